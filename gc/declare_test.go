@@ -1,0 +1,493 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/gc"
+)
+
+var errBad = errors.New("bad")
+
+func TestDeclareReplacesTheSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		require.Equal(t, gc.Change[string]{Added: []string{"a", "b"}}, w.declare("o", "a", "b"))
+		require.Equal(t, []string{"acquired a", "acquired b"}, w.took())
+
+		require.Equal(t, gc.Change[string]{Added: []string{"c"}, Removed: []string{"a"}}, w.declare("o", "b", "c"))
+		require.Equal(t, []string{"acquired c"}, w.took(), "b must stay untouched")
+		require.ElementsMatch(t, []string{"b", "c"}, w.Uses("o"))
+
+		time.Sleep(grace)
+		w.sweep()
+		require.Equal(t, []string{"released a"}, w.took())
+
+		require.Equal(t, gc.Change[string]{Removed: []string{"b", "c"}}, w.declare("o"))
+		require.Empty(t, w.Uses("o"))
+	})
+}
+
+func TestDeclareIdenticalSetTouchesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.declare("o", "a", "b")
+	w.took()
+	for _, uses := range [][]string{{"a", "b"}, {"b", "a"}, {"a", "b", "a", "b"}} {
+		require.Equal(t, gc.Change[string]{}, w.declare("o", uses...))
+	}
+	require.Empty(t, w.took())
+	require.Equal(t, gc.Change[string]{Removed: []string{"b"}}, w.declare("o", "a", "a"), "repetitions are not the set")
+	require.Equal(t, gc.Change[string]{Added: []string{"c"}}, w.declare("o", "a", "c", "c"))
+}
+
+func TestDeclareIdenticalSetNeverBlocks(t *testing.T) {
+	w := newWorld(t)
+	w.declare("o", "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := w.Declare(ctx, "o", "a")
+	require.NoError(t, err)
+}
+
+func TestDeclareHoldsNewBeforeLettingGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, noGrace)
+		defer w.run()()
+		w.declare("o", "a")
+		g := newGate()
+		w.acquire = g.pass
+		declared := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "b") })
+		synctest.Wait()
+		require.Equal(t, []string{"a"}, w.live(), "a must live until b is held")
+		close(g.open)
+		_, err := declared()
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, []string{"b"}, w.live())
+	})
+}
+
+func TestDeclareManyOwnersAcquireOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		g := newGate()
+		w.acquire = g.pass
+		var results []func() (gc.Change[string], error)
+		for i := range 20 {
+			results = append(results, async(func() (gc.Change[string], error) {
+				return w.Declare(t.Context(), fmt.Sprint(i), "a")
+			}))
+		}
+		synctest.Wait()
+		require.Len(t, g.entered, 1)
+		close(g.open)
+		for _, result := range results {
+			change, err := result()
+			require.NoError(t, err)
+			require.Equal(t, []string{"a"}, change.Added)
+		}
+		require.Equal(t, []string{"acquired a"}, w.took())
+		require.Len(t, w.Owners("a"), 20)
+
+		// Owners are a set and not a count: letting go twice takes away nobody else's use.
+		for i := range 19 {
+			w.Drop(fmt.Sprint(i))
+			w.Drop(fmt.Sprint(i))
+		}
+		time.Sleep(grace)
+		w.sweep()
+		require.Equal(t, []string{"a"}, w.live())
+		require.Equal(t, []string{"19"}, w.Owners("a"))
+	})
+}
+
+func TestDeclareBadResourceFailsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		broken := true
+		w.acquire = func(_ context.Context, r string) error {
+			if broken && strings.HasPrefix(r, "bad") {
+				return fmt.Errorf("dial %s: %w", r, errBad)
+			}
+			return nil
+		}
+		w.declare("o", "a", "b")
+		change, err := w.Declare(t.Context(), "o", "bad1", "b", "bad2", "c")
+		require.Equal(t, gc.Change[string]{Added: []string{"c"}, Removed: []string{"a"}}, change)
+		require.ErrorIs(t, err, errBad)
+		failed, ok := errors.AsType[*gc.ResourceError[string]](err)
+		require.True(t, ok)
+		require.Equal(t, "bad1", failed.Resource)
+		require.Equal(t, "resource bad1: dial bad1: bad\nresource bad2: dial bad2: bad", err.Error())
+		require.ElementsMatch(t, []string{"b", "c"}, w.Uses("o"))
+		require.Empty(t, w.Owners("bad1"))
+
+		// What never came to life leaves nothing behind, and is not released.
+		w.Drop("o")
+		time.Sleep(grace)
+		require.Equal(t, []string{"a", "b", "c"}, w.sweep().Released)
+		require.Zero(t, w.Size())
+
+		broken = false
+		require.Equal(t, []string{"bad1"}, w.declare("o", "bad1").Added, "a retry must work")
+	})
+}
+
+func TestDeclareCutShortLetsNothingGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.declare("o", "a")
+		w.acquire = func(ctx context.Context, r string) error {
+			if r == "slow" {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		change, err := w.Declare(ctx, "o", "b", "slow", "c")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, gc.Change[string]{Added: []string{"b"}}, change)
+		require.ElementsMatch(t, []string{"a", "b"}, w.Uses("o"))
+
+		change, err = w.Declare(ctx, "o", "c")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, gc.Change[string]{}, change, "a ctx that has ended changes nothing")
+		require.ElementsMatch(t, []string{"a", "b"}, w.Uses("o"))
+
+		require.Equal(t, []string{"a", "b"}, w.declare("o", "c").Removed)
+	})
+}
+
+func TestDeclareOfOneOwnerInOrderLastWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		g := newGate()
+		w.acquire = func(ctx context.Context, r string) error {
+			if r == "slow" {
+				return g.pass(ctx, r)
+			}
+			return nil
+		}
+		var results []func() (gc.Change[string], error)
+		for _, uses := range [][]string{{"slow", "a"}, {"b"}, {"slow"}, {"c", "d"}} {
+			results = append(results, async(func() (gc.Change[string], error) {
+				return w.Declare(t.Context(), "o", uses...)
+			}))
+			synctest.Wait()
+		}
+		require.True(t, running(results[3]))
+		require.Empty(t, w.Uses("o"), "a later declaration must not overtake")
+
+		w.declare("other", "d")
+		require.Equal(t, []string{"d"}, w.Uses("other"), "another owner must not wait")
+
+		_, err := w.Declare(canceled(t), "o", "e")
+		require.ErrorIs(t, err, context.Canceled, "each waits as long as its own ctx allows")
+
+		close(g.open)
+		var changes []gc.Change[string]
+		for _, result := range results {
+			change, err := result()
+			require.NoError(t, err)
+			changes = append(changes, change)
+		}
+		require.Equal(t, []string{"slow", "a"}, changes[0].Added)
+		require.Equal(t, []string{"b"}, changes[1].Added)
+		require.Equal(t, []string{"slow"}, changes[2].Added)
+		require.Equal(t, []string{"c", "d"}, changes[3].Added)
+		require.ElementsMatch(t, []string{"c", "d"}, w.Uses("o"))
+	})
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+func TestDeclareIdenticalSetQueuesBehindDeclarationUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.declare("o", "a")
+		g := newGate()
+		w.acquire = g.pass
+		first := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "b") })
+		synctest.Wait()
+		second := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a") })
+		require.True(t, running(second))
+		close(g.open)
+		_, err := first()
+		require.NoError(t, err)
+		_, err = second()
+		require.NoError(t, err)
+		require.Equal(t, []string{"a"}, w.Uses("o"), "the last must win, though it names what was used before both")
+	})
+}
+
+func TestDeclareWaitsForReleaseAndAcquiresAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, noLiveness)
+		defer w.run()()
+		g := newGate()
+		w.release = func(r string) { _ = g.pass(context.Background(), r) }
+		w.declare("o", "a")
+		w.Drop("o")
+		time.Sleep(grace)
+		require.Equal(t, "a", <-g.entered)
+
+		// The release is in progress: the resource must not be handed out before it is over.
+		declared := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a") })
+		require.True(t, running(declared))
+		require.Equal(t, gc.Releasing, w.Snapshot().Resources[0].Phase)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := w.Declare(ctx, "p", "a")
+		require.ErrorIs(t, err, context.DeadlineExceeded, "each waits as long as its own ctx allows")
+
+		close(g.open)
+		_, err = declared()
+		require.NoError(t, err)
+		require.Equal(t, []string{"acquired a", "released a", "acquired a"}, w.took())
+		require.Equal(t, []string{"a"}, w.live())
+		time.Sleep(10 * grace)
+		require.Equal(t, []string{"a"}, w.live())
+	})
+}
+
+func TestDeclareWithinGraceKeepsTheResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.run()()
+		w.declare("o", "a")
+		for range 5 {
+			w.Drop("o")
+			time.Sleep(grace - 1)
+			w.declare("p", "a")
+			time.Sleep(2 * grace)
+			w.declare("o", "a")
+			w.Drop("p")
+		}
+		require.Equal(t, []string{"acquired a"}, w.took())
+	})
+}
+
+func TestAcquireErrorIsSharedByThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		g := newGate()
+		w.acquire = func(ctx context.Context, r string) error {
+			return errors.Join(g.pass(ctx, r), errBad)
+		}
+		var results []func() (gc.Change[string], error)
+		for i := range 10 {
+			results = append(results, async(func() (gc.Change[string], error) {
+				return w.Declare(t.Context(), fmt.Sprint(i), "a")
+			}))
+		}
+		synctest.Wait()
+		close(g.open)
+		for _, result := range results {
+			_, err := result()
+			require.ErrorIs(t, err, errBad)
+		}
+		require.Len(t, g.entered, 1, "ten failures in a row would take ten times as long")
+		require.Zero(t, w.Size())
+	})
+}
+
+func TestAcquireErrorOfCallerWhoseCtxEndedIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		g := newGate()
+		w.acquire = g.pass
+		ctx, cancel := context.WithCancel(t.Context())
+		first := async(func() (gc.Change[string], error) { return w.Declare(ctx, "o", "a") })
+		synctest.Wait()
+		second := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "p", "a") })
+		synctest.Wait()
+		cancel()
+		_, err := first()
+		require.ErrorIs(t, err, context.Canceled)
+		close(g.open)
+		_, err = second()
+		require.NoError(t, err)
+		require.Equal(t, []string{"p"}, w.Owners("a"))
+	})
+}
+
+func TestAcquirePanicIsAnError(t *testing.T) {
+	w := newWorld(t)
+	var calls atomic.Int32
+	w.acquire = func(context.Context, string) error {
+		if calls.Add(1) == 1 {
+			panic(errBad)
+		}
+		return nil
+	}
+	_, err := w.Declare(t.Context(), "o", "a")
+	require.ErrorIs(t, err, errBad)
+	p, ok := errors.AsType[*gc.PanicError](err)
+	require.True(t, ok)
+	require.Equal(t, "Acquire", p.Callback)
+	require.Contains(t, string(p.Stack), "declare_test.go")
+	require.EqualError(t, err, "resource a: Acquire panicked: bad")
+	require.Zero(t, w.Size())
+	w.declare("o", "a")
+}
+
+func TestAcquireGoexitLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		g := newGate()
+		w.acquire = func(ctx context.Context, r string) error {
+			if err := g.pass(ctx, r); len(g.entered) > 1 {
+				return err
+			}
+			runtime.Goexit()
+			return nil
+		}
+		first := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a") })
+		synctest.Wait()
+		second := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "p", "a") })
+		synctest.Wait()
+		close(g.open)
+		_, err := first()
+		require.EqualError(t, err, "ended by Goexit")
+		_, err = second()
+		require.NoError(t, err, "who waited tries for itself")
+		require.Equal(t, []string{"p"}, w.Owners("a"))
+		w.declare("o", "a")
+	})
+}
+
+func TestDropReleasesAfterGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.run()()
+		w.declare("o", "a", "b")
+		w.declare("p", "b")
+		require.Empty(t, w.Drop("nobody"))
+		require.ElementsMatch(t, []string{"a", "b"}, w.Drop("o"))
+		require.Empty(t, w.Drop("o"))
+
+		time.Sleep(grace - 1)
+		synctest.Wait()
+		require.Equal(t, []string{"a", "b"}, w.live())
+		time.Sleep(1)
+		synctest.Wait()
+		require.Equal(t, []string{"b"}, w.live())
+
+		w.declare("o", "a")
+		require.Equal(t, []string{"acquired a", "acquired b", "released a", "acquired a"}, w.took(), "afresh")
+	})
+}
+
+func TestDropOvertakesDeclarationUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.declare("o", "a")
+		g := newGate()
+		w.acquire = func(ctx context.Context, r string) error {
+			if r == "slow" {
+				return g.pass(ctx, r)
+			}
+			return nil
+		}
+		first := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "b", "slow", "c") })
+		synctest.Wait()
+		queued := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a", "b") })
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"a", "b"}, w.Drop("o"))
+		require.Empty(t, w.Uses("o"))
+		later := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "b", "d") })
+		synctest.Wait()
+
+		close(g.open)
+		for _, result := range []func() (gc.Change[string], error){first, queued} {
+			change, err := result()
+			require.Equal(t, gc.ErrDropped, err)
+			require.Equal(t, gc.Change[string]{}, change)
+		}
+		_, err := later()
+		require.NoError(t, err, "what comes after the drop is not affected")
+		require.ElementsMatch(t, []string{"b", "d"}, w.Uses("o"))
+
+		// Acquired for nobody: released like all that nobody uses.
+		require.Equal(t, []string{"a", "b", "d", "slow"}, w.live())
+		time.Sleep(grace)
+		require.Equal(t, []string{"a", "slow"}, w.sweep().Released)
+		w.Drop("o")
+		time.Sleep(grace)
+		w.sweep()
+		require.Zero(t, w.Size())
+	})
+}
+
+func TestDropOfOwnerDeclaringForTheFirstTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		g := newGate()
+		w.acquire = g.pass
+		declared := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a") })
+		synctest.Wait()
+		require.Empty(t, w.Drop("o"))
+		close(g.open)
+		_, err := declared()
+		require.Equal(t, gc.ErrDropped, err)
+		time.Sleep(grace)
+		require.Equal(t, []string{"a"}, w.sweep().Released)
+		require.Zero(t, w.Size())
+	})
+}
+
+func TestWithoutAcquireDeclaredIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var released []string
+		c, err := gc.New(gc.Options[string, string]{
+			Release: func(r string) { released = append(released, r) },
+		})
+		require.NoError(t, err)
+		_, err = c.Declare(t.Context(), "o", "a")
+		require.NoError(t, err)
+		require.Equal(t, gc.Held, c.Snapshot().Resources[0].Phase)
+		c.Drop("o")
+		time.Sleep(grace)
+		_, err = c.Sweep(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"a"}, released)
+	})
+}
+
+func TestChurnLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run()
+		for i := range 500 {
+			owner := fmt.Sprint("o", i)
+			for j := range 20 {
+				w.declare(owner, fmt.Sprint(i%7, "/", j), fmt.Sprint(i%5, "/", j))
+			}
+			w.Drop(owner)
+		}
+		time.Sleep(grace)
+		synctest.Wait()
+		require.Zero(t, w.Size())
+		require.Empty(t, w.live())
+		stop()
+	})
+}

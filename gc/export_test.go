@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gc
+
+// Size counts everything the collector remembers, for tests that look for leaks.
+func (c *Collector[O, R]) Size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.owners) + len(c.resources) + len(c.calls) + c.looks.size() + c.releases.size() +
+		len(c.slots) + len(c.releasing)
+}
+
+func (t *timetable[K]) size() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.dates) + len(t.queue)
+}

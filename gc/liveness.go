@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gc
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// look asks whether an owner is still in use, and enters the answer. It returns whether the owner was collected, and
+// why it found nothing out, if so.
+func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err error) {
+	c.mu.Lock()
+	rec := c.owners[key]
+	if rec == nil {
+		c.mu.Unlock()
+		return false, nil
+	}
+	asked := rec.proofs
+	c.mu.Unlock()
+
+	a, err := unknown, errGoexit
+	// Deferred, so that a query that ends its goroutine does not end the looks at this owner.
+	defer func() {
+		// The end of the whole round says nothing about this owner.
+		if ctx.Err() != nil {
+			err = ended(ctx)
+			return
+		}
+		collected = c.enterAnswer(key, rec, a, asked, err)
+	}()
+	a, err = c.ask(ctx, key)
+	return false, err
+}
+
+// ask calls InUse.
+func (c *Collector[O, R]) ask(ctx context.Context, key O) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	var used bool
+	err := protect("InUse", func() (err error) {
+		used, err = c.opts.InUse(ctx, key)
+		return err
+	})
+	switch {
+	case err != nil:
+		return unknown, err
+	case ctx.Err() != nil:
+		return unknown, ctx.Err()
+	case used:
+		return alive, nil
+	}
+	return gone, nil
+}
+
+// enterAnswer decides on what a look found.
+func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint64, err error) (collected bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Dropped meanwhile, and perhaps declared anew: then the new record has its own looks.
+	if c.owners[key] != rec || len(rec.uses) == 0 {
+		return false
+	}
+	facts, at, collect := c.policy.judge(rec.ownerFacts, a, asked, time.Now())
+	rec.ownerFacts, rec.err = facts, err
+	if !collect {
+		c.looks.set(key, at)
+		return false
+	}
+	// Its resources have been unused since it was first found gone, not since now: the grace is not counted twice.
+	c.clearLocked(key, rec, facts.goneSince)
+	return true
+}
+
+// admit waits for a slot and for the rate. The caller gives the slot back.
+func (c *Collector[O, R]) admit(ctx context.Context) error {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+	r := c.limiter.Reserve()
+	if d := r.Delay(); d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() != nil {
+		r.Cancel()
+		<-c.slots
+		return ended(ctx)
+	}
+	return nil
+}
+
+// lookAdmitted looks at an owner, gives the slot back, and reports, also when the query ends its goroutine.
+func (c *Collector[O, R]) lookAdmitted(ctx context.Context, key O, report func(collected bool, err error)) {
+	defer func() { <-c.slots }()
+	collected, err := false, errGoexit
+	defer func() { report(collected, err) }()
+	collected, err = c.look(ctx, key)
+}
+
+// logLook logs the outcome of a look of the loop.
+func (c *Collector[O, R]) logLook(key O, collected bool, err error) {
+	switch {
+	case collected:
+		c.opts.Logger.Info("owner is gone", "owner", key)
+	case errors.Is(err, ErrPartial):
+		c.opts.Logger.V(1).Info("owner could be seen only in part", "owner", key, "reason", err.Error())
+	case err != nil:
+		c.opts.Logger.Error(err, "owner could not be looked at", "owner", key)
+	}
+}

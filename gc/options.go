@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
+)
+
+// Options say what a Collector works on. No callback is called under a lock; all of them may call Owners, Uses,
+// Snapshot and Drop.
+type Options[O, R comparable] struct {
+	// Acquire makes a resource live. Declare calls it, on the goroutine of its caller, for a resource that nobody
+	// holds yet. For one resource, Acquire and Release never overlap and strictly alternate; for different resources,
+	// Acquires of different callers run in parallel. A failed Acquire must leave nothing behind: no Release follows.
+	// What it makes must not end with ctx, which belongs to the one caller who came first. It must not declare the
+	// same resource, nor for the same owner. Optional: without it, a resource is live once declared.
+	Acquire func(ctx context.Context, resource R) error
+
+	// Release ends a resource that nobody uses. Releases run one after the other, so it should not wait for a
+	// network; Run does not return while it runs. It must not declare the same resource, nor call Sweep. Required.
+	Release func(resource R)
+
+	// InUse says whether an owner still exists and still uses what it declared. It must honour ctx, which ends after
+	// Timeout and when the collector stops: Run does not return while it runs. Any error means "unknown", whatever
+	// the bool; ErrPartial is there for queries that see only part of the whole. An answer given after ctx has ended
+	// counts as unknown too, so a query that swallows errors is not believed. It may Declare and Drop, but must not call
+	// Sweep. Optional: without it, only Drop and Declare take away from an owner.
+	InUse func(ctx context.Context, owner O) (bool, error)
+
+	// Grace is how long a resource without owners is kept, and how long an owner found gone is given before the look
+	// that decides. 0 means 30 s, a negative value means none.
+	Grace time.Duration
+
+	// MinInterval is the time between the first declaration of an owner and the first look at it. It doubles with
+	// each look that finds the owner in use, and begins anew after one that found nothing out. 0 means 2 s; must not be negative.
+	MinInterval time.Duration
+
+	// MaxInterval is the longest time between two looks at an owner. 0 means 512 s, or MinInterval if that is longer;
+	// must not be shorter than MinInterval.
+	MaxInterval time.Duration
+
+	// Timeout bounds one call of InUse. 0 means 10 s; must not be negative.
+	Timeout time.Duration
+
+	// Concurrency bounds how many calls of InUse run at a time, those of Sweep included. 0 means 8; must not be negative.
+	Concurrency int
+
+	// Rate bounds how many calls of InUse begin in a second, those of Sweep included, with bursts of Concurrency.
+	// 0 means 100; must not be negative; +Inf means no bound.
+	Rate float64
+
+	// Logger is told which owners were collected and which looks failed, and at V(1) what was released. The zero
+	// value discards.
+	Logger logr.Logger
+}
+
+// Defaults of Options.
+const (
+	defaultGrace       = 30 * time.Second
+	defaultMinInterval = 2 * time.Second
+	defaultMaxInterval = 512 * time.Second
+	defaultTimeout     = 10 * time.Second
+	defaultConcurrency = 8
+	defaultRate        = 100
+)
+
+// complete returns the options with defaults filled in, or says which one is invalid.
+func (o Options[O, R]) complete() (Options[O, R], error) {
+	if o.Release == nil {
+		return o, errors.New("gc: Options.Release is required")
+	}
+	for _, v := range []struct {
+		name    string
+		invalid bool
+	}{
+		{"MinInterval", o.MinInterval < 0},
+		{"MaxInterval", o.MaxInterval < 0},
+		{"Timeout", o.Timeout < 0},
+		{"Concurrency", o.Concurrency < 0},
+		{"Rate", o.Rate < 0 || math.IsNaN(o.Rate)},
+	} {
+		if v.invalid {
+			return o, fmt.Errorf("gc: Options.%s must not be negative", v.name)
+		}
+	}
+	setDefault(&o.Grace, defaultGrace)
+	setDefault(&o.MinInterval, defaultMinInterval)
+	setDefault(&o.MaxInterval, max(defaultMaxInterval, o.MinInterval))
+	setDefault(&o.Timeout, defaultTimeout)
+	setDefault(&o.Concurrency, defaultConcurrency)
+	setDefault(&o.Rate, defaultRate)
+	if o.MaxInterval < o.MinInterval {
+		return o, errors.New("gc: Options.MaxInterval must not be shorter than MinInterval")
+	}
+	return o, nil
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func (o Options[O, R]) policy() policy {
+	return policy{grace: max(o.Grace, 0), minInterval: o.MinInterval, maxInterval: o.MaxInterval}
+}
+
+func (o Options[O, R]) limiter() *rate.Limiter {
+	// rate.Inf is the largest finite number.
+	return rate.NewLimiter(rate.Limit(min(o.Rate, math.MaxFloat64)), o.Concurrency)
+}
