@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"math/bits"
+	"sync"
+)
+
+const (
+	minBufferBits = 15 // 32 KiB: a read of several ordinary objects
+	bufferClasses = 8  // the largest pooled buffer is 4 MiB
+)
+
+// buffer is a pooled block of memory whose size is a power of two.
+type buffer struct {
+	b     []byte
+	class int
+}
+
+// buffers are kept per size class, so that one large object does not leave a
+// large buffer with every reader that comes after it.
+var buffers [bufferClasses]sync.Pool
+
+// getBuffer returns a buffer of at least n bytes.
+func getBuffer(n int) *buffer {
+	class := max(bits.Len(uint(n-1))-minBufferBits, 0)
+	if class < bufferClasses {
+		if b, ok := buffers[class].Get().(*buffer); ok {
+			return b
+		}
+	}
+	return &buffer{b: make([]byte, 1<<(minBufferBits+class)), class: class}
+}
+
+// release gives the buffer back; the caller must not touch it again.
+func (b *buffer) release() {
+	if b != nil && b.class < bufferClasses {
+		buffers[b.class].Put(b)
+	}
+}

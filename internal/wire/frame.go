@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// The types of watch frames.
+const (
+	Added    = "ADDED"
+	Modified = "MODIFIED"
+	Deleted  = "DELETED"
+	Bookmark = "BOOKMARK"
+	Error    = "ERROR"
+)
+
+// errClosed indicates a read after Close.
+var errClosed = errors.New("wire: read after close")
+
+// Frame is one watch event.
+type Frame struct {
+	// Type is Added, Modified, Deleted, Bookmark or Error.
+	Type string
+	// Object is the object's raw JSON, not yet validated (see Scan): for Error a Status.
+	Object []byte
+}
+
+// tinyRead is what a reader waits with while it holds no buffer.
+const tinyRead = 128
+
+// FrameReader reads the frames of a watch. Frames may be separated by newlines,
+// other white space or nothing, may be pretty-printed, and may arrive in any
+// pieces. While it waits for a frame to begin it holds no buffer. It is not safe
+// for concurrent use; a blocked Next ends when the underlying reader does.
+type FrameReader struct {
+	w     window
+	max   int
+	split splitter
+	fed   int // bytes of the pending frame that the splitter has seen
+	err   error
+	tiny  [tinyRead]byte
+}
+
+// NewFrameReader reads frames from r, which may return any amounts.
+func NewFrameReader(r io.Reader, l Limits) *FrameReader {
+	return &FrameReader{w: window{r: r}, max: l.object()}
+}
+
+// Next returns the next frame, valid until the next call. It blocks in the
+// underlying reader. At the end it returns io.EOF between frames and
+// io.ErrUnexpectedEOF inside one; the underlying reader's other errors are
+// returned as they are. After an error every call returns that error.
+func (f *FrameReader) Next() (Frame, error) {
+	if f.err != nil {
+		return Frame{}, f.err
+	}
+	raw, err := f.frame()
+	if err == nil {
+		var fr Frame
+		if fr, err = f.parse(raw); err == nil {
+			return fr, nil
+		}
+	}
+	f.err = err
+	f.w.close()
+	return Frame{}, err
+}
+
+// Close gives the buffer back; later calls of Next fail. It does not close the
+// underlying reader. The frame returned last is void.
+func (f *FrameReader) Close() {
+	f.w.close()
+	if f.err == nil {
+		f.err = errClosed
+	}
+}
+
+// frame returns the bytes of the next frame and consumes them.
+func (f *FrameReader) frame() ([]byte, error) {
+	for {
+		if f.fed == 0 && !f.w.skipSpace() {
+			if err := f.wait(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		pending := f.w.pending()
+		if f.fed == 0 && pending[0] != '{' {
+			return nil, &SyntaxError{Offset: f.w.offset(), Reason: "expected a watch frame"}
+		}
+		end, done := f.split.scan(pending, f.fed)
+		if end > f.max+frameOverhead {
+			return nil, f.tooLarge()
+		}
+		if done {
+			f.w.pos += end
+			f.fed = 0
+			return pending[:end:end], nil
+		}
+		f.fed = end
+		if err := f.w.fill(); err == io.EOF {
+			return nil, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (f *FrameReader) tooLarge() error {
+	return &LimitError{What: "object bytes", Limit: int64(f.max)}
+}
+
+// wait reads the first bytes of a frame into the tiny array: there are as many
+// idle watches as informers in the fleet, and none of them may hold a buffer.
+func (f *FrameReader) wait() error {
+	f.w.drop()
+	if f.w.readEr != nil {
+		return f.w.readEr
+	}
+	n, err := readSome(f.w.r, f.tiny[:])
+	f.w.readEr = err
+	if n == 0 {
+		return err
+	}
+	f.w.makeRoom()
+	f.w.end += copy(f.w.buf.b, f.tiny[:n])
+	return nil
+}
+
+// parse finds the type and the object in a frame.
+func (f *FrameReader) parse(raw []byte) (Frame, error) {
+	split := f.split
+	f.split = splitter{}
+	fr, ok := parseCompact(raw, &split)
+	if !ok {
+		var err error
+		if fr, err = parseFrame(raw); err != nil {
+			return Frame{}, f.locate(err, len(raw))
+		}
+	}
+	if len(fr.Object) > f.max {
+		return Frame{}, f.tooLarge()
+	}
+	return fr, nil
+}
+
+// locate turns an offset inside a frame of n bytes into one in the stream.
+func (f *FrameReader) locate(err error, n int) error {
+	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
+		syntax.Offset += f.w.offset() - int64(n)
+	}
+	return err
+}
+
+// Compact frames begin with prefix, the type and infix, and end with one brace.
+const (
+	compactPrefix = `{"type":"`
+	compactInfix  = `","object":`
+)
+
+// parseCompact reads a frame as Kubernetes writes it: type and object, in this
+// order, and nothing else. What the splitter saw proves that nothing else is
+// there: one container at depth one, which ends right before the frame does.
+func parseCompact(raw []byte, split *splitter) (Frame, bool) {
+	if split.inner != 1 || split.innerEnd != len(raw)-1 || !bytes.HasPrefix(raw, []byte(compactPrefix)) {
+		return Frame{}, false
+	}
+	rest := raw[len(compactPrefix):]
+	quote := bytes.IndexByte(rest, '"')
+	kind := frameType(rest[:max(quote, 0)])
+	if kind == "" || !bytes.HasPrefix(rest[quote:], []byte(compactInfix)) {
+		return Frame{}, false
+	}
+	object := rest[quote+len(compactInfix) : len(rest)-1]
+	if object[0] != '{' {
+		return Frame{}, false
+	}
+	return Frame{Type: kind, Object: object[:len(object):len(object)]}, true
+}
+
+// parseFrame reads any frame.
+func parseFrame(raw []byte) (Frame, error) {
+	p := parser{b: raw}
+	var kind, object []byte
+	for i, more := p.open(0); more; {
+		key, from := p.name(i)
+		if from < 0 {
+			return Frame{}, p.err
+		}
+		end := p.value(from)
+		if end < 0 {
+			return Frame{}, p.err
+		}
+		value := raw[from:end:end]
+		switch {
+		case keyIs(key.of(raw), "type"):
+			kind = value
+		case keyIs(key.of(raw), "object"):
+			object = value
+		}
+		i, more = p.next(end)
+	}
+	if p.err != nil {
+		return Frame{}, p.err
+	}
+	return newFrame(kind, object)
+}
+
+// newFrame checks what was found in a frame.
+func newFrame(kind, object []byte) (Frame, error) {
+	switch {
+	case len(kind) == 0 || kind[0] != '"':
+		return Frame{}, &FieldError{"type", "is missing or not a string"}
+	case len(object) == 0 || object[0] != '{':
+		return Frame{}, &FieldError{"object", "is missing or not an object"}
+	}
+	name := unquote(kind)
+	if known := frameType([]byte(name)); known != "" {
+		return Frame{Type: known, Object: object}, nil
+	}
+	return Frame{}, &FieldError{"type", "is " + excerpt(name) + ", which is no event type"}
+}
+
+// frameType interns the type of a frame; "" is none we know.
+func frameType(b []byte) string {
+	switch string(b) {
+	case Added:
+		return Added
+	case Modified:
+		return Modified
+	case Deleted:
+		return Deleted
+	case Bookmark:
+		return Bookmark
+	case Error:
+		return Error
+	}
+	return ""
+}

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// Fields is a set of the metadata fields that Scan knows.
+type Fields uint32
+
+// The metadata fields that Scan knows.
+const (
+	FieldName Fields = 1 << iota
+	FieldGenerateName
+	FieldNamespace
+	FieldSelfLink
+	FieldUID
+	FieldResourceVersion
+	FieldGeneration
+	FieldCreationTimestamp
+	FieldDeletionTimestamp
+	FieldDeletionGracePeriodSeconds
+	FieldLabels
+	FieldAnnotations
+	FieldOwnerReferences
+	FieldFinalizers
+	FieldManagedFields
+)
+
+// Item is one validated object. Its strings are copies of their own, sharing
+// one small allocation; its byte slices and what its methods return alias the
+// scanned object and are void when that is.
+type Item struct {
+	// APIVersion and Kind are empty in the items of typed lists.
+	APIVersion, Kind string
+
+	Namespace, Name, GenerateName, UID, ResourceVersion string
+
+	// Generation is 0 if absent.
+	Generation int64
+	// CreationTimestamp and DeletionTimestamp are as sent: empty or an RFC 3339 time.
+	CreationTimestamp, DeletionTimestamp string
+
+	// Labels, Annotations, OwnerReferences and Finalizers are raw JSON of the
+	// right type (see StringMap, Owners, Strings), nil if absent or null.
+	Labels, Annotations, OwnerReferences, Finalizers []byte
+
+	object []byte
+	shape  shape
+	top    memberList // members of the object, less apiVersion, kind, metadata and stripped ones
+	meta   memberList // members of metadata, less managedFields and stripped ones
+	has    Fields     // what metadata holds, null included
+	cuts   []span     // what a Strip removes further down, ascending
+}
+
+// Append appends the object without its top-level apiVersion and kind, without
+// metadata.managedFields and without what a [Strip] named; the rest is
+// byte for byte as it was sent, except that metadata comes first.
+func (it *Item) Append(dst []byte) []byte {
+	dst = append(dst, '{')
+	switch it.shape {
+	case metadataNull:
+		dst = append(dst, `"metadata":null`...)
+	case metadataObject:
+		dst = append(dst, `"metadata":{`...)
+		dst = it.AppendMetadata(dst, 0)
+		dst = append(dst, '}')
+	}
+	if it.shape != metadataAbsent && it.top.n > 0 {
+		dst = append(dst, ',')
+	}
+	dst = it.AppendRest(dst)
+	return append(dst, '}')
+}
+
+// HasMetadata reports whether the object holds metadata that is not null.
+func (it *Item) HasMetadata() bool { return it.shape == metadataObject }
+
+// AppendMetadata appends the members of metadata, separated by commas and
+// without the braces, less managedFields, what a [Strip] named and drop.
+func (it *Item) AppendMetadata(dst []byte, drop Fields) []byte {
+	return it.appendMembers(dst, &it.meta, drop)
+}
+
+// AppendRest appends the members of the object other than apiVersion, kind and
+// metadata, separated by commas and without the braces.
+func (it *Item) AppendRest(dst []byte) []byte {
+	return it.appendMembers(dst, &it.top, 0)
+}
+
+// Has reports which metadata fields the object holds, be they null.
+func (it *Item) Has() Fields { return it.has }
+
+// Annotation returns one annotation.
+func (it *Item) Annotation(name string) (string, bool) {
+	return Lookup(it.Annotations, name)
+}
+
+func (it *Item) appendMembers(dst []byte, list *memberList, drop Fields) []byte {
+	first := true
+	for i := range list.n {
+		m := list.at(i)
+		if m.field&drop != 0 {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = it.appendSpan(dst, m.span)
+	}
+	return dst
+}
+
+// appendSpan appends what is left of a span when the cuts are taken out.
+func (it *Item) appendSpan(dst []byte, s span) []byte {
+	for _, cut := range it.cuts {
+		if cut.from < s.from || cut.from >= s.to {
+			continue
+		}
+		dst = append(dst, it.object[s.from:cut.from]...)
+		s.from = cut.to
+	}
+	return append(dst, it.object[s.from:s.to]...)
+}
+
+// shape says what the object's metadata is.
+type shape uint8
+
+const (
+	metadataAbsent shape = iota
+	metadataNull
+	metadataObject
+)
+
+// memberList holds where members are, from the key's first byte to the value's
+// last; the usual number of them costs no allocation.
+type memberList struct {
+	n     int
+	first [14]fieldSpan
+	more  []fieldSpan
+}
+
+type fieldSpan struct {
+	span
+	field Fields
+}
+
+func (l *memberList) add(s span, field Fields) {
+	f := fieldSpan{s, field}
+	if l.n < len(l.first) {
+		l.first[l.n] = f
+	} else {
+		l.more = append(l.more, f)
+	}
+	l.n++
+}
+
+func (l *memberList) at(i int) fieldSpan {
+	if i < len(l.first) {
+		return l.first[i]
+	}
+	return l.more[i-len(l.first)]
+}

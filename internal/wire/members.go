@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import "iter"
+
+// span is a range of bytes of an object; 32 bits keep an Item small.
+type span struct{ from, to uint32 }
+
+func spanOf(from, to int) span { return span{uint32(from), uint32(to)} }
+
+// of returns the bytes the span covers, without room to grow into what follows.
+func (s span) of(b []byte) []byte { return b[s.from:s.to:s.to] }
+
+// member is one key and value of a JSON object.
+type member struct {
+	key   span // with quotes
+	value span
+}
+
+// whole is the span from the key's first byte to the value's last.
+func (m member) whole() span { return span{m.key.from, m.value.to} }
+
+// open enters the object at i. It returns where the first key begins and true,
+// or the position after an empty object and false.
+func (p *parser) open(i int) (int, bool) {
+	if i = p.space(i + 1); p.at(i) == '}' {
+		return i + 1, false
+	}
+	return i, true
+}
+
+// next goes on after a value that ended at i: it returns where the next key
+// begins and true, or the position after the object and false. A failure
+// is -1 and false.
+func (p *parser) next(i int) (int, bool) {
+	switch i = p.space(i); p.at(i) {
+	case ',':
+		return p.space(i + 1), true
+	case '}':
+		return i + 1, false
+	}
+	return p.fail(i, "expected a comma or the end of the object"), false
+}
+
+// nextElement is next for arrays.
+func (p *parser) nextElement(i int) (int, bool) {
+	switch i = p.space(i); p.at(i) {
+	case ',':
+		return p.space(i + 1), true
+	case ']':
+		return i + 1, false
+	}
+	return p.fail(i, "expected a comma or the end of the array"), false
+}
+
+// name reads the key at i. It returns the key and where its value begins, or
+// -1 after a failure.
+func (p *parser) name(i int) (span, int) {
+	if p.at(i) != '"' {
+		return span{}, p.fail(i, "expected a key")
+	}
+	end := p.str(i)
+	if end < 0 {
+		return span{}, -1
+	}
+	return spanOf(i, end), p.colon(end)
+}
+
+// members yields the members of a valid JSON object; of anything else, none.
+func members(object []byte) iter.Seq[member] {
+	return func(yield func(member) bool) {
+		p := parser{b: object}
+		i := p.space(0)
+		if p.at(i) != '{' {
+			return
+		}
+		for i, more := p.open(i); more; {
+			key, from := p.name(i)
+			if from < 0 {
+				return
+			}
+			to := p.value(from)
+			if to < 0 || !yield(member{key, spanOf(from, to)}) {
+				return
+			}
+			i, more = p.next(to)
+		}
+	}
+}
+
+// elements yields the elements of a valid JSON array; of anything else, none.
+func elements(array []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		p := parser{b: array}
+		i := p.space(0)
+		if p.at(i) != '[' {
+			return
+		}
+		i = p.space(i + 1)
+		for more := p.at(i) != ']'; more; {
+			end := p.value(i)
+			if end < 0 || !yield(array[i:end:end]) {
+				return
+			}
+			i, more = p.nextElement(end)
+		}
+	}
+}
+
+// StringMap yields the keys and values of a JSON object of strings, such as the
+// Labels of an [Item], in the order they are written; null values are "". If a
+// key appears twice, the later value counts.
+func StringMap(object []byte) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for m := range members(object) {
+			if !yield(unquote(m.key.of(object)), stringOrNull(m.value.of(object))) {
+				return
+			}
+		}
+	}
+}
+
+// Lookup returns what a JSON object of strings holds under name, without
+// building a map; a null value is "".
+func Lookup(object []byte, name string) (string, bool) {
+	var value span
+	for m := range members(object) {
+		if keyIs(m.key.of(object), name) {
+			value = m.value // the last one counts
+		}
+	}
+	if value.to == 0 {
+		return "", false
+	}
+	return stringOrNull(value.of(object)), true
+}
+
+// Strings yields the elements of a JSON array of strings.
+func Strings(array []byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for e := range elements(array) {
+			if !yield(stringOrNull(e)) {
+				return
+			}
+		}
+	}
+}
+
+// Owner is one entry of metadata.ownerReferences; nil means that the field is absent.
+type Owner struct {
+	APIVersion, Kind, Name, UID string
+
+	Controller, BlockOwnerDeletion *bool
+}
+
+// Owners yields the entries of the OwnerReferences of an [Item].
+func Owners(array []byte) iter.Seq[Owner] {
+	return func(yield func(Owner) bool) {
+		for e := range elements(array) {
+			var o Owner
+			for m := range members(e) {
+				o.set(unquote(m.key.of(e)), m.value.of(e))
+			}
+			if !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+func (o *Owner) set(key string, value []byte) {
+	switch key {
+	case "apiVersion":
+		o.APIVersion = stringOrNull(value)
+	case "kind":
+		o.Kind = stringOrNull(value)
+	case "name":
+		o.Name = stringOrNull(value)
+	case "uid":
+		o.UID = stringOrNull(value)
+	case "controller":
+		o.Controller = boolOrNull(value)
+	case "blockOwnerDeletion":
+		o.BlockOwnerDeletion = boolOrNull(value)
+	}
+}
+
+// stringOrNull returns the string a valid literal stands for; null is "".
+func stringOrNull(value []byte) string {
+	if len(value) < 2 || value[0] != '"' {
+		return ""
+	}
+	return unquote(value)
+}
+
+func boolOrNull(value []byte) *bool {
+	switch string(value) {
+	case "true":
+		return new(true)
+	case "false":
+		return new(false)
+	}
+	return nil
+}
+
+// Members yields the keys and raw values of a valid JSON object.
+func Members(object []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for m := range members(object) {
+			if !yield(unquote(m.key.of(object)), m.value.of(object)) {
+				return
+			}
+		}
+	}
+}
+
+// String returns the string that a valid JSON literal stands for; null is "".
+func String(literal []byte) string { return stringOrNull(literal) }

@@ -1,0 +1,291 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"strconv"
+	"time"
+)
+
+// fieldOf tells which metadata field a key literal stands for; 0 is none we know.
+func fieldOf(key []byte) Fields {
+	if !plain(key) {
+		key = requote(key)
+	}
+	switch string(key) {
+	case `"name"`:
+		return FieldName
+	case `"generateName"`:
+		return FieldGenerateName
+	case `"namespace"`:
+		return FieldNamespace
+	case `"selfLink"`:
+		return FieldSelfLink
+	case `"uid"`:
+		return FieldUID
+	case `"resourceVersion"`:
+		return FieldResourceVersion
+	case `"generation"`:
+		return FieldGeneration
+	case `"creationTimestamp"`:
+		return FieldCreationTimestamp
+	case `"deletionTimestamp"`:
+		return FieldDeletionTimestamp
+	case `"deletionGracePeriodSeconds"`:
+		return FieldDeletionGracePeriodSeconds
+	case `"labels"`:
+		return FieldLabels
+	case `"annotations"`:
+		return FieldAnnotations
+	case `"ownerReferences"`:
+		return FieldOwnerReferences
+	case `"finalizers"`:
+		return FieldFinalizers
+	case `"managedFields"`:
+		return FieldManagedFields
+	}
+	return 0
+}
+
+// metadata scans the value of the top-level key of that name.
+func (s *scanner) metadata(i int) int {
+	switch s.at(i) {
+	case '{':
+	case 'n':
+		s.it.shape = metadataNull
+		return s.literal(i, "null")
+	default:
+		return s.wrongType(i, "metadata", "is not an object")
+	}
+	s.it.shape = metadataObject
+	strip := s.strip.child([]byte(`"metadata"`))
+	for i, more := s.open(i); ; i, more = s.next(i) {
+		if !more {
+			return i
+		}
+		start := i
+		key, from := s.name(i)
+		if from < 0 {
+			return -1
+		}
+		field := fieldOf(key.of(s.b))
+		s.twice = s.twice || s.it.has&field != 0
+		s.it.has |= field
+		if i = s.field(field, from); i < 0 {
+			return -1
+		}
+		if field == FieldManagedFields {
+			continue
+		}
+		// Only unknown fields and annotations can be stripped, so the second look at the value is rare.
+		if child := strip.child(key.of(s.b)); child != nil {
+			s.keep(&s.it.meta, start, from, field, child)
+			continue
+		}
+		s.it.meta.add(spanOf(start, i), field)
+	}
+}
+
+// field reads the value of one metadata field.
+func (s *scanner) field(field Fields, i int) int {
+	switch field {
+	case FieldName:
+		return s.text(i, "metadata.name", &s.texts[textName])
+	case FieldGenerateName:
+		return s.text(i, "metadata.generateName", &s.texts[textGenerateName])
+	case FieldNamespace:
+		return s.text(i, "metadata.namespace", &s.texts[textNamespace])
+	case FieldSelfLink:
+		return s.text(i, "metadata.selfLink", &s.texts[textSelfLink])
+	case FieldUID:
+		return s.text(i, "metadata.uid", &s.texts[textUID])
+	case FieldResourceVersion:
+		return s.text(i, "metadata.resourceVersion", &s.texts[textResourceVersion])
+	case FieldGeneration:
+		return s.integer(i, "metadata.generation", &s.it.Generation)
+	case FieldDeletionGracePeriodSeconds:
+		var ignored int64
+		return s.integer(i, "metadata.deletionGracePeriodSeconds", &ignored)
+	case FieldCreationTimestamp:
+		return s.time(i, "metadata.creationTimestamp", &s.texts[textCreation])
+	case FieldDeletionTimestamp:
+		return s.time(i, "metadata.deletionTimestamp", &s.texts[textDeletion])
+	case FieldLabels:
+		return s.stringMap(i, "metadata.labels", &s.it.Labels)
+	case FieldAnnotations:
+		return s.stringMap(i, "metadata.annotations", &s.it.Annotations)
+	case FieldOwnerReferences:
+		return s.array(i, "metadata.ownerReferences", &s.it.OwnerReferences, s.owner)
+	case FieldFinalizers:
+		return s.array(i, "metadata.finalizers", &s.it.Finalizers, s.finalizer)
+	}
+	return s.value(i)
+}
+
+// integer reads an int64 or null. A float, even one without a fraction, is
+// refused: accessors read it as 0.
+func (s *scanner) integer(i int, field string, into *int64) int {
+	*into = 0
+	if s.at(i) == 'n' {
+		return s.literal(i, "null")
+	}
+	end := s.value(i)
+	if end < 0 {
+		return -1
+	}
+	n, err := strconv.ParseInt(string(s.b[i:end]), 10, 64)
+	if err != nil {
+		return s.refuse(field, "is not an integer")
+	}
+	*into = n
+	return end
+}
+
+// time reads an RFC 3339 time or null.
+func (s *scanner) time(i int, field string, into *quoted) int {
+	end := s.text(i, field, into)
+	if end < 0 || into.to == 0 {
+		return end
+	}
+	if _, err := time.Parse(time.RFC3339, unquote(into.of(s.b))); err != nil {
+		return s.refuse(field, "is not an RFC 3339 time")
+	}
+	return end
+}
+
+// stringMap reads an object of strings and nulls, or null.
+func (s *scanner) stringMap(i int, field string, into *[]byte) int {
+	*into = nil
+	start := i
+	switch s.at(i) {
+	case '{':
+	case 'n':
+		return s.literal(i, "null")
+	default:
+		return s.wrongType(i, field, "is not an object")
+	}
+	var ignored quoted
+	for i, more := s.open(i); ; i, more = s.next(i) {
+		if !more {
+			if i >= 0 {
+				*into = s.b[start:i:i]
+			}
+			return i
+		}
+		_, from := s.name(i)
+		if from < 0 {
+			return -1
+		}
+		if i = s.text(from, field, &ignored); i < 0 {
+			return -1
+		}
+	}
+}
+
+// array reads an array of what element reads, or null.
+func (s *scanner) array(i int, field string, into *[]byte, element func(int) int) int {
+	*into = nil
+	start := i
+	switch s.at(i) {
+	case '[':
+	case 'n':
+		return s.literal(i, "null")
+	default:
+		return s.wrongType(i, field, "is not an array")
+	}
+	i = s.space(i + 1)
+	if s.at(i) == ']' {
+		*into = s.b[start : i+1 : i+1]
+		return i + 1
+	}
+	for more := true; more; {
+		if i = element(i); i < 0 {
+			return -1
+		}
+		i, more = s.nextElement(i)
+	}
+	if i >= 0 {
+		*into = s.b[start:i:i]
+	}
+	return i
+}
+
+func (s *scanner) finalizer(i int) int {
+	if s.at(i) != '"' {
+		return s.wrongType(i, "metadata.finalizers", "holds something other than strings")
+	}
+	return s.str(i)
+}
+
+// owner reads one owner reference.
+func (s *scanner) owner(i int) int {
+	const field = "metadata.ownerReferences"
+	if s.at(i) != '{' {
+		return s.wrongType(i, field, "holds something other than objects")
+	}
+	var seen uint8
+	var ignored quoted
+	for i, more := s.open(i); ; i, more = s.next(i) {
+		if !more {
+			return i
+		}
+		key, from := s.name(i)
+		if from < 0 {
+			return -1
+		}
+		bit := ownerField(key.of(s.b))
+		s.twice = s.twice || seen&bit != 0
+		seen |= bit
+		switch {
+		case bit == 0:
+			i = s.value(from)
+		case bit < ownerController:
+			i = s.text(from, field, &ignored)
+		default:
+			i = s.boolean(from, field)
+		}
+		if i < 0 {
+			return -1
+		}
+	}
+}
+
+const (
+	ownerAPIVersion = 1 << iota
+	ownerKind
+	ownerName
+	ownerUID
+	ownerController
+	ownerBlock
+)
+
+func ownerField(key []byte) uint8 {
+	if !plain(key) {
+		key = requote(key)
+	}
+	switch string(key) {
+	case `"apiVersion"`:
+		return ownerAPIVersion
+	case `"kind"`:
+		return ownerKind
+	case `"name"`:
+		return ownerName
+	case `"uid"`:
+		return ownerUID
+	case `"controller"`:
+		return ownerController
+	case `"blockOwnerDeletion"`:
+		return ownerBlock
+	}
+	return 0
+}
+
+// boolean reads true, false or null.
+func (s *scanner) boolean(i int, field string) int {
+	switch s.at(i) {
+	case 't', 'f', 'n':
+		return s.value(i)
+	}
+	return s.wrongType(i, field, "holds a flag that is not a boolean")
+}

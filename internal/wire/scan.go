@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+)
+
+// Scan validates one JSON object completely, in one pass and without building a
+// map, and finds its metadata. What it returns aliases object, see [Item].
+// Errors are [*SyntaxError], [*FieldError] and [*LimitError].
+func Scan(object []byte) (Item, error) { return scan(object, nil) }
+
+// scan is Scan with what to strip; nil strips nothing but managedFields.
+func scan(object []byte, strip *Strip) (Item, error) {
+	if len(object) > math.MaxInt32 {
+		return Item{}, &LimitError{What: "object bytes", Limit: math.MaxInt32}
+	}
+	s := scanner{parser: parser{b: object}, strip: strip}
+	s.it.object = object
+	if !s.document() {
+		return Item{}, s.err
+	}
+	if s.twice {
+		return scanTwice(object, strip)
+	}
+	s.copyStrings()
+	return s.it, nil
+}
+
+// scanTwice resolves keys that appear more than once: such an object would mean
+// one thing to a decoder that overwrites and another to one that merges. It is
+// spelled anew with the meaning encoding/json gives it, and scanned again.
+func scanTwice(object []byte, strip *Strip) (Item, error) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	d.UseNumber()
+	var content map[string]any
+	if err := d.Decode(&content); err != nil {
+		return Item{}, &SyntaxError{Reason: "repeated keys that cannot be resolved"}
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(content); err != nil {
+		return Item{}, &SyntaxError{Reason: "repeated keys that cannot be resolved"}
+	}
+	return scan(out.Bytes(), strip)
+}
+
+// scanner is the state of one Scan.
+type scanner struct {
+	parser
+	it    Item
+	strip *Strip
+	twice bool // a key that counts appeared twice
+
+	apiVersion, kind quoted
+	texts            [numTexts]quoted
+}
+
+// quoted is a string literal with its quotes; the zero value is absent or null.
+type quoted = span
+
+// The metadata fields that are strings.
+const (
+	textName = iota
+	textGenerateName
+	textNamespace
+	textSelfLink
+	textUID
+	textResourceVersion
+	textCreation
+	textDeletion
+	numTexts
+)
+
+// document scans everything.
+func (s *scanner) document() bool {
+	i := s.space(0)
+	switch {
+	case i == len(s.b):
+		return s.fail(i, "unexpected end") >= 0
+	case s.b[i] != '{':
+		if s.value(i) >= 0 {
+			s.refuse("", "is not a JSON object")
+		}
+		return false
+	}
+	if i = s.object(i); i < 0 {
+		return false
+	}
+	if i = s.space(i); i < len(s.b) {
+		s.fail(i, "more after the end of the object")
+		return false
+	}
+	return true
+}
+
+// object scans the top level.
+func (s *scanner) object(i int) int {
+	var seen uint8
+	for i, more := s.open(i); ; i, more = s.next(i) {
+		if !more {
+			return i
+		}
+		start := i
+		key, from := s.name(i)
+		if from < 0 {
+			return -1
+		}
+		field := topField(key.of(s.b))
+		s.twice = s.twice || seen&field != 0
+		seen |= field
+		switch field {
+		case topAPIVersion:
+			i = s.text(from, "apiVersion", &s.apiVersion)
+		case topKind:
+			i = s.text(from, "kind", &s.kind)
+		case topMetadata:
+			i = s.metadata(from)
+		default:
+			i = s.keep(&s.it.top, start, from, 0, s.strip.child(key.of(s.b)))
+		}
+		if i < 0 {
+			return -1
+		}
+	}
+}
+
+const (
+	topAPIVersion = 1 << iota
+	topKind
+	topMetadata
+)
+
+func topField(key []byte) uint8 {
+	if !plain(key) {
+		key = requote(key)
+	}
+	switch string(key) {
+	case `"apiVersion"`:
+		return topAPIVersion
+	case `"kind"`:
+		return topKind
+	case `"metadata"`:
+		return topMetadata
+	}
+	return 0
+}
+
+// requote spells a key without escapes, so that it can be compared.
+func requote(key []byte) []byte {
+	return []byte(`"` + unquote(key) + `"`)
+}
+
+// keep skips the value at from and notes the member that began at start, unless
+// the strip list drops all of it.
+func (s *scanner) keep(list *memberList, start, from int, field Fields, strip *Strip) int {
+	end := s.stripped(from, strip)
+	if end >= 0 && !strip.drops() {
+		list.add(spanOf(start, end), field)
+	}
+	return end
+}
+
+// text reads a string or null.
+func (s *scanner) text(i int, field string, into *quoted) int {
+	*into = quoted{}
+	switch s.at(i) {
+	case '"':
+		end := s.str(i)
+		if end >= 0 {
+			*into = spanOf(i, end)
+		}
+		return end
+	case 'n':
+		return s.literal(i, "null")
+	}
+	return s.wrongType(i, field, "is not a string")
+}
+
+// wrongType refuses a field, or the document if the value is not JSON at all.
+func (s *scanner) wrongType(i int, field, reason string) int {
+	if s.value(i) < 0 {
+		return -1
+	}
+	return s.refuse(field, reason)
+}
+
+// copyStrings gives the item strings of its own, all in one allocation.
+func (s *scanner) copyStrings() {
+	all := [...]struct {
+		from quoted
+		to   *string
+	}{
+		{s.apiVersion, &s.it.APIVersion},
+		{s.kind, &s.it.Kind},
+		{s.texts[textName], &s.it.Name},
+		{s.texts[textGenerateName], &s.it.GenerateName},
+		{s.texts[textNamespace], &s.it.Namespace},
+		{s.texts[textUID], &s.it.UID},
+		{s.texts[textResourceVersion], &s.it.ResourceVersion},
+		{s.texts[textCreation], &s.it.CreationTimestamp},
+		{s.texts[textDeletion], &s.it.DeletionTimestamp},
+	}
+	size := 0
+	for _, t := range all {
+		size += int(t.from.to - t.from.from)
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for _, t := range all {
+		if t.from.to == 0 {
+			continue
+		}
+		literal := t.from.of(s.b)
+		if !plain(literal) {
+			*t.to = unquote(literal)
+			continue
+		}
+		start := b.Len()
+		b.Write(literal[1 : len(literal)-1])
+		*t.to = b.String()[start:]
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import "io"
+
+// emptyReads is how often a reader may return neither data nor an error.
+const emptyReads = 100
+
+// window is the part of a body that has been read and not yet consumed.
+type window struct {
+	r      io.Reader
+	buf    *buffer // nil while nothing is pending
+	pos    int     // first unconsumed byte
+	end    int     // end of what was read
+	base   int64   // offset of buf[0] in the body
+	readEr error   // what the reader returned last; reported once the window is empty
+}
+
+// pending returns what has been read and not consumed.
+func (w *window) pending() []byte {
+	if w.buf == nil {
+		return nil
+	}
+	return w.buf.b[w.pos:w.end]
+}
+
+// offset is the position of the first unconsumed byte in the body.
+func (w *window) offset() int64 { return w.base + int64(w.pos) }
+
+// skipSpace consumes insignificant white space that was already read and
+// reports whether a byte follows it.
+func (w *window) skipSpace() bool {
+	for w.pos < w.end {
+		if !isSpace(w.buf.b[w.pos]) {
+			return true
+		}
+		w.pos++
+	}
+	return false
+}
+
+// fill reads more behind what is pending. It moves or replaces the buffer, so
+// slices taken from it before are void.
+func (w *window) fill() error {
+	if w.readEr != nil {
+		return w.readEr
+	}
+	w.makeRoom()
+	n, err := readSome(w.r, w.buf.b[w.end:])
+	w.end += n
+	w.readEr = err
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// makeRoom leaves at least half of the buffer free behind the pending bytes.
+func (w *window) makeRoom() {
+	if w.buf == nil {
+		w.buf = getBuffer(1)
+		w.base += int64(w.pos)
+		w.pos, w.end = 0, 0
+	}
+	if w.end < len(w.buf.b) {
+		return
+	}
+	old, n := w.buf, w.end-w.pos
+	if n > len(old.b)/2 {
+		w.buf = getBuffer(2 * len(old.b))
+	}
+	copy(w.buf.b, old.b[w.pos:w.end])
+	if w.buf != old {
+		old.release()
+	}
+	w.base += int64(w.pos)
+	w.pos, w.end = 0, n
+}
+
+// drop gives the buffer back when nothing is pending.
+func (w *window) drop() {
+	if w.buf != nil && w.pos == w.end {
+		w.close()
+	}
+}
+
+// close gives the buffer back.
+func (w *window) close() {
+	if w.buf == nil {
+		return
+	}
+	w.buf.release()
+	w.base += int64(w.pos)
+	w.buf, w.pos, w.end = nil, 0, 0
+}
+
+// readSome reads until it gets data or an error.
+func readSome(r io.Reader, b []byte) (int, error) {
+	for range emptyReads {
+		n, err := r.Read(b)
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+	return 0, io.ErrNoProgress
+}
+
+// isSpace reports whether c is white space to JSON.
+func isSpace(c byte) bool {
+	return c == ' ' || c == '\n' || c == '\r' || c == '\t'
+}
