@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/klauspost/compress/s2"
+)
+
+// How a body is encoded: its first byte. Another encoding of the part behind the
+// metadata, such as the kind's protobuf message, would be another code here and
+// another branch in open and Into; nothing else looks inside a body.
+//
+// Behind the code follow the length of the metadata members as a varint and
+// then, perhaps compressed, these members and the other members of the object,
+// both as JSON without braces.
+const (
+	codecJSON   = 'j' // as it is
+	codecS2     = 's' // an s2 block
+	codecS2Dict = 'd' // an s2 block that needs the kind's dictionary
+)
+
+// scratchMax is the largest scratch memory that is kept for the next object.
+const scratchMax = 1 << 18
+
+// scratch is reusable memory for one packing or unpacking.
+type scratch struct {
+	plain []byte // metadata members and other members, uncompressed
+	meta  int    // how many bytes of plain are metadata members
+	other []byte
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func newScratch() *scratch { return scratches.Get().(*scratch) }
+
+// close gives the scratch memory back; its slices are void.
+func (s *scratch) close() {
+	if cap(s.plain)+cap(s.other) > scratchMax {
+		return
+	}
+	s.plain, s.other, s.meta = s.plain[:0], s.other[:0], 0
+	scratches.Put(s)
+}
+
+// seal encodes plain. The result has exactly the size it needs.
+func (s *scratch) seal(d *dictionary) string {
+	room := 1 + binary.MaxVarintLen32
+	if need := room + s2.MaxEncodedLen(len(s.plain)); cap(s.other) < need {
+		s.other = make([]byte, need)
+	}
+	out := s.other[:cap(s.other)]
+	codec := byte(codecS2)
+	var block []byte
+	if d != nil {
+		codec = codecS2Dict
+		block = d.Encode(out[room:], s.plain)
+	} else {
+		block = s2.Encode(out[room:], s.plain)
+	}
+	if len(block) > len(s.plain)*9/10 {
+		codec = codecJSON
+		block = append(out[room:room], s.plain...)
+	}
+	var head [1 + binary.MaxVarintLen32]byte
+	head[0] = codec
+	n := 1 + binary.PutUvarint(head[1:], uint64(s.meta))
+	from := room - n
+	copy(out[from:], head[:n])
+	return string(out[from : room+len(block)])
+}
+
+// open decodes the object's body into scratch memory, to be closed by the caller.
+func (o *Object) open() (*scratch, error) {
+	s := newScratch()
+	if err := s.unseal(o.body, &o.kind.dict); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *scratch) unseal(body string, dicts *trainer) error {
+	s.other = append(s.other[:0], body...)
+	meta, n := binary.Uvarint(s.other[1:])
+	block := s.other[1+n:]
+	var err error
+	switch s.other[0] {
+	case codecJSON:
+		s.plain = append(s.plain[:0], block...)
+	case codecS2:
+		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], block)
+	case codecS2Dict:
+		s.plain, err = dicts.dict.Load().Decode(s.plain[:cap(s.plain)], block)
+	default:
+		err = ErrCorrupt
+	}
+	s.meta = int(meta)
+	if err != nil || s.meta > len(s.plain) {
+		return ErrCorrupt
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+// GetAnnotations returns a new map of the annotations, nil if there are none. It
+// decompresses the body.
+func (o *Object) GetAnnotations() map[string]string {
+	if o.flags&hasAnnotations == 0 {
+		return nil
+	}
+	var m map[string]string
+	o.eachBodyField(func(key string, value []byte) {
+		if key == "annotations" {
+			m = stringMap(value)
+		}
+	})
+	return m
+}
+
+// GetFinalizers returns the finalizers, nil if there are none. It decompresses
+// the body.
+func (o *Object) GetFinalizers() []string {
+	if o.flags&hasFinalizers == 0 {
+		return nil
+	}
+	var f []string
+	o.eachBodyField(func(key string, value []byte) {
+		if key == "finalizers" {
+			f = slices.AppendSeq([]string{}, wire.Strings(value))
+		}
+	})
+	return f
+}
+
+// GetGenerateName returns metadata.generateName. It decompresses the body.
+func (o *Object) GetGenerateName() string { return o.bodyString("generateName") }
+
+// GetSelfLink returns metadata.selfLink. It decompresses the body.
+func (o *Object) GetSelfLink() string { return o.bodyString("selfLink") }
+
+// GetDeletionGracePeriodSeconds returns the field of that name, nil while the
+// object lives.
+func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
+	if o.rare == nil {
+		return nil
+	}
+	var seconds *int64
+	o.eachBodyField(func(key string, value []byte) {
+		if key == "deletionGracePeriodSeconds" {
+			if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+				seconds = &n
+			}
+		}
+	})
+	return seconds
+}
+
+// GetManagedFields returns nil: managed fields are not kept.
+func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
+
+func (o *Object) bodyString(name string) string {
+	var s string
+	o.eachBodyField(func(key string, value []byte) {
+		if key == name {
+			s = wire.String(value)
+		}
+	})
+	return s
+}
+
+// eachBodyField calls f with each metadata field that the body holds; values are
+// raw JSON and void afterwards.
+func (o *Object) eachBodyField(f func(key string, value []byte)) {
+	s, err := o.open()
+	if err != nil {
+		return
+	}
+	defer s.close()
+	s.other = append(append(append(s.other[:0], '{'), s.plain[:s.meta]...), '}')
+	for key, value := range wire.Members(s.other) {
+		f(key, value)
+	}
+}
+
+// stringMap builds a map of a JSON object of strings.
+func stringMap(object []byte) map[string]string {
+	m := make(map[string]string)
+	for k, v := range wire.StringMap(object) {
+		m[k] = v
+	}
+	return m
+}

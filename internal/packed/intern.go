@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"unsafe"
+)
+
+const (
+	internSlots = 1 << 14
+	// internMax is the longest text worth a slot: longer ones are rarely shared,
+	// and slots outlive the objects.
+	internMax = 1 << 10
+)
+
+// text is a piece of JSON that objects may share; it is compared by pointer
+// first. One word in the header of each object, and none of a map's costs for
+// texts that nobody shares.
+type text struct{ json string }
+
+// interner gives equal texts one copy, as far as they come close to each other
+// in time: it is a table without chains in which the newer text wins. That
+// bounds its memory (a complete table needs weak references, and those cost
+// more than most label sets), never blocks, and finds what matters: replicas
+// are listed side by side, and an update follows its object.
+type interner struct {
+	slots [internSlots]atomic.Pointer[text]
+}
+
+var internSeed = maphash.MakeSeed()
+
+// text returns the shared copy of b; nil for no bytes.
+func (in *interner) text(b []byte) *text {
+	switch {
+	case len(b) == 0:
+		return nil
+	case len(b) > internMax:
+		return &text{string(b)}
+	}
+	slot := &in.slots[maphash.Bytes(internSeed, b)%internSlots]
+	if t := slot.Load(); t != nil && t.json == string(b) {
+		return t
+	}
+	t := &text{string(b)}
+	slot.Store(t)
+	return t
+}
+
+// String returns the JSON, "" for nil.
+func (t *text) String() string {
+	if t == nil {
+		return ""
+	}
+	return t.json
+}
+
+// bytes returns the JSON for reading only.
+func (t *text) bytes() []byte {
+	if t == nil {
+		return nil
+	}
+	return unsafe.Slice(unsafe.StringData(t.json), len(t.json))
+}

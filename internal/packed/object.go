@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"iter"
+	"strconv"
+	"time"
+	"unique"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+var (
+	_ metav1.Object  = (*Object)(nil)
+	_ runtime.Object = (*Object)(nil)
+)
+
+// What an object's header holds.
+const (
+	hasUID         = 1 << iota // uid
+	hasVersion                 // version
+	hasCreated                 // created
+	hasAnnotations             // the body may hold annotations
+	hasFinalizers              // the body may hold finalizers
+)
+
+// Object is one packed object. It is immutable and safe for concurrent use.
+type Object struct {
+	kind       *Kind
+	namespace  unique.Handle[string]
+	name       string
+	body       string
+	labels     *text
+	owners     *text
+	rare       *rare
+	uid        [16]byte
+	version    uint64
+	created    int64 // Unix seconds
+	generation uint32
+	flags      uint8
+}
+
+// rare holds what few objects have, or have in an unusual form.
+type rare struct {
+	uid        string
+	version    string
+	created    time.Time
+	deleted    time.Time
+	generation int64
+}
+
+// more returns the rare part for writing while the object is packed.
+func (o *Object) more() *rare {
+	if o.rare == nil {
+		o.rare = new(rare)
+	}
+	return o.rare
+}
+
+// Kind returns the object's kind.
+func (o *Object) Kind() *Kind { return o.kind }
+
+// Version returns the resourceVersion as a number, and false if it is none.
+func (o *Object) Version() (uint64, bool) { return o.version, o.flags&hasVersion != 0 }
+
+// GetNamespace returns metadata.namespace.
+func (o *Object) GetNamespace() string { return o.namespace.Value() }
+
+// GetName returns metadata.name.
+func (o *Object) GetName() string { return o.name }
+
+// GetUID returns metadata.uid.
+func (o *Object) GetUID() types.UID {
+	if o.flags&hasUID == 0 {
+		if o.rare != nil {
+			return types.UID(o.rare.uid)
+		}
+		return ""
+	}
+	var buf [uidLen]byte
+	return types.UID(appendUID(buf[:0], o.uid))
+}
+
+// GetResourceVersion returns metadata.resourceVersion.
+func (o *Object) GetResourceVersion() string {
+	switch {
+	case o.flags&hasVersion != 0:
+		return strconv.FormatUint(o.version, 10)
+	case o.rare != nil:
+		return o.rare.version
+	}
+	return ""
+}
+
+// GetGeneration returns metadata.generation.
+func (o *Object) GetGeneration() int64 {
+	if o.generation == 0 && o.rare != nil {
+		return o.rare.generation
+	}
+	return int64(o.generation)
+}
+
+// GetCreationTimestamp returns metadata.creationTimestamp.
+func (o *Object) GetCreationTimestamp() metav1.Time {
+	switch {
+	case o.flags&hasCreated != 0:
+		return metav1.Unix(o.created, 0)
+	case o.rare != nil && !o.rare.created.IsZero():
+		return metav1.Time{Time: o.rare.created.Local()}
+	}
+	return metav1.Time{}
+}
+
+// GetDeletionTimestamp returns metadata.deletionTimestamp, nil while the object lives.
+func (o *Object) GetDeletionTimestamp() *metav1.Time {
+	if o.rare == nil || o.rare.deleted.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: o.rare.deleted.Local()}
+}
+
+// GetLabels returns a new map of the labels, nil if there are none.
+func (o *Object) GetLabels() map[string]string {
+	if o.labels == nil {
+		return nil
+	}
+	return stringMap(o.labels.bytes())
+}
+
+// MatchesLabels reports whether the labels match sel, without building a map. A
+// nil selector matches everything.
+func (o *Object) MatchesLabels(sel labels.Selector) bool {
+	return sel == nil || sel.Matches(labelView{o.labels})
+}
+
+// GetOwnerReferences returns new owner references, nil if there are none.
+func (o *Object) GetOwnerReferences() []metav1.OwnerReference {
+	if o.owners == nil {
+		return nil
+	}
+	refs := []metav1.OwnerReference{}
+	for r := range wire.Owners(o.owners.bytes()) {
+		refs = append(refs, metav1.OwnerReference{
+			APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: types.UID(r.UID),
+			Controller: r.Controller, BlockOwnerDeletion: r.BlockOwnerDeletion,
+		})
+	}
+	return refs
+}
+
+// OwnerUIDs yields the UIDs of the owner references.
+func (o *Object) OwnerUIDs() iter.Seq[types.UID] {
+	return func(yield func(types.UID) bool) {
+		if o.owners == nil {
+			return
+		}
+		for r := range wire.Owners(o.owners.bytes()) {
+			if !yield(types.UID(r.UID)) {
+				return
+			}
+		}
+	}
+}
+
+// GetObjectKind returns the kind; setting it panics.
+func (o *Object) GetObjectKind() schema.ObjectKind { return objectKind{o.kind} }
+
+// headerSize is what each object's header takes.
+const headerSize = int(unsafe.Sizeof(Object{}))
+
+// Size returns about how many bytes of heap the object costs: header, name and
+// body. What it shares with other objects (namespace, labels, owner references,
+// dictionary) is not counted.
+func (o *Object) Size() int {
+	n := headerSize + len(o.name) + len(o.body)
+	if o.rare != nil {
+		n += int(unsafe.Sizeof(rare{})) + len(o.rare.uid) + len(o.rare.version)
+	}
+	return n
+}
+
+// SameContent reports whether o and p are the same object in the same state,
+// whatever their resourceVersions. True is certain; false may also mean that two
+// servers spelled the same state differently.
+func (o *Object) SameContent(p *Object) bool {
+	if o == p {
+		return true
+	}
+	if o == nil || p == nil || !o.sameHeader(p) {
+		return false
+	}
+	if o.body == p.body {
+		return true
+	}
+	a, err := o.open()
+	if err != nil {
+		return false
+	}
+	defer a.close()
+	b, err := p.open()
+	if err != nil {
+		return false
+	}
+	defer b.close()
+	return a.meta == b.meta && string(a.plain) == string(b.plain)
+}
+
+func (o *Object) sameHeader(p *Object) bool {
+	return o.kind == p.kind && o.namespace == p.namespace && o.name == p.name &&
+		o.uid == p.uid && o.created == p.created && o.generation == p.generation &&
+		o.flags&^hasVersion == p.flags&^hasVersion &&
+		o.labels.String() == p.labels.String() && o.owners.String() == p.owners.String() &&
+		o.rare.same(p.rare)
+}
+
+// same compares what the body does not hold as well.
+func (r *rare) same(q *rare) bool {
+	var a, b rare
+	if r != nil {
+		a = *r
+	}
+	if q != nil {
+		b = *q
+	}
+	return a.uid == b.uid
+}
+
+// objectKind answers with the kind of the object it was taken from.
+type objectKind struct{ kind *Kind }
+
+// GroupVersionKind implements schema.ObjectKind.
+func (k objectKind) GroupVersionKind() schema.GroupVersionKind { return k.kind.gvk }
+
+// SetGroupVersionKind implements schema.ObjectKind; it panics.
+func (objectKind) SetGroupVersionKind(schema.GroupVersionKind) { panic(readOnly) }
+
+// labelView lets selectors look at labels without a map.
+type labelView struct{ labels *text }
+
+// Has implements labels.Labels.
+func (v labelView) Has(label string) bool {
+	_, ok := v.Lookup(label)
+	return ok
+}
+
+// Get implements labels.Labels.
+func (v labelView) Get(label string) string {
+	value, _ := v.Lookup(label)
+	return value
+}
+
+// Lookup implements labels.Labels.
+func (v labelView) Lookup(label string) (string, bool) {
+	if v.labels == nil {
+		return "", false
+	}
+	return wire.Lookup(v.labels.bytes(), label)
+}

@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+// Pack packs a scanned object. It copies what it keeps, so the scanned bytes may
+// be reused. It refuses an item that says it is of another kind or that has no
+// metadata with a [*wire.FieldError].
+func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) {
+	if err := k.check(&it); err != nil {
+		return nil, err
+	}
+	o := &Object{kind: k}
+	drop := o.takeHeader(&it, &c.shared)
+	s := newScratch()
+	defer s.close()
+	s.plain = it.AppendMetadata(s.plain[:0], drop)
+	s.meta = len(s.plain)
+	s.plain = it.AppendRest(s.plain)
+	d := k.dict.dict.Load()
+	o.body = s.seal(d)
+	if d == nil {
+		k.dict.learn(o)
+	}
+	return o, nil
+}
+
+// PackUnstructured packs u as if its JSON had been scanned; it does not keep or
+// change u. Content that is not JSON, such as NaN or a channel, is an error.
+func (c *Codec) PackUnstructured(k *Kind, u *unstructured.Unstructured) (*Object, error) {
+	b, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	it, err := wire.Scan(b)
+	if err != nil {
+		return nil, err
+	}
+	return c.Pack(k, it)
+}
+
+// takeHeader fills the header and returns the metadata fields that it holds so
+// exactly that the body need not.
+func (o *Object) takeHeader(it *wire.Item, shared *interner) wire.Fields {
+	var drop wire.Fields
+	o.namespace = unique.Make(it.Namespace)
+	if it.Namespace != "" {
+		drop |= wire.FieldNamespace
+	}
+	if o.name = strings.Clone(it.Name); it.Name != "" {
+		drop |= wire.FieldName
+	}
+	drop |= o.takeUID(it.UID) | o.takeVersion(it.ResourceVersion) | o.takeTimes(it)
+	if g := it.Generation; g > 0 && g <= 1<<32-1 {
+		o.generation = uint32(g)
+		drop |= wire.FieldGeneration
+	} else if g != 0 {
+		o.more().generation = g
+	}
+	if o.labels = shared.text(it.Labels); o.labels != nil {
+		drop |= wire.FieldLabels
+	}
+	if o.owners = shared.text(it.OwnerReferences); o.owners != nil {
+		drop |= wire.FieldOwnerReferences
+	}
+	if it.Annotations != nil {
+		o.flags |= hasAnnotations
+	}
+	if it.Finalizers != nil {
+		o.flags |= hasFinalizers
+	}
+	return drop
+}
+
+// uidLen is the length of a UUID in its canonical spelling.
+const uidLen = 36
+
+// takeUID keeps a canonical UUID as 16 bytes and anything else as it is.
+func (o *Object) takeUID(uid string) wire.Fields {
+	if uid == "" {
+		return 0
+	}
+	if b, ok := parseUID(uid); ok {
+		o.uid = b
+		o.flags |= hasUID
+	} else {
+		o.more().uid = strings.Clone(uid)
+	}
+	return wire.FieldUID
+}
+
+// parseUID reads a UUID that appendUID spells the same way.
+func parseUID(uid string) (b [16]byte, ok bool) {
+	if len(uid) != uidLen || uid[8] != '-' || uid[13] != '-' || uid[18] != '-' || uid[23] != '-' {
+		return b, false
+	}
+	var digits [32]byte
+	n := 0
+	for i := range uidLen {
+		switch c := uid[i]; {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'f':
+			if n == len(digits) {
+				return b, false
+			}
+			digits[n] = c
+			n++
+		case c == '-' && (i == 8 || i == 13 || i == 18 || i == 23):
+		default:
+			return b, false
+		}
+	}
+	_, err := hex.Decode(b[:], digits[:])
+	return b, err == nil
+}
+
+func appendUID(dst []byte, b [16]byte) []byte {
+	for i, from := range [...]int{0, 4, 6, 8, 10} {
+		if i > 0 {
+			dst = append(dst, '-')
+		}
+		to := [...]int{4, 6, 8, 10, 16}[i]
+		dst = hex.AppendEncode(dst, b[from:to])
+	}
+	return dst
+}
+
+// takeVersion keeps a decimal resourceVersion as a number.
+func (o *Object) takeVersion(rv string) wire.Fields {
+	if rv == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(rv, 10, 64)
+	var buf [20]byte
+	if err == nil && string(strconv.AppendUint(buf[:0], n, 10)) == rv {
+		o.version = n
+		o.flags |= hasVersion
+	} else {
+		o.more().version = strings.Clone(rv)
+	}
+	return wire.FieldResourceVersion
+}
+
+// takeTimes keeps the timestamps. One spelled as the API server does, in whole
+// seconds of UTC, can be spelled again from the header.
+func (o *Object) takeTimes(it *wire.Item) wire.Fields {
+	var drop wire.Fields
+	if t, canonical := parseTime(it.CreationTimestamp); canonical {
+		o.created = t.Unix()
+		o.flags |= hasCreated
+		drop = wire.FieldCreationTimestamp
+	} else if !t.IsZero() {
+		o.more().created = t
+	}
+	if t, _ := parseTime(it.DeletionTimestamp); !t.IsZero() {
+		o.more().deleted = t
+	}
+	return drop
+}
+
+// parseTime reads an RFC 3339 time and tells whether its spelling is canonical.
+func parseTime(s string) (t time.Time, canonical bool) {
+	if s == "" {
+		return t, false
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}, false
+	}
+	var buf [len(time.RFC3339)]byte
+	return t, !t.IsZero() && string(t.UTC().AppendFormat(buf[:0], time.RFC3339)) == s
+}
