@@ -1,0 +1,233 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package faultproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fleetcache/fleetcache/internal/testenv/internal/port"
+)
+
+// ErrClosed indicates that the proxy has been closed.
+var ErrClosed = errors.New("fault proxy is closed")
+
+// Proxy passes TCP connections on to a backend and disturbs them as told.
+type Proxy struct {
+	reserved *port.Reservation
+	wg       sync.WaitGroup
+
+	accepted, toServer, toClient atomic.Int64
+
+	// switching serializes the opening and closing of the listener. It is
+	// taken before mu and never by the goroutines that serve connections.
+	switching sync.Mutex
+
+	// mu protects the fields below.
+	mu       sync.Mutex
+	listener *listener // nil while connections are refused
+	backend  string
+	faults   *faults
+	conns    map[*conn]struct{}
+	news     chan struct{} // closed and replaced when a connection was accepted
+	closed   bool
+}
+
+// listener is one period of accepting connections.
+type listener struct {
+	net.Listener
+
+	done chan struct{} // closed when the accept loop has ended
+}
+
+// Stats counts what passed through a proxy since it was made.
+type Stats struct {
+	Accepted int64 // connections accepted
+	Open     int   // connections open now
+	ToServer int64 // bytes delivered to the backend
+	ToClient int64 // bytes delivered to clients
+}
+
+// New starts a proxy in front of the backend, a host:port. It must be closed.
+func New(backend string) (*Proxy, error) {
+	reserved, err := port.Reserve()
+	if err != nil {
+		return nil, fmt.Errorf("start a fault proxy: %w", err)
+	}
+	p := &Proxy{
+		reserved: reserved,
+		backend:  backend,
+		faults:   &faults{changed: make(chan struct{})},
+		conns:    map[*conn]struct{}{},
+		news:     make(chan struct{}),
+	}
+	if err := p.listen(); err != nil {
+		return nil, fmt.Errorf("start a fault proxy: %w", errors.Join(err, reserved.Close()))
+	}
+	return p, nil
+}
+
+// Addr returns the address clients connect to, as host:port. It stays the same
+// for the life of the proxy, also while connections are refused.
+func (p *Proxy) Addr() string { return p.reserved.Addr() }
+
+// SetBackend switches to another server for all connections accepted from now
+// on. Present ones stay where they are; CloseAll or ResetAll ends them.
+func (p *Proxy) SetBackend(backend string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backend = backend
+}
+
+// Stats returns the counters.
+func (p *Proxy) Stats() Stats {
+	p.mu.Lock()
+	open := len(p.conns)
+	p.mu.Unlock()
+	return Stats{Accepted: p.accepted.Load(), Open: open, ToServer: p.toServer.Load(), ToClient: p.toClient.Load()}
+}
+
+// WaitAccepted blocks until n connections have been accepted in total, or
+// returns the cause of the context's end.
+func (p *Proxy) WaitAccepted(ctx context.Context, n int64) error {
+	for {
+		p.mu.Lock()
+		news := p.news
+		p.mu.Unlock()
+		if p.accepted.Load() >= n {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// RefuseNew refuses connections from now on, as a port nobody listens on does.
+// Present ones live on.
+func (p *Proxy) RefuseNew() {
+	p.switching.Lock()
+	defer p.switching.Unlock()
+	p.unlisten()
+}
+
+// Refuse refuses connections from now on and resets the present ones, as a
+// killed server does. It returns when they are gone.
+func (p *Proxy) Refuse() {
+	p.RefuseNew()
+	p.ResetAll()
+}
+
+// CloseAll closes all present connections, with a FIN to either side, and waits
+// until they are gone. As with any server that closes, a side that is sending
+// at that moment gets an RST.
+func (p *Proxy) CloseAll() { p.endAll((*conn).close) }
+
+// ResetAll aborts all present connections with an RST to either side, and waits
+// until they are gone.
+func (p *Proxy) ResetAll() { p.endAll((*conn).reset) }
+
+// Close ends the proxy and its connections and waits until all is gone. A
+// second call does nothing.
+func (p *Proxy) Close() error {
+	p.switching.Lock()
+	defer p.switching.Unlock()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.unlisten()
+	p.ResetAll()
+	p.wg.Wait()
+	return p.reserved.Close()
+}
+
+// listen accepts connections unless the proxy does already. Concurrent calls
+// are serialized, for only one of them could listen on the port.
+func (p *Proxy) listen() error {
+	p.switching.Lock()
+	defer p.switching.Unlock()
+	p.mu.Lock()
+	closed, listening := p.closed, p.listener != nil
+	p.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	if listening {
+		return nil
+	}
+	inner, err := net.Listen("tcp4", p.Addr())
+	if err != nil {
+		return err
+	}
+	l := &listener{Listener: inner, done: make(chan struct{})}
+	p.mu.Lock()
+	p.listener = l
+	p.mu.Unlock()
+	p.wg.Go(func() { p.accept(l) })
+	return nil
+}
+
+// unlisten refuses connections and waits until none is being accepted any more.
+// The caller holds switching.
+func (p *Proxy) unlisten() {
+	p.mu.Lock()
+	l := p.listener
+	p.listener = nil
+	p.mu.Unlock()
+	if l == nil {
+		return
+	}
+	_ = l.Close()
+	<-l.done
+}
+
+// accept serves connections until the listener is closed.
+func (p *Proxy) accept(l *listener) {
+	defer close(l.done)
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c := newConn(p, client.(*net.TCPConn))
+		p.mu.Lock()
+		p.conns[c] = struct{}{}
+		p.accepted.Add(1)
+		news := p.news
+		p.news = make(chan struct{})
+		p.mu.Unlock()
+		close(news)
+		p.wg.Go(c.serve)
+	}
+}
+
+// endAll ends the connections that are present and waits for them.
+func (p *Proxy) endAll(end func(*conn)) {
+	p.mu.Lock()
+	conns := make([]*conn, 0, len(p.conns))
+	for c := range p.conns {
+		conns = append(conns, c)
+	}
+	p.mu.Unlock()
+	for _, c := range conns {
+		end(c)
+	}
+	for _, c := range conns {
+		<-c.gone
+	}
+}
+
+// forget removes a connection that has ended.
+func (p *Proxy) forget(c *conn) {
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.mu.Unlock()
+	close(c.gone)
+}
