@@ -1,0 +1,287 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package phase
+
+import "time"
+
+// Next returns the state after e, and what is to be done about it.
+func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
+	m := machine{cfg: cfg, State: s, e: e, now: now}
+	switch e.Kind {
+	case Asked:
+		if m.Running == None && (m.Phase == Gone || (m.Phase == Pending && m.Gen == 0)) {
+			m.connect()
+		}
+	case Changed:
+		m.changed()
+	case Tick:
+		m.tick()
+	case Succeeded:
+		m.succeeded()
+	case Failed:
+		m.failed()
+	case Unauthorized:
+		// Once per revision: if asking the resolver again brings nothing new, asking once more would not either.
+		if m.Connected && m.Running != Connect && e.Revision == m.Revision && m.Rejected != m.Revision {
+			m.Rejected = m.Revision
+			m.connect()
+		}
+	case RolledBack:
+		if m.Connected {
+			m.do(Renew)
+		}
+	case Removed:
+		m.gone()
+	}
+	return m.State, m.actions
+}
+
+// machine is one step under way.
+type machine struct {
+	State
+	cfg     Config
+	e       Event
+	now     time.Time
+	actions []Action
+}
+
+func (m *machine) do(a Action) { m.actions = append(m.actions, a) }
+
+func (m *machine) enter(p Phase) {
+	if m.Phase != p {
+		m.Phase, m.Since = p, m.now
+	}
+}
+
+// after returns the time d from now, up to a fifth earlier.
+func (m *machine) after(from time.Time, d time.Duration) time.Time {
+	return from.Add(d - time.Duration(m.e.Jitter*float64(d)/5))
+}
+
+// backoff doubles with each failed try. Half of it is random, so that a fleet does not come back in step.
+func (m *machine) backoff() time.Time {
+	d := m.cfg.RetryBase << min(max(m.Tries-1, 0), 16)
+	d = min(d, m.cfg.RetryMax)
+	return m.now.Add(d - time.Duration(m.e.Jitter*float64(d)/2))
+}
+
+// connect starts an attempt. A probe that runs is dropped: the attempt answers its question as well.
+func (m *machine) connect() {
+	if m.Running == Probe {
+		m.do(Cancel)
+	}
+	// A retry of the resolver is not worth a change of phase until it brings something.
+	if (m.Phase == Pending || m.Phase == Gone) && m.e.Kind != Tick {
+		m.enter(Connecting)
+	}
+	m.Gen++
+	m.Running, m.Dirty, m.RetryAt, m.ProbeStart = Connect, false, time.Time{}, m.now
+	m.do(StartConnect)
+}
+
+func (m *machine) changed() {
+	if m.Running != Connect {
+		m.connect()
+		return
+	}
+	// The attempt may be waiting for an address that is no longer the right one.
+	if !m.Dirty {
+		m.Dirty = true
+		m.do(Cancel)
+	}
+}
+
+func (m *machine) tick() {
+	due := func(t time.Time) bool { return !t.IsZero() && !m.now.Before(t) }
+	switch {
+	case m.Running == Connect:
+	case m.Connected && due(m.GraceUntil):
+		m.endGrace()
+	case due(m.RetryAt):
+		m.connect()
+	case m.Connected && m.Running == None && due(m.ProbeAt):
+		if alive := m.e.Life; alive.After(m.ProbeEnd) && m.now.Before(alive.Add(m.cfg.ProbeInterval)) && m.Phase == Ready {
+			m.ProbeAt = m.after(alive, m.cfg.ProbeInterval)
+			if !m.ProbeAt.After(m.now) {
+				m.ProbeAt = alive.Add(m.cfg.ProbeInterval)
+			}
+			return
+		}
+		m.Gen++
+		m.Running, m.ProbeAt, m.ProbeStart = Probe, time.Time{}, m.now
+		m.do(StartProbe)
+	}
+}
+
+func (m *machine) endGrace() {
+	if m.GraceGone {
+		m.gone()
+		return
+	}
+	if m.Running == Probe {
+		m.do(Cancel)
+		m.Gen++
+		m.Running = None
+	}
+	m.down(Pending)
+	m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
+}
+
+func (m *machine) gone() {
+	if m.Running != None {
+		m.do(Cancel)
+		m.Gen++ // its result is nobody's any more
+		m.Running, m.Dirty = None, false
+	}
+	if m.Connected {
+		m.down(Gone)
+	}
+	m.enter(Gone)
+	m.RetryAt, m.Tries = time.Time{}, 0
+	if m.Known {
+		m.Known = false
+		m.do(Evict)
+	}
+}
+
+// down ends a connection and enters p.
+func (m *machine) down(p Phase) {
+	m.Connected, m.Failures, m.Successes = false, 0, 0
+	m.ProbeAt, m.GraceUntil, m.GraceGone = time.Time{}, time.Time{}, false
+	m.enter(p)
+	m.do(Down)
+}
+
+func (m *machine) fail() { m.Err, m.Reason = m.e.Err, m.e.Reason }
+
+func (m *machine) succeeded() {
+	if m.Running == None || m.e.Gen != m.Gen {
+		return
+	}
+	was := m.Running
+	m.Running, m.ProbeEnd, m.Failures = None, m.now, 0
+	if was == Probe {
+		m.Successes++
+		if m.Phase == Degraded && m.Successes >= m.cfg.SuccessThreshold {
+			m.enter(Ready)
+			m.Err, m.Reason = nil, ""
+		}
+		m.ProbeAt = m.nextProbe()
+		return
+	}
+	m.Successes, m.Tries, m.Err, m.Reason = 0, 0, nil, ""
+	m.Revision, m.Rejected = m.e.Revision, ""
+	m.GraceUntil, m.GraceGone = time.Time{}, false
+	m.enter(Ready)
+	switch {
+	case !m.Connected:
+		m.Connected, m.Known = true, true
+		m.do(Up)
+	case m.e.NewEpoch:
+		m.do(Renew)
+	}
+	m.ProbeAt = m.after(m.now, m.cfg.ProbeInterval)
+	if m.Dirty {
+		m.connect()
+	}
+}
+
+// nextProbe counts from the start of the last one: a probe that hangs until its time-out does not delay the verdict.
+func (m *machine) nextProbe() time.Time {
+	t := m.after(m.ProbeStart, m.cfg.ProbeInterval)
+	if t.Before(m.now) {
+		return m.now
+	}
+	return t
+}
+
+func (m *machine) failed() {
+	if m.Running == None || m.e.Gen != m.Gen {
+		return
+	}
+	was := m.Running
+	m.Running, m.ProbeEnd = None, m.now
+	switch {
+	case m.Dirty:
+		m.connect()
+	case was == Probe && m.e.Class == Rejected && m.Rejected != m.Revision:
+		m.Rejected = m.Revision
+		m.fail()
+		m.connect()
+	case was == Probe:
+		m.missed()
+	case m.Connected:
+		m.refreshFailed()
+	default:
+		m.connectFailed()
+	}
+}
+
+// missed counts a failed probe of the connection in use.
+func (m *machine) missed() {
+	m.fail()
+	m.Failures++
+	m.Successes = 0
+	if m.Failures < m.cfg.FailureThreshold {
+		m.enter(Degraded)
+		m.ProbeAt = m.nextProbe()
+		return
+	}
+	m.down(Disconnected)
+	m.Tries = 1
+	m.RetryAt = m.backoff()
+}
+
+// refreshFailed: the connection in use stays unless the failure is its own.
+func (m *machine) refreshFailed() {
+	m.fail()
+	own := m.e.Revision != "" && m.e.Revision == m.Revision
+	if m.e.Class != NoAccess && m.e.Class != Unknown {
+		m.GraceUntil, m.GraceGone = time.Time{}, false // there is access again, if not a good one
+	}
+	switch {
+	case m.e.Class == NoAccess || m.e.Class == Unknown:
+		// Secrets are rotated by delete and create, too.
+		m.GraceGone = m.e.Class == Unknown
+		if m.GraceUntil.IsZero() {
+			m.GraceUntil = m.now.Add(m.cfg.Grace)
+		}
+		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
+	case m.e.Class == Policy:
+		m.RetryAt = m.after(m.now, m.cfg.RetryMax)
+	case own && m.e.Class == Rejected:
+		m.down(Disconnected)
+		m.Tries = 1
+		m.RetryAt = m.backoff()
+		return
+	case own:
+		m.missed()
+		return
+	default:
+		m.Tries++
+		m.RetryAt = m.backoff()
+	}
+	if m.ProbeAt.IsZero() {
+		m.ProbeAt = m.nextProbe()
+	}
+}
+
+func (m *machine) connectFailed() {
+	m.fail()
+	switch m.e.Class {
+	case NoAccess:
+		m.enter(Pending)
+		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
+	case Unknown:
+		m.gone()
+		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
+	case Policy:
+		m.enter(Refused)
+		m.RetryAt = m.after(m.now, m.cfg.RetryMax)
+	default:
+		m.enter(Disconnected)
+		m.Tries++
+		m.RetryAt = m.backoff()
+	}
+}

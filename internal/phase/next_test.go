@@ -1,0 +1,318 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package phase_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/internal/phase"
+)
+
+var (
+	cfg = phase.Config{
+		ProbeInterval: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 2, Grace: 30 * time.Second,
+		RetryBase: time.Second, RetryMax: 30 * time.Second, ResolveRetry: 10 * time.Second,
+	}
+	start   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	errSome = errors.New("some")
+)
+
+// run is one cluster driven by hand.
+type run struct {
+	t   *testing.T
+	s   phase.State
+	now time.Time
+}
+
+func newRun(t *testing.T) *run { return &run{t: t, now: start} }
+
+func (r *run) on(e phase.Event) []phase.Action {
+	r.t.Helper()
+	if e.Gen == 0 {
+		e.Gen = r.s.Gen
+	}
+	var actions []phase.Action
+	r.s, actions = phase.Next(cfg, r.s, e, r.now)
+	return actions
+}
+
+// tick moves to the deadline.
+func (r *run) tick(life time.Time) []phase.Action {
+	r.t.Helper()
+	require.False(r.t, r.s.Deadline().IsZero(), "no deadline in %+v", r.s)
+	r.now = r.s.Deadline()
+	return r.on(phase.Event{Kind: phase.Tick, Life: life})
+}
+
+func (r *run) connected() *run {
+	r.t.Helper()
+	require.Equal(r.t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Asked}))
+	require.Equal(r.t, phase.Connecting, r.s.Phase)
+	require.Equal(r.t, []phase.Action{phase.Up}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a"}))
+	require.Equal(r.t, phase.Ready, r.s.Phase)
+	return r
+}
+
+func (r *run) probeFails() []phase.Action {
+	r.t.Helper()
+	require.Equal(r.t, []phase.Action{phase.StartProbe}, r.tick(time.Time{}))
+	r.now = r.now.Add(5 * time.Second)
+	return r.on(phase.Event{Kind: phase.Failed, Err: errSome})
+}
+
+func TestDeadPeerIsDisconnectedWithin45Seconds(t *testing.T) {
+	for _, jitter := range []float64{0, 0.5, 0.999} {
+		r := newRun(t).connected()
+		dead := r.now
+		for range 2 {
+			require.Equal(t, []phase.Action{phase.StartProbe}, r.tick(time.Time{}))
+			r.now = r.now.Add(5 * time.Second)
+			require.Empty(t, r.on(phase.Event{Kind: phase.Failed, Err: errSome, Jitter: jitter}))
+			require.Equal(t, phase.Degraded, r.s.Phase)
+		}
+		require.Equal(t, []phase.Action{phase.Down}, r.probeFails())
+		require.Equal(t, phase.Disconnected, r.s.Phase)
+		require.LessOrEqual(t, r.now.Sub(dead), 45*time.Second)
+		require.ErrorIs(t, r.s.Err, errSome)
+		require.Equal(t, []phase.Action{phase.StartConnect}, r.tick(time.Time{}))
+		require.Equal(t, phase.Disconnected, r.s.Phase)
+	}
+}
+
+func TestDegradedNeedsSuccessesInARowToBeReady(t *testing.T) {
+	r := newRun(t).connected()
+	for range 20 { // every second probe is lost: neither down nor Ready
+		require.Empty(t, r.probeFails())
+		r.tick(time.Time{})
+		require.Empty(t, r.on(phase.Event{Kind: phase.Succeeded}))
+		require.Equal(t, phase.Degraded, r.s.Phase)
+	}
+	r.tick(time.Time{})
+	r.on(phase.Event{Kind: phase.Succeeded})
+	require.Equal(t, phase.Ready, r.s.Phase)
+	require.NoError(t, r.s.Err)
+}
+
+func TestSignsOfLifeSpareProbes(t *testing.T) {
+	r := newRun(t).connected()
+	for range 100 {
+		life := r.s.Deadline().Add(-time.Second)
+		require.Empty(t, r.tick(life))
+		require.True(t, r.s.Deadline().After(r.now))
+	}
+	require.Equal(t, []phase.Action{phase.StartProbe}, r.tick(r.now.Add(-time.Minute)))
+}
+
+func TestBackoffGrowsToItsMaximumAndChangedCutsIt(t *testing.T) {
+	r := newRun(t)
+	r.on(phase.Event{Kind: phase.Asked})
+	for i := range 40 {
+		r.on(phase.Event{Kind: phase.Failed, Err: errSome})
+		require.Equal(t, min(time.Second<<min(i, 16), 30*time.Second), r.s.Deadline().Sub(r.now))
+		require.Equal(t, []phase.Action{phase.StartConnect}, r.tick(time.Time{}))
+	}
+	r.on(phase.Event{Kind: phase.Failed, Err: errSome})
+	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Changed}))
+}
+
+func TestNoAccessWaitsWithoutGrowth(t *testing.T) {
+	r := newRun(t)
+	r.on(phase.Event{Kind: phase.Asked})
+	for range 10 {
+		require.Empty(t, r.on(phase.Event{Kind: phase.Failed, Class: phase.NoAccess, Err: errSome}))
+		require.Equal(t, phase.Pending, r.s.Phase)
+		require.Equal(t, cfg.ResolveRetry, r.s.Deadline().Sub(r.now))
+		r.tick(time.Time{})
+	}
+}
+
+func TestChangeDuringAttemptCancelsItAndStartsAnother(t *testing.T) {
+	r := newRun(t)
+	r.on(phase.Event{Kind: phase.Asked})
+	require.Equal(t, []phase.Action{phase.Cancel}, r.on(phase.Event{Kind: phase.Changed}))
+	require.Empty(t, r.on(phase.Event{Kind: phase.Changed}))
+	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Failed, Err: errSome}))
+	require.Equal(t, []phase.Action{phase.Cancel}, r.on(phase.Event{Kind: phase.Changed}))
+	require.Equal(t, []phase.Action{phase.Up, phase.StartConnect}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a"}))
+}
+
+func TestUnauthorizedResolvesAgainOncePerRevision(t *testing.T) {
+	r := newRun(t).connected()
+	require.Empty(t, r.on(phase.Event{Kind: phase.Unauthorized, Revision: "old"}))
+	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Unauthorized, Revision: "a"}))
+	require.Empty(t, r.on(phase.Event{Kind: phase.Unauthorized, Revision: "a"}))
+	require.Equal(t, []phase.Action{phase.Down},
+		r.on(phase.Event{Kind: phase.Failed, Class: phase.Rejected, Revision: "a", Err: errSome}), "the resolver has nothing newer")
+	require.Equal(t, phase.Disconnected, r.s.Phase)
+}
+
+func TestRefreshThatFailsKeepsTheConnectionInUse(t *testing.T) {
+	for _, class := range []phase.Class{phase.Trouble, phase.Policy, phase.Rejected} {
+		r := newRun(t).connected()
+		require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Changed}))
+		require.Empty(t, r.on(phase.Event{Kind: phase.Failed, Class: class, Revision: "b", Err: errSome}))
+		require.Equal(t, phase.Ready, r.s.Phase)
+		require.ErrorIs(t, r.s.Err, errSome)
+		require.False(t, r.s.RetryAt.IsZero())
+		require.False(t, r.s.ProbeAt.IsZero())
+	}
+}
+
+func TestSecretDeletedAndRecreatedWithinGraceDoesNotDisconnect(t *testing.T) {
+	r := newRun(t).connected()
+	r.on(phase.Event{Kind: phase.Changed})
+	require.Empty(t, r.on(phase.Event{Kind: phase.Failed, Class: phase.NoAccess, Err: errSome}))
+	require.Equal(t, phase.Ready, r.s.Phase)
+	r.now = r.now.Add(time.Second)
+	r.on(phase.Event{Kind: phase.Changed})
+	require.Empty(t, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a"}))
+	require.True(t, r.s.GraceUntil.IsZero())
+	require.True(t, r.s.Connected)
+}
+
+func TestGraceEnds(t *testing.T) {
+	for class, want := range map[phase.Class]phase.Phase{phase.NoAccess: phase.Pending, phase.Unknown: phase.Gone} {
+		r := newRun(t).connected()
+		r.on(phase.Event{Kind: phase.Changed})
+		r.on(phase.Event{Kind: phase.Failed, Class: class, Err: errSome})
+		lost := r.now
+		for r.s.Connected {
+			switch actions := r.tick(r.now); {
+			case slices.Contains(actions, phase.StartConnect):
+				r.on(phase.Event{Kind: phase.Failed, Class: class, Err: errSome})
+			case slices.Contains(actions, phase.StartProbe):
+				r.on(phase.Event{Kind: phase.Succeeded})
+			}
+		}
+		require.Equal(t, want, r.s.Phase)
+		require.Equal(t, cfg.Grace, r.now.Sub(lost))
+	}
+}
+
+func TestAnotherHistoryRenewsAndRemovalEvicts(t *testing.T) {
+	r := newRun(t).connected()
+	r.on(phase.Event{Kind: phase.Changed})
+	require.Equal(t, []phase.Action{phase.Renew}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "b", NewEpoch: true}))
+	require.Equal(t, []phase.Action{phase.Renew}, r.on(phase.Event{Kind: phase.RolledBack}))
+	require.Equal(t, []phase.Action{phase.Down, phase.Evict}, r.on(phase.Event{Kind: phase.Removed}))
+	require.Equal(t, phase.Gone, r.s.Phase)
+	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Asked}))
+}
+
+// every yields every event that can differ in effect in state s, results of earlier attempts included.
+func every(s phase.State) []phase.Event {
+	var out []phase.Event
+	for kind := range phase.Kinds {
+		switch kind {
+		case phase.Succeeded:
+			for _, gen := range []uint64{s.Gen, s.Gen - 1} {
+				for _, rev := range []string{"a", "b"} {
+					out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev}, phase.Event{Kind: kind, Gen: gen, Revision: rev, NewEpoch: true})
+				}
+			}
+		case phase.Failed:
+			for _, gen := range []uint64{s.Gen, s.Gen - 1} {
+				for class := range phase.Classes {
+					for _, rev := range []string{"", "a", "b"} {
+						out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev, Err: errSome})
+					}
+				}
+			}
+		case phase.Unauthorized:
+			out = append(out, phase.Event{Kind: kind, Revision: "a"}, phase.Event{Kind: kind, Revision: "b"})
+		case phase.Tick:
+			out = append(out, phase.Event{Kind: kind}, phase.Event{Kind: kind, Life: s.Deadline().Add(-time.Second)})
+		default:
+			out = append(out, phase.Event{Kind: kind})
+		}
+	}
+	return out
+}
+
+// shape is a state without what only counts up.
+func shape(s phase.State, now time.Time) string {
+	return fmt.Sprint(s.Phase, s.Running, s.Dirty, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures, min(s.Successes, 2), min(s.Tries, 2),
+		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.GraceGone, s.Err == nil, s.GraceUntil.After(now))
+}
+
+func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
+	type node struct {
+		s   phase.State
+		now time.Time
+	}
+	seen := map[string]bool{}
+	todo := []node{{now: start}}
+	edges := 0
+	for len(todo) > 0 {
+		n := todo[0]
+		todo = todo[1:]
+		if key := shape(n.s, n.now); seen[key] {
+			continue
+		} else {
+			seen[key] = true
+		}
+		for _, e := range every(n.s) {
+			edges++
+			now := n.now.Add(time.Second)
+			if due := n.s.Deadline(); e.Kind == phase.Tick && due.After(now) {
+				now = due
+			}
+			after, actions := phase.Next(cfg, n.s, e, now)
+			check(t, n.s, after, e, actions, now)
+			todo = append(todo, node{after, now})
+		}
+	}
+	t.Logf("%d states, %d edges", len(seen), edges)
+	require.Greater(t, len(seen), 100)
+}
+
+func check(t *testing.T, before, after phase.State, e phase.Event, actions []phase.Action, now time.Time) {
+	t.Helper()
+	where := fmt.Sprintf("%+v\n× %+v\n→ %+v %v", before, e, after, actions)
+	connected, running := before.Connected, before.Running
+	for _, a := range actions {
+		switch a {
+		case phase.Up:
+			require.False(t, connected, "Up twice: %s", where)
+			connected = true
+		case phase.Down:
+			require.True(t, connected, "Down twice: %s", where)
+			connected = false
+		case phase.Renew:
+			require.True(t, connected, "Renew while down: %s", where)
+		case phase.Cancel:
+			require.NotEqual(t, phase.None, running, "Cancel of nothing: %s", where)
+			running = phase.None
+		case phase.StartConnect, phase.StartProbe:
+			ended := (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen
+			require.True(t, running == phase.None || ended, "two attempts: %s", where)
+			require.Greater(t, after.Gen, before.Gen, "old tag: %s", where)
+		case phase.Evict:
+			require.False(t, connected, "Evict while up: %s", where)
+		}
+	}
+	require.Equal(t, connected, after.Connected, where)
+	require.Equal(t, after.Connected, after.Phase == phase.Ready || after.Phase == phase.Degraded, where)
+	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && (e.Gen != before.Gen || before.Running == phase.None) {
+		require.Equal(t, before, after, "a late result counted: %s", where)
+	}
+	// The way forward: an attempt whose result will come, a deadline, or a cluster nobody asked for or that is no more.
+	idle := after.Phase == phase.Gone || (after.Phase == phase.Pending && after.Gen == 0)
+	require.True(t, after.Running != phase.None || !after.Deadline().IsZero() || idle, "stuck: %s", where)
+	if e.Kind == phase.Tick && after.Running == phase.None && !after.Deadline().IsZero() {
+		require.True(t, after.Deadline().After(now), "tick without progress: %s", where)
+	}
+	if after.Connected && after.Running == phase.None {
+		require.False(t, after.ProbeAt.IsZero(), "connected and never probed: %s", where)
+	}
+	if e.Kind == phase.Changed || (e.Kind == phase.Asked && before.Phase == phase.Gone) {
+		require.Equal(t, phase.Connect, after.Running, "not attempted: %s", where)
+	}
+}

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package phase
+
+import "time"
+
+// Phase is where the connection of a cluster stands.
+type Phase uint8
+
+// Phases.
+const (
+	// Pending clusters wait for access: the resolver does not know yet how to reach them. Nothing is dialled.
+	Pending Phase = iota
+	// Connecting clusters have their first attempt under way.
+	Connecting
+	// Ready clusters answer.
+	Ready
+	// Degraded clusters are connected, and their last probes failed, fewer than the threshold in a row.
+	Degraded
+	// Disconnected clusters cannot be reached, or refuse our credentials. Attempts go on.
+	Disconnected
+	// Refused clusters are reachable only in a way that policy forbids.
+	Refused
+	// Gone clusters do not exist any more.
+	Gone
+)
+
+var phaseNames = [...]string{"Pending", "Connecting", "Ready", "Degraded", "Disconnected", "Refused", "Gone"}
+
+// String returns the phase's name.
+func (p Phase) String() string {
+	if int(p) < len(phaseNames) {
+		return phaseNames[p]
+	}
+	return "Unknown"
+}
+
+// Attempt is what runs for a cluster: nothing or one of the two kinds of work that touch the network.
+type Attempt uint8
+
+// Attempts.
+const (
+	// None runs.
+	None Attempt = iota
+	// Connect resolves, proves and identifies. While connected, it is a refresh: what serves now stays until the new
+	// way is proven.
+	Connect
+	// Probe asks the server whether it is well.
+	Probe
+)
+
+// Config are the numbers the decisions depend on. All are positive.
+type Config struct {
+	// ProbeInterval is the time between the starts of two probes, and how long a sign of life spares one.
+	ProbeInterval time.Duration
+	// FailureThreshold probes in a row fail before a cluster is Disconnected.
+	FailureThreshold int
+	// SuccessThreshold probes in a row succeed before a Degraded cluster is Ready.
+	SuccessThreshold int
+	// Grace is how long a connected cluster may be without access before it is dropped.
+	Grace time.Duration
+	// RetryBase and RetryMax bound the back-off between attempts to connect.
+	RetryBase, RetryMax time.Duration
+	// ResolveRetry is the time between two questions to a resolver that answered "not yet". It does not grow.
+	ResolveRetry time.Duration
+}
+
+// State is all that is remembered of one cluster. The zero State is a cluster nobody asked for.
+type State struct {
+	Phase Phase
+	// Since is when Phase was entered.
+	Since time.Time
+	// Err is the last failure that was not made good; Reason is its short form.
+	Err    error
+	Reason string
+	// Gen numbers the attempts; Running is the current one's kind.
+	Gen     uint64
+	Running Attempt
+	// Dirty: what the running attempt started from has changed meanwhile, so another follows it at once.
+	Dirty bool
+	// Connected: the last of Up and Down was Up.
+	Connected bool
+	// Known: there was an Up since the cluster was last evicted.
+	Known bool
+	// Revision is the access that serves now; Rejected is the one a re-resolve after a 401 was already made for.
+	Revision, Rejected string
+	// Failures and Successes count probes in a row; Tries counts failed attempts to connect in a row.
+	Failures, Successes, Tries int
+	// ProbeStart is when the last probe, or connect, began; ProbeEnd when it ended.
+	ProbeStart, ProbeEnd time.Time
+	// ProbeAt, RetryAt and GraceUntil are due times; zero is never.
+	ProbeAt, RetryAt, GraceUntil time.Time
+	// GraceGone: the end of the grace means Gone instead of Pending.
+	GraceGone bool
+}
+
+// Deadline is when a Tick is due; zero is never. While an attempt runs, its result is the next event.
+func (s State) Deadline() time.Time {
+	if s.Running == Connect {
+		return time.Time{}
+	}
+	due := s.RetryAt
+	if s.Connected {
+		due = earliest(earliest(due, s.GraceUntil), s.ProbeAt)
+	}
+	return due
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
