@@ -3,6 +3,8 @@
 
 package gc
 
+import "time"
+
 // Size counts everything the collector remembers, for tests that look for leaks.
 func (c *Collector[O, R]) Size() int {
 	c.mu.Lock()
@@ -15,4 +17,10 @@ func (t *timetable[K]) size() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.dates) + len(t.queue)
+}
+
+// ReleaseIfUnused takes the last step of a release.
+func (c *Collector[O, R]) ReleaseIfUnused(resource R) bool {
+	ok, _ := c.release(resource, time.Now())
+	return ok
 }

@@ -7,11 +7,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/gc"
@@ -36,6 +38,7 @@ type world struct {
 	phase map[string]string
 	log   []string
 	looks []look
+	lines []string
 }
 
 type look struct {
@@ -48,6 +51,7 @@ func newWorld(t *testing.T, change ...func(*gc.Options[string, string])) *world 
 	t.Helper()
 	w := &world{t: t, phase: map[string]string{}}
 	options := gc.Options[string, string]{Acquire: w.onAcquire, Release: w.onRelease, InUse: w.onInUse}
+	options.Logger = funcr.New(w.onLog, funcr.Options{Verbosity: 1})
 	for _, f := range change {
 		f(&options)
 	}
@@ -107,6 +111,19 @@ func (w *world) onInUse(ctx context.Context, owner string) (bool, error) {
 		return true, nil
 	}
 	return w.inUse(ctx, owner)
+}
+
+func (w *world) onLog(_, args string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, args)
+}
+
+// logged returns what was logged, in one string, a line each.
+func (w *world) logged() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.lines, "\n")
 }
 
 // took returns what was acquired and released since the last call.

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package gc
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestImportsNoKubernetes keeps the package usable for anything that is used and released.
+func TestImportsNoKubernetes(t *testing.T) {
+	allowed := []string{"github.com/go-logr/logr", "golang.org/x/time/rate"}
+	files, err := os.ReadDir(".")
+	require.NoError(t, err)
+	seen := 0
+	for _, file := range files {
+		if !strings.HasSuffix(file.Name(), ".go") || strings.HasSuffix(file.Name(), "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file.Name(), nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, spec := range f.Imports {
+			path, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err)
+			seen++
+			if strings.Contains(path, ".") {
+				require.Contains(t, allowed, path, file.Name())
+			}
+		}
+	}
+	require.Positive(t, seen)
+}
