@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Access is how to reach one cluster. It is an immutable value; the zero Access reaches nothing. Printing one in
+// any way shows no credential.
+type Access struct {
+	m    *material // nil in the zero Access; behind a pointer so that printing a struct around it shows an address
+	refs []ObjectRef
+}
+
+// material is the content of an Access.
+type material struct {
+	config   *rest.Config // never handed out itself
+	parts    parts
+	revision string
+	expiry   time.Time
+	trusted  bool
+}
+
+// NewAccess makes an Access from a configuration that the operator's own code made, for resolvers outside of this
+// package. The configuration is copied and used as it is, files, plugins and functions included, but for:
+// Timeout becomes 0, since it would cut watches; a nil Proxy becomes "no proxy" instead of the environment's;
+// and NextProtos defaults to HTTP/2 and HTTP/1.1, so that client-go never falls back to the process's shared transport.
+//
+// Functions in the configuration (Proxy, Dial, Transport, WrapTransport) and the content of files it names are not
+// part of the revision.
+func NewAccess(config *rest.Config, refs ...ObjectRef) (Access, error) {
+	if config == nil {
+		return Access{}, invalid("config", "is nil")
+	}
+	access, err := newAccess(config, "", refs)
+	if err != nil {
+		return Access{}, err
+	}
+	access.m.trusted = true
+	return access, nil
+}
+
+// newAccess makes an Access that is not trusted. proxy is the URL behind config.Proxy, if that is known.
+func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, error) {
+	config = cloneConfig(config)
+	config.Timeout = 0
+	if config.Proxy == nil {
+		config.Proxy = noProxy
+	} else if proxy == "" {
+		proxy = "func"
+	}
+	if len(config.NextProtos) == 0 {
+		config.NextProtos = []string{"h2", "http/1.1"}
+	}
+	endpoint, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		// The cause would quote the host.
+		return Access{}, invalid("config.host", "is not a URL")
+	}
+	digested := digest(config, endpoint, proxy)
+	return Access{
+		m: &material{
+			config:   config,
+			parts:    digested,
+			revision: digested.revision(),
+			expiry:   expiry(config),
+		},
+		refs: slices.Clone(refs),
+	}, nil
+}
+
+// noProxy is the proxy function of a direct connection. A nil function would mean the proxy of the process
+// environment, by which whoever writes the environment would see every cluster's traffic.
+func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
+
+// Config returns a copy of the configuration that belongs to the caller; nil for the zero Access. Its Timeout is 0 and
+// its Proxy never nil. UserAgent, rate limits and Dial are the caller's to set.
+func (a Access) Config() *rest.Config {
+	if a.m == nil {
+		return nil
+	}
+	return cloneConfig(a.m.config)
+}
+
+// IsZero tells whether this is the zero Access.
+func (a Access) IsZero() bool { return a.m == nil }
+
+// Revision identifies what the access consists of: equal revisions mean equal endpoint, trust and
+// credentials, however differently they were written down. Empty for the zero Access.
+func (a Access) Revision() string {
+	if a.m == nil {
+		return ""
+	}
+	return a.m.revision
+}
+
+// Refs returns the objects that the access came from, as a copy.
+func (a Access) Refs() []ObjectRef { return slices.Clone(a.refs) }
+
+// Expiry returns when the first of the credentials ends to be valid: the client certificate, or a token that
+// says so itself (a JWT). Zero if that is not known.
+func (a Access) Expiry() time.Time {
+	if a.m == nil {
+		return time.Time{}
+	}
+	return a.m.expiry
+}
+
+// Trusted tells whether the operator itself chose the endpoint, in its code or as its own in-cluster environment,
+// and not data that somebody else could have written. A [DialPolicy] has nothing to protect then.
+func (a Access) Trusted() bool { return a.m != nil && a.m.trusted }
+
+// String names the references and the revision, and nothing of the content.
+func (a Access) String() string {
+	if a.m == nil {
+		return "Access{}"
+	}
+	return fmt.Sprintf("Access{%s from %v}", a.m.revision[:12], a.refs)
+}
+
+// GoString is String.
+func (a Access) GoString() string { return a.String() }
+
+// Format writes String for every verb.
+func (a Access) Format(state fmt.State, _ rune) { _, _ = fmt.Fprint(state, a.String()) }
+
+// MarshalJSON writes String as a JSON string.
+func (a Access) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, "%q", a.String()), nil }
+
+// MarshalLog is what logr writes.
+func (a Access) MarshalLog() any { return a.String() }
+
+// String shows nothing.
+func (m *material) String() string { return "[redacted]" }
+
+// GoString shows nothing.
+func (m *material) GoString() string { return "[redacted]" }
+
+// Format shows nothing.
+func (m *material) Format(state fmt.State, _ rune) { _, _ = fmt.Fprint(state, m.String()) }
+
+// cloneConfig is rest.CopyConfig without shared slices, maps and pointers to data.
+func cloneConfig(in *rest.Config) *rest.Config {
+	out := rest.CopyConfig(in)
+	out.CAData = bytes.Clone(in.CAData)
+	out.CertData = bytes.Clone(in.CertData)
+	out.KeyData = bytes.Clone(in.KeyData)
+	out.NextProtos = slices.Clone(in.NextProtos)
+	out.Impersonate.Groups = slices.Clone(in.Impersonate.Groups)
+	if in.Impersonate.Extra != nil {
+		out.Impersonate.Extra = make(map[string][]string, len(in.Impersonate.Extra))
+		for key, values := range in.Impersonate.Extra {
+			out.Impersonate.Extra[key] = slices.Clone(values)
+		}
+	}
+	out.ExecProvider = in.ExecProvider.DeepCopy()
+	out.AuthProvider = in.AuthProvider.DeepCopy()
+	return out
+}

@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import "strings"
+
+// Change is a set of the parts in which two accesses differ.
+type Change uint8
+
+const (
+	// ChangedToken means another bearer token, user name or password.
+	ChangedToken Change = 1 << iota
+	// ChangedClientCert means another client certificate or key.
+	ChangedClientCert
+	// ChangedTrust means other trusted certificates, another expected server name, or verification on or off.
+	ChangedTrust
+	// ChangedEndpoint means another URL. Whether another cluster answers there, only its UID tells.
+	ChangedEndpoint
+	// ChangedProxy means another proxy.
+	ChangedProxy
+	// ChangedOther means anything else: impersonation, credential plugin, compression.
+	ChangedOther
+)
+
+// Diff tells in which parts two accesses differ; 0 if and only if their revisions are equal.
+func Diff(from, to Access) Change {
+	var before, after parts
+	if from.m != nil {
+		before = from.m.parts
+	}
+	if to.m != nil {
+		after = to.m.parts
+	}
+	var out Change
+	for i := range before {
+		if before[i] != after[i] {
+			out |= 1 << i
+		}
+	}
+	return out
+}
+
+// Has tells whether all of the given changes are in the set.
+func (c Change) Has(changes Change) bool { return c&changes == changes }
+
+// String lists the changed parts.
+func (c Change) String() string {
+	var out []string
+	for i, name := range [partCount]string{"token", "client certificate", "trust", "endpoint", "proxy", "other"} {
+		if c.Has(1 << i) {
+			out = append(out, name)
+		}
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// claim is what a description says about a cluster, in any convention, before policy has judged it. It holds
+// everything that can become part of an access: what has no place here cannot.
+type claim struct {
+	fields             *fieldNames
+	server             string
+	serverName         string
+	ca, cert, key      []byte
+	token              string
+	insecure           bool
+	disableCompression bool
+	proxy              string
+	username, password string
+	impersonate        rest.ImpersonationConfig
+	exec               *api.ExecConfig
+}
+
+// fieldNames says what a convention calls the parts of a claim, for errors.
+type fieldNames struct {
+	server, serverName, ca, cert, key, token, insecure, proxy, username, impersonate, exec string
+}
+
+// access judges the claim and makes an access of what it accepts.
+func (c claim) access(allow Allow, refs []ObjectRef) (Access, error) {
+	server, err := checkServer(c.fields.server, c.server, allow.HTTP)
+	if err != nil {
+		return Access{}, err
+	}
+	config := &rest.Config{Host: server, DisableCompression: c.disableCompression}
+	for _, step := range []func(Allow, *rest.Config) error{c.trust, c.certificate, c.identity, c.plugin, c.via} {
+		if err := step(allow, config); err != nil {
+			return Access{}, err
+		}
+	}
+	return newAccess(config, c.proxy, refs)
+}
+
+// trust decides how the server is verified.
+func (c claim) trust(allow Allow, config *rest.Config) error {
+	if c.insecure {
+		if !allow.InsecureTLS {
+			return refused(c.fields.insecure, "is not allowed")
+		}
+		if len(c.ca) > 0 {
+			return invalid(c.fields.insecure, "contradicts "+c.fields.ca)
+		}
+		config.Insecure = true
+	}
+	if len(c.ca) > 0 {
+		if !x509.NewCertPool().AppendCertsFromPEM(c.ca) {
+			return invalid(c.fields.ca, "holds no certificate")
+		}
+		config.CAData = c.ca
+	}
+	if c.serverName != "" && checkHost(c.fields.serverName, c.serverName) != nil {
+		return invalid(c.fields.serverName, "is not a host name")
+	}
+	config.ServerName = c.serverName
+	return nil
+}
+
+// certificate takes a client certificate with its key; both have to be there, and to match.
+func (c claim) certificate(_ Allow, config *rest.Config) error {
+	switch {
+	case len(c.cert) == 0 && len(c.key) == 0:
+		return nil
+	case len(c.cert) == 0:
+		return invalid(c.fields.cert, "is missing, although there is a key")
+	case len(c.key) == 0:
+		return invalid(c.fields.key, "is missing, although there is a certificate")
+	}
+	if _, err := tls.X509KeyPair(c.cert, c.key); err != nil {
+		return invalid(c.fields.cert, "and "+c.fields.key+" are not a pair of PEM blocks that belong together")
+	}
+	config.CertData, config.KeyData = c.cert, c.key
+	return nil
+}
+
+// identity takes a bearer token, or what replaces or changes one.
+func (c claim) identity(allow Allow, config *rest.Config) error {
+	// Secrets made from files often end in a line feed, which no header may hold.
+	token := strings.TrimSpace(c.token)
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return invalid(c.fields.token, "has characters that no token has")
+	}
+	config.BearerToken = token
+	if c.username != "" || c.password != "" {
+		if !allow.BasicAuth {
+			return refused(c.fields.username, "and password are not allowed")
+		}
+		config.Username, config.Password = c.username, c.password
+	}
+	if who := c.impersonate; who.UserName != "" || who.UID != "" || len(who.Groups) > 0 || len(who.Extra) > 0 {
+		if !allow.Impersonation {
+			return refused(c.fields.impersonate, "is not allowed")
+		}
+		config.Impersonate = who
+	}
+	return nil
+}
+
+// plugin takes a credential plugin that is on the list. Its policy is repeated for client-go, so that
+// nothing between here and the process can widen it.
+func (c claim) plugin(allow Allow, config *rest.Config) error {
+	if c.exec == nil {
+		return nil
+	}
+	if !slices.Contains(allow.Exec, c.exec.Command) || c.exec.Command == "" {
+		return refused(c.fields.exec, "is not allowed")
+	}
+	for _, env := range c.exec.Env {
+		if !slices.Contains(allow.ExecEnv, env.Name) {
+			return refused(c.fields.exec+".env", "sets a variable that is not allowed")
+		}
+	}
+	if c.exec.InteractiveMode == api.AlwaysExecInteractiveMode {
+		return refused(c.fields.exec+".interactiveMode", "needs a terminal")
+	}
+	config.ExecProvider = &api.ExecConfig{
+		Command:            c.exec.Command,
+		Args:               c.exec.Args,
+		Env:                c.exec.Env,
+		APIVersion:         c.exec.APIVersion,
+		ProvideClusterInfo: c.exec.ProvideClusterInfo,
+		InteractiveMode:    api.NeverExecInteractiveMode,
+		StdinUnavailable:   true,
+		PluginPolicy: api.PluginPolicy{
+			PolicyType: api.PluginPolicyAllowlist,
+			Allowlist:  []api.AllowlistEntry{{Command: c.exec.Command}},
+		},
+	}
+	return nil
+}
+
+// via decides which way connections take.
+func (c claim) via(allow Allow, config *rest.Config) error {
+	if c.proxy == "" {
+		if allow.ProxyFromEnvironment {
+			config.Proxy = http.ProxyFromEnvironment
+		}
+		return nil
+	}
+	if !allow.Proxy {
+		return refused(c.fields.proxy, "is not allowed")
+	}
+	u, err := checkProxy(c.fields.proxy, c.proxy)
+	if err != nil {
+		return err
+	}
+	config.Proxy = http.ProxyURL(u)
+	return nil
+}

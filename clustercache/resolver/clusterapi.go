@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	clusterAPILabel  = "cluster.x-k8s.io/cluster-name"
+	clusterAPISuffix = "-kubeconfig"
+	clusterAPIKey    = "value"
+)
+
+// ClusterAPI resolves clusters as Cluster API describes them, and Rancher's provisioning likewise: the cluster
+// namespace/name by the Secret name-kubeconfig of the same namespace, with a kubeconfig under the key "value".
+//
+// The Secret needs the label cluster.x-k8s.io/cluster-name with the cluster's name, which selects on the hub and tells
+// the Secret of cluster "a-user" from the "a-user-kubeconfig" that some providers write for the users of
+// cluster "a". The Secret's type does not matter, and Secrets of the same label that hold something else are not kept.
+// [HubOptions.ReadyObject] with [ClusterAPIReady] keeps back clusters whose control plane is not there yet.
+func ClusterAPI(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
+	selector, err := withRequirement(options.Selector, clusterAPILabel, selection.Exists)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := kubeconfigDecoder(options, clusterAPIKey)
+	return newHubResolver(hub, convention{
+		primary: kind{
+			gvk:       secretGVK,
+			namespace: options.Namespace,
+			labels:    selector,
+			project: func(object client.Object) any {
+				_, ours := clusterAPIName(object)
+				return projectIf(ours, object, func(secret *corev1.Secret) any {
+					return trimSecret(&corev1.Secret{
+						ObjectMeta: secret.ObjectMeta,
+						Data:       only(secret.Data, clusterAPIKey),
+					})
+				})
+			},
+		},
+		key: func(cluster Cluster) (client.ObjectKey, bool) {
+			if cluster.Name == "" {
+				return client.ObjectKey{}, true
+			}
+			return client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Name + clusterAPISuffix}, true
+		},
+		clusters: func(object client.Object) []Cluster {
+			name, _ := clusterAPIName(object)
+			return []Cluster{{Namespace: object.GetNamespace(), Name: name}}
+		},
+		build: kubeconfig,
+	}, options)
+}
+
+// clusterAPIName takes one suffix off: a cluster's name may itself end in it.
+func clusterAPIName(object client.Object) (string, bool) {
+	name, ok := strings.CutSuffix(object.GetName(), clusterAPISuffix)
+	return name, ok && name != "" && object.GetLabels()[clusterAPILabel] == name
+}
+
+// kubeconfigDecoder builds an access from a primary Secret with a kubeconfig under the first of the keys that exists.
+func kubeconfigDecoder(options HubOptions, keys ...string) func(input) (Access, error) {
+	return func(in input) (Access, error) {
+		secret, _ := in.primary.(*corev1.Secret)
+		data, err := firstValue(secret.Data, keys...)
+		if err != nil {
+			return Access{}, err
+		}
+		return Kubeconfig(data, KubeconfigOptions{Allow: options.Allow, MaxBytes: options.MaxBytes}, in.ref)
+	}
+}
+
+// firstValue returns the value of the first key that exists.
+func firstValue(data map[string][]byte, keys ...string) ([]byte, error) {
+	for _, key := range keys {
+		if value, ok := data[key]; ok {
+			return value, nil
+		}
+	}
+	return nil, missingKey(keys...)
+}
+
+func missingKey(keys ...string) error {
+	return fmt.Errorf("%w: %s", ErrKeyMissing, strings.Join(keys, ", "))
+}
+
+func only(data map[string][]byte, key string) map[string][]byte {
+	value, ok := data[key]
+	if !ok {
+		return nil
+	}
+	return map[string][]byte{key: value}
+}
+
+// withRequirement adds a requirement on a label to a selector, which may be nil.
+func withRequirement(selector labels.Selector, key string, op selection.Operator, values ...string) (labels.Selector, error) {
+	if selector == nil {
+		selector = labels.Everything()
+	}
+	requirement, err := labels.NewRequirement(key, op, values)
+	if err != nil {
+		return nil, errors.Join(errors.New("resolver: invalid label selector"), err)
+	}
+	return selector.Add(*requirement), nil
+}

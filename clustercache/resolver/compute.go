@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"errors"
+	"slices"
+)
+
+// errPending says that an object is not heard of yet.
+var errPending = errors.New("not read yet")
+
+// compute makes the answers of the dirty clusters anew, once everything was listed, and reports those that differ.
+func (e *engine) compute(dirty map[Cluster]struct{}) {
+	if slices.ContainsFunc(e.whole, func(w *listWatch) bool { _, waits := e.unheard[w]; return waits }) {
+		return
+	}
+	first := !e.isSynced()
+	if first {
+		for cluster := range e.claims {
+			dirty[cluster] = struct{}{}
+		}
+	}
+	made := make(map[Cluster]answer, len(dirty))
+	gone := make(map[Cluster]struct{})
+	for cluster := range dirty {
+		if len(e.claims[cluster]) == 0 {
+			delete(e.claims, cluster)
+			e.use(cluster, nil)
+			gone[cluster] = struct{}{}
+			continue
+		}
+		made[cluster] = e.build(cluster)
+	}
+	changed := e.store(made, gone)
+	if first {
+		// Somebody may have been told, by a request, of a cluster that is not there any more.
+		changed = append(changed, e.h.answered()...)
+	}
+	e.h.news.publish(changed...)
+}
+
+// build computes one answer from the copy, and notes what it depends on.
+func (e *engine) build(cluster Cluster) answer {
+	var candidates []found
+	for ref := range e.claims[cluster] {
+		candidates = append(candidates, e.objects[ref].found)
+	}
+	primary := slices.MinFunc(candidates, compareFound)
+	var uses []ObjectRef
+	access, err := e.h.build(cluster, primary, func(ref ObjectRef) (any, error) {
+		uses = append(uses, ref)
+		return e.get(ref)
+	})
+	e.use(cluster, uses)
+	return answer{access: access, err: err, pending: errors.Is(err, errPending)}
+}
+
+// get returns an object of the copy. One that nothing watches yet is watched from now on.
+func (e *engine) get(ref ObjectRef) (any, error) {
+	if object := e.objects[ref]; object != nil {
+		return object.value, nil
+	}
+	for _, w := range e.whole[1:] {
+		if w.kind.gvk.Kind == ref.Kind {
+			return nil, missingObject(ref)
+		}
+	}
+	w := e.named[ref]
+	if w == nil {
+		k, ok := named(ref)
+		if !ok {
+			return nil, missingObject(ref)
+		}
+		w = e.start(k)
+		e.named[ref] = w
+		e.unheard[w] = struct{}{}
+	}
+	if _, waits := e.unheard[w]; waits {
+		return nil, errPending
+	}
+	return nil, missingObject(ref)
+}
+
+// use replaces what a cluster's answer depends on, and stops watches that nothing depends on any more.
+func (e *engine) use(cluster Cluster, refs []ObjectRef) {
+	old := e.uses[cluster]
+	if len(refs) == 0 {
+		delete(e.uses, cluster)
+	} else {
+		e.uses[cluster] = refs
+	}
+	for _, ref := range refs {
+		if e.users[ref] == nil {
+			e.users[ref] = map[Cluster]struct{}{}
+		}
+		e.users[ref][cluster] = struct{}{}
+	}
+	for _, ref := range old {
+		if slices.Contains(refs, ref) {
+			continue
+		}
+		delete(e.users[ref], cluster)
+		if len(e.users[ref]) == 0 {
+			delete(e.users, ref)
+			e.forget(ref)
+		}
+	}
+}
+
+func (e *engine) forget(ref ObjectRef) {
+	w := e.named[ref]
+	if w == nil {
+		return
+	}
+	w.cancel()
+	delete(e.named, ref)
+	delete(e.unheard, w)
+	delete(e.objects, ref)
+}
+
+// store publishes answers to Resolve, and returns the clusters for which they differ.
+func (e *engine) store(made map[Cluster]answer, gone map[Cluster]struct{}) []Cluster {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.synced = true
+	var changed []Cluster
+	for cluster := range gone {
+		if _, had := e.answers[cluster]; had {
+			delete(e.answers, cluster)
+			changed = append(changed, cluster)
+		}
+	}
+	for cluster, now := range made {
+		if before, had := e.answers[cluster]; !had || !before.equal(now) {
+			changed = append(changed, cluster)
+		}
+		e.answers[cluster] = now
+	}
+	return changed
+}

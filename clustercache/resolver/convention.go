@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// convention says how one system describes its clusters by objects of the hub. Its functions do no I/O, so that
+// an answer is a function of the objects alone, and the same from a live read and from a watched copy.
+type convention struct {
+	// primary is the kind whose objects stand for clusters.
+	primary kind
+	// related are kinds that are watched as a whole. Secrets and ConfigMaps that are not among them are watched one by one.
+	related []kind
+	// key derives the primary object's key from the cluster, where that is possible.
+	key func(Cluster) (client.ObjectKey, bool)
+	// clusters says which clusters a primary object stands for.
+	clusters func(client.Object) []Cluster
+	// build makes the access. It gets other objects only by get.
+	build func(in input) (Access, error)
+}
+
+// input is what a convention makes an access of.
+type input struct {
+	cluster Cluster
+	ref     ObjectRef // of the primary object
+	primary any       // what primary.project made of it
+	// get returns what project made of another object, of a related kind, or a Secret or ConfigMap.
+	get func(ObjectRef) (any, error)
+}
+
+// kind selects objects of one kind.
+type kind struct {
+	gvk       schema.GroupVersionKind
+	namespace string
+	labels    labels.Selector
+	fields    fields.Selector
+	// project keeps what is needed of an object, and returns nil if the object is none of ours. It also repeats the
+	// selection, which fakes and proxies do not always do.
+	project func(client.Object) any
+}
+
+func (k kind) ref(key client.ObjectKey) ObjectRef {
+	return ObjectRef{Kind: k.gvk.Kind, Namespace: key.Namespace, Name: key.Name}
+}
+
+func (k kind) object() client.Object {
+	switch k.gvk {
+	case secretGVK:
+		return &corev1.Secret{}
+	case configMapGVK:
+		return &corev1.ConfigMap{}
+	}
+	out := &unstructured.Unstructured{}
+	out.SetGroupVersionKind(k.gvk)
+	return out
+}
+
+func (k kind) list() client.ObjectList {
+	switch k.gvk {
+	case secretGVK:
+		return &corev1.SecretList{}
+	case configMapGVK:
+		return &corev1.ConfigMapList{}
+	}
+	out := &unstructured.UnstructuredList{}
+	gvk := k.gvk
+	gvk.Kind += "List"
+	out.SetGroupVersionKind(gvk)
+	return out
+}
+
+// options are the server-side selection.
+func (k kind) options() client.ListOptions {
+	return client.ListOptions{Namespace: k.namespace, LabelSelector: k.labels, FieldSelector: k.fields}
+}
+
+// found is an object of a kind after projection.
+type found struct {
+	ref      ObjectRef
+	value    any
+	clusters []Cluster // of a primary object
+	created  time.Time
+}
+
+// selects projects an object, and tells whether it is one of ours.
+func (k kind) selects(object client.Object) (found, bool) {
+	key := client.ObjectKeyFromObject(object)
+	if k.namespace != "" && key.Namespace != k.namespace ||
+		k.labels != nil && !k.labels.Matches(labels.Set(object.GetLabels())) {
+		return found{ref: k.ref(key)}, false
+	}
+	value := k.project(object)
+	return found{ref: k.ref(key), value: value, created: object.GetCreationTimestamp().Time}, value != nil
+}
+
+// compareFound orders objects that claim the same cluster: the older one holds it, so that nobody takes a
+// cluster over by writing a second object.
+func compareFound(a, b found) int {
+	return cmp.Or(a.created.Compare(b.created),
+		cmp.Compare(a.ref.Namespace, b.ref.Namespace), cmp.Compare(a.ref.Name, b.ref.Name))
+}
+
+var (
+	secretGVK    = corev1.SchemeGroupVersion.WithKind(kindSecret)
+	configMapGVK = corev1.SchemeGroupVersion.WithKind(kindConfigMap)
+)
+
+// named is the kind of one Secret or ConfigMap.
+func named(ref ObjectRef) (kind, bool) {
+	out := kind{
+		namespace: ref.Namespace,
+		fields:    fields.OneTermEqualSelector("metadata.name", ref.Name),
+	}
+	matches := func(object client.Object) bool {
+		return client.ObjectKeyFromObject(object) == client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
+	}
+	switch ref.Kind {
+	case kindSecret:
+		out.gvk = secretGVK
+		out.project = func(object client.Object) any { return projectIf(matches(object), object, trimSecret) }
+	case kindConfigMap:
+		out.gvk = configMapGVK
+		out.project = func(object client.Object) any { return projectIf(matches(object), object, trimConfigMap) }
+	default:
+		return kind{}, false
+	}
+	return out, true
+}
+
+// projectIf returns an untyped nil for what is not ours: a nil pointer in an interface would not be nil.
+func projectIf[O client.Object](ours bool, object client.Object, project func(O) any) any {
+	typed, ok := object.(O)
+	if !ours || !ok {
+		return nil
+	}
+	return project(typed)
+}
+
+// trimSecret keeps what describes a cluster.
+func trimSecret(in *corev1.Secret) any {
+	out := &corev1.Secret{Type: in.Type, Data: in.Data}
+	out.Namespace, out.Name, out.Labels, out.Annotations = in.Namespace, in.Name, in.Labels, in.Annotations
+	return out
+}
+
+func trimConfigMap(in *corev1.ConfigMap) any {
+	out := &corev1.ConfigMap{Data: in.Data}
+	out.Namespace, out.Name = in.Namespace, in.Name
+	return out
+}

@@ -1,0 +1,5 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resolver says how a cluster is reached.
+package resolver

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoAccess indicates that there is no access to the cluster yet: what would describe it does not exist or
+// is not ready. [ErrClusterNotFound], [ErrSecretNotFound] and [ErrNotReady] are kinds of it.
+var ErrNoAccess = errors.New("no access yet")
+
+var (
+	// ErrClusterNotFound indicates that no object of the convention describes the cluster. It is an [ErrNoAccess].
+	ErrClusterNotFound error = notYet("cluster not found")
+
+	// ErrSecretNotFound indicates that the object that should hold the credentials does not exist. It is an
+	// [ErrNoAccess].
+	ErrSecretNotFound error = notYet("secret not found")
+
+	// ErrNotReady indicates that the cluster exists but is not ready to be contacted. It is an [ErrNoAccess].
+	ErrNotReady error = notYet("cluster is not ready")
+
+	// ErrKeyMissing indicates that the object that should hold the credentials has none of the expected keys.
+	ErrKeyMissing = errors.New("key is missing")
+)
+
+// notYet is the text of an error that is an ErrNoAccess.
+type notYet string
+
+func (e notYet) Error() string { return string(e) }
+
+func (notYet) Unwrap() error { return ErrNoAccess }
+
+// AccessError says which cluster, and which object of it, an error is about. All resolvers of this package
+// return their errors in one, except those of a context that ended.
+type AccessError struct {
+	// Cluster is the cluster that was resolved.
+	Cluster Cluster
+	// Ref is the object at fault; zero if none can be named.
+	Ref ObjectRef
+	// Err is the cause.
+	Err error
+}
+
+// Error names the cluster, the object and the cause. It never holds content of the object.
+func (e *AccessError) Error() string {
+	if e.Ref == (ObjectRef{}) {
+		return fmt.Sprintf("cluster %s: %v", displayName(e.Cluster), e.Err)
+	}
+	return fmt.Sprintf("cluster %s: %s: %v", displayName(e.Cluster), e.Ref, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *AccessError) Unwrap() error { return e.Err }
+
+// KubeconfigError indicates that what describes the access cannot be understood: a kubeconfig, or what a
+// convention has in its place.
+type KubeconfigError struct {
+	// Field is the field at fault, such as cluster.server; empty if it is the document.
+	Field string
+	// Reason says what is wrong with it, in words of this package, never in those of the document.
+	Reason string
+}
+
+// Error names the field and the reason.
+func (e *KubeconfigError) Error() string {
+	if e.Field == "" {
+		return "invalid kubeconfig: " + e.Reason
+	}
+	return "invalid kubeconfig: " + e.Field + " " + e.Reason
+}
+
+// RefusedError indicates that the access was understood but policy refuses it. It stays refused until the
+// object or the operator's options change.
+type RefusedError struct {
+	// Field is the field that is refused, such as user.exec.
+	Field string
+	// Reason says why.
+	Reason string
+}
+
+// Error names the field and the reason.
+func (e *RefusedError) Error() string {
+	return "refused: " + e.Field + " " + e.Reason
+}
+
+func invalid(field, reason string) error { return &KubeconfigError{Field: field, Reason: reason} }
+
+func refused(field, reason string) error { return &RefusedError{Field: field, Reason: reason} }
+
+// fail puts err into an AccessError, unless it is in one already.
+func fail(cluster Cluster, ref ObjectRef, err error) error {
+	if have, ok := errors.AsType[*AccessError](err); ok && have.Cluster == cluster {
+		return err
+	}
+	return &AccessError{Cluster: cluster, Ref: ref, Err: err}
+}

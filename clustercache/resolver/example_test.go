@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// Cluster API's kubeconfig Secrets, for clusters whose control plane is there.
+func ExampleClusterAPI() {
+	ctx := context.Background()
+	// In an operator: client.NewWithWatch(manager.GetConfig(), client.Options{}).
+	hub := fake.NewClientBuilder().WithObjects(capiSecret("fleet", "berlin", "a-token")).Build()
+
+	clusters, err := resolver.ClusterAPI(hub, resolver.HubOptions{Namespace: "fleet"})
+	if err != nil {
+		panic(err)
+	}
+	known, err := clusters.Clusters(ctx)
+	if err != nil {
+		panic(err)
+	}
+	for _, cluster := range known {
+		access, err := clusters.Resolve(ctx, cluster)
+		fmt.Println(cluster, access.Config().Host, access.Refs(), err)
+	}
+	_, err = clusters.Resolve(ctx, resolver.Cluster{Namespace: "fleet", Name: "paris"})
+	fmt.Println(err, errors.Is(err, resolver.ErrNoAccess))
+	// Output:
+	// fleet/berlin https://c.example [Secret fleet/berlin-kubeconfig] <nil>
+	// cluster fleet/paris: Secret fleet/paris-kubeconfig: secret not found true
+}
+
+// Configurations from the operator's own code; the zero key is the hub.
+func ExampleStatic() {
+	clusters, err := resolver.Static(map[resolver.Cluster]*rest.Config{
+		{}:              {Host: "https://hub.example"},
+		{Name: "paris"}: {Host: "https://paris.example", BearerToken: "a-token"},
+	})
+	if err != nil {
+		panic(err)
+	}
+	access, err := clusters.Resolve(context.Background(), resolver.Cluster{Name: "paris"})
+	fmt.Println(access.Config().Host, err)
+	// Output: https://paris.example <nil>
+}
+
+// The hub from the operator's own configuration, everything else from Cluster API.
+func ExampleChain() {
+	ctx := context.Background()
+	own, err := resolver.Static(map[resolver.Cluster]*rest.Config{{}: {Host: "https://hub.example"}})
+	if err != nil {
+		panic(err)
+	}
+	hub := fake.NewClientBuilder().WithObjects(capiSecret("fleet", "berlin", "a-token")).Build()
+	fleet, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
+	if err != nil {
+		panic(err)
+	}
+	clusters := resolver.Chain(own, fleet)
+	for _, cluster := range []resolver.Cluster{{}, {Namespace: "fleet", Name: "berlin"}} {
+		access, err := clusters.Resolve(ctx, cluster)
+		fmt.Println(access.Config().Host, err)
+	}
+	// Output:
+	// https://hub.example <nil>
+	// https://c.example <nil>
+}

@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// HubOptions are common to all resolvers that read objects of the hub.
+type HubOptions struct {
+	// Namespace limits the resolver to objects of one namespace. Default: all, unless the convention has one.
+	Namespace string
+	// Selector limits the resolver further, in addition to the convention's own labels, and is evaluated by the
+	// hub's API server. Default: no further limit.
+	Selector labels.Selector
+	// Allow is what the objects may ask for. Default: nothing that needs a permission.
+	Allow Allow
+	// MaxBytes is the largest value of a Secret that is read. Default: [DefaultMaxBytes].
+	MaxBytes int
+	// Grace is how long an object that was deleted, or lost its label, is treated as if it were still there, since
+	// rotation by delete and create is common. Default: 10 s. Negative: none. It needs Notify.
+	Grace time.Duration
+	// Ready, if set, is asked before access to a cluster is given. False is [ErrNotReady]. It is called by
+	// Resolve, each time, from the caller's goroutine; nothing tells when its answer changes.
+	Ready func(ctx context.Context, cluster Cluster) (bool, error)
+	// ReadyObject, if set, names an object of the hub that has to say that the cluster is ready. It is watched.
+	ReadyObject *ReadyObject
+	// Logger is told about trouble with the hub. Default: none.
+	Logger logr.Logger
+}
+
+const defaultGrace = 10 * time.Second
+
+func (o *HubOptions) validate() error {
+	if o.MaxBytes < 0 {
+		return errors.New("resolver: MaxBytes is negative")
+	}
+	if o.ReadyObject != nil && (o.ReadyObject.Kind.Kind == "" || o.ReadyObject.Ready == nil) {
+		return errors.New("resolver: ReadyObject needs a Kind and Ready")
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	return nil
+}
+
+// HubResolver resolves clusters from objects of the hub, by one convention.
+//
+// While Notify runs, Resolve and Clusters answer from a copy that a watch keeps: without a request, and also while
+// the hub's API does not answer. The watch has the convention's selector, so no other Secret is transferred.
+// Several calls of Notify share one watch. Without Notify, and before the first list is complete, Resolve reads the
+// hub each time; if the hub does not answer, it repeats its last answer for the cluster. All methods
+// are safe for concurrent use.
+type HubResolver struct {
+	hub        client.WithWatch
+	convention convention
+	options    HubOptions
+	news       news
+	loop       sharedLoop
+
+	mu     sync.Mutex // protects what follows
+	engine *engine    // of the running loop
+	last   map[Cluster]Access
+}
+
+var (
+	_ Resolver = (*HubResolver)(nil)
+	_ Notifier = (*HubResolver)(nil)
+	_ Lister   = (*HubResolver)(nil)
+)
+
+func newHubResolver(hub client.WithWatch, c convention, options HubOptions) (*HubResolver, error) {
+	if hub == nil {
+		return nil, errors.New("resolver: the hub's client is nil")
+	}
+	if err := options.validate(); err != nil {
+		return nil, err
+	}
+	h := &HubResolver{hub: hub, convention: c, options: options, last: map[Cluster]Access{}}
+	h.loop.run = h.watch
+	return h, nil
+}
+
+// Resolve implements [Resolver].
+func (h *HubResolver) Resolve(ctx context.Context, cluster Cluster) (Access, error) {
+	access, err := h.lookUp(ctx, cluster)
+	if err != nil || h.options.Ready == nil {
+		return access, err
+	}
+	ready, err := h.options.Ready(ctx, cluster)
+	if err != nil {
+		return Access{}, fail(cluster, ObjectRef{}, err)
+	}
+	if !ready {
+		return Access{}, fail(cluster, ObjectRef{}, ErrNotReady)
+	}
+	return access, nil
+}
+
+func (h *HubResolver) lookUp(ctx context.Context, cluster Cluster) (Access, error) {
+	if e := h.watched(); e != nil {
+		if found, ok := e.answer(cluster); ok {
+			return found.access, found.err
+		}
+	}
+	access, err := h.read(ctx, cluster)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		h.last[cluster] = access
+	case hubTrouble(ctx, err):
+		if last, ok := h.last[cluster]; ok {
+			return last, nil
+		}
+	case errors.Is(err, ErrNoAccess):
+		delete(h.last, cluster)
+	}
+	return access, err
+}
+
+// hubTrouble tells whether err says something about the hub's API and nothing about the cluster. A lost
+// permission is a decision, not trouble.
+func hubTrouble(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return false
+	}
+	_, about := errors.AsType[*hubError](err)
+	return about
+}
+
+// hubError marks an error of a request to the hub.
+type hubError struct{ error }
+
+func (e *hubError) Unwrap() error { return e.error }
+
+// Notify implements [Notifier].
+func (h *HubResolver) Notify(ctx context.Context, changed func(Cluster)) error {
+	reader := h.news.subscribe()
+	defer h.news.unsubscribe(reader)
+	defer h.loop.hold(ctx)()
+	if e := h.watched(); e != nil {
+		reader.add(e.clusters()...)
+	}
+	reader.deliver(ctx, changed)
+	return nil
+}
+
+// Clusters implements [Lister].
+func (h *HubResolver) Clusters(ctx context.Context) ([]Cluster, error) {
+	var out []Cluster
+	if e := h.watched(); e != nil {
+		out = e.clusters()
+	} else {
+		found, err := h.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, object := range found {
+			out = append(out, object.clusters...)
+		}
+	}
+	slices.SortFunc(out, compareClusters)
+	return slices.Compact(out), nil
+}
+
+func compareClusters(a, b Cluster) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// watched returns the engine that holds a complete copy, if there is one.
+func (h *HubResolver) watched() *engine {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.engine == nil || !h.engine.isSynced() {
+		return nil
+	}
+	return h.engine
+}
+
+// watch is the loop behind Notify.
+func (h *HubResolver) watch(ctx context.Context) {
+	e := newEngine(h)
+	h.mu.Lock()
+	h.engine = e
+	h.mu.Unlock()
+	e.run(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// A Notify that began while this loop was ending has put its own engine here.
+	if h.engine == e {
+		h.engine = nil
+	}
+}
+
+// answered returns the clusters that were answered without a watch.
+func (h *HubResolver) answered() []Cluster {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]Cluster, 0, len(h.last))
+	for cluster := range h.last {
+		out = append(out, cluster)
+	}
+	return out
+}

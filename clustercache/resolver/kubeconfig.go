@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// KubeconfigOptions say how a kubeconfig is read.
+type KubeconfigOptions struct {
+	// Context is the name of the context to use. Default: the current context; without one, the only one.
+	Context string
+	// Allow is what the kubeconfig may ask for. Default: nothing that needs a permission.
+	Allow Allow
+	// MaxBytes is the largest kubeconfig that is read at all. Default: [DefaultMaxBytes].
+	MaxBytes int
+}
+
+// Kubeconfig makes an access from a kubeconfig that nobody vouches for.
+//
+// One context is selected, and the access is built anew from a list of known fields: server, certificate authority
+// data, server name, client certificate and key data, token, compression. What else the selected cluster and user ask
+// for is refused with a [*RefusedError] unless opts.Allow permits it; other contexts, clusters and users are not
+// looked at, and extensions and unknown fields, which mean nothing to a connection, have no effect. No file is
+// read and no process started while reading, other than files that opts.Allow.Files permits. Errors never quote the
+// kubeconfig.
+func Kubeconfig(data []byte, opts KubeconfigOptions, refs ...ObjectRef) (Access, error) {
+	config, err := parseKubeconfig(data, opts.MaxBytes)
+	if err != nil {
+		return Access{}, err
+	}
+	access, _, err := fromContext(config, opts.Context, opts.Allow, "", refs)
+	return access, err
+}
+
+// kubeconfigFields are the names under which kubectl's documentation knows the parts.
+var kubeconfigFields = &fieldNames{
+	server:      "cluster.server",
+	serverName:  "cluster.tls-server-name",
+	ca:          "cluster.certificate-authority-data",
+	insecure:    "cluster.insecure-skip-tls-verify",
+	proxy:       "cluster.proxy-url",
+	cert:        "user.client-certificate-data",
+	key:         "user.client-key-data",
+	token:       "user.token",
+	username:    "user.username",
+	impersonate: "user.act-as",
+	exec:        "user.exec",
+}
+
+// parseKubeconfig bounds the cost of parsing first, then parses, and reads nothing else. clientcmd's next step,
+// ClientConfig, must never see this: it reads the files that a kubeconfig names.
+func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
+	if maxBytes == 0 {
+		maxBytes = DefaultMaxBytes
+	}
+	switch {
+	case len(data) > maxBytes:
+		return nil, invalid("", fmt.Sprintf("has more than %d bytes", maxBytes))
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, invalid("", "is empty")
+	case bytes.IndexByte(data, 0) >= 0:
+		return nil, invalid("", "has a NUL byte")
+	case hasAnchor(data):
+		return nil, invalid("", "has a YAML anchor")
+	}
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		// The cause quotes the document, a duplicate name even all users with their tokens. A line number is safe.
+		return nil, invalid("", "is not a kubeconfig"+atLine(err))
+	}
+	return config, nil
+}
+
+// hasAnchor tells whether a YAML parser could see an anchor. Without an anchor there is no alias, and without an alias
+// a document cannot grow: 128 KiB of text named 80,000 times would become 10 GB of JSON inside of clientcmd,
+// and the YAML parser's own limit counts nodes, not bytes.
+//
+// This looks at bytes instead of using a YAML parser, because no two parsers agree on each corner of YAML, and
+// then the one that checks would not be the one that expands. It may take text such as " &x" for an anchor; nothing in a
+// usable kubeconfig looks like that.
+func hasAnchor(data []byte) bool {
+	for i, c := range data {
+		if c != '&' || i+1 == len(data) {
+			continue
+		}
+		next := data[i+1]
+		starts := isAlphanumeric(next) || next == '-' || next == '_' || next >= 0x80
+		inside := i > 0 && (isAlphanumeric(data[i-1]) || data[i-1] == '=' || data[i-1] == '&')
+		if starts && !inside {
+			return true
+		}
+	}
+	return false
+}
+
+// atLine finds a line number in a parser's error.
+func atLine(err error) string {
+	text := err.Error()
+	const mark = "line "
+	for i := 0; i+len(mark) < len(text); i++ {
+		if text[i:i+len(mark)] != mark {
+			continue
+		}
+		end := i + len(mark)
+		for end < len(text) && '0' <= text[end] && text[end] <= '9' {
+			end++
+		}
+		if n, err := strconv.Atoi(text[i+len(mark) : end]); err == nil {
+			return fmt.Sprintf(" (line %d)", n)
+		}
+	}
+	return ""
+}
+
+// fromContext makes an access from one context, and returns which files it read for that. Relative paths start at
+// dir; without dir they are refused.
+func fromContext(config *api.Config, name string, allow Allow, dir string, refs []ObjectRef) (Access, []string, error) {
+	cluster, user, err := pick(config, name)
+	if err != nil {
+		return Access{}, nil, err
+	}
+	if user.AuthProvider != nil {
+		return Access{}, nil, refused("user.auth-provider", "is not supported")
+	}
+	said := claim{
+		fields:             kubeconfigFields,
+		server:             cluster.Server,
+		serverName:         cluster.TLSServerName,
+		ca:                 cluster.CertificateAuthorityData,
+		insecure:           cluster.InsecureSkipTLSVerify,
+		disableCompression: cluster.DisableCompression,
+		proxy:              cluster.ProxyURL,
+		cert:               user.ClientCertificateData,
+		key:                user.ClientKeyData,
+		token:              user.Token,
+		username:           user.Username,
+		password:           user.Password,
+		exec:               user.Exec,
+		impersonate: rest.ImpersonationConfig{
+			UserName: user.Impersonate,
+			UID:      user.ImpersonateUID,
+			Groups:   user.ImpersonateGroups,
+			Extra:    user.ImpersonateUserExtra,
+		},
+	}
+	files, err := said.readFiles(allow.Files, dir, cluster, user)
+	if err != nil {
+		return Access{}, files, err
+	}
+	access, err := said.access(allow, refs)
+	return access, files, err
+}
+
+// pick selects one context: the named one, else the current one, else the only one.
+func pick(config *api.Config, name string) (*api.Cluster, *api.AuthInfo, error) {
+	field := "context"
+	if name == "" {
+		name, field = config.CurrentContext, "current-context"
+	}
+	selected := config.Contexts[name]
+	if name == "" {
+		if len(config.Contexts) != 1 {
+			return nil, nil, invalid("current-context", "is not set, and there is not exactly one context")
+		}
+		for _, only := range config.Contexts {
+			selected = only
+		}
+	}
+	if selected == nil {
+		return nil, nil, invalid(field, "is not in the list of contexts")
+	}
+	cluster := config.Clusters[selected.Cluster]
+	if cluster == nil {
+		return nil, nil, invalid("context.cluster", "is not in the list of clusters")
+	}
+	if selected.AuthInfo == "" {
+		return cluster, &api.AuthInfo{}, nil
+	}
+	user := config.AuthInfos[selected.AuthInfo]
+	if user == nil {
+		return nil, nil, invalid("context.user", "is not in the list of users")
+	}
+	return cluster, user, nil
+}

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"context"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// read answers by requests to the hub.
+func (h *HubResolver) read(ctx context.Context, cluster Cluster) (Access, error) {
+	primary, err := h.find(ctx, cluster)
+	if err != nil {
+		return Access{}, err
+	}
+	return h.build(cluster, primary, func(ref ObjectRef) (any, error) { return h.get(ctx, ref) })
+}
+
+// build makes the answer for a cluster from its primary object and what get returns.
+func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (Access, error) {
+	if ready := h.options.ReadyObject; ready != nil {
+		ref := ready.ref(cluster)
+		verdict, err := get(ref)
+		if err != nil {
+			return Access{}, fail(cluster, ref, err)
+		}
+		if verdict != true {
+			return Access{}, fail(cluster, ref, ErrNotReady)
+		}
+	}
+	access, err := h.convention.build(input{cluster: cluster, ref: primary.ref, primary: primary.value, get: get})
+	if err != nil {
+		return Access{}, fail(cluster, primary.ref, err)
+	}
+	return access, nil
+}
+
+// find returns the primary object that stands for the cluster.
+func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) {
+	key, derived := h.convention.key(cluster)
+	if !derived {
+		all, err := h.list(ctx)
+		if err != nil {
+			return found{}, fail(cluster, ObjectRef{}, err)
+		}
+		all = slices.DeleteFunc(all, func(f found) bool { return !slices.Contains(f.clusters, cluster) })
+		if len(all) == 0 {
+			return found{}, h.missing(cluster)
+		}
+		return slices.MinFunc(all, compareFound), nil
+	}
+	kind := h.convention.primary
+	if key.Name == "" || kind.namespace != "" && key.Namespace != kind.namespace {
+		return found{}, h.missing(cluster)
+	}
+	object := kind.object()
+	switch err := h.hub.Get(ctx, key, object); {
+	case apierrors.IsNotFound(err):
+		return found{}, h.missing(cluster)
+	case err != nil:
+		return found{}, fail(cluster, kind.ref(key), &hubError{err})
+	}
+	out, ours := h.primary(object)
+	if !ours || !slices.Contains(out.clusters, cluster) {
+		return found{}, h.missing(cluster)
+	}
+	return out, nil
+}
+
+// missing is the error for a cluster that no object stands for.
+func (h *HubResolver) missing(cluster Cluster) error {
+	kind := h.convention.primary
+	key, derived := h.convention.key(cluster)
+	switch {
+	case !derived || key.Name == "":
+		return fail(cluster, ObjectRef{}, ErrClusterNotFound)
+	case kind.gvk == secretGVK:
+		return fail(cluster, kind.ref(key), ErrSecretNotFound)
+	}
+	return fail(cluster, kind.ref(key), ErrClusterNotFound)
+}
+
+// primary projects an object of the primary kind.
+func (h *HubResolver) primary(object client.Object) (found, bool) {
+	out, ours := h.convention.primary.selects(object)
+	if ours {
+		out.clusters = h.convention.clusters(object)
+	}
+	return out, ours
+}
+
+func (h *HubResolver) list(ctx context.Context) ([]found, error) {
+	objects, _, err := listAll(ctx, h.hub, h.convention.primary)
+	if err != nil {
+		return nil, &hubError{err}
+	}
+	var out []found
+	for _, object := range objects {
+		if f, ours := h.primary(object); ours {
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+// get reads another object.
+func (h *HubResolver) get(ctx context.Context, ref ObjectRef) (any, error) {
+	kind, ok := h.kindOf(ref)
+	if !ok {
+		return nil, missingObject(ref)
+	}
+	object := kind.object()
+	err := h.hub.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, object)
+	if apierrors.IsNotFound(err) {
+		return nil, missingObject(ref)
+	}
+	if err != nil {
+		return nil, &hubError{err}
+	}
+	f, ours := kind.selects(object)
+	if !ours {
+		return nil, missingObject(ref)
+	}
+	return f.value, nil
+}
+
+// kindOf returns the kind by which an object is read and watched.
+func (h *HubResolver) kindOf(ref ObjectRef) (kind, bool) {
+	for _, k := range h.kinds()[1:] {
+		if k.gvk.Kind == ref.Kind {
+			return k, true
+		}
+	}
+	return named(ref)
+}
+
+// kinds are the kinds that are watched as a whole; the first is the primary one.
+func (h *HubResolver) kinds() []kind {
+	out := append([]kind{h.convention.primary}, h.convention.related...)
+	if ready := h.options.ReadyObject; ready != nil {
+		out = append(out, ready.kind(h.options.Namespace))
+	}
+	return out
+}
+
+func missingObject(ref ObjectRef) error {
+	if ref.Kind == kindSecret || ref.Kind == kindConfigMap {
+		return ErrSecretNotFound
+	}
+	return ErrClusterNotFound
+}
+
+// pageSize bounds what one response of a list holds.
+const pageSize = 500
+
+// listAll lists a kind, page by page, and returns the resource version to watch from.
+func listAll(ctx context.Context, hub client.Reader, k kind) ([]client.Object, string, error) {
+	var out []client.Object
+	options := k.options()
+	options.Limit = pageSize
+	for {
+		page := k.list()
+		if err := hub.List(ctx, page, &options); err != nil {
+			return nil, "", err
+		}
+		items, err := meta.ExtractList(page)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, item := range items {
+			if object, ok := item.(client.Object); ok {
+				out = append(out, object)
+			}
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			return out, page.GetResourceVersion(), nil
+		}
+	}
+}

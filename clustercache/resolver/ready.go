@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ReadyObject names objects of the hub that say whether a cluster is ready to be contacted. All objects of the kind,
+// in the resolver's namespace if it has one, are watched; only the verdict is kept.
+type ReadyObject struct {
+	// Kind is the objects' kind. It has to be served by the hub.
+	Kind schema.GroupVersionKind
+	// Key returns the object of a cluster. Default: the object whose key is the cluster's.
+	Key func(cluster Cluster) client.ObjectKey
+	// Ready judges an object, which it must not change. Without the object the cluster is an [ErrClusterNotFound],
+	// with false an [ErrNotReady].
+	Ready func(object *unstructured.Unstructured) bool
+}
+
+func (r *ReadyObject) ref(cluster Cluster) ObjectRef {
+	key := cluster
+	if r.Key != nil {
+		key = r.Key(cluster)
+	}
+	return ObjectRef{Kind: r.Kind.Kind, Namespace: key.Namespace, Name: key.Name}
+}
+
+func (r *ReadyObject) kind(namespace string) kind {
+	return kind{
+		gvk:       r.Kind,
+		namespace: namespace,
+		project: func(object client.Object) any {
+			u, ok := object.(*unstructured.Unstructured)
+			return ok && r.Ready(u)
+		},
+	}
+}
+
+// ClusterAPIReady watches Cluster API's Cluster objects, in the given version of their API such as "v1beta2", and takes
+// a cluster for ready as soon as its control plane is initialized. A cluster that is being deleted stays ready.
+func ClusterAPIReady(version string) *ReadyObject {
+	return &ReadyObject{
+		Kind:  schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: version, Kind: "Cluster"},
+		Ready: controlPlaneInitialized,
+	}
+}
+
+func controlPlaneInitialized(object *unstructured.Unstructured) bool {
+	done, found, err := unstructured.NestedBool(object.Object, "status", "initialization", "controlPlaneInitialized")
+	if found && err == nil {
+		return done
+	}
+	// v1beta1 says it by a condition.
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, condition := range conditions {
+		c, _ := condition.(map[string]any)
+		if c["type"] == "ControlPlaneInitialized" {
+			return c["status"] == "True"
+		}
+	}
+	return false
+}

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// readFiles replaces the references to files by their content, and returns the paths. Data in the kubeconfig wins over
+// a certificate's or key's file, and a file over a token, as in kubectl. Every reference is judged before
+// the first file is opened, and also those that lose.
+func (c *claim) readFiles(root, dir string, cluster *api.Cluster, user *api.AuthInfo) ([]string, error) {
+	refs := []struct {
+		field, path string
+		wins        bool
+		into        func([]byte)
+	}{
+		{"user.tokenFile", user.TokenFile, true, func(b []byte) { c.token = string(b) }},
+		{"user.client-key", user.ClientKey, len(c.key) == 0, func(b []byte) { c.key = b }},
+		{"user.client-certificate", user.ClientCertificate, len(c.cert) == 0, func(b []byte) { c.cert = b }},
+		{"cluster.certificate-authority", cluster.CertificateAuthority, len(c.ca) == 0, func(b []byte) { c.ca = b }},
+	}
+	for _, ref := range refs {
+		if ref.path != "" && root == "" {
+			return nil, refused(ref.field, "names a file")
+		}
+		if ref.path != "" && dir == "" && !filepath.IsAbs(ref.path) {
+			return nil, refused(ref.field, "names a file by a relative path")
+		}
+	}
+	var read []string
+	for _, ref := range refs {
+		if ref.path == "" || !ref.wins {
+			continue
+		}
+		path := ref.path
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		read = append(read, path)
+		data, err := readBelow(root, path)
+		if err != nil {
+			return read, asFieldError(ref.field, err)
+		}
+		ref.into(data)
+	}
+	return read, nil
+}
+
+var (
+	errOutside = errors.New("is outside of the permitted directory")
+	errTooBig  = fmt.Errorf("has more than %d bytes", DefaultMaxBytes)
+)
+
+// asFieldError keeps paths out of the error: whoever wrote the kubeconfig must not learn what exists where.
+func asFieldError(field string, err error) error {
+	if errors.Is(err, errTooBig) {
+		return invalid(field, "names a file that "+errTooBig.Error())
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return invalid(field, "names a file that cannot be read")
+	}
+	return refused(field, "names a file that "+errOutside.Error())
+}
+
+// readBelow reads a file below root. [os.Root] makes sure of "below" while opening, so no link that is swapped in
+// between can lead outside.
+func readBelow(root, path string) ([]byte, error) {
+	inside, err := filepath.Rel(root, path)
+	if err != nil || !filepath.IsLocal(inside) {
+		return nil, errOutside
+	}
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	// Opening a pipe would wait for its writer, who may be the author of the kubeconfig.
+	file, err := dir.OpenFile(inside, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errOutside
+	}
+	return readLimited(file, DefaultMaxBytes)
+}
+
+func readLimited(from io.Reader, limit int) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > limit {
+		return nil, errTooBig
+	}
+	return data, nil
+}

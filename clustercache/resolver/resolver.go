@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Cluster identifies a cluster. The zero key is the hub itself: the cluster the operator runs in.
+// What namespace and name mean is the convention's business; the table in the package
+// documentation says it for each constructor.
+type Cluster = client.ObjectKey
+
+// Resolver says how a cluster is reached.
+type Resolver interface {
+	// Resolve says how to reach the cluster now. An error that [errors.Is] [ErrNoAccess] means "not yet":
+	// nobody should dial, and asking again later is no retry that deserves a longer back-off. Any other error
+	// is about what was found: a reader that is already connected keeps its old access and reports the error.
+	//
+	// Resolve is safe for concurrent use. It may block for as long as ctx allows.
+	Resolve(ctx context.Context, cluster Cluster) (Access, error)
+}
+
+// Notifier is implemented by resolvers that can tell when an answer may have changed.
+type Notifier interface {
+	// Notify blocks until ctx ends, and then returns nil. It calls changed whenever the answer for a cluster may
+	// have changed, including when a cluster appears, disappears, or becomes ready.
+	//
+	// Everything that changes after Notify was called is reported. Reports are level-triggered hints: they are
+	// coalesced per cluster, some are spurious (each call begins with one for every known cluster), and an answer
+	// with the same [Access.Revision] as before means that there is nothing to do. changed is called from one
+	// goroutine at a time; while it blocks, further reports to it wait and coalesce, and nobody else does.
+	//
+	// An error returned before ctx ended means that there will be no reports at all.
+	Notify(ctx context.Context, changed func(Cluster)) error
+}
+
+// Lister is implemented by resolvers that know which clusters exist.
+type Lister interface {
+	// Clusters returns the known clusters in a stable order, including those whose access is refused or not there
+	// yet. It never returns part of the answer: either all clusters, or an error.
+	Clusters(ctx context.Context) ([]Cluster, error)
+}
+
+// Func is a function that is a [Resolver].
+type Func func(ctx context.Context, cluster Cluster) (Access, error)
+
+var _ Resolver = Func(nil)
+
+// Resolve calls f.
+func (f Func) Resolve(ctx context.Context, cluster Cluster) (Access, error) {
+	return f(ctx, cluster)
+}
+
+// ObjectRef names an object that an answer came from. It is comparable.
+type ObjectRef struct {
+	// Kind is the object's kind, such as Secret; it is File for a file and Environment for the in-cluster
+	// environment.
+	Kind string
+	// Namespace is empty for cluster-scoped objects and files.
+	Namespace string
+	// Name is the object's name or the file's path.
+	Name string
+}
+
+// String returns "Kind namespace/name".
+func (r ObjectRef) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+func secretRef(key client.ObjectKey) ObjectRef {
+	return ObjectRef{Kind: kindSecret, Namespace: key.Namespace, Name: key.Name}
+}
+
+const (
+	kindSecret    = "Secret"
+	kindConfigMap = "ConfigMap"
+	kindFile      = "File"
+)
+
+// displayName is the form of a cluster's key in errors.
+func displayName(c Cluster) string {
+	switch {
+	case c == Cluster{}:
+		return "hub"
+	case c.Namespace == "":
+		return c.Name
+	}
+	return c.String()
+}
