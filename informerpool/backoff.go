@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	firstBackoff = 500 * time.Millisecond
+	// spread is how far resumes of the watches of one broken connection are drawn apart.
+	spread = 200 * time.Millisecond
+	// healthy is how long an attempt has to last for the next failure to count as the first one.
+	healthy = 10 * time.Second
+)
+
+// backoff computes the waits between the attempts of one feed.
+type backoff struct {
+	limit time.Duration
+	next  time.Duration
+}
+
+// after returns the wait after an attempt that lasted for a time and ended with err, which is nil for a regular end.
+func (b *backoff) after(lasted time.Duration, err error) time.Duration {
+	if lasted >= healthy {
+		b.next = 0
+		// Whatever ended a watch that had worked is over as often as not: look at once.
+		return rand.N(spread)
+	}
+	if b.next == 0 {
+		b.next = firstBackoff
+	}
+	wait := b.next/2 + rand.N(b.next/2)
+	b.next = min(2*b.next, b.limit)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		wait = max(wait, min(time.Duration(seconds)*time.Second, maxRetryAfter))
+	}
+	return wait
+}
+
+// reset makes the next failure count as the first one.
+func (b *backoff) reset() { b.next = 0 }
+
+// sleep waits for d, for a wake-up, or for the end of ctx. It tells whether it was woken.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-wake:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+)
+
+var (
+	// ErrReleased indicates that the lease was released: its informer may be gone, so it is not read any more.
+	ErrReleased = errors.New("lease released")
+	// ErrClosed indicates that the pool or the subscription was closed.
+	ErrClosed = errors.New("closed")
+	// ErrNotSynced indicates that the informer's first list is not complete yet. It says nothing about any object.
+	ErrNotSynced = errors.New("not synced")
+	// ErrEpochChanged indicates that the cluster's resourceVersions are not comparable any more with those a request
+	// was made for: another cluster answers at the endpoint, or its history was rolled back. Sources return it.
+	ErrEpochChanged = errors.New("epoch changed")
+	// ErrHistory indicates that the server's resourceVersion is behind the one an informer already saw, as after a
+	// restore of etcd from an older snapshot.
+	ErrHistory = errors.New("server history is behind the cache")
+	// ErrStalled indicates that a list or watch carried nothing for longer than the stall time-out.
+	ErrStalled = errors.New("stalled")
+	// ErrNoIndex indicates that a query names an index that was not added to the informer.
+	ErrNoIndex = errors.New("no such index")
+	// ErrIndexExists indicates that an index of that name exists on the informer.
+	ErrIndexExists = errors.New("index exists")
+	// ErrBudget indicates that a list or an informer exceeded a limit on objects or pages.
+	ErrBudget = errors.New("over budget")
+
+	errRequired    = errors.New("required")
+	errWait        = errors.New("not yet")
+	errAttemptOver = errors.New("attempt over")
+	errEvicted     = errors.New("cluster evicted")
+)
+
+// KeyError says which field of a key is unusable.
+type KeyError struct {
+	Key   Key
+	Field string
+	Err   error
+}
+
+// Error implements error.
+func (e *KeyError) Error() string { return fmt.Sprintf("informer %s: %s: %v", e.Key, e.Field, e.Err) }
+
+// Unwrap returns the cause.
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// OptionError says which option is unusable.
+type OptionError struct {
+	Field string
+	Err   error
+}
+
+// Error implements error.
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("informerpool: option %s: %v", e.Field, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *OptionError) Unwrap() error { return e.Err }
+
+// permanent tells whether waiting longer is unlikely to help: somebody has to change a rule, a definition or the key.
+// The informer keeps trying all the same, since somebody may.
+func permanent(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) ||
+		meta.IsNoMatchError(err) || errors.Is(err, ErrBudget)
+}

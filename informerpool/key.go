@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Key says what one informer watches: one resource of one cluster, in all namespaces or in one, narrowed by selectors.
+// Keys are comparable; [Key.Canonical] gives equal keys to selectors that mean the same. It is a resource and not a
+// kind, so that typed, unstructured and metadata-only readers of one kind share one informer.
+type Key struct {
+	// Cluster names the remote cluster. The zero value is the hub itself.
+	Cluster types.NamespacedName
+	// Resource is the watched resource. Version and resource are required.
+	Resource schema.GroupVersionResource
+	// Namespace restricts the informer to one namespace; empty means all of them, and is right for cluster-scoped resources.
+	Namespace string
+	// LabelSelector is evaluated by the server; empty selects everything.
+	LabelSelector string
+	// FieldSelector is evaluated by the server; empty selects everything.
+	FieldSelector string
+}
+
+// String returns a short readable form, for logs and errors.
+func (k Key) String() string {
+	var b strings.Builder
+	if k.Cluster != (types.NamespacedName{}) {
+		b.WriteString(k.Cluster.String())
+	} else {
+		b.WriteString("hub")
+	}
+	b.WriteByte(' ')
+	b.WriteString(k.Resource.Resource)
+	b.WriteByte('.')
+	b.WriteString(k.Resource.Version)
+	if k.Resource.Group != "" {
+		b.WriteByte('.')
+		b.WriteString(k.Resource.Group)
+	}
+	if k.Namespace != "" {
+		b.WriteString(" in ")
+		b.WriteString(k.Namespace)
+	}
+	if k.LabelSelector != "" {
+		b.WriteString(" labels ")
+		b.WriteString(k.LabelSelector)
+	}
+	if k.FieldSelector != "" {
+		b.WriteString(" fields ")
+		b.WriteString(k.FieldSelector)
+	}
+	return b.String()
+}
+
+// Canonical validates the key and returns it with selectors in canonical form, so that keys that mean the same are
+// equal. It does no I/O. The error is a [*KeyError] naming the field.
+func (k Key) Canonical() (Key, error) {
+	for _, f := range []struct{ name, value string }{
+		{"Resource.Version", k.Resource.Version}, {"Resource.Resource", k.Resource.Resource},
+	} {
+		if f.value == "" {
+			return k, &KeyError{Key: k, Field: f.name, Err: errRequired}
+		}
+	}
+	for _, f := range []struct{ name, value string }{
+		{"Resource.Group", k.Resource.Group}, {"Resource.Version", k.Resource.Version},
+		{"Resource.Resource", k.Resource.Resource}, {"Namespace", k.Namespace},
+	} {
+		// Each of them becomes a segment of the request's path.
+		if msgs := content.IsPathSegmentName(f.value); len(msgs) > 0 {
+			return k, &KeyError{Key: k, Field: f.name, Err: fmt.Errorf("%q %s", f.value, strings.Join(msgs, "; "))}
+		}
+	}
+	requirements, err := parseLabels(k.LabelSelector)
+	if err != nil {
+		return k, &KeyError{Key: k, Field: "LabelSelector", Err: err}
+	}
+	terms, err := parseFields(k.FieldSelector)
+	if err != nil {
+		return k, &KeyError{Key: k, Field: "FieldSelector", Err: err}
+	}
+	k.LabelSelector = requirements
+	k.FieldSelector = terms
+	return k, nil
+}
+
+// parseLabels validates a label selector and returns it with its requirements sorted, without repetitions, and with one
+// operator for those that mean the same.
+func parseLabels(s string) (string, error) {
+	selector, err := labels.Parse(s)
+	if err != nil {
+		return "", err
+	}
+	reqs, _ := selector.Requirements()
+	terms := make([]string, 0, len(reqs))
+	for _, r := range reqs {
+		op, values := r.Operator(), r.ValuesUnsorted()
+		switch {
+		case op == selection.DoubleEquals, op == selection.In && len(values) == 1:
+			op = selection.Equals
+		case op == selection.NotIn && len(values) == 1:
+			op = selection.NotEquals
+		}
+		canonical, err := labels.NewRequirement(r.Key(), op, values)
+		if err != nil {
+			return "", err
+		}
+		terms = append(terms, canonical.String())
+	}
+	slices.Sort(terms)
+	return strings.Join(slices.Compact(terms), ","), nil
+}
+
+// parseFields validates a field selector and returns it with its terms sorted and without repetitions.
+func parseFields(s string) (string, error) {
+	selector, err := fields.ParseSelector(s)
+	if err != nil {
+		return "", err
+	}
+	reqs := slices.Clone(selector.Requirements())
+	slices.SortFunc(reqs, func(a, b fields.Requirement) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Operator, b.Operator), cmp.Compare(a.Value, b.Value))
+	})
+	terms := make([]string, 0, len(reqs))
+	for _, r := range slices.Compact(reqs) {
+		op := "="
+		if r.Operator == "!=" {
+			op = "!="
+		}
+		terms = append(terms, r.Field+op+fields.EscapeValue(r.Value))
+	}
+	return strings.Join(terms, ","), nil
+}
+
+// wider returns the keys whose informer would hold everything that k asks for, k itself excluded, narrowest first.
+func (k Key) wider() []Key {
+	var out []Key
+	for _, fields := range distinct(k.FieldSelector) {
+		if fields != k.FieldSelector && !localFields(k.FieldSelector) {
+			continue // the server alone can evaluate it: a wider store could not be filtered
+		}
+		for _, labels := range distinct(k.LabelSelector) {
+			for _, namespace := range distinct(k.Namespace) {
+				w := k
+				w.Namespace, w.LabelSelector, w.FieldSelector = namespace, labels, fields
+				if w != k {
+					out = append(out, w)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// distinct returns s and the empty string, once.
+func distinct(s string) []string {
+	if s == "" {
+		return []string{""}
+	}
+	return []string{s, ""}
+}
+
+// localFields tells whether every term of a canonical field selector can be evaluated on any object's metadata.
+func localFields(canonical string) bool {
+	selector, err := fields.ParseSelector(canonical)
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(selector.Requirements(), func(r fields.Requirement) bool {
+		return r.Field != "metadata.name" && r.Field != "metadata.namespace"
+	})
+}
+
+// filter narrows a wider informer's objects down to a key. The zero filter passes everything.
+type filter struct {
+	namespace string
+	labels    labels.Selector
+	fields    fields.Selector
+}
+
+// newFilter returns what has to be checked on objects of an informer for wide, to serve narrow. Both are canonical.
+func newFilter(wide, narrow Key) (f filter) {
+	if wide.Namespace != narrow.Namespace {
+		f.namespace = narrow.Namespace
+	}
+	if wide.LabelSelector != narrow.LabelSelector {
+		f.labels, _ = labels.Parse(narrow.LabelSelector) // canonical: it has been parsed before
+	}
+	if wide.FieldSelector != narrow.FieldSelector {
+		f.fields, _ = fields.ParseSelector(narrow.FieldSelector)
+	}
+	return f
+}
+
+// empty tells whether the filter passes everything.
+func (f filter) empty() bool { return f.namespace == "" && f.labels == nil && f.fields == nil }
+
+// match tells whether the object passes. A nil object does not.
+func (f filter) match(o *Object) bool {
+	if o == nil {
+		return false
+	}
+	if f.namespace != "" && o.GetNamespace() != f.namespace {
+		return false
+	}
+	if f.labels != nil && !o.MatchesLabels(f.labels) {
+		return false
+	}
+	return f.fields == nil || f.fields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()})
+}

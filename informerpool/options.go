@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Defaults of [Options].
+const (
+	DefaultLinger          = 30 * time.Second
+	DefaultStallTimeout    = 3 * time.Minute
+	DefaultListConcurrency = 50
+	DefaultPermitTimeout   = 30 * time.Second
+	DefaultPageSize        = 500
+	DefaultMaxBackoff      = 30 * time.Second
+	DefaultWatchTimeout    = 45 * time.Minute
+	DefaultMaxObjectBytes  = 3 << 20
+	DefaultDecodedBytes    = 8 << 20
+)
+
+// TransformFunc changes an object before it is stored, once per received state. It owns u. It must not change the
+// name, namespace, uid or resourceVersion, must be quick, and runs on the informer's goroutine.
+type TransformFunc func(u *unstructured.Unstructured) error
+
+// Options configure a Pool. Source is required; every other field has a working zero value.
+type Options struct {
+	// Source is where lists and watches come from. Required.
+	Source Source
+	// Logger receives one line per change of an informer's state. Defaults to discarding.
+	Logger logr.Logger
+	// Linger is how long an informer without leases goes on, so that taking it again costs no request.
+	// Zero means 30 s; negative means not at all.
+	Linger time.Duration
+	// StallTimeout is how long a watch may carry nothing before it is cut and resumed; an API server sends a bookmark
+	// every 60 s. It bounds the progress of lists, too. Defaults to 3 min; less than 90 s is refused.
+	StallTimeout time.Duration
+	// WatchTimeout is how long a watch is asked to last; each one gets between two thirds and four thirds of it, at
+	// random. Defaults to 45 min, which gives 30 to 60 min.
+	WatchTimeout time.Duration
+	// ListConcurrency is how many initial lists of the whole pool may be under way at once. Defaults to 50.
+	ListConcurrency int
+	// PermitTimeout is how long one list can hold back others: after it, the list goes on without being counted, so
+	// that hung clusters do not stop the rest. Defaults to 30 s.
+	PermitTimeout time.Duration
+	// PageSize is how many objects one list page holds where the server does not stream lists. Defaults to 500.
+	PageSize int64
+	// PagedLists turns streaming lists off. Streaming is the default where the server has it (1.34 and later): it costs
+	// server and client the least memory. A paged list is compressed by servers before 1.37 and so needs a tenth of the
+	// bytes on the wire.
+	PagedLists bool
+	// MaxBackoff caps the wait between attempts. The wait starts at 0.5 s, doubles, and is jittered by half.
+	// Defaults to 30 s.
+	MaxBackoff time.Duration
+	// MaxObjectBytes is the largest JSON object accepted. Defaults to 3 MiB, twice what etcd takes by default. A larger one
+	// ends the list or watch it comes in, since its state would be missing from the store.
+	MaxObjectBytes int
+	// MaxObjects is how many objects one informer may hold. A list beyond it fails with [ErrBudget]. Zero means no limit.
+	MaxObjects int
+	// DecodedBytes bounds the cache of decoded typed objects that repeated reads are served from, for the whole pool.
+	// Zero means 8 MiB; negative means none.
+	DecodedBytes int64
+	// Transforms change objects of a resource before they are stored.
+	Transforms map[schema.GroupResource]TransformFunc
+	// OnRollback is called when a server's resourceVersion is found behind what an informer already saw. It runs on
+	// the informer's goroutine, without locks. The informer starts a new history by itself.
+	OnRollback func(Key)
+}
+
+// withDefaults returns the options with every zero replaced, or one error for everything that is wrong.
+func (o Options) withDefaults() (Options, error) {
+	var errs []error
+	check := func(ok bool, field, msg string) {
+		if !ok {
+			errs = append(errs, &OptionError{Field: field, Err: errors.New(msg)})
+		}
+	}
+	check(o.Source != nil, "Source", "required")
+	check(o.StallTimeout == 0 || o.StallTimeout >= 90*time.Second, "StallTimeout", "less than 90 s: an idle server speaks every 60 s")
+	check(o.WatchTimeout == 0 || o.WatchTimeout >= time.Minute, "WatchTimeout", "less than a minute")
+	check(o.ListConcurrency >= 0, "ListConcurrency", "negative")
+	check(o.PermitTimeout >= 0, "PermitTimeout", "negative")
+	check(o.PageSize >= 0, "PageSize", "negative")
+	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")
+	check(o.MaxObjectBytes >= 0, "MaxObjectBytes", "negative")
+	check(o.MaxObjects >= 0, "MaxObjects", "negative")
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	setDefault(&o.Linger, DefaultLinger)
+	setDefault(&o.StallTimeout, DefaultStallTimeout)
+	setDefault(&o.WatchTimeout, DefaultWatchTimeout)
+	setDefault(&o.ListConcurrency, DefaultListConcurrency)
+	setDefault(&o.PermitTimeout, DefaultPermitTimeout)
+	setDefault(&o.PageSize, DefaultPageSize)
+	setDefault(&o.MaxBackoff, DefaultMaxBackoff)
+	setDefault(&o.MaxObjectBytes, DefaultMaxObjectBytes)
+	setDefault(&o.DecodedBytes, DefaultDecodedBytes)
+	return o, errors.Join(errs...)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

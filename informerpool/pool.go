@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/packed"
+)
+
+// Pool shares informers between their users: one informer for each [Key], however many leases are held on it. All
+// methods may be called from many goroutines, and none but Close waits.
+type Pool struct {
+	options Options
+	codec   *packed.Codec
+	permits *permits
+	decoded *decodedCache
+
+	ctx     context.Context //nolint:containedctx // the pool's life, parent of its informers'
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup // feeds, and deliveries of subscriptions
+
+	mu      sync.Mutex // protects the fields below, and leases and linger of every entry; taken before an entry's lock
+	entries map[Key]*entry
+	subs    map[*Subscription]struct{}
+	closed  bool
+}
+
+// New returns a pool. It does no I/O and starts nothing: informers start when they are acquired. The error joins an
+// [*OptionError] for each unusable option.
+func New(o Options) (*Pool, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &Pool{
+		options: o, codec: packed.NewCodec(), permits: newPermits(o.ListConcurrency, o.PermitTimeout),
+		decoded: newDecodedCache(o.DecodedBytes), ctx: ctx, cancel: cancel,
+		entries: map[Key]*entry{}, subs: map[*Subscription]struct{}{},
+	}, nil
+}
+
+// Acquire returns a lease on the informer for key, and starts it if nobody holds one, here or on a wider key that has
+// synced and covers it. It returns at once; the informer connects in the background. ctx only says whether the caller still wants it:
+// its end later changes nothing. The error is a [*KeyError], [ErrClosed], or ctx's.
+func (p *Pool) Acquire(ctx context.Context, key Key) (*Lease, error) {
+	return p.AcquireAs(ctx, "", key)
+}
+
+// AcquireAs is Acquire for a named owner. The name is shown in Status.
+func (p *Pool) AcquireAs(ctx context.Context, owner string, key Key) (*Lease, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	key, err := key.Canonical()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, ErrClosed
+	}
+	e := p.findLocked(key)
+	if e == nil {
+		e = newEntry(p, key)
+		p.entries[key] = e
+		p.running.Go(e.run) // under the lock and after the look at closed: Close waits for all there can be
+		p.options.Logger.V(1).Info("Informer started", "informer", key.String())
+	}
+	if e.linger != nil {
+		e.linger.Stop() // if it has fired, it finds the lease
+		e.linger = nil
+	}
+	l := &Lease{key: key, owner: owner, entry: e, filter: newFilter(e.key, key), released: make(chan struct{})}
+	e.leases[l] = struct{}{}
+	return l, nil
+}
+
+// findLocked returns the informer for key, or a synced one that covers it. Entries in the map are alive: they are taken
+// out before they are stopped.
+func (p *Pool) findLocked(key Key) *entry {
+	if e := p.entries[key]; e != nil {
+		return e
+	}
+	for _, wider := range key.wider() {
+		if e := p.entries[wider]; e != nil && e.healthy() {
+			return e
+		}
+	}
+	return nil
+}
+
+// healthy tells whether a narrower key may rely on the informer. One that cannot sync might be refused where the narrower is not.
+func (e *entry) healthy() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.state == StateSynced
+}
+
+// release takes back a lease; the last one starts the linger.
+func (p *Pool) release(l *Lease) {
+	e := l.entry
+	p.mu.Lock()
+	delete(e.leases, l)
+	if len(e.leases) > 0 || p.entries[e.key] != e {
+		p.mu.Unlock()
+		return
+	}
+	if p.options.Linger > 0 {
+		var t *time.Timer
+		t = time.AfterFunc(p.options.Linger, func() { p.expire(e, &t) })
+		e.linger = t
+		p.mu.Unlock()
+		return
+	}
+	delete(p.entries, e.key)
+	p.mu.Unlock()
+	e.stop(ErrReleased)
+}
+
+// expire stops an informer whose linger is over, unless it was acquired in the moment the timer fired.
+func (p *Pool) expire(e *entry, timer **time.Timer) {
+	p.mu.Lock()
+	// The timer of an earlier linger may come here after the informer was taken and released again: e.linger is another one
+	// then. Reading *timer under the lock orders it after its assignment.
+	if len(e.leases) > 0 || p.entries[e.key] != e || e.linger != *timer {
+		p.mu.Unlock()
+		return
+	}
+	delete(p.entries, e.key)
+	p.mu.Unlock()
+	p.options.Logger.V(1).Info("Informer stopped", "informer", e.key.String())
+	e.stop(ErrReleased)
+}
+
+// Wake makes the cluster's informers that wait between two attempts try at once, as after a reconnect.
+func (p *Pool) Wake(cluster types.NamespacedName) {
+	for _, e := range p.of(cluster) {
+		e.kick()
+	}
+}
+
+// Evict empties the cluster's informers, as when the cluster is gone: handlers are told of deletes, reads fail with
+// [ErrNotSynced], and leases stay. The informers list again when the source's Ready lets them. It does not wait.
+func (p *Pool) Evict(cluster types.NamespacedName) {
+	for _, e := range p.of(cluster) {
+		e.evict()
+	}
+}
+
+func (p *Pool) of(cluster types.NamespacedName) []*entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*entry
+	for key, e := range p.entries {
+		if key.Cluster == cluster {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Close stops every informer and subscription and waits until all is quiet, or for ctx. Leases fail with [ErrClosed] from
+// then on. It may be called more than once.
+func (p *Pool) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	entries := p.entries
+	p.entries = map[Key]*entry{}
+	subs := make([]*Subscription, 0, len(p.subs))
+	for s := range p.subs {
+		subs = append(subs, s)
+	}
+	for _, e := range entries {
+		if e.linger != nil {
+			e.linger.Stop()
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range subs {
+		s.Stop()
+	}
+	for _, e := range entries {
+		e.stop(ErrClosed)
+	}
+	p.cancel(ErrClosed)
+	return p.wait(ctx)
+}
+
+func (p *Pool) wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { // ends with the last feed: those end with their ctx
+		p.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Keys returns the keys of all informers, those that linger included, sorted by their text.
+func (p *Pool) Keys() []Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	keys := make([]Key, 0, len(p.entries))
+	for k := range p.entries {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compareKeys)
+	return keys
+}

@@ -1,0 +1,300 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strconv"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+)
+
+// FromDynamic returns a source that reads through dynamic clients, client-go's fake one included. It decodes and
+// encodes each object once more than [FromREST], which is what to use for speed. clients must not block.
+//
+// client-go's fake keeps no resourceVersions and no history. For objects without a resourceVersion the source counts
+// their changes itself, gives those without a uid a stable one, and opens the watch before it lists, so that no event is missed.
+func FromDynamic(clients func(cluster types.NamespacedName) (dynamic.Interface, error)) Source {
+	return &dynamicSource{clients: clients, versions: map[string]*versions{}, early: map[Key]watch.Interface{}}
+}
+
+type dynamicSource struct {
+	clients func(types.NamespacedName) (dynamic.Interface, error)
+
+	mu       sync.Mutex // protects the fields below
+	versions map[string]*versions
+	early    map[Key]watch.Interface // opened before a list without history
+}
+
+var _ Source = (*dynamicSource)(nil)
+
+// Ready implements Source.
+func (s *dynamicSource) Ready(_ context.Context, cluster types.NamespacedName) (Epoch, error) {
+	_, err := s.clients(cluster)
+	return "", err
+}
+
+// List implements Source.
+func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, error) {
+	client, err := s.clients(r.Key.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	resource := client.Resource(r.Key.Resource).Namespace(r.Key.Namespace)
+	list, err := resource.List(ctx, r.Options)
+	if err != nil {
+		return nil, err
+	}
+	if list.GetResourceVersion() == "" {
+		if list, err = s.listWithoutHistory(ctx, r, resource); err != nil {
+			return nil, err
+		}
+	}
+	body, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("encode list of %s: %w", r.Key, err)
+	}
+	return io.NopCloser(bytes.NewReader(body)), nil
+}
+
+// listWithoutHistory lists again after a watch was opened: what changes in between then comes twice, not never.
+func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resource dynamic.ResourceInterface) (*unstructured.UnstructuredList, error) {
+	opts := r.Options
+	opts.Limit, opts.Continue = 0, ""
+	// The watch outlives this request: the Watch call that follows takes it over, and its body's Close ends it.
+	w, err := resource.Watch(context.WithoutCancel(ctx), opts)
+	if err != nil {
+		return nil, err
+	}
+	list, err := resource.List(ctx, opts)
+	if err != nil {
+		w.Stop()
+		return nil, err
+	}
+	v := s.versionsOf(r.Key)
+	v.count()
+	for i := range list.Items {
+		v.stamp(&list.Items[i])
+	}
+	list.SetResourceVersion(v.current())
+	s.mu.Lock()
+	old := s.early[r.Key]
+	s.early[r.Key] = w
+	s.mu.Unlock()
+	if old != nil {
+		old.Stop()
+	}
+	context.AfterFunc(ctx, func() { s.dropEarly(r.Key, w) })
+	return list, nil
+}
+
+// dropEarly stops a watch that nobody took over before its list's request ended. The feed keeps that ctx until it is
+// done with the watch that follows the list.
+func (s *dynamicSource) dropEarly(key Key, w watch.Interface) {
+	s.mu.Lock()
+	mine := s.early[key] == w
+	if mine {
+		delete(s.early, key)
+	}
+	s.mu.Unlock()
+	if mine {
+		w.Stop()
+	}
+}
+
+// Watch implements Source.
+func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, error) {
+	s.mu.Lock()
+	w := s.early[r.Key]
+	delete(s.early, r.Key)
+	s.mu.Unlock()
+	v := s.versionsOf(r.Key)
+	if w == nil {
+		client, err := s.clients(r.Key.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		if v.counting() {
+			return nil, apierrors.NewResourceExpired("the client keeps no history to resume from")
+		}
+		if r.Options.SendInitialEvents != nil && unsupported(client) {
+			return nil, apierrors.NewBadRequest("the client does not stream lists")
+		}
+		if w, err = client.Resource(r.Key.Resource).Namespace(r.Key.Namespace).Watch(ctx, r.Options); err != nil {
+			return nil, err
+		}
+	}
+	return &watchBody{ctx: ctx, w: w, versions: v}, nil
+}
+
+// unsupported tells whether the client says of itself, as client-go's fakes do, that it cannot stream lists.
+func unsupported(client any) bool {
+	u, ok := client.(interface{ IsWatchListSemanticsUnSupported() bool })
+	return ok && u.IsWatchListSemanticsUnSupported()
+}
+
+func (s *dynamicSource) versionsOf(key Key) *versions {
+	// Every informer of a resource sees the same versions, whatever its selectors are.
+	id := key.Cluster.String() + " " + key.Resource.String()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.versions[id]
+	if v == nil {
+		v = &versions{seen: map[types.NamespacedName]version{}}
+		s.versions[id] = v
+	}
+	return v
+}
+
+// versions counts the states of the objects of one resource whose server does not.
+type versions struct {
+	mu   sync.Mutex // protects the fields below
+	on   bool
+	last uint64
+	seen map[types.NamespacedName]version
+}
+
+// count notes that the server keeps no versions.
+func (v *versions) count() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.on = true
+}
+
+func (v *versions) counting() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.on
+}
+
+type version struct {
+	hash uint64
+	rv   uint64
+	uid  types.UID
+}
+
+func (v *versions) current() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return strconv.FormatUint(v.last+1, 10)
+}
+
+// stamp gives the object what it lacks: a resourceVersion that grows when its content changes, and a uid.
+func (v *versions) stamp(u *unstructured.Unstructured) {
+	if u.GetResourceVersion() != "" && u.GetUID() != "" {
+		return
+	}
+	content, err := u.MarshalJSON()
+	if err != nil {
+		return // the store will refuse what cannot be encoded, and count it
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(content)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
+	s, known := v.seen[key]
+	if !known || s.hash != h.Sum64() {
+		v.last++
+		if !known {
+			s.uid = types.UID(fmt.Sprintf("uid-%d", v.last))
+		}
+		s.hash, s.rv = h.Sum64(), v.last
+		v.seen[key] = s
+	}
+	if u.GetUID() == "" {
+		u.SetUID(s.uid)
+	}
+	if u.GetResourceVersion() == "" {
+		u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
+	}
+}
+
+// deleted gives a deleted object its last version, which is newer than all before, and forgets it.
+func (v *versions) deleted(u *unstructured.Unstructured) {
+	if u.GetResourceVersion() != "" && u.GetUID() != "" {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
+	v.last++
+	if u.GetUID() == "" {
+		u.SetUID(v.seen[key].uid)
+	}
+	if u.GetResourceVersion() == "" {
+		u.SetResourceVersion(strconv.FormatUint(v.last, 10))
+	}
+	delete(v.seen, key)
+}
+
+// watchBody reads a watch.Interface as the JSON frames an API server would send.
+type watchBody struct {
+	ctx      context.Context //nolint:containedctx // an io.Reader has no other way to end with its request
+	w        watch.Interface
+	versions *versions
+	rest     []byte
+}
+
+// Read implements io.Reader.
+func (b *watchBody) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 {
+		select {
+		case <-b.ctx.Done():
+			return 0, b.ctx.Err()
+		case event, ok := <-b.w.ResultChan():
+			if !ok {
+				return 0, io.EOF
+			}
+			frame, err := b.encode(event)
+			if err != nil {
+				return 0, err
+			}
+			b.rest = frame
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+func (b *watchBody) encode(event watch.Event) ([]byte, error) {
+	object := event.Object
+	if u, ok := object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
+		u = u.DeepCopy() // a fake hands the same object to every watcher
+		if event.Type == watch.Deleted {
+			b.versions.deleted(u)
+		} else {
+			b.versions.stamp(u)
+		}
+		object = u
+	}
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("encode watch event: %w", err)
+	}
+	frame, err := json.Marshal(metav1.WatchEvent{Type: string(event.Type), Object: runtime.RawExtension{Raw: raw}})
+	if err != nil {
+		return nil, fmt.Errorf("encode watch event: %w", err)
+	}
+	return append(frame, '\n'), nil
+}
+
+// Close implements io.Closer.
+func (b *watchBody) Close() error {
+	b.w.Stop()
+	return nil
+}

@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// maxErrorBody bounds what is read of an answer that is not a list or watch.
+	maxErrorBody = 1 << 20
+	// maxErrorMessage bounds what is kept of a message written by the remote server.
+	maxErrorMessage = 512
+	// maxRetryAfter bounds how long a server can tell an informer to stay away.
+	maxRetryAfter = 30 * time.Second
+)
+
+// Endpoint says how to send requests to a cluster.
+type Endpoint struct {
+	// Client sends the requests. Its Timeout must be zero, since it would cut watches, and it must not follow redirects.
+	Client *http.Client
+	// URL is the API server's base URL; it may have a path prefix.
+	URL string
+	// Epoch is the history the endpoint serves.
+	Epoch Epoch
+}
+
+// FromREST returns a source that reads raw frames over HTTP. connect tells where a cluster is; it blocks while the
+// cluster cannot be contacted, and returns at once otherwise, since every request asks it.
+func FromREST(connect func(ctx context.Context, cluster types.NamespacedName) (Endpoint, error)) Source {
+	return &restSource{connect: connect}
+}
+
+// FromConfig returns a source for the one cluster that config reaches, whatever a key's Cluster says. The config's
+// Timeout is ignored, and redirects are refused: following one would hand the credentials to whom the server names.
+func FromConfig(config *rest.Config) (Source, error) {
+	c := rest.CopyConfig(config)
+	c.Timeout = 0
+	client, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return nil, &OptionError{Field: "config", Err: err}
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	base, _, err := rest.DefaultServerUrlFor(c)
+	if err != nil {
+		return nil, &OptionError{Field: "config.Host", Err: err}
+	}
+	endpoint := Endpoint{Client: client, URL: base.String()}
+	return FromREST(func(context.Context, types.NamespacedName) (Endpoint, error) { return endpoint, nil }), nil
+}
+
+type restSource struct {
+	connect func(ctx context.Context, cluster types.NamespacedName) (Endpoint, error)
+}
+
+var _ Source = (*restSource)(nil)
+
+// Ready implements Source.
+func (s *restSource) Ready(ctx context.Context, cluster types.NamespacedName) (Epoch, error) {
+	e, err := s.connect(ctx, cluster)
+	return e.Epoch, err
+}
+
+// List implements Source.
+func (s *restSource) List(ctx context.Context, r Request) (io.ReadCloser, error) {
+	return s.get(ctx, r, "list")
+}
+
+// Watch implements Source.
+func (s *restSource) Watch(ctx context.Context, r Request) (io.ReadCloser, error) {
+	r.Options.Watch = true
+	return s.get(ctx, r, "watch")
+}
+
+func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCloser, error) {
+	endpoint, err := s.connect(ctx, r.Key.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if endpoint.Epoch != r.Epoch {
+		return nil, ErrEpochChanged
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, requestURL(endpoint.URL, r), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: bad endpoint", verb, r.Key) // the cause would quote the URL
+	}
+	req.Header.Set("Accept", "application/json")
+	if r.Options.Watch {
+		// A compressed watch would hold a decompressor of 38 KB for as long as it is open.
+		req.Header.Set("Accept-Encoding", "identity")
+	}
+	resp, err := endpoint.Client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", verb, r.Key, withoutURL(err))
+	}
+	if err := checkResponse(resp, r.Key, verb); err != nil {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("%s %s: %w", verb, r.Key, err)
+	}
+	clear(resp.Header) // the transport keeps the response for as long as a watch is open
+	return resp.Body, nil
+}
+
+// withoutURL unwraps the error http.Client adds its method and URL to: the URL is in the key, and may hold more.
+func withoutURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}
+
+func requestURL(base string, r Request) string {
+	var b strings.Builder
+	b.WriteString(strings.TrimSuffix(base, "/"))
+	gvr := r.Key.Resource
+	if gvr.Group == "" {
+		b.WriteString("/api/")
+	} else {
+		b.WriteString("/apis/")
+		b.WriteString(url.PathEscape(gvr.Group))
+		b.WriteByte('/')
+	}
+	b.WriteString(url.PathEscape(gvr.Version))
+	if r.Key.Namespace != "" {
+		b.WriteString("/namespaces/")
+		b.WriteString(url.PathEscape(r.Key.Namespace))
+	}
+	b.WriteByte('/')
+	b.WriteString(url.PathEscape(gvr.Resource))
+	if q := query(r.Options).Encode(); q != "" {
+		b.WriteByte('?')
+		b.WriteString(q)
+	}
+	return b.String()
+}
+
+func query(o metav1.ListOptions) url.Values {
+	q := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	set("labelSelector", o.LabelSelector)
+	set("fieldSelector", o.FieldSelector)
+	set("resourceVersion", o.ResourceVersion)
+	set("resourceVersionMatch", string(o.ResourceVersionMatch))
+	set("continue", o.Continue)
+	if o.Watch {
+		q.Set("watch", "true")
+	}
+	if o.AllowWatchBookmarks {
+		q.Set("allowWatchBookmarks", "true")
+	}
+	if o.SendInitialEvents != nil {
+		q.Set("sendInitialEvents", strconv.FormatBool(*o.SendInitialEvents))
+	}
+	if o.Limit != 0 {
+		q.Set("limit", strconv.FormatInt(o.Limit, 10))
+	}
+	if o.TimeoutSeconds != nil {
+		q.Set("timeoutSeconds", strconv.FormatInt(*o.TimeoutSeconds, 10))
+	}
+	return q
+}
+
+// checkResponse turns everything but a JSON success into an error.
+func checkResponse(resp *http.Response, key Key, verb string) error {
+	if resp.StatusCode == http.StatusOK {
+		media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+		if media == "application/json" {
+			return nil
+		}
+		return fmt.Errorf("server answered %q instead of application/json: not a Kubernetes API", clean(media))
+	}
+	seconds, _ := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64)
+	seconds = min(max(seconds, 0), int64(maxRetryAfter/time.Second))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err == nil {
+		var status metav1.Status
+		if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
+			return statusError(status, resp.StatusCode, int32(seconds))
+		}
+	}
+	gr := key.Resource.GroupResource()
+	return apierrors.NewGenericServerResponse(resp.StatusCode, verb, gr, "", "", int(seconds), true)
+}
+
+// statusError returns a remote server's Status as an error that holds nothing hostile: bounded, printable, and with a
+// code that is the one of the response.
+func statusError(status metav1.Status, code int, retryAfter int32) error {
+	out := metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReason(clean(string(status.Reason))), Message: clean(status.Message),
+	}
+	if d := status.Details; d != nil || retryAfter > 0 {
+		out.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
+		if d != nil {
+			out.Details.Name, out.Details.Group, out.Details.Kind = clean(d.Name), clean(d.Group), clean(d.Kind)
+			out.Details.RetryAfterSeconds = max(retryAfter, min(max(d.RetryAfterSeconds, 0), int32(maxRetryAfter/time.Second)))
+			for i := range min(len(d.Causes), 8) {
+				out.Details.Causes = append(out.Details.Causes, metav1.StatusCause{
+					Type: metav1.CauseType(clean(string(d.Causes[i].Type))), Message: clean(d.Causes[i].Message), Field: clean(d.Causes[i].Field),
+				})
+			}
+		}
+	}
+	return &apierrors.StatusError{ErrStatus: out}
+}
+
+// clean bounds a remote text and removes what does not print.
+func clean(s string) string {
+	if len(s) > maxErrorMessage {
+		s = s[:maxErrorMessage] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,365 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+)
+
+// Subscription delivers the events of any number of leases to one handler, one event at a time. It keeps at most one
+// merged event for each object, so a slow handler costs memory by the number of objects and stops nobody. It has a goroutine only
+// while there is something to deliver.
+type Subscription struct {
+	pool    *Pool
+	handler Handler
+	panics  atomic.Int64
+
+	mu      sync.Mutex // protects the fields below; taken with an entry's lock held, never the other way round
+	taps    map[*Lease]*tap
+	queue   []item
+	pending map[item]*pending
+	running bool   // a goroutine delivers
+	current *tap   // whose event the handler is at
+	worker  uint64 // the delivering goroutine
+	paused  bool
+	closed  bool
+	idle    chan struct{} // made by who waits for the handler; closed when it returns
+}
+
+// item is a place in the queue: an object of a tap, or, without a name, the end of the tap's replay.
+type item struct {
+	tap             *tap
+	namespace, name string
+}
+
+// tap is one lease's events on their way to one subscription.
+type tap struct {
+	sub    *Subscription
+	lease  *Lease
+	filter filter
+
+	// removed and replayed are protected by the subscription's lock.
+	removed  bool
+	replayed bool
+	changed  chan struct{} // closed when the replay was delivered
+}
+
+// Subscribe returns a subscription without leases. After the pool was closed the subscription is closed, too.
+func (p *Pool) Subscribe(h Handler) *Subscription {
+	s := &Subscription{pool: p, handler: h, taps: map[*Lease]*tap{}, pending: map[item]*pending{}}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		s.closed = true
+	} else {
+		p.subs[s] = struct{}{}
+	}
+	return s
+}
+
+// Add makes the subscription deliver a lease's events: first every object there is, marked as initial, then changes,
+// without a gap between. Adding a lease again changes nothing. It does not block.
+func (s *Subscription) Add(l *Lease) error {
+	t := &tap{sub: s, lease: l, filter: l.filter, changed: make(chan struct{})}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	if s.taps[l] != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	s.taps[l] = t
+	s.mu.Unlock()
+	if !l.attach(t) {
+		s.Remove(l)
+		return l.gone()
+	}
+	return nil
+}
+
+// Remove ends the delivery of a lease's events. It does not wait: a call of the handler that has begun goes on, and none
+// begins after Remove returned, unless the delivering goroutine had picked its event already; [Lease.Close] waits for that.
+func (s *Subscription) Remove(l *Lease) {
+	s.mu.Lock()
+	t := s.taps[l]
+	delete(s.taps, l)
+	if t != nil {
+		s.dropLocked(t)
+	}
+	s.mu.Unlock()
+	if t != nil {
+		l.detach(t)
+	}
+}
+
+func (s *Subscription) dropLocked(t *tap) {
+	t.removed = true
+	if !t.replayed {
+		t.replayed = true
+		close(t.changed)
+	}
+	for it := range s.pending {
+		if it.tap == t {
+			delete(s.pending, it)
+		}
+	}
+	s.queue = slices.DeleteFunc(s.queue, func(it item) bool { return it.tap == t })
+}
+
+// HasSynced tells whether the handler has been told of every object that was there when the lease was added.
+func (s *Subscription) HasSynced(l *Lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.taps[l]
+	return t != nil && t.replayed
+}
+
+// WaitForSync waits until the handler has been told of every object that was there when the lease was added. Other than
+// that it answers as [Lease.WaitForSync] does.
+func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
+	if err := l.WaitForSync(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	t := s.taps[l]
+	s.mu.Unlock()
+	if t == nil {
+		return ErrReleased
+	}
+	select {
+	case <-t.changed:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.removed {
+		return ErrReleased
+	}
+	return nil
+}
+
+// Resync delivers every object of the lease once more, marked as a resync. It does not wait for the handler.
+func (s *Subscription) Resync(l *Lease) { s.trigger(l, func(*Object) bool { return true }) }
+
+// Trigger delivers one object of the lease once more, marked as a resync, if it exists.
+func (s *Subscription) Trigger(l *Lease, namespace, name string) {
+	s.trigger(l, func(o *Object) bool { return o.GetNamespace() == namespace && o.GetName() == name })
+}
+
+func (s *Subscription) trigger(l *Lease, want func(*Object) bool) {
+	s.mu.Lock()
+	t := s.taps[l]
+	s.mu.Unlock()
+	if t == nil {
+		return
+	}
+	e := l.entry
+	e.mu.RLock() // so that a change is not offered between the look at the object and the offer of its old state
+	defer e.mu.RUnlock()
+	if !e.synced {
+		return
+	}
+	for o := range e.store.in(l.filter.namespace) {
+		if want(o) {
+			t.offer(change{old: o, new: o, resync: true})
+		}
+	}
+}
+
+// Pause stops the delivery after the event the handler is at; changes are merged meanwhile. Continue ends it.
+func (s *Subscription) Pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = true
+}
+
+// Continue ends a pause.
+func (s *Subscription) Continue() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
+	s.deliverLocked()
+}
+
+// Panics returns how often the handler panicked.
+func (s *Subscription) Panics() int64 { return s.panics.Load() }
+
+// Pending returns how many events wait for the handler.
+func (s *Subscription) Pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue)
+}
+
+// Stop ends the subscription without waiting for a running call of its handler.
+func (s *Subscription) Stop() {
+	s.mu.Lock()
+	taps := s.taps
+	s.taps = map[*Lease]*tap{}
+	s.closed, s.queue = true, nil
+	clear(s.pending)
+	for _, t := range taps {
+		s.dropLocked(t)
+	}
+	s.mu.Unlock()
+	for l, t := range taps {
+		l.detach(t)
+	}
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	delete(s.pool.subs, s)
+}
+
+// Close ends the subscription and waits for a running call of its handler, or for ctx. Called by the handler itself, it
+// does not wait. No call begins after it returned nil.
+func (s *Subscription) Close(ctx context.Context) error {
+	s.Stop()
+	return s.drain(ctx, nil)
+}
+
+// drain waits until the handler is not at an event of the tap, or, for nil, at none.
+func (s *Subscription) drain(ctx context.Context, t *tap) error {
+	for {
+		s.mu.Lock()
+		if s.current == nil || (t != nil && s.current != t) || s.worker == goroutineID() {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.idle == nil {
+			s.idle = make(chan struct{})
+		}
+		idle := s.idle
+		s.mu.Unlock()
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// replayLocked offers every object of the store, and then marks the end of the replay. The entry's lock is held.
+func (t *tap) replayLocked(s *store) {
+	for o := range s.in(t.filter.namespace) {
+		t.offer(change{new: o, initial: true})
+	}
+	t.sub.mu.Lock()
+	defer t.sub.mu.Unlock()
+	if !t.removed && !t.replayed {
+		t.sub.pushLocked(item{tap: t})
+	}
+}
+
+// offer queues a change, merged with what waits of the same object. The entry's lock is held, so changes come in order.
+func (t *tap) offer(c change) {
+	c, relevant := c.narrow(t.filter)
+	if !relevant {
+		return
+	}
+	o := c.new
+	if o == nil {
+		o = c.old
+	}
+	it := item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}
+	s := t.sub
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.removed {
+		return
+	}
+	if p := s.pending[it]; p != nil {
+		p.merge(c)
+		return
+	}
+	s.pending[it] = &pending{change: c}
+	s.pushLocked(it)
+}
+
+func (s *Subscription) pushLocked(it item) {
+	s.queue = append(s.queue, it)
+	s.deliverLocked()
+}
+
+// deliverLocked starts the delivering goroutine if there is work for it. Close of the pool stops every subscription before
+// it waits for the goroutines, so none is added to those it waits for.
+func (s *Subscription) deliverLocked() {
+	if s.running || s.paused || s.closed || len(s.queue) == 0 {
+		return
+	}
+	s.running = true
+	s.pool.running.Go(s.deliver)
+}
+
+// deliver calls the handler until the queue is empty.
+func (s *Subscription) deliver() {
+	id := goroutineID()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.worker = id
+	for !s.paused && !s.closed && len(s.queue) > 0 {
+		it := s.queue[0]
+		s.queue[0] = item{}
+		if s.queue = s.queue[1:]; len(s.queue) == 0 {
+			s.queue = nil // a burst must not keep its memory
+		}
+		if it.name == "" {
+			if !it.tap.replayed {
+				it.tap.replayed = true
+				close(it.tap.changed)
+			}
+			continue
+		}
+		p := s.pending[it]
+		delete(s.pending, it)
+		s.current = it.tap
+		s.mu.Unlock()
+		s.tell(p, it.tap)
+		s.mu.Lock()
+		s.current = nil
+		if s.idle != nil {
+			close(s.idle)
+			s.idle = nil
+		}
+	}
+	s.running, s.worker = false, 0
+	if len(s.pending) == 0 {
+		s.pending = map[item]*pending{}
+	}
+}
+
+// tell calls the handler with what is left to tell of one object, unless the handler itself ends that half-way.
+func (s *Subscription) tell(p *pending, t *tap) {
+	for i, e := range p.events(t.lease.key) {
+		if i > 0 && s.hasRemoved(t) {
+			return
+		}
+		s.call(e)
+	}
+}
+
+func (s *Subscription) hasRemoved(t *tap) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.removed
+}
+
+func (s *Subscription) call(e Event) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.panics.Add(1)
+			s.log().Error(nil, "Handler panicked", "informer", e.Key.String(), "event", string(e.Type))
+		}
+	}()
+	s.handler.Handle(e)
+}
+
+func (s *Subscription) log() logr.Logger { return s.pool.options.Logger }
