@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package seam
+
+import (
+	"errors"
+	"strconv"
+)
+
+var (
+	// ErrShut indicates that the seam is shut: its owner lets no request through, or cut this one.
+	ErrShut = errors.New("cluster access is shut")
+	// ErrClosed indicates that the seam was closed.
+	ErrClosed = errors.New("cluster access is closed")
+	// ErrNoAccess indicates that the seam has no configuration yet.
+	ErrNoAccess = errors.New("cluster access is not configured yet")
+	// ErrSuperseded indicates that a stream was cut because its credentials or endpoint were replaced.
+	ErrSuperseded = errors.New("stream cut: cluster access was replaced")
+	// ErrRefused indicates that our own policy forbids what was asked: an address that must not be dialled, a
+	// redirect, a request for another host.
+	ErrRefused = errors.New("refused by policy")
+	// ErrBodyTooLarge indicates that a response was larger than its budget.
+	ErrBodyTooLarge = errors.New("response body exceeds its budget")
+)
+
+// Error says which operation on which cluster failed, and how. Its text never holds a header, a URL query, a token or
+// bytes chosen by the remote side; errors.Is and errors.As still find the cause.
+type Error struct {
+	// Cluster is Options.Cluster.
+	Cluster string
+	// Op is the method and the path of the request, or what else was tried.
+	Op string
+	// Class says what kind of failure it is.
+	Class Class
+	// Err is the cause, with a text that is safe to show.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	return "cluster " + strconv.Quote(e.Cluster) + ": " + e.Op + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Timeout reports whether time ran out, for callers that know only net.Error.
+func (e *Error) Timeout() bool { return e.Class == Timeout }
+
+// Temporary is false, for callers that know only net.Error: whoever retries does so by Class.
+func (e *Error) Temporary() bool { return false }
+
+// veiled gives an error a text that is safe to show and hides its own, which may hold what the remote side sent
+// (a malformed status line, a GOAWAY's debug data). The chain stays searchable.
+type veiled struct {
+	text string
+	err  error
+}
+
+func (v *veiled) Error() string        { return v.text }
+func (v *veiled) Is(target error) bool { return errors.Is(v.err, target) }
+func (v *veiled) As(target any) bool   { return errors.As(v.err, target) }
+
+// trusted marks an error made on our side of the wire: its text may be shown.
+type trusted struct{ err error }
+
+func (t *trusted) Error() string { return t.err.Error() }
+func (t *trusted) Unwrap() error { return t.err }

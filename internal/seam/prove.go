@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package seam
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Proof is what a cluster answered to a single GET.
+type Proof struct {
+	// Status is the HTTP status.
+	Status int
+	// Body is the answer, at most Options.MaxErrorBody bytes. It is the remote side's: never log it.
+	Body []byte
+	// Took is the time until the whole answer was there.
+	Took time.Duration
+	// HTTP2 tells whether the connection carries many streams.
+	HTTP2 bool
+	// CertificateExpiry is the end of the server certificate's validity, zero without TLS.
+	CertificateExpiry time.Time
+}
+
+// Candidate is access that is not in use yet: it has its own connection, so that what was proven is what gets used.
+// It must be ended with Use or Drop. It is safe for concurrent use.
+type Candidate struct {
+	s *Seam
+	g *generation
+}
+
+// Candidate prepares cfg. It does no I/O beyond reading files that cfg names; an unusable cfg gives class BadConfig.
+// cfg.Timeout, its rate limits and its RateLimiter are ignored; cfg.Transport is refused.
+func (s *Seam) Candidate(cfg *rest.Config, revision string) (*Candidate, error) {
+	a, err := newAccess(cfg, revision, s.opts.Dial)
+	if err != nil {
+		return nil, &Error{Cluster: s.opts.Cluster, Op: "configure", Class: BadConfig, Err: &trusted{err: err}}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.closed {
+		return nil, &Error{Cluster: s.opts.Cluster, Op: "configure", Class: Cut, Err: ErrClosed}
+	}
+	return &Candidate{s: s, g: s.generationLocked(a)}, nil
+}
+
+// Get asks for path with the candidate's access. It passes by the token bucket and works while the seam is shut. The
+// error, if any, is a *Error; with a class that comes from the answer the Proof is filled too.
+func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
+	return c.s.ask(ctx, path, func(ctx context.Context) (ticket, error) {
+		t, err := c.g.enter(ctx)
+		if errors.Is(err, errGone) {
+			err = c.g.ended()
+		}
+		return t, err
+	})
+}
+
+// Use makes new requests use the candidate's access, connection included. It fails after Drop and after Close.
+func (c *Candidate) Use() error {
+	s := c.s
+	s.mu.Lock()
+	if c.g.ended() != nil {
+		s.mu.Unlock()
+		return &Error{Cluster: s.opts.Cluster, Op: "configure", Class: Cut, Err: c.g.ended()}
+	}
+	old := s.current
+	s.current = c.g
+	c.g.adopted.Store(true)
+	s.mu.Unlock()
+
+	if old != nil && old != c.g {
+		old.retire()
+	}
+	s.opts.Logger.V(1).Info("using new access", "cluster", s.opts.Cluster, "revision", c.g.revision)
+	return nil
+}
+
+// Drop closes the candidate's connection; a no-op after Use.
+func (c *Candidate) Drop() {
+	if !c.g.adopted.Load() {
+		c.g.end(ErrSuperseded)
+	}
+}
+
+// Prove asks for path with access of its own, which is gone afterwards. See Candidate to ask more than once, and to
+// use the connection on.
+func (s *Seam) Prove(ctx context.Context, cfg *rest.Config, path string) (Proof, error) {
+	c, err := s.Candidate(cfg, "")
+	if err != nil {
+		return Proof{}, err
+	}
+	defer c.Drop()
+	return c.Get(ctx, path)
+}
+
+// Probe asks for path with the access in use. It passes by the token bucket, so that a busy cluster does not look like
+// a dead one. The error, if any, is a *Error.
+func (s *Seam) Probe(ctx context.Context, path string) (Proof, error) {
+	return s.ask(ctx, path, s.enter)
+}
+
+// entrance admits a request to a generation.
+type entrance func(context.Context) (ticket, error)
+
+// ask sends one GET and judges the answer.
+func (s *Seam) ask(ctx context.Context, path string, enter entrance) (Proof, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+path, nil)
+	if err != nil {
+		return Proof{}, &Error{Cluster: s.opts.Cluster, Op: "GET", Class: BadConfig, Err: errors.New("bad path")}
+	}
+	req.Header.Set("Accept", "application/json")
+	if !s.begin() {
+		return Proof{}, s.fail(req, Cut, ErrClosed)
+	}
+	defer s.running.Done()
+
+	start := time.Now()
+	t, err := enter(ctx)
+	if err != nil {
+		return Proof{}, s.failure(req, nil, err)
+	}
+	resp, err := s.exchange(req, t)
+	if err != nil {
+		return Proof{}, err
+	}
+	proof := Proof{Status: resp.StatusCode, HTTP2: resp.ProtoMajor == 2, CertificateExpiry: expiry(resp.TLS)}
+	header := resp.Header
+	if resp, err = s.admit(req, resp, t.lane, false, true); err != nil {
+		return proof, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	proof.Body, err = io.ReadAll(io.LimitReader(resp.Body, s.opts.MaxErrorBody))
+	proof.Took = time.Since(start)
+	if err != nil {
+		return proof, err
+	}
+	return proof, s.judge(req, proof.Status, header)
+}
+
+// judge says what an answer means.
+func (s *Seam) judge(req *http.Request, status int, header http.Header) error {
+	media, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
+	foreign := media == "text/html" || media == "application/xhtml+xml"
+	switch {
+	case status >= 200 && status < 300 && !foreign:
+		return nil
+	case foreign && (status < 300 || status == http.StatusNotFound):
+		return s.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, not a Kubernetes API", status))
+	}
+	text := strings.ToLower(http.StatusText(status))
+	return s.fail(req, classifyStatus(status), fmt.Errorf("status %d %s", status, text))
+}
+
+func expiry(state *tls.ConnectionState) time.Time {
+	if state == nil || len(state.PeerCertificates) == 0 {
+		return time.Time{}
+	}
+	return state.PeerCertificates[0].NotAfter
+}

@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package seam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// door is an http.RoundTripper onto the seam.
+type door struct {
+	s *Seam
+	// stream lifts the budget of successful bodies: the reader keeps its own.
+	stream bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := d.s.roundTrip(req, d.stream)
+	if err != nil && req.Body != nil {
+		_ = req.Body.Close() // net/http's contract; it may not have seen the request yet
+	}
+	return resp, err
+}
+
+// roundTrip sends req with the current generation: wait for the bucket, enter, exchange.
+func (s *Seam) roundTrip(req *http.Request, stream bool) (*http.Response, error) {
+	ctx := req.Context()
+	if req.URL.Host != s.base.Host || req.URL.Scheme != s.base.Scheme {
+		return nil, s.fail(req, Refused, &trusted{err: fmt.Errorf("request is not addressed to the cluster: %w", ErrRefused)})
+	}
+	if !s.begin() {
+		return nil, s.fail(req, Cut, ErrClosed)
+	}
+	defer s.running.Done()
+
+	watch := isWatch(req)
+	if !watch {
+		if err := s.throttle(ctx); err != nil {
+			return nil, s.failure(req, nil, err)
+		}
+	}
+	t, err := s.enter(ctx)
+	if err != nil {
+		return nil, s.failure(req, nil, err)
+	}
+	resp, err := s.exchange(req, t)
+	if err != nil {
+		return nil, err
+	}
+	return s.admit(req, resp, t.lane, watch, stream)
+}
+
+// enter admits a request to the current generation. A generation that ended meanwhile has been replaced, or the seam
+// was shut.
+func (s *Seam) enter(ctx context.Context) (ticket, error) {
+	for {
+		g, err := s.live()
+		if err != nil {
+			return ticket{}, err
+		}
+		t, err := g.enter(ctx)
+		if !errors.Is(err, errGone) {
+			return t, err
+		}
+	}
+}
+
+// exchange sends req with its ticket and returns the response as it came, or a *Error after leaving the lane.
+func (s *Seam) exchange(req *http.Request, t ticket) (*http.Response, error) {
+	asked := time.Now()
+	resp, err := s.send(req, t)
+	if err == nil {
+		t.finish(nil)
+		resp.Request = req
+		if resp.StatusCode == http.StatusUnauthorized {
+			t.g.renewToken(asked)
+			s.unauthorized(t.g)
+		}
+		return resp, nil
+	}
+	failure := s.failure(req, t.g, err)
+	if req.Context().Err() != nil {
+		t.finish(nil) // only this request gave up: the next one makes the connection
+	} else {
+		t.finish(failure)
+	}
+	t.leave()
+	if failure.Class == Unauthorized {
+		s.unauthorized(t.g)
+	}
+	return nil, failure
+}
+
+// send sends req through the lane.
+func (s *Seam) send(req *http.Request, t ticket) (*http.Response, error) {
+	ctx := t.trace(req.Context())
+	if t.g.foreign == nil {
+		out, err := s.address(ctx, req, t.g)
+		if err != nil {
+			return nil, err
+		}
+		return t.transport.RoundTrip(out)
+	}
+	// What the config's own round trippers wait for may be out of our connections' reach.
+	ctx, release := t.g.bind(context.WithValue(ctx, laneKey{}, t.lane))
+	out, err := s.address(ctx, req, t.g)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	resp, err := t.g.foreign.RoundTrip(out)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
+	return resp, nil
+}
+
+// address returns req as it goes out: to the real server, with credentials.
+func (s *Seam) address(ctx context.Context, req *http.Request, g *generation) (*http.Request, error) {
+	out := req.WithContext(ctx)
+	out.URL = g.rewrite(req.URL)
+	out.Host = ""
+	out.Header = req.Header.Clone()
+	if out.Header == nil {
+		out.Header = http.Header{}
+	}
+	return out, g.authorize(out.Header, s.opts.UserAgent)
+}
+
+// unauthorized tells the owner, once per generation. A candidate's rejection is the answer of its proof, no news.
+func (s *Seam) unauthorized(g *generation) {
+	if g.adopted.Load() && g.rejected.CompareAndSwap(false, true) {
+		s.opts.Unauthorized(g.revision)
+	}
+}
+
+// admit applies the rules for responses and counts the body as running.
+func (s *Seam) admit(req *http.Request, resp *http.Response, l *lane, watch, stream bool) (*http.Response, error) {
+	refuse := func(err error) (*http.Response, error) {
+		_ = resp.Body.Close()
+		l.leave()
+		return nil, s.fail(req, Refused, &trusted{err: err})
+	}
+	good := resp.StatusCode < http.StatusBadRequest
+	if isRedirect(resp.StatusCode) {
+		return refuse(fmt.Errorf("status %d, redirect not followed: %w", resp.StatusCode, ErrRefused))
+	}
+	b := &body{rc: resp.Body, s: s, l: l, method: req.Method, path: req.URL.Path}
+	switch {
+	case !good:
+		b.left, b.clip = s.opts.MaxErrorBody, true
+	case watch || stream:
+		b.left = unlimited
+	default:
+		b.left = s.opts.MaxUnaryBody
+		if resp.ContentLength > b.left {
+			return refuse(ErrBodyTooLarge)
+		}
+	}
+	capRetryAfter(resp.Header, s.opts.MaxRetryAfter)
+	if good && l.g.adopted.Load() { // a candidate may turn out to be another cluster
+		b.alive = true
+		s.lives()
+	}
+	if watch && good {
+		b.watch = true
+		s.streams.Add(1)
+		resp.Header = slim(resp.Header)
+	}
+	resp.Body = b
+	return resp, nil
+}
+
+// slim keeps the headers that tell how to read a stream: a watch holds them for as long as it runs.
+func slim(h http.Header) http.Header {
+	kept := make(http.Header, 2)
+	for _, name := range []string{"Content-Type", "Content-Encoding"} {
+		if values := h[name]; len(values) > 0 {
+			kept[name] = values[:1:1]
+		}
+	}
+	return kept
+}
+
+// isRedirect reports whether a client would follow the status elsewhere; 304 answers a conditional request.
+func isRedirect(status int) bool {
+	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
+}
+
+// isWatch reports whether req asks for a stream of events.
+func isWatch(req *http.Request) bool {
+	if req.Method != http.MethodGet {
+		return false
+	}
+	if strings.Contains(req.URL.Path, "/watch/") && !strings.Contains(req.URL.Path, "/proxy/") {
+		return true
+	}
+	if !strings.Contains(req.URL.RawQuery, "watch=") {
+		return false
+	}
+	value := req.URL.Query().Get("watch")
+	return value == "true" || value == "1"
+}
