@@ -169,4 +169,14 @@ func subscribe(t *testing.T, p *informerpool.Pool, l *informerpool.Lease, h info
 
 func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-func goroutines() int { return runtime.NumGoroutine() }
+// stacks returns the stacks of all goroutines.
+func stacks() string {
+	buf := make([]byte, 1<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// after waits until the bubble is quiet some time from now, and orders what its goroutines did before what follows.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

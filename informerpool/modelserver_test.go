@@ -36,6 +36,7 @@ type modelServer struct {
 	uids      int
 	objects   map[types.NamespacedName]modelObject
 	log       []modelEvent
+	snapshots map[uint64]map[types.NamespacedName]modelObject
 	compacted uint64 // watches from before are answered with 410
 	watchers  map[*modelWatch]struct{}
 	fail      func(verb string) error // answers in place of the server
@@ -64,7 +65,7 @@ type modelEvent struct {
 func newModelServer() *modelServer {
 	return &modelServer{
 		epoch: "a", rv: 100, compacted: 100, objects: map[types.NamespacedName]modelObject{},
-		watchers: map[*modelWatch]struct{}{}, requests: map[string]int{},
+		watchers: map[*modelWatch]struct{}{}, requests: map[string]int{}, snapshots: map[uint64]map[types.NamespacedName]modelObject{},
 	}
 }
 
@@ -158,7 +159,9 @@ func (s *modelServer) bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watchers {
-		w.push(bookmarkFrame(s.rv, false))
+		if s.rv > w.from {
+			w.push(bookmarkFrame(s.rv, false))
+		}
 	}
 }
 
@@ -167,6 +170,7 @@ func (s *modelServer) become(epoch informerpool.Epoch, rv uint64) {
 	s.mu.Lock()
 	s.epoch, s.rv, s.compacted, s.log = epoch, rv, 0, nil
 	clear(s.objects)
+	clear(s.snapshots)
 	s.mu.Unlock()
 	s.cut(io.ErrUnexpectedEOF)
 }
@@ -254,23 +258,43 @@ func (s *modelServer) List(ctx context.Context, r informerpool.Request) (io.Read
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	match := matcher(r.Key)
-	keys := slices.SortedFunc(maps.Keys(s.objects), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
-	keys = slices.DeleteFunc(keys, func(k types.NamespacedName) bool { return k.String() <= r.Options.Continue || !match(s.objects[k]) })
+	rv, after, err := s.snapshot(r.Options.Continue)
+	if err != nil {
+		return nil, err
+	}
+	objects := s.snapshots[rv]
+	keys := slices.SortedFunc(maps.Keys(objects), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+	keys = slices.DeleteFunc(keys, func(k types.NamespacedName) bool { return k.String() <= after || !match(objects[k]) })
 	next := ""
 	if limit := int(r.Options.Limit); limit > 0 && len(keys) > limit {
 		keys = keys[:limit]
-		next = keys[limit-1].String()
+		next = fmt.Sprint(rv, " ", keys[limit-1])
 	}
 	items := make([]string, 0, len(keys))
 	for _, k := range keys {
-		items = append(items, string(s.objects[k].json()))
+		items = append(items, string(objects[k].json()))
 	}
 	doc := fmt.Appendf(nil, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`,
-		s.rv, next, strings.Join(items, ","))
+		rv, next, strings.Join(items, ","))
 	if s.cutAfter > 0 && len(doc) > s.cutAfter {
 		return io.NopCloser(io.MultiReader(bytes.NewReader(doc[:s.cutAfter]), errReader{io.ErrUnexpectedEOF})), nil
 	}
 	return io.NopCloser(bytes.NewReader(doc)), nil
+}
+
+// snapshot keeps the state that the pages of one list show, as a server's history does.
+func (s *modelServer) snapshot(token string) (rv uint64, after string, err error) {
+	if token == "" {
+		s.snapshots[s.rv] = maps.Clone(s.objects)
+		return s.rv, "", nil
+	}
+	if _, err := fmt.Sscan(token, &rv, &after); err != nil {
+		return 0, "", apierrors.NewBadRequest("continue")
+	}
+	if rv < s.compacted || s.snapshots[rv] == nil {
+		return 0, "", apierrors.NewResourceExpired("continue token expired")
+	}
+	return rv, after, nil
 }
 
 type errReader struct{ err error }
@@ -316,10 +340,9 @@ func (s *modelServer) Watch(ctx context.Context, r informerpool.Request) (io.Rea
 		if from < s.compacted {
 			return nil, apierrors.NewResourceExpired("too old resource version")
 		}
+		w.from = from
 		for _, e := range s.log {
-			if e.rv > from {
-				w.offer(e)
-			}
+			w.offer(e)
 		}
 	}
 	s.watchers[w] = struct{}{}
@@ -342,14 +365,19 @@ type modelWatch struct {
 	server *modelServer
 	match  func(modelObject) bool
 	news   chan struct{} // one slot
+	from   uint64
 
 	mu   sync.Mutex // protects the fields below
 	data []byte
 	err  error
 }
 
-// offer sends an event as the selector sees it.
+// offer sends an event as the selector sees it. One from before the watch's start is none, also when the start lies in the
+// future: that is how a server treats a client that has seen more than its restored history.
 func (w *modelWatch) offer(e modelEvent) {
+	if e.rv <= w.from {
+		return
+	}
 	is, was := e.frame != "DELETED" && w.match(e.object), e.frame != "ADDED" && w.match(e.before)
 	switch {
 	case is && was:

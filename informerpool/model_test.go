@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+var (
+	modelSeeds = flag.Int("model.seeds", 12, "how many seeds TestModel runs")
+	modelSteps = flag.Int("model.steps", 600, "how many steps each seed takes")
+	modelSeed  = flag.Uint64("model.seed", 1, "the first seed of TestModel")
+)
+
+// TestModel does random things to a pool and its server, and at each quiet point compares every cache with the server's
+// state, and what every handler was told with both. The recorder fails on a history that is out of order or doubled.
+func TestModel(t *testing.T) {
+	for i := range *modelSeeds {
+		seed := *modelSeed + uint64(i)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			bubble(t, func(o *informerpool.Options) {
+				o.PagedLists = seed%3 == 0
+				o.PageSize = 3
+				o.ListConcurrency = 2
+			}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				m := &model{t: t, rnd: rnd, server: s, pool: p}
+				for step := range *modelSteps {
+					m.step()
+					if step%25 == 24 {
+						m.settle()
+					}
+				}
+			})
+		})
+	}
+}
+
+// model is what the test holds: leases with the selections they must show, each with a handler.
+type model struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	server *modelServer
+	pool   *informerpool.Pool
+	leases []*modelLease
+	epochs int
+}
+
+type modelLease struct {
+	lease    *informerpool.Lease
+	match    func(modelObject) bool
+	recorder *recorder
+	sub      *informerpool.Subscription
+}
+
+func (m *model) step() {
+	switch n := m.rnd.IntN(100); {
+	case n < 45:
+		m.server.put(m.namespace(), m.name(), m.rnd.Int(), "app="+fmt.Sprint(m.rnd.IntN(3)))
+	case n < 60:
+		m.server.delete(m.namespace(), m.name())
+	case n < 70:
+		m.acquire()
+	case n < 78 && len(m.leases) > 0:
+		m.release(m.rnd.IntN(len(m.leases)))
+	case n < 82:
+		m.server.cut([]error{io.EOF, io.ErrUnexpectedEOF, errUnreachable}[m.rnd.IntN(3)])
+	case n < 85:
+		m.server.cut(io.ErrUnexpectedEOF)
+		m.server.compact()
+	case n < 88:
+		m.fault()
+	case n < 89:
+		m.epochs++
+		m.server.become(informerpool.Epoch(fmt.Sprint("epoch", m.epochs)), uint64(m.rnd.IntN(5000)))
+	case n < 90:
+		m.pool.Wake(everything.Cluster)
+	case n < 91:
+		m.pool.Evict(everything.Cluster)
+	case n < 93:
+		m.server.bookmark()
+	default:
+		time.Sleep(time.Duration(m.rnd.Int64N(int64(5 * time.Second))))
+	}
+	if m.rnd.IntN(3) == 0 {
+		synctest.Wait()
+	}
+}
+
+func (m *model) namespace() string { return fmt.Sprint("ns", m.rnd.IntN(3)) }
+func (m *model) name() string      { return fmt.Sprint("o", m.rnd.IntN(12)) }
+
+// fault makes the server fail in one of its ways until the next quiet point, or until the next break.
+func (m *model) fault() {
+	errs := []error{
+		errUnreachable, io.ErrUnexpectedEOF, apierrors.NewTooManyRequests("later", 2), apierrors.NewServiceUnavailable("starting"),
+		apierrors.NewForbidden(widgets.GroupResource(), "", errors.New("no")), apierrors.NewUnauthorized("who"),
+		apierrors.NewInternalError(errors.New("conversion webhook")),
+	}
+	err := errs[m.rnd.IntN(len(errs))]
+	cutAfter := m.rnd.IntN(3000)
+	m.server.set(func(s *modelServer) {
+		s.fail = func(string) error { return err }
+		if cutAfter%2 == 0 {
+			s.fail, s.cutAfter = nil, cutAfter
+		}
+	})
+	m.server.cut(io.ErrUnexpectedEOF)
+}
+
+func (m *model) acquire() {
+	k := everything
+	match := func(modelObject) bool { return true }
+	switch m.rnd.IntN(3) {
+	case 1:
+		k.Namespace = m.namespace()
+		match = matcher(k)
+	case 2:
+		k.LabelSelector = "app=" + fmt.Sprint(m.rnd.IntN(3))
+		match = matcher(k)
+	}
+	r := newRecorder()
+	r.epochs = true // the order inside an epoch is checked by the histories' chain of old and new
+	if m.rnd.IntN(4) == 0 {
+		delay := time.Duration(m.rnd.Int64N(int64(time.Second)))
+		r.before = func(informerpool.Event) { time.Sleep(delay) }
+	}
+	l := acquire(m.t, m.pool, k)
+	m.leases = append(m.leases, &modelLease{lease: l, match: match, recorder: r, sub: subscribe(m.t, m.pool, l, r)})
+}
+
+func (m *model) release(i int) {
+	l := m.leases[i]
+	m.leases = slices.Delete(m.leases, i, i+1)
+	require.NoError(m.t, l.lease.Close(context.Background()))
+	l.recorder.requireSound(m.t)
+	before := len(l.recorder.take())
+	_ = before
+	synctest.Wait()
+	require.Empty(m.t, l.recorder.take(), "told after close")
+}
+
+// settle heals the server, waits until all is quiet, and compares.
+func (m *model) settle() {
+	m.server.set(func(s *modelServer) { s.fail, s.cutAfter = nil, 0 })
+	time.Sleep(2 * time.Minute)
+	synctest.Wait()
+	for _, l := range m.leases {
+		want := m.server.state(l.match)
+		require.Equal(m.t, want, contents(m.t, l.lease), "cache of %s", l.lease.Key())
+		require.Equal(m.t, want, l.recorder.told(), "told to the handler of %s", l.lease.Key())
+		require.True(m.t, l.sub.HasSynced(l.lease))
+		l.recorder.requireSound(m.t)
+		require.Equal(m.t, informerpool.StateSynced, l.lease.Status().State)
+	}
+}
