@@ -78,6 +78,26 @@ func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, err
 	}, nil
 }
 
+// with returns a changed copy. salt stands, in the revision, for what a digest of the configuration cannot see.
+func (a Access) with(change func(*rest.Config), salt ...string) (Access, error) {
+	config := cloneConfig(a.m.config)
+	change(config)
+	endpoint, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return Access{}, invalid("config.host", "is not a URL")
+	}
+	changed := digest(config, endpoint, "")
+	// No change touches the proxy, whose URL is known only to the digest that was made with it.
+	changed[partProxy] = a.m.parts[partProxy]
+	if len(salt) > 0 {
+		changed[partOther] = sum(append(salt, string(changed[partOther][:]))...)
+	}
+	return Access{
+		m:    &material{config: config, parts: changed, revision: changed.revision(), expiry: a.m.expiry, trusted: a.m.trusted},
+		refs: a.refs,
+	}, nil
+}
+
 // noProxy is the proxy function of a direct connection. A nil function would mean the proxy of the process
 // environment, by which whoever writes the environment would see every cluster's traffic.
 func noProxy(*http.Request) (*url.URL, error) { return nil, nil }

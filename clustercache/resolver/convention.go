@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// convention says how one system describes its clusters by objects of the hub. Its functions do no I/O, so that
-// an answer is a function of the objects alone, and the same from a live read and from a watched copy.
+// convention says how one system describes its clusters by objects of the hub. Its functions make no requests, so
+// that an answer is a function of the objects alone, and the same from a live read and from a watched copy.
 type convention struct {
 	// primary is the kind whose objects stand for clusters.
 	primary kind

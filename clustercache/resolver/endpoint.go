@@ -110,14 +110,16 @@ func checkPath(field string, u *url.URL) error {
 	if u.RawPath != "" || strings.ContainsAny(u.Path, "%\\;?#") {
 		return refused(field, "has an escaped path")
 	}
-	for segment := range strings.SplitSeq(strings.Trim(u.Path, "/"), "/") {
-		if segment == "." || segment == ".." || segment == "" && strings.Trim(u.Path, "/") != "" {
+	path := strings.TrimSuffix(strings.TrimPrefix(u.Path, "/"), "/")
+	if path == "" {
+		return nil
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "" || segment == "." || segment == ".." {
 			return refused(field, "has an ambiguous path")
 		}
-		for _, c := range []byte(segment) {
-			if c <= ' ' || c >= 0x7f {
-				return refused(field, "has an escaped path")
-			}
+		if strings.ContainsFunc(segment, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+			return refused(field, "has an escaped path")
 		}
 	}
 	return nil

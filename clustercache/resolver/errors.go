@@ -91,6 +91,10 @@ func invalid(field, reason string) error { return &KubeconfigError{Field: field,
 
 func refused(field, reason string) error { return &RefusedError{Field: field, Reason: reason} }
 
+func tooBig(field string, limit int) error {
+	return invalid(field, fmt.Sprintf("has more than %d bytes", limit))
+}
+
 // fail puts err into an AccessError, unless it is in one already.
 func fail(cluster Cluster, ref ObjectRef, err error) error {
 	if have, ok := errors.AsType[*AccessError](err); ok && have.Cluster == cluster {

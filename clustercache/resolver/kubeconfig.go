@@ -51,7 +51,7 @@ var kubeconfigFields = &fieldNames{
 	key:         "user.client-key-data",
 	token:       "user.token",
 	username:    "user.username",
-	impersonate: "user.act-as",
+	impersonate: "user.as",
 	exec:        "user.exec",
 }
 
@@ -63,7 +63,7 @@ func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 	}
 	switch {
 	case len(data) > maxBytes:
-		return nil, invalid("", fmt.Sprintf("has more than %d bytes", maxBytes))
+		return nil, tooBig("", maxBytes)
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, invalid("", "is empty")
 	case bytes.IndexByte(data, 0) >= 0:

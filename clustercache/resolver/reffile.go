@@ -5,7 +5,6 @@ package resolver
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -57,16 +56,17 @@ func (c *claim) readFiles(root, dir string, cluster *api.Cluster, user *api.Auth
 }
 
 var (
-	errOutside = errors.New("is outside of the permitted directory")
-	errTooBig  = fmt.Errorf("has more than %d bytes", DefaultMaxBytes)
+	errOutside   = errors.New("is outside of the permitted directory")
+	errTooBig    = errors.New("is too big")
+	errIrregular = errors.New("is not a regular file")
 )
 
 // asFieldError keeps paths out of the error: whoever wrote the kubeconfig must not learn what exists where.
 func asFieldError(field string, err error) error {
-	if errors.Is(err, errTooBig) {
+	switch {
+	case errors.Is(err, errTooBig):
 		return invalid(field, "names a file that "+errTooBig.Error())
-	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, errIrregular):
 		return invalid(field, "names a file that cannot be read")
 	}
 	return refused(field, "names a file that "+errOutside.Error())
@@ -84,24 +84,27 @@ func readBelow(root, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = dir.Close() }()
-	// Opening a pipe would wait for its writer, who may be the author of the kubeconfig.
-	file, err := dir.OpenFile(inside, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := dir.OpenFile(inside, readOnly, 0)
 	if err != nil {
 		return nil, err
 	}
+	return readRegular(file, DefaultMaxBytes)
+}
+
+// readOnly does not wait: opening a pipe otherwise waits for its writer, who may be the author of the kubeconfig.
+const readOnly = os.O_RDONLY | syscall.O_NONBLOCK
+
+// readRegular reads and closes a file that has to be a regular one.
+func readRegular(file *os.File, limit int) ([]byte, error) {
 	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errOutside
+		return nil, errIrregular
 	}
-	return readLimited(file, DefaultMaxBytes)
-}
-
-func readLimited(from io.Reader, limit int) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(from, int64(limit)+1))
+	data, err := io.ReadAll(io.LimitReader(file, int64(limit)+1))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// DialPolicy says which addresses may be dialled on behalf of data that somebody else wrote. It judges the address
+// that is dialled, after name resolution, so no name and no spelling gets around it, and a name that changes its
+// address between check and use does not either. The zero value is the strictest policy.
+//
+// Link-local, multicast, unspecified and reserved addresses and the metadata services of the big clouds are
+// always refused, also inside of IPv6 forms of IPv4 addresses. Addresses of private networks are not: most clusters
+// are there.
+type DialPolicy struct {
+	// AllowLoopback permits this host's own loopback addresses, where a Pod's sidecars listen. Default: refused, so
+	// local examples and tests have to set it.
+	AllowLoopback bool
+	// AllowHub permits the hub's own API server. Default: refused, since a description that leads back to the hub
+	// makes the operator's reads and credentials cross over to it.
+	AllowHub bool
+	// Hub lists the hub's API servers, as URL (such as the Host of its rest.Config), host:port, or host for port 443.
+	// What the environment of a Pod says (KUBERNETES_SERVICE_HOST and _PORT) is always part of it. Other ways to the
+	// hub, such as its nodes' addresses, are for Deny.
+	Hub []string
+	// Deny lists further networks that are refused.
+	Deny []netip.Prefix
+}
+
+// hubRefresh is how long looked-up addresses of the hub are used.
+const hubRefresh = time.Minute
+
+// Check judges an address and port without looking anything up: names in Hub do not count.
+func (p DialPolicy) Check(target netip.AddrPort) error {
+	addr := reached(target.Addr())
+	reason := neverDialled(addr)
+	if reason == "" && addr.IsLoopback() && !p.AllowLoopback {
+		reason = "a loopback address"
+	}
+	for _, prefix := range p.Deny {
+		if reason == "" && prefix.Contains(addr) {
+			reason = "in a network that is refused"
+		}
+	}
+	if reason != "" {
+		return refused("address "+target.Addr().String(), "is "+reason)
+	}
+	return nil
+}
+
+// Dialer returns a dial function, for [k8s.io/client-go/rest.Config] or [net/http.Transport], that enforces the policy.
+// A refused address is a [*RefusedError] inside of the dial error. It is safe for concurrent use. Looking up names in
+// Hub takes part in the first dial, and then at most every minute; if it never succeeded, nothing is dialled.
+func (p DialPolicy) Dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	hub := p.newHubAddresses()
+	dialer := &net.Dialer{
+		Timeout:   30 * time.Second,
+		KeepAlive: 30 * time.Second,
+		ControlContext: func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+			target, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return refused("address", "is not an IP address with a port")
+			}
+			if err := p.Check(target); err != nil {
+				return err
+			}
+			return hub.check(ctx, target)
+		},
+	}
+	return dialer.DialContext
+}
+
+// hubAddresses knows where the hub's API server listens.
+type hubAddresses struct {
+	fixed []netip.AddrPort
+	names []hostPort
+
+	mu       sync.Mutex // protects what follows
+	resolved []netip.AddrPort
+	at       time.Time // of the last successful look-up
+}
+
+type hostPort struct {
+	host string
+	port uint16
+}
+
+func (p DialPolicy) newHubAddresses() *hubAddresses {
+	out := &hubAddresses{}
+	if p.AllowHub {
+		return out
+	}
+	all := p.Hub
+	if host := os.Getenv("KUBERNETES_SERVICE_HOST"); host != "" {
+		all = append([]string{net.JoinHostPort(host, os.Getenv("KUBERNETES_SERVICE_PORT"))}, all...)
+	}
+	for _, text := range all {
+		target := parseHostPort(text)
+		if addr, err := netip.ParseAddr(target.host); err == nil {
+			out.fixed = append(out.fixed, netip.AddrPortFrom(reached(addr), target.port))
+		} else if target.host != "" {
+			out.names = append(out.names, target)
+		}
+	}
+	return out
+}
+
+func parseHostPort(text string) hostPort {
+	if u, err := url.Parse(text); err == nil && u.Host != "" {
+		text = u.Host
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = text, ""
+	}
+	number, err := net.LookupPort("tcp", port)
+	if err != nil || number == 0 {
+		number = 443
+	}
+	return hostPort{host: host, port: uint16(number)}
+}
+
+func (h *hubAddresses) check(ctx context.Context, target netip.AddrPort) error {
+	target = netip.AddrPortFrom(reached(target.Addr()), target.Port())
+	looked, err := h.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	for _, list := range [][]netip.AddrPort{h.fixed, looked} {
+		for _, addr := range list {
+			if addr == target {
+				return refused("address "+target.Addr().String(), "is the hub's own API server")
+			}
+		}
+	}
+	return nil
+}
+
+// lookUp returns the addresses of the names. Several dials may look up at the same time; the last one wins.
+func (h *hubAddresses) lookUp(ctx context.Context) ([]netip.AddrPort, error) {
+	if len(h.names) == 0 {
+		return nil, nil
+	}
+	h.mu.Lock()
+	known, at := h.resolved, h.at
+	h.mu.Unlock()
+	if !at.IsZero() && time.Since(at) < hubRefresh {
+		return known, nil
+	}
+	var fresh []netip.AddrPort
+	for _, name := range h.names {
+		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name.host)
+		if err != nil && at.IsZero() {
+			return nil, fmt.Errorf("looking up the hub's own address, which must not be dialled: %w", err)
+		}
+		if err != nil {
+			return known, nil //nolint:nilerr // The hub rarely moves, and remotes must not depend on its name.
+		}
+		for _, addr := range addrs {
+			fresh = append(fresh, netip.AddrPortFrom(reached(addr), name.port))
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.resolved, h.at = fresh, time.Now()
+	return fresh, nil
+}

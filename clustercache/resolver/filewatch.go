@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+const (
+	// fileSettle is how long files have to be left alone before they are read, since editors write in several steps.
+	fileSettle = 100 * time.Millisecond
+	// fileSettleMax ends the wait where something is always written.
+	fileSettleMax = 500 * time.Millisecond
+	// fileRescan is when files are read again without a notification: network file systems send none.
+	fileRescan = 30 * time.Second
+)
+
+// watch is the loop behind Notify.
+func (f *FileResolver) watch(ctx context.Context) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		f.options.Logger.Error(err, "cannot watch files, will read them periodically")
+		watcher = &fsnotify.Watcher{} // its channels are nil, and never ready
+	} else {
+		defer func() { _ = watcher.Close() }()
+	}
+	watched := map[string]struct{}{}
+	var last *fileScan
+	for {
+		// Watching comes before reading, so that no change falls between the two. A directory that is first heard of
+		// by reading is watched from then on, and everything is read once more.
+		next := f.scan()
+		if f.follow(watcher, watched, next.dirs) {
+			next = f.scan()
+		}
+		f.publish(last, next)
+		last = next
+		if !waitForFiles(ctx, watcher) {
+			break
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// A Notify that began while this loop was ending has put its own scan here.
+	if f.snapshot == last {
+		f.snapshot = nil
+	}
+}
+
+// follow watches the given directories instead of the present ones, and tells whether there are new ones.
+func (f *FileResolver) follow(watcher *fsnotify.Watcher, watched, dirs map[string]struct{}) bool {
+	if watcher.Events == nil {
+		return false
+	}
+	for dir := range watched {
+		if _, wanted := dirs[dir]; !wanted {
+			_ = watcher.Remove(dir) // fails if the directory is gone
+			delete(watched, dir)
+		}
+	}
+	added := false
+	for dir := range dirs {
+		// Added again even if it was watched: the directory may have been replaced by another of the same name.
+		if err := watcher.Add(dir); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				f.options.Logger.Error(err, "cannot watch a directory, will read it periodically", "directory", dir)
+			}
+			delete(watched, dir)
+			continue
+		}
+		if _, was := watched[dir]; !was {
+			watched[dir] = struct{}{}
+			added = true
+		}
+	}
+	return added
+}
+
+// publish makes a scan the current one, and reports what differs.
+func (f *FileResolver) publish(last, next *fileScan) {
+	f.mu.Lock()
+	f.snapshot = next
+	f.mu.Unlock()
+	if last == nil {
+		last = &fileScan{}
+	}
+	changed := map[Cluster]struct{}{}
+	for cluster, now := range next.answers {
+		if before, had := last.answers[cluster]; !had || !before.equal(now) {
+			changed[cluster] = struct{}{}
+		}
+	}
+	for cluster := range last.answers {
+		if _, has := next.answers[cluster]; !has {
+			changed[cluster] = struct{}{}
+		}
+	}
+	for cluster := range changed {
+		f.news.publish(cluster)
+	}
+}
+
+// waitForFiles waits until it is time to read again; false if ctx ended.
+func waitForFiles(ctx context.Context, watcher *fsnotify.Watcher) bool {
+	timer := time.NewTimer(fileRescan)
+	defer timer.Stop()
+	var first time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-watcher.Errors: // events were lost
+		case <-watcher.Events:
+		}
+		if first.IsZero() {
+			first = time.Now()
+		}
+		timer.Reset(min(fileSettle, fileSettleMax-time.Since(first)))
+	}
+}
+
+func readKubeconfigFile(path string, maxBytes int) (*api.Config, error) {
+	file, err := os.OpenFile(path, readOnly, 0)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readRegular(file, maxBytes)
+	if errors.Is(err, errTooBig) {
+		return nil, tooBig("", maxBytes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseKubeconfig(data, maxBytes)
+}

@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// FluxOptions describe the clusters that Flux's objects apply to.
+type FluxOptions struct {
+	HubOptions
+	// Kind is the kind of the objects that have a spec.kubeConfig, such as kustomize.toolkit.fluxcd.io/v1
+	// Kustomization. Required. The objects are selected by the Namespace and Selector.
+	Kind schema.GroupVersionKind
+	// Impersonate acts on the remote cluster as the object's spec.serviceAccountName, as Flux does, so that reads see
+	// no more than the object's author may. Default: the kubeconfig's own identity.
+	Impersonate bool
+	// Authenticate returns what adds credentials to requests, for objects that name a cloud provider instead of a
+	// kubeconfig. It must do no I/O itself; the round tripper fetches tokens, and fetches new ones in time, so that a
+	// rotation changes nothing here. Default: such objects are refused.
+	Authenticate func(cluster Cluster, provider FluxProvider) (transport.WrapperFunc, error)
+}
+
+// FluxProvider is what Flux's ConfigMap says about how to authenticate.
+type FluxProvider struct {
+	// Name is aws, azure, gcp or generic.
+	Name string
+	// Cluster is the provider's own name of the cluster.
+	Cluster string
+	// Address is the URL of the API server.
+	Address string
+	// Audiences are those of the token. Empty means the address.
+	Audiences []string
+	// ServiceAccount is the service account in the object's namespace whose token is exchanged. Empty means the
+	// operator's own identity.
+	ServiceAccount string
+}
+
+// fluxObject is what matters of an object with a spec.kubeConfig.
+type fluxObject struct {
+	secret, secretKey, configMap string
+	serviceAccount               string
+}
+
+// Flux resolves the clusters that Flux applies its objects to. The cluster namespace/name is the object of that key;
+// an object without spec.kubeConfig applies to the hub and stands for no cluster here.
+//
+// spec.kubeConfig.secretRef names a Secret of the object's namespace: the kubeconfig is under the given key and no other,
+// or else under "value" or "value.yaml". spec.kubeConfig.configMapRef names a ConfigMap, whose address and certificate
+// authority are taken; [FluxOptions.Authenticate] does the rest. Each named Secret and ConfigMap is watched by itself.
+func Flux(hub client.WithWatch, options FluxOptions) (*HubResolver, error) {
+	if options.Kind.Kind == "" {
+		return nil, errors.New("resolver: Flux needs a Kind")
+	}
+	return newHubResolver(hub, convention{
+		primary: kind{
+			gvk:       options.Kind,
+			namespace: options.Namespace,
+			labels:    options.Selector,
+			project:   projectFlux,
+		},
+		key:      func(cluster Cluster) (client.ObjectKey, bool) { return cluster, true },
+		clusters: func(object client.Object) []Cluster { return []Cluster{client.ObjectKeyFromObject(object)} },
+		build:    options.build,
+	}, options.HubOptions)
+}
+
+func projectFlux(object client.Object) any {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	if _, there, err := unstructured.NestedMap(u.Object, "spec", "kubeConfig"); !there || err != nil {
+		return nil
+	}
+	text := func(path ...string) string {
+		value, _, _ := unstructured.NestedString(u.Object, append([]string{"spec"}, path...)...)
+		return value
+	}
+	return fluxObject{
+		secret:         text("kubeConfig", "secretRef", "name"),
+		secretKey:      text("kubeConfig", "secretRef", "key"),
+		configMap:      text("kubeConfig", "configMapRef", "name"),
+		serviceAccount: text("serviceAccountName"),
+	}
+}
+
+func (o FluxOptions) build(in input) (Access, error) {
+	object := in.primary.(fluxObject)
+	switch {
+	case (object.secret == "") == (object.configMap == ""):
+		return Access{}, invalid("spec.kubeConfig", "needs exactly one of secretRef and configMapRef")
+	case object.secret != "":
+		return o.fromSecret(in, object)
+	}
+	return o.fromConfigMap(in, object)
+}
+
+func (o FluxOptions) fromSecret(in input, object fluxObject) (Access, error) {
+	ref := ObjectRef{Kind: kindSecret, Namespace: in.ref.Namespace, Name: object.secret}
+	value, err := in.get(ref)
+	if err != nil {
+		return Access{}, fail(in.cluster, ref, err)
+	}
+	keys := []string{"value", "value.yaml"}
+	if object.secretKey != "" {
+		keys = []string{object.secretKey}
+	}
+	data, err := firstValue(value.(*corev1.Secret).Data, keys...)
+	if err != nil {
+		return Access{}, fail(in.cluster, ref, err)
+	}
+	access, err := Kubeconfig(data, KubeconfigOptions{Allow: o.Allow, MaxBytes: o.MaxBytes}, in.ref, ref)
+	if err != nil {
+		return Access{}, fail(in.cluster, ref, err)
+	}
+	return o.impersonate(access, in, object)
+}
+
+// impersonate repeats what Flux's own controllers do on the remote cluster.
+func (o FluxOptions) impersonate(access Access, in input, object fluxObject) (Access, error) {
+	if !o.Impersonate || object.serviceAccount == "" {
+		return access, nil
+	}
+	return access.with(func(config *rest.Config) {
+		user := "system:serviceaccount:" + in.ref.Namespace + ":" + object.serviceAccount
+		config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	})
+}
+
+var fluxFields = &fieldNames{server: "address", ca: "ca.crt"}
+
+func (o FluxOptions) fromConfigMap(in input, object fluxObject) (Access, error) {
+	ref := ObjectRef{Kind: kindConfigMap, Namespace: in.ref.Namespace, Name: object.configMap}
+	value, err := in.get(ref)
+	if err != nil {
+		return Access{}, fail(in.cluster, ref, err)
+	}
+	access, err := o.fromProvider(in, ref, value.(*corev1.ConfigMap).Data)
+	if err != nil {
+		return Access{}, fail(in.cluster, ref, err)
+	}
+	return o.impersonate(access, in, object)
+}
+
+func (o FluxOptions) fromProvider(in input, ref ObjectRef, data map[string]string) (Access, error) {
+	provider := FluxProvider{
+		Name:           data["provider"],
+		Cluster:        data["cluster"],
+		Address:        data["address"],
+		ServiceAccount: data["serviceAccountName"],
+		Audiences:      strings.Fields(data["audiences"]),
+	}
+	switch {
+	case provider.Name == "":
+		return Access{}, missingKey("provider")
+	case o.Authenticate == nil:
+		return Access{}, refused("provider", "needs credentials that nothing here provides")
+	case provider.Address == "":
+		return Access{}, invalid("address", "is not set, and only the provider itself knows it")
+	}
+	if !strings.Contains(provider.Address, "://") {
+		provider.Address = "https://" + provider.Address
+	}
+	endpoint := Endpoint{Server: provider.Address, CA: []byte(data["ca.crt"])}
+	access, err := endpoint.access(fluxFields, "", o.Allow, []ObjectRef{in.ref, ref})
+	if err != nil {
+		return Access{}, err
+	}
+	wrap, err := o.Authenticate(in.cluster, provider)
+	if err != nil {
+		return Access{}, err
+	}
+	return access.with(func(config *rest.Config) {
+		config.Wrap(wrap)
+		// Functions are not part of a revision, but what made this one is.
+	}, provider.Name, provider.Cluster, provider.ServiceAccount, strings.Join(provider.Audiences, "\n"))
+}

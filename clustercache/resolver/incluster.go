@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+)
+
+// InClusterResolver resolves the hub from the environment of the Pod that the operator runs in.
+type InClusterResolver struct {
+	pod pod
+}
+
+var (
+	_ Resolver = (*InClusterResolver)(nil)
+	_ Lister   = (*InClusterResolver)(nil)
+)
+
+// InCluster resolves the hub itself, the zero key, by the Pod's service account, and no other cluster. The access names
+// the token's and the certificates' files, which client-go reads again when kubelet rotates them; so it has one
+// revision for the Pod's life, and no expiry. Outside of a Pod the hub is an [ErrClusterNotFound].
+func InCluster() *InClusterResolver { return &InClusterResolver{pod: podEnvironment()} }
+
+// Resolve implements [Resolver].
+func (r *InClusterResolver) Resolve(_ context.Context, cluster Cluster) (Access, error) {
+	if cluster != (Cluster{}) {
+		return Access{}, fail(cluster, ObjectRef{}, ErrClusterNotFound)
+	}
+	access, err := r.pod.access()
+	if err != nil {
+		return Access{}, fail(cluster, ObjectRef{}, err)
+	}
+	return access, nil
+}
+
+// Clusters implements [Lister]: the hub, if this is a Pod.
+func (r *InClusterResolver) Clusters(context.Context) ([]Cluster, error) {
+	if r.pod.host == "" {
+		return nil, nil
+	}
+	return []Cluster{{}}, nil
+}
+
+// pod is what Kubernetes tells a Pod about its own cluster.
+type pod struct{ host, port, dir string }
+
+func podEnvironment() pod {
+	return pod{
+		host: os.Getenv("KUBERNETES_SERVICE_HOST"),
+		port: os.Getenv("KUBERNETES_SERVICE_PORT"),
+		dir:  "/var/run/secrets/kubernetes.io/serviceaccount",
+	}
+}
+
+func (p pod) access(refs ...ObjectRef) (Access, error) {
+	if p.host == "" || p.port == "" {
+		return Access{}, fmt.Errorf("%w: not in a Pod", ErrClusterNotFound)
+	}
+	token, ca := filepath.Join(p.dir, "token"), filepath.Join(p.dir, "ca.crt")
+	for _, path := range []string{token, ca} {
+		if _, err := os.Stat(path); err != nil {
+			return Access{}, fmt.Errorf("%w: the Pod has no service account: %w", ErrNoAccess, err)
+		}
+	}
+	return NewAccess(&rest.Config{
+		Host:            "https://" + net.JoinHostPort(p.host, p.port),
+		BearerTokenFile: token,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: ca},
+	}, append(refs, ObjectRef{Kind: kindFile, Name: token}, ObjectRef{Kind: kindFile, Name: ca})...)
+}

@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"encoding/base64"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// OCMOptions describe the clusters of an Open Cluster Management hub.
+type OCMOptions struct {
+	HubOptions
+	// ServiceAccount is the name of the ManagedServiceAccount, the same in every cluster's namespace. Required.
+	ServiceAccount string
+	// Endpoint says where a cluster is, for example behind cluster-proxy. It must do no I/O. Default: the first
+	// of the ManagedCluster's spec.managedClusterClientConfigs.
+	Endpoint func(cluster Cluster) (Endpoint, error)
+}
+
+var managedClusterGVK = schema.GroupVersionKind{Group: "cluster.open-cluster-management.io", Version: "v1", Kind: "ManagedCluster"}
+
+// OCM resolves the clusters of an Open Cluster Management hub by the tokens of a ManagedServiceAccount: the
+// cluster has the ManagedCluster's name, and no namespace. Its Secret is in the namespace of that name, with the keys "token"
+// and "ca.crt".
+func OCM(hub client.WithWatch, options OCMOptions) (*HubResolver, error) {
+	if options.ServiceAccount == "" {
+		return nil, errors.New("resolver: OCM needs a ServiceAccount")
+	}
+	selector, err := withRequirement(options.Selector,
+		"authentication.open-cluster-management.io/is-managed-serviceaccount", selection.Equals, "true")
+	if err != nil {
+		return nil, err
+	}
+	described := convention{
+		primary: kind{
+			gvk:       secretGVK,
+			namespace: options.Namespace,
+			labels:    selector,
+			fields:    fields.OneTermEqualSelector("metadata.name", options.ServiceAccount),
+			project: func(object client.Object) any {
+				return projectIf(object.GetName() == options.ServiceAccount, object, trimSecret)
+			},
+		},
+		key: func(cluster Cluster) (client.ObjectKey, bool) {
+			if cluster.Namespace != "" || cluster.Name == "" {
+				return client.ObjectKey{}, true
+			}
+			return client.ObjectKey{Namespace: cluster.Name, Name: options.ServiceAccount}, true
+		},
+		clusters: func(object client.Object) []Cluster { return []Cluster{{Name: object.GetNamespace()}} },
+		build:    options.build,
+	}
+	if options.Endpoint == nil {
+		described.related = []kind{{gvk: managedClusterGVK, project: managedClusterEndpoint}}
+	}
+	return newHubResolver(hub, described, options.HubOptions)
+}
+
+var ocmFields = &fieldNames{
+	server: "spec.managedClusterClientConfigs.url",
+	ca:     "spec.managedClusterClientConfigs.caBundle",
+	token:  "token",
+	proxy:  "proxy", insecure: "insecureTLS", serverName: "serverName",
+}
+
+func (o OCMOptions) build(in input) (Access, error) {
+	secret := in.primary.(*corev1.Secret)
+	refs := []ObjectRef{in.ref}
+	var endpoint Endpoint
+	var err error
+	if o.Endpoint != nil {
+		endpoint, err = o.Endpoint(in.cluster)
+	} else {
+		ref := ObjectRef{Kind: managedClusterGVK.Kind, Name: in.cluster.Name}
+		refs = append(refs, ref)
+		endpoint, err = endpointOf(in, ref)
+	}
+	if err != nil {
+		return Access{}, err
+	}
+	if len(endpoint.CA) == 0 {
+		endpoint.CA = secret.Data[corev1.ServiceAccountRootCAKey]
+	}
+	token, err := limitedValue(secret.Data, o.MaxBytes, corev1.ServiceAccountTokenKey)
+	if err != nil {
+		return Access{}, err
+	}
+	return endpoint.access(ocmFields, string(token), o.Allow, refs)
+}
+
+// endpointOf reads an endpoint, or why there is none, from another object.
+func endpointOf(in input, ref ObjectRef) (Endpoint, error) {
+	value, err := in.get(ref)
+	if err != nil {
+		return Endpoint{}, fail(in.cluster, ref, err)
+	}
+	if why, ok := value.(error); ok {
+		return Endpoint{}, fail(in.cluster, ref, why)
+	}
+	return value.(Endpoint), nil
+}
+
+// managedClusterEndpoint projects a ManagedCluster to its Endpoint, or to the error why it has none.
+func managedClusterEndpoint(object client.Object) any {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	configs, _, _ := unstructured.NestedSlice(u.Object, "spec", "managedClusterClientConfigs")
+	if len(configs) == 0 {
+		return ErrNotReady
+	}
+	config, _ := configs[0].(map[string]any)
+	server, _ := config["url"].(string)
+	bundle, _ := config["caBundle"].(string)
+	ca, err := base64.StdEncoding.DecodeString(bundle)
+	if err != nil {
+		return invalid(ocmFields.ca, "is not base64")
+	}
+	return Endpoint{Server: server, CA: ca}
+}

@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// SecretOptions describe a convention of Secrets.
+type SecretOptions struct {
+	HubOptions
+	// Type selects Secrets of one type, on the hub. Default: any type.
+	Type corev1.SecretType
+	// NameSuffix is what the names of the Secrets end in. Default: any name.
+	NameSuffix string
+	// ID says which cluster a Secret stands for; false ignores it. It must always say the same of the same Secret,
+	// which it must not change. If two Secrets stand for one cluster, the older one wins. Default: the Secret's namespace,
+	// and its name without NameSuffix.
+	ID func(secret *corev1.Secret) (Cluster, bool)
+	// Keys are the keys of which the first that exists holds the kubeconfig. Default: "kubeconfig", "value", "config".
+	Keys []string
+	// Decode makes the access, if it is not a kubeconfig. It must do no I/O and not change the Secret. [Kubeconfig]
+	// and [FromToken] help it to stay strict. Default: a kubeconfig under one of Keys.
+	Decode func(cluster Cluster, secret *corev1.Secret) (Access, error)
+}
+
+// Secrets resolves clusters from Secrets of any convention. Something has to select them on the hub: a Selector, a
+// Type, or a Namespace; Secrets of a whole hub are never read.
+func Secrets(hub client.WithWatch, options SecretOptions) (*HubResolver, error) {
+	if options.Namespace == "" && options.Type == "" && (options.Selector == nil || options.Selector.Empty()) {
+		return nil, errors.New("resolver: Secrets needs a Selector, a Type or a Namespace")
+	}
+	if len(options.Keys) == 0 {
+		options.Keys = []string{"kubeconfig", "value", "config"}
+	}
+	decode := kubeconfigDecoder(options.HubOptions, options.Keys...)
+	if options.Decode != nil {
+		decode = func(in input) (Access, error) {
+			return options.Decode(in.cluster, in.primary.(*corev1.Secret).DeepCopy())
+		}
+	}
+	return newHubResolver(hub, options.convention(decode), options.HubOptions)
+}
+
+func (o SecretOptions) convention(build func(input) (Access, error)) convention {
+	id := o.ID
+	key := func(Cluster) (client.ObjectKey, bool) { return client.ObjectKey{}, false }
+	if id == nil {
+		id = func(secret *corev1.Secret) (Cluster, bool) {
+			name, ok := strings.CutSuffix(secret.Name, o.NameSuffix)
+			return Cluster{Namespace: secret.Namespace, Name: name}, ok && name != ""
+		}
+		key = func(cluster Cluster) (client.ObjectKey, bool) {
+			if cluster.Name == "" {
+				return client.ObjectKey{}, true
+			}
+			return client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Name + o.NameSuffix}, true
+		}
+	}
+	out := convention{
+		primary: kind{gvk: secretGVK, namespace: o.Namespace, labels: o.Selector},
+		key:     key,
+		clusters: func(object client.Object) []Cluster {
+			cluster, _ := id(object.(*corev1.Secret))
+			return []Cluster{cluster}
+		},
+		build: build,
+	}
+	if o.Type != "" {
+		out.primary.fields = fields.OneTermEqualSelector("type", string(o.Type))
+	}
+	out.primary.project = func(object client.Object) any {
+		secret, ok := object.(*corev1.Secret)
+		if !ok || o.Type != "" && secret.Type != o.Type || !strings.HasSuffix(secret.Name, o.NameSuffix) {
+			return nil
+		}
+		if _, ok := id(secret); !ok {
+			return nil
+		}
+		return trimSecret(secret)
+	}
+	return out
+}
+
+// MulticlusterRuntime resolves clusters as the kubeconfig provider of sigs.k8s.io/multicluster-runtime does: Secrets of one
+// namespace with the label sigs.k8s.io/multicluster-runtime-kubeconfig=true and a kubeconfig under the key
+// "kubeconfig". The cluster has the Secret's name, and no namespace.
+func MulticlusterRuntime(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
+	if options.Namespace == "" {
+		return nil, errors.New("resolver: MulticlusterRuntime needs a Namespace")
+	}
+	selector, err := withRequirement(options.Selector, "sigs.k8s.io/multicluster-runtime-kubeconfig", selection.Equals, "true")
+	if err != nil {
+		return nil, err
+	}
+	options.Selector = selector
+	described := SecretOptions{HubOptions: options, ID: byName}.convention(kubeconfigDecoder(options, "kubeconfig"))
+	described.key = keyByName(options.Namespace)
+	return newHubResolver(hub, described, options)
+}
+
+// byName is the identity of conventions that have all Secrets in one namespace.
+func byName(secret *corev1.Secret) (Cluster, bool) { return Cluster{Name: secret.Name}, true }
+
+func keyByName(namespace string) func(Cluster) (client.ObjectKey, bool) {
+	return func(cluster Cluster) (client.ObjectKey, bool) {
+		if cluster.Namespace != "" || cluster.Name == "" {
+			return client.ObjectKey{}, true
+		}
+		return client.ObjectKey{Namespace: namespace, Name: cluster.Name}, true
+	}
+}
+
+// Istio resolves clusters as Istio's remote Secrets describe them: Secrets with the label istio/multiCluster=true,
+// by default in the namespace istio-system, in which every key is a cluster's name and its value a kubeconfig. If
+// several Secrets have the same key, the oldest Secret wins.
+func Istio(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
+	if options.Namespace == "" {
+		options.Namespace = "istio-system"
+	}
+	selector, err := withRequirement(options.Selector, "istio/multiCluster", selection.Equals, "true")
+	if err != nil {
+		return nil, err
+	}
+	return newHubResolver(hub, convention{
+		primary: kind{
+			gvk:       secretGVK,
+			namespace: options.Namespace,
+			labels:    selector,
+			project:   func(object client.Object) any { return projectIf(true, object, trimSecret) },
+		},
+		key: func(Cluster) (client.ObjectKey, bool) { return client.ObjectKey{}, false },
+		clusters: func(object client.Object) []Cluster {
+			var out []Cluster
+			for _, key := range slices.Sorted(maps.Keys(object.(*corev1.Secret).Data)) {
+				out = append(out, Cluster{Name: key})
+			}
+			return out
+		},
+		build: func(in input) (Access, error) { return kubeconfigDecoder(options, in.cluster.Name)(in) },
+	}, options)
+}
