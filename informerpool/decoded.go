@@ -103,7 +103,7 @@ func (p *Pool) Decode(o *Object, dst runtime.Object) error {
 	if !c.again(k) {
 		return o.Into(dst)
 	}
-	fresh, ok := reflect.New(k.form.Elem()).Interface().(runtime.Object)
+	fresh, ok := reflect.TypeAssert[runtime.Object](reflect.New(k.form.Elem()))
 	if !ok {
 		return o.Into(dst)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,9 +166,7 @@ func snapshot(s *modelServer) *modelServer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := newModelServer()
-	for k, o := range s.objects {
-		c.objects[k] = o
-	}
+	maps.Copy(c.objects, s.objects)
 	c.rv = s.rv
 	return c
 }
@@ -332,7 +331,7 @@ func TestOneMissingAnswerTakesNothingAway(t *testing.T) {
 }
 
 func TestServerThatOverlooksStreamingIsListed(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
 		s.put("ns", "a", 1)
 		p2, err := informerpool.New(informerpool.Options{Source: overlooking{s}})
 		require.NoError(t, err)

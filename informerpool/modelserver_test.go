@@ -45,7 +45,6 @@ type modelServer struct {
 	noStream  bool                    // an old server
 	requests  map[string]int          // by verb; "stream" is a streamed list, "guard" the question for the version
 	cutAfter  int                     // bytes until a list breaks; 0 is never
-	bookmarks bool
 }
 
 type modelObject struct {
@@ -361,7 +360,7 @@ func matcher(k informerpool.Key) func(modelObject) bool {
 
 // modelWatch is the body of one watch.
 type modelWatch struct {
-	ctx    context.Context //nolint:containedctx // the request's
+	ctx    context.Context
 	server *modelServer
 	match  func(modelObject) bool
 	news   chan struct{} // one slot

@@ -114,7 +114,7 @@ func TestAnotherLeasesEndChangesNothing(t *testing.T) {
 }
 
 func TestReleaseIsIdempotentAndPerHandle(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	bubble(t, nil, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
 		first, second := acquireSynced(t, p, everything), acquireSynced(t, p, everything)
 		for range 3 {
 			first.Release()
@@ -219,7 +219,7 @@ func TestInvalidKeysFailBeforeAnyRequest(t *testing.T) {
 }
 
 func TestSelectorsThatMeanTheSameShareAnInformer(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	bubble(t, nil, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
 		a, b := everything, everything
 		a.LabelSelector, b.LabelSelector = "x=1,y in (b,a)", "y in (a, b) , x==1"
 		a.FieldSelector, b.FieldSelector = "metadata.name=n,spec.x=1", "spec.x==1,metadata.name=n"

@@ -25,8 +25,9 @@ import (
 // FromDynamic returns a source that reads through dynamic clients, client-go's fake one included. It decodes and
 // encodes each object once more than [FromREST], which is what to use for speed. clients must not block.
 //
-// client-go's fake keeps no resourceVersions and no history. For objects without a resourceVersion the source counts
-// their changes itself, gives those without a uid a stable one, and opens the watch before it lists, so that no event is missed.
+// client-go's fakes keep no resourceVersions and no history, which they say by not supporting streamed lists. For such a
+// client the source counts the changes of objects without a resourceVersion itself, gives those without a uid a stable one, and opens
+// the watch before it lists, so that no event is missed.
 func FromDynamic(clients func(cluster types.NamespacedName) (dynamic.Interface, error)) Source {
 	return &dynamicSource{clients: clients, versions: map[string]*versions{}, early: map[Key]watch.Interface{}}
 }
@@ -54,11 +55,14 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 		return nil, err
 	}
 	resource := client.Resource(r.Key.Resource).Namespace(r.Key.Namespace)
+	if v := s.versionsOf(r.Key); r.Options.Limit == 1 && v.counting() {
+		return nil, apierrors.NewResourceExpired("the client keeps no history to compare with") // the question before a resume
+	}
 	list, err := resource.List(ctx, r.Options)
 	if err != nil {
 		return nil, err
 	}
-	if list.GetResourceVersion() == "" {
+	if list.GetResourceVersion() == "" || unsupported(client) {
 		if list, err = s.listWithoutHistory(ctx, r, resource); err != nil {
 			return nil, err
 		}

@@ -144,7 +144,7 @@ func TestHandlerMayCloseWhatCallsIt(t *testing.T) {
 		var calls atomic.Int32
 		var sub *informerpool.Subscription
 		ready := make(chan struct{})
-		sub = p.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) {
+		sub = p.Subscribe(informerpool.HandlerFunc(func(informerpool.Event) {
 			<-ready
 			calls.Add(1)
 			if err := l.Close(context.Background()); err != nil {

@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// widget is a typed form of the model server's objects.
+type widget struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Value int `json:"value"`
+	} `json:"spec"`
+}
+
+func (w *widget) DeepCopyObject() runtime.Object {
+	c := *w
+	w.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+func TestEveryFormIsTheCallersOwn(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		s.put("ns", "a", 7, "app=x")
+		l := acquireSynced(t, p, everything)
+		for range 5 { // from the second read on the typed form comes from the cache of decoded ones
+			var typed widget
+			typed.Labels = map[string]string{"left": "over"}
+			require.NoError(t, l.GetInto("ns", "a", &typed))
+			require.Equal(t, 7, typed.Spec.Value)
+			require.Equal(t, map[string]string{"app": "x"}, typed.Labels)
+			require.Equal(t, "Widget", typed.Kind)
+			typed.Labels["app"] = "mine"
+			typed.Spec.Value = 8
+
+			var u unstructured.Unstructured
+			require.NoError(t, l.GetInto("ns", "a", &u))
+			require.Equal(t, "example.com/v1", u.GetAPIVersion())
+			require.Equal(t, map[string]any{"value": int64(7)}, u.Object["spec"])
+			u.Object["spec"].(map[string]any)["value"] = int64(9)
+
+			var m metav1.PartialObjectMetadata
+			require.NoError(t, l.GetInto("ns", "a", &m))
+			require.Equal(t, "x", m.Labels["app"])
+			m.Labels["app"] = "mine"
+		}
+		s.put("ns", "a", 70)
+		synctest.Wait()
+		var typed widget
+		require.NoError(t, l.GetInto("ns", "a", &typed))
+		require.Equal(t, 70, typed.Spec.Value, "a new state is never served from the old one's decoded form")
+	})
+}
+
+func TestListNarrowsByEverythingAQueryCanSay(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		for i := range 30 {
+			s.put(fmt.Sprint("ns", i%3), fmt.Sprint("o", i), i%5, fmt.Sprint("n=", i%2))
+		}
+		l := acquireSynced(t, p, everything)
+		count := func(q informerpool.Query) int {
+			objects, rv, err := l.List(q)
+			require.NoError(t, err)
+			require.NotEmpty(t, rv)
+			return len(objects)
+		}
+		byValue := func(o *informerpool.Object) []string {
+			var w widget
+			if o.Into(&w) != nil {
+				return nil
+			}
+			return []string{fmt.Sprint(w.Spec.Value), "all", "all"}
+		}
+		require.NoError(t, l.AddIndex("value", byValue))
+		require.ErrorIs(t, l.AddIndex("value", byValue), informerpool.ErrIndexExists)
+		even := labels.SelectorFromSet(labels.Set{"n": "0"})
+		require.Equal(t, 30, count(informerpool.Query{}))
+		require.Equal(t, 10, count(informerpool.Query{Namespace: "ns1"}))
+		require.Equal(t, 15, count(informerpool.Query{Labels: even}))
+		require.Equal(t, 5, count(informerpool.Query{Namespace: "ns1", Labels: even}))
+		require.Equal(t, 7, count(informerpool.Query{Limit: 7}))
+		require.Equal(t, 6, count(informerpool.Query{Index: "value", Value: "3"}))
+		require.Equal(t, 2, count(informerpool.Query{Index: "value", Value: "3", Namespace: "ns0"}))
+		require.Equal(t, 30, count(informerpool.Query{Index: "value", Value: "all"}))
+		require.Zero(t, count(informerpool.Query{Owner: "nobody"}))
+		_, _, err := l.List(informerpool.Query{Index: "none"})
+		require.ErrorIs(t, err, informerpool.ErrNoIndex)
+		s.put("ns0", "o3", 4) // was 3
+		s.delete("ns0", "o18")
+		synctest.Wait()
+		require.Equal(t, 4, count(informerpool.Query{Index: "value", Value: "3"}))
+		s.become("b", 10)
+		s.put("ns0", "x", 3)
+		after(long)
+		require.Equal(t, 1, count(informerpool.Query{Index: "value", Value: "3"}), "indexes follow into a new epoch")
+	})
+}
+
+func TestIndexFunctionThatPanicsFindsNothingAndStopsNothing(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		s.put("ns", "a", 1)
+		l := acquireSynced(t, p, everything)
+		require.NoError(t, l.AddIndex("bad", func(*informerpool.Object) []string { panic("no") }))
+		s.put("ns", "b", 1)
+		synctest.Wait()
+		require.Len(t, contents(t, l), 2)
+		objects, _, err := l.List(informerpool.Query{Index: "bad", Value: ""})
+		require.NoError(t, err)
+		require.Empty(t, objects)
+	})
+}
+
+// TestIndexAddedWhileObjectsComeMissesNone adds an index in the middle of writes, for which no lock is held.
+func TestIndexAddedWhileObjectsComeMissesNone(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, everything)
+		for round := range 50 {
+			name := fmt.Sprint("index", round)
+			var writers sync.WaitGroup
+			writers.Go(func() {
+				for i := range 20 {
+					s.put("ns", fmt.Sprint("o", i), round)
+				}
+			})
+			require.NoError(t, l.AddIndex(name, func(o *informerpool.Object) []string { return []string{o.GetResourceVersion()} }))
+			writers.Wait()
+			synctest.Wait()
+			for _, o := range contentsOf(t, l) {
+				found, _, err := l.List(informerpool.Query{Index: name, Value: o.GetResourceVersion()})
+				require.NoError(t, err)
+				require.Equal(t, []*informerpool.Object{o}, found)
+			}
+		}
+	})
+}
+
+func contentsOf(t *testing.T, l *informerpool.Lease) []*informerpool.Object {
+	t.Helper()
+	objects, _, err := l.List(informerpool.Query{})
+	require.NoError(t, err)
+	return objects
+}
+
+func TestTransformRunsOncePerStateAndCannotChangeIdentity(t *testing.T) {
+	calls := 0
+	change := func(u *unstructured.Unstructured) error {
+		calls++
+		switch u.GetName() {
+		case "renamed":
+			u.SetName("other")
+		case "failed":
+			return fmt.Errorf("no")
+		case "panicked":
+			panic("no")
+		}
+		u.Object["spec"] = map[string]any{"value": int64(42)}
+		return nil
+	}
+	bubble(t, func(o *informerpool.Options) {
+		o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{widgets.GroupResource(): change}
+	}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		for _, name := range []string{"a", "renamed", "failed", "panicked"} {
+			s.put("ns", name, 1)
+		}
+		l := acquireSynced(t, p, everything)
+		require.Equal(t, []string{"ns/a"}, sorted(contents(t, l)))
+		require.EqualValues(t, 3, l.Status().Rejected)
+		require.Equal(t, 4, calls)
+		var w widget
+		require.NoError(t, l.GetInto("ns", "a", &w))
+		require.Equal(t, 42, w.Spec.Value)
+	})
+}
+
+func TestStatusNamesOwnersAndCounts(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		s.put("ns", "a", 1)
+		first, err := p.AcquireAs(t.Context(), "zeta", everything)
+		require.NoError(t, err)
+		_, err = p.AcquireAs(t.Context(), "alpha", everything)
+		require.NoError(t, err)
+		require.NoError(t, first.WaitForSync(t.Context()))
+		st := p.Status()
+		require.Len(t, st, 1)
+		require.Equal(t, []string{"alpha", "zeta"}, st[0].Owners)
+		require.Equal(t, 2, st[0].Leases)
+		require.Equal(t, 1, st[0].Objects)
+		require.Positive(t, st[0].Bytes)
+		require.Equal(t, informerpool.StateSynced, st[0].State)
+		require.Equal(t, "101", st[0].ResourceVersion)
+		require.False(t, st[0].LastProof.IsZero())
+		require.Equal(t, st, p.ClusterStatus(everything.Cluster))
+		s.delete("ns", "a")
+		synctest.Wait()
+		require.Zero(t, p.Status()[0].Objects)
+		require.Zero(t, p.Status()[0].Bytes)
+	})
+}
+
+func TestOptionsNameWhatIsWrong(t *testing.T) {
+	_, err := informerpool.New(informerpool.Options{StallTimeout: 1, ListConcurrency: -1, MaxBackoff: 1})
+	for _, field := range []string{"Source", "StallTimeout", "ListConcurrency", "MaxBackoff"} {
+		require.ErrorContains(t, err, "option "+field)
+	}
+}
