@@ -22,6 +22,8 @@ const (
 	Failed
 	// Unauthorized: an ordinary request made with Event.Revision was answered 401.
 	Unauthorized
+	// Doubted: a request found that somebody else than expected may be answering.
+	Doubted
 	// RolledBack: the cluster's history went backwards.
 	RolledBack
 	// Removed: the cluster is no more.

@@ -27,6 +27,10 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 			m.Rejected = m.Revision
 			m.connect()
 		}
+	case Doubted:
+		if m.Connected && m.Running != Connect {
+			m.connect()
+		}
 	case RolledBack:
 		if m.Connected {
 			m.do(Renew)

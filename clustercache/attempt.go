@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/seam"
+)
+
+// fallbackPath is asked where the probe path is forbidden or missing. Every Kubernetes API has it, and the default rules
+// let everybody read it.
+const fallbackPath = "/version"
+
+// start is what an attempt may know of the state it was started in.
+type start struct {
+	connected bool
+	prove     bool
+	revision  string
+	path      string
+}
+
+// finding is what a connect attempt brings home.
+type finding struct {
+	candidate   *seam.Candidate // nil: the access in use was proven
+	access      Access
+	uid         string
+	path        string
+	connections int64
+}
+
+// drop ends what nobody wants.
+func (f *finding) drop() {
+	if f != nil && f.candidate != nil {
+		f.candidate.Drop()
+	}
+}
+
+// asker sends one GET.
+type asker func(ctx context.Context, path string) (seam.Proof, error)
+
+// attemptConnect resolves, proves and identifies:
+//  1. ask the resolver;
+//  2. nothing new and no doubt: done without a request;
+//  3. ask the server whether it is well, with access that is not in use yet;
+//  4. ask who it is.
+//
+// What serves meanwhile is not touched.
+func (c *cluster) attemptConnect(ctx context.Context, s start) message {
+	access, err := c.resolve(ctx)
+	if err != nil {
+		return failure("", err)
+	}
+	revision := access.Revision()
+	found := &finding{access: access, path: c.cc.options.ProbePath}
+	ask := c.seam.Probe
+	if !s.connected || revision != s.revision {
+		config := access.Config()
+		if config.Dial != nil {
+			config.Dial = c.countDials(config.Dial)
+		}
+		candidate, err := c.seam.Candidate(config, revision)
+		if err != nil {
+			return failure(revision, err)
+		}
+		found.candidate, ask = candidate, candidate.Get
+	} else if !s.prove && c.verified.Load() == c.connections.Load() {
+		return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}}
+	}
+	found.path, err = c.alive(ctx, ask, c.cc.options.ProbePath)
+	if err == nil {
+		found.connections = c.connections.Load()
+		found.uid, err = c.identify(ctx, ask, access)
+	}
+	if err != nil {
+		found.drop()
+		return failure(revision, err)
+	}
+	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
+}
+
+// resolve asks the resolver, within a bound: one that hangs must not hold a worker.
+func (c *cluster) resolve(ctx context.Context) (Access, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+	defer cancel()
+	access, err := c.cc.options.Resolver.Resolve(ctx, c.key)
+	if err == nil && access.IsZero() {
+		err = errors.New("resolver returned no access and no error")
+	}
+	return access, err
+}
+
+// attemptProbe asks the server whether it is well.
+func (c *cluster) attemptProbe(ctx context.Context, s start) message {
+	if _, err := c.alive(ctx, c.seam.Probe, s.path); err != nil {
+		return failure(s.revision, err)
+	}
+	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: s.revision}}
+}
+
+// alive asks for path, or the fallback, and returns the one that answered. A server that authenticated us and forbids
+// both is alive, too.
+func (c *cluster) alive(ctx context.Context, ask asker, path string) (string, error) {
+	err := c.askOnce(ctx, ask, path)
+	if class := seam.Classify(err); path == fallbackPath || (class != seam.Forbidden && class != seam.NotFound) {
+		return path, err
+	}
+	err = c.askOnce(ctx, ask, fallbackPath)
+	if seam.Classify(err) == seam.Forbidden {
+		err = nil
+	}
+	return fallbackPath, err
+}
+
+func (c *cluster) askOnce(ctx context.Context, ask asker, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+	defer cancel()
+	_, err := ask(ctx, path)
+	return err
+}
+
+// failure says what an error of an attempt means for the next step.
+func failure(revision string, err error) message {
+	m := message{Event: phase.Event{Kind: phase.Failed, Revision: revision, Err: err}}
+	m.Class, m.Reason = classify(err)
+	return m
+}
+
+// classify returns the class and the short form of an error.
+func classify(err error) (phase.Class, string) {
+	if _, ok := errors.AsType[*resolver.RefusedError](err); ok {
+		return phase.Policy, ReasonRefused
+	}
+	if _, ok := errors.AsType[*resolver.KubeconfigError](err); ok {
+		return phase.Trouble, ReasonBadAccess
+	}
+	switch {
+	case errors.Is(err, resolver.ErrClusterNotFound):
+		return phase.Unknown, ReasonClusterNotFound
+	case errors.Is(err, resolver.ErrNoAccess):
+		return phase.NoAccess, ReasonNoAccess
+	case errors.Is(err, resolver.ErrKeyMissing):
+		return phase.Trouble, ReasonBadAccess
+	}
+	class := seam.Classify(err)
+	switch class {
+	case seam.Unauthorized:
+		return phase.Rejected, string(class)
+	case seam.Refused:
+		return phase.Policy, string(class)
+	default:
+		return phase.Trouble, string(class)
+	}
+}

@@ -1,0 +1,347 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/seam"
+)
+
+// cluster is one remote cluster. What happens to it is posted, and handled one event at a time by whoever posts, without
+// a goroutine of its own. Handling never waits: work that touches the network is handed to the workers.
+type cluster struct {
+	cc     *ClusterCache
+	key    client.ObjectKey
+	name   string
+	seam   *seam.Seam
+	mapper *restmap.Mapper
+	reader *reader
+	writer clients
+	holds  holds
+	tick   *timer
+
+	pinned  atomic.Bool // stays known without watches
+	leaving atomic.Bool // is given up with its last watch
+	view    atomic.Pointer[view]
+	done    chan struct{} // closed with the cluster
+
+	// connections counts dials; the identity of who answers was checked when it was verified.
+	connections, verified atomic.Int64
+
+	mu       sync.Mutex // protects mailbox, handling and closed; nothing else is locked under it
+	mailbox  []message
+	handling bool
+	closed   bool
+
+	// What follows belongs to whoever handles.
+	state   phase.State
+	abort   context.CancelFunc // of the running attempt
+	access  Access
+	path    string // the probe path that worked
+	uid     string
+	history int
+	renewed time.Time
+	prove   bool // the next refresh has to prove even unchanged access
+}
+
+// message is an event with what an attempt brought.
+type message struct {
+	phase.Event
+	found *finding
+}
+
+// view is what readers see of a cluster. It never changes; another one takes its place.
+type view struct {
+	phase     phase.Phase
+	since     time.Time
+	connected bool
+	up        chan struct{} // closed while connected
+	epoch     informerpool.Epoch
+	client    *http.Client // for the informers, bound to epoch
+	uid       string
+	access    Access
+	err       error
+	reason    string
+	connects  int
+}
+
+func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
+	c := &cluster{cc: cc, key: key, name: clusterName(key), done: make(chan struct{})}
+	c.view.Store(&view{up: make(chan struct{}), since: time.Now()})
+	c.seam = seam.New(seam.Options{
+		Cluster: c.name, QPS: cc.options.QPS, Burst: cc.options.Burst, UserAgent: cc.options.UserAgent,
+		Dial: c.countDials(cc.options.Dial), Logger: cc.log,
+		Unauthorized: func(revision string) {
+			c.post(message{Event: phase.Event{Kind: phase.Unauthorized, Revision: revision}})
+		},
+	})
+	c.seam.Shut(ErrNotConnected)
+	c.mapper = cc.kinds.NewMapper(c.seam.Do, c.seam.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
+	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
+	c.holds.init(c)
+	c.tick = newTimer(func() {
+		c.post(message{Event: phase.Event{Kind: phase.Tick, Life: c.seam.LastLife()}})
+	})
+	return c
+}
+
+// post tells the cluster that something happened. It does not wait.
+func (c *cluster) post(m message) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		m.found.drop()
+		return
+	}
+	c.mailbox = append(c.mailbox, m)
+	c.mu.Unlock()
+	c.drain()
+}
+
+// drain handles what was posted, unless somebody else is at it: they see what was posted before they stop.
+func (c *cluster) drain() {
+	if !c.cc.live.Load() {
+		return // Start drains
+	}
+	c.mu.Lock()
+	if c.handling {
+		c.mu.Unlock()
+		return
+	}
+	c.handling = true
+	for len(c.mailbox) > 0 && !c.closed {
+		m := c.mailbox[0]
+		c.mailbox = c.mailbox[1:]
+		c.mu.Unlock()
+		c.handle(m)
+		c.mu.Lock()
+	}
+	rest := c.mailbox
+	c.handling, c.mailbox = false, nil
+	c.mu.Unlock()
+	for _, m := range rest {
+		m.found.drop()
+	}
+}
+
+// handle takes one step and does what it asks for.
+func (c *cluster) handle(m message) {
+	before := c.state
+	m.Jitter = rand.Float64()
+	current := before.Running != phase.None && m.Gen == before.Gen
+	switch m.Kind {
+	case phase.Succeeded, phase.Failed:
+		if !current {
+			m.found.drop()
+			return
+		}
+		c.abort()
+		if m.Kind == phase.Succeeded {
+			c.adopt(&m)
+		}
+		c.prove = c.prove || m.Class == phase.Rejected
+	case phase.Unauthorized:
+		c.prove = true
+	case phase.RolledBack:
+		// Every informer of the cluster reports it. One new epoch serves them all, and the ones that come later heal
+		// themselves.
+		if time.Since(c.renewed) < c.cc.options.RetryInterval {
+			return
+		}
+		c.history++
+	}
+	var actions []phase.Action
+	c.state, actions = phase.Next(c.cc.phases, before, m.Event, time.Now())
+	if slices.Contains(actions, phase.Up) {
+		c.seam.Open() // before readers hear of it
+	}
+	c.publish(before)
+	for _, a := range actions {
+		c.act(a)
+	}
+	c.cc.timers.set(c.tick, c.state.Deadline())
+	if c.state.Phase != before.Phase {
+		c.announce(before)
+		for _, f := range c.cc.allFeeds() {
+			f.phaseChanged(c, c.state.Phase)
+		}
+	}
+	if c.state.Phase == phase.Gone && c.state.Running == phase.None && !c.wanted() {
+		c.cc.spawn(func() { c.cc.forget(c) })
+	}
+}
+
+// adopt makes use of what a connect attempt found.
+func (c *cluster) adopt(m *message) {
+	f := m.found
+	if f == nil {
+		return // a probe, or a refresh that found nothing new
+	}
+	if f.candidate != nil {
+		if err := f.candidate.Use(); err != nil {
+			m.Kind, m.Class, m.Err, m.Reason = phase.Failed, phase.Trouble, err, string(seam.Classify(err))
+			return
+		}
+	}
+	if resolver.Diff(c.access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0 {
+		c.seam.CutStreams(f.access.Revision()) // they resume at the new address
+	}
+	c.access, c.path = f.access, f.path
+	m.NewEpoch = c.uid != "" && c.uid != f.uid
+	c.uid = f.uid
+	c.prove = false
+	c.verified.Store(f.connections)
+}
+
+// publish shows the state to readers.
+func (c *cluster) publish(before phase.State) {
+	s, old := c.state, c.view.Load()
+	v := *old
+	v.phase, v.since, v.err, v.reason = s.Phase, s.Since, s.Err, s.Reason
+	v.uid, v.access = c.uid, c.access
+	if epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.uid, c.history)); c.uid != "" && epoch != v.epoch {
+		v.epoch = epoch
+		v.client = newGuarded(c, epoch, c.uid)
+	}
+	v.connected = s.Connected
+	switch {
+	case s.Connected && !before.Connected:
+		v.connects++
+	case !s.Connected && before.Connected:
+		v.up = make(chan struct{})
+	}
+	c.view.Store(&v)
+}
+
+func (c *cluster) act(a phase.Action) {
+	switch a {
+	case phase.StartConnect:
+		c.startAttempt(&c.cc.connect, c.attemptConnect)
+	case phase.StartProbe:
+		c.startAttempt(&c.cc.probe, c.attemptProbe)
+	case phase.Cancel:
+		c.abort()
+	case phase.Up:
+		c.mapper.Invalidate()
+		close(c.view.Load().up)
+		c.cc.pool.Wake(c.key)
+		c.holds.mapNow()
+		c.emit(Connected)
+	case phase.Down:
+		c.seam.Shut(c.notConnected())
+		c.emit(Disconnected)
+	case phase.Renew:
+		c.renewed = time.Now()
+		c.emit(Disconnected)
+		// Streams of the old history must end; those of the current access can only be cut by closing the door.
+		c.seam.Shut(errRenewed)
+		c.mapper.Invalidate()
+		c.seam.Open()
+		c.cc.pool.Wake(c.key)
+		c.holds.mapNow()
+		c.emit(Connected)
+	case phase.Evict:
+		c.uid = ""
+		c.cc.pool.Evict(c.key)
+		c.emit(Removed)
+	}
+}
+
+var errRenewed = errors.New("another history is served")
+
+// notConnected is why requests fail while the cluster is not connected.
+func (c *cluster) notConnected() error {
+	if err := c.state.Err; err != nil {
+		return fmt.Errorf("%w: %w", ErrNotConnected, err)
+	}
+	return ErrNotConnected
+}
+
+// startAttempt hands work to the workers. It reports with the generation it was started for.
+func (c *cluster) startAttempt(w *workers, attempt func(context.Context, start) message) {
+	ctx, cancel := context.WithCancel(c.cc.ctx)
+	c.abort = cancel
+	s := start{connected: c.state.Connected, prove: c.prove, revision: c.access.Revision(), path: c.path}
+	gen := c.state.Gen
+	w.submit(func() {
+		defer cancel()
+		m := attempt(ctx, s)
+		m.Gen = gen
+		c.post(m)
+	})
+}
+
+// announce logs a change of phase, and tells of those that are neither a connect nor a disconnect.
+func (c *cluster) announce(before phase.State) {
+	s := c.state
+	keys := []any{"cluster", c.name, "phase", s.Phase.String(), "was", before.Phase.String()}
+	if s.Err != nil {
+		keys = append(keys, "reason", s.Reason, "cause", s.Err.Error())
+	}
+	c.cc.log.Info("Cluster changed phase", keys...)
+	if before.Connected == s.Connected {
+		c.emit(PhaseChanged)
+	}
+}
+
+func (c *cluster) emit(t ClusterEventType) {
+	v := c.view.Load()
+	c.cc.events.publish(ClusterEvent{
+		Cluster: c.key, Type: t, Phase: Phase(v.phase.String()), Reason: v.reason, Epoch: string(v.epoch), Time: time.Now(),
+	})
+}
+
+// wanted tells whether somebody holds on to the cluster.
+func (c *cluster) wanted() bool { return c.pinned.Load() || c.holds.any() }
+
+// unpin lets the cluster go, unless the resolver lists it.
+func (c *cluster) unpin() {
+	c.pinned.Store(false)
+	c.leaving.Store(!c.cc.options.Discover)
+	c.letGo()
+}
+
+// letGo ends a cluster that nobody holds on to, if it was given up or is gone.
+func (c *cluster) letGo() {
+	switch {
+	case c.wanted():
+	case c.view.Load().phase == phase.Gone:
+		c.cc.spawn(func() { c.cc.forget(c) })
+	case c.leaving.Load():
+		c.post(message{Event: phase.Event{Kind: phase.Removed}})
+	}
+}
+
+// close ends the cluster for good and waits until nothing of it runs, but for the workers, which only post to nobody.
+func (c *cluster) close() {
+	c.mu.Lock()
+	if !c.closed {
+		close(c.done)
+	}
+	c.closed = true
+	rest := c.mailbox
+	c.mailbox = nil
+	c.mu.Unlock()
+	for _, m := range rest {
+		m.found.drop()
+	}
+	c.cc.timers.set(c.tick, time.Time{})
+	c.holds.close()
+	c.seam.Close()
+}

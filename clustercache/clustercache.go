@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/restmap"
+)
+
+// ClusterCache reads and watches objects in many clusters. Make one with [New], and run it with Start. All methods may
+// be called from many goroutines, before Start as well: what they ask for begins with it.
+type ClusterCache struct {
+	options Options
+	phases  phase.Config
+	log     logr.Logger
+	pool    *informerpool.Pool
+	kinds   *restmap.Table
+	events  *broadcaster
+	timers  *timers
+	connect workers
+	probe   workers
+
+	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
+	cancel context.CancelCauseFunc
+
+	live  atomic.Bool    // between the beginning and the end of Start
+	tasks sync.WaitGroup // every goroutine; Add happens under life
+
+	life    sync.Mutex // protects started and stopped; nothing else is locked under it
+	started bool
+	stopped bool
+
+	clustersMu sync.RWMutex // protects clusters; taken before a cluster's own locks
+	clusters   map[client.ObjectKey]*cluster
+
+	feedsMu sync.Mutex // protects feeds; nothing else is locked under it
+	feeds   map[*feed]struct{}
+}
+
+// New returns a ClusterCache. It does no I/O and starts nothing. The error joins an [*OptionError] for each option that
+// is unusable.
+func New(o Options) (*ClusterCache, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cc := &ClusterCache{
+		options: o, phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(),
+		timers: newTimers(), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
+	}
+	cc.connect = workers{limit: o.ConnectConcurrency, spawn: cc.spawn}
+	cc.probe = workers{limit: o.ProbeConcurrency, spawn: cc.spawn}
+	informers := o.Informers
+	informers.Source = informerpool.FromREST(cc.endpoint)
+	informers.OnRollback = cc.rolledBack
+	if cc.pool, err = informerpool.New(informers); err != nil {
+		cancel(err)
+		return nil, &OptionError{Field: "Informers", Err: err}
+	}
+	return cc, nil
+}
+
+// Engage makes a cluster known: it is connected to, and stays connected, until Disengage. It returns at once. Engaging
+// again changes nothing.
+func (cc *ClusterCache) Engage(cluster client.ObjectKey) error {
+	_, err := cc.engage(cluster, true)
+	return err
+}
+
+// Disengage takes back Engage. Without watches the cluster is disconnected and forgotten; otherwise that happens when
+// the last one is released. Clusters that a resolver lists (Options.Discover) stay. It does not wait.
+func (cc *ClusterCache) Disengage(cluster client.ObjectKey) {
+	if c := cc.find(cluster); c != nil {
+		c.unpin()
+	}
+}
+
+// Clusters returns the clusters that are known, sorted.
+func (cc *ClusterCache) Clusters() []client.ObjectKey {
+	var keys []client.ObjectKey
+	for _, c := range cc.all() {
+		if c.view.Load().phase != phase.Gone {
+			keys = append(keys, c.key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b client.ObjectKey) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return keys
+}
+
+// find returns a cluster that was asked for, or nil.
+func (cc *ClusterCache) find(key client.ObjectKey) *cluster {
+	cc.clustersMu.RLock()
+	defer cc.clustersMu.RUnlock()
+	return cc.clusters[key]
+}
+
+// all returns every cluster.
+func (cc *ClusterCache) all() []*cluster {
+	cc.clustersMu.RLock()
+	defer cc.clustersMu.RUnlock()
+	return slices.Collect(maps.Values(cc.clusters))
+}
+
+// engage returns the cluster, made and set going if need be. pin keeps it from being forgotten.
+func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error) {
+	if cc.ctx.Err() != nil {
+		return nil, &ClusterError{Cluster: key, Op: "engage", Err: ErrClosed}
+	}
+	cc.clustersMu.Lock()
+	c := cc.clusters[key]
+	fresh := c == nil
+	if fresh {
+		c = newCluster(cc, key)
+		cc.clusters[key] = c
+	}
+	if pin {
+		c.pinned.Store(true)
+		c.leaving.Store(false)
+	}
+	cc.clustersMu.Unlock()
+	if fresh {
+		for _, f := range cc.allFeeds() {
+			f.clusterAdded(c)
+		}
+	}
+	if fresh || c.view.Load().phase == phase.Gone {
+		c.post(message{Event: phase.Event{Kind: phase.Asked}})
+	}
+	return c, nil
+}
+
+// forget removes a cluster that is gone and that nobody holds on to. A cluster of the same key may be made at once: the
+// two share nothing.
+func (cc *ClusterCache) forget(c *cluster) {
+	cc.clustersMu.Lock()
+	if cc.clusters[c.key] != c || c.pinned.Load() || !c.holds.closeIfEmpty() {
+		cc.clustersMu.Unlock()
+		return
+	}
+	delete(cc.clusters, c.key)
+	cc.clustersMu.Unlock()
+	c.close()
+}
+
+// rolledBack is told by an informer that the server's history went backwards.
+func (cc *ClusterCache) rolledBack(key informerpool.Key) {
+	if c := cc.find(key.Cluster); c != nil {
+		c.post(message{Event: phase.Event{Kind: phase.RolledBack}})
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var (
+	// ErrUnknownCluster indicates that nobody asked for the cluster, or that the resolver says there is none.
+	ErrUnknownCluster = errors.New("unknown cluster")
+	// ErrNotConnected indicates that the cluster cannot be reached now. The cause, if known, is wrapped beside it.
+	ErrNotConnected = errors.New("cluster not connected")
+	// ErrNotSynced indicates that the informer that would answer has not listed yet. It says nothing about any object.
+	ErrNotSynced = errors.New("informer not synced")
+	// ErrStale indicates that what is cached is older than the read allows.
+	ErrStale = errors.New("cache too old for this read")
+	// ErrNotWatched indicates that a read that may only use the cache is covered by no informer.
+	ErrNotWatched = errors.New("not watched")
+	// ErrReleased indicates that the watch was released.
+	ErrReleased = errors.New("watch released")
+	// ErrClosed indicates that the ClusterCache was stopped.
+	ErrClosed = errors.New("cluster cache closed")
+	// ErrStarted indicates that Start was called before.
+	ErrStarted = errors.New("cluster cache started already")
+	// ErrUnsupported indicates that a read asks for what the cache cannot answer, such as a field without an index.
+	ErrUnsupported = errors.New("not supported by the cache")
+)
+
+// ClusterError says which cluster, and which kind if any, an operation failed on. Its text holds no credential and
+// nothing a remote server wrote beyond a bounded, printable API status message.
+type ClusterError struct {
+	Cluster client.ObjectKey
+	// GVK is zero where no kind is concerned.
+	GVK schema.GroupVersionKind
+	// Op is what was tried: get, list, watch, connect, ...
+	Op string
+	// Err is the cause.
+	Err error
+}
+
+// Error names the operation, the kind, the cluster and the cause.
+func (e *ClusterError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if !e.GVK.Empty() {
+		b.WriteString(" " + kindName(e.GVK))
+	}
+	return fmt.Sprintf("%s in cluster %s: %v", b.String(), clusterName(e.Cluster), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ClusterError) Unwrap() error { return e.Err }
+
+// OptionError says which option is unusable.
+type OptionError struct {
+	Field string
+	Err   error
+}
+
+// Error implements error.
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("clustercache: option %s: %v", e.Field, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *OptionError) Unwrap() error { return e.Err }
+
+func clusterName(key client.ObjectKey) string {
+	switch {
+	case key == client.ObjectKey{}:
+		return "hub"
+	case key.Namespace == "":
+		return key.Name
+	}
+	return key.Namespace + "/" + key.Name
+}
+
+func kindName(gvk schema.GroupVersionKind) string {
+	if gvk.Group == "" {
+		return gvk.Version + " " + gvk.Kind
+	}
+	return gvk.Group + "/" + gvk.Version + " " + gvk.Kind
+}

@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/seam"
+)
+
+// identityPath names the object whose UID is, by convention, the cluster's.
+const identityPath = "/api/v1/namespaces/kube-system"
+
+// presumedPrefix marks an identity that was not asked for but concluded.
+const presumedPrefix = "presumed-"
+
+var (
+	// errOtherCluster indicates that another cluster answers at the address than before.
+	errOtherCluster = errors.New("another cluster answers")
+	// errUnsteady indicates that connections were made faster than who answers could be asked.
+	errUnsteady = errors.New("connections do not last")
+)
+
+// dialTimeout bounds a dial, and is the period of TCP keep-alives.
+const dialTimeout = 30 * time.Second
+
+// identify returns the cluster's UID. Credentials that may not read it get an identity of the address and the trusted
+// certificates: a cluster that moves then counts as another one, which costs a list, and one that is replaced in place is not
+// noticed by its UID.
+func (c *cluster) identify(ctx context.Context, ask asker, access Access) (string, error) {
+	uid, err := c.kubeSystemUID(ctx, ask)
+	if class := seam.Classify(err); class != seam.Forbidden && class != seam.NotFound {
+		return uid, err
+	}
+	config := access.Config()
+	sum := sha256.Sum256([]byte(config.Host + "\x00" + config.APIPath + "\x00" + string(config.CAData)))
+	return presumedPrefix + hex.EncodeToString(sum[:8]), nil
+}
+
+func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+	defer cancel()
+	proof, err := ask(ctx, identityPath)
+	if err != nil {
+		return "", err
+	}
+	var namespace struct {
+		Metadata struct {
+			UID string `json:"uid"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(proof.Body, &namespace) != nil || namespace.Metadata.UID == "" || len(namespace.Metadata.UID) > 64 {
+		return "", &seam.Error{Cluster: c.name, Op: "GET " + identityPath, Class: seam.NotKubernetes, Err: errors.New("no uid in the answer")}
+	}
+	return namespace.Metadata.UID, nil
+}
+
+// countDials wraps a dialer so that a new connection casts doubt on who answers: behind the same address there may be
+// another cluster now, with the same certificates.
+func (c *cluster) countDials(dial seam.DialFunc) seam.DialFunc {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err == nil {
+			c.connections.Add(1)
+		}
+		return conn, err
+	}
+}
+
+// guard is the round tripper of lists and watches. It hands out an answer only if who gave it is known to be the
+// cluster of the epoch that was asked.
+type guard struct {
+	c     *cluster
+	next  http.RoundTripper
+	epoch informerpool.Epoch
+	uid   string
+}
+
+func newGuarded(c *cluster, epoch informerpool.Epoch, uid string) *http.Client {
+	inner := c.seam.StreamClient()
+	return &http.Client{
+		Transport:     &guard{c: c, next: inner.Transport, epoch: epoch, uid: uid},
+		CheckRedirect: inner.CheckRedirect,
+	}
+}
+
+// verifyTries is how often an answer is asked for again because a connection was made meanwhile.
+const verifyTries = 3
+
+// RoundTrip implements http.RoundTripper.
+func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(g.uid, presumedPrefix) {
+		return g.next.RoundTrip(req)
+	}
+	for range verifyTries {
+		if err := g.verify(req.Context()); err != nil {
+			return nil, err
+		}
+		before := g.c.connections.Load()
+		resp, err := g.next.RoundTrip(req)
+		if err != nil || g.c.connections.Load() == before {
+			return resp, err
+		}
+		_ = resp.Body.Close() // it may have come over the new connection
+	}
+	return nil, &seam.Error{Cluster: g.c.name, Op: req.Method + " " + req.URL.Path, Class: seam.Unreachable, Err: errUnsteady}
+}
+
+// verify asks who answers, if a connection was made since that was last known.
+func (g *guard) verify(ctx context.Context) error {
+	c := g.c
+	for range verifyTries {
+		if v := c.view.Load(); v.epoch != g.epoch {
+			return informerpool.ErrEpochChanged
+		}
+		seen := c.connections.Load()
+		if c.verified.Load() == seen {
+			return nil
+		}
+		uid, err := c.kubeSystemUID(ctx, c.seam.Probe)
+		if err != nil {
+			return err
+		}
+		if uid != g.uid {
+			// The refresh finds the same and starts the new epoch. Until then the epoch asked for is not to be had.
+			c.post(message{Event: phase.Event{Kind: phase.Doubted}})
+			return errOtherCluster
+		}
+		if c.connections.Load() == seen {
+			c.verified.Store(seen)
+			return nil
+		}
+	}
+	return &seam.Error{Cluster: c.name, Op: "GET " + identityPath, Class: seam.Unreachable, Err: errUnsteady}
+}
+
+// endpoint is where the informers of a cluster send their requests. It blocks while the cluster is not connected.
+func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (informerpool.Endpoint, error) {
+	for {
+		c := cc.find(key)
+		if c == nil {
+			return informerpool.Endpoint{}, ErrUnknownCluster
+		}
+		v := c.view.Load()
+		if v.connected {
+			return informerpool.Endpoint{Client: v.client, URL: c.seam.URL(), Epoch: v.epoch}, nil
+		}
+		select {
+		case <-v.up:
+		case <-c.done: // there may be another cluster of this key
+		case <-ctx.Done():
+			return informerpool.Endpoint{}, context.Cause(ctx)
+		}
+	}
+}

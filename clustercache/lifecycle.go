@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/fleetcache/fleetcache/internal/phase"
+)
+
+var (
+	_ manager.Runnable               = (*ClusterCache)(nil)
+	_ manager.LeaderElectionRunnable = (*ClusterCache)(nil)
+)
+
+// stopTimeout bounds how long Start waits for handlers that are still running when it ends. Everything of our own
+// ends at once.
+const stopTimeout = 10 * time.Second
+
+// NeedLeaderElection is false: caches are warm on replicas that wait to become the leader.
+func (cc *ClusterCache) NeedLeaderElection() bool { return false }
+
+// Start connects and keeps connected until ctx ends. It returns when every goroutine has ended; it can be called once.
+// Everything fails with [ErrClosed] afterwards.
+func (cc *ClusterCache) Start(ctx context.Context) error {
+	cc.life.Lock()
+	if cc.started {
+		cc.life.Unlock()
+		return ErrStarted
+	}
+	cc.started = true
+	cc.life.Unlock()
+
+	cc.spawn(func() { cc.timers.run(cc.ctx) })
+	if n, ok := cc.options.Resolver.(Notifier); ok {
+		cc.spawn(func() { cc.notified(n) })
+	}
+	if cc.options.Discover {
+		cc.spawn(cc.discover)
+	}
+	// What was posted before waits in mailboxes. The flag comes first: a cluster made after the loop looked sees it.
+	cc.live.Store(true)
+	for _, c := range cc.all() {
+		c.drain()
+	}
+	cc.log.Info("Started")
+	<-ctx.Done()
+	return cc.stop()
+}
+
+// stop ends everything and waits for it.
+func (cc *ClusterCache) stop() error {
+	cc.life.Lock()
+	cc.stopped = true
+	cc.life.Unlock()
+	cc.cancel(ErrClosed)
+	cc.events.close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	var closing sync.WaitGroup
+	for _, c := range cc.all() {
+		closing.Go(c.close)
+	}
+	err := cc.pool.Close(ctx)
+	closing.Wait()
+	cc.tasks.Wait()
+	cc.log.Info("Stopped")
+	if err != nil {
+		return errors.Join(errors.New("a handler was still running"), err)
+	}
+	return nil
+}
+
+// spawn starts a goroutine that Start waits for, unless that is over.
+func (cc *ClusterCache) spawn(f func()) bool {
+	cc.life.Lock()
+	defer cc.life.Unlock()
+	if cc.stopped {
+		return false
+	}
+	cc.tasks.Go(f)
+	return true
+}
+
+// notified passes on what the resolver tells, for as long as it tells.
+func (cc *ClusterCache) notified(n Notifier) {
+	for cc.ctx.Err() == nil {
+		err := n.Notify(cc.ctx, cc.changed)
+		if cc.ctx.Err() != nil {
+			return
+		}
+		cc.log.Error(err, "Resolver tells of no changes any more; asking it again")
+		cc.sleep(cc.options.RetryInterval)
+	}
+}
+
+// changed is told that the resolver's answer for a cluster may be another.
+func (cc *ClusterCache) changed(key client.ObjectKey) {
+	c := cc.find(key)
+	if c == nil {
+		if !cc.options.Discover {
+			return
+		}
+		_, _ = cc.engage(key, false) // it fails only after the end
+		return
+	}
+	c.post(message{Event: phase.Event{Kind: phase.Changed}})
+}
+
+// discover makes every listed cluster known. A list that fails says nothing about any cluster.
+func (cc *ClusterCache) discover() {
+	lister, _ := cc.options.Resolver.(Lister)
+	_, notifies := cc.options.Resolver.(Notifier)
+	for cc.ctx.Err() == nil {
+		keys, err := lister.Clusters(cc.ctx)
+		for _, key := range keys {
+			_, _ = cc.engage(key, false)
+		}
+		switch {
+		case err != nil && cc.ctx.Err() == nil:
+			cc.log.Error(err, "Clusters cannot be listed")
+		case err == nil && notifies:
+			return // the notifier tells the rest
+		}
+		cc.sleep(cc.options.RetryInterval)
+	}
+}
+
+func (cc *ClusterCache) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-cc.ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/phase"
+)
+
+// Defaults of [Options].
+const (
+	DefaultProbePath          = "/readyz"
+	DefaultProbeInterval      = 10 * time.Second
+	DefaultProbeTimeout       = 5 * time.Second
+	DefaultFailureThreshold   = 3
+	DefaultSuccessThreshold   = 2
+	DefaultConnectConcurrency = 20
+	DefaultProbeConcurrency   = 50
+	DefaultGrace              = 30 * time.Second
+	DefaultMaxBackoff         = 30 * time.Second
+	DefaultRetryInterval      = 10 * time.Second
+	DefaultRequestTimeout     = 30 * time.Second
+	DefaultIdleTimeout        = 10 * time.Minute
+	DefaultStaleAfter         = 3 * time.Minute
+)
+
+// Options configure a ClusterCache. Resolver is required; every other field has a working zero value.
+type Options struct {
+	// Resolver says how clusters are reached. Required. If it is a [Notifier] too, changes take effect when it tells
+	// of them; otherwise at the next attempt to connect.
+	Resolver Resolver
+	// Discover makes every cluster the Resolver lists known by itself; the Resolver must be a [Lister]. Without it a
+	// cluster becomes known when it is first asked for: Engage, Watch, or a read in mode AutoWatch.
+	Discover bool
+	// Scheme maps Go types to kinds. Defaults to client-go's, with all built-in types.
+	Scheme *runtime.Scheme
+	// Logger receives one line per change of a cluster's phase. Defaults to discarding.
+	Logger logr.Logger
+
+	// ReadMode is how reads are answered unless they say otherwise. Defaults to [Live].
+	ReadMode ReadMode
+	// IdleTimeout is how long an informer that a read in mode [AutoWatch] took outlives the last such read.
+	// Defaults to 10 min.
+	IdleTimeout time.Duration
+	// StaleAfter is how long an informer may go without a sign of life before Status calls the cluster stale. An API
+	// server speaks once a minute on an idle watch. Defaults to 3 min.
+	StaleAfter time.Duration
+	// Indexes are fields that reads of cached objects can select by.
+	Indexes []Index
+
+	// ProbePath is what a probe asks for. Where it is forbidden or does not exist, /version is asked instead, and an
+	// authenticated refusal counts as life. Defaults to /readyz.
+	ProbePath string
+	// ProbeInterval is the time between two probes of a cluster; signs of life on any request spare one. Each is up to a
+	// fifth shorter, at random. Defaults to 10 s.
+	ProbeInterval time.Duration
+	// ProbeTimeout bounds one probe, and each of the few requests of an attempt to connect. Defaults to 5 s.
+	ProbeTimeout time.Duration
+	// FailureThreshold is how many probes in a row fail before a cluster is disconnected. Defaults to 3.
+	FailureThreshold int
+	// SuccessThreshold is how many probes in a row succeed before a degraded cluster is ready again. Defaults to 2.
+	SuccessThreshold int
+	// ProbeConcurrency is how many probes run at once, in all clusters. Defaults to 50.
+	ProbeConcurrency int
+	// ConnectConcurrency is how many attempts to connect, or to find kinds, run at once, in all clusters. Defaults to 20.
+	ConnectConcurrency int
+	// MaxBackoff caps the time between two attempts to connect. It starts at 1 s, doubles, and half of it is random.
+	// Defaults to 30 s.
+	MaxBackoff time.Duration
+	// RetryInterval is the time between two questions where the answer was "not yet": to the resolver about access, and to
+	// a cluster about a kind it does not serve. Defaults to 10 s.
+	RetryInterval time.Duration
+	// Grace is how long a connected cluster may be without access, as when its Secret is deleted and created again.
+	// Defaults to 30 s.
+	Grace time.Duration
+	// RequestTimeout bounds each live read and write. Defaults to 30 s.
+	RequestTimeout time.Duration
+
+	// QPS and Burst limit the requests to one cluster, of all kinds together. Default to 50 and twice QPS; a negative QPS
+	// means no limit.
+	QPS   float64
+	Burst int
+	// UserAgent is sent with every request. Defaults to "fleetcache".
+	UserAgent string
+	// Dial opens connections; a dial policy sits here. Defaults to a plain dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// Informers configure the informers. Source and OnRollback must be nil; Logger defaults to the one above.
+	Informers informerpool.Options
+}
+
+// Index names a field of a kind that cached lists can select by, with client.MatchingFields.
+type Index struct {
+	// GVK is the kind. Required.
+	GVK schema.GroupVersionKind
+	// Field is the name, as in client.MatchingFields. Required.
+	Field string
+	// Values returns an object's values of the field. Required. The object is read-only. It must be quick, and is called
+	// from many goroutines.
+	Values func(client.Object) []string
+}
+
+// withDefaults returns the options with every zero replaced, and one error for everything that is wrong.
+func (o Options) withDefaults() (Options, error) {
+	err := o.validate()
+	if o.Scheme == nil {
+		o.Scheme = scheme.Scheme
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	if o.Informers.Logger.GetSink() == nil {
+		o.Informers.Logger = o.Logger
+	}
+	setDefault(&o.ProbePath, DefaultProbePath)
+	setDefault(&o.ProbeInterval, DefaultProbeInterval)
+	setDefault(&o.ProbeTimeout, DefaultProbeTimeout)
+	setDefault(&o.FailureThreshold, DefaultFailureThreshold)
+	setDefault(&o.SuccessThreshold, DefaultSuccessThreshold)
+	setDefault(&o.ProbeConcurrency, DefaultProbeConcurrency)
+	setDefault(&o.ConnectConcurrency, DefaultConnectConcurrency)
+	setDefault(&o.MaxBackoff, DefaultMaxBackoff)
+	setDefault(&o.RetryInterval, DefaultRetryInterval)
+	setDefault(&o.Grace, DefaultGrace)
+	setDefault(&o.RequestTimeout, DefaultRequestTimeout)
+	setDefault(&o.IdleTimeout, DefaultIdleTimeout)
+	setDefault(&o.StaleAfter, DefaultStaleAfter)
+	return o, err
+}
+
+func (o Options) validate() error {
+	var errs []error
+	check := func(ok bool, field, msg string) {
+		if !ok {
+			errs = append(errs, &OptionError{Field: field, Err: errors.New(msg)})
+		}
+	}
+	check(o.Resolver != nil, "Resolver", "required")
+	if _, ok := o.Resolver.(Lister); o.Discover && o.Resolver != nil {
+		check(ok, "Discover", "needs a Resolver that lists clusters")
+	}
+	check(o.ReadMode <= AutoWatch, "ReadMode", "unknown")
+	check(o.ProbePath == "" || (strings.HasPrefix(o.ProbePath, "/") && !strings.ContainsAny(o.ProbePath, " \t\r\n#")), "ProbePath",
+		"must be an absolute path")
+	for field, d := range map[string]time.Duration{
+		"IdleTimeout": o.IdleTimeout, "StaleAfter": o.StaleAfter, "ProbeInterval": o.ProbeInterval, "ProbeTimeout": o.ProbeTimeout,
+		"MaxBackoff": o.MaxBackoff, "RetryInterval": o.RetryInterval, "Grace": o.Grace, "RequestTimeout": o.RequestTimeout,
+	} {
+		check(d >= 0, field, "negative")
+	}
+	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")
+	for field, n := range map[string]int{
+		"FailureThreshold": o.FailureThreshold, "SuccessThreshold": o.SuccessThreshold, "ProbeConcurrency": o.ProbeConcurrency,
+		"ConnectConcurrency": o.ConnectConcurrency, "Burst": o.Burst,
+	} {
+		check(n >= 0, field, "negative")
+	}
+	check(o.Informers.Source == nil, "Informers.Source", "is the ClusterCache's own")
+	check(o.Informers.OnRollback == nil, "Informers.OnRollback", "is the ClusterCache's own")
+	for i, x := range o.Indexes {
+		field := fmt.Sprintf("Indexes[%d]", i)
+		check(x.GVK.Version != "" && x.GVK.Kind != "", field+".GVK", "required")
+		check(x.Field != "", field+".Field", "required")
+		check(x.Values != nil, field+".Values", "required")
+	}
+	return errors.Join(errs...)
+}
+
+// phases are the numbers the connection's decisions depend on.
+func (o Options) phases() phase.Config {
+	return phase.Config{
+		ProbeInterval: o.ProbeInterval, FailureThreshold: o.FailureThreshold, SuccessThreshold: o.SuccessThreshold, Grace: o.Grace,
+		RetryBase: time.Second, RetryMax: o.MaxBackoff, ResolveRetry: o.RetryInterval,
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

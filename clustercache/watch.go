@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// Kind names a kind without its Go type, where an object is asked for.
+func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(gvk)
+	return o
+}
+
+// Watch is one user's hold on the informer of a kind in a cluster. While it is held the informer runs whenever the cluster is
+// connected; it survives disconnects, credential changes, and a definition that is missing for a while. Typed,
+// unstructured and metadata-only users of a kind share one informer. All methods may be called from many goroutines.
+type Watch struct {
+	c        *cluster
+	h        *hold
+	once     sync.Once
+	released chan struct{}
+}
+
+// Watch takes a hold on a kind in a cluster, and makes the cluster known. It returns at once, whatever the state of the
+// cluster. obj tells the kind: a typed object, an unstructured one or [Kind]. client.InNamespace, MatchingLabels and
+// MatchingFields narrow what is watched. ctx only says whether the caller still wants it; its end later changes nothing. Errors
+// are [ErrClosed], ctx's, and those of a kind or selector that cannot be.
+func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj client.Object, opts ...client.ListOption) (*Watch, error) {
+	id, err := cc.watchID(obj, opts)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, &ClusterError{Cluster: cluster, GVK: id.gvk, Op: "watch", Err: err}
+	}
+	return cc.watch(cluster, id)
+}
+
+func (cc *ClusterCache) watch(key client.ObjectKey, id watchID) (*Watch, error) {
+	c, h, err := cc.hold(key, id, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Watch{c: c, h: h, released: make(chan struct{})}, nil
+}
+
+// hold takes a reference on what is watched in a cluster. A cluster that is being forgotten at this moment is made again.
+func (cc *ClusterCache) hold(key client.ObjectKey, id watchID, auto bool) (*cluster, *hold, error) {
+	for {
+		c, err := cc.engage(key, false)
+		if err != nil {
+			return nil, nil, &ClusterError{Cluster: key, GVK: id.gvk, Op: "watch", Err: ErrClosed}
+		}
+		var h *hold
+		if auto {
+			h = c.holds.keep(id)
+		} else {
+			h = c.holds.add(id, false)
+		}
+		if h != nil {
+			return c, h, nil
+		}
+	}
+}
+
+func (cc *ClusterCache) watchID(obj client.Object, opts []client.ListOption) (watchID, error) {
+	gvk, err := apiutil.GVKForObject(obj, cc.options.Scheme)
+	if err != nil {
+		return watchID{}, err
+	}
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	id := watchID{gvk: gvk, namespace: o.Namespace}
+	if o.LabelSelector != nil {
+		id.labels = o.LabelSelector.String()
+	}
+	if o.FieldSelector != nil {
+		id.fields = o.FieldSelector.String()
+	}
+	key := informerpool.Key{
+		Resource: schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: "kind"}, Namespace: id.namespace, LabelSelector: id.labels, FieldSelector: id.fields,
+	}
+	if key, err = key.Canonical(); err != nil {
+		return id, err
+	}
+	id.labels, id.fields = key.LabelSelector, key.FieldSelector
+	return id, nil
+}
+
+// Cluster returns the cluster.
+func (w *Watch) Cluster() client.ObjectKey { return w.c.key }
+
+// GVK returns the kind.
+func (w *Watch) GVK() schema.GroupVersionKind { return w.h.id.gvk }
+
+// Release gives the hold up. It is idempotent and does not wait. The last release of a kind stops its informer, after a
+// while in which taking it again costs nothing (Options.Informers.Linger).
+func (w *Watch) Release() {
+	w.once.Do(func() {
+		close(w.released)
+		w.c.holds.release(w.h)
+	})
+}
+
+// Close is Release, and waits until no handler is being called with an event of the informer, if this was the last hold on
+// it, or for ctx. Called by such a handler it does not wait for itself.
+func (w *Watch) Close(ctx context.Context) error {
+	lease, _, _ := w.c.holds.look(w.h)
+	w.Release()
+	if lease == nil || w.c.holds.references(w.h) > 0 {
+		return nil
+	}
+	return lease.Close(ctx)
+}
+
+// HasSynced tells whether reads are answered from the cache.
+func (w *Watch) HasSynced() bool {
+	lease, _, _ := w.c.holds.look(w.h)
+	return w.gone() == nil && lease != nil && lease.HasSynced()
+}
+
+// WaitForSync waits until the informer has listed. It ends earlier when it is known that waiting does not help: the server
+// refuses (apierrors.IsForbidden and so on tell), the cluster does not serve the kind (meta.IsNoMatchError), [ErrReleased], [ErrClosed],
+// or ctx's end. The informer goes on trying in the first two cases, and so can the caller.
+func (w *Watch) WaitForSync(ctx context.Context) error {
+	lease, err := w.await(ctx)
+	if err == nil {
+		err = translate(lease.WaitForSync(ctx))
+	}
+	return w.wrap("sync", err)
+}
+
+// WaitForVersion waits until the cache shows the given resourceVersion or a later one, as a write was answered with.
+func (w *Watch) WaitForVersion(ctx context.Context, resourceVersion string) error {
+	lease, err := w.await(ctx)
+	if err == nil {
+		err = translate(lease.WaitForVersion(ctx, resourceVersion))
+	}
+	return w.wrap("wait for version", err)
+}
+
+// await waits for the lease.
+func (w *Watch) await(ctx context.Context) (*informerpool.Lease, error) {
+	for {
+		lease, err, changed := w.c.holds.look(w.h)
+		if gone := w.gone(); gone != nil {
+			return nil, gone
+		}
+		if lease != nil {
+			return lease, nil
+		}
+		if meta.IsNoMatchError(err) {
+			return nil, err
+		}
+		if _, bad := errors.AsType[*informerpool.KeyError](err); bad {
+			return nil, err
+		}
+		select {
+		case <-changed:
+		case <-w.released:
+		case <-w.c.cc.ctx.Done():
+		case <-ctx.Done():
+			if err == nil && !w.c.view.Load().connected {
+				err = w.c.whyNot()
+			}
+			if err == nil {
+				return nil, context.Cause(ctx)
+			}
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+func (w *Watch) gone() error {
+	select {
+	case <-w.released:
+		return ErrReleased
+	case <-w.c.cc.ctx.Done():
+		return ErrClosed
+	default:
+		return nil
+	}
+}
+
+func (w *Watch) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ClusterError{Cluster: w.c.key, GVK: w.h.id.gvk, Op: op, Err: err}
+}
+
+// Status tells how the watch stands.
+func (w *Watch) Status() WatchStatus { return w.c.watchStatus(w.h) }
+
+// translate turns the pool's sentinels into ours, and leaves the rest.
+func translate(err error) error {
+	switch {
+	case errors.Is(err, informerpool.ErrReleased):
+		return ErrReleased
+	case errors.Is(err, informerpool.ErrClosed):
+		return ErrClosed
+	case errors.Is(err, informerpool.ErrNotSynced):
+		return ErrNotSynced
+	}
+	return err
+}
+
+// WatchAndRead is for reconcilers that ask for what they need each time they run: it takes an informer of the kind that
+// goes away when nobody asked for it for Options.IdleTimeout, and returns a reader of the cluster, whose reads keep
+// the informer too, and whether the informer has synced. It returns at once; until then reads are answered by the API server.
+func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
+	if ctx.Err() != nil {
+		return nil, false, &ClusterError{Cluster: cluster, GVK: gvk, Op: "watch", Err: context.Cause(ctx)}
+	}
+	c, h, err := cc.hold(cluster, watchID{gvk: gvk}, true)
+	if err != nil {
+		return nil, false, err
+	}
+	lease, _, _ := c.holds.look(h)
+	return &reader{cc: cc, key: cluster, mode: AutoWatch}, lease != nil && lease.HasSynced(), nil
+}
