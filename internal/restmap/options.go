@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restmap
+
+import "time"
+
+// Options says how a Mapper behaves. The zero value is valid.
+type Options struct {
+	// NegativeTTL is for how long a discovery is good enough to say that a kind does not exist: at most one discovery
+	// per this time, however many unknown kinds are asked for. Default 10 s.
+	NegativeTTL time.Duration
+	// Timeout bounds one discovery. Default 30 s.
+	Timeout time.Duration
+}
+
+const (
+	defaultNegativeTTL = 10 * time.Second
+	defaultTimeout     = 30 * time.Second
+	// errorTTL is for how long a failed discovery answers for those who ask next: all callers of a cluster that is
+	// down would otherwise line up to try, one after the other.
+	errorTTL = time.Second
+)
+
+// Limits on what a server may say. They are far above real clusters: a cluster with 500 custom resource definitions
+// has about 600 resources.
+const (
+	maxBody      = 4 << 20 // bytes of one decompressed document
+	maxVersions  = 2000    // group versions of one document
+	maxResources = 20000   // resources of one document
+	maxName      = 253     // bytes of a name
+)
+
+func (o Options) withDefaults() Options {
+	if o.NegativeTTL <= 0 {
+		o.NegativeTTL = defaultNegativeTTL
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = defaultTimeout
+	}
+	return o
+}

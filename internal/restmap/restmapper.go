@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restmap
+
+import (
+	"context"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// restMapper shows a Mapper to the clients of controller-runtime and client-go. The interface has no context: a
+// question about an unknown kind takes at most Options.Timeout.
+type restMapper struct{ m *Mapper }
+
+var _ meta.RESTMapper = restMapper{}
+
+// RESTMapper returns the mapper in the form that Kubernetes clients take. It answers known kinds without I/O.
+func (m *Mapper) RESTMapper() meta.RESTMapper { return restMapper{m} }
+
+// KindFor implements meta.RESTMapper.
+func (r restMapper) KindFor(partial schema.GroupVersionResource) (schema.GroupVersionKind, error) {
+	found, err := r.resources(partial)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return found[0].GroupVersionKind(), nil
+}
+
+// KindsFor implements meta.RESTMapper.
+func (r restMapper) KindsFor(partial schema.GroupVersionResource) ([]schema.GroupVersionKind, error) {
+	found, err := r.resources(partial)
+	kinds := make([]schema.GroupVersionKind, 0, len(found))
+	for _, mapping := range found {
+		kinds = append(kinds, mapping.GroupVersionKind())
+	}
+	return kinds, err
+}
+
+// ResourceFor implements meta.RESTMapper.
+func (r restMapper) ResourceFor(partial schema.GroupVersionResource) (schema.GroupVersionResource, error) {
+	found, err := r.resources(partial)
+	if err != nil {
+		return schema.GroupVersionResource{}, err
+	}
+	return found[0].Resource, nil
+}
+
+// ResourcesFor implements meta.RESTMapper.
+func (r restMapper) ResourcesFor(partial schema.GroupVersionResource) ([]schema.GroupVersionResource, error) {
+	found, err := r.resources(partial)
+	resources := make([]schema.GroupVersionResource, 0, len(found))
+	for _, mapping := range found {
+		resources = append(resources, mapping.Resource)
+	}
+	return resources, err
+}
+
+// RESTMapping implements meta.RESTMapper.
+func (r restMapper) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	mappings, err := r.RESTMappings(gk, versions...)
+	if err != nil {
+		return nil, err
+	}
+	return mappings[0], nil
+}
+
+// RESTMappings implements meta.RESTMapper: the given versions in their order, or all by preference.
+func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*meta.RESTMapping, error) {
+	asked := versions
+	if len(asked) == 0 {
+		asked = []string{""}
+	}
+	found, err := r.m.resolve(context.Background(), func(s *snapshot) (found []Mapping, unavailable bool) {
+		for _, version := range asked {
+			more, partial := s.kind(gk.WithVersion(version))
+			found = append(found, more...)
+			unavailable = unavailable || partial
+		}
+		return found, unavailable
+	}, noKind(gk, versions...))
+	mappings := make([]*meta.RESTMapping, 0, len(found))
+	for _, mapping := range found {
+		scope := meta.RESTScopeRoot
+		if mapping.Namespaced {
+			scope = meta.RESTScopeNamespace
+		}
+		mappings = append(mappings, &meta.RESTMapping{
+			Resource: mapping.Resource, GroupVersionKind: mapping.GroupVersionKind(), Scope: scope,
+		})
+	}
+	return mappings, err
+}
+
+// ResourceSingularizer implements meta.RESTMapper. A resource that is not known is its own singular.
+func (r restMapper) ResourceSingularizer(name string) (string, error) {
+	found, err := r.resources(schema.GroupVersionResource{Resource: name})
+	if err != nil {
+		return name, err
+	}
+	return found[0].Singular, nil
+}
+
+// resources finds what a user may mean: plural or singular, without version or group, or with the start of a group.
+func (r restMapper) resources(partial schema.GroupVersionResource) ([]Mapping, error) {
+	name := strings.ToLower(partial.Resource)
+	return r.m.resolve(context.Background(), func(s *snapshot) ([]Mapping, bool) {
+		groups := s.all()
+		if partial.Group != "" {
+			if groups = s.group(partial.Group); len(groups) == 0 {
+				groups = withPrefix(s.all(), partial.Group)
+			}
+		}
+		return s.find(groups, partial.Version, func(v *version) *resource { return v.named(name) })
+	}, noResource(partial))
+}
+
+func withPrefix(groups []group, prefix string) []group {
+	var some []group
+	for _, g := range groups {
+		if strings.HasPrefix(g.name, prefix) {
+			some = append(some, g)
+		}
+	}
+	return some
+}
+
+// named returns the resource of that plural name, else of that singular one, or nil.
+func (v *version) named(name string) *resource {
+	if r := v.resource(name); r != nil {
+		return r
+	}
+	for i := range v.resources {
+		if v.resources[i].singular == name {
+			return &v.resources[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restmap
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Mapping says how a kind is served.
+type Mapping struct {
+	// Resource is what requests name.
+	Resource schema.GroupVersionResource
+	// Kind is what objects name, in the group version of Resource.
+	Kind string
+	// Singular is the resource's singular name.
+	Singular string
+	// Namespaced tells whether the objects live in namespaces.
+	Namespaced bool
+}
+
+// GroupVersionKind returns the kind with its group and version.
+func (m Mapping) GroupVersionKind() schema.GroupVersionKind {
+	return m.Resource.GroupVersion().WithKind(m.Kind)
+}
+
+// snapshot is what a mapper knows at one time; immutable.
+type snapshot struct {
+	core, apis part
+	kept       []kept
+	at         time.Time
+}
+
+// kept is a group version that the server could not ask for lately, as it was when it could.
+type kept struct {
+	group   string
+	version version
+}
+
+// group returns the group of that name, alone in a slice. Each path speaks for its own groups only.
+func (s *snapshot) group(name string) []group {
+	switch {
+	case s == nil:
+		return nil
+	case name == "":
+		return s.core.entry.only(name)
+	}
+	return s.apis.entry.only(name)
+}
+
+// all returns all groups in order of preference.
+func (s *snapshot) all() []group {
+	groups := slices.Clone(s.group(""))
+	if s == nil || s.apis.entry == nil {
+		return groups
+	}
+	for _, g := range s.apis.entry.doc.groups {
+		if g.name != "" {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+// only returns the group of that name, alone in a slice of the shared document.
+func (e *entry) only(name string) []group {
+	if e == nil {
+		return nil
+	}
+	i := slices.IndexFunc(e.doc.groups, func(g group) bool { return g.name == name })
+	if i < 0 {
+		return nil
+	}
+	return e.doc.groups[i : i+1]
+}
+
+// known returns v with the resources that are known of it, and whether there may be more.
+func (s *snapshot) known(g group, v *version) (known *version, unavailable bool) {
+	if !v.stale || len(v.resources) > 0 {
+		return v, false
+	}
+	for i := range s.kept {
+		if k := &s.kept[i]; k.group == g.name && k.version.name == v.name {
+			return &k.version, true
+		}
+	}
+	return v, true
+}
+
+// find calls match for the versions of the groups, in order of preference, and returns the mappings it picks.
+// unavailable reports whether a version that cannot be asked for now might have had more.
+func (s *snapshot) find(groups []group, versionName string, match func(*version) *resource) (found []Mapping, unavailable bool) {
+	for _, g := range groups {
+		for i := range g.versions {
+			if versionName != "" && g.versions[i].name != versionName {
+				continue
+			}
+			v, partial := s.known(g, &g.versions[i])
+			r := match(v)
+			if r == nil {
+				unavailable = unavailable || partial
+				continue
+			}
+			found = append(found, Mapping{
+				Resource: schema.GroupVersionResource{Group: g.name, Version: v.name, Resource: r.name},
+				Kind:     r.kind, Singular: r.singular, Namespaced: r.namespaced,
+			})
+		}
+	}
+	return found, unavailable
+}
+
+// kind returns how the kind is served, by its preferred version if gvk names none.
+func (s *snapshot) kind(gvk schema.GroupVersionKind) ([]Mapping, bool) {
+	return s.find(s.group(gvk.Group), gvk.Version, func(v *version) *resource { return v.kind(gvk.Kind) })
+}
+
+// resource returns what the resource serves.
+func (s *snapshot) resource(gvr schema.GroupVersionResource) ([]Mapping, bool) {
+	return s.find(s.group(gvr.Group), gvr.Version, func(v *version) *resource { return v.resource(gvr.Resource) })
+}
+
+// keep returns what the next snapshot must remember of s: the group versions which next cannot tell about.
+func (s *snapshot) keep(next *snapshot) []kept {
+	if s == nil {
+		return nil
+	}
+	var remembered []kept
+	for _, g := range next.all() {
+		for _, v := range g.versions {
+			if !v.stale || len(v.resources) > 0 {
+				continue
+			}
+			for _, before := range s.group(g.name) {
+				old := before.version(v.name)
+				if old == nil {
+					continue
+				}
+				if known, _ := s.known(before, old); len(known.resources) > 0 {
+					remembered = append(remembered, kept{g.name, *known})
+				}
+			}
+		}
+	}
+	return slices.Clip(remembered)
+}

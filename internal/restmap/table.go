@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package restmap
+
+import "sync"
+
+// maxETags is how many ETags one document is known by: they differ in what we do not keep, such as verbs.
+const maxETags = 4
+
+// Table holds the discovery documents of a fleet, each distinct one once, for as long as a Mapper uses it. It is safe
+// for concurrent use.
+type Table struct {
+	// mu protects everything below. It is never held over I/O or parsing.
+	mu      sync.Mutex
+	entries map[content]*entry
+	etags   map[tag]*entry
+}
+
+// content identifies what a document says, and where.
+type content struct {
+	path string
+	fingerprint
+}
+
+// tag is a verified ETag of a path.
+type tag struct{ path, etag string }
+
+// entry is a document in use.
+type entry struct {
+	doc *document
+	key content
+
+	// Guarded by Table.mu:
+	etags []string // verified ETags that stand for the document, newest last
+	uses  int      // parts of mappers
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{entries: map[content]*entry{}, etags: map[tag]*entry{}}
+}
+
+// Len returns how many distinct documents are in use; a cluster has two, one for the core group and one for all others.
+func (t *Table) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	return len(t.entries)
+}
+
+// common returns the document that most mappers use for path, with a use of it and a verified ETag; nil if there is
+// none.
+func (t *Table) common(path string) (*entry, string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	var most *entry
+	for _, e := range t.entries {
+		if e.key.path == path && len(e.etags) > 0 && (most == nil || e.uses > most.uses) {
+			most = e
+		}
+	}
+	if most == nil {
+		return nil, ""
+	}
+	most.uses++
+	return most, most.etags[len(most.etags)-1]
+}
+
+// known returns the document that a verified ETag stands for, with a use of it, or nil.
+func (t *Table) known(path, etag string) *entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	e := t.etags[tag{path, etag}]
+	if e != nil {
+		e.uses++
+	}
+	return e
+}
+
+// add returns the entry that says the same as doc, with a use of it. verified is an ETag that was checked to stand for
+// the document, or empty.
+func (t *Table) add(path string, doc *document, verified string) *entry {
+	key := content{path, doc.fingerprint()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	e := t.entries[key]
+	if e == nil {
+		e = &entry{doc: doc, key: key}
+		t.entries[key] = e
+	}
+	e.uses++
+	if verified != "" && t.etags[tag{path, verified}] == nil {
+		if len(e.etags) == maxETags {
+			delete(t.etags, tag{path, e.etags[0]})
+			e.etags = e.etags[1:]
+		}
+		e.etags = append(e.etags, verified)
+		t.etags[tag{path, verified}] = e
+	}
+	return e
+}
+
+// drop gives a use back. The last one removes the entry.
+func (t *Table) drop(e *entry) {
+	if e == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	if e.uses--; e.uses > 0 {
+		return
+	}
+	delete(t.entries, e.key)
+	for _, etag := range e.etags {
+		delete(t.etags, tag{e.key.path, etag})
+	}
+}
