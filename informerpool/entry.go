@@ -148,8 +148,7 @@ type marks map[*Object]struct{}
 
 // put stores a state of an object unless it is older than or the same as what is there, and tells the taps.
 func (e *entry) put(o *Object, seen marks) {
-	values := e.valuesOf(e.store, o) // only the feed replaces e.store, and this is the feed's goroutine
-	e.mu.Lock()
+	values := e.lockWith(e.store, o) // only the feed replaces e.store, and this is the feed's goroutine
 	defer e.mu.Unlock()
 	old := e.store.get(o.GetNamespace(), o.GetName())
 	if old != nil && !newer(o, old) {
@@ -179,8 +178,7 @@ func (e *entry) remove(final *Object) {
 
 // putNext and removeNext are put and remove on the store of the epoch that is being listed. Nobody is told before it is whole.
 func (e *entry) putNext(o *Object) {
-	values := e.valuesOf(e.next, o)
-	e.mu.Lock()
+	values := e.lockWith(e.next, o)
 	defer e.mu.Unlock()
 	old := e.next.get(o.GetNamespace(), o.GetName())
 	if old == nil || newer(o, old) {
@@ -224,7 +222,7 @@ func (e *entry) sweep(seen marks, rv string, epoch Epoch) {
 
 // swap ends the list of a new epoch: its objects take the place of all old ones at once.
 func (e *entry) swap(rv string, epoch Epoch) {
-	e.mu.Lock()
+	e.lockComplete()
 	defer e.mu.Unlock()
 	old := e.store
 	e.store, e.next, e.epoch = e.next, nil, epoch
@@ -238,9 +236,6 @@ func (e *entry) swap(rv string, epoch Epoch) {
 		if was == nil || was.GetUID() != o.GetUID() || was.GetResourceVersion() != o.GetResourceVersion() || !was.SameContent(o) {
 			e.emitLocked(change{old: was, new: o})
 		}
-	}
-	for _, x := range e.store.indexes {
-		x.ready = len(x.listed) == e.store.count
 	}
 	e.syncedLocked(rv)
 }

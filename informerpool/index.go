@@ -74,86 +74,102 @@ func ownerUIDs(o *Object) []string {
 	return uids
 }
 
-// valuesOf computes o's values for every index of the current store, without a lock.
-func (e *entry) valuesOf(s *store, o *Object) map[*index][]string {
-	e.mu.RLock()
-	indexes := s.indexes // copied on write
-	e.mu.RUnlock()
-	if len(indexes) == 0 {
-		return nil
+// lockWith takes the entry's lock with o's values for every index of the store at hand. The values are computed without
+// the lock, since the functions are the user's; an index that is added in the meantime makes it start over.
+func (e *entry) lockWith(s *store, o *Object) map[*index][]string {
+	var values map[*index][]string
+	for {
+		e.mu.Lock()
+		missing := slices.DeleteFunc(slices.Clone(s.indexes), func(x *index) bool { _, ok := values[x]; return ok })
+		if len(missing) == 0 {
+			return values
+		}
+		e.mu.Unlock()
+		if values == nil {
+			values = make(map[*index][]string, len(missing))
+		}
+		for _, x := range missing {
+			values[x] = x.compute(o)
+		}
 	}
-	values := make(map[*index][]string, len(indexes))
-	for _, x := range indexes {
-		values[x] = x.compute(o)
-	}
-	return values
 }
 
-// addIndex adds an index to the informer and fills it. It returns when queries can use it.
-func (e *entry) addIndex(name string, values IndexFunc) error {
-	x, err := e.registerIndex(name, values)
-	if err != nil || x == nil {
-		return err
+// lockComplete takes the entry's lock when every index of the next store knows all of its objects.
+func (e *entry) lockComplete() {
+	type missing struct {
+		index  *index
+		object *Object
+		values []string
 	}
-	// A writer that computed its values before the index was registered puts an object without values for it; every
-	// later one brings them. So this ends after the first round or the second.
 	for {
-		missing := e.missingFrom(name)
-		if missing == nil {
-			return nil
-		}
-		computed := make([][]string, len(missing))
-		for i, o := range missing {
-			computed[i] = x.compute(o)
-		}
+		var todo []missing
 		e.mu.Lock()
-		if current := e.store.index(name); current != nil {
-			for i, o := range missing {
-				if _, known := current.listed[o]; !known && e.store.get(o.GetNamespace(), o.GetName()) == o {
-					current.add(o, computed[i])
+		for _, x := range e.next.indexes {
+			if len(x.listed) == e.next.count {
+				x.ready = true
+				continue
+			}
+			for o := range e.next.all() {
+				if _, known := x.listed[o]; !known {
+					todo = append(todo, missing{index: x, object: o})
 				}
 			}
+		}
+		if len(todo) == 0 {
+			return
+		}
+		e.mu.Unlock()
+		for i, m := range todo {
+			todo[i].values = m.index.compute(m.object)
+		}
+		e.mu.Lock()
+		for _, m := range todo { // only the feed, which is here, changes the objects of next
+			m.index.add(m.object, m.values)
 		}
 		e.mu.Unlock()
 	}
 }
 
-// registerIndex returns nil without an error where the index exists and is the built-in one.
-func (e *entry) registerIndex(name string, values IndexFunc) (*index, error) {
+// addIndex adds an index to the informer and fills it. It returns when queries can use it. From its registration on the
+// writer brings the values of every object it puts; those of the objects that are there are computed here.
+func (e *entry) addIndex(name string, values IndexFunc) error {
+	x, missing, err := e.registerIndex(name, values)
+	if err != nil || x == nil {
+		return err
+	}
+	computed := make([][]string, len(missing))
+	for i, o := range missing {
+		computed[i] = x.compute(o)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, o := range missing {
+		// One that was replaced meanwhile is not the store's any more. Where all were, by a new epoch, x is not either.
+		if e.store.get(o.GetNamespace(), o.GetName()) == o {
+			x.add(o, computed[i])
+		}
+	}
+	x.ready = true
+	return nil
+}
+
+// registerIndex returns the new index and the objects it lacks, or nil where it is the built-in one and exists.
+func (e *entry) registerIndex(name string, values IndexFunc) (*index, []*Object, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x := e.store.index(name); x != nil {
 		if name == ownerIndex {
-			return x, nil
+			return nil, nil, nil
 		}
-		return nil, fmt.Errorf("informer %s: index %q: %w", e.key, name, ErrIndexExists)
+		return nil, nil, fmt.Errorf("informer %s: index %q: %w", e.key, name, ErrIndexExists)
 	}
 	x := newIndex(name, values)
 	e.store.indexes = append(slices.Clip(e.store.indexes), x)
 	if e.next != nil {
+		// What it has been given already is completed before it becomes the store.
 		e.next.indexes = append(slices.Clip(e.next.indexes), newIndex(name, values))
 	}
-	return x, nil
-}
-
-// missingFrom returns the objects that the index has not seen; nil marks the index ready.
-func (e *entry) missingFrom(name string) []*Object {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	x := e.store.index(name)
-	if x == nil {
-		return nil
-	}
-	var missing []*Object
-	if len(x.listed) < e.store.count {
-		for o := range e.store.all() {
-			if _, known := x.listed[o]; !known {
-				missing = append(missing, o)
-			}
-		}
-	}
-	x.ready = x.ready || missing == nil
-	return missing
+	return x, slices.Collect(e.store.all()), nil
 }
 
 // index returns the index of that name, or nil.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,17 +27,17 @@ import (
 // encodes each object once more than [FromREST], which is what to use for speed. clients must not block.
 //
 // client-go's fakes keep no resourceVersions and no history, which they say by not supporting streamed lists. For such a
-// client the source counts the changes of objects without a resourceVersion itself, gives those without a uid a stable one, and opens
+// client the source counts the changes of objects itself, gives those without a uid a stable one, and opens
 // the watch before it lists, so that no event is missed.
 func FromDynamic(clients func(cluster types.NamespacedName) (dynamic.Interface, error)) Source {
-	return &dynamicSource{clients: clients, versions: map[string]*versions{}, early: map[Key]watch.Interface{}}
+	return &dynamicSource{clients: clients, versions: map[Key]*versions{}, early: map[Key]watch.Interface{}}
 }
 
 type dynamicSource struct {
 	clients func(types.NamespacedName) (dynamic.Interface, error)
 
 	mu       sync.Mutex // protects the fields below
-	versions map[string]*versions
+	versions map[Key]*versions
 	early    map[Key]watch.Interface // opened before a list without history
 }
 
@@ -101,12 +102,14 @@ func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resou
 	if old != nil {
 		old.Stop()
 	}
-	context.AfterFunc(ctx, func() { s.dropEarly(r.Key, w) })
+	time.AfterFunc(earlyLife, func() { s.dropEarly(r.Key, w) })
 	return list, nil
 }
 
-// dropEarly stops a watch that nobody took over before its list's request ended. The feed keeps that ctx until it is
-// done with the watch that follows the list.
+// earlyLife is how long a watch opened for a list waits to be taken over; the feed does so as soon as it has read the list.
+const earlyLife = time.Minute
+
+// dropEarly stops a watch that nobody took over.
 func (s *dynamicSource) dropEarly(key Key, w watch.Interface) {
 	s.mu.Lock()
 	mine := s.early[key] == w
@@ -151,24 +154,24 @@ func unsupported(client any) bool {
 }
 
 func (s *dynamicSource) versionsOf(key Key) *versions {
-	// Every informer of a resource sees the same versions, whatever its selectors are.
-	id := key.Cluster.String() + " " + key.Resource.String()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := s.versions[id]
+	v := s.versions[key]
 	if v == nil {
-		v = &versions{seen: map[types.NamespacedName]version{}}
-		s.versions[id] = v
+		v = &versions{seen: map[types.NamespacedName]version{}, lives: map[types.NamespacedName]int{}}
+		s.versions[key] = v
 	}
 	return v
 }
 
-// versions counts the states of the objects of one resource whose server does not.
+// versions counts the states of the objects of one informer whose server does not. Each informer has its own, as two
+// streams of the same changes are not read at the same pace.
 type versions struct {
 	mu   sync.Mutex // protects the fields below
-	on   bool
-	last uint64
-	seen map[types.NamespacedName]version
+	on    bool
+	last  uint64
+	seen  map[types.NamespacedName]version
+	lives map[types.NamespacedName]int // how often an object of that name was deleted
 }
 
 // count notes that the server keeps no versions.
@@ -193,17 +196,18 @@ type version struct {
 func (v *versions) current() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return strconv.FormatUint(v.last+1, 10)
+	return strconv.FormatUint(v.last, 10)
 }
 
-// stamp gives the object what it lacks: a resourceVersion that grows when its content changes, and a uid.
-func (v *versions) stamp(u *unstructured.Unstructured) {
-	if u.GetResourceVersion() != "" && u.GetUID() != "" {
-		return
+// stamp gives the object a resourceVersion that grows when its content changes, and a uid if it has none. It tells
+// whether the content is news: fakes begin a watch with what is there.
+func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
+	if !v.counting() {
+		return true
 	}
 	content, err := u.MarshalJSON()
 	if err != nil {
-		return // the store will refuse what cannot be encoded, and count it
+		return true // the store will refuse what cannot be encoded, and count it
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(content)
@@ -211,10 +215,11 @@ func (v *versions) stamp(u *unstructured.Unstructured) {
 	defer v.mu.Unlock()
 	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
 	s, known := v.seen[key]
-	if !known || s.hash != h.Sum64() {
+	news = !known || s.hash != h.Sum64()
+	if news {
 		v.last++
 		if !known {
-			s.uid = types.UID(fmt.Sprintf("uid-%d", v.last))
+			s.uid = types.UID(fmt.Sprintf("%s#%d", key, v.lives[key]))
 		}
 		s.hash, s.rv = h.Sum64(), v.last
 		v.seen[key] = s
@@ -222,14 +227,13 @@ func (v *versions) stamp(u *unstructured.Unstructured) {
 	if u.GetUID() == "" {
 		u.SetUID(s.uid)
 	}
-	if u.GetResourceVersion() == "" {
-		u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
-	}
+	u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
+	return news
 }
 
 // deleted gives a deleted object its last version, which is newer than all before, and forgets it.
 func (v *versions) deleted(u *unstructured.Unstructured) {
-	if u.GetResourceVersion() != "" && u.GetUID() != "" {
+	if !v.counting() {
 		return
 	}
 	v.mu.Lock()
@@ -239,10 +243,9 @@ func (v *versions) deleted(u *unstructured.Unstructured) {
 	if u.GetUID() == "" {
 		u.SetUID(v.seen[key].uid)
 	}
-	if u.GetResourceVersion() == "" {
-		u.SetResourceVersion(strconv.FormatUint(v.last, 10))
-	}
+	u.SetResourceVersion(strconv.FormatUint(v.last, 10))
 	delete(v.seen, key)
+	v.lives[key]++
 }
 
 // watchBody reads a watch.Interface as the JSON frames an API server would send.
@@ -275,6 +278,7 @@ func (b *watchBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// encode returns the frame of an event, or nothing for one that is no news.
 func (b *watchBody) encode(event watch.Event) ([]byte, error) {
 	object := event.Object
 	if u, ok := object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
@@ -282,7 +286,9 @@ func (b *watchBody) encode(event watch.Event) ([]byte, error) {
 		if event.Type == watch.Deleted {
 			b.versions.deleted(u)
 		} else {
-			b.versions.stamp(u)
+			if !b.versions.stamp(u) {
+				return nil, nil
+			}
 		}
 		object = u
 	}

@@ -51,9 +51,7 @@ func (s *store) put(old, o *Object, values map[*index][]string) {
 	s.count++
 	s.bytes += int64(o.Size())
 	for _, x := range s.indexes {
-		if v, known := values[x]; known {
-			x.add(o, v)
-		} // else the index is being built, and its builder looks for what it lacks
+		x.add(o, values[x])
 	}
 }
 
