@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Kubeconfig returns a kubeconfig with one context that says what config says,
+// as far as it is about server, CA, client certificate and token. It holds all
+// data inline and names no file.
+func Kubeconfig(config *rest.Config) []byte {
+	const name = "testenv"
+	content, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{name: {
+			Server:                   config.Host,
+			CertificateAuthorityData: config.CAData,
+			TLSServerName:            config.ServerName,
+		}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {
+			ClientCertificateData: config.CertData,
+			ClientKeyData:         config.KeyData,
+			Token:                 config.BearerToken,
+		}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	})
+	if err != nil {
+		panic(fmt.Sprintf("testenv: encode a kubeconfig: %v", err))
+	}
+	return content
+}
+
+// configFor returns a config for one server, without credentials and without
+// client-side rate limiting, which would only slow tests down.
+func configFor(addr string, ca []byte) *rest.Config {
+	return &rest.Config{
+		Host:            "https://" + addr,
+		QPS:             -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+	}
+}

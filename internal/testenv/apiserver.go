@@ -1,0 +1,219 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/fleetcache/fleetcache/internal/testenv/internal/port"
+)
+
+// APIServer is a kube-apiserver process of a cluster: its first one, whose
+// methods the [Cluster] has too, or one that [Cluster.AddReplica] added. Its
+// methods are safe for concurrent use.
+type APIServer struct {
+	cluster *Cluster
+	proc    *server
+	envtest *envtest.APIServer
+	port    *port.Reservation
+	dir     string // certificates, logs
+
+	// mu protects the fields below.
+	mu sync.Mutex
+	ca *authority // signed the certificate it serves with
+}
+
+// newAPIServer prepares an API server in a new directory of its cluster.
+func newAPIServer(c *Cluster, name string) (*APIServer, error) {
+	a := &APIServer{cluster: c, dir: filepath.Join(c.dir, name)}
+	if err := os.Mkdir(a.dir, 0o700); err != nil {
+		return nil, err
+	}
+	err := errors.Join(
+		c.pki.tokens.write(a.dir, tokenFile),
+		os.WriteFile(a.path(policyFile), []byte(auditPolicy), 0o600),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.certify(c.authority(), time.Now().Add(-validity), time.Now().Add(validity)); err != nil {
+		return nil, err
+	}
+	if a.port, err = port.Reserve(); err != nil {
+		return nil, err
+	}
+	if a.proc, err = newServer(a.dir, "kube-apiserver", c.binaries.APIServer, c.thread); err != nil {
+		return nil, errors.Join(err, a.port.Close())
+	}
+	a.configure()
+	return a, nil
+}
+
+// configure sets envtest's API server up so that every start is the same: it
+// finds the certificates there, and so makes none, and all ports are given.
+func (a *APIServer) configure() {
+	a.envtest = &envtest.APIServer{
+		Path:         a.proc.path,
+		CertDir:      a.dir,
+		EtcdURL:      &url.URL{Scheme: "http", Host: a.cluster.etcd.port.Addr()},
+		StartTimeout: startTimeout,
+		Out:          a.proc.output,
+		Err:          a.proc.output,
+		SecureServing: envtest.SecureServing{
+			ListenAddr: envtest.ListenAddr{Address: port.Host, Port: strconv.Itoa(a.port.Port())},
+			Authn:      certAuthn{clients: a.cluster.pki.clients},
+		},
+	}
+	args := a.envtest.Configure()
+	// The issuer names the cluster, not the server: a replica takes its tokens.
+	args.Set("service-account-issuer", "https://kubernetes.default.svc")
+	args.Set("profiling", "false")
+	configureAudit(args, a)
+	for _, arg := range a.cluster.options.apiServerArgs {
+		args.Set(arg[0], arg[1])
+	}
+	a.proc.start, a.proc.stop = a.envtest.Start, a.envtest.Stop
+}
+
+func (a *APIServer) path(file string) string { return filepath.Join(a.dir, file) }
+
+// certify gives the server a certificate to serve with from its next start on.
+func (a *APIServer) certify(by *authority, notBefore, notAfter time.Time) error {
+	pair, err := by.serverCert(notBefore, notAfter)
+	if err != nil {
+		return fmt.Errorf("issue a certificate to the API server: %w", err)
+	}
+	if err := pair.write(a.dir, servingFile); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ca = by
+	return nil
+}
+
+// Addr returns the host:port of the server. It never changes.
+func (a *APIServer) Addr() string { return a.port.Addr() }
+
+// CA returns the certificate, in PEM, of the authority that signed the one the
+// server serves with.
+func (a *APIServer) CA() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ca.pair.cert
+}
+
+// Config returns a new config for the administrator (system:masters), without
+// client-side rate limiting.
+func (a *APIServer) Config() *rest.Config {
+	config := configFor(a.Addr(), a.CA())
+	config.CertData, config.KeyData = a.cluster.admin.cert, a.cluster.admin.key
+	return config
+}
+
+// Kubeconfig returns a kubeconfig for the administrator with all data inline.
+func (a *APIServer) Kubeconfig() []byte { return Kubeconfig(a.Config()) }
+
+// Redirect returns a copy of a config for this cluster, of whichever user, that
+// leads to this server and trusts its CA.
+func (a *APIServer) Redirect(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Host = "https://" + a.Addr()
+	config.CAData = a.CA()
+	return config
+}
+
+// StopAPIServer ends the process in the orderly way, by SIGTERM, and waits for
+// it. What is stored stays, and StartAPIServer brings the server back.
+// An open watch does not delay the end.
+func (a *APIServer) StopAPIServer(ctx context.Context) error {
+	ctx, done, err := a.cluster.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return a.proc.terminate(ctx)
+}
+
+// Kill ends the process at once, by SIGKILL, and waits until it is gone.
+func (a *APIServer) Kill() error {
+	_, done, err := a.cluster.begin(context.Background())
+	if err != nil {
+		return err
+	}
+	defer done()
+	return a.proc.kill()
+}
+
+// StartAPIServer starts the process again after StopAPIServer or Kill: on the
+// same port, with the same data, certificates and arguments. It returns when
+// the server is ready; at once if it runs.
+func (a *APIServer) StartAPIServer(ctx context.Context) error {
+	ctx, done, err := a.cluster.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return a.run(ctx)
+}
+
+// Restart is StopAPIServer and StartAPIServer.
+func (a *APIServer) Restart(ctx context.Context) error {
+	ctx, done, err := a.cluster.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := a.proc.terminate(ctx); err != nil {
+		return err
+	}
+	return a.run(ctx)
+}
+
+// Pause stops the process as SIGSTOP does: its sockets stay open, the kernel
+// still accepts connections and acknowledges bytes, and no answer comes.
+func (a *APIServer) Pause() error {
+	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
+	defer cancel()
+	return a.proc.pause(ctx)
+}
+
+// Resume lets a paused process go on where it was.
+func (a *APIServer) Resume() error { return a.proc.resume() }
+
+// run starts the process unless it runs, and waits until it is ready.
+func (a *APIServer) run(ctx context.Context) error {
+	pid, err := a.proc.pid()
+	if err != nil {
+		return err
+	}
+	if pid == 0 {
+		if err := a.mendAudit(); err != nil {
+			return err
+		}
+		if err := a.proc.run(ctx); err != nil {
+			return err
+		}
+	}
+	if err := a.ready(ctx); err != nil {
+		return fmt.Errorf("wait for %s: %w\n%s", a.Addr(), err, a.proc.tail())
+	}
+	return nil
+}
+
+// close ends the server for good and gives back what it holds.
+func (a *APIServer) close() error {
+	return errors.Join(a.proc.kill(), a.proc.output.Close(), a.port.Close())
+}

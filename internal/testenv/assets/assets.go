@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package assets finds the programs of a Kubernetes control plane, or builds
+// them from source.
+//
+// [Find] looks in this order:
+//
+//  1. the directory KUBEBUILDER_ASSETS names, if it is set;
+//  2. the newest version setup-envtest has installed, from v1.34 on;
+//  3. our own build in the user's cache directory (XDG_CACHE_HOME or its
+//     equivalent), which is made at first use.
+//
+// The build is that of the versions in internal/testenv/binaries/go.mod. It
+// needs the go command and the module proxy, some five minutes on two cores,
+// and happens once: processes that want it at the same time wait for one of
+// them, and what is there is complete.
+package assets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// ErrUnavailable indicates that the programs were neither found nor could be
+// built. The error that wraps it says why, and what would help.
+var ErrUnavailable = errors.New("control plane binaries are not available")
+
+const (
+	apiServer = "kube-apiserver"
+	etcd      = "etcd"
+	envAssets = "KUBEBUILDER_ASSETS"
+)
+
+// oldest is the first version whose API server streams lists by default.
+var oldest = version.MajorMinor(1, 34)
+
+// Binaries are the programs of a control plane.
+type Binaries struct {
+	APIServer string // path of kube-apiserver
+	Etcd      string // path of etcd
+	Source    string // where they come from, for people
+}
+
+// Find returns the programs, and builds them if need be. It then blocks for
+// minutes, calls log with a line of progress at least every 10 s, and gives up
+// when ctx ends; what has been compiled by then stays in Go's build cache.
+func Find(ctx context.Context, log func(line string)) (Binaries, error) {
+	return find(ctx, log, 5*time.Second)
+}
+
+func find(ctx context.Context, log func(string), every time.Duration) (Binaries, error) {
+	if dir := os.Getenv(envAssets); dir != "" {
+		found, err := inDir(dir, "$"+envAssets)
+		if err != nil {
+			return Binaries{}, fmt.Errorf("%w: %s is set, but %w", ErrUnavailable, envAssets, err)
+		}
+		return found, nil
+	}
+	if found, ok := installed(); ok {
+		return found, nil
+	}
+	r, err := loadRecipe()
+	if err != nil {
+		return Binaries{}, unavailable(err)
+	}
+	b := builder{recipe: r, log: log, every: every}
+	if err := b.ensure(ctx); err != nil {
+		return Binaries{}, unavailable(err)
+	}
+	found, err := inDir(r.target, "own build")
+	if err != nil {
+		return Binaries{}, unavailable(err)
+	}
+	return found, nil
+}
+
+// unavailable adds what a user can do about it.
+func unavailable(err error) error {
+	return fmt.Errorf("%w: %w\n"+
+		"They are built from source at first use, which needs the go command and the Go module proxy,\n"+
+		"or taken from the directory $%s names, or from what setup-envtest has installed", ErrUnavailable, err, envAssets)
+}
+
+// inDir returns the programs of a directory that has both.
+func inDir(dir, source string) (Binaries, error) {
+	found := Binaries{
+		APIServer: filepath.Join(dir, apiServer),
+		Etcd:      filepath.Join(dir, etcd),
+		Source:    fmt.Sprintf("%s (%s)", source, dir),
+	}
+	for _, path := range []string{found.APIServer, found.Etcd} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return Binaries{}, err
+		}
+		if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			return Binaries{}, fmt.Errorf("%s is not an executable file", path)
+		}
+	}
+	return found, nil
+}
+
+// installed returns the newest complete version in setup-envtest's store.
+func installed() (Binaries, bool) {
+	store, err := envtest.SetupEnvtestDefaultBinaryAssetsDirectory()
+	if err != nil {
+		return Binaries{}, false
+	}
+	entries, err := os.ReadDir(store)
+	if err != nil {
+		return Binaries{}, false
+	}
+	var best Binaries
+	newest := oldest
+	for _, entry := range entries {
+		number, ok := strings.CutSuffix(entry.Name(), "-"+runtime.GOOS+"-"+runtime.GOARCH)
+		if !ok {
+			continue
+		}
+		v, err := version.ParseGeneric(number)
+		if err != nil || v.LessThan(newest) {
+			continue
+		}
+		found, err := inDir(filepath.Join(store, entry.Name()), "setup-envtest")
+		if err != nil {
+			continue
+		}
+		best, newest = found, v
+	}
+	return best, best.APIServer != ""
+}

@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package assets
+
+import "syscall"
+
+// dieWithParent has no equivalent here: a build whose process was killed goes
+// on, and only fills Go's build cache.
+func dieWithParent() *syscall.SysProcAttr { return nil }

@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+const (
+	policyFile = "audit-policy.yaml"
+	auditFile  = "audit.log"
+
+	// auditPolicy has every request written down when it is received. The one
+	// stage at which a request that fails to authenticate is written is
+	// ResponseStarted.
+	auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [ResponseComplete, Panic]
+rules:
+- level: None
+  users: ["system:apiserver"]
+- level: None
+  users: ["system:anonymous"]
+  nonResourceURLs: ["/healthz"]
+- level: Metadata
+`
+)
+
+// configureAudit has the server write a request down before it does anything
+// about it, to one file for good.
+func configureAudit(args *envtest.Arguments, a *APIServer) {
+	args.Set("audit-policy-file", a.path(policyFile))
+	args.Set("audit-log-path", a.path(auditFile))
+	args.Set("audit-log-mode", "blocking")
+	args.Set("audit-log-format", "json")
+	args.Set("audit-log-maxsize", "100000") // MB
+}
+
+// mendAudit removes a last line that a killed server may have left half written,
+// before another server appends to the file.
+func (a *APIServer) mendAudit() error {
+	text, err := os.ReadFile(a.path(auditFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Truncate(a.path(auditFile), int64(bytes.LastIndexByte(text, '\n')+1))
+}
+
+// Request is a request that an API server has received.
+type Request struct {
+	Verb        string // get, list, watch, create, and so on; of a non-resource request the HTTP verb in lower case
+	Group       string
+	Version     string
+	Resource    string // plural; empty of a non-resource request
+	Subresource string
+	Namespace   string
+	Name        string
+	User        string // empty if it failed to authenticate
+	UserAgent   string
+	URI         string // path and query
+	Time        time.Time
+	// Rejected says that it failed to authenticate and was answered with 401.
+	Rejected bool
+}
+
+// Match selects requests.
+type Match func(Request) bool
+
+// Verb matches requests with one of the verbs.
+func Verb(verbs ...string) Match {
+	return func(r Request) bool { return slices.Contains(verbs, r.Verb) }
+}
+
+// Resource matches requests for a resource, given as its plural name alone or
+// as name.group; subresources are not matched.
+func Resource(resource string) Match {
+	want := schema.ParseGroupResource(resource)
+	return func(r Request) bool {
+		return r.Resource == want.Resource && r.Subresource == "" && (want.Group == "" || want.Group == r.Group)
+	}
+}
+
+// UserAgent matches requests whose user agent contains part.
+func UserAgent(part string) Match {
+	return func(r Request) bool { return strings.Contains(r.UserAgent, part) }
+}
+
+// ByUser matches requests that a user authenticated.
+func ByUser(name string) Match {
+	return func(r Request) bool { return r.User == name }
+}
+
+// Rejected matches requests that failed to authenticate.
+func Rejected() Match {
+	return func(r Request) bool { return r.Rejected }
+}
+
+// Requests returns the requests the server has received since the cluster was
+// started, in the order in which it received them, as far as they match all of
+// the matches. A request whose answer has begun to arrive is among them. Ours, of the
+// server itself or of this package, are not. Restarts change nothing: a later
+// call with the same matches returns what an earlier one did, and more.
+func (a *APIServer) Requests(matches ...Match) ([]Request, error) {
+	text, err := os.ReadFile(a.path(auditFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var found []Request
+	// The last line may be half written.
+	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
+		r, ok, err := parseAudit(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", a.path(auditFile), err)
+		}
+		if ok && !slices.ContainsFunc(matches, func(m Match) bool { return !m(r) }) {
+			found = append(found, r)
+		}
+	}
+	return found, nil
+}
+
+// event is what we read of an audit event.
+type event struct {
+	Stage          string    `json:"stage"`
+	RequestURI     string    `json:"requestURI"`
+	Verb           string    `json:"verb"`
+	UserAgent      string    `json:"userAgent"`
+	StageTimestamp time.Time `json:"stageTimestamp"`
+
+	User struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef struct {
+		Resource    string `json:"resource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+		APIGroup    string `json:"apiGroup"`
+		APIVersion  string `json:"apiVersion"`
+		Subresource string `json:"subresource"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// parseAudit reads a line of an audit log. It returns false for one that does
+// not stand for a request of its own.
+func parseAudit(line []byte) (Request, bool, error) {
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil {
+		return Request{}, false, fmt.Errorf("parse audit event: %w", err)
+	}
+	rejected := e.Stage == "ResponseStarted" && e.ResponseStatus.Code == http.StatusUnauthorized && e.User.Username == ""
+	if (e.Stage != "RequestReceived" && !rejected) || e.UserAgent == userAgent {
+		return Request{}, false, nil
+	}
+	return Request{
+		Verb:        e.Verb,
+		Group:       e.ObjectRef.APIGroup,
+		Version:     e.ObjectRef.APIVersion,
+		Resource:    e.ObjectRef.Resource,
+		Subresource: e.ObjectRef.Subresource,
+		Namespace:   e.ObjectRef.Namespace,
+		Name:        e.ObjectRef.Name,
+		User:        e.User.Username,
+		UserAgent:   e.UserAgent,
+		URI:         e.RequestURI,
+		Time:        e.StageTimestamp,
+		Rejected:    rejected,
+	}, true, nil
+}

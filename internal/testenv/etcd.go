@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/fleetcache/fleetcache/internal/testenv/internal/port"
+)
+
+// etcdServer is the etcd of a cluster. The caller serializes its methods.
+type etcdServer struct {
+	*server
+
+	envtest *envtest.Etcd
+	port    *port.Reservation
+	data    string // its data directory
+}
+
+// newEtcd prepares an etcd in a new directory.
+func newEtcd(dir, program string, t *thread) (*etcdServer, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	reserved, err := port.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newServer(dir, "etcd", program, t)
+	if err != nil {
+		return nil, errors.Join(err, reserved.Close())
+	}
+	e := &etcdServer{server: s, port: reserved, data: filepath.Join(dir, "data")}
+	e.envtest = &envtest.Etcd{
+		Path:         s.path,
+		URL:          &url.URL{Scheme: "http", Host: reserved.Addr()},
+		DataDir:      e.data,
+		StartTimeout: startTimeout,
+		Out:          s.output,
+		Err:          s.output,
+	}
+	e.envtest.Configure().
+		Set("listen-peer-urls", "http://"+port.Host+":0"). // there are no peers
+		Set("log-level", "warn")
+	s.start, s.stop = e.envtest.Start, e.envtest.Stop
+	return e, nil
+}
+
+// begin makes the data directory if need be, and starts etcd.
+func (e *etcdServer) begin(ctx context.Context) error {
+	if err := os.MkdirAll(e.data, 0o700); err != nil {
+		return err
+	}
+	return e.run(ctx)
+}
+
+// replaceData puts the content of another directory in the place of the data;
+// none at all if from is empty. etcd must not run.
+func (e *etcdServer) replaceData(from string) error {
+	if err := os.RemoveAll(e.data); err != nil {
+		return err
+	}
+	if from == "" {
+		return nil
+	}
+	return copyTree(from, e.data)
+}
+
+// copyData copies the data to a new directory, as of one moment: etcd is paused
+// meanwhile. What it finds there later is what it would find after a crash, and
+// it is made for that: it writes its log ahead, and never over valid pages.
+func (e *etcdServer) copyData(ctx context.Context, to string) error {
+	if err := e.pause(ctx); err != nil {
+		return err
+	}
+	return errors.Join(copyTree(e.data, to), e.resume())
+}
+
+// close ends etcd for good and gives back what it holds.
+func (e *etcdServer) close() error {
+	return errors.Join(e.kill(), e.output.Close(), e.port.Close())
+}

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	// userAgent marks our own requests, which no count includes.
+	userAgent = "fleetcache-testenv"
+	// askTimeout bounds one question whether a server is ready.
+	askTimeout = 10 * time.Second
+	// signalTimeout bounds how long a process may take to stop when paused.
+	signalTimeout = 10 * time.Second
+)
+
+// ready waits until the server says that it is, and until the namespaces exist
+// that an API server creates by itself.
+func (a *APIServer) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	client, err := a.ownClient()
+	if err != nil {
+		return err
+	}
+	look := time.NewTicker(5 * pollEvery)
+	defer look.Stop()
+	for _, path := range []string{"/readyz", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/default"} {
+		for {
+			err := ask(ctx, client, "https://"+a.Addr()+path)
+			if err == nil {
+				break
+			}
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			}
+		}
+	}
+	return nil
+}
+
+// ownClient returns a client for our own use. It trusts any certificate, for
+// the one served may be expired on purpose, and keeps no connection.
+func (a *APIServer) ownClient() (*http.Client, error) {
+	cert, err := tls.X509KeyPair(a.cluster.admin.cert, a.cluster.admin.key)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{
+		Timeout: askTimeout,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{
+				Certificates:       []tls.Certificate{cert},
+				InsecureSkipVerify: true, //nolint:gosec // see above
+			},
+		},
+	}, nil
+}
+
+// ask returns nil if the answer is 200.
+func ask(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", userAgent)
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", url, resp.Status, body)
+	}
+	return nil
+}

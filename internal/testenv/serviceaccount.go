@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ServiceAccount is a user who authenticates by a bearer token.
+type ServiceAccount struct {
+	access
+
+	namespace, name string
+
+	// mu protects the fields below.
+	mu    sync.Mutex
+	token string
+	bound string // name of the Secret on whose existence the token depends
+}
+
+// AddServiceAccount makes a service account, and its namespace if need be, that
+// may do what the rules say, in all namespaces, and issues a token to it.
+func (c *Cluster) AddServiceAccount(ctx context.Context, namespace, name string, rules ...rbacv1.PolicyRule) (*ServiceAccount, error) {
+	s := &ServiceAccount{namespace: namespace, name: name, access: access{
+		cluster: c, user: "system:serviceaccount:" + namespace + ":" + name,
+		role:    "testenv:serviceaccount:" + namespace + ":" + name,
+		subject: rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name},
+	}}
+	for _, obj := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
+	} {
+		if err := c.Client().Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("add %s: %w", s.user, err)
+		}
+	}
+	if err := s.Grant(ctx, rules...); err != nil {
+		return nil, err
+	}
+	if err := s.Reissue(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Reissue issues a new token, which Config and Kubeconfig have from then on. The
+// one before stays valid for an hour unless it is revoked first.
+func (s *ServiceAccount) Reissue(ctx context.Context) error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, GenerateName: s.name + "-"}}
+	if err := s.cluster.Client().Create(ctx, secret); err != nil {
+		return fmt.Errorf("issue a token to %s: %w", s.user, err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: new(int64(3600)),
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID,
+		},
+	}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name}}
+	if err := s.cluster.Client().SubResource("token").Create(ctx, account, request); err != nil {
+		return fmt.Errorf("issue a token to %s: %w", s.user, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token, s.bound = request.Status.Token, secret.Name
+	return nil
+}
+
+// Revoke makes the present token invalid and returns when the API server answers
+// it with 401, which may take ten seconds: it keeps its last decision so long.
+func (s *ServiceAccount) Revoke(ctx context.Context) error {
+	s.mu.Lock()
+	token, bound := s.token, s.bound
+	s.mu.Unlock()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: bound}}
+	if err := client.IgnoreNotFound(s.cluster.Client().Delete(ctx, secret)); err != nil {
+		return fmt.Errorf("revoke the token of %s: %w", s.user, err)
+	}
+	anonymous, err := s.cluster.ownClient()
+	if err != nil {
+		return err
+	}
+	anonymous.Transport.(*http.Transport).TLSClientConfig.Certificates = nil
+	look := time.NewTicker(10 * pollEvery)
+	defer look.Stop()
+	for {
+		code, err := status(ctx, anonymous, "https://"+s.cluster.Addr()+"/version", token)
+		if err != nil {
+			return fmt.Errorf("revoke the token of %s: %w", s.user, err)
+		}
+		if code == http.StatusUnauthorized {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("revoke the token of %s: %w", s.user, context.Cause(ctx))
+		}
+	}
+}
+
+// status returns the status of the answer to a request with a token.
+func status(ctx context.Context, client *http.Client, url, token string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("User-Agent", userAgent)
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
+}
+
+// Token returns the present token.
+func (s *ServiceAccount) Token() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.token
+}
+
+// Config returns a new config for the service account with its present token.
+func (s *ServiceAccount) Config() *rest.Config {
+	config := configFor(s.cluster.Addr(), s.cluster.CA())
+	config.BearerToken = s.Token()
+	return config
+}
+
+// Kubeconfig returns a kubeconfig for the service account with all data inline.
+func (s *ServiceAccount) Kubeconfig() []byte { return Kubeconfig(s.Config()) }

@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// access is what a cluster lets somebody do, by a ClusterRole of their own.
+type access struct {
+	cluster *Cluster
+	role    string         // name of the ClusterRole and of the binding
+	subject rbacv1.Subject // whom the binding names
+	user    string         // whom the authorizer sees
+}
+
+// Grant lets the user do what the rules say, in all namespaces, and nothing that
+// an earlier Grant let it do. It returns when the API server goes by it.
+func (a *access) Grant(ctx context.Context, rules ...rbacv1.PolicyRule) error {
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: a.role}}
+	_, err := controllerutil.CreateOrUpdate(ctx, a.cluster.Client(), role, func() error {
+		role.Rules = rules
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("grant rights to %s: %w", a.user, err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: a.role}}
+	_, err = controllerutil.CreateOrUpdate(ctx, a.cluster.Client(), binding, func() error {
+		binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: a.role}
+		binding.Subjects = []rbacv1.Subject{a.subject}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("grant rights to %s: %w", a.user, err)
+	}
+	return a.await(ctx, rules, true)
+}
+
+// Deny takes all granted rights away; who the user is stays known. It returns
+// when the API server goes by it.
+func (a *access) Deny(ctx context.Context) error {
+	role := &rbacv1.ClusterRole{}
+	if err := a.cluster.Client().Get(ctx, client.ObjectKey{Name: a.role}, role); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: a.role}}
+	for _, obj := range []client.Object{binding, role} {
+		if err := client.IgnoreNotFound(a.cluster.Client().Delete(ctx, obj)); err != nil {
+			return fmt.Errorf("deny rights to %s: %w", a.user, err)
+		}
+	}
+	return a.await(ctx, role.Rules, false)
+}
+
+// await waits until the authorizer, which learns of rules by a watch, allows or
+// denies the first thing each of the rules names.
+func (a *access) await(ctx context.Context, rules []rbacv1.PolicyRule, allowed bool) error {
+	look := time.NewTicker(pollEvery)
+	defer look.Stop()
+	for _, rule := range rules {
+		for {
+			review := &authorizationv1.SubjectAccessReview{Spec: question(rule)}
+			review.Spec.User = a.user
+			if err := a.cluster.Client().Create(ctx, review); err != nil {
+				return fmt.Errorf("ask for the rights of %s: %w", a.user, err)
+			}
+			if review.Status.Allowed == allowed {
+				break
+			}
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return fmt.Errorf("rights of %s: %w", a.user, context.Cause(ctx))
+			}
+		}
+	}
+	return nil
+}
+
+// question asks for the first thing that a rule names.
+func question(rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReviewSpec {
+	first := func(values []string) string {
+		if len(values) == 0 {
+			return ""
+		}
+		return values[0]
+	}
+	if len(rule.NonResourceURLs) > 0 {
+		return authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+			Verb: first(rule.Verbs), Path: first(rule.NonResourceURLs),
+		}}
+	}
+	return authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Verb: first(rule.Verbs), Group: first(rule.APIGroups), Resource: first(rule.Resources), Name: first(rule.ResourceNames),
+	}}
+}
+
+// User is a user who authenticates by a client certificate.
+type User struct {
+	access
+
+	pair keyPair
+}
+
+// AddUser makes a user who may do what the rules say, in all namespaces, and
+// beyond that what everybody may.
+func (c *Cluster) AddUser(ctx context.Context, name string, rules ...rbacv1.PolicyRule) (*User, error) {
+	pair, err := c.pki.clients.clientCert(name)
+	if err != nil {
+		return nil, fmt.Errorf("add user %s: %w", name, err)
+	}
+	u := &User{pair: pair, access: access{
+		cluster: c, user: name, role: "testenv:user:" + name,
+		subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name},
+	}}
+	if err := u.Grant(ctx, rules...); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// Config returns a new config for the user.
+func (u *User) Config() *rest.Config {
+	config := configFor(u.cluster.Addr(), u.cluster.CA())
+	config.CertData, config.KeyData = u.pair.cert, u.pair.key
+	return config
+}
+
+// Kubeconfig returns a kubeconfig for the user with all data inline.
+func (u *User) Kubeconfig() []byte { return Kubeconfig(u.Config()) }
