@@ -51,7 +51,7 @@ const (
 type ownerFacts struct {
 	// pending counts the declarations under way.
 	pending int
-	// proofs counts the proofs of life so far: declarations begun or ended, and looks that found the owner in use.
+	// proofs counts the proofs of life so far: declarations carried out, and looks that found the owner in use.
 	proofs uint64
 	// used counts the looks in a row that found the owner in use.
 	used int

@@ -5,6 +5,7 @@ package gc
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -192,10 +193,8 @@ func TestDecideRandomBooks(t *testing.T) {
 				freed: epoch.Add(time.Duration(rnd.IntN(120)) * time.Second),
 			}
 			for _, uses := range owners {
-				for _, used := range uses {
-					if used == key {
-						r.owners++
-					}
+				if slices.Contains(uses, key) {
+					r.owners++
 				}
 			}
 			want := r.owners == 0 && r.phase == Held && now.Sub(r.freed) >= testPolicy.grace

@@ -113,12 +113,11 @@ func (c *Collector[O, R]) enter(key O) *declaration[O, R] {
 		c.owners[key] = rec
 	}
 	rec.pending++
-	c.provenLocked(key, rec)
 	return &declaration[O, R]{c: c, owner: key, rec: rec, drops: rec.drops}
 }
 
-// leave lets the record go. A declaration is a sign of life at its end too: a look that began during it may have seen
-// the world from before.
+// leave lets the record go. The sign of life is noted at the end, because a look that began during the declaration may
+// have seen the world from before; until then, that it is pending keeps the owner.
 func (d *declaration[O, R]) leave() {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
@@ -199,15 +198,14 @@ func (c *Collector[O, R]) clearLocked(key O, rec *owner[R], freed time.Time) (re
 	return removed
 }
 
-// forgetLocked removes the record of an owner that uses nothing and declares nothing.
+// forgetLocked removes the record of an owner that uses nothing and declares nothing. As long as either is the case, the
+// record stays in place, so it is never another one that is removed here.
 func (c *Collector[O, R]) forgetLocked(key O, rec *owner[R]) {
 	if rec.pending > 0 || len(rec.uses) > 0 {
 		return
 	}
 	c.looks.remove(key)
-	if c.owners[key] == rec {
-		delete(c.owners, key)
-	}
+	delete(c.owners, key)
 }
 
 // unique returns the resources without repetitions, in order.

@@ -168,6 +168,10 @@ func TestDeclareCutShortLetsNothingGo(t *testing.T) {
 		require.Equal(t, gc.Change[string]{}, change, "a ctx that has ended changes nothing")
 		require.ElementsMatch(t, []string{"a", "b"}, w.Uses("o"))
 
+		change, err = w.Declare(ctx, "o", "a")
+		require.Equal(t, context.DeadlineExceeded, err)
+		require.Equal(t, gc.Change[string]{}, change, "not even by removing")
+
 		require.Equal(t, []string{"a", "b"}, w.declare("o", "c").Removed)
 	})
 }
@@ -229,8 +233,11 @@ func TestDeclareIdenticalSetQueuesBehindDeclarationUnderWay(t *testing.T) {
 		synctest.Wait()
 		second := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a") })
 		require.True(t, running(second))
+		_, err := w.Declare(canceled(t), "o")
+		require.Equal(t, context.Canceled, err)
+		require.Equal(t, []string{"a"}, w.Uses("o"), "who did not wait for its turn changes nothing")
 		close(g.open)
-		_, err := first()
+		_, err = first()
 		require.NoError(t, err)
 		_, err = second()
 		require.NoError(t, err)
@@ -243,7 +250,7 @@ func TestDeclareWaitsForReleaseAndAcquiresAnew(t *testing.T) {
 		w := newWorld(t, noLiveness)
 		defer w.run()()
 		g := newGate()
-		w.release = func(r string) { _ = g.pass(context.Background(), r) }
+		w.release = func(r string) { _ = g.pass(t.Context(), r) }
 		w.declare("o", "a")
 		w.Drop("o")
 		time.Sleep(grace)
@@ -375,83 +382,40 @@ func TestAcquireGoexitLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-func TestDropReleasesAfterGrace(t *testing.T) {
+func TestCallbacksMayCallBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorld(t, noGrace)
 		defer w.run()()
-		w.declare("o", "a", "b")
-		w.declare("p", "b")
-		require.Empty(t, w.Drop("nobody"))
-		require.ElementsMatch(t, []string{"a", "b"}, w.Drop("o"))
-		require.Empty(t, w.Drop("o"))
-
-		time.Sleep(grace - 1)
-		synctest.Wait()
-		require.Equal(t, []string{"a", "b"}, w.live())
-		time.Sleep(1)
-		synctest.Wait()
-		require.Equal(t, []string{"b"}, w.live())
-
-		w.declare("o", "a")
-		require.Equal(t, []string{"acquired a", "acquired b", "released a", "acquired a"}, w.took(), "afresh")
-	})
-}
-
-func TestDropOvertakesDeclarationUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.declare("o", "a")
-		g := newGate()
-		w.acquire = func(ctx context.Context, r string) error {
-			if r == "slow" {
-				return g.pass(ctx, r)
+		ask := func() {
+			w.Snapshot()
+			w.Owners("a")
+			w.Uses("o")
+		}
+		w.acquire = func(_ context.Context, r string) error {
+			ask()
+			if r == "a" {
+				w.declare("p", "b")
 			}
 			return nil
 		}
-		first := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "b", "slow", "c") })
-		synctest.Wait()
-		queued := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a", "b") })
-		synctest.Wait()
-		require.ElementsMatch(t, []string{"a", "b"}, w.Drop("o"))
-		require.Empty(t, w.Uses("o"))
-		later := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "b", "d") })
-		synctest.Wait()
-
-		close(g.open)
-		for _, result := range []func() (gc.Change[string], error){first, queued} {
-			change, err := result()
-			require.Equal(t, gc.ErrDropped, err)
-			require.Equal(t, gc.Change[string]{}, change)
+		w.release = func(r string) {
+			ask()
+			if r == "a" {
+				w.declare("p", "b", "c")
+			}
 		}
-		_, err := later()
-		require.NoError(t, err, "what comes after the drop is not affected")
-		require.ElementsMatch(t, []string{"b", "d"}, w.Uses("o"))
-
-		// Acquired for nobody: released like all that nobody uses.
-		require.Equal(t, []string{"a", "b", "d", "slow"}, w.live())
-		time.Sleep(grace)
-		require.Equal(t, []string{"a", "slow"}, w.sweep().Released)
-		w.Drop("o")
-		time.Sleep(grace)
-		w.sweep()
-		require.Zero(t, w.Size())
-	})
-}
-
-func TestDropOfOwnerDeclaringForTheFirstTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		g := newGate()
-		w.acquire = g.pass
-		declared := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a") })
+		w.inUse = func(_ context.Context, owner string) (bool, error) {
+			ask()
+			if owner == "o" {
+				w.Drop("o")
+			}
+			return true, nil
+		}
+		w.declare("o", "a")
+		require.Equal(t, []string{"a", "b"}, w.live())
+		time.Sleep(2 * second)
 		synctest.Wait()
-		require.Empty(t, w.Drop("o"))
-		close(g.open)
-		_, err := declared()
-		require.Equal(t, gc.ErrDropped, err)
-		time.Sleep(grace)
-		require.Equal(t, []string{"a"}, w.sweep().Released)
-		require.Zero(t, w.Size())
+		require.Equal(t, []string{"b", "c"}, w.live())
 	})
 }
 

@@ -88,7 +88,7 @@ func ExampleCollector_Run() {
 func ExampleCollector_Sweep() {
 	synced := false
 	c, err := gc.New(gc.Options[string, string]{
-		Release: func(kind string) {},
+		Release: func(string) {},
 		InUse: func(_ context.Context, owner string) (bool, error) {
 			if !synced {
 				return false, fmt.Errorf("list of owners: %w", gc.ErrPartial)

@@ -59,8 +59,8 @@ func (c *Collector[O, R]) ask(ctx context.Context, key O) (answer, error) {
 func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint64, err error) (collected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Dropped meanwhile, and perhaps declared anew: then the new record has its own looks.
-	if c.owners[key] != rec || len(rec.uses) == 0 {
+	// Dropped meanwhile, and perhaps declared anew: then this record is out of the books, or has its own looks again.
+	if len(rec.uses) == 0 {
 		return false
 	}
 	facts, at, collect := c.policy.judge(rec.ownerFacts, a, asked, time.Now())

@@ -328,7 +328,13 @@ func TestHungLookDelaysNeitherReleasesNorOtherLooks(t *testing.T) {
 		w.declare("o", "b")
 		w.Drop("o")
 		w.declare("p", "c")
-		time.Sleep(grace)
+		time.Sleep(12*second - 1)
+		synctest.Wait()
+		require.NoError(t, errOf(w, "hung1"))
+		time.Sleep(1)
+		synctest.Wait()
+		require.ErrorIs(t, errOf(w, "hung1"), context.DeadlineExceeded)
+		time.Sleep(grace - 12*second)
 		synctest.Wait()
 		require.Equal(t, []string{"a", "c"}, w.live())
 		var times []time.Duration
@@ -340,6 +346,39 @@ func TestHungLookDelaysNeitherReleasesNorOtherLooks(t *testing.T) {
 		}
 		w.mu.Unlock()
 		require.Equal(t, []time.Duration{2 * second, 6 * second, 14 * second, 30 * second}, times)
+	})
+}
+
+// errOf returns why the last look at an owner found nothing out.
+func errOf(w *world, owner string) error {
+	for _, o := range w.Snapshot().Owners {
+		if o.Owner == owner {
+			return o.Err
+		}
+	}
+	return nil
+}
+
+func TestDropOfOwnerThatWaitsToBeLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(o *gc.Options[string, string]) { o.Concurrency = 1 })
+		defer w.run()()
+		g := newGate()
+		w.inUse = func(ctx context.Context, owner string) (bool, error) { return true, g.pass(ctx, owner) }
+		w.declare("o", "a")
+		time.Sleep(second)
+		w.declare("p", "a")
+		time.Sleep(second)
+		require.Equal(t, "o", <-g.entered)
+		time.Sleep(second)
+		synctest.Wait()
+		w.Drop("p")
+		w.declare("q", "a")
+		close(g.open)
+		time.Sleep(2 * second)
+		synctest.Wait()
+		require.Len(t, g.entered, 1, "the slot kept for p serves the others")
+		require.Equal(t, "q", <-g.entered)
 	})
 }
 

@@ -64,7 +64,7 @@ func (f *referee) use(c *gc.Collector[int, int], rnd *rand.Rand, owner int) {
 				f.handed[r].Add(-1)
 			}
 		}
-		if _, err := c.Declare(context.Background(), owner, next...); err != nil {
+		if _, err := c.Declare(f.t.Context(), owner, next...); err != nil {
 			f.t.Errorf("declare: %v", err)
 		}
 		for _, r := range next {
@@ -112,7 +112,7 @@ func TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 		for range 2 {
 			sweepers.Go(func() {
 				for !over.Load() {
-					if _, err := c.Sweep(context.Background()); err != nil {
+					if _, err := c.Sweep(t.Context()); err != nil {
 						t.Errorf("sweep: %v", err)
 					}
 				}

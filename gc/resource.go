@@ -120,7 +120,6 @@ func (d *declaration[O, R]) acquired(ctx context.Context, key R, res *resource[O
 func (d *declaration[O, R]) claimLocked(key R, res *resource[O]) {
 	res.owners[d.owner] = struct{}{}
 	d.rec.uses[key] = d.rec.declared
-	d.c.releases.remove(key)
 }
 
 // freeLocked takes a resource from an owner, as of the given time.
@@ -153,7 +152,7 @@ func (c *Collector[O, R]) releaseDue(ctx context.Context) (released []R, errs []
 		if !ok {
 			return released, errs
 		}
-		// Between pop and here a Declare may have taken the resource: release checks again, and the Declare wins.
+		// A Declare may have taken the resource since its date was set: release checks again, and the Declare wins.
 		ok, err := c.release(r, now)
 		if ok {
 			released = append(released, r)

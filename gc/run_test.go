@@ -82,7 +82,7 @@ func TestAfterStopErrClosed(t *testing.T) {
 // TestStopIsPromptAndJoins stops the collector in each state in which it may wait for something.
 func TestStopIsPromptAndJoins(t *testing.T) {
 	sweep := func(w *world) func() error {
-		swept := async(func() (gc.Swept[string, string], error) { return w.Sweep(context.Background()) })
+		swept := async(func() (gc.Swept[string, string], error) { return w.Sweep(w.t.Context()) })
 		return func() error {
 			_, err := swept()
 			return err
@@ -90,7 +90,7 @@ func TestStopIsPromptAndJoins(t *testing.T) {
 	}
 	declare := func(w *world, owner string, uses ...string) func() error {
 		declared := async(func() (gc.Change[string], error) {
-			return w.Declare(context.Background(), owner, uses...)
+			return w.Declare(w.t.Context(), owner, uses...)
 		})
 		return func() error {
 			_, err := declared()
@@ -181,7 +181,7 @@ func TestStopWaitsForCallbacks(t *testing.T) {
 				}
 				stop := w.run()
 				go func() {
-					_, _ = w.Declare(context.Background(), "o", "a")
+					_, _ = w.Declare(t.Context(), "o", "a")
 					if name == "Release" {
 						w.Drop("o")
 					}

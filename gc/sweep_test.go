@@ -132,7 +132,7 @@ func TestSweepWaitsForReleaseUnderWay(t *testing.T) {
 		w := newWorld(t)
 		defer w.run()()
 		g := newGate()
-		w.release = func(r string) { _ = g.pass(context.Background(), r) }
+		w.release = func(r string) { _ = g.pass(t.Context(), r) }
 		w.declare("o", "a")
 		w.Drop("o")
 		time.Sleep(grace)
@@ -179,7 +179,7 @@ func TestSweepEndsWithItsCtx(t *testing.T) {
 					synctest.Wait()
 					defer func() { _, _ = other() }()
 				}
-				start := time.Now()
+				start, size := time.Now(), w.Size()
 				ctx, cancel := context.WithTimeout(t.Context(), second)
 				defer cancel()
 				swept, err := w.Sweep(ctx)
@@ -188,6 +188,12 @@ func TestSweepEndsWithItsCtx(t *testing.T) {
 				require.Equal(t, gc.Swept[string, string]{}, swept)
 				for _, o := range w.Snapshot().Owners {
 					require.NoError(t, o.Err)
+				}
+				require.Equal(t, size, w.Size(), "all slots and turns are given back")
+				if where == "waiting for the rate" {
+					w.sweep()
+					require.Equal(t, []time.Duration{0, 1000 * second, 2000 * second, 3000 * second}, w.looked(start),
+						"what was not looked at does not count")
 				}
 			})
 		})
@@ -218,7 +224,7 @@ func TestDeclareOfWhatIsDueButNotYetReleased(t *testing.T) {
 		g := newGate()
 		w.release = func(r string) {
 			if r == "a" {
-				_ = g.pass(context.Background(), r)
+				_ = g.pass(t.Context(), r)
 			}
 		}
 		w.declare("o", "a")

@@ -88,10 +88,13 @@ func TestTimetableWaitFollowsTheFirstDate(t *testing.T) {
 		tt.set("a", in(15*time.Second)) // the first is put off
 		time.Sleep(10 * time.Second)
 		tt.set("e", start) // overdue
+		tt.set("f", in(20*time.Second))
+		synctest.Wait()
+		tt.remove("f") // was first
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, []time.Duration{5 * time.Second, 15 * time.Second, 16 * time.Second, 30 * time.Second}, rings)
-		tt.set("f", in(time.Hour))
+		tt.set("g", in(time.Hour))
 		cancel()
 		<-done
 	})

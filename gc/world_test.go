@@ -178,7 +178,7 @@ func (w *world) sweep() gc.Swept[string, string] {
 
 // run starts Run and returns a function that stops it and returns how long that took.
 func (w *world) run() (stop func() time.Duration) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	synctest.Wait()
