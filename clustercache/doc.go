@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clustercache reads and watches objects in many Kubernetes clusters, which come, go, break, move and change their
+// credentials.
+//
+// # Usage
+//
+// A [ClusterCache] is made with [New] and run by a controller-runtime manager, or by calling Start. A
+// resolver (package resolver) tells it how a cluster is reached. From then on a cluster is a key:
+//
+//	cc, err := clustercache.New(clustercache.Options{Resolver: r})
+//	err = mgr.Add(cc)
+//
+//	w, err := cc.Watch(ctx, cluster, &corev1.Pod{})          // held until w.Release()
+//	err = cc.Reader(cluster).List(ctx, pods, client.InNamespace("default"))
+//
+//	ctrl.NewControllerManagedBy(mgr).
+//		WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, objectToRequests)).
+//		WatchesRawSource(clustercache.ClusterSource(cc, clusterToRequests))
+//
+// A cluster becomes known, and is connected to, when it is first asked for: by Engage, by Watch, or by a read in mode
+// [AutoWatch]; with Options.Discover, every cluster that the resolver lists is. Everything can be called before Start,
+// and begins with it.
+//
+// Events and what ObjectFeed hands to callbacks are shared and read-only. Objects that are read belong to the caller.
+//
+// # Guarantees
+//
+//   - One LIST and one WATCH reach a cluster for a kind, however many callers want it in whatever form.
+//   - Nothing here waits for a cluster but live reads and writes of that very cluster, and methods named Wait: not Watch,
+//     not Reader, not Status, not the start of a source.
+//   - After a disconnect, a rotation of credentials or a move to another address, informers resume where they were:
+//     no list, and no event for what did not change. Holds and handlers stay.
+//   - resourceVersions are compared only within an epoch. Another cluster behind the same address, or a history that was rolled
+//     back, is a new epoch: what vanished is delivered as deletes, and no answer mixes two.
+//   - Connected and Disconnected alternate for each cluster, and the last state is always delivered.
+//
+// Not promised: snapshots across kinds, order across clusters, cached reads that see the newest write (see
+// [NotOlderThan]), every intermediate state.
+//
+// # What a slow or failing cluster does
+//
+// It is probed every ten seconds unless it shows life, is [PhaseDegraded] after one failure and
+// [PhaseDisconnected] after three, 45 s at the latest after it fell silent. Its reads then fail at once with
+// [ErrNotConnected] and its informers wait, without a request, until it is connected again; what they hold stays, and
+// can be read with [CacheOnly] and [MaxStaleness]. Attempts to connect back off to at most 30 s, and are made at once when the
+// resolver has news. A 401 on any request makes the resolver be asked at once. No goroutine is spent on probing: all clusters
+// share one queue of timers and a bounded number of workers.
+//
+// # Debugging
+//
+// [ClusterCache.Status] tells the phase, the reason, the last error and the last sign of life of a cluster;
+// [Watch.Status] the state of an informer. No error, log line or status holds a credential or what a remote server wrote, beyond
+// the bounded message of an API status.
+package clustercache
