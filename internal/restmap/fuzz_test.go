@@ -13,8 +13,8 @@ import (
 
 // FuzzParseAggregated feeds any bytes. What comes out is within the limits, safe to put in a URL, and its own copy.
 func FuzzParseAggregated(f *testing.F) {
-	f.Add(readRecorded(f, corePath), recorded[corePath].etag)
-	f.Add(readRecorded(f, apisPath), recorded[apisPath].etag)
+	core := string(readRecorded(f, corePath)) // the mutator is slow on whole documents
+	f.Add([]byte(core[:strings.Index(core, `},{"resource":"nodes"`)]+`}]}]}]}`), recorded[corePath].etag)
 	f.Add([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"a"},"versions":[{"version":"v1","freshness":"Stale"}]}]}`), `""`)
 	f.Add([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"a/b"}]}]}]}`), "")
 	f.Fuzz(func(t *testing.T, body []byte, etag string) {

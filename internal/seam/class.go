@@ -125,8 +125,8 @@ func classifyTLS(err error) Class {
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 		return classifyCertificate(invalid)
 	}
-	if alert, ok := errors.AsType[tls.AlertError](err); ok {
-		if isCertificateAlert(alert) {
+	if alert := remoteAlert(err); alert != "" {
+		if certificateAlerts[alert] {
 			return Unauthorized
 		}
 		return TLS
@@ -154,13 +154,23 @@ func classifyCertificate(invalid x509.CertificateInvalidError) Class {
 	return TLSExpired
 }
 
-// isCertificateAlert reports whether the server sent a TLS alert about our client certificate.
-func isCertificateAlert(alert tls.AlertError) bool {
-	switch alert {
-	case 42, 43, 44, 45, 46, 48, 116: // bad, unsupported, revoked, expired, unknown, unknown CA, required
-		return true
+// remoteAlert returns the TLS alert that the server sent, if any, in crypto/tls's words: it is a number on the wire.
+func remoteAlert(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
+		return op.Err.Error()
 	}
-	return false
+	return ""
+}
+
+// certificateAlerts are the alerts by which a server rejects our certificate.
+var certificateAlerts = map[string]bool{
+	"tls: bad certificate":               true,
+	"tls: unsupported certificate":       true,
+	"tls: revoked certificate":           true,
+	"tls: expired certificate":           true,
+	"tls: unknown certificate":           true,
+	"tls: unknown certificate authority": true,
+	"tls: certificate required":          true,
 }
 
 func classifyNet(err error) Class {

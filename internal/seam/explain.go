@@ -91,7 +91,7 @@ func explain(err error) string {
 }
 
 func explainTLS(err error) string {
-	switch class := classifyTLS(err); class {
+	switch classifyTLS(err) {
 	case "":
 		return ""
 	case TLSUnknownAuthority:
@@ -107,8 +107,8 @@ func explainTLS(err error) string {
 				time.Now().UTC().Format(time.RFC3339))
 		}
 	}
-	if alert, ok := errors.AsType[tls.AlertError](err); ok {
-		return "remote error: " + alert.Error()
+	if alert := remoteAlert(err); alert != "" {
+		return "remote error: " + alert
 	}
 	if strings.Contains(err.Error(), textPlainHTTP) {
 		return textPlainHTTP

@@ -209,5 +209,5 @@ func TestCloseEndsEverything(t *testing.T) {
 	s.Open()
 	_, _, err = fetch(t.Context(), s, "/version")
 	requireClass(t, Cut, err)
-	require.Empty(t, s.gens)
+	require.Zero(t, generations(s))
 }

@@ -138,3 +138,22 @@ func protocols(t *testing.T, test func(t *testing.T, http2 bool)) {
 	t.Run("http2", func(t *testing.T) { test(t, true) })
 	t.Run("http1", func(t *testing.T) { test(t, false) })
 }
+
+// generations returns how many accesses hold connections or may still do so.
+func generations(s *Seam) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return len(s.gens)
+}
+
+// connections returns how many connections the access in use has.
+func connections(s *Seam) int {
+	s.mu.Lock()
+	g := s.current
+	s.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return len(g.cuts)
+}
