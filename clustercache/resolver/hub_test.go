@@ -5,80 +5,45 @@ package resolver_test
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// recorder is a Notify consumer.
-type recorder struct {
-	mu  sync.Mutex
-	got []resolver.Cluster // protected by mu
-}
+var clusterA = resolver.Cluster{Namespace: "fleet", Name: "a"}
 
-func (r *recorder) changed(cluster resolver.Cluster) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.got = append(r.got, cluster)
-}
-
-// take waits until everything is at rest and returns the reports since the last take.
-func (r *recorder) take() []resolver.Cluster {
-	synctest.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out := r.got
-	r.got = nil
-	return out
-}
-
-// notify runs Notify until the test ends.
-func notify(t *testing.T, n resolver.Notifier) *recorder {
-	t.Helper()
-	r := &recorder{}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- n.Notify(ctx, r.changed) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
+// inHub runs a test in a bubble, with a hub that has cluster a, and a resolver whose first reports were taken.
+func inHub(t *testing.T, options resolver.HubOptions, test func(*testing.T, *fakeHub, *resolver.HubResolver, *recorder)) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		r, err := resolver.ClusterAPI(hub, options)
+		require.NoError(t, err)
+		news := notify(t, r)
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take(), "the first list reports what is known")
+		test(t, hub, r, news)
 	})
-	return r
-}
-
-func capiSecret(namespace, cluster, token string) *corev1.Secret {
-	return secret(namespace, cluster+"-kubeconfig", map[string]string{"cluster.x-k8s.io/cluster-name": cluster},
-		map[string]string{"value": string(tokenConfig(token))})
 }
 
 func TestHubChangeIsDeliveredAtOnceAndIdenticalContentIsNot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
 		ctx := t.Context()
-		hub := fake.NewClientBuilder().WithObjects(capiSecret("fleet", "a", "one")).Build()
-		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
-		require.NoError(t, err)
-		news := notify(t, r)
-		a := resolver.Cluster{Namespace: "fleet", Name: "a"}
-		require.Equal(t, []resolver.Cluster{a}, news.take(), "the first list reports what is known")
-		before, err := r.Resolve(ctx, a)
+		before, err := r.Resolve(ctx, clusterA)
 		require.NoError(t, err)
 		require.Equal(t, "one", before.Config().BearerToken)
 
 		start := time.Now()
 		update := capiSecret("fleet", "a", "two")
 		require.NoError(t, hub.Update(ctx, update))
-		require.Equal(t, []resolver.Cluster{a}, news.take())
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
 		require.Zero(t, time.Since(start), "no time may pass")
-		after, err := r.Resolve(ctx, a)
+		after, err := r.Resolve(ctx, clusterA)
 		require.NoError(t, err)
-		require.Equal(t, "two", after.Config().BearerToken)
 		require.Equal(t, resolver.ChangedToken, resolver.Diff(before, after))
 
 		update.Annotations = map[string]string{"touched": "yes"}
@@ -88,33 +53,31 @@ func TestHubChangeIsDeliveredAtOnceAndIdenticalContentIsNot(t *testing.T) {
 
 		require.NoError(t, hub.Create(ctx, capiSecret("fleet", "b", "one")))
 		require.Equal(t, []resolver.Cluster{{Namespace: "fleet", Name: "b"}}, news.take())
+
+		update.Data["value"] = []byte("junk")
+		require.NoError(t, hub.Update(ctx, update))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		_, err = r.Resolve(ctx, clusterA)
+		require.NotErrorIs(t, err, resolver.ErrNoAccess, "a broken Secret is no disappearance")
+		require.EqualError(t, err, "cluster fleet/a: Secret fleet/a-kubeconfig: invalid kubeconfig: is not a kubeconfig")
 	})
 }
 
 func TestHubDeleteAndRecreateWithinGraceIsNoDisappearance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
 		ctx := t.Context()
-		hub := fake.NewClientBuilder().WithObjects(capiSecret("fleet", "a", "one")).Build()
-		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
-		require.NoError(t, err)
-		news := notify(t, r)
-		a := resolver.Cluster{Namespace: "fleet", Name: "a"}
-		news.take()
-
 		require.NoError(t, hub.Delete(ctx, capiSecret("fleet", "a", "")))
 		time.Sleep(9 * time.Second)
 		require.Empty(t, news.take())
-		access, err := r.Resolve(ctx, a)
-		require.NoError(t, err)
-		require.Equal(t, "one", access.Config().BearerToken)
+		require.Equal(t, "one", token(t, r, clusterA))
 		require.NoError(t, hub.Create(ctx, capiSecret("fleet", "a", "one")))
 		time.Sleep(time.Minute)
 		require.Empty(t, news.take())
 
 		require.NoError(t, hub.Delete(ctx, capiSecret("fleet", "a", "")))
-		time.Sleep(11 * time.Second)
-		require.Equal(t, []resolver.Cluster{a}, news.take())
-		_, err = r.Resolve(ctx, a)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		_, err := r.Resolve(ctx, clusterA)
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
 		require.ErrorIs(t, err, resolver.ErrNoAccess)
 		require.EqualError(t, err, "cluster fleet/a: Secret fleet/a-kubeconfig: secret not found")
@@ -122,4 +85,266 @@ func TestHubDeleteAndRecreateWithinGraceIsNoDisappearance(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, clusters)
 	})
+}
+
+func TestHubLabelRemovalIsADeleteAndNegativeGraceIsNone(t *testing.T) {
+	inHub(t, resolver.HubOptions{Grace: -1}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+		update := capiSecret("fleet", "a", "one")
+		update.Labels = nil
+		require.NoError(t, hub.Update(t.Context(), update))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		_, err := r.Resolve(t.Context(), clusterA)
+		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
+	})
+}
+
+func TestHubDownKeepsTheLastAnswer(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+		hub.down.Store(true)
+		hub.breakStreams()
+		time.Sleep(time.Hour)
+		require.Empty(t, news.take())
+		require.Equal(t, "one", token(t, r, clusterA))
+		require.Less(t, hub.requests.Load(), int64(400), "the hub is asked rarely while it is down")
+		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
+		hub.down.Store(false)
+		time.Sleep(31 * time.Second)
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.Equal(t, "two", token(t, r, clusterA))
+	})
+}
+
+func TestHubDownKeepsTheLastAnswerWithoutAWatch(t *testing.T) {
+	hub := newFakeHub(capiSecret("fleet", "a", "one"))
+	r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
+	require.NoError(t, err)
+	hub.down.Store(true)
+	_, err = r.Resolve(t.Context(), clusterA)
+	require.ErrorIs(t, err, errHubDown)
+	require.NotErrorIs(t, err, resolver.ErrNoAccess)
+	_, err = r.Clusters(t.Context())
+	require.ErrorIs(t, err, errHubDown)
+	hub.down.Store(false)
+	require.Equal(t, "one", token(t, r, clusterA))
+	hub.down.Store(true)
+	require.Equal(t, "one", token(t, r, clusterA))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = r.Resolve(ctx, clusterA)
+	require.Error(t, err, "a caller who gave up gets no answer")
+	hub.down.Store(false)
+	require.NoError(t, hub.Delete(t.Context(), capiSecret("fleet", "a", "")))
+	_, err = r.Resolve(t.Context(), clusterA)
+	require.ErrorIs(t, err, resolver.ErrSecretNotFound)
+	hub.down.Store(true)
+	_, err = r.Resolve(t.Context(), clusterA)
+	require.ErrorIs(t, err, errHubDown, "a cluster that went away does not come back")
+}
+
+func TestHubWatchResumesWithoutAList(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+		time.Sleep(time.Second)
+		hub.selections()
+		hub.breakStreams()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{
+			"list ns= labels=cluster.x-k8s.io/cluster-name fields=", // of one object, for the version
+			"watch ns= labels=cluster.x-k8s.io/cluster-name fields=",
+		}, hub.selections())
+		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+	})
+}
+
+func TestHubLostOrRestoredHistoryIsListedAgain(t *testing.T) {
+	for name, lose := range map[string]func(*fakeHub){
+		"expired": func(hub *fakeHub) {
+			hub.mu.Lock()
+			hub.expired = true
+			hub.mu.Unlock()
+		},
+		"rolled back": func(hub *fakeHub) { hub.version.Store(500) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+				hub.down.Store(true)
+				hub.breakStreams()
+				synctest.Wait()
+				require.NoError(t, hub.Delete(t.Context(), capiSecret("fleet", "a", "")))
+				require.NoError(t, hub.Create(t.Context(), capiSecret("fleet", "b", "two")))
+				lose(hub)
+				hub.down.Store(false)
+				time.Sleep(time.Minute)
+				require.ElementsMatch(t, []resolver.Cluster{clusterA, {Namespace: "fleet", Name: "b"}}, news.take())
+				clusters, err := r.Clusters(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, []resolver.Cluster{{Namespace: "fleet", Name: "b"}}, clusters)
+			})
+		})
+	}
+}
+
+func TestHubStalledWatchIsReplaced(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, _ *resolver.HubResolver, _ *recorder) {
+		before := hub.opened.Load()
+		time.Sleep(3*time.Minute + time.Second)
+		synctest.Wait()
+		require.Equal(t, before+1, hub.opened.Load())
+	})
+}
+
+func TestHubAnswersFromTheWatchWithoutRequests(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, _ *recorder) {
+		before := hub.requests.Load()
+		require.Equal(t, "one", token(t, r, clusterA))
+		_, err := r.Clusters(t.Context())
+		require.NoError(t, err)
+		_, err = r.Resolve(t.Context(), resolver.Cluster{Namespace: "fleet", Name: "b"})
+		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
+		require.Equal(t, before, hub.requests.Load())
+	})
+}
+
+func TestHubNeverReadsSecretsThatAreNotSelected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		mine, err := labels.Parse("mine=yes")
+		require.NoError(t, err)
+		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{Namespace: "fleet", Selector: mine})
+		require.NoError(t, err)
+		_, err = r.Clusters(t.Context())
+		require.NoError(t, err)
+		_, err = r.Resolve(t.Context(), clusterA)
+		require.ErrorIs(t, err, resolver.ErrSecretNotFound, "the selection holds for a single read, too")
+		_, err = r.Resolve(t.Context(), resolver.Cluster{Namespace: "other", Name: "a"})
+		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
+		notify(t, r).take()
+		for _, asked := range hub.selections() {
+			if asked != "get ns= labels= fields=" {
+				require.Contains(t, asked, "ns=fleet labels=cluster.x-k8s.io/cluster-name,mine=yes")
+			}
+		}
+		_, err = resolver.Secrets(hub, resolver.SecretOptions{})
+		require.Error(t, err, "something has to select Secrets")
+	})
+}
+
+func TestHubNotifyCallsShareOneWatchAndEndByThemselves(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, first *recorder) {
+		second, stop := notifyUntil(t, r)
+		require.Equal(t, []resolver.Cluster{clusterA}, second.take(), "a late caller is told what is known")
+		require.Equal(t, int64(1), hub.opened.Load())
+		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
+		require.Len(t, first.take(), 1)
+		require.Len(t, second.take(), 1)
+		stop()
+		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "three")))
+		require.Len(t, first.take(), 1)
+		require.Empty(t, second.take())
+	})
+}
+
+func TestHubNotifyAgainAfterTheLastOneEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
+		require.NoError(t, err)
+		for i := range 3 {
+			news, stop := notifyUntil(t, r)
+			require.Len(t, news.take(), 1, i)
+			stop()
+			hub.mu.Lock()
+			require.Empty(t, hub.streams, "the last one stops the watch")
+			hub.mu.Unlock()
+			require.Equal(t, "one", token(t, r, clusterA))
+		}
+	})
+}
+
+func TestHubBlockedConsumerStopsNobody(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+		ctx, cancel := context.WithCancel(t.Context())
+		block, done := make(chan struct{}), make(chan struct{})
+		calls := 0
+		go func() {
+			defer close(done)
+			_ = r.Notify(ctx, func(resolver.Cluster) { calls++; <-block })
+		}()
+		synctest.Wait()
+		for _, text := range []string{"two", "three", "four"} {
+			require.NoError(t, hub.Update(ctx, capiSecret("fleet", "a", text)))
+			require.Len(t, news.take(), 1)
+			require.Equal(t, text, token(t, r, clusterA))
+		}
+		close(block)
+		synctest.Wait()
+		require.Equal(t, 2, calls, "three changes became one report")
+		cancel()
+		<-done
+	})
+}
+
+func TestHubReportsWhatWasAnsweredBeforeTheWatchBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "one", token(t, r, clusterA))
+		require.NoError(t, hub.Delete(t.Context(), capiSecret("fleet", "a", "")))
+		require.Equal(t, []resolver.Cluster{clusterA}, notify(t, r).take())
+	})
+}
+
+func TestHubReadyObjectHoldsAccessBackAndIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		cluster := unstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "a", nil)
+		hub := newFakeHub(capiSecret("fleet", "a", "one"), capiSecret("fleet", "b", "one"), cluster)
+		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{ReadyObject: resolver.ClusterAPIReady("v1beta2")})
+		require.NoError(t, err)
+		check := func(cluster resolver.Cluster, want error) {
+			_, err := r.Resolve(ctx, cluster)
+			require.ErrorIs(t, err, want)
+			require.ErrorIs(t, err, resolver.ErrNoAccess)
+		}
+		check(clusterA, resolver.ErrNotReady)
+		news := notify(t, r)
+		require.Len(t, news.take(), 2)
+		check(clusterA, resolver.ErrNotReady)
+		check(resolver.Cluster{Namespace: "fleet", Name: "b"}, resolver.ErrClusterNotFound)
+
+		cluster.Object["status"] = map[string]any{"initialization": map[string]any{"controlPlaneInitialized": true}}
+		require.NoError(t, hub.Update(ctx, cluster))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.Equal(t, "one", token(t, r, clusterA))
+
+		cluster.Object["status"] = map[string]any{"conditions": []any{
+			map[string]any{"type": "ControlPlaneInitialized", "status": "False"}}}
+		require.NoError(t, hub.Update(ctx, cluster))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		check(clusterA, resolver.ErrNotReady)
+	})
+}
+
+func TestHubReadyFuncIsAskedAfterTheClusterIsKnown(t *testing.T) {
+	hub := newFakeHub(capiSecret("fleet", "a", "one"))
+	var asked []resolver.Cluster
+	ready, broken := false, errors.New("broken")
+	var fails error
+	r, err := resolver.ClusterAPI(hub, resolver.HubOptions{Ready: func(_ context.Context, cluster resolver.Cluster) (bool, error) {
+		asked = append(asked, cluster)
+		return ready, fails
+	}})
+	require.NoError(t, err)
+	_, err = r.Resolve(t.Context(), resolver.Cluster{Namespace: "fleet", Name: "b"})
+	require.ErrorIs(t, err, resolver.ErrSecretNotFound, "so that a chain goes on")
+	require.Empty(t, asked)
+	_, err = r.Resolve(t.Context(), clusterA)
+	require.ErrorIs(t, err, resolver.ErrNotReady)
+	ready = true
+	require.Equal(t, "one", token(t, r, clusterA))
+	fails = broken
+	_, err = r.Resolve(t.Context(), clusterA)
+	require.ErrorIs(t, err, broken)
 }

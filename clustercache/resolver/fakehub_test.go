@@ -1,0 +1,233 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+var errHubDown = errors.New("connection refused")
+
+// fakeHub counts requests, and can be down, lose history, or go back in it. Unlike the fake client it selects by
+// field, and has resource versions for lists.
+type fakeHub struct {
+	client.WithWatch
+	requests atomic.Int64
+	down     atomic.Bool
+	version  atomic.Int64 // of lists
+	opened   atomic.Int64 // watches so far
+
+	mu      sync.Mutex // protects what follows
+	streams map[*hubStream]struct{}
+	expired bool
+	asked   []string // selections of lists and watches
+}
+
+func newFakeHub(objects ...client.Object) *fakeHub {
+	h := &fakeHub{streams: map[*hubStream]struct{}{}}
+	h.version.Store(1000)
+	all := fake.NewClientBuilder().WithObjects(objects...).WithIndex(&corev1.Secret{}, "metadata.name", byObjectName).
+		WithIndex(&corev1.ConfigMap{}, "metadata.name", byObjectName).
+		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string { return []string{string(o.(*corev1.Secret).Type)} }).Build()
+	h.WithWatch = interceptor.NewClient(all, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if err := h.ask("get", nil); err != nil {
+				return err
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := h.ask("list", opts); err != nil {
+				return err
+			}
+			if err := c.List(ctx, list, opts...); err != nil {
+				return err
+			}
+			list.SetResourceVersion(fmt.Sprint(h.version.Load()))
+			return nil
+		},
+		Watch: h.watch,
+	})
+	return h
+}
+
+func byObjectName(o client.Object) []string { return []string{o.GetName()} }
+
+func (h *fakeHub) ask(verb string, opts []client.ListOption) error {
+	h.requests.Add(1)
+	if h.down.Load() {
+		return errHubDown
+	}
+	options := (&client.ListOptions{}).ApplyOptions(opts)
+	raw := options.AsListOptions()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = append(h.asked, fmt.Sprintf("%s ns=%s labels=%s fields=%s", verb, options.Namespace, raw.LabelSelector, raw.FieldSelector))
+	return nil
+}
+
+func (h *fakeHub) selections() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := h.asked
+	h.asked = nil
+	return out
+}
+
+func (h *fakeHub) watch(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+	if err := h.ask("watch", opts); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	expired := h.expired
+	h.expired = false
+	h.mu.Unlock()
+	out := &hubStream{hub: h, out: make(chan watch.Event), stop: make(chan struct{})}
+	inner, err := c.Watch(ctx, list, opts...)
+	if err != nil {
+		return nil, err
+	}
+	h.opened.Add(1)
+	h.mu.Lock()
+	h.streams[out] = struct{}{}
+	h.mu.Unlock()
+	go out.pump(inner, expired)
+	return out, nil
+}
+
+// breakStreams ends all watches, as a restarting API server does.
+func (h *fakeHub) breakStreams() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.streams {
+		s.once.Do(func() { close(s.stop) })
+	}
+}
+
+type hubStream struct {
+	hub  *fakeHub
+	out  chan watch.Event
+	stop chan struct{}
+	once sync.Once
+}
+
+func (s *hubStream) ResultChan() <-chan watch.Event { return s.out }
+
+func (s *hubStream) Stop() { s.once.Do(func() { close(s.stop) }) }
+
+func (s *hubStream) pump(inner watch.Interface, expired bool) {
+	defer func() {
+		inner.Stop()
+		close(s.out)
+		s.hub.mu.Lock()
+		delete(s.hub.streams, s)
+		s.hub.mu.Unlock()
+	}()
+	if expired {
+		gone := &metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired}
+		select {
+		case s.out <- watch.Event{Type: watch.Error, Object: gone}:
+		case <-s.stop:
+		}
+		return
+	}
+	for {
+		select {
+		case event := <-inner.ResultChan():
+			event.Object.(client.Object).SetResourceVersion(fmt.Sprint(s.hub.version.Add(1)))
+			select {
+			case s.out <- event:
+			case <-s.stop:
+				return
+			}
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// recorder is a Notify consumer.
+type recorder struct {
+	mu  sync.Mutex
+	got []resolver.Cluster // protected by mu
+}
+
+func (r *recorder) changed(cluster resolver.Cluster) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.got = append(r.got, cluster)
+}
+
+// take waits until everything is at rest and returns the reports since the last take.
+func (r *recorder) take() []resolver.Cluster {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.got
+	r.got = nil
+	return out
+}
+
+// notify runs Notify until the test ends.
+func notify(t *testing.T, n resolver.Notifier) *recorder {
+	t.Helper()
+	r, _ := notifyUntil(t, n)
+	return r
+}
+
+// notifyUntil runs Notify until stop, or the test, ends.
+func notifyUntil(t *testing.T, n resolver.Notifier) (r *recorder, stop func()) {
+	t.Helper()
+	r = &recorder{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Notify(ctx, r.changed) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	return r, stop
+}
+
+func capiSecret(namespace, cluster, token string) *corev1.Secret {
+	return secret(namespace, cluster+"-kubeconfig", map[string]string{"cluster.x-k8s.io/cluster-name": cluster},
+		map[string]string{"value": string(tokenConfig(token))})
+}
+
+func unstructuredObject(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
+	out := &unstructured.Unstructured{Object: map[string]any{}}
+	for key, value := range fields {
+		out.Object[key] = value
+	}
+	out.SetAPIVersion(apiVersion)
+	out.SetKind(kind)
+	out.SetNamespace(namespace)
+	out.SetName(name)
+	return out
+}
+
+func token(t testing.TB, r resolver.Resolver, cluster resolver.Cluster) string {
+	t.Helper()
+	access, err := r.Resolve(t.Context(), cluster)
+	require.NoError(t, err)
+	return access.Config().BearerToken
+}

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// requireOnlyAllowed fails if a configuration holds anything that the strict list does not have.
+func requireOnlyAllowed(t testing.TB, config *rest.Config) {
+	t.Helper()
+	proxy, err := config.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "c.example"}})
+	require.NoError(t, err)
+	require.Nil(t, proxy)
+	require.Equal(t, []string{"h2", "http/1.1"}, config.NextProtos)
+	endpoint, err := url.Parse(config.Host)
+	require.NoError(t, err)
+	require.Equal(t, "https", endpoint.Scheme)
+	require.Nil(t, endpoint.User)
+	require.Empty(t, endpoint.RawQuery+endpoint.Fragment+endpoint.RawPath+endpoint.Opaque)
+	if addr, err := netip.ParseAddr(endpoint.Hostname()); err == nil {
+		require.False(t, addr.Unmap().IsLinkLocalUnicast())
+		require.False(t, addr.Unmap().IsUnspecified())
+	}
+	for _, c := range config.BearerToken {
+		require.True(t, c > ' ' && c < 0x7f)
+	}
+	rest := *config
+	rest.Host, rest.BearerToken, rest.DisableCompression, rest.Proxy = "", "", false, nil
+	tls := rest.TLSClientConfig
+	rest.ServerName, rest.CAData, rest.CertData, rest.KeyData, rest.NextProtos = "", nil, nil, nil, nil
+	require.True(t, reflect.ValueOf(rest).IsZero(), "something else got in: %#v", rest)
+	require.Equal(t, len(tls.CertData) > 0, len(tls.KeyData) > 0)
+}
+
+// requireQuiet fails if an error says anything in the words of the input.
+func requireQuiet(t testing.TB, err error) {
+	t.Helper()
+	invalid, isInvalid := errors.AsType[*resolver.KubeconfigError](err)
+	refused, isRefused := errors.AsType[*resolver.RefusedError](err)
+	require.True(t, isInvalid || isRefused || errors.Is(err, resolver.ErrKeyMissing), "%v", err)
+	text := fmt.Sprintf("%v %+v %#v", err, invalid, refused)
+	require.NotContains(t, text, "canary")
+	requireNoCanary(t, text)
+}
+
+func FuzzKubeconfig(f *testing.F) {
+	paths, err := filepath.Glob("testdata/hostile/*.yaml")
+	require.NoError(f, err)
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	who := identities()[0]
+	f.Add(tokenConfig(canaryToken))
+	f.Add(kubeconfig("server: 'https://c.example:6443/k8s/c-1/', tls-server-name: n, disable-compression: true, certificate-authority-data: "+
+		b64(who.cert), "client-certificate-data: "+b64(who.cert)+", client-key-data: "+b64(who.key)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		access, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{MaxBytes: 64 << 10})
+		if err != nil {
+			require.True(t, access.IsZero())
+			requireQuiet(t, err)
+			return
+		}
+		config := access.Config()
+		requireOnlyAllowed(t, config)
+		require.False(t, access.Trusted())
+		_, err = rest.TransportFor(config)
+		require.NoError(t, err, "what is accepted can be used")
+		if len(config.BearerToken) > 7 {
+			require.NotContains(t, fmt.Sprintf("%v %+v %#v", access, access, access), config.BearerToken)
+		}
+		again, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{})
+		require.NoError(t, err)
+		require.Equal(t, access.Revision(), again.Revision())
+	})
+}
+
+func FuzzArgoCD(f *testing.F) {
+	f.Add("https://c.example", `{"bearerToken":"`+canaryToken+`","tlsClientConfig":{"insecure":false}}`)
+	f.Add("https://kubernetes.default.svc", `{}`)
+	f.Add("https://c.example", `{"execProviderConfig":{"command":"sh"},"awsAuthConfig":{"clusterName":"x"}}`)
+	f.Add("https://169.254.169.254", `{"username":"u","password":"`+canaryPassword+`"}`)
+	f.Fuzz(func(t *testing.T, server, config string) {
+		hub := fake.NewClientBuilder().WithObjects(argoSecret("a", map[string]string{"server": server, "config": config})).Build()
+		r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{})
+		require.NoError(t, err)
+		access, err := r.Resolve(context.Background(), resolver.Cluster{Name: "a"})
+		if err != nil {
+			requireQuiet(t, err)
+			return
+		}
+		requireOnlyAllowed(t, access.Config())
+	})
+}
+
+func argoSecret(name string, data map[string]string) *corev1.Secret {
+	return secret("argocd", name, map[string]string{"argocd.argoproj.io/secret-type": "cluster"}, data)
+}
+
+// Whatever the spelling, an endpoint is either refused or dialled as what it says.
+func FuzzServer(f *testing.F) {
+	for _, server := range []string{"https://c.example", "https://[::1]:6443/a/b", "https://10.0.0.1", "https://0x7f.1", "http://a@b"} {
+		f.Add(server)
+	}
+	f.Fuzz(func(t *testing.T, server string) {
+		access, err := resolver.FromToken(resolver.Endpoint{Server: server}, canaryToken, resolver.Allow{})
+		if err != nil {
+			requireQuiet(t, err)
+			return
+		}
+		config := access.Config()
+		requireOnlyAllowed(t, config)
+		require.True(t, strings.HasPrefix(strings.ToLower(strings.TrimRight(server, "/")), strings.ToLower(config.Host)) ||
+			strings.HasPrefix(strings.ToLower(config.Host), strings.ToLower(strings.TrimRight(server, "/"))), "%q became %q", server, config.Host)
+	})
+}
