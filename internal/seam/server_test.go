@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/pem"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,14 +28,25 @@ type server struct {
 // serve starts a TLS server with HTTP/2, or with HTTP/1.1 only.
 func serve(t *testing.T, http2 bool, handler http.HandlerFunc) *server {
 	t.Helper()
+	streams := 0
+	if http2 {
+		streams = streamsPerLane
+	}
+	return serveLimited(t, streams, handler)
+}
+
+// serveLimited starts a TLS server that takes so many streams per connection; none means HTTP/1.1.
+func serveLimited(t *testing.T, streams int, handler http.HandlerFunc) *server {
+	t.Helper()
 	srv := &server{Server: httptest.NewUnstartedServer(handler)}
-	srv.EnableHTTP2 = http2
+	srv.EnableHTTP2 = streams > 0
 	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			srv.conns.Add(1)
 		}
 	}
-	srv.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streamsPerLane}
+	srv.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	return srv
