@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	minBufferBits = 15 // 32 KiB: a read of several ordinary objects
-	bufferClasses = 8  // the largest pooled buffer is 4 MiB
+	minBufferBits = 16 // 64 KiB: a read of several ordinary objects
+	bufferClasses = 7  // the largest pooled buffer is 4 MiB
 )
 
 // buffer is a pooled block of memory whose size is a power of two.
 type buffer struct {
 	b     []byte
 	class int
+	item  Item // the scan of the object in b that was read last: too large for every idle reader to hold
 }
 
 // buffers are kept per size class, so that one large object does not leave a

@@ -42,6 +42,7 @@ type FrameReader struct {
 	split splitter
 	fed   int // bytes of the pending frame that the splitter has seen
 	err   error
+	ahead ahead
 	tiny  [tinyRead]byte
 }
 
@@ -58,17 +59,21 @@ func (f *FrameReader) Next() (Frame, error) {
 	if f.err != nil {
 		return Frame{}, f.err
 	}
-	raw, err := f.frame()
-	if err == nil {
-		var fr Frame
-		if fr, err = f.parse(raw); err == nil {
-			return fr, nil
-		}
+	f.ahead.begin()
+	fr, err := f.next()
+	if err != nil {
+		f.err = err
+		f.w.close()
+		return Frame{}, err
 	}
-	f.err = err
-	f.w.close()
-	return Frame{}, err
+	f.ahead.raw = fr.Object
+	return fr, nil
 }
+
+// Scan is the package's Scan (or the Scan of strip, if not nil) of the object
+// in the frame that Next returned last. A reader on which it is called finds and
+// validates later frames in one pass, which takes half the time of both.
+func (f *FrameReader) Scan(strip *Strip) (Item, error) { return f.ahead.scan(&f.w, strip) }
 
 // Close gives the buffer back; later calls of Next fail. It does not close the
 // underlying reader. The frame returned last is void.
@@ -79,35 +84,72 @@ func (f *FrameReader) Close() {
 	}
 }
 
-// frame returns the bytes of the next frame and consumes them.
-func (f *FrameReader) frame() ([]byte, error) {
-	for {
-		if f.fed == 0 && !f.w.skipSpace() {
-			if err := f.wait(); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		pending := f.w.pending()
-		if f.fed == 0 && pending[0] != '{' {
-			return nil, &SyntaxError{Offset: f.w.offset(), Reason: "expected a watch frame"}
-		}
-		end, done := f.split.scan(pending, f.fed)
-		if end > f.max+frameOverhead {
-			return nil, f.tooLarge()
-		}
-		if done {
-			f.w.pos += end
-			f.fed = 0
-			return pending[:end:end], nil
-		}
-		f.fed = end
-		if err := f.w.fill(); err == io.EOF {
-			return nil, io.ErrUnexpectedEOF
-		} else if err != nil {
-			return nil, err
+// next reads and consumes the next frame.
+func (f *FrameReader) next() (Frame, error) {
+	for !f.w.skipSpace() {
+		if err := f.wait(); err != nil {
+			return Frame{}, err
 		}
 	}
+	for tried := false; ; {
+		pending := f.w.pending()
+		if f.ahead.on && !tried && len(pending) >= f.ahead.size*7/8 { // else it is most likely cut off
+			if fr, ok := f.scanAhead(pending); ok {
+				return fr, nil
+			}
+			tried = true
+		}
+		raw, err := f.splitOff(pending)
+		if err != nil {
+			return Frame{}, err
+		}
+		if raw != nil {
+			f.ahead.size = len(raw)
+			return f.parse(raw)
+		}
+		if err := f.w.fill(); err == io.EOF {
+			return Frame{}, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return Frame{}, err
+		}
+	}
+}
+
+// scanAhead reads a compact frame that is there to its end.
+func (f *FrameReader) scanAhead(pending []byte) (Frame, bool) {
+	kind, from := compactStart(pending)
+	if kind == "" {
+		return Frame{}, false
+	}
+	n := f.ahead.read(&f.w, pending[from:], f.max)
+	end := from + n
+	if n < 0 || end == len(pending) || pending[end] != '}' {
+		f.ahead.begin()
+		return Frame{}, false
+	}
+	f.w.pos += end + 1
+	f.ahead.size = end + 1
+	f.split, f.fed = splitter{}, 0
+	return Frame{Type: kind, Object: pending[from:end:end]}, true
+}
+
+// splitOff consumes the frame with which pending begins and returns its bytes,
+// or nil if it goes on.
+func (f *FrameReader) splitOff(pending []byte) ([]byte, error) {
+	if pending[0] != '{' {
+		return nil, &SyntaxError{Offset: f.w.offset(), Reason: "expected a watch frame"}
+	}
+	end, done := f.split.scan(pending, f.fed)
+	if end > f.max+frameOverhead {
+		return nil, f.tooLarge()
+	}
+	if !done {
+		f.fed = end
+		return nil, nil
+	}
+	f.w.pos += end
+	f.fed = 0
+	return pending[:end:end], nil
 }
 
 func (f *FrameReader) tooLarge() error {
@@ -166,20 +208,32 @@ const (
 // order, and nothing else. What the splitter saw proves that nothing else is
 // there: one container at depth one, which ends right before the frame does.
 func parseCompact(raw []byte, split *splitter) (Frame, bool) {
-	if split.inner != 1 || split.innerEnd != len(raw)-1 || !bytes.HasPrefix(raw, []byte(compactPrefix)) {
+	if split.inner != 1 || split.innerEnd != len(raw)-1 {
 		return Frame{}, false
 	}
-	rest := raw[len(compactPrefix):]
-	quote := bytes.IndexByte(rest, '"')
-	kind := frameType(rest[:max(quote, 0)])
-	if kind == "" || !bytes.HasPrefix(rest[quote:], []byte(compactInfix)) {
+	kind, from := compactStart(raw)
+	if kind == "" || raw[from] != '{' {
 		return Frame{}, false
 	}
-	object := rest[quote+len(compactInfix) : len(rest)-1]
-	if object[0] != '{' {
-		return Frame{}, false
+	return Frame{Type: kind, Object: raw[from : len(raw)-1 : len(raw)-1]}, true
+}
+
+// compactStart reads a compact frame up to its object: the type and where the
+// object begins, which is inside b; or "".
+func compactStart(b []byte) (string, int) {
+	if !bytes.HasPrefix(b, []byte(compactPrefix)) {
+		return "", 0
 	}
-	return Frame{Type: kind, Object: object[:len(object):len(object)]}, true
+	rest := b[len(compactPrefix):]
+	quote := bytes.IndexByte(rest[:min(len(rest), excerptLen)], '"')
+	if quote < 0 {
+		return "", 0
+	}
+	from := len(compactPrefix) + quote + len(compactInfix)
+	if from >= len(b) || !bytes.HasPrefix(rest[quote:], []byte(compactInfix)) {
+		return "", 0
+	}
+	return frameType(rest[:quote]), from
 }
 
 // parseFrame reads any frame.

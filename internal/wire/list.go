@@ -26,16 +26,16 @@ type ListHeader struct {
 type ListReader struct {
 	w      window
 	max    int
-	total  int64
 	state  func(*ListReader) ([]byte, error)
 	header ListHeader
 	items  bool // the key was seen
 	err    error
+	ahead  ahead
 }
 
 // NewListReader reads one list page from r.
 func NewListReader(r io.Reader, l Limits) *ListReader {
-	return &ListReader{w: window{r: r}, max: l.object(), total: l.response(), state: (*ListReader).begin}
+	return &ListReader{w: window{r: r, limit: l.response()}, max: l.object(), state: (*ListReader).begin}
 }
 
 // Next returns the next item's raw JSON, not yet validated (see Scan) and valid
@@ -44,9 +44,11 @@ func NewListReader(r io.Reader, l Limits) *ListReader {
 // too large or followed by something is an error. The underlying reader's own
 // errors are returned as they are. After an error every call returns that error.
 func (l *ListReader) Next() ([]byte, error) {
+	l.ahead.begin()
 	for l.err == nil {
 		item, err := l.state(l)
 		if item != nil {
+			l.ahead.raw, l.ahead.size = item, len(item)
 			return item, nil
 		}
 		l.err = err
@@ -54,6 +56,11 @@ func (l *ListReader) Next() ([]byte, error) {
 	l.w.close()
 	return nil, l.err
 }
+
+// Scan is the package's Scan (or the Scan of strip, if not nil) of the item that
+// Next returned last. A reader on which it is called finds and validates later
+// items in one pass, which takes half the time of both.
+func (l *ListReader) Scan(strip *Strip) (Item, error) { return l.ahead.scan(&l.w, strip) }
 
 // Header returns what has been read of the list's header so far: lists of
 // custom resources write it behind the items, so it is complete after io.EOF.
@@ -151,11 +158,34 @@ func (l *ListReader) item() ([]byte, error) {
 		return nil, err
 	}
 	l.state = (*ListReader).afterItem
+	if l.ahead.on {
+		if item := l.scanAhead(); item != nil {
+			return item, nil
+		}
+	}
 	item, err := l.value()
 	if err == nil && len(item) == 0 {
 		return nil, l.fail("expected an item")
 	}
 	return item, err
+}
+
+// scanAhead reads an item that is well-formed and there to its end. It waits for
+// a quarter more than the last item took, since cut-off items cost a second
+// look; a list comes to an end, so that waiting does too.
+func (l *ListReader) scanAhead() []byte {
+	for l.w.end-l.w.pos < min(l.ahead.size*5/4, l.max) {
+		if l.w.fill() != nil {
+			break
+		}
+	}
+	pending := l.w.pending()
+	end := l.ahead.read(&l.w, pending, l.max)
+	if end < 0 {
+		return nil
+	}
+	l.w.pos += end
+	return pending[:end:end]
 }
 
 // afterItem goes to the next item or behind the last.
@@ -197,7 +227,7 @@ func (l *ListReader) afterMember() ([]byte, error) {
 // finish reads to the end of the body, where only white space may be.
 func (l *ListReader) finish() ([]byte, error) {
 	for !l.w.skipSpace() {
-		if err := l.fill(); err == io.EOF {
+		if err := l.w.fill(); err == io.EOF {
 			return nil, l.verdict()
 		} else if err != nil {
 			return nil, err
@@ -346,18 +376,9 @@ func (l *ListReader) peek() (byte, error) {
 
 // more is fill where the document cannot end yet.
 func (l *ListReader) more() error {
-	err := l.fill()
+	err := l.w.fill()
 	if err == io.EOF {
 		return &SyntaxError{Offset: l.w.base + int64(l.w.end), Reason: "unexpected end", Err: io.ErrUnexpectedEOF}
-	}
-	return err
-}
-
-// fill reads more and enforces the response limit.
-func (l *ListReader) fill() error {
-	err := l.w.fill()
-	if l.w.base+int64(l.w.end) > l.total {
-		return &LimitError{What: "response bytes", Limit: l.total}
 	}
 	return err
 }

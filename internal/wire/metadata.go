@@ -48,6 +48,8 @@ func fieldOf(key []byte) Fields {
 	return 0
 }
 
+var metadataKey = []byte(`"metadata"`)
+
 // metadata scans the value of the top-level key of that name.
 func (s *scanner) metadata(i int) int {
 	switch s.at(i) {
@@ -59,7 +61,7 @@ func (s *scanner) metadata(i int) int {
 		return s.wrongType(i, "metadata", "is not an object")
 	}
 	s.it.shape = metadataObject
-	strip := s.strip.child([]byte(`"metadata"`))
+	strip := s.strip.child(metadataKey)
 	for i, more := s.open(i); ; i, more = s.next(i) {
 		if !more {
 			return i
@@ -116,9 +118,9 @@ func (s *scanner) field(field Fields, i int) int {
 	case FieldAnnotations:
 		return s.stringMap(i, "metadata.annotations", &s.it.Annotations)
 	case FieldOwnerReferences:
-		return s.array(i, "metadata.ownerReferences", &s.it.OwnerReferences, s.owner)
+		return s.array(i, "metadata.ownerReferences", &s.it.OwnerReferences)
 	case FieldFinalizers:
-		return s.array(i, "metadata.finalizers", &s.it.Finalizers, s.finalizer)
+		return s.array(i, "metadata.finalizers", &s.it.Finalizers)
 	}
 	return s.value(i)
 }
@@ -148,10 +150,31 @@ func (s *scanner) time(i int, field string, into *quoted) int {
 	if end < 0 || into.to == 0 {
 		return end
 	}
-	if _, err := time.Parse(time.RFC3339, unquote(into.of(s.b))); err != nil {
+	literal := into.of(s.b)
+	if isUTC(literal) {
+		return end
+	}
+	if _, err := time.Parse(time.RFC3339, unquote(literal)); err != nil {
 		return s.refuse(field, "is not an RFC 3339 time")
 	}
 	return end
+}
+
+// isUTC reports whether a literal is a time as API servers spell it, such as
+// "2006-01-02T15:04:05Z". It says no to days that only some months have.
+func isUTC(literal []byte) bool {
+	const form = `"dddd-dd-ddTdd:dd:ddZ"`
+	if len(literal) != len(form) {
+		return false
+	}
+	for i, c := range literal {
+		if form[i] == 'd' && (c < '0' || c > '9') || form[i] != 'd' && c != form[i] {
+			return false
+		}
+	}
+	two := func(at int) int { return int(literal[at]-'0')*10 + int(literal[at+1]-'0') }
+	month, day := two(6), two(9)
+	return 1 <= month && month <= 12 && 1 <= day && day <= 28 && two(12) < 24 && two(15) < 60 && two(18) < 60
 }
 
 // stringMap reads an object of strings and nulls, or null.
@@ -183,8 +206,8 @@ func (s *scanner) stringMap(i int, field string, into *[]byte) int {
 	}
 }
 
-// array reads an array of what element reads, or null.
-func (s *scanner) array(i int, field string, into *[]byte, element func(int) int) int {
+// array reads the array of owner references or of finalizers, or null.
+func (s *scanner) array(i int, field string, into *[]byte) int {
 	*into = nil
 	start := i
 	switch s.at(i) {
@@ -200,7 +223,12 @@ func (s *scanner) array(i int, field string, into *[]byte, element func(int) int
 		return i + 1
 	}
 	for more := true; more; {
-		if i = element(i); i < 0 {
+		if into == &s.it.OwnerReferences {
+			i = s.owner(i)
+		} else {
+			i = s.finalizer(i)
+		}
+		if i < 0 {
 			return -1
 		}
 		i, more = s.nextElement(i)

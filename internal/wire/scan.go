@@ -21,13 +21,36 @@ func scan(object []byte, strip *Strip) (Item, error) {
 		return Item{}, &LimitError{What: "object bytes", Limit: math.MaxInt32}
 	}
 	s := scanner{parser: parser{b: object}, strip: strip}
-	s.it.object = object
 	if !s.document() {
 		return Item{}, s.err
 	}
-	if s.twice {
-		return scanTwice(object, strip)
+	return s.finish(object)
+}
+
+// scanFirst is scan for an object with which b begins, if it is there to its
+// end and nothing is wrong with it; it returns where it ends, or -1.
+func scanFirst(b []byte, strip *Strip) (Item, int) {
+	if len(b) == 0 || b[0] != '{' || len(b) > math.MaxInt32 {
+		return Item{}, -1
 	}
+	s := scanner{parser: parser{b: b}, strip: strip}
+	end := s.object(0)
+	if end < 0 {
+		return Item{}, -1
+	}
+	it, err := s.finish(b[:end:end])
+	if err != nil {
+		return Item{}, -1
+	}
+	return it, end
+}
+
+// finish makes the item of a scanned object.
+func (s *scanner) finish(object []byte) (Item, error) {
+	if s.twice {
+		return scanTwice(object, s.strip)
+	}
+	s.it.object = object
 	s.copyStrings()
 	return s.it, nil
 }
@@ -160,8 +183,11 @@ func requote(key []byte) []byte {
 // keep skips the value at from and notes the member that began at start, unless
 // the strip list drops all of it.
 func (s *scanner) keep(list *memberList, start, from int, field Fields, strip *Strip) int {
+	if strip.drops() {
+		return s.value(from)
+	}
 	end := s.stripped(from, strip)
-	if end >= 0 && !strip.drops() {
+	if end >= 0 {
 		list.add(spanOf(start, end), field)
 	}
 	return end

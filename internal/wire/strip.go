@@ -24,7 +24,8 @@ var errStrip = errors.New("cannot be stripped")
 // NewStrip compiles paths such as {"spec", "template", "spec"}, {"data"},
 // {"metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"}
 // or {"spec", "containers", Any, "env"}. Array elements themselves cannot be
-// dropped, nor can metadata other than annotations and unknown fields.
+// dropped, nor can metadata other than annotations and unknown fields. Where a
+// named key and Any stand beside each other, the named one counts for its key.
 func NewStrip(paths ...[]string) (*Strip, error) {
 	root := &Strip{}
 	for _, path := range paths {
@@ -75,18 +76,22 @@ func (st *Strip) drops() bool { return st != nil && st.drop }
 
 // child returns what is stripped below a key literal, nil if nothing.
 func (st *Strip) child(key []byte) *Strip {
-	if st == nil || st.drop || st.children == nil {
+	if st == nil || st.children == nil {
 		return nil
 	}
-	if c := st.children[unquote(key)]; c != nil {
-		return c
+	c := st.children[string(key[1:len(key)-1])]
+	if !plain(key) {
+		c = st.children[unquote(key)]
 	}
-	return st.children[Any]
+	if c == nil {
+		c = st.children[Any]
+	}
+	return c
 }
 
-// stripped skips the value at i and notes what to cut out of it.
+// stripped skips the value at i, which stays, and notes what to cut out of it.
 func (s *scanner) stripped(i int, strip *Strip) int {
-	if strip == nil || strip.drop {
+	if strip == nil || strip.children == nil {
 		return s.value(i)
 	}
 	switch s.at(i) {
@@ -109,18 +114,19 @@ func (s *scanner) strippedObject(i int, strip *Strip) int {
 			return -1
 		}
 		child := strip.child(key.of(s.b))
-		cut := child.drops()
-		if !cut {
+		if child.drops() {
+			if i = s.value(value); i >= 0 {
+				s.it.cuts = append(s.it.cuts, spanOf(edge, i))
+			}
+		} else {
 			if !kept && edge < i && s.b[edge] == ',' {
 				s.it.cuts = append(s.it.cuts, spanOf(edge, i))
 			}
 			kept = true
+			i = s.stripped(value, child)
 		}
-		if i = s.stripped(value, child); i < 0 {
+		if i < 0 {
 			return -1
-		}
-		if cut {
-			s.it.cuts = append(s.it.cuts, spanOf(edge, i))
 		}
 		edge = s.space(i)
 		i, more = s.next(i)

@@ -40,7 +40,7 @@ func (p *parser) refuse(field, reason string) int {
 
 // space skips white space.
 func (p *parser) space(i int) int {
-	for i < len(p.b) && isSpace(p.b[i]) {
+	for i < len(p.b) && p.b[i] <= ' ' && isSpace(p.b[i]) {
 		i++
 	}
 	return i
@@ -93,17 +93,20 @@ func (p *parser) literal(i int, lit string) int {
 // container skips the object or array that begins at i. It keeps its own stack,
 // one bit per level, so that hostile nesting costs no goroutine stack.
 func (p *parser) container(i int) int {
-	var stack nesting
-	for {
+	var outer nesting
+	var array bool // what the innermost open container is
+	for depth := 0; ; {
 		c := p.at(i)
 		if c == '{' || c == '[' {
-			if !stack.push(c == '[') {
+			if depth == MaxDepth {
 				p.err = &LimitError{What: "nesting depth", Limit: MaxDepth}
 				return -1
 			}
+			outer.set(depth, array)
+			depth, array = depth+1, c == '['
 			i = p.space(i + 1)
 			if p.at(i) != c+2 { // '}' and ']' follow their opening bracket by two
-				if c == '{' {
+				if !array {
 					i = p.key(i)
 				}
 				if i < 0 {
@@ -111,40 +114,33 @@ func (p *parser) container(i int) int {
 				}
 				continue
 			}
-		} else {
-			if i = p.scalar(i, c); i < 0 {
-				return -1
-			}
-			i = p.space(i)
+		} else if i = p.scalar(i, c); i < 0 {
+			return -1
 		}
-		if i = p.closeAll(i, &stack); i < 0 || stack.depth == 0 {
-			return i
+		for i = p.space(i); p.at(i) != ','; i = p.space(i) {
+			if i >= len(p.b) || array && p.b[i] != ']' || !array && p.b[i] != '}' {
+				return p.badEnd(i)
+			}
+			i++
+			if depth--; depth == 0 {
+				return i
+			}
+			array = outer.get(depth)
+		}
+		if i = p.space(i + 1); !array {
+			i = p.key(i)
+		}
+		if i < 0 {
+			return -1
 		}
 	}
 }
 
-// closeAll closes the containers that end at i and then, unless the outermost
-// was closed, goes to where the next value begins.
-func (p *parser) closeAll(i int, stack *nesting) int {
-	for {
-		array := stack.inArray()
-		switch c := p.at(i); {
-		case c == ',' && array:
-			return p.space(i + 1)
-		case c == ',':
-			return p.key(p.space(i + 1))
-		case c == ']' && array, c == '}' && !array:
-			i++
-			if stack.depth--; stack.depth == 0 {
-				return i
-			}
-			i = p.space(i)
-		case i >= len(p.b):
-			return p.fail(i, "unexpected end")
-		default:
-			return p.fail(i, "expected a comma or the end of the object or array")
-		}
+func (p *parser) badEnd(i int) int {
+	if i >= len(p.b) {
+		return p.fail(i, "unexpected end")
 	}
+	return p.fail(i, "expected a comma or the end of the object or array")
 }
 
 // key skips a key and its colon and returns where its value begins.
@@ -165,32 +161,19 @@ func (p *parser) colon(i int) int {
 	return p.space(i + 1)
 }
 
-// nesting is the stack of open containers, one bit each.
-type nesting struct {
-	depth  int
-	arrays [(MaxDepth + 63) / 64]uint64
-}
+// nesting is a stack of flags, one bit each.
+type nesting [(MaxDepth + 63) / 64]uint64
 
-// push opens a container; false means that the limit is reached.
-func (n *nesting) push(array bool) bool {
-	if n.depth == MaxDepth {
-		return false
-	}
-	bit := uint64(1) << (n.depth % 64)
-	if array {
-		n.arrays[n.depth/64] |= bit
+func (n *nesting) set(at int, flag bool) {
+	bit := uint64(1) << (at % 64)
+	if flag {
+		n[at/64] |= bit
 	} else {
-		n.arrays[n.depth/64] &^= bit
+		n[at/64] &^= bit
 	}
-	n.depth++
-	return true
 }
 
-// inArray reports whether the innermost open container is an array.
-func (n *nesting) inArray() bool {
-	top := n.depth - 1
-	return n.arrays[top/64]&(1<<(top%64)) != 0
-}
+func (n *nesting) get(at int) bool { return n[at/64]>>(at%64)&1 != 0 }
 
 const (
 	ones  = 0x0101010101010101
@@ -200,18 +183,17 @@ const (
 // str skips the string whose opening quote is at i, eight bytes at a time.
 func (p *parser) str(i int) int {
 	b := p.b
-	i++
-	for {
-		for i+8 <= len(b) {
+	for i++; ; {
+		for ; i+8 <= len(b); i += 8 {
 			x := binary.LittleEndian.Uint64(b[i:])
-			quote, slash := x^('"'*ones), x^('\\'*ones)
+			// A quote with bit 1 flipped is 0x20, and control characters stay below that.
+			low, slash := x^0x02*ones, x^'\\'*ones
 			// The lowest mark is exact; borrows can only mark bytes above a true one.
-			mark := ((quote-ones)&^quote | (slash-ones)&^slash | (x-0x20*ones)&^x) & highs
+			mark := ((low-0x21*ones)&^low | (slash-ones)&^slash) & highs
 			if mark != 0 {
 				i += bits.TrailingZeros64(mark) / 8
 				break
 			}
-			i += 8
 		}
 		for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= 0x20 {
 			i++

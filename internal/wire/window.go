@@ -15,7 +15,8 @@ type window struct {
 	pos    int     // first unconsumed byte
 	end    int     // end of what was read
 	base   int64   // offset of buf[0] in the body
-	readEr error   // what the reader returned last; reported once the window is empty
+	limit  int64   // how much of the body may be read; 0 is all
+	readEr error   // what ended reading; reported when more is asked for
 }
 
 // pending returns what has been read and not consumed.
@@ -51,6 +52,9 @@ func (w *window) fill() error {
 	n, err := readSome(w.r, w.buf.b[w.end:])
 	w.end += n
 	w.readEr = err
+	if w.limit > 0 && w.base+int64(w.end) > w.limit {
+		w.readEr = &LimitError{What: "response bytes", Limit: w.limit}
+	}
 	if n > 0 {
 		return nil
 	}

@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire_test
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
+)
+
+// FuzzScan compares Scan with encoding/json: what both accept means the same,
+// and what only Scan refuses is refused for a named field or limit.
+func FuzzScan(f *testing.F) {
+	f.Add(wiretest.Pod(1))
+	for _, s := range scanSeeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, object []byte) {
+		it, err := wire.Scan(object)
+		want, wantErr := decode(object)
+		if err != nil {
+			requireTyped(t, err)
+			if wantErr == nil && !named(err) {
+				t.Fatalf("refused without a field: %v", err)
+			}
+			return
+		}
+		require.NoError(t, wantErr)
+		requireSameMeaning(t, want, &it)
+	})
+}
+
+// requireSameMeaning compares an item with the map that its object decodes to.
+func requireSameMeaning(t *testing.T, want map[string]any, it *wire.Item) {
+	t.Helper()
+	require.Equal(t, text(want["apiVersion"]), it.APIVersion)
+	require.Equal(t, text(want["kind"]), it.Kind)
+	meta, _ := want["metadata"].(map[string]any)
+	require.Equal(t, meta != nil, it.HasMetadata())
+	require.Equal(t, text(meta["name"]), it.Name)
+	require.Equal(t, text(meta["generateName"]), it.GenerateName)
+	require.Equal(t, text(meta["namespace"]), it.Namespace)
+	require.Equal(t, text(meta["uid"]), it.UID)
+	require.Equal(t, text(meta["resourceVersion"]), it.ResourceVersion)
+	requireSameTime(t, meta["creationTimestamp"], it.CreationTimestamp)
+	requireSameTime(t, meta["deletionTimestamp"], it.DeletionTimestamp)
+	requireSameInt(t, meta["generation"], it.Generation)
+	requireSameMap(t, meta["labels"], it.Labels)
+	requireSameMap(t, meta["annotations"], it.Annotations)
+	requireSameOwners(t, meta["ownerReferences"], it.OwnerReferences)
+	var finalizers []any
+	for s := range wire.Strings(it.Finalizers) {
+		finalizers = append(finalizers, s)
+	}
+	if list, _ := meta["finalizers"].([]any); len(list) > 0 {
+		require.Equal(t, list, finalizers)
+	} else {
+		require.Empty(t, finalizers)
+	}
+
+	delete(want, "apiVersion")
+	delete(want, "kind")
+	delete(meta, "managedFields")
+	got, err := decode(it.Append(nil))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func requireSameTime(t *testing.T, want any, got string) {
+	t.Helper()
+	require.Equal(t, text(want), got)
+	if got != "" {
+		_, err := time.Parse(time.RFC3339, got)
+		require.NoError(t, err)
+	} else {
+		require.Nil(t, want)
+	}
+}
+
+func requireSameInt(t *testing.T, want any, got int64) {
+	t.Helper()
+	if want == nil {
+		require.Zero(t, got)
+		return
+	}
+	n, err := strconv.ParseInt(want.(json.Number).String(), 10, 64)
+	require.NoError(t, err)
+	require.Equal(t, n, got)
+}
+
+func requireSameMap(t *testing.T, want any, got []byte) {
+	t.Helper()
+	if want == nil {
+		require.Nil(t, got)
+		return
+	}
+	require.NotNil(t, got)
+	m := map[string]string{}
+	for k, v := range want.(map[string]any) {
+		m[k] = text(v)
+		value, ok := wire.Lookup(got, k)
+		require.True(t, ok)
+		require.Equal(t, m[k], value)
+	}
+	require.Equal(t, m, maps.Collect(wire.StringMap(got)))
+}
+
+func requireSameOwners(t *testing.T, want any, got []byte) {
+	t.Helper()
+	list, _ := want.([]any)
+	owners := slices.Collect(wire.Owners(got))
+	require.Len(t, owners, len(list))
+	for i, o := range owners {
+		m := list[i].(map[string]any)
+		require.Equal(t, text(m["apiVersion"]), o.APIVersion)
+		require.Equal(t, text(m["kind"]), o.Kind)
+		require.Equal(t, text(m["name"]), o.Name)
+		require.Equal(t, text(m["uid"]), o.UID)
+		requireSameBool(t, m["controller"], o.Controller)
+		requireSameBool(t, m["blockOwnerDeletion"], o.BlockOwnerDeletion)
+	}
+}
+
+func requireSameBool(t *testing.T, want any, got *bool) {
+	t.Helper()
+	if want == nil {
+		require.Nil(t, got)
+		return
+	}
+	require.NotNil(t, got)
+	require.Equal(t, want, *got)
+}
+
+// scanSeeds are objects that have caught, or could catch, a scanner out.
+var scanSeeds = []string{
+	``, ` `, `null`, `[]`, `"x"`, `1`, `{}`, `{`, `}`, `{"a"}`, `{"a":}`, `{,}`, `{"a":1,}`, `{"a":1}{`, "{}\n\t ",
+	`{"metadata":null}`, `{"metadata":[]}`, `{"metadata":{}}`, `{"metadata":{},"spec":{}}`, `{"apiVersion":null,"kind":1}`,
+	`{"metadata":{"name":"a","namespace":"b","uid":"c","resourceVersion":"1"}}`,
+	`{"metadata":{"name":"a"},"metadata":{"namespace":"b"},"kind":"A","kind":"B"}`,
+	`{"metadata":{"name":"a","name":null}}`, `{"metadata":{"na\u006de":"a","name":"b"}}`,
+	`{"meta\u0064ata":{"name":"\ud83d\ude00\ud800"}}`, "{\"metadata\":{\"name\":\"\xff\"}}",
+	`{"metadata":{"labels":{"a":"b","a":null,"c":""}}}`, `{"metadata":{"labels":null}}`, `{"metadata":{"labels":{"a":1}}}`,
+	`{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"12"}}`,
+	`{"metadata":{"generation":3}}`, `{"metadata":{"generation":3.0}}`, `{"metadata":{"generation":-0}}`, `{"metadata":{"generation":1e2}}`,
+	`{"metadata":{"generation":9223372036854775808}}`,
+	`{"metadata":{"creationTimestamp":"2025-01-01T00:00:00Z","deletionTimestamp":"2025-01-01T00:00:00.5+01:00","deletionGracePeriodSeconds":30}}`,
+	`{"metadata":{"creationTimestamp":""}}`, `{"metadata":{"creationTimestamp":null}}`, `{"metadata":{"creationTimestamp":"yesterday"}}`,
+	`{"metadata":{"ownerReferences":[{"uid":"u","name":"n","kind":"k","apiVersion":"v1","controller":true,"extra":{}}]}}`,
+	`{"metadata":{"ownerReferences":[{"uid":"u","uid":null}]}}`, `{"metadata":{"ownerReferences":[null]}}`, `{"metadata":{"ownerReferences":[{"controller":1}]}}`,
+	`{"metadata":{"finalizers":["a","b"]}}`, `{"metadata":{"finalizers":[null]}}`, `{"metadata":{"finalizers":[]}}`,
+	`{"metadata":{"managedFields":[{"manager":"x"}],"name":"a"}}`, `{"metadata":{"managedFields":null}}`,
+	`{"a":-0,"b":1.5e+3,"c":1e400,"d":01}`, `{"a":123456789012345678901234567890,"b":-1E-400}`, `{"a":.5}`, `{"a":1.}`, `{"a":+1}`,
+	`{"a":"\u12G4"}`, `{"a":"\x"}`, "{\"a\":\"\t\"}", `{"a":"\"\\\/\b\f\n\r\t"}`, `{"a":tru}`, `{"a":nul`, `{"a":[1,2,{"b":[]}]}`, `{"a":[1 2]}`, `{"a":[}`,
+	`{"a":{"b":{"c":[[[[{"d":null}]]]]}}}`, "\xef\xbb\xbf{}", "{\"a\":1\x00}",
+}
