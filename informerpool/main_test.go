@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 
 // bubble runs a test in virtual time with a pool on a model server, and closes the pool.
 func bubble(t *testing.T, change func(*informerpool.Options), test func(t *testing.T, s *modelServer, p *informerpool.Pool)) {
@@ -179,4 +179,11 @@ func stacks() string {
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// count is the number of events since the last take.
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.events)
 }

@@ -167,7 +167,7 @@ func (s *dynamicSource) versionsOf(key Key) *versions {
 // versions counts the states of the objects of one informer whose server does not. Each informer has its own, as two
 // streams of the same changes are not read at the same pace.
 type versions struct {
-	mu   sync.Mutex // protects the fields below
+	mu    sync.Mutex // protects the fields below
 	on    bool
 	last  uint64
 	seen  map[types.NamespacedName]version
