@@ -18,8 +18,9 @@ type Change[R comparable] struct {
 }
 
 // Declare replaces what owner uses, by nothing if uses is empty. Every resource named is live when Declare returns
-// without an error for it, and stays so until the owner lets it go. New resources are held before old ones are let go;
-// those named before and now are not touched. An identical set changes nothing and never blocks.
+// without an error for it, and stays so until the owner lets it go or is found gone. New resources are held before old
+// ones are let go; those named before and now are not touched. An identical set changes nothing, and blocks only while an
+// earlier declaration of the owner is under way.
 //
 // Declare blocks while Acquire runs for the new resources, one after the other, while an earlier Release or Acquire of
 // one of them is under way, and while an earlier declaration of the same owner is: these are carried out in the order

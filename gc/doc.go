@@ -28,8 +28,8 @@
 //
 // Each names the test that proves it.
 //
-//  1. What Declare handed out is live, and stays so until the owner lets it go, whatever is swept, dropped or declared
-//     at the same time (TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep). A Declare that meets a release under way
+//  1. What Declare handed out is live, and stays so until the owner lets it go or is found gone (7), whatever is swept,
+//     dropped or declared at the same time (TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep). A Declare that meets a release under way
 //     waits for it and acquires anew (TestDeclareWaitsForReleaseAndAcquiresAnew); a release that is due but has not
 //     begun gives way (TestDeclareOfWhatIsDueButNotYetReleased).
 //  2. Acquire and Release of one resource alternate and never overlap; many owners cause one Acquire

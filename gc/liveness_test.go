@@ -116,30 +116,34 @@ func TestOneWrongAnswerNeverCollects(t *testing.T) {
 
 // TestUnknownNeverCollects gives every kind of answer that proves nothing, for as long as it takes to be wrong.
 func TestUnknownNeverCollects(t *testing.T) {
+	const failed, partly = `"msg"="owner could not be looked at" "error"`,
+		`"level"=1 "msg"="owner could be seen only in part" "owner"="o" "reason"`
 	cases := map[string]struct {
 		inUse func(ctx context.Context) (bool, error)
 		want  string
 		logs  string
 	}{
-		"error":           {func(context.Context) (bool, error) { return false, errBad }, "bad", `"msg"="owner could not be looked at" "error"`},
-		"error and true":  {func(context.Context) (bool, error) { return true, errBad }, "bad", `"msg"="owner could not be looked at" "error"`},
-		"partial":         {func(context.Context) (bool, error) { return false, gc.ErrPartial }, "gc: partial information", `"level"=1 "msg"="owner could be seen only in part" "owner"="o" "reason"`},
-		"wrapped partial": {func(context.Context) (bool, error) { return false, fmt.Errorf("2 of 3: %w", gc.ErrPartial) }, "2 of 3: gc: partial information", `"level"=1 "msg"="owner could be seen only in part" "owner"="o" "reason"`},
+		"error":          {func(context.Context) (bool, error) { return false, errBad }, "bad", failed},
+		"error and true": {func(context.Context) (bool, error) { return true, errBad }, "bad", failed},
+		"partial":        {func(context.Context) (bool, error) { return false, gc.ErrPartial }, "gc: partial information", partly},
+		"wrapped partial": {func(context.Context) (bool, error) {
+			return false, fmt.Errorf("2 of 3: %w", gc.ErrPartial)
+		}, "2 of 3: gc: partial information", partly},
 		"canceled by itself": {func(context.Context) (bool, error) { return false, context.Canceled },
-			"context canceled", `"msg"="owner could not be looked at" "error"`},
+			"context canceled", failed},
 		"time-out": {func(ctx context.Context) (bool, error) {
 			<-ctx.Done()
 			return false, ctx.Err()
-		}, "context deadline exceeded", `"msg"="owner could not be looked at" "error"`},
+		}, "context deadline exceeded", failed},
 		"time-out swallowed": {func(ctx context.Context) (bool, error) {
 			<-ctx.Done()
 			return false, nil
-		}, "context deadline exceeded", `"msg"="owner could not be looked at" "error"`},
-		"panic": {func(context.Context) (bool, error) { panic("oops") }, "InUse panicked: oops", `"msg"="owner could not be looked at" "error"`},
+		}, "context deadline exceeded", failed},
+		"panic": {func(context.Context) (bool, error) { panic("oops") }, "InUse panicked: oops", failed},
 		"goexit": {func(context.Context) (bool, error) {
 			runtime.Goexit()
 			return false, nil
-		}, "gc: callback ended its goroutine", `"msg"="owner could not be looked at" "error"`},
+		}, "gc: callback ended its goroutine", failed},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -172,9 +176,9 @@ func TestUnknownNeverCollects(t *testing.T) {
 
 				swept, err := w.Sweep(t.Context())
 				require.EqualError(t, err, "owner o: "+tc.want)
-				failed, isOwnerError := errors.AsType[*gc.OwnerError[string]](err)
+				blamed, isOwnerError := errors.AsType[*gc.OwnerError[string]](err)
 				require.True(t, isOwnerError)
-				require.Equal(t, "o", failed.Owner)
+				require.Equal(t, "o", blamed.Owner)
 				require.Equal(t, gc.Swept[string, string]{}, swept)
 
 				ok.Store(true)

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,4 +37,25 @@ func TestImportsNoKubernetes(t *testing.T) {
 		}
 	}
 	require.Positive(t, seen)
+}
+
+// TestDocNamesTestsThatExist keeps the guarantees in the package documentation from naming proof that is not there.
+func TestDocNamesTestsThatExist(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	var tests strings.Builder
+	files, err := os.ReadDir(".")
+	require.NoError(t, err)
+	for _, file := range files {
+		if strings.HasSuffix(file.Name(), "_test.go") {
+			text, err := os.ReadFile(file.Name())
+			require.NoError(t, err)
+			tests.Write(text)
+		}
+	}
+	named := regexp.MustCompile(`Test\w+`).FindAllString(string(doc), -1)
+	require.NotEmpty(t, named)
+	for _, name := range named {
+		require.Contains(t, tests.String(), "func "+name+"(t *testing.T)")
+	}
 }
