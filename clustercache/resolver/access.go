@@ -17,13 +17,17 @@ import (
 // Access is how to reach one cluster. It is an immutable value; the zero Access reaches nothing. Printing one in
 // any way shows no credential.
 type Access struct {
-	m    *material // nil in the zero Access; behind a pointer so that printing a struct around it shows an address
+	// open returns the content; nil in the zero Access. It is a function because fmt calls no method of a value in
+	// somebody's unexported field, and then prints what pointers point to; of a function it prints an address.
+	open func() *material
 	refs []ObjectRef
 }
 
 // material is the content of an Access.
 type material struct {
 	config   *rest.Config // never handed out itself
+	proxy    string       // the URL behind config.Proxy, or "func" if that is not known
+	salt     []string     // what the revision covers beside the configuration
 	parts    parts
 	revision string
 	expiry   time.Time
@@ -45,7 +49,7 @@ func NewAccess(config *rest.Config, refs ...ObjectRef) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	access.m.trusted = true
+	access.open().trusted = true // nobody else has it yet
 	return access, nil
 }
 
@@ -61,41 +65,34 @@ func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, err
 	if len(config.NextProtos) == 0 {
 		config.NextProtos = []string{"h2", "http/1.1"}
 	}
+	return assemble(config, proxy, nil, refs)
+}
+
+// assemble makes an Access of a configuration that nobody else holds.
+func assemble(config *rest.Config, proxy string, salt []string, refs []ObjectRef) (Access, error) {
 	endpoint, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		// The cause would quote the host.
 		return Access{}, invalid("config.host", "is not a URL")
 	}
-	digested := digest(config, endpoint, proxy)
-	return Access{
-		m: &material{
-			config:   config,
-			parts:    digested,
-			revision: digested.revision(),
-			expiry:   expiry(config),
-		},
-		refs: slices.Clone(refs),
-	}, nil
+	digested := digest(config, endpoint, proxy, salt)
+	content := &material{
+		config:   config,
+		proxy:    proxy,
+		salt:     salt,
+		parts:    digested,
+		revision: digested.revision(),
+		expiry:   expiry(config),
+	}
+	return Access{open: func() *material { return content }, refs: slices.Clone(refs)}, nil
 }
 
 // with returns a changed copy. salt stands, in the revision, for what a digest of the configuration cannot see.
 func (a Access) with(change func(*rest.Config), salt ...string) (Access, error) {
-	config := cloneConfig(a.m.config)
+	before := a.open()
+	config := cloneConfig(before.config)
 	change(config)
-	endpoint, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return Access{}, invalid("config.host", "is not a URL")
-	}
-	changed := digest(config, endpoint, "")
-	// No change touches the proxy, whose URL is known only to the digest that was made with it.
-	changed[partProxy] = a.m.parts[partProxy]
-	if len(salt) > 0 {
-		changed[partOther] = sum(append(salt, string(changed[partOther][:]))...)
-	}
-	return Access{
-		m:    &material{config: config, parts: changed, revision: changed.revision(), expiry: a.m.expiry, trusted: a.m.trusted},
-		refs: a.refs,
-	}, nil
+	return assemble(config, before.proxy, slices.Concat(before.salt, salt), a.refs)
 }
 
 // noProxy is the proxy function of a direct connection. A nil function would mean the proxy of the process
@@ -105,22 +102,22 @@ func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
 // Config returns a copy of the configuration that belongs to the caller; nil for the zero Access. Its Timeout is 0 and
 // its Proxy never nil. UserAgent, rate limits and Dial are the caller's to set.
 func (a Access) Config() *rest.Config {
-	if a.m == nil {
+	if a.open == nil {
 		return nil
 	}
-	return cloneConfig(a.m.config)
+	return cloneConfig(a.open().config)
 }
 
 // IsZero tells whether this is the zero Access.
-func (a Access) IsZero() bool { return a.m == nil }
+func (a Access) IsZero() bool { return a.open == nil }
 
 // Revision identifies what the access consists of: equal revisions mean equal endpoint, trust and
 // credentials, however differently they were written down. Empty for the zero Access.
 func (a Access) Revision() string {
-	if a.m == nil {
+	if a.open == nil {
 		return ""
 	}
-	return a.m.revision
+	return a.open().revision
 }
 
 // Refs returns the objects that the access came from, as a copy.
@@ -129,22 +126,22 @@ func (a Access) Refs() []ObjectRef { return slices.Clone(a.refs) }
 // Expiry returns when the first of the credentials ends to be valid: the client certificate, or a token that
 // says so itself (a JWT). Zero if that is not known.
 func (a Access) Expiry() time.Time {
-	if a.m == nil {
+	if a.open == nil {
 		return time.Time{}
 	}
-	return a.m.expiry
+	return a.open().expiry
 }
 
 // Trusted tells whether the operator itself chose the endpoint, in its code or as its own in-cluster environment,
 // and not data that somebody else could have written. A [DialPolicy] has nothing to protect then.
-func (a Access) Trusted() bool { return a.m != nil && a.m.trusted }
+func (a Access) Trusted() bool { return a.open != nil && a.open().trusted }
 
 // String names the references and the revision, and nothing of the content.
 func (a Access) String() string {
-	if a.m == nil {
+	if a.open == nil {
 		return "Access{}"
 	}
-	return fmt.Sprintf("Access{%s from %v}", a.m.revision[:12], a.refs)
+	return fmt.Sprintf("Access{%s from %v}", a.open().revision[:12], a.refs)
 }
 
 // GoString is String.
@@ -158,15 +155,6 @@ func (a Access) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, "%q", a.
 
 // MarshalLog is what logr writes.
 func (a Access) MarshalLog() any { return a.String() }
-
-// String shows nothing.
-func (m *material) String() string { return "[redacted]" }
-
-// GoString shows nothing.
-func (m *material) GoString() string { return "[redacted]" }
-
-// Format shows nothing.
-func (m *material) Format(state fmt.State, _ rune) { _, _ = fmt.Fprint(state, m.String()) }
 
 // cloneConfig is rest.CopyConfig without shared slices, maps and pointers to data.
 func cloneConfig(in *rest.Config) *rest.Config {

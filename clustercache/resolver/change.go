@@ -26,11 +26,11 @@ const (
 // Diff tells in which parts two accesses differ; 0 if and only if their revisions are equal.
 func Diff(from, to Access) Change {
 	var before, after parts
-	if from.m != nil {
-		before = from.m.parts
+	if from.open != nil {
+		before = from.open().parts
 	}
-	if to.m != nil {
-		after = to.m.parts
+	if to.open != nil {
+		after = to.open().parts
 	}
 	var out Change
 	for i := range before {

@@ -44,14 +44,14 @@ func (p parts) revision() string {
 }
 
 // digest normalizes: what means the same gets the same digest, however it was written.
-func digest(config *rest.Config, endpoint *url.URL, proxy string) parts {
+func digest(config *rest.Config, endpoint *url.URL, proxy string, salt []string) parts {
 	var out parts
 	out[partToken] = sum(config.BearerToken, config.BearerTokenFile, config.Username, config.Password)
 	out[partClientCert] = sum(config.CertFile, config.KeyFile, string(derOf(config.CertData)), string(derOf(config.KeyData)))
 	out[partTrust] = sum(config.ServerName, config.CAFile, flag(config.Insecure), string(sortedDER(config.CAData)))
 	out[partEndpoint] = sum(normalURL(endpoint), config.APIPath)
 	out[partProxy] = sum(proxy)
-	out[partOther] = sum(otherParts(config)...)
+	out[partOther] = sum(append(otherParts(config), salt...)...)
 	return out
 }
 

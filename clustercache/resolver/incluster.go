@@ -51,11 +51,14 @@ func (r *InClusterResolver) Clusters(context.Context) ([]Cluster, error) {
 // pod is what Kubernetes tells a Pod about its own cluster.
 type pod struct{ host, port, dir string }
 
+// podDir is where kubelet mounts the service account. Only tests change it.
+var podDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
 func podEnvironment() pod {
 	return pod{
 		host: os.Getenv("KUBERNETES_SERVICE_HOST"),
 		port: os.Getenv("KUBERNETES_SERVICE_PORT"),
-		dir:  "/var/run/secrets/kubernetes.io/serviceaccount",
+		dir:  podDir,
 	}
 }
 

@@ -1,0 +1,621 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/transport"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// conventionCase has the objects of a hub, and what a resolver has to make of them.
+type conventionCase struct {
+	objects []client.Object
+	make    func(client.WithWatch) (*resolver.HubResolver, error)
+	// clusters maps all known clusters to their token, or to an error text.
+	clusters map[resolver.Cluster]string
+	// absent are clusters that must be an ErrNoAccess.
+	absent []resolver.Cluster
+	// selections are the server-side selections of watches.
+	selections []string
+}
+
+func withType(s *corev1.Secret, kind corev1.SecretType) *corev1.Secret {
+	s.Type = kind
+	return s
+}
+
+func at(s *corev1.Secret, second int64) *corev1.Secret {
+	s.CreationTimestamp = metav1.Unix(second, 0)
+	return s
+}
+
+func named(name string) resolver.Cluster { return resolver.Cluster{Name: name} }
+
+func in(namespace, name string) resolver.Cluster {
+	return resolver.Cluster{Namespace: namespace, Name: name}
+}
+
+// run checks the case with single reads, and again with a watch.
+func (c conventionCase) run(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := newFakeHub(c.objects...)
+		r, err := c.make(hub)
+		require.NoError(t, err)
+		c.check(t, r)
+		hub.selections()
+		news := notify(t, r)
+		reported := news.take()
+		for cluster := range c.clusters {
+			require.Contains(t, reported, cluster)
+		}
+		for _, want := range c.selections {
+			require.Contains(t, hub.selections(), "watch "+want)
+		}
+		before := hub.requests.Load()
+		c.check(t, r)
+		require.Equal(t, before, hub.requests.Load(), "answers come from the watch")
+	})
+}
+
+func (c conventionCase) check(t *testing.T, r *resolver.HubResolver) {
+	listed, err := r.Clusters(t.Context())
+	require.NoError(t, err)
+	var want []resolver.Cluster
+	for cluster, text := range c.clusters {
+		want = append(want, cluster)
+		access, err := r.Resolve(t.Context(), cluster)
+		if err != nil {
+			require.Equal(t, text, err.Error())
+			described, ok := errors.AsType[*resolver.AccessError](err)
+			require.True(t, ok)
+			require.Equal(t, cluster, described.Cluster)
+			requireNoCanary(t, err.Error())
+			continue
+		}
+		require.Equal(t, text, access.Config().Host+" "+access.Config().BearerToken, "%v", cluster)
+		require.NotEmpty(t, access.Refs())
+	}
+	require.ElementsMatch(t, want, listed)
+	for _, cluster := range c.absent {
+		_, err := r.Resolve(t.Context(), cluster)
+		require.ErrorIs(t, err, resolver.ErrNoAccess, "%v", cluster)
+	}
+}
+
+func TestConventions(t *testing.T) {
+	for name, test := range conventionCases() {
+		t.Run(name, test.run)
+	}
+}
+
+func conventionCases() map[string]conventionCase {
+	out := map[string]conventionCase{
+		"Cluster API":          clusterAPICase(),
+		"multicluster-runtime": multiclusterRuntimeCase(),
+		"Istio":                istioCase(),
+		"Argo CD":              argoCDCase(),
+		"OCM":                  ocmCase(),
+		"Karmada":              karmadaCase(),
+		"Flux":                 fluxCase(),
+	}
+	for name, test := range genericCases() {
+		out[name] = test
+	}
+	return out
+}
+
+func clusterAPICase() conventionCase {
+	label := func(cluster string) map[string]string {
+		return map[string]string{"cluster.x-k8s.io/cluster-name": cluster}
+	}
+	value := map[string]string{"value": string(tokenConfig("t"))}
+	objects := []client.Object{
+		capiSecret("fleet", "a", "a"),
+		capiSecret("fleet", "a-kubeconfig", "b"), // a name that ends like the Secret's
+		capiSecret("other", "a", "c"),
+		secret("fleet", "a-user-kubeconfig", label("a"), value), // of a managed provider's users
+		secret("fleet", "unlabelled-kubeconfig", nil, value),
+		secret("fleet", "-kubeconfig", label(""), value),
+		secret("fleet", "nokey-kubeconfig", label("nokey"), map[string]string{"kubeconfig": canaryToken}),
+		secret("fleet", "bad-kubeconfig", label("bad"), map[string]string{"value": canaryToken}),
+		secret("fleet", "rancher-kubeconfig", label("rancher"), map[string]string{
+			"token": canaryToken,
+			"value": string(kubeconfig("server: 'https://rancher.example/k8s/clusters/c-m-1'", "token: r")),
+		}),
+	}
+	for _, suffix := range []string{"ca", "etcd", "sa", "proxy", "apiserver-etcd-client"} {
+		objects = append(objects, withType(secret("fleet", "a-"+suffix, label("a"), value), "cluster.x-k8s.io/secret"))
+	}
+	return conventionCase{
+		objects: objects,
+		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+			return resolver.ClusterAPI(hub, resolver.HubOptions{})
+		},
+		clusters: map[resolver.Cluster]string{
+			in("fleet", "a"):            "https://c.example a",
+			in("fleet", "a-kubeconfig"): "https://c.example b",
+			in("other", "a"):            "https://c.example c",
+			in("fleet", "rancher"):      "https://rancher.example/k8s/clusters/c-m-1 r",
+			in("fleet", "nokey"):        "cluster fleet/nokey: Secret fleet/nokey-kubeconfig: key is missing: value",
+			in("fleet", "bad"):          "cluster fleet/bad: Secret fleet/bad-kubeconfig: invalid kubeconfig: is not a kubeconfig",
+		},
+		absent:     []resolver.Cluster{{}, in("fleet", "a-user"), in("fleet", "unlabelled"), in("fleet", ""), named("a")},
+		selections: []string{"ns= labels=cluster.x-k8s.io/cluster-name fields="},
+	}
+}
+
+func multiclusterRuntimeCase() conventionCase {
+	label := func(value string) map[string]string {
+		return map[string]string{"sigs.k8s.io/multicluster-runtime-kubeconfig": value}
+	}
+	return conventionCase{
+		objects: []client.Object{
+			secret("mcr", "a", label("true"), map[string]string{"kubeconfig": string(tokenConfig("a")), "value": "x"}),
+			secret("mcr", "b", label("false"), map[string]string{"kubeconfig": string(tokenConfig("b"))}),
+			secret("mcr", "nokey", label("true"), nil),
+			secret("other", "c", label("true"), map[string]string{"kubeconfig": string(tokenConfig("c"))}),
+		},
+		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+			return resolver.MulticlusterRuntime(hub, resolver.HubOptions{Namespace: "mcr"})
+		},
+		clusters: map[resolver.Cluster]string{
+			named("a"):     "https://c.example a",
+			named("nokey"): "cluster nokey: Secret mcr/nokey: key is missing: kubeconfig",
+		},
+		absent:     []resolver.Cluster{{}, named("b"), named("c"), in("mcr", "a")},
+		selections: []string{"ns=mcr labels=sigs.k8s.io/multicluster-runtime-kubeconfig=true fields="},
+	}
+}
+
+func istioCase() conventionCase {
+	label := map[string]string{"istio/multiCluster": "true"}
+	return conventionCase{
+		objects: []client.Object{
+			at(secret("istio-system", "z", label, map[string]string{"a": string(tokenConfig("first")), "b": string(tokenConfig("b"))}), 1),
+			at(secret("istio-system", "a", label, map[string]string{"a": string(tokenConfig("takeover")), "bad": canaryToken}), 2),
+		},
+		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+			return resolver.Istio(hub, resolver.HubOptions{})
+		},
+		clusters: map[resolver.Cluster]string{
+			named("a"):   "https://c.example first",
+			named("b"):   "https://c.example b",
+			named("bad"): "cluster bad: Secret istio-system/a: invalid kubeconfig: is not a kubeconfig",
+		},
+		absent:     []resolver.Cluster{{}, named("z"), in("istio-system", "a")},
+		selections: []string{"ns=istio-system labels=istio/multiCluster=true fields="},
+	}
+}
+
+func argoCDCase() conventionCase {
+	argo := func(name, server, config string) client.Object {
+		return argoSecret(name, map[string]string{"name": "shown", "server": server, "config": config})
+	}
+	who := identities()[0]
+	const server = "https://c.example/"
+	return conventionCase{
+		objects: []client.Object{
+			argo("a", server, `{"bearerToken":"a","tlsClientConfig":{"insecure":false,"caData":"`+b64(who.cert)+`"}}`),
+			argo("cert", server, `{"tlsClientConfig":{"certData":"`+b64(who.cert)+`","keyData":"`+b64(who.key)+`"}}`),
+			argo("anonymous", server, ""),
+			argo("hub", "https://kubernetes.default.svc", `{"tlsClientConfig":{"insecure":false}}`),
+			argo("exec", server, `{"execProviderConfig":{"command":"sh","args":["-c","x"],"env":{"A":"B"}}}`),
+			argo("aws", server, `{"bearerToken":"x","awsAuthConfig":{"clusterName":"x"}}`),
+			argo("basic", server, `{"username":"u","password":"`+canaryPassword+`"}`),
+			argo("insecure", server, `{"bearerToken":"`+canaryToken+`","tlsClientConfig":{"insecure":true}}`),
+			argo("proxy", server, `{"proxyUrl":"http://u:`+canaryPassword+`@p.example"}`),
+			argo("junk", server, `{"bearerToken":"`+canaryToken+`"`),
+			argo("two", server, `{} {"bearerToken":"`+canaryToken+`"}`),
+			argo("type", server, `{"bearerToken":{"`+canaryToken+`":1}}`),
+			argo("noserver", "", `{}`),
+			secret("argocd", "repository", map[string]string{"argocd.argoproj.io/secret-type": "repository"}, nil),
+		},
+		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+			return resolver.ArgoCD(hub, resolver.ArgoCDOptions{})
+		},
+		clusters: map[resolver.Cluster]string{
+			named("a"):         "https://c.example a",
+			named("cert"):      "https://c.example ",
+			named("anonymous"): "https://c.example ",
+			named("hub"):       "cluster hub: Secret argocd/hub: refused: server is Argo CD's own cluster, which is not allowed",
+			named("exec"):      "cluster exec: Secret argocd/exec: refused: config.execProviderConfig is not allowed",
+			named("aws"):       "cluster aws: Secret argocd/aws: refused: config.execProviderConfig is not allowed",
+			named("basic"):     "cluster basic: Secret argocd/basic: refused: config.username and password are not allowed",
+			named("insecure"):  "cluster insecure: Secret argocd/insecure: refused: config.tlsClientConfig.insecure is not allowed",
+			named("proxy"):     "cluster proxy: Secret argocd/proxy: refused: config.proxyUrl is not allowed",
+			named("junk"):      "cluster junk: Secret argocd/junk: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
+			named("two"):       "cluster two: Secret argocd/two: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
+			named("type"):      "cluster type: Secret argocd/type: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
+			named("noserver"):  "cluster noserver: Secret argocd/noserver: key is missing: server",
+		},
+		absent:     []resolver.Cluster{{}, named("repository"), named("shown")},
+		selections: []string{"ns=argocd labels=argocd.argoproj.io/secret-type=cluster fields="},
+	}
+}
+
+func ocmCase() conventionCase {
+	label := map[string]string{"authentication.open-cluster-management.io/is-managed-serviceaccount": "true"}
+	managed := func(name string, configs ...any) client.Object {
+		return unstructuredObject("cluster.open-cluster-management.io/v1", "ManagedCluster", "", name, map[string]any{
+			"spec": map[string]any{"managedClusterClientConfigs": configs}})
+	}
+	data := map[string]string{"token": "t\n", "ca.crt": string(identities()[0].cert)}
+	return conventionCase{
+		objects: []client.Object{
+			secret("a", "reader", label, data),
+			secret("a", "admin", label, data),
+			managed("a", map[string]any{"url": "https://a.example:6443", "caBundle": b64(identities()[1].cert)}),
+			secret("nourl", "reader", label, data),
+			managed("nourl"),
+			secret("unmanaged", "reader", label, data),
+			secret("notoken", "reader", label, nil),
+			managed("notoken", map[string]any{"url": "https://b.example"}),
+			secret("badca", "reader", label, data),
+			managed("badca", map[string]any{"url": "https://b.example", "caBundle": "!"}),
+			managed("nosecret", map[string]any{"url": "https://b.example"}),
+		},
+		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+			return resolver.OCM(hub, resolver.OCMOptions{ServiceAccount: "reader"})
+		},
+		clusters: map[resolver.Cluster]string{
+			named("a"):         "https://a.example:6443 t",
+			named("nourl"):     "cluster nourl: ManagedCluster nourl: cluster is not ready",
+			named("unmanaged"): "cluster unmanaged: ManagedCluster unmanaged: cluster not found",
+			named("notoken"):   "cluster notoken: Secret notoken/reader: key is missing: token",
+			named("badca"):     "cluster badca: ManagedCluster badca: invalid kubeconfig: spec.managedClusterClientConfigs.caBundle is not base64",
+		},
+		absent: []resolver.Cluster{{}, named("nosecret"), in("a", "reader"), named("nourl"), named("unmanaged")},
+		selections: []string{
+			"ns= labels=authentication.open-cluster-management.io/is-managed-serviceaccount=true fields=metadata.name=reader",
+		},
+	}
+}
+
+func karmadaCase() conventionCase {
+	member := func(name string, spec map[string]any) client.Object {
+		return unstructuredObject("cluster.karmada.io/v1alpha1", "Cluster", "", name, map[string]any{"spec": spec})
+	}
+	ref := func(name string) map[string]any {
+		return map[string]any{"namespace": "karmada-cluster", "name": name}
+	}
+	data := map[string]string{"token": "t", "caBundle": string(identities()[0].cert)}
+	const server = "https://m.example"
+	return conventionCase{
+		objects: []client.Object{
+			secret("karmada-cluster", "a", nil, data),
+			secret("karmada-cluster", "never-read", nil, data),
+			member("a", map[string]any{"syncMode": "Push", "apiEndpoint": server, "secretRef": ref("a")}),
+			member("pull", map[string]any{"syncMode": "Pull", "apiEndpoint": server, "secretRef": ref("a")}),
+			member("nosecret", map[string]any{"apiEndpoint": server, "secretRef": ref("missing")}),
+			member("noref", map[string]any{"apiEndpoint": server}),
+			member("foreign", map[string]any{"apiEndpoint": server, "secretRef": map[string]any{"namespace": "kube-system", "name": "x"}}),
+			member("insecure", map[string]any{"apiEndpoint": server, "secretRef": ref("a"), "insecureSkipTLSVerification": true}),
+			member("proxy", map[string]any{"apiEndpoint": server, "secretRef": ref("a"), "proxyURL": "http://p.example"}),
+			member("headers", map[string]any{"apiEndpoint": server, "secretRef": ref("a"), "proxyHeader": map[string]any{"a": "b"}}),
+		},
+		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+			return resolver.Karmada(hub, resolver.HubOptions{Namespace: "karmada-cluster"})
+		},
+		clusters: map[resolver.Cluster]string{
+			named("a"):        "https://m.example t",
+			named("pull"):     "cluster pull: Cluster pull: no access yet: the cluster is in Pull mode",
+			named("nosecret"): "cluster nosecret: Secret karmada-cluster/missing: secret not found",
+			named("noref"):    "cluster noref: Cluster noref: invalid kubeconfig: spec.secretRef is not set",
+			named("foreign"):  "cluster foreign: Cluster foreign: refused: spec.secretRef.namespace is not the permitted one",
+			named("insecure"): "cluster insecure: Cluster insecure: refused: spec.insecureSkipTLSVerification is not allowed",
+			named("proxy"):    "cluster proxy: Cluster proxy: refused: spec.proxyURL is not allowed",
+			named("headers"):  "cluster headers: Cluster headers: refused: spec.proxyHeader is not supported",
+		},
+		absent:     []resolver.Cluster{{}, named("pull"), named("nosecret"), named("unknown")},
+		selections: []string{"ns=karmada-cluster labels= fields=metadata.name=a"},
+	}
+}
+
+var kustomization = schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}
+
+func fluxObject(name string, kubeConfig map[string]any) client.Object {
+	spec := map[string]any{"serviceAccountName": "deployer"}
+	if kubeConfig != nil {
+		spec["kubeConfig"] = kubeConfig
+	}
+	return unstructuredObject("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "team", name, map[string]any{"spec": spec})
+}
+
+func secretRef(name, key string) map[string]any {
+	ref := map[string]any{"name": name}
+	if key != "" {
+		ref["key"] = key
+	}
+	return map[string]any{"secretRef": ref}
+}
+
+func configMap(name string, data map[string]string) client.Object {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}, Data: data}
+}
+
+func configMapRef(name string) map[string]any {
+	return map[string]any{"configMapRef": map[string]any{"name": name}}
+}
+
+func fluxCase() conventionCase {
+	config := func(text string) string { return string(tokenConfig(text)) }
+	return conventionCase{
+		objects: []client.Object{
+			secret("team", "both", nil, map[string]string{"value": config("value"), "value.yaml": config("yaml"), "k": config("k")}),
+			secret("team", "yaml", nil, map[string]string{"value.yaml": config("yaml")}),
+			secret("other", "foreign", nil, map[string]string{"value": config("x")}),
+			fluxObject("default", secretRef("both", "")),
+			fluxObject("fallback", secretRef("yaml", "")),
+			fluxObject("explicit", secretRef("both", "k")),
+			fluxObject("nofallback", secretRef("both", "missing")),
+			fluxObject("nosecret", secretRef("missing", "")),
+			fluxObject("foreign", secretRef("foreign", "")),
+			fluxObject("hub", nil),
+			fluxObject("neither", map[string]any{}),
+			fluxObject("both", map[string]any{"secretRef": map[string]any{"name": "both"}, "configMapRef": map[string]any{"name": "cm"}}),
+			fluxObject("provider", configMapRef("cm")),
+			fluxObject("noconfigmap", configMapRef("missing")),
+			configMap("cm", map[string]string{"provider": "generic", "address": "https://c.example"}),
+		},
+		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+			return resolver.Flux(hub, resolver.FluxOptions{Kind: kustomization})
+		},
+		clusters: map[resolver.Cluster]string{
+			in("team", "default"):     "https://c.example value",
+			in("team", "fallback"):    "https://c.example yaml",
+			in("team", "explicit"):    "https://c.example k",
+			in("team", "nofallback"):  "cluster team/nofallback: Secret team/both: key is missing: missing",
+			in("team", "nosecret"):    "cluster team/nosecret: Secret team/missing: secret not found",
+			in("team", "foreign"):     "cluster team/foreign: Secret team/foreign: secret not found",
+			in("team", "neither"):     "cluster team/neither: Kustomization team/neither: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
+			in("team", "both"):        "cluster team/both: Kustomization team/both: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
+			in("team", "provider"):    "cluster team/provider: ConfigMap team/cm: refused: provider needs credentials that nothing here provides",
+			in("team", "noconfigmap"): "cluster team/noconfigmap: ConfigMap team/missing: secret not found",
+		},
+		absent:     []resolver.Cluster{{}, in("team", "hub"), in("team", "nosecret"), in("team", "foreign"), in("team", "noconfigmap")},
+		selections: []string{"ns=team labels= fields=metadata.name=both"},
+	}
+}
+
+func genericCases() map[string]conventionCase {
+	selector, err := labels.Parse("linkerd=yes")
+	if err != nil {
+		panic(err)
+	}
+	token := map[string]string{"token": "t", "ca.crt": string(identities()[0].cert)}
+	return map[string]conventionCase{
+		"Secrets by type, with an ID": {
+			objects: []client.Object{
+				withType(secret("x", "cluster-credentials-a", map[string]string{"multicluster.linkerd.io/cluster-name": "a"},
+					map[string]string{"kubeconfig": string(tokenConfig("a"))}), "mirror.linkerd.io/remote-kubeconfig"),
+				withType(secret("x", "b", nil, map[string]string{"kubeconfig": string(tokenConfig("b"))}), "mirror.linkerd.io/remote-kubeconfig"),
+				withType(secret("x", "c", map[string]string{"multicluster.linkerd.io/cluster-name": "c"}, nil), "Opaque"),
+			},
+			make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+				return resolver.Secrets(hub, resolver.SecretOptions{
+					Type: "mirror.linkerd.io/remote-kubeconfig",
+					ID: func(s *corev1.Secret) (resolver.Cluster, bool) {
+						name, ok := s.Labels["multicluster.linkerd.io/cluster-name"]
+						return named(name), ok
+					},
+				})
+			},
+			clusters:   map[resolver.Cluster]string{named("a"): "https://c.example a"},
+			absent:     []resolver.Cluster{{}, named("b"), named("c"), in("x", "cluster-credentials-a")},
+			selections: []string{"ns= labels= fields=type=mirror.linkerd.io/remote-kubeconfig"},
+		},
+		"Secrets by suffix, keys in order": {
+			objects: []client.Object{
+				secret("x", "a-sveltos-kubeconfig", nil, map[string]string{"kubeconfig": string(tokenConfig("old")), "re-kubeconfig": string(tokenConfig("new"))}),
+				secret("x", "b-sveltos-kubeconfig", nil, map[string]string{"kubeconfig": string(tokenConfig("b"))}),
+				secret("x", "c-sveltos-kubeconfig", nil, map[string]string{"value": canaryToken}),
+				secret("x", "other", nil, map[string]string{"kubeconfig": string(tokenConfig("x"))}),
+				secret("y", "a-sveltos-kubeconfig", nil, map[string]string{"kubeconfig": string(tokenConfig("x"))}),
+			},
+			make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+				return resolver.Secrets(hub, resolver.SecretOptions{
+					HubOptions: resolver.HubOptions{Namespace: "x"},
+					NameSuffix: "-sveltos-kubeconfig",
+					Keys:       []string{"re-kubeconfig", "kubeconfig"},
+				})
+			},
+			clusters: map[resolver.Cluster]string{
+				in("x", "a"): "https://c.example new",
+				in("x", "b"): "https://c.example b",
+				in("x", "c"): "cluster x/c: Secret x/c-sveltos-kubeconfig: key is missing: re-kubeconfig, kubeconfig",
+			},
+			absent: []resolver.Cluster{{}, in("x", "other"), in("y", "a"), in("x", "a-sveltos-kubeconfig")},
+		},
+		"Service accounts": {
+			objects: []client.Object{
+				secret("x", "a", map[string]string{"linkerd": "yes"}, token),
+				secret("x", "nowhere", map[string]string{"linkerd": "yes"}, token),
+				secret("x", "metadata", map[string]string{"linkerd": "yes"}, token),
+			},
+			make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
+				return resolver.ServiceAccounts(hub, resolver.ServiceAccountOptions{
+					SecretOptions: resolver.SecretOptions{HubOptions: resolver.HubOptions{Selector: selector}},
+					Endpoint: func(cluster resolver.Cluster, _ *corev1.Secret) (resolver.Endpoint, error) {
+						switch cluster.Name {
+						case "nowhere":
+							return resolver.Endpoint{}, fmt.Errorf("nowhere: %w", resolver.ErrNotReady)
+						case "metadata":
+							return resolver.Endpoint{Server: "https://169.254.169.254"}, nil
+						}
+						return resolver.Endpoint{Server: "https://" + cluster.Name + ".example"}, nil
+					},
+				})
+			},
+			clusters: map[resolver.Cluster]string{
+				in("x", "a"):        "https://a.example t",
+				in("x", "nowhere"):  "cluster x/nowhere: Secret x/nowhere: nowhere: cluster is not ready",
+				in("x", "metadata"): "cluster x/metadata: Secret x/metadata: refused: server names a link-local address",
+			},
+			selections: []string{"ns= labels=linkerd=yes fields="},
+		},
+	}
+}
+
+func TestFluxProviderAddsCredentialsByRequestAndImpersonates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := newFakeHub(
+			configMap("cm", map[string]string{"provider": "generic", "address": "C.example", "audiences": "a\nb", "ca.crt": string(identities()[0].cert)}),
+			configMap("noaddress", map[string]string{"provider": "aws", "cluster": "arn:x"}),
+			configMap("http", map[string]string{"provider": "generic", "address": "http://c.example"}),
+			configMap("noprovider", map[string]string{"address": "c.example"}),
+			fluxObject("a", configMapRef("cm")), fluxObject("noaddress", configMapRef("noaddress")),
+			fluxObject("http", configMapRef("http")), fluxObject("noprovider", configMapRef("noprovider")),
+		)
+		var asked resolver.FluxProvider
+		r, err := resolver.Flux(hub, resolver.FluxOptions{
+			Kind:        kustomization,
+			Impersonate: true,
+			Authenticate: func(_ resolver.Cluster, provider resolver.FluxProvider) (transport.WrapperFunc, error) {
+				asked = provider
+				return func(next http.RoundTripper) http.RoundTripper { return next }, nil
+			},
+		})
+		require.NoError(t, err)
+		access, err := r.Resolve(t.Context(), in("team", "a"))
+		require.NoError(t, err)
+		require.Equal(t, resolver.FluxProvider{Name: "generic", Address: "https://C.example", Audiences: []string{"a", "b"}}, asked)
+		config := access.Config()
+		require.NotNil(t, config.WrapTransport)
+		require.Equal(t, "system:serviceaccount:team:deployer", config.Impersonate.UserName)
+		require.Equal(t, identities()[0].cert, config.CAData)
+		for name, want := range map[string]string{
+			"noaddress":  "cluster team/noaddress: ConfigMap team/noaddress: invalid kubeconfig: address is not set, and only the provider itself knows it",
+			"http":       "cluster team/http: ConfigMap team/http: refused: address uses http",
+			"noprovider": "cluster team/noprovider: ConfigMap team/noprovider: key is missing: provider",
+		} {
+			_, err := r.Resolve(t.Context(), in("team", name))
+			require.EqualError(t, err, want)
+		}
+
+		news := notify(t, r)
+		news.take()
+		require.NoError(t, hub.Update(t.Context(), configMap("cm", map[string]string{
+			"provider": "generic", "address": "c.example", "audiences": "other", "ca.crt": string(identities()[0].cert)})))
+		require.Equal(t, []resolver.Cluster{in("team", "a")}, news.take(), "what makes the credentials is part of the revision")
+		after, err := r.Resolve(t.Context(), in("team", "a"))
+		require.NoError(t, err)
+		require.Equal(t, resolver.ChangedOther, resolver.Diff(access, after))
+	})
+}
+
+func TestNamedSecretsAreWatchedForAsLongAsTheyAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		config := func(text string) map[string]string { return map[string]string{"value": string(tokenConfig(text))} }
+		hub := newFakeHub(secret("team", "one", nil, config("one")), secret("team", "two", nil, config("two")),
+			fluxObject("a", secretRef("one", "")), fluxObject("b", secretRef("one", "")))
+		r, err := resolver.Flux(hub, resolver.FluxOptions{Kind: kustomization})
+		require.NoError(t, err)
+		news := notify(t, r)
+		news.take()
+		streams := func() int {
+			synctest.Wait()
+			hub.mu.Lock()
+			defer hub.mu.Unlock()
+			return len(hub.streams)
+		}
+		require.Equal(t, 2, streams(), "one for the objects, one for the Secret that both name")
+
+		require.NoError(t, hub.Update(ctx, secret("team", "one", nil, config("new"))))
+		require.Len(t, news.take(), 2)
+		require.Equal(t, "new", token(t, r, in("team", "b")))
+
+		moved := fluxObject("b", secretRef("two", ""))
+		moved.SetResourceVersion("999")
+		require.NoError(t, hub.Update(ctx, moved))
+		require.Contains(t, news.take(), in("team", "b"))
+		require.Equal(t, "two", token(t, r, in("team", "b")))
+		require.Equal(t, 3, streams())
+		require.NoError(t, hub.Delete(ctx, fluxObject("b", nil)))
+		time.Sleep(11 * time.Second)
+		require.Equal(t, []resolver.Cluster{in("team", "b")}, news.take())
+		require.Equal(t, 2, streams())
+
+		require.NoError(t, hub.Delete(ctx, secret("team", "one", nil, nil)))
+		require.Empty(t, news.take())
+		time.Sleep(11 * time.Second)
+		require.Equal(t, []resolver.Cluster{in("team", "a")}, news.take())
+		_, err = r.Resolve(ctx, in("team", "a"))
+		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
+		require.NoError(t, hub.Create(ctx, secret("team", "one", nil, config("back"))))
+		require.Equal(t, []resolver.Cluster{in("team", "a")}, news.take())
+		require.Equal(t, "back", token(t, r, in("team", "a")))
+	})
+}
+
+func TestIstioKeysComeAndGoWithinOneSecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		label := map[string]string{"istio/multiCluster": "true"}
+		one := at(secret("istio-system", "one", label, map[string]string{"a": string(tokenConfig("a")), "b": string(tokenConfig("b"))}), 1)
+		two := at(secret("istio-system", "two", label, map[string]string{"b": string(tokenConfig("second"))}), 2)
+		hub := newFakeHub(one, two)
+		r, err := resolver.Istio(hub, resolver.HubOptions{})
+		require.NoError(t, err)
+		news := notify(t, r)
+		require.Equal(t, []resolver.Cluster{named("a"), named("b")}, news.take())
+		update := one.DeepCopy()
+		update.Data = map[string][]byte{"c": tokenConfig("c")}
+		require.NoError(t, hub.Update(t.Context(), update))
+		require.Equal(t, []resolver.Cluster{named("a"), named("b"), named("c")}, news.take())
+		require.Equal(t, "second", token(t, r, named("b")), "the next claimant holds the cluster")
+		_, err = r.Resolve(t.Context(), named("a"))
+		require.ErrorIs(t, err, resolver.ErrClusterNotFound)
+	})
+}
+
+func TestArgoCDNamesOwnClusterOnlyWhenAllowed(t *testing.T) {
+	dir := serviceAccountDir(t)
+	resolver.SetPodDir(t, dir)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	hub := newFakeHub(argoSecret("in-cluster", map[string]string{"name": "here", "server": "https://kubernetes.default.svc/", "config": `{"bearerToken":"` + canaryToken + `"}`}))
+	r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{
+		HubOptions: resolver.HubOptions{Allow: resolver.Allow{InCluster: true}},
+		ID:         resolver.ArgoCDName,
+	})
+	require.NoError(t, err)
+	access, err := r.Resolve(t.Context(), named("here"))
+	require.NoError(t, err)
+	require.Equal(t, "https://10.0.0.1:443", access.Config().Host)
+	require.Empty(t, access.Config().BearerToken)
+	require.Equal(t, dir+"/token", access.Config().BearerTokenFile)
+	require.True(t, access.Trusted())
+}
+
+func TestArgoCDPluginsRunOnlyWhenListed(t *testing.T) {
+	hub := newFakeHub(
+		argoSecret("aws", map[string]string{"server": "https://c.example", "config": `{"awsAuthConfig":{"clusterName":"x","roleARN":"r"},"execProviderConfig":{"command":"sh"}}`}),
+		argoSecret("exec", map[string]string{"server": "https://c.example", "config": `{"execProviderConfig":{"command":"helper","args":["a"],"env":{"B":"2","A":"1"},"apiVersion":"client.authentication.k8s.io/v1"}}`}),
+	)
+	r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{HubOptions: resolver.HubOptions{
+		Allow: resolver.Allow{Exec: []string{"argocd-k8s-auth", "helper"}, ExecEnv: []string{"A", "B"}}}})
+	require.NoError(t, err)
+	access, err := r.Resolve(t.Context(), named("aws"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"aws", "--cluster-name", "x", "--role-arn", "r"}, access.Config().ExecProvider.Args)
+	access, err = r.Resolve(t.Context(), named("exec"))
+	require.NoError(t, err)
+	plugin := access.Config().ExecProvider
+	require.Equal(t, "helper", plugin.Command)
+	require.Equal(t, "A", plugin.Env[0].Name)
+}

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+func serviceAccountDir(t *testing.T) string {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte(canaryToken), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), identities()[0].cert, 0o600))
+	return dir
+}
+
+func TestInClusterIsTheHubAndNothingElse(t *testing.T) {
+	resolver.SetPodDir(t, serviceAccountDir(t))
+	t.Setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	r := resolver.InCluster()
+	access, err := r.Resolve(t.Context(), resolver.Cluster{})
+	require.NoError(t, err)
+	require.Equal(t, "https://[fd00::1]:443", access.Config().Host)
+	require.True(t, access.Trusted())
+	_, err = rest.HTTPClientFor(access.Config())
+	require.NoError(t, err)
+	clusters, err := r.Clusters(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []resolver.Cluster{{}}, clusters)
+	_, err = r.Resolve(t.Context(), named("a"))
+	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
+}
+
+func TestInClusterOutsideOfAPodIsUnknown(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	r := resolver.InCluster()
+	_, err := r.Resolve(t.Context(), resolver.Cluster{})
+	require.EqualError(t, err, "cluster hub: cluster not found: not in a Pod")
+	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
+	clusters, err := r.Clusters(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, clusters)
+
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	resolver.SetPodDir(t, t.TempDir())
+	_, err = resolver.InCluster().Resolve(t.Context(), resolver.Cluster{})
+	require.ErrorIs(t, err, resolver.ErrNoAccess)
+	require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
+}
