@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resolver_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+func write(t testing.TB, path string, data []byte) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+}
+
+// replace writes a file by a rename.
+func replace(t testing.TB, path string, data []byte) {
+	t.Helper()
+	write(t, path+".tmp", data)
+	require.NoError(t, os.Rename(path+".tmp", path))
+}
+
+func files(t testing.TB, options resolver.FileOptions, paths ...string) *resolver.FileResolver {
+	t.Helper()
+	r, err := resolver.Files(options, paths...)
+	require.NoError(t, err)
+	return r
+}
+
+func TestFilesAreNotMerged(t *testing.T) {
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "sub", "two")
+	write(t, one, tokenConfig("one"))
+	write(t, two, []byte(`
+contexts: [{name: c, context: {cluster: c, user: u}}, {name: d, context: {cluster: c, user: missing}}, {name: '', context: {cluster: c}}]
+clusters: [{name: c, cluster: {server: "https://two.example"}}]
+users: [{name: u, user: {token: two}}]
+`))
+	write(t, filepath.Join(dir, ".hidden"), tokenConfig("hidden"))
+	write(t, filepath.Join(dir, "README"), []byte("this is: [no kubeconfig"))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	r := files(t, resolver.FileOptions{}, dir, two, filepath.Join(dir, "missing"))
+	clusters, err := r.Clusters(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []resolver.Cluster{named(one + "+c"), named(two + "+c"), named(two + "+d")}, clusters)
+	require.Equal(t, "one", token(t, r, named(one+"+c")))
+	require.Equal(t, "two", token(t, r, named(two+"+c")))
+	_, err = r.Resolve(t.Context(), named(two+"+d"))
+	require.EqualError(t, err, "cluster "+two+"+d: File "+two+": invalid kubeconfig: context.user is not in the list of users")
+	_, err = r.Resolve(t.Context(), named("other"))
+	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
+}
+
+func TestFilesThatDescribeOneClusterAreAnError(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"one", "two", "three"} {
+		write(t, filepath.Join(dir, name), tokenConfig(name))
+	}
+	r := files(t, resolver.FileOptions{ID: func(path, context string) (resolver.Cluster, bool) {
+		return named(context), filepath.Base(path) != "three"
+	}}, dir)
+	_, err := r.Resolve(t.Context(), named("c"))
+	require.ErrorContains(t, err, "is one of several that describe this cluster")
+	require.NoError(t, os.Remove(filepath.Join(dir, "one")))
+	require.Equal(t, "two", token(t, r, named("c")))
+}
+
+func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
+	dir := t.TempDir()
+	allowed, outside := filepath.Join(dir, "allowed"), filepath.Join(dir, "outside")
+	who := identities()[0]
+	write(t, filepath.Join(outside, "token"), []byte(canaryToken))
+	write(t, filepath.Join(allowed, "token"), []byte("inside\n"))
+	write(t, filepath.Join(allowed, "cert"), who.cert)
+	write(t, filepath.Join(allowed, "key"), who.key)
+	require.NoError(t, os.Symlink(filepath.Join(outside, "token"), filepath.Join(allowed, "link")))
+	require.NoError(t, os.Symlink("../outside/token", filepath.Join(allowed, "relative-link")))
+	require.NoError(t, os.Symlink("token", filepath.Join(allowed, "good-link")))
+	require.NoError(t, os.Symlink(outside, filepath.Join(allowed, "dir")))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(allowed, "pipe"), 0o600))
+	write(t, filepath.Join(allowed, "big"), make([]byte, resolver.DefaultMaxBytes+1))
+	config := filepath.Join(allowed, "config")
+	r := files(t, resolver.FileOptions{Allow: resolver.Allow{Files: allowed}}, config)
+	read := func(user string) (resolver.Access, error) {
+		write(t, config, kubeconfig("server: 'https://c.example', certificate-authority: cert", user))
+		return r.Resolve(t.Context(), named(config+"+c"))
+	}
+	for _, path := range []string{"token", "./token", filepath.Join(allowed, "token"), "good-link", "../allowed/token"} {
+		access, err := read("token: other, client-certificate: cert, client-key: key, tokenFile: '" + path + "'")
+		require.NoError(t, err, path)
+		got := access.Config()
+		require.Equal(t, "inside", got.BearerToken)
+		require.Equal(t, who.key, got.KeyData)
+		requireOnlyAllowed(t, got)
+	}
+	for _, path := range []string{"../outside/token", filepath.Join(outside, "token"), "link", "relative-link", "dir/token", "pipe", "big", "missing",
+		"/etc/hostname", "../../../../../../../../etc/hostname", ".", "/dev/zero"} {
+		_, err := read("tokenFile: '" + path + "'")
+		require.Error(t, err, path)
+		require.ErrorContains(t, err, "user.tokenFile names a file", path)
+		requireNoCanary(t, err.Error())
+	}
+	secretSourced, err := resolver.Kubeconfig(kubeconfig("server: 'https://c.example'", "tokenFile: token"),
+		resolver.KubeconfigOptions{Allow: resolver.Allow{Files: allowed}})
+	require.EqualError(t, err, "refused: user.tokenFile names a file by a relative path")
+	require.True(t, secretSourced.IsZero())
+	_, err = resolver.Files(resolver.FileOptions{Allow: resolver.Allow{Files: "relative"}}, dir)
+	require.Error(t, err)
+}
+
+// until waits until a cluster's answer is as wanted, going on only when a change is reported.
+func until(t *testing.T, changes <-chan resolver.Cluster, r resolver.Resolver, cluster resolver.Cluster, wanted func(resolver.Access, error) bool) {
+	t.Helper()
+	for {
+		if access, err := r.Resolve(t.Context(), cluster); wanted(access, err) {
+			return
+		}
+		select {
+		case <-changes:
+		case <-t.Context().Done():
+			require.FailNow(t, "no report")
+		}
+	}
+}
+
+func hasToken(text string) func(resolver.Access, error) bool {
+	return func(access resolver.Access, err error) bool { return err == nil && access.Config().BearerToken == text }
+}
+
+func isGone(_ resolver.Access, err error) bool { return err != nil }
+
+// watchFiles runs Notify until the test ends.
+func watchFiles(t *testing.T, r resolver.Notifier) <-chan resolver.Cluster {
+	t.Helper()
+	changes := make(chan resolver.Cluster)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- r.Notify(ctx, func(cluster resolver.Cluster) {
+			select {
+			case changes <- cluster:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return changes
+}
+
+func TestFilesAreWatchedThroughEveryWayToReplaceThem(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config")
+	write(t, path, tokenConfig("one"))
+	for name, given := range map[string]string{"as a file": path, "as a directory": dir} {
+		t.Run(name, func(t *testing.T) {
+			replace(t, path, tokenConfig("one"))
+			r := files(t, resolver.FileOptions{}, given)
+			changes := watchFiles(t, r)
+			c := named(path + "+c")
+			until(t, changes, r, c, hasToken("one"))
+			write(t, path, tokenConfig("two"))
+			until(t, changes, r, c, hasToken("two"))
+			replace(t, path, tokenConfig("three"))
+			until(t, changes, r, c, hasToken("three"))
+			require.NoError(t, os.Remove(path))
+			until(t, changes, r, c, isGone)
+			write(t, path, tokenConfig("four"))
+			until(t, changes, r, c, hasToken("four"))
+			write(t, path, []byte("half of a kubeconfi"))
+			until(t, changes, r, c, isGone)
+			_, err := r.Resolve(t.Context(), c)
+			require.NotErrorIs(t, err, resolver.ErrNoAccess, "a broken file is no disappearance")
+			clusters, err := r.Clusters(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []resolver.Cluster{c}, clusters)
+		})
+	}
+}
+
+func TestFilesOfAMountedSecretAreWatched(t *testing.T) {
+	dir := t.TempDir()
+	mount := filepath.Join(dir, "mount")
+	publish := func(version, text string) {
+		write(t, filepath.Join(mount, version, "config"), tokenConfig(text))
+		require.NoError(t, os.Symlink(version, filepath.Join(mount, "..data_tmp")))
+		require.NoError(t, os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")))
+	}
+	publish("..1", "one")
+	require.NoError(t, os.Symlink("..data/config", filepath.Join(mount, "config")))
+	for name, given := range map[string]string{"mount": mount, "file": filepath.Join(mount, "config")} {
+		t.Run(name, func(t *testing.T) {
+			r := files(t, resolver.FileOptions{}, given)
+			changes := watchFiles(t, r)
+			c := named(filepath.Join(mount, "config") + "+c")
+			until(t, changes, r, c, hasToken("one"))
+			publish("..2", "two")
+			until(t, changes, r, c, hasToken("two"))
+			require.NoError(t, os.RemoveAll(filepath.Join(mount, "..1")))
+			publish("..1", "one")
+			until(t, changes, r, c, hasToken("one"))
+		})
+	}
+}
+
+func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
+	dir := t.TempDir()
+	target, link, tokens := filepath.Join(dir, "far", "config"), filepath.Join(dir, "near", "config"), filepath.Join(dir, "tokens")
+	later := filepath.Join(dir, "later")
+	write(t, target, tokenConfig("one"))
+	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o700))
+	require.NoError(t, os.Symlink(target, link))
+	r := files(t, resolver.FileOptions{Allow: resolver.Allow{Files: dir}}, link, later)
+	changes := watchFiles(t, r)
+	c := named(link + "+c")
+	until(t, changes, r, c, hasToken("one"))
+	replace(t, target, tokenConfig("two"))
+	until(t, changes, r, c, hasToken("two"))
+
+	write(t, filepath.Join(tokens, "t"), []byte("three"))
+	replace(t, target, kubeconfig("server: 'https://c.example'", "tokenFile: '"+filepath.Join(tokens, "t")+"'"))
+	until(t, changes, r, c, hasToken("three"))
+	replace(t, filepath.Join(tokens, "t"), []byte("four"))
+	until(t, changes, r, c, hasToken("four"))
+
+	write(t, filepath.Join(later, "a"), tokenConfig("five"))
+	until(t, changes, r, named(filepath.Join(later, "a")+"+c"), hasToken("five"))
+	write(t, filepath.Join(later, "b"), tokenConfig("six"))
+	until(t, changes, r, named(filepath.Join(later, "b")+"+c"), hasToken("six"))
+}
