@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+var colors = client.ObjectKey{Namespace: demoNamespace, Name: "colors"}
+
+// arrive: the objects that were there before the operator.
+func (s *localStory) arrive(ctx context.Context) error {
+	for _, r := range s.remotes() {
+		took, err := s.await(ctx, patience, r.Name()+" Ready with five objects reconciled", func() error {
+			status, err := s.clusters().Status(r.key)
+			objects, _, _ := s.journal.counts(r.key)
+			if err != nil || status.Phase != clustercache.PhaseReady || status.Synced != 2 || objects != 5 {
+				return fmt.Errorf("phase %q, %d informers synced, %d objects, %w", status.Phase, status.Synced, objects, errors.Join(err, status.LastError))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		s.out.ok("%s is Ready, and its five objects are reconciled (waited %s)", r.Name(), brief(took))
+	}
+	for _, r := range s.remotes() {
+		asked, err := r.traffic("configmaps", "widgets")
+		if err != nil {
+			return err
+		}
+		if err := s.expect(asked == traffic{lists: 2, watches: 2}, r.Name()+" was asked for one list and one watch of each kind",
+			"its audit log has "+asked.String()); err != nil {
+			return err
+		}
+	}
+	s.table()
+	return nil
+}
+
+// change: an update in one remote, a delete in the other.
+func (s *localStory) change(ctx context.Context) error {
+	took, err := s.paint(ctx, s.east, "green")
+	if err != nil {
+		return err
+	}
+	s.out.ok("the update in east was reconciled %s after it was sent", brief(took))
+
+	begin := time.Now()
+	if err := s.west.Client().Delete(ctx, widget("valve", 0)); err != nil {
+		return err
+	}
+	_, err = s.await(ctx, patience, "Widget valve of west reconciled as gone", func() error {
+		if s.journal.look(s.west.ask(widgetKind, "valve")) != nil {
+			return errors.New("it is still there")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.out.ok("the delete in west was reconciled %s after it was sent", brief(time.Since(begin)))
+
+	read, origin := &corev1.ConfigMap{}, clustercache.Origin{}
+	begin = time.Now()
+	err = s.clusters().Reader(s.east.key).Get(ctx, colors, read, &origin)
+	if err := s.expect(err == nil && read.Data["door"] == "green" && origin.Cached, "a read of east answers the new state, from the cache",
+		fmt.Sprintf("door %q, cached %t, error %v, took %s", read.Data["door"], origin.Cached, err, brief(time.Since(begin)))); err != nil {
+		return err
+	}
+	gone := s.clusters().Reader(s.west.key).Get(ctx, client.ObjectKey{Namespace: demoNamespace, Name: "valve"}, widget("", 0))
+	return s.expect(apierrors.IsNotFound(gone), "a read of the deleted Widget answers NotFound", fmt.Sprint(gone))
+}
+
+// paint writes another color into a remote, and waits until that was reconciled.
+func (s *localStory) paint(ctx context.Context, r *remote, color string) (time.Duration, error) {
+	begin := time.Now()
+	if err := r.Client().Update(ctx, configMap(colors.Name, "door", color)); err != nil {
+		return 0, err
+	}
+	_, err := s.await(ctx, patience, "the update of ConfigMap colors in "+r.Name()+" reconciled", func() error {
+		if seen := s.journal.look(r.ask(configMapKind, colors.Name)); seen == nil || content(seen) != fmt.Sprintf("{%q:%q}", "door", color) {
+			return errors.New("the reconciler has not seen it")
+		}
+		return nil
+	})
+	return time.Since(begin), err
+}
+
+// kill: one remote dies; reads of it say so, and the other one does not care.
+func (s *localStory) kill(ctx context.Context) error {
+	if err := s.east.Kill(); err != nil {
+		return err
+	}
+	killed := time.Now()
+	s.out.say("kill -9: east's API server is dead")
+	took, err := s.paint(ctx, s.west, "blue")
+	if err != nil {
+		return err
+	}
+	s.out.ok("an update in west was reconciled %s after it was sent", brief(took))
+
+	refusal, west, err := s.readUntilRefused(ctx)
+	if err != nil {
+		return err
+	}
+	noticed := time.Since(killed)
+	s.out.say("a read of east: %v", refusal)
+	failed, typed := errors.AsType[*clustercache.ClusterError](refusal)
+	if err := s.expect(typed && failed.Cluster == s.east.key, "the error is a ClusterError of east, and errors.Is ErrNotConnected",
+		fmt.Sprintf("%s after the kill", brief(noticed))); err != nil {
+		return err
+	}
+	slices.Sort(west)
+	slowest := west[len(west)-1]
+	if err := s.expect(slowest < probeTimeout, fmt.Sprintf("all %d reads of west meanwhile were answered from its cache", len(west)),
+		fmt.Sprintf("median %s, slowest %s", brief(west[len(west)/2]), brief(slowest))); err != nil {
+		return err
+	}
+	last := &corev1.ConfigMap{}
+	err = s.clusters().Reader(s.east.key).Get(ctx, colors, last, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour))
+	if err := s.expect(err == nil && last.Data["door"] == "green", "a read of east that accepts what is an hour old answers its last known state",
+		fmt.Sprintf("door %q, error %v", last.Data["door"], err)); err != nil {
+		return err
+	}
+	s.table()
+	return nil
+}
+
+// readUntilRefused reads both remotes, over and over, until a read of east fails as it should. It returns that error, and
+// how long each read of west took.
+func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west []time.Duration, err error) { //nolint:revive // the first error is data
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for begin := time.Now(); ; {
+		at := time.Now()
+		if err := s.clusters().Reader(s.west.key).Get(ctx, colors, &corev1.ConfigMap{}, clustercache.CacheOnly); err != nil {
+			return nil, nil, &unmetError{expected: "reads of west answered while east is down", got: err.Error()}
+		}
+		west = append(west, time.Since(at))
+		refusal = s.clusters().Reader(s.east.key).Get(ctx, colors, &corev1.ConfigMap{})
+		switch {
+		case errors.Is(refusal, clustercache.ErrNotConnected):
+			return refusal, west, nil
+		case refusal != nil:
+			return nil, nil, &unmetError{expected: "a read of the dead cluster to fail with ErrNotConnected", got: refusal.Error()}
+		case time.Since(begin) > probeBound:
+			return nil, nil, &unmetError{expected: "reads of the dead cluster to fail within " + probeBound.String(), got: "an answer"}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+}

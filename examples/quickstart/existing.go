@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// existingStory is the story of somebody's own clusters: nothing in them is changed.
+type existingStory struct {
+	story
+	watches []*clustercache.Watch
+}
+
+// tellExisting runs the operator on contexts of a kubeconfig file.
+func tellExisting(ctx context.Context, set settings, out *printer, log logr.Logger) error {
+	out.chapter("Your clusters: read, and not changed")
+	configs, err := load(set.kubeconfig, set.contexts)
+	if err != nil {
+		return err
+	}
+	access, err := resolver.Static(configs)
+	if err != nil {
+		return err
+	}
+	j := newJournal(out)
+	// No kinds: the feed has what is watched, whatever that will be.
+	hub := configs[client.ObjectKey{Name: set.contexts[0]}]
+	operator, err := newOperator(hub, access, clustercache.ObjectFeed{}, j.report, log)
+	if err != nil {
+		return err
+	}
+	s := &existingStory{story: story{out: out, journal: j, operator: operator}}
+	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set) })
+}
+
+// load reads contexts of a kubeconfig file as kubectl does: it is the user's own, and may ask for what it likes.
+func load(path string, contexts []string) (map[client.ObjectKey]*rest.Config, error) {
+	file, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return nil, err
+	}
+	configs := map[client.ObjectKey]*rest.Config{}
+	for _, name := range contexts {
+		if file.Contexts[name] == nil {
+			return nil, fmt.Errorf("%s has no context %q; it has %s", path, name, strings.Join(slices.Sorted(maps.Keys(file.Contexts)), ", "))
+		}
+		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
+		config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("context %q: %w", name, err)
+		}
+		configs[client.ObjectKey{Name: name}] = config
+	}
+	return configs, nil
+}
+
+func (s *existingStory) tell(ctx context.Context, set settings) error {
+	connected, err := s.connect(ctx, set.contexts)
+	if err != nil {
+		return err
+	}
+	kinds := append([]schema.GroupVersionKind{configMapKind}, s.customKind(ctx, connected)...)
+	s.out.chapter("What is there arrives")
+	if err := s.watch(ctx, connected, kinds); err != nil {
+		return err
+	}
+	s.table()
+	s.out.chapter("Reads that cannot be answered say why")
+	if err := s.refusals(ctx, set.contexts, connected); err != nil {
+		return err
+	}
+	if set.stay {
+		s.out.chapter("What happens from now on: Ctrl-C ends it")
+		s.stay(ctx)
+		return nil
+	}
+	s.out.chapter("Informers that nobody uses any more")
+	if err := s.tearDown(ctx); err != nil {
+		return err
+	}
+	s.out.chapter("Summary")
+	s.table()
+	s.out.say("%d expectations, all met", s.met)
+	return nil
+}
+
+// connect waits for the clusters, and returns those that can be reached.
+func (s *existingStory) connect(ctx context.Context, contexts []string) ([]client.ObjectKey, error) {
+	var connected []client.ObjectKey
+	for _, name := range contexts {
+		key := client.ObjectKey{Name: name}
+		took, err := s.await(ctx, patience, name+" Ready", func() error {
+			status, err := s.clusters().Status(key)
+			if err == nil && status.Phase != clustercache.PhaseReady {
+				err = fmt.Errorf("phase %s: %w", status.Phase, status.LastError)
+			}
+			return err
+		})
+		switch {
+		case err == nil:
+			s.out.ok("%s is Ready (waited %s)", name, brief(took))
+			connected = append(connected, key)
+		case ctx.Err() != nil:
+			return nil, err
+		default:
+			s.out.say("%v", err)
+		}
+	}
+	if len(connected) == 0 {
+		return nil, &unmetError{expected: "a cluster that can be reached", got: "none"}
+	}
+	return connected, nil
+}
+
+// customKind returns a kind that is defined by a CustomResourceDefinition in the first of the clusters, if there is one that we
+// may know of.
+func (s *existingStory) customKind(ctx context.Context, clusters []client.ObjectKey) []schema.GroupVersionKind {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
+	// Nobody watches definitions, so the API server is asked.
+	if err := s.clusters().Reader(clusters[0]).List(ctx, list, client.Limit(1)); err != nil {
+		s.out.say("definitions of custom kinds cannot be read, so ConfigMaps have to do: %v", err)
+		return nil
+	}
+	for _, definition := range list.Items {
+		group, _, _ := unstructured.NestedString(definition.Object, "spec", "group")
+		kind, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "kind")
+		versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+		for _, v := range versions {
+			version, _ := v.(map[string]any)
+			name, _ := version["name"].(string)
+			if version["served"] == true && name != "" {
+				return []schema.GroupVersionKind{{Group: group, Version: name, Kind: kind}}
+			}
+		}
+	}
+	s.out.say("%s defines no custom kind, so ConfigMaps have to do", clusters[0].Name)
+	return nil
+}
+
+// watch takes an informer of each kind in each cluster, and waits for those that can be.
+func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, kinds []schema.GroupVersionKind) error {
+	for _, cluster := range clusters {
+		for _, kind := range kinds {
+			w, err := s.clusters().Watch(ctx, cluster, clustercache.Kind(kind))
+			if err != nil {
+				return err
+			}
+			s.watches = append(s.watches, w)
+		}
+	}
+	for _, w := range s.watches {
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		begin := time.Now()
+		err := w.WaitForSync(bounded)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			s.out.say("%v", err) // it may be forbidden, or not defined there: that is told, too
+		default:
+			s.met++
+			s.out.ok("%s %s: %d objects (waited %s)", w.Cluster().Name, w.GVK().Kind, w.Status().Informer.Objects, brief(time.Since(begin)))
+		}
+	}
+	return nil
+}
+
+// refusals shows the typed errors.
+func (s *existingStory) refusals(ctx context.Context, contexts []string, connected []client.ObjectKey) error {
+	read := func(cluster client.ObjectKey, list client.ObjectList, want error, options ...client.ListOption) error {
+		err := s.clusters().Reader(cluster).List(ctx, list, options...)
+		return s.expect(errors.Is(err, want), fmt.Sprintf("errors.Is %q", want), fmt.Sprint(err))
+	}
+	for _, name := range contexts {
+		key := client.ObjectKey{Name: name}
+		if slices.Contains(connected, key) {
+			continue
+		}
+		if err := read(key, &corev1.ConfigMapList{}, clustercache.ErrNotConnected); err != nil {
+			return err
+		}
+	}
+	if err := read(client.ObjectKey{Name: "no-such-context"}, &corev1.ConfigMapList{}, clustercache.ErrUnknownCluster); err != nil {
+		return err
+	}
+	return read(connected[0], &corev1.PodList{}, clustercache.ErrNotWatched, clustercache.CacheOnly)
+}
+
+// tearDown gives the informers back, and waits until they have ended.
+func (s *existingStory) tearDown(ctx context.Context) error {
+	for _, w := range s.watches {
+		w.Release()
+	}
+	s.out.say("released; they stay for %s, so that coming back soon costs nothing", linger)
+	took, err := s.await(ctx, linger+patience, "no informer", func() error {
+		for _, status := range s.clusters().Statuses() {
+			if status.Informers > 0 {
+				return fmt.Errorf("%s has %d", status.Cluster.Name, status.Informers)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.out.ok("all are gone, %s after the last user", brief(took))
+	}
+	return err
+}

@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+const (
+	fleetNamespace = "fleet" // in the hub, with the kubeconfigs
+	demoNamespace  = "demo"  // in the remotes, with the objects
+)
+
+var (
+	configMapKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	widgetKind    = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+)
+
+// remote is a cluster that the operator reads.
+type remote struct {
+	*testenv.Cluster
+
+	key        client.ObjectKey // what the operator knows it by
+	kubeconfig []byte           // what the operator reaches it by
+}
+
+// fleet is a hub and two remote clusters that run on this machine.
+type fleet struct {
+	hub        *testenv.Cluster
+	east, west *remote
+	road       *testenv.Proxy // by which the operator, and nobody else, reaches west
+	env        *testenv.Env
+}
+
+// startFleet starts three control planes. They end with ctx, with stop, and with this process, however that ends.
+func startFleet(ctx context.Context, out *printer) (*fleet, error) {
+	done := out.working("starting three control planes, an etcd and a kube-apiserver each")
+	defer done()
+	env, err := testenv.Run(ctx, 3, testenv.WithNames("hub", "east", "west"), testenv.WithLog(func(line string) { out.say("%s", line) }))
+	if err != nil {
+		return nil, err
+	}
+	hub, east, west := env.Clusters[0], env.Clusters[1], env.Clusters[2]
+	road, err := west.NewProxy()
+	if err != nil {
+		return nil, errors.Join(err, env.Stop())
+	}
+	return &fleet{
+		hub: hub, east: newRemote(east, east.Kubeconfig()), west: newRemote(west, road.Kubeconfig()), road: road, env: env,
+	}, nil
+}
+
+func (f *fleet) stop() error { return f.env.Stop() }
+
+func (f *fleet) remotes() []*remote { return []*remote{f.east, f.west} }
+
+func newRemote(c *testenv.Cluster, kubeconfig []byte) *remote {
+	return &remote{Cluster: c, key: client.ObjectKey{Namespace: fleetNamespace, Name: c.Name()}, kubeconfig: kubeconfig}
+}
+
+// furnish fills the remotes with objects, and then tells the hub of them.
+func (f *fleet) furnish(ctx context.Context) error {
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for i, r := range f.remotes() {
+		wg.Go(func() { errs[i] = r.furnish(ctx) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := f.hub.Client().Create(ctx, namespace(fleetNamespace)); err != nil {
+		return err
+	}
+	for _, r := range f.remotes() {
+		if err := f.hub.Client().Create(ctx, kubeconfigSecret(r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *remote) furnish(ctx context.Context) error {
+	if err := r.InstallCRDs(ctx, testenv.SimpleCRD(widgetKind.Group, widgetKind.Kind)); err != nil {
+		return err
+	}
+	for _, obj := range []client.Object{
+		namespace(demoNamespace), configMap("colors", "door", "red"), configMap("limits", "speed", "50"),
+		configMap("greeting", "text", "hello from "+r.Name()), widget("pump", 3), widget("valve", 7),
+	} {
+		if err := r.Client().Create(ctx, obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubeconfigSecret is what Cluster API writes for a cluster it has made.
+func kubeconfigSecret(r *remote) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.key.Namespace, Name: r.key.Name + "-kubeconfig",
+			Labels: map[string]string{"cluster.x-k8s.io/cluster-name": r.key.Name},
+		},
+		Type: "cluster.x-k8s.io/secret",
+		Data: map[string][]byte{"value": r.kubeconfig},
+	}
+}
+
+func namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func configMap(name, key, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: demoNamespace, Name: name}, Data: map[string]string{key: value},
+	}
+}
+
+func widget(name string, size int64) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": size}}}
+	u.SetGroupVersionKind(widgetKind)
+	u.SetNamespace(demoNamespace)
+	u.SetName(name)
+	return u
+}
+
+// ask returns the request by which the reconciler looks at an object of the remote.
+func (r *remote) ask(kind schema.GroupVersionKind, name string) request {
+	return request{cluster: r.key, kind: kind, object: client.ObjectKey{Namespace: demoNamespace, Name: name}}
+}
+
+// traffic is what the operator asked an API server for, by the server's audit log.
+type traffic struct{ lists, watches int }
+
+func (t traffic) String() string { return fmt.Sprintf("%d lists and %d watches", t.lists, t.watches) }
+
+// traffic counts the lists and watches of a resource that have reached the remote. Servers since 1.34 send a list as the
+// beginning of a watch; that counts as both. Before a watch is resumed, the server's position is asked for, by
+// a list that selects nothing; that is no list.
+func (r *remote) traffic(resources ...string) (traffic, error) {
+	var t traffic
+	for _, resource := range resources {
+		requests, err := r.Requests(testenv.UserAgent(userAgent), testenv.Resource(resource), testenv.Verb("list", "watch"))
+		if err != nil {
+			return t, err
+		}
+		for _, request := range requests {
+			u, err := url.Parse(request.URI)
+			if err != nil {
+				return t, err
+			}
+			if u.Query().Has("fieldSelector") || u.Query().Get("limit") == "1" {
+				continue
+			}
+			if request.Verb == "list" || u.Query().Get("sendInitialEvents") == "true" {
+				t.lists++
+			}
+			if request.Verb == "watch" {
+				t.watches++
+			}
+		}
+	}
+	return t, nil
+}

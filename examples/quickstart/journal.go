@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// manyObjects is how many objects of a cluster are told of one by one when they arrive; the rest is counted.
+const manyObjects = 12
+
+// journal is told what the reconciler sees. It compares that with what was seen before, writes it down, and wakes who
+// waits for it. Reading it is safe for concurrent use.
+type journal struct {
+	out *printer
+
+	mu       sync.Mutex // protects what follows
+	clusters map[client.ObjectKey]*seenCluster
+	changed  chan struct{} // closed and replaced with each report
+}
+
+// seenCluster is what is known of one cluster.
+type seenCluster struct {
+	phase     clustercache.Phase
+	objects   map[request]*unstructured.Unstructured
+	reports   int // reconciliations of objects
+	unchanged int // those of them that found what was known already
+	lastEvent string
+	lastTime  time.Time
+}
+
+func newJournal(out *printer) *journal {
+	return &journal{out: out, clusters: map[client.ObjectKey]*seenCluster{}, changed: make(chan struct{})}
+}
+
+// report takes note of what a reconciliation found. It is called by one goroutine, as by a controller with one worker. The
+// line is written before anybody can see what it tells of, so that the story does not run ahead of it.
+func (j *journal) report(o observation) {
+	j.mu.Lock()
+	found := j.clusterLocked(o.cluster).compare(o)
+	j.mu.Unlock()
+	if found.line != "" {
+		j.out.say("  %-5s %s", o.cluster.Name, found.line)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.clusterLocked(o.cluster).apply(o, found)
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+func (j *journal) clusterLocked(key client.ObjectKey) *seenCluster {
+	c := j.clusters[key]
+	if c == nil {
+		c = &seenCluster{objects: map[request]*unstructured.Unstructured{}}
+		j.clusters[key] = c
+	}
+	return c
+}
+
+// finding is an observation compared with what was known.
+type finding struct {
+	event     string // for the table; empty if there is nothing to tell
+	line      string // for the story; empty if it would be too much
+	unchanged bool
+}
+
+// compare tells what is new about an observation.
+func (c *seenCluster) compare(o observation) finding {
+	if o.kind.Empty() {
+		return c.comparePhase(o.status)
+	}
+	before := c.objects[o.request]
+	what := fmt.Sprintf("%s %s", o.kind.Kind, strings.TrimPrefix(o.request.object.String(), "/"))
+	switch {
+	case o.object == nil && before == nil, o.object != nil && before != nil && same(o.object, before):
+		return finding{event: what + " did not change", line: what + " did not change", unchanged: true}
+	case o.object == nil:
+		return finding{event: what + " is gone", line: what + " is gone"}
+	case before != nil:
+		return finding{event: what + " changed", line: what + " changed: " + content(o.object)}
+	}
+	found := finding{event: what + " arrived"}
+	switch n := len(c.objects); {
+	case n < manyObjects:
+		found.line = what + " arrived: " + content(o.object)
+	case n == manyObjects:
+		found.line = "... and more, which the table counts"
+	}
+	return found
+}
+
+func (c *seenCluster) comparePhase(s clustercache.Status) finding {
+	if c.phase == s.Phase {
+		return finding{}
+	}
+	line := "is " + string(s.Phase)
+	if s.Reason != "" {
+		line += " (" + s.Reason + ")"
+	}
+	return finding{event: line, line: line}
+}
+
+// apply takes an observation into what is known.
+func (c *seenCluster) apply(o observation, found finding) {
+	if found.event != "" {
+		c.lastEvent, c.lastTime = found.event, time.Now()
+	}
+	if o.kind.Empty() {
+		c.phase = o.status.Phase
+		return
+	}
+	c.reports++
+	if found.unchanged {
+		c.unchanged++
+	}
+	if o.object == nil {
+		delete(c.objects, o.request)
+	} else {
+		c.objects[o.request] = o.object
+	}
+}
+
+func same(a, b *unstructured.Unstructured) bool {
+	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
+}
+
+// content is the beginning of what an object says.
+func content(u *unstructured.Unstructured) string {
+	const longest = 60
+	for _, field := range []string{"data", "spec"} {
+		if value, ok := u.Object[field]; ok {
+			text, err := json.Marshal(value)
+			if err == nil && len(text) <= longest {
+				return string(text)
+			}
+			return fmt.Sprintf("(%d bytes)", len(text))
+		}
+	}
+	return "(no content)"
+}
+
+// news returns a channel that is closed by the next report.
+func (j *journal) news() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.changed
+}
+
+// look returns the last state that was seen of an object; nil if there is none.
+func (j *journal) look(r request) *unstructured.Unstructured {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.clusterLocked(r.cluster).objects[r]
+}
+
+// counts returns how many objects of a cluster there are, how many times one was reconciled, and how many of these times
+// nothing had changed.
+func (j *journal) counts(cluster client.ObjectKey) (objects, reports, unchanged int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := j.clusterLocked(cluster)
+	return len(c.objects), c.reports, c.unchanged
+}
+
+// totals returns the number of reconciliations of objects in all clusters, and of those that found nothing new.
+func (j *journal) totals() (reports, unchanged int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for c := range maps.Values(j.clusters) {
+		reports += c.reports
+		unchanged += c.unchanged
+	}
+	return reports, unchanged
+}
+
+// table returns the state of all clusters.
+func (j *journal) table(statuses []clustercache.Status, now time.Time) [][]string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	slices.SortFunc(statuses, func(a, b clustercache.Status) int { return strings.Compare(a.Cluster.String(), b.Cluster.String()) })
+	rows := [][]string{{"CLUSTER", "PHASE", "INFORMERS", "OBJECTS", "LAST EVENT"}}
+	for _, s := range statuses {
+		c, last := j.clusterLocked(s.Cluster), "none"
+		if c.lastEvent != "" {
+			last = fmt.Sprintf("%s, %.1fs ago", c.lastEvent, now.Sub(c.lastTime).Seconds())
+		}
+		rows = append(rows, []string{
+			strings.TrimPrefix(s.Cluster.String(), "/"), string(s.Phase), fmt.Sprint(s.Informers), fmt.Sprint(s.Objects), last,
+		})
+	}
+	return rows
+}

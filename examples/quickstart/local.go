@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// localStory is the story of clusters that run on this machine, and to which things can be done.
+type localStory struct {
+	story
+	*fleet
+}
+
+// tellLocal starts a hub and two remotes, runs the operator, and tells the story.
+func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger) (err error) {
+	out.chapter("A hub and two remote clusters, on this machine")
+	f, err := startFleet(ctx, out)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, f.stop())
+		out.say("the clusters are stopped, and their files removed")
+	}()
+	if err := f.furnish(ctx); err != nil {
+		return err
+	}
+	out.say("each remote has objects now, and the hub a Secret with the kubeconfig of each, as Cluster API makes them")
+
+	access, err := clusterAPI(f.hub.Config(), fleetNamespace, log)
+	if err != nil {
+		return err
+	}
+	j := newJournal(out)
+	operator, err := newOperator(f.hub.Config(), access, demoFeed(), j.report, log)
+	if err != nil {
+		return err
+	}
+	s := &localStory{story: story{out: out, journal: j, operator: operator}, fleet: f}
+	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set.stay) })
+}
+
+// demoFeed selects what the operator watches: a core kind and a custom one, in every cluster that the resolver lists.
+func demoFeed() clustercache.ObjectFeed {
+	return clustercache.ObjectFeed{
+		Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(widgetKind)}, Watch: true,
+		Options: []client.ListOption{client.InNamespace(demoNamespace)},
+	}
+}
+
+// tell tells the story from the operator's start.
+func (s *localStory) tell(ctx context.Context, stay bool) error {
+	for _, chapter := range []struct {
+		title string
+		tell  func(context.Context) error
+	}{
+		{"The operator starts: what is there arrives", s.arrive},
+		{"An update and a delete", s.change},
+		{"East's API server is killed", s.kill},
+		{"West's connection is cut, and restored", s.cut},
+		{"East comes back", s.restart},
+		{"An informer that nobody uses any more", s.tearDown},
+	} {
+		s.out.chapter(chapter.title)
+		if err := chapter.tell(ctx); err != nil {
+			return err
+		}
+	}
+	s.summary()
+	if !stay {
+		return nil
+	}
+	return s.stayLocal(ctx)
+}
+
+// informer returns the state and counters of the operator's informer of a kind. One more hold on what is watched already
+// costs no request; it is given back at once.
+func (s *localStory) informer(ctx context.Context, r *remote, kind client.Object) (informerpool.Status, error) {
+	w, err := s.clusters().Watch(ctx, r.key, kind, client.InNamespace(demoNamespace))
+	if err != nil {
+		return informerpool.Status{}, err
+	}
+	defer w.Release()
+	return w.Status().Informer, nil
+}
+
+// informers is informer for both kinds.
+func (s *localStory) informers(ctx context.Context, r *remote) (configMaps, widgets informerpool.Status, err error) {
+	if configMaps, err = s.informer(ctx, r, &corev1.ConfigMap{}); err == nil {
+		widgets, err = s.informer(ctx, r, clustercache.Kind(widgetKind))
+	}
+	return configMaps, widgets, err
+}
+
+// arrived waits until the reconciler has seen an object.
+func (s *localStory) arrived(ctx context.Context, r request) (time.Duration, error) {
+	name := fmt.Sprintf("%s %s of %s reconciled", r.kind.Kind, r.object.Name, r.cluster.Name)
+	return s.await(ctx, patience, name, func() error {
+		if s.journal.look(r) == nil {
+			return errors.New("the reconciler has not seen it")
+		}
+		return nil
+	})
+}
+
+// summary says what the numbers come to.
+func (s *localStory) summary() {
+	s.out.chapter("Summary")
+	s.table()
+	reports, unchanged := s.journal.totals()
+	s.out.say("%d reconciliations of objects, %d of them of an object that had not changed", reports, unchanged)
+	s.out.say("%d expectations, all met", s.met)
+}

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Quickstart shows the library at work. It starts a hub and two remote clusters by itself, runs an operator in the hub
+// that watches ConfigMaps and the objects of a custom kind in both remotes, and shows what happens when objects change,
+// when a cluster dies, when a connection is cut, and when nobody needs an informer any more:
+//
+//	go run ./examples/quickstart
+//
+// It checks what it tells: if something does not happen as it should, it says what, and exits with status 1. The first
+// run builds etcd and kube-apiserver, which takes minutes; later ones take about half a minute. With -stay it goes on
+// until it is interrupted, and says how kubectl reaches the clusters. With
+//
+//	go run ./examples/quickstart -kubeconfig FILE -context A -context B
+//
+// it shows the same with clusters of yours, as far as that goes without changing anything in them.
+//
+// Files operator.go and reconciler.go are what an operator of your own needs; the rest is the show.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// Exit statuses. An interrupt is what ends -stay in order.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}
+
+// settings are what the command line says.
+type settings struct {
+	kubeconfig string
+	contexts   []string
+	stay       bool
+	verbose    bool
+}
+
+// run tells the story that args ask for, and returns the exit status. Nothing is left running.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	s, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		return exitUsage
+	}
+	// The logs of the library and of controller-runtime would clutter the story.
+	log := logr.Discard()
+	if s.verbose {
+		log = logr.FromSlogHandler(slog.NewTextHandler(stderr, nil))
+	}
+	ctrl.SetLogger(log)
+	out := newPrinter(stdout)
+	if s.kubeconfig != "" {
+		err = tellExisting(ctx, s, out, log)
+	} else {
+		err = tellLocal(ctx, s, out, log)
+	}
+	unmet, failed := errors.AsType[*unmetError](err)
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		out.say("interrupted; everything is stopped")
+		return exitInterrupted
+	case failed:
+		out.say("FAILED")
+		_, _ = fmt.Fprintf(stderr, "expected: %s\ngot:      %s\n", unmet.expected, unmet.got)
+	default:
+		_, _ = fmt.Fprintln(stderr, "quickstart:", err)
+	}
+	return exitFailed
+}
+
+// parse reads the command line. It has told what is wrong when it returns an error.
+func parse(args []string, stderr io.Writer) (settings, error) {
+	var s settings
+	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "use the clusters of this `file` and change nothing in them; needs -context")
+	flags.Func("context", "a `context` of the kubeconfig; can be repeated. The operator runs in the first one's cluster", func(name string) error {
+		if name == "" || slices.Contains(s.contexts, name) {
+			return errors.New("empty or given twice")
+		}
+		s.contexts = append(s.contexts, name)
+		return nil
+	})
+	flags.BoolVar(&s.stay, "stay", false, "go on until interrupted")
+	flags.BoolVar(&s.verbose, "v", false, "show the logs of the library and of controller-runtime")
+	err := flags.Parse(args)
+	switch {
+	case err != nil:
+		return s, err
+	case flags.NArg() > 0:
+		err = fmt.Errorf("unknown argument %q", flags.Arg(0))
+	case (s.kubeconfig == "") != (len(s.contexts) == 0):
+		err = errors.New("-kubeconfig and -context need each other")
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, err)
+		flags.Usage()
+	}
+	return s, err
+}

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// retryUnreachable is when an object is looked at again that could not be, for its cluster is down.
+const retryUnreachable = 5 * time.Second
+
+// request is what is reconciled: an object of a cluster, or the cluster itself where kind is empty. Like any request of
+// a controller it says what to look at, not what happened.
+type request struct {
+	cluster client.ObjectKey
+	kind    schema.GroupVersionKind
+	object  client.ObjectKey
+}
+
+// observation is what a reconciliation found.
+type observation struct {
+	request
+	// object is nil if there is none.
+	object *unstructured.Unstructured
+	// status is that of the cluster.
+	status clustercache.Status
+}
+
+// objectRequests is called with every object that is there, and with every change. Nothing is decoded for it.
+func objectRequests(_ context.Context, cluster client.ObjectKey, obj client.Object) []request {
+	return []request{{cluster: cluster, kind: obj.GetObjectKind().GroupVersionKind(), object: client.ObjectKeyFromObject(obj)}}
+}
+
+// clusterRequests is called with every cluster that is there, and with every change of one.
+func clusterRequests(_ context.Context, event clustercache.ClusterEvent) []request {
+	return []request{{cluster: event.Cluster}}
+}
+
+// reconciler looks at what it is asked to look at, and reports it. Yours would do its work there.
+type reconciler struct {
+	clusters *clustercache.ClusterCache
+	report   func(observation)
+}
+
+var _ reconcile.TypedReconciler[request] = (*reconciler)(nil)
+
+// Reconcile implements reconcile.TypedReconciler.
+func (r *reconciler) Reconcile(ctx context.Context, req request) (reconcile.Result, error) {
+	status, err := r.clusters.Status(req.cluster)
+	if errors.Is(err, clustercache.ErrUnknownCluster) {
+		return reconcile.Result{}, nil // it was removed, and its objects were with it
+	}
+	if err != nil || req.kind.Empty() {
+		r.report(observation{request: req, status: status})
+		return reconcile.Result{}, err
+	}
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(req.kind)
+	err = r.clusters.Reader(req.cluster).Get(ctx, req.object, obj)
+	switch {
+	case err == nil:
+		r.report(observation{request: req, object: obj, status: status})
+	case apierrors.IsNotFound(err):
+		r.report(observation{request: req, status: status})
+	case errors.Is(err, clustercache.ErrNotConnected):
+		// Nothing can be said about the object now. This is no failure of ours, and no reason to back off.
+		return reconcile.Result{RequeueAfter: retryUnreachable}, nil
+	default:
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, nil
+}

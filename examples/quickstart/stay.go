@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// stayLocal goes on until ctx ends, with a kubeconfig file by which the clusters can be played with.
+func (s *localStory) stayLocal(ctx context.Context) (err error) {
+	dir, err := os.MkdirTemp("", "fleetcache-quickstart-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "kubeconfig")
+	merged, err := s.kubeconfig()
+	if err != nil {
+		return err
+	}
+	if err := clientcmd.WriteToFile(*merged, path); err != nil {
+		return err
+	}
+	s.out.chapter("Now you: Ctrl-C ends it")
+	for _, command := range []string{
+		"kubectl --context east --namespace demo create configmap mine --from-literal=a=b",
+		"kubectl --context west --namespace demo delete widget pump",
+		"go run ./examples/quickstart -kubeconfig $KUBECONFIG -context east -context west",
+	} {
+		s.out.print("         " + command + "\n")
+	}
+	s.out.print("         with export KUBECONFIG=" + path + "\n")
+	s.stay(ctx)
+	return nil
+}
+
+// kubeconfig returns the clusters' kubeconfigs as one, with a context for each.
+func (s *localStory) kubeconfig() (*clientcmdapi.Config, error) {
+	merged := clientcmdapi.NewConfig()
+	for _, c := range s.env.Clusters {
+		one, err := clientcmd.Load(c.Kubeconfig())
+		if err != nil {
+			return nil, err
+		}
+		in := one.Contexts[one.CurrentContext]
+		merged.Clusters[c.Name()] = one.Clusters[in.Cluster]
+		merged.AuthInfos[c.Name()] = one.AuthInfos[in.AuthInfo]
+		merged.Contexts[c.Name()] = &clientcmdapi.Context{Cluster: c.Name(), AuthInfo: c.Name()}
+	}
+	merged.CurrentContext = s.hub.Name()
+	return merged, nil
+}
