@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -105,13 +106,12 @@ func (e *entry) broadcastLocked() {
 }
 
 // await returns when check does not answer errWait any more, with what it answered, or when ctx or the lease ends.
-func (e *entry) await(ctx context.Context, released <-chan struct{}, check func() error) error {
+func (e *entry) await(ctx context.Context, l *Lease, check func() error) error {
 	for {
-		e.mu.Lock()
-		if e.state == StateDying || e.state == StateGone {
-			e.mu.Unlock()
-			return ErrClosed
+		if err := l.gone(); err != nil {
+			return fmt.Errorf("%s: %w", l.key, err)
 		}
+		e.mu.Lock()
 		err := check()
 		if err != errWait { //nolint:errorlint // an identity, never wrapped
 			e.mu.Unlock()
@@ -124,8 +124,8 @@ func (e *entry) await(ctx context.Context, released <-chan struct{}, check func(
 		e.mu.Unlock()
 		select {
 		case <-changed:
-		case <-released:
-			return ErrReleased
+		case <-l.released:
+		case <-e.ctx.Done():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

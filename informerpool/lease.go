@@ -99,13 +99,14 @@ func (l *Lease) detach(t *tap) {
 // gone returns ErrReleased after the release, ErrClosed after the pool's end, and nil before.
 func (l *Lease) gone() error {
 	select {
-	case <-l.released:
+	case <-l.released: // first, since the release may be what ended the informer
 		return ErrReleased
-	case <-l.entry.ctx.Done():
-		return ErrClosed
 	default:
-		return nil
 	}
+	if l.entry.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return nil
 }
 
 // readable returns why the store cannot be read, or nil. The entry's lock is held.
@@ -254,7 +255,7 @@ func (l *Lease) HasSynced() bool {
 // known that waiting does not help: the server's refusal (apierrors.IsForbidden, IsNotFound and so on tell them), [ErrReleased],
 // [ErrClosed], or the cause of ctx's end. The informer goes on trying after a refusal, and so can the caller.
 func (l *Lease) WaitForSync(ctx context.Context) error {
-	return l.await(ctx, func() error {
+	return l.entry.await(ctx, l, func() error {
 		switch {
 		case l.entry.synced:
 			return nil
@@ -271,7 +272,7 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 		return fmt.Errorf("%s: resourceVersion: %w", l.key, err)
 	}
-	return l.await(ctx, func() error {
+	return l.entry.await(ctx, l, func() error {
 		if !l.entry.synced {
 			return errWait
 		}
@@ -280,13 +281,6 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 		}
 		return nil
 	})
-}
-
-func (l *Lease) await(ctx context.Context, check func() error) error {
-	if err := l.gone(); err != nil {
-		return fmt.Errorf("%s: %w", l.key, err)
-	}
-	return l.entry.await(ctx, l.released, check)
 }
 
 // ResourceVersion returns the version the cache has reached, by events and bookmarks; empty before the first list.
