@@ -6,6 +6,7 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/phase"
@@ -51,6 +52,8 @@ type asker func(ctx context.Context, path string) (seam.Proof, error)
 //
 // What serves meanwhile is not touched.
 func (c *cluster) attemptConnect(ctx context.Context, s start) message {
+	began := time.Now()
+	defer func() { c.cc.metrics.connTook.Observe(time.Since(began).Seconds()) }()
 	access, err := c.resolve(ctx)
 	if err != nil {
 		return failure("", err)
@@ -96,7 +99,10 @@ func (c *cluster) resolve(ctx context.Context) (Access, error) {
 
 // attemptProbe asks the server whether it is well.
 func (c *cluster) attemptProbe(ctx context.Context, s start) message {
-	if _, err := c.alive(ctx, c.seam.Probe, s.path); err != nil {
+	began := time.Now()
+	_, err := c.alive(ctx, c.seam.Probe, s.path)
+	c.cc.metrics.probed(began, err)
+	if err != nil {
 		return failure(s.revision, err)
 	}
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: s.revision}}
@@ -106,14 +112,14 @@ func (c *cluster) attemptProbe(ctx context.Context, s start) message {
 // both is alive, too.
 func (c *cluster) alive(ctx context.Context, ask asker, path string) (string, error) {
 	err := c.askOnce(ctx, ask, path)
-	if class := seam.Classify(err); path == fallbackPath || (class != seam.Forbidden && class != seam.NotFound) {
-		return path, err
+	if class := seam.Classify(err); path != fallbackPath && (class == seam.Forbidden || class == seam.NotFound) {
+		path = fallbackPath
+		err = c.askOnce(ctx, ask, path)
 	}
-	err = c.askOnce(ctx, ask, fallbackPath)
 	if seam.Classify(err) == seam.Forbidden {
 		err = nil
 	}
-	return fallbackPath, err
+	return path, err
 }
 
 func (c *cluster) askOnce(ctx context.Context, ask asker, path string) error {

@@ -79,6 +79,7 @@ type view struct {
 	err       error
 	reason    string
 	connects  int
+	resets    int
 }
 
 func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
@@ -216,6 +217,9 @@ func (c *cluster) publish(before phase.State) {
 	v.phase, v.since, v.err, v.reason = s.Phase, s.Since, s.Err, s.Reason
 	v.uid, v.access = c.uid, c.access
 	if epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.uid, c.history)); c.uid != "" && epoch != v.epoch {
+		if v.epoch != "" {
+			v.resets++
+		}
 		v.epoch = epoch
 		v.client = newGuarded(c, epoch, c.uid)
 	}
@@ -265,10 +269,11 @@ func (c *cluster) act(a phase.Action) {
 
 var errRenewed = errors.New("another history is served")
 
-// notConnected is why requests fail while the cluster is not connected.
+// notConnected is why requests fail while the cluster is not connected. The cause is only told: the seam would take the
+// error of an earlier request for that of the one that failed.
 func (c *cluster) notConnected() error {
 	if err := c.state.Err; err != nil {
-		return fmt.Errorf("%w: %w", ErrNotConnected, err)
+		return fmt.Errorf("%w: %s", ErrNotConnected, err.Error())
 	}
 	return ErrNotConnected
 }

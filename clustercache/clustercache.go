@@ -28,6 +28,7 @@ type ClusterCache struct {
 	pool    *informerpool.Pool
 	kinds   *restmap.Table
 	events  *broadcaster
+	metrics *metrics
 	timers  *timers
 	connect workers
 	probe   workers
@@ -61,6 +62,7 @@ func New(o Options) (*ClusterCache, error) {
 		options: o, phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(),
 		timers: newTimers(), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
 	}
+	cc.metrics = newMetrics(cc)
 	cc.connect = workers{limit: o.ConnectConcurrency, spawn: cc.spawn}
 	cc.probe = workers{limit: o.ProbeConcurrency, spawn: cc.spawn}
 	informers := o.Informers
@@ -105,8 +107,9 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 // find returns a cluster that was asked for, or nil.
 func (cc *ClusterCache) find(key client.ObjectKey) *cluster {
 	cc.clustersMu.RLock()
-	defer cc.clustersMu.RUnlock()
-	return cc.clusters[key]
+	c := cc.clusters[key]
+	cc.clustersMu.RUnlock()
+	return c
 }
 
 // all returns every cluster.

@@ -98,6 +98,12 @@ func (b *broadcaster) unsubscribe(s *clusterSubscriber) {
 	delete(b.subs, s)
 }
 
+func (b *broadcaster) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.subs)
+}
+
 // close ends every subscription, after what is pending.
 func (b *broadcaster) close() {
 	b.mu.Lock()

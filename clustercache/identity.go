@@ -100,26 +100,27 @@ func newGuarded(c *cluster, epoch informerpool.Epoch, uid string) *http.Client {
 	}
 }
 
-// verifyTries is how often an answer is asked for again because a connection was made meanwhile.
-const verifyTries = 3
+// verifyTries is how often who answers is asked again because a connection was made meanwhile.
+const verifyTries = 4
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if strings.HasPrefix(g.uid, presumedPrefix) {
 		return g.next.RoundTrip(req)
 	}
-	for range verifyTries {
-		if err := g.verify(req.Context()); err != nil {
-			return nil, err
-		}
-		before := g.c.connections.Load()
-		resp, err := g.next.RoundTrip(req)
-		if err != nil || g.c.connections.Load() == before {
-			return resp, err
-		}
-		_ = resp.Body.Close() // it may have come over the new connection
+	if err := g.verify(req.Context()); err != nil {
+		return nil, err
 	}
-	return nil, &seam.Error{Cluster: g.c.name, Op: req.Method + " " + req.URL.Path, Class: seam.Unreachable, Err: errUnsteady}
+	resp, err := g.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	// The answer may have come over a connection that was made for it. Nobody has read of it yet.
+	if err := g.verify(req.Context()); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
 }
 
 // verify asks who answers, if a connection was made since that was last known.

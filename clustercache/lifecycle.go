@@ -38,6 +38,9 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.started = true
 	cc.life.Unlock()
 
+	if err := cc.metrics.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
+		cc.log.Error(err, "Metrics are not exported")
+	}
 	cc.spawn(func() { cc.timers.run(cc.ctx) })
 	if n, ok := cc.options.Resolver.(Notifier); ok {
 		cc.spawn(func() { cc.notified(n) })
@@ -61,6 +64,7 @@ func (cc *ClusterCache) stop() error {
 	cc.stopped = true
 	cc.life.Unlock()
 	cc.cancel(ErrClosed)
+	cc.metrics.unregister()
 	cc.events.close()
 
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)

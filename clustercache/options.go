@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/phase"
@@ -99,6 +101,13 @@ type Options struct {
 	// Dial opens connections; a dial policy sits here. Defaults to a plain dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
+	// Name is the value of the label "cache" of every metric. A second instance of the same name gets a number behind it.
+	// Defaults to "default".
+	Name string
+	// MetricsRegisterer is what metrics are registered with while the ClusterCache runs. Defaults to
+	// controller-runtime's metrics.Registry.
+	MetricsRegisterer prometheus.Registerer
+
 	// Informers configure the informers. Source and OnRollback must be nil; Logger defaults to the one above.
 	Informers informerpool.Options
 }
@@ -126,6 +135,10 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Informers.Logger.GetSink() == nil {
 		o.Informers.Logger = o.Logger
 	}
+	if o.MetricsRegisterer == nil {
+		o.MetricsRegisterer = ctrlmetrics.Registry
+	}
+	setDefault(&o.Name, "default")
 	setDefault(&o.ProbePath, DefaultProbePath)
 	setDefault(&o.ProbeInterval, DefaultProbeInterval)
 	setDefault(&o.ProbeTimeout, DefaultProbeTimeout)

@@ -74,6 +74,12 @@ type Status struct {
 	// Informers, Objects and Bytes count what runs and is cached; Synced counts the informers that are.
 	Informers, Synced, Objects int
 	Bytes                      int64
+	// References counts the leases held on informers. Stalls and Rejected sum up what happened to those that run: streams cut
+	// because nothing came, and objects refused as broken.
+	References       int
+	Stalls, Rejected int64
+	// HistoryResets counts how often another history was found.
+	HistoryResets int
 	// Stale tells that an informer had no sign of life for Options.StaleAfter; OldestProof is the oldest one's last.
 	Stale       bool
 	OldestProof time.Time
@@ -122,12 +128,15 @@ func (c *cluster) status(informers []informerpool.Status) Status {
 	s := Status{
 		Cluster: c.key, Phase: Phase(v.phase.String()), Since: v.since, Reason: v.reason, LastError: v.err, Connected: v.connected,
 		LastLife: c.seam.LastLife(), UID: v.uid, Epoch: string(v.epoch), Revision: v.access.Revision(),
-		CredentialExpiry: v.access.Expiry(), Connects: v.connects, Informers: len(informers),
+		CredentialExpiry: v.access.Expiry(), Connects: v.connects, HistoryResets: v.resets, Informers: len(informers),
 	}
 	s.Watches, s.Unmapped = c.holds.count()
 	for _, i := range informers {
 		s.Objects += i.Objects
 		s.Bytes += i.Bytes
+		s.References += i.Leases
+		s.Stalls += i.Stalls
+		s.Rejected += i.Rejected
 		if !i.Synced {
 			continue
 		}

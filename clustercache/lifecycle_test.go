@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+func objectMeta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "default", Name: name}
+}
+
+func TestNewNamesEveryBadOption(t *testing.T) {
+	_, err := clustercache.New(clustercache.Options{
+		ReadMode: 9, ProbePath: "readyz", ProbeInterval: -1, FailureThreshold: -1, MaxBackoff: time.Millisecond,
+		Informers: informerpool.Options{OnRollback: func(informerpool.Key) {}}, Indexes: []clustercache.Index{{}},
+	})
+	for _, field := range []string{
+		"Resolver", "ReadMode", "ProbePath", "ProbeInterval", "FailureThreshold", "MaxBackoff", "Informers.OnRollback",
+		"Indexes[0].GVK", "Indexes[0].Field", "Indexes[0].Values",
+	} {
+		require.ErrorContains(t, err, "option "+field+":")
+	}
+	_, err = clustercache.New(clustercache.Options{Resolver: newDirectory(), Informers: informerpool.Options{PageSize: -1}})
+	e, ok := errors.AsType[*clustercache.OptionError](err)
+	require.True(t, ok)
+	require.Equal(t, "Informers", e.Field)
+}
+
+func TestUseBeforeStartBeginsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "uid-a")
+		api.put("one", "1", nil)
+		d := newDirectory()
+		d.set(key("a"), api.config())
+		cc, err := clustercache.New(silent(d))
+		require.NoError(t, err)
+		require.False(t, cc.NeedLeaderElection())
+		w := watch(t, cc)
+		objects := followObjects(t, cc, clustercache.ObjectFeed{})
+		clusters := follow(t, cc)
+		require.ErrorIs(t, get(t, cc), clustercache.ErrNotConnected)
+		time.Sleep(time.Hour)
+		require.Zero(t, api.total())
+		run(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		objects.waitAll("one")
+		clusters.wait(key("a"), clustercache.Connected)
+	})
+}
+
+func TestStopTakesNoTimeAndEverythingIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung, good := newFakeAPI(t, "uid-hung"), newFakeAPI(t, "uid-good")
+		hung.failWith(-1, "/")
+		d := newDirectory()
+		d.set(key("hung"), hung.config())
+		d.set(key("a"), good.config())
+		cc, err := clustercache.New(silent(d))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- cc.Start(ctx) }()
+		require.NoError(t, cc.Engage(key("hung")))
+		w := watch(t, cc)
+		waiting := make(chan error, 1)
+		other, err := cc.Watch(ctx, key("hung"), &corev1.ConfigMap{})
+		require.NoError(t, err)
+		go func() { waiting <- other.WaitForSync(context.Background()) }()
+		require.NoError(t, w.WaitForSync(t.Context()))
+		require.ErrorIs(t, cc.Start(ctx), clustercache.ErrStarted)
+		begin := time.Now()
+		cancel()
+		require.NoError(t, <-done)
+		require.Zero(t, time.Since(begin))
+		require.ErrorIs(t, <-waiting, clustercache.ErrClosed)
+		for _, err := range []error{
+			get(t, cc), get(t, cc, clustercache.AutoWatch), w.WaitForSync(t.Context()), cc.Engage(key("b")),
+			second(cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{})), second(cc.Client(key("a"))),
+			clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string { return nil }).Start(t.Context(), nil),
+		} {
+			require.ErrorIs(t, err, clustercache.ErrClosed)
+		}
+		require.False(t, w.HasSynced())
+		w.Release()
+		w.Release()
+		require.NoError(t, w.Close(t.Context()))
+		for range cc.ClusterEvents(t.Context()) { // ends by itself
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		synced(t, cc, api)
+		q := priorityqueue.New[reconcile.Request]("test")
+		defer q.ShutDown()
+		ctx, cancel := context.WithCancel(t.Context())
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}},
+			func(_ context.Context, cluster client.ObjectKey, o client.Object) []reconcile.Request {
+				require.Equal(t, key("a"), cluster)
+				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+			})
+		require.NoError(t, s.Start(ctx, q))
+		synctest.Wait()
+		for range 2 {
+			r, priority, _ := q.GetWithPriority()
+			require.Equal(t, handler.LowPriority, priority)
+			q.Done(r)
+		}
+		api.put("three", "3", nil)
+		synctest.Wait()
+		r, priority, _ := q.GetWithPriority()
+		require.Equal(t, "three", r.Name)
+		require.Zero(t, priority)
+		q.Done(r)
+		cancel()
+		synctest.Wait()
+		api.put("four", "4", nil)
+		synctest.Wait()
+		require.Zero(t, q.Len())
+	})
+}
+
+func TestClusterSourceReplaysAndFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[clustercache.ClusterEventType]())
+		defer q.ShutDown()
+		ctx, cancel := context.WithCancel(t.Context())
+		s := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.ClusterEventType {
+			return []clustercache.ClusterEventType{e.Type}
+		})
+		require.NoError(t, s.Start(ctx, q))
+		synctest.Wait()
+		next := func() clustercache.ClusterEventType {
+			e, _ := q.Get()
+			q.Done(e)
+			return e
+		}
+		require.Equal(t, clustercache.Connected, next())
+		api.die()
+		time.Sleep(15 * time.Second)
+		require.Equal(t, clustercache.PhaseChanged, next(), "Degraded")
+		time.Sleep(30 * time.Second)
+		require.Equal(t, clustercache.Disconnected, next())
+		cancel()
+	})
+}
+
+func TestFeedThatWatchesCoversClustersThatComeLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDirectory()
+		o := silent(d)
+		o.Discover = true
+		cc := start(t, o)
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := make(chan string, 100)
+		seq, err := cc.ObjectEvents(ctx, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+		require.NoError(t, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for e := range seq {
+				seen <- e.Cluster.Name + " " + string(e.Type) + " " + e.Object().GetName()
+			}
+		}()
+		for _, name := range []string{"a", "b"} {
+			api := newFakeAPI(t, name)
+			api.put("in-"+name, "1", nil)
+			d.set(key(name), api.config())
+			require.Equal(t, name+" Added in-"+name, <-seen)
+		}
+		require.Equal(t, []client.ObjectKey{key("a"), key("b")}, cc.Clusters())
+		cancel()
+		<-done
+		synctest.Wait()
+		require.Zero(t, status(t, cc).Watches)
+	})
+}
+
+func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var types []clustercache.ClusterEventType
+		for e := range cc.ClusterEvents(ctx) {
+			if e.Type == clustercache.PhaseChanged {
+				continue
+			}
+			types = append(types, e.Type)
+			if len(types) == 1 { // asleep while the cluster goes and comes ten times
+				for range 10 {
+					api.die()
+					time.Sleep(time.Minute)
+					api.live()
+					time.Sleep(time.Minute)
+				}
+			}
+			if len(types) == 3 {
+				break
+			}
+		}
+		require.Equal(t, []clustercache.ClusterEventType{clustercache.Connected, clustercache.Disconnected, clustercache.Connected}, types)
+		require.Equal(t, 11, status(t, cc).Connects)
+	})
+}
+
+func TestTwoInstancesInOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "uid-a")
+		d, e := newDirectory(), newDirectory()
+		d.set(key("a"), api.config())
+		e.set(key("a"), api.config())
+		one, two := start(t, silent(d)), start(t, silent(e))
+		require.NoError(t, watch(t, one).WaitForSync(t.Context()))
+		require.NoError(t, watch(t, two).WaitForSync(t.Context()))
+	})
+}
