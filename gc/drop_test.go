@@ -27,7 +27,7 @@ func TestDropReleasesAfterGrace(t *testing.T) {
 		time.Sleep(grace - 1)
 		synctest.Wait()
 		require.Equal(t, []string{"a", "b"}, w.live())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Equal(t, []string{"b"}, w.live())
 

@@ -89,7 +89,7 @@ func ExampleCollector_Sweep() {
 	synced := false
 	c, err := gc.New(gc.Options[string, string]{
 		Release: func(string) {},
-		InUse: func(_ context.Context, owner string) (bool, error) {
+		InUse: func(_ context.Context, _ string) (bool, error) {
 			if !synced {
 				return false, fmt.Errorf("list of owners: %w", gc.ErrPartial)
 			}

@@ -33,7 +33,7 @@ func TestSweepWithoutRunDoesARound(t *testing.T) {
 		}
 		time.Sleep(grace - 1)
 		require.Equal(t, gc.Swept[string, string]{}, w.sweep())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Equal(t, gc.Swept[string, string]{Released: []string{"c"}}, w.sweep())
 
 		vanished.Store(true)
@@ -229,7 +229,7 @@ func TestDeclareOfWhatIsDueButNotYetReleased(t *testing.T) {
 		}
 		w.declare("o", "a")
 		w.Drop("o")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		w.declare("o", "b", "c")
 		w.Drop("o")
 		time.Sleep(grace)

@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleetcache reads and watches objects of any kind in a thousand Kubernetes clusters, from one operator.
+//
+// The module has these packages:
+//
+//   - clustercache is where to begin: a ClusterCache hands out a client.Reader for each cluster, watches that survive
+//     reconnects, and sources of events for controllers.
+//   - clustercache/resolver says how a cluster is reached: kubeconfig Secrets of every common convention, files, and more.
+//   - informerpool shares informers between their users. It is usable alone, with any dynamic client.
+//   - gc keeps account of who uses what, and releases what nobody uses. It is usable alone, too.
+//
+// Objects handed to event handlers are shared and read-only; objects that were read belong to the caller.
+//
+// docs/GUARANTEES.md lists what is promised, and the test that proves it. The examples directory has programs to run.
+package fleetcache

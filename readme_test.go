@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetcache_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestReadmeProgramIsCompiled compares the program of the README with the example it is taken from.
+func TestReadmeProgramIsCompiled(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	example, err := os.ReadFile("examples/readme/main.go")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	require.NotEmpty(t, blocks)
+	for _, block := range blocks {
+		indented := "\t" + strings.ReplaceAll(strings.TrimSuffix(block[1], "\n"), "\n", "\n\t")
+		indented = strings.ReplaceAll(indented, "\n\t\n", "\n\n")
+		require.Contains(t, string(example), indented)
+	}
+}
+
+// TestEveryFileSaysItsLicense checks the two-line header.
+func TestEveryFileSaysItsLicense(t *testing.T) {
+	const header = "// SPDX-FileCopyrightText: The fleetcache authors\n// SPDX-License-Identifier: Apache-2.0\n"
+	files := 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		files++
+		require.True(t, strings.HasPrefix(string(text), header), path)
+		return err
+	}))
+	require.Greater(t, files, 50)
+}
+
+var testName = regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
+
+// TestEveryGuaranteeNamesATestThatExists reads docs/GUARANTEES.md.
+func TestEveryGuaranteeNamesATestThatExists(t *testing.T) {
+	text, err := os.ReadFile("docs/GUARANTEES.md")
+	require.NoError(t, err)
+	var tests strings.Builder
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		tests.Write(source)
+		return err
+	}))
+	names := testName.FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		require.Contains(t, tests.String(), "func "+name[1]+"(", "docs/GUARANTEES.md names a test that does not exist")
+	}
+}
