@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+
+	"k8s.io/client-go/rest"
+)
+
+// childArg, as the only argument, makes the program measure one subject, so that it begins with an empty heap.
+const childArg = "measure-one-subject"
+
+// task is what a child process measures.
+type task struct {
+	Work    string
+	Subject string
+	Server  server
+	// Count is how many informers or objects there are.
+	Count int
+	// Rounds is how often each read is measured, for RoundTime each.
+	Rounds    int
+	RoundTime string
+	// Profile is a directory for pprof files, or empty.
+	Profile string
+}
+
+// server is what is needed to reach the cluster.
+type server struct {
+	Host          string
+	CA, Cert, Key []byte
+}
+
+func serverOf(config *rest.Config) server {
+	return server{Host: config.Host, CA: config.CAData, Cert: config.CertData, Key: config.KeyData}
+}
+
+func (s server) config() *rest.Config {
+	return &rest.Config{
+		Host: s.Host, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: s.CA, CertData: s.Cert, KeyData: s.Key},
+	}
+}
+
+// figures are what a child measured, by name.
+type figures map[string]float64
+
+// works are the measurements that take a process of their own.
+var works = map[string]func(context.Context, task) (figures, error){
+	"idle": idle, "sync": initialSync, "peak": peak, "read": read,
+}
+
+// measure runs a task in a new process.
+func measure(ctx context.Context, t task) (figures, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	in, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, self, childArg)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("measure %s of %s: %w", t.Work, t.Subject, err)
+	}
+	var f figures
+	if err := json.Unmarshal(out.Bytes(), &f); err != nil {
+		return nil, fmt.Errorf("measure %s of %s: %w", t.Work, t.Subject, err)
+	}
+	return f, nil
+}
+
+// child is the other end of measure.
+func child(ctx context.Context, in io.Reader, out io.Writer) error {
+	var t task
+	if err := json.NewDecoder(in).Decode(&t); err != nil {
+		return err
+	}
+	work, ok := works[t.Work]
+	if !ok {
+		return fmt.Errorf("no work %q", t.Work)
+	}
+	f, err := work(ctx, t)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(f)
+}

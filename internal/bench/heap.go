@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/metrics"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// collections is how often garbage is collected before memory is looked at: twice empties the sync.Pools, and each
+	// halves the stacks that are hardly used, as happens to every process in the long run.
+	collections = 6
+	// quietFor is how long the number of goroutines must not change before they are counted.
+	quietFor = 300 * time.Millisecond
+	quietMax = 10 * time.Second
+	// sampleEvery is how often the heap is looked at in search of its peak.
+	sampleEvery = time.Millisecond
+	heapMetric  = "/memory/classes/heap/objects:bytes"
+)
+
+// footprint is what a process holds.
+type footprint struct {
+	goroutines         int
+	heap, inUse, stack float64
+}
+
+// settle waits until goroutines have come to rest, collects garbage and returns what is left.
+func settle() footprint {
+	last, since := runtime.NumGoroutine(), time.Now()
+	for end := time.Now().Add(quietMax); time.Since(since) < quietFor && time.Now().Before(end); {
+		time.Sleep(quietFor / 10)
+		if n := runtime.NumGoroutine(); n != last {
+			last, since = n, time.Now()
+		}
+	}
+	for range collections {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return footprint{
+		goroutines: last, heap: float64(m.HeapAlloc), inUse: float64(m.HeapInuse), stack: float64(m.StackInuse),
+	}
+}
+
+// per returns what each of n things added.
+func (f footprint) per(n int, before footprint, prefix string) figures {
+	each := func(after, before float64) float64 { return (after - before) / float64(n) }
+	return figures{
+		prefix + "goroutines": each(float64(f.goroutines), float64(before.goroutines)),
+		prefix + "heap":       each(f.heap, before.heap),
+		prefix + "inuse":      each(f.inUse, before.inUse),
+		prefix + "stack":      each(f.stack, before.stack),
+	}
+}
+
+// sampler looks for the highest the heap gets to, garbage that is not swept yet included.
+type sampler struct {
+	stop    chan struct{}
+	running sync.WaitGroup
+	max     uint64
+}
+
+func startSampler() *sampler {
+	s := &sampler{stop: make(chan struct{})}
+	s.running.Go(func() {
+		sample := []metrics.Sample{{Name: heapMetric}}
+		tick := time.NewTicker(sampleEvery)
+		defer tick.Stop()
+		for {
+			metrics.Read(sample)
+			s.max = max(s.max, sample[0].Value.Uint64())
+			select {
+			case <-s.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return s
+}
+
+// end returns the highest value seen.
+func (s *sampler) end() float64 {
+	close(s.stop)
+	s.running.Wait()
+	return float64(s.max)
+}
+
+// profile writes what is live, and which goroutines there are, to the task's directory, if it has one.
+func (t task) profile(moment string) error {
+	if t.Profile == "" {
+		return nil
+	}
+	name := strings.NewReplacer("/", "_").Replace(t.Work + "-" + t.Subject + "-" + moment)
+	for _, p := range []struct {
+		name  string
+		debug int
+		file  string
+	}{{"heap", 0, ".heap"}, {"goroutine", 2, ".goroutines"}} {
+		f, err := os.Create(filepath.Join(t.Profile, name+p.file))
+		if err != nil {
+			return err
+		}
+		if err := pprof.Lookup(p.name).WriteTo(f, p.debug); err != nil {
+			return fmt.Errorf("write profile: %w", err)
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// writers is how many pods are written at a time.
+	writers = 16
+	// touched is one in how many pods somebody has annotated by hand.
+	touched = 10
+	// sampled is how many pods tell the mean size.
+	sampled = 200
+)
+
+// load writes n pods the way a cluster does, so that the server keeps managedFields of all who write pods.
+func load(ctx context.Context, config *rest.Config, n int) error {
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{}
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for team := range teams {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(team)}}
+		if _, err := c.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(writers)
+	for i := range n {
+		g.Go(func() error { return write(ctx, c, i) })
+	}
+	return g.Wait()
+}
+
+// write writes one pod: the controller creates it, the kubelet reports its status, and some are annotated with kubectl.
+func write(ctx context.Context, c kubernetes.Interface, i int) error {
+	p := newPod(i)
+	client := c.CoreV1().Pods(p.Namespace)
+	if _, err := client.Create(ctx, p, metav1.CreateOptions{FieldManager: "kube-controller-manager"}); err != nil {
+		return fmt.Errorf("create pod %d: %w", i, err)
+	}
+	status, err := json.Marshal(map[string]any{"status": p.Status})
+	if err != nil {
+		return err
+	}
+	by := metav1.PatchOptions{FieldManager: "kubelet"}
+	if _, err := client.Patch(ctx, p.Name, types.StrategicMergePatchType, status, by, "status"); err != nil {
+		return fmt.Errorf("report status of pod %d: %w", i, err)
+	}
+	if i%touched != 0 {
+		return nil
+	}
+	note := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/ticket":"OPS-%d"}}}`, i)
+	by.FieldManager = "kubectl-annotate"
+	if _, err := client.Patch(ctx, p.Name, types.MergePatchType, note, by); err != nil {
+		return fmt.Errorf("annotate pod %d: %w", i, err)
+	}
+	return nil
+}
+
+// sizes returns the mean size in JSON of the pods, with and without managedFields.
+func sizes(ctx context.Context, config *rest.Config) (full, stripped float64, err error) {
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return 0, 0, err
+	}
+	list, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{Limit: sampled})
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		p.APIVersion, p.Kind = "v1", "Pod"
+		for _, sum := range []*float64{&full, &stripped} {
+			b, err := json.Marshal(p)
+			if err != nil {
+				return 0, 0, err
+			}
+			*sum += float64(len(b)) / float64(len(list.Items))
+			p.ManagedFields = nil
+		}
+	}
+	return full, stripped, nil
+}

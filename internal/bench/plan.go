@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"slices"
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+)
+
+// plan says how much is measured.
+type plan struct {
+	pods      int
+	informers int
+	rounds    int // of each sync and peak
+	reads     int // rounds of each read
+	readTime  string
+	profile   string
+	only      string // a subject, or empty
+	works     []string
+}
+
+// Both measure the same; the figures of the short one are rougher, and the costs that do not grow with the number of
+// objects weigh more in them.
+var (
+	full  = plan{pods: 4000, informers: 80, rounds: 3, reads: 7, readTime: "300ms"}
+	short = plan{pods: 1000, informers: 40, rounds: 1, reads: 3, readTime: "50ms"}
+)
+
+// run measures all and reports it.
+func (p plan) run(ctx context.Context, s server, r *report) error {
+	if p.does("idle") {
+		if err := p.idle(ctx, s, r); err != nil {
+			return err
+		}
+	}
+	if p.does("sync") {
+		if err := p.sync(ctx, s, r); err != nil {
+			return err
+		}
+	}
+	if p.does("peak") {
+		if err := p.peak(ctx, s, r); err != nil {
+			return err
+		}
+	}
+	if p.does("read") {
+		return p.read(ctx, s, r)
+	}
+	return nil
+}
+
+func (p plan) does(work string) bool { return len(p.works) == 0 || slices.Contains(p.works, work) }
+
+// task returns what a child has to know.
+func (p plan) task(work string, s subject, on server, count int) task {
+	return task{
+		Work: work, Subject: s.name, Server: on, Count: count, Rounds: p.reads, RoundTime: p.readTime, Profile: p.profile,
+	}
+}
+
+// subjects returns who is measured.
+func (p plan) subjects() []subject {
+	return slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return p.only != "" && s.name != p.only })
+}
+
+// mine returns the bound if the subject is ours.
+func mine(s subject, b *bound) *bound {
+	if s.name == ours || s.name == oursRest {
+		return b
+	}
+	return nil
+}
+
+func (p plan) idle(ctx context.Context, on server, r *report) error {
+	results := map[string]figures{}
+	for _, s := range p.subjects() {
+		f, err := measure(ctx, p.task("idle", s, on, p.informers))
+		if err != nil {
+			return err
+		}
+		results[s.name] = f
+	}
+	add := func(work, unit string, b *bound, value func(figures) float64) {
+		for _, s := range p.subjects() {
+			r.add(work, s.name, value(results[s.name]), unit, mine(s, b))
+		}
+	}
+	get := func(name string) func(figures) float64 { return func(f figures) float64 { return f[name] } }
+	sum := func(prefix string) func(figures) float64 {
+		return func(f figures) float64 { return (f[prefix+"heap"] + f[prefix+"stack"]) / kib }
+	}
+	add("idle informer: goroutines", "goroutines", atMost(2), get("informer/goroutines"))
+	add("idle informer: heap and stack", "KiB", atMost(12), sum("informer/"))
+	add("idle informer: heap", "KiB", nil, func(f figures) float64 { return f["informer/heap"] / kib })
+	add("idle informer: heap spans", "KiB", nil, func(f figures) float64 { return f["informer/inuse"] / kib })
+	add("idle informer: stack", "KiB", nil, func(f figures) float64 { return f["informer/stack"] / kib })
+	add("extra handler: goroutines", "goroutines", atMost(0), get("handler/goroutines"))
+	add("extra handler: heap and stack", "KiB", nil, sum("handler/"))
+	return nil
+}
+
+// repeat measures every subject several times, in turns, and returns the medians.
+func (p plan) repeat(ctx context.Context, work string, on server) (map[string]figures, error) {
+	values := map[string]map[string][]float64{}
+	for range p.rounds {
+		for _, s := range p.subjects() {
+			f, err := measure(ctx, p.task(work, s, on, p.pods))
+			if err != nil {
+				return nil, err
+			}
+			if values[s.name] == nil {
+				values[s.name] = map[string][]float64{}
+			}
+			for name, v := range f {
+				values[s.name][name] = append(values[s.name][name], v)
+			}
+		}
+	}
+	medians := map[string]figures{}
+	for s, byName := range values {
+		medians[s] = figures{}
+		for name, v := range byName {
+			medians[s][name] = median(v)
+		}
+	}
+	return medians, nil
+}
+
+func (p plan) sync(ctx context.Context, on server, r *report) error {
+	results, err := p.repeat(ctx, "sync", on)
+	if err != nil {
+		return err
+	}
+	for _, s := range p.subjects() {
+		r.add("live heap per pod", s.name, results[s.name]["heap"]/kib, "KiB", mine(s, atMost(1.3)))
+	}
+	least := map[string]*bound{crUnstructured: atLeast(35), crStripped: atLeast(18), crTyped: atLeast(10)}
+	for _, s := range p.subjects() {
+		if mine(s, atMost(0)) == nil && p.only == "" {
+			r.add("live heap per pod: times ours", s.name, results[s.name]["heap"]/results[ours]["heap"], "times", least[s.name])
+		}
+	}
+	for _, s := range p.subjects() {
+		r.add("initial sync: processor time", s.name, results[s.name]["cpu"], "s", nil)
+	}
+	for _, s := range p.subjects() {
+		if mine(s, atMost(0)) == nil && p.only == "" {
+			b := map[string]*bound{crUnstructured: atLeast(8)}[s.name]
+			r.add("initial sync: processor time: times ours", s.name, results[s.name]["cpu"]/results[ours]["cpu"], "times", b)
+		}
+	}
+	for _, s := range p.subjects() {
+		r.add("initial sync: elapsed", s.name, results[s.name]["elapsed"], "s", nil)
+	}
+	return nil
+}
+
+func (p plan) peak(ctx context.Context, on server, r *report) error {
+	results, err := p.repeat(ctx, "peak", on)
+	if err != nil {
+		return err
+	}
+	for _, s := range p.subjects() {
+		f := results[s.name]
+		r.add("initial sync: peak heap", s.name, f["peak"]/mib, "MiB", mine(s, atMost(1.5*f["steady"]/mib+32)))
+	}
+	for _, s := range p.subjects() {
+		r.add("initial sync: heap afterwards", s.name, results[s.name]["steady"]/mib, "MiB", nil)
+	}
+	return nil
+}
+
+// read reports readings of both sides and how they compare.
+func (p plan) read(ctx context.Context, on server, r *report) error {
+	f, err := measure(ctx, p.task("read", subject{name: "all"}, on, 0))
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{intoUnstructured, intoTypedHot, intoTyped, intoMetadata, getOnly, nameInHandler, labelInHandler} {
+		r.add("read", ours+": "+name, f[name], "ns", nil)
+	}
+	for _, name := range []string{peerUnstructured, peerTyped, peerMetadata, peerName, peerLabel} {
+		r.add("read", "controller-runtime: "+name, f[name], "ns", nil)
+	}
+	for _, c := range comparisons {
+		r.add("read: ours / controller-runtime's", c.name(), f[c.name()], "times", c.bound)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// readLabel is the label that handlers look at.
+const readLabel = "app.kubernetes.io/name"
+
+// read measures how long one read of a cached pod takes. All caches hold the pods of one namespace, in one process, and
+// each round measures all readings one after the other: what slows the machine down for a while slows all down alike.
+func read(ctx context.Context, t task) (figures, error) {
+	testing.Init()
+	if err := flag.Set("test.benchtime", t.RoundTime); err != nil {
+		return nil, err
+	}
+	b, err := newBookshelf(ctx, t.Server.config())
+	if err != nil {
+		return nil, err
+	}
+	readings := b.readings()
+	for range 2 { // what is read twice is hot
+		for name, do := range readings {
+			for i := range b.keys {
+				if err := do(i); err != nil {
+					return nil, fmt.Errorf("%s: %w", name, err)
+				}
+			}
+		}
+	}
+	taken := map[string][]float64{}
+	for range t.Rounds {
+		for name, do := range readings {
+			taken[name] = append(taken[name], nanoseconds(do, len(b.keys)))
+		}
+	}
+	f := figures{}
+	for name, values := range taken {
+		f[name] = median(values)
+	}
+	for _, c := range comparisons {
+		f[c.name()] = median(ratios(taken[c.ours], taken[c.peer]))
+	}
+	return f, nil
+}
+
+// ratios divides what was measured in the same round.
+func ratios(ours, peer []float64) []float64 {
+	r := make([]float64, len(ours))
+	for i := range ours {
+		r[i] = ours[i] / peer[i]
+	}
+	return r
+}
+
+// nanoseconds returns how long do takes, over n objects in turn.
+func nanoseconds(do func(int) error, n int) float64 {
+	result := testing.Benchmark(func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			if err := do(i % n); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	return float64(result.T.Nanoseconds()) / float64(result.N)
+}
+
+// Names of readings.
+const (
+	intoUnstructured = "into unstructured"
+	intoTypedHot     = "into typed, hot"
+	intoTyped        = "into typed, decoded"
+	intoMetadata     = "into metadata"
+	getOnly          = "Get without decoding"
+	nameInHandler    = "name in a handler"
+	labelInHandler   = "label in a handler"
+	peerUnstructured = "Get into unstructured"
+	peerTyped        = "Get into typed"
+	peerMetadata     = "Get into metadata"
+	peerName         = "name of a shared unstructured"
+	peerLabel        = "label of a shared unstructured"
+)
+
+// comparison says what a reading of ours is compared with, and how many times as long it may take.
+type comparison struct {
+	ours, peer string
+	bound      *bound
+}
+
+func (c comparison) name() string { return c.ours + " / " + c.peer }
+
+// peerUnstructured is controller-runtime's default: what a controller of any kind would read with.
+var comparisons = []comparison{
+	{intoUnstructured, peerUnstructured, atMost(1)},
+	{intoTypedHot, peerTyped, atMost(1.1)},
+	{intoTyped, peerTyped, atMost(5)},
+	{intoMetadata, peerUnstructured, atMost(0.2)},
+	{intoMetadata, peerMetadata, nil},
+	{nameInHandler, peerUnstructured, atMost(0.2)},
+	{nameInHandler, peerName, nil},
+	{labelInHandler, peerUnstructured, atMost(0.2)},
+	{labelInHandler, peerLabel, nil},
+	{getOnly, peerUnstructured, nil},
+}
+
+// bookshelf holds the same pods in every cache.
+type bookshelf struct {
+	hot, cold *informerpool.Lease
+	peer      cache.Cache
+	keys      []client.ObjectKey
+	packed    []*informerpool.Object
+	maps      []*unstructured.Unstructured // as handlers of controller-runtime are given them
+}
+
+func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) {
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	b := &bookshelf{}
+	ns := namespaceOf(0)
+	for _, l := range []struct {
+		lease **informerpool.Lease
+		bytes int64
+	}{{&b.hot, 0}, {&b.cold, -1}} {
+		f, err := newFleet(c, config.Host, l.bytes)
+		if err != nil {
+			return nil, err
+		}
+		if err := f.watch(ctx, pods, ns); err != nil {
+			return nil, err
+		}
+		*l.lease = f.leases[0]
+	}
+	r := &runtimeCaches{config: config, client: c, form: asUnstructured}
+	if err := r.watch(ctx, pods, ns); err != nil {
+		return nil, err
+	}
+	b.peer = r.cache
+	for _, form := range []form{asTyped, asMetadata} {
+		if _, err := b.peer.GetInformer(ctx, form(pods)); err != nil {
+			return nil, err
+		}
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(pods.kind)
+	if err := b.peer.List(ctx, list); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		u := &list.Items[i]
+		o, err := b.hot.Get(u.GetNamespace(), u.GetName())
+		if err != nil {
+			return nil, err
+		}
+		b.keys, b.packed, b.maps = append(b.keys, client.ObjectKeyFromObject(u)), append(b.packed, o), append(b.maps, u)
+	}
+	if len(b.keys) == 0 {
+		return nil, fmt.Errorf("namespace %s has no pods", ns)
+	}
+	return b, nil
+}
+
+// readings returns the ways to read object i, by name.
+func (b *bookshelf) readings() map[string]func(i int) error {
+	ctx := context.Background()
+	from := func(l *informerpool.Lease, dst func() runtime.Object) func(int) error {
+		return func(i int) error { return l.GetInto(b.keys[i].Namespace, b.keys[i].Name, dst()) }
+	}
+	peer := func(f form) func(int) error {
+		return func(i int) error { return b.peer.Get(ctx, b.keys[i], f(pods)) }
+	}
+	read := 0 // so that nothing read is found to be unused
+	note := func(s string) error { read += len(s); return nil }
+	return map[string]func(int) error{
+		intoUnstructured: from(b.hot, func() runtime.Object { return &unstructured.Unstructured{} }),
+		intoTypedHot:     from(b.hot, func() runtime.Object { return &corev1.Pod{} }),
+		intoTyped:        from(b.cold, func() runtime.Object { return &corev1.Pod{} }),
+		intoMetadata:     from(b.hot, func() runtime.Object { return &metav1.PartialObjectMetadata{} }),
+		getOnly: func(i int) error {
+			_, err := b.hot.Get(b.keys[i].Namespace, b.keys[i].Name)
+			return err
+		},
+		nameInHandler:    func(i int) error { return note(b.packed[i].GetName()) },
+		labelInHandler:   func(i int) error { return note(b.packed[i].GetLabels()[readLabel]) },
+		peerUnstructured: peer(asUnstructured),
+		peerTyped:        peer(asTyped),
+		peerMetadata:     peer(asMetadata),
+		peerName:         func(i int) error { return note(b.maps[i].GetName()) },
+		peerLabel:        func(i int) error { return note(b.maps[i].GetLabels()[readLabel]) },
+	}
+}
