@@ -55,11 +55,11 @@ func (s *scratch) seal(d *dictionary) string {
 	out := s.other[:cap(s.other)]
 	codec := byte(codecS2)
 	var block []byte
-	if d != nil {
+	if d != nil && len(s.plain) <= maxBlock {
 		codec = codecS2Dict
-		block = d.Encode(out[room:], s.plain)
+		block = encodeBlock(out[room:room], s.plain, d)
 	} else {
-		block = s2.Encode(out[room:], s.plain)
+		block = s2.EncodeBetter(out[room:], s.plain)
 	}
 	if len(block) > len(s.plain)*9/10 {
 		codec = codecJSON
@@ -94,7 +94,7 @@ func (s *scratch) unseal(body string, dicts *trainer) error {
 	case codecS2:
 		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], block)
 	case codecS2Dict:
-		s.plain, err = dicts.dict.Load().Decode(s.plain[:cap(s.plain)], block)
+		s.plain, err = dicts.dict.Load().decoder.Decode(s.plain[:cap(s.plain)], block)
 	default:
 		err = ErrCorrupt
 	}

@@ -15,14 +15,19 @@ const (
 	// samples is how many different objects make a dictionary.
 	samples = 8
 	// sampleMax bounds what one object contributes, so that several fit.
-	sampleMax = s2.MaxDictSize / 4
+	sampleMax = dictMax / 4
 )
 
 // dictionary is immutable.
 type dictionary struct {
-	*s2.Dict
-	size int
+	decoder *s2.Dict
+	content []byte // the decoder's as well
+	at      *positions
 }
+
+// dictMax keeps most distances into the dictionary below 64 KiB, where they take
+// two bytes instead of four.
+const dictMax = s2.MaxDictSize - 8<<10
 
 // trainer makes the dictionary of one kind out of the kind's first objects. Until
 // there are enough of them it costs a few weak pointers.
@@ -85,10 +90,12 @@ func newDictionary(objects []*Object) *dictionary {
 		content = append(content, last...)
 		defer b.close()
 	}
-	content = content[max(len(content)-s2.MaxDictSize, 0):]
+	content = content[max(len(content)-dictMax, 0):]
+	// The decoder shares the content if there is room for its loads behind it.
+	content = append(make([]byte, 0, len(content)+16), content...)
 	d := s2.MakeDict(content, last)
 	if d == nil {
 		return nil
 	}
-	return &dictionary{Dict: d, size: len(content)}
+	return &dictionary{decoder: d, content: content, at: index(content)}
 }

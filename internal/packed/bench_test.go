@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
+)
+
+const benchPods = 4000
+
+// trained returns a codec that has seen enough pods.
+func trained(b testing.TB) (*Codec, *Kind) {
+	c := NewCodec()
+	k := c.Kind(podGVK)
+	var keep []*Object
+	for i := range 2 * samples {
+		keep = append(keep, mustPack(b, c, k, wiretest.Pod(1000+i)))
+	}
+	runtime.KeepAlive(keep)
+	return c, k
+}
+
+func BenchmarkScanAndPack(b *testing.B) {
+	c, k := trained(b)
+	pods := make([][]byte, 64)
+	for i := range pods {
+		pods[i] = wiretest.Pod(i)
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		it, err := wire.Scan(pods[i%len(pods)])
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err = c.Pack(k, it); err != nil {
+			b.Fatal(err)
+		}
+		i++
+	}
+}
+
+// BenchmarkHeapPerPod reports what packed pods cost, all in.
+func BenchmarkHeapPerPod(b *testing.B) {
+	var perPod, perSize float64
+	for b.Loop() {
+		c := NewCodec()
+		k := c.Kind(podGVK)
+		objects := make([]*Object, benchPods)
+		before := liveHeap()
+		size := 0
+		for i := range objects {
+			objects[i] = mustPack(b, c, k, wiretest.Pod(i))
+			size += objects[i].Size()
+		}
+		perPod = float64(liveHeap()-before) / benchPods
+		perSize = float64(size) / benchPods
+		runtime.KeepAlive(objects)
+		runtime.KeepAlive(c)
+	}
+	b.ReportMetric(perPod, "B/object")
+	b.ReportMetric(perSize, "B/object-by-Size")
+}
+
+func liveHeap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func BenchmarkRead(b *testing.B) {
+	c, k := trained(b)
+	raw := wiretest.Pod(3)
+	o := mustPack(b, c, k, raw)
+	var full unstructured.Unstructured
+	require.NoError(b, full.UnmarshalJSON(raw))
+	run := func(name string, f func()) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				f()
+			}
+		})
+	}
+	run("DeepCopyOfUnstructuredWithManagedFields", func() { full.DeepCopyObject() })
+	run("Unstructured", func() { must(o.Into(new(unstructured.Unstructured))) })
+	run("Typed", func() { must(o.Into(new(corev1.Pod))) })
+	var typed corev1.Pod
+	must(o.Into(&typed))
+	run("DeepCopyOfTyped", func() { typed.DeepCopyObject() })
+	run("PartialObjectMetadata", func() { must(o.Into(new(metav1.PartialObjectMetadata))) })
+	run("JSON", func() { o.AppendJSON(nil) })
+	run("Labels", func() { o.GetLabels() })
+	run("Annotations", func() { o.GetAnnotations() })
+	run("OwnerReferences", func() { o.GetOwnerReferences() })
+	run("OwnerUIDs", func() {
+		for range o.OwnerUIDs() {
+		}
+	})
+	run("NameNamespaceUID", func() { _, _, _ = o.GetName(), o.GetNamespace(), o.GetUID() })
+	sel, err := labels.Parse("app.kubernetes.io/name=x,pod-template-hash in (a,b)")
+	must(err)
+	run("MatchesLabels", func() { o.MatchesLabels(sel) })
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
