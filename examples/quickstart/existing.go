@@ -24,6 +24,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
+// connectPatience is how long the clusters have to answer for the first time. Credential plugins take their time.
+const connectPatience = 10 * time.Second
+
 // existingStory is the story of somebody's own clusters: nothing in them is changed.
 type existingStory struct {
 	story
@@ -41,7 +44,7 @@ func tellExisting(ctx context.Context, set settings, out *printer, log logr.Logg
 	if err != nil {
 		return err
 	}
-	j := newJournal(out)
+	j := newJournal(out, false) // what their objects say is nobody's business
 	// No kinds: the feed has what is watched, whatever that will be.
 	hub := configs[client.ObjectKey{Name: set.contexts[0]}]
 	operator, err := newOperator(hub, access, clustercache.ObjectFeed{}, j.report, log)
@@ -106,23 +109,25 @@ func (s *existingStory) tell(ctx context.Context, set settings) error {
 // connect waits for the clusters, and returns those that can be reached.
 func (s *existingStory) connect(ctx context.Context, contexts []string) ([]client.ObjectKey, error) {
 	var connected []client.ObjectKey
+	deadline := time.Now().Add(connectPatience) // for all of them together: they connect at the same time
 	for _, name := range contexts {
-		key := client.ObjectKey{Name: name}
-		took, err := s.await(ctx, patience, name+" Ready", func() error {
+		key, last := client.ObjectKey{Name: name}, error(nil)
+		_, err := s.await(ctx, time.Until(deadline), name+" Ready", func() error {
 			status, err := s.clusters().Status(key)
 			if err == nil && status.Phase != clustercache.PhaseReady {
 				err = fmt.Errorf("phase %s: %w", status.Phase, status.LastError)
 			}
+			last = err
 			return err
 		})
 		switch {
 		case err == nil:
-			s.out.ok("%s is Ready (waited %s)", name, brief(took))
+			s.out.ok("%s is Ready", name)
 			connected = append(connected, key)
 		case ctx.Err() != nil:
 			return nil, err
 		default:
-			s.out.say("%v", err)
+			s.out.say("%s cannot be reached: %v", name, last)
 		}
 	}
 	if len(connected) == 0 {
@@ -170,7 +175,6 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 	}
 	for _, w := range s.watches {
 		bounded, cancel := context.WithTimeout(ctx, patience)
-		begin := time.Now()
 		err := w.WaitForSync(bounded)
 		cancel()
 		switch {
@@ -180,10 +184,31 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 			s.out.say("%v", err) // it may be forbidden, or not defined there: that is told, too
 		default:
 			s.met++
-			s.out.ok("%s %s: %d objects (waited %s)", w.Cluster().Name, w.GVK().Kind, w.Status().Informer.Objects, brief(time.Since(begin)))
+		}
+	}
+	for _, cluster := range clusters {
+		if err := s.reconciled(ctx, cluster); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// reconciled waits until the reconciler has seen all that is cached of a cluster.
+func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey) error {
+	var objects int
+	_, err := s.await(ctx, patience, "what is cached of "+cluster.Name+" reconciled", func() error {
+		status, err := s.clusters().Status(cluster)
+		objects, _, _ = s.journal.counts(cluster)
+		if err == nil && status.Objects != objects {
+			err = fmt.Errorf("%d of %d objects", objects, status.Objects)
+		}
+		return err
+	})
+	if err == nil {
+		s.out.ok("the %d objects of %s are reconciled", objects, cluster.Name)
+	}
+	return err
 }
 
 // refusals shows the typed errors.

@@ -24,7 +24,8 @@ const manyObjects = 12
 // journal is told what the reconciler sees. It compares that with what was seen before, writes it down, and wakes who
 // waits for it. Reading it is safe for concurrent use.
 type journal struct {
-	out *printer
+	out      *printer
+	contents bool // tell what objects say, too
 
 	mu       sync.Mutex // protects what follows
 	clusters map[client.ObjectKey]*seenCluster
@@ -41,8 +42,8 @@ type seenCluster struct {
 	lastTime  time.Time
 }
 
-func newJournal(out *printer) *journal {
-	return &journal{out: out, clusters: map[client.ObjectKey]*seenCluster{}, changed: make(chan struct{})}
+func newJournal(out *printer, contents bool) *journal {
+	return &journal{out: out, contents: contents, clusters: map[client.ObjectKey]*seenCluster{}, changed: make(chan struct{})}
 }
 
 // report takes note of what a reconciliation found. It is called by one goroutine, as by a controller with one worker. The
@@ -51,6 +52,9 @@ func (j *journal) report(o observation) {
 	j.mu.Lock()
 	found := j.clusterLocked(o.cluster).compare(o)
 	j.mu.Unlock()
+	if found.content && j.contents {
+		found.line += ": " + content(o.object)
+	}
 	if found.line != "" {
 		j.out.say("  %-5s %s", o.cluster.Name, found.line)
 	}
@@ -74,6 +78,7 @@ func (j *journal) clusterLocked(key client.ObjectKey) *seenCluster {
 type finding struct {
 	event     string // for the table; empty if there is nothing to tell
 	line      string // for the story; empty if it would be too much
+	content   bool   // what the object says goes with the line
 	unchanged bool
 }
 
@@ -90,12 +95,12 @@ func (c *seenCluster) compare(o observation) finding {
 	case o.object == nil:
 		return finding{event: what + " is gone", line: what + " is gone"}
 	case before != nil:
-		return finding{event: what + " changed", line: what + " changed: " + content(o.object)}
+		return finding{event: what + " changed", line: what + " changed", content: true}
 	}
 	found := finding{event: what + " arrived"}
 	switch n := len(c.objects); {
 	case n < manyObjects:
-		found.line = what + " arrived: " + content(o.object)
+		found.line, found.content = what+" arrived", true
 	case n == manyObjects:
 		found.line = "... and more, which the table counts"
 	}

@@ -43,7 +43,7 @@ func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger)
 	if err != nil {
 		return err
 	}
-	j := newJournal(out)
+	j := newJournal(out, true)
 	operator, err := newOperator(f.hub.Config(), access, demoFeed(), j.report, log)
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // stayLocal goes on until ctx ends, with a kubeconfig file by which the clusters can be played with.
@@ -21,7 +23,7 @@ func (s *localStory) stayLocal(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "kubeconfig")
-	merged, err := s.kubeconfig()
+	merged, err := mergeKubeconfigs(s.env.Clusters...)
 	if err != nil {
 		return err
 	}
@@ -41,10 +43,10 @@ func (s *localStory) stayLocal(ctx context.Context) (err error) {
 	return nil
 }
 
-// kubeconfig returns the clusters' kubeconfigs as one, with a context for each.
-func (s *localStory) kubeconfig() (*clientcmdapi.Config, error) {
+// mergeKubeconfigs returns the administrators' kubeconfigs of clusters as one, with a context named after each.
+func mergeKubeconfigs(clusters ...*testenv.Cluster) (*clientcmdapi.Config, error) {
 	merged := clientcmdapi.NewConfig()
-	for _, c := range s.env.Clusters {
+	for _, c := range clusters {
 		one, err := clientcmd.Load(c.Kubeconfig())
 		if err != nil {
 			return nil, err
@@ -54,6 +56,5 @@ func (s *localStory) kubeconfig() (*clientcmdapi.Config, error) {
 		merged.AuthInfos[c.Name()] = one.AuthInfos[in.AuthInfo]
 		merged.Contexts[c.Name()] = &clientcmdapi.Context{Cluster: c.Name(), AuthInfo: c.Name()}
 	}
-	merged.CurrentContext = s.hub.Name()
 	return merged, nil
 }

@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+func TestTheWholeStoryIsToldAndEndsWell(t *testing.T) {
+	c := startChild(t)
+	status := c.wait()
+	require.Zero(t, status)
+	require.Empty(t, c.stderr.String(), "logs clutter the story")
+	c.order(
+		"starting three control planes",
+		"east  ConfigMap demo/colors arrived", "east is Ready, and its five objects are reconciled",
+		"west was asked for one list and one watch of each kind",
+		"CLUSTER     PHASE  INFORMERS  OBJECTS  LAST EVENT",
+		"fleet/east  Ready  2          5",
+		`east  ConfigMap demo/colors changed: {"door":"green"}`, "west  Widget demo/valve is gone",
+		"kill -9", "ok: an update in west was reconciled",
+		"east  is Disconnected (Unreachable)", "a read of east: get v1 ConfigMap in cluster fleet/east: cluster not connected",
+		"ok: the error is a ClusterError of east, and errors.Is ErrNotConnected",
+		"ok: all ", "ok: a read of east that accepts what is an hour old",
+		"fleet/east  Disconnected  2", "fleet/west  Ready         2",
+		"the connection is reset", "west  ConfigMap demo/meanwhile arrived", "ok: nothing was listed again",
+		"starting east's API server again", "east  is Ready", "ok: east is Ready again",
+		"ok: the two new objects were told of, and none of the 5 that had not changed",
+		"ok: three more users", "fleet/west  Ready  3", "ok: released, it stays for 2s", "ok: it is gone",
+		"0 of them of an object that had not changed", "expectations, all met",
+		"the operator has stopped", "the clusters are stopped, and their files removed",
+	)
+}
+
+func TestInterruptLeavesNothing(t *testing.T) {
+	c := startChild(t)
+	c.tells("starting east's API server again") // one cluster is down, and being started
+	c.interrupt()
+	require.Equal(t, exitInterrupted, c.wait())
+	c.order("interrupted; everything is stopped")
+}
+
+func TestYourClustersAreReadAndNotChanged(t *testing.T) {
+	clusters := testenv.Start(t, 2, testenv.WithNames("first", "second"), testenv.WithCRDs(testenv.SimpleCRD("example.com", "Widget")))
+	config, err := mergeKubeconfigs(clusters...)
+	require.NoError(t, err)
+	config.Clusters["dead"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	config.AuthInfos["dead"] = &clientcmdapi.AuthInfo{Token: "none"}
+	config.Contexts["dead"] = &clientcmdapi.Context{Cluster: "dead", AuthInfo: "dead"}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*config, path))
+	for _, cluster := range clusters {
+		require.NoError(t, cluster.Client().Create(t.Context(), namespace(demoNamespace)))
+		require.NoError(t, cluster.Client().Create(t.Context(), widget("pump", 1)))
+	}
+
+	c := startChild(t, "-kubeconfig", path, "-context", "first", "-context", "second", "-context", "dead")
+	require.Zero(t, c.wait())
+	require.Empty(t, c.stderr.String())
+	c.order(
+		"ok: first is Ready", "ok: second is Ready", "dead cannot be reached: phase Disconnected",
+		"first Widget demo/pump arrived", "ok: the 3 objects of first are reconciled", "ok: the 3 objects of second are reconciled",
+		"LAST EVENT", "dead     Disconnected  0", "first    Ready         2",
+		"cluster dead: cluster not connected", "unknown cluster", "not watched",
+		"all are gone", "expectations, all met",
+	)
+	for _, cluster := range clusters {
+		writes, err := cluster.Requests(testenv.UserAgent(userAgent), testenv.Verb("create", "update", "patch", "delete", "deletecollection"))
+		require.NoError(t, err)
+		require.Empty(t, writes)
+		reads, err := cluster.Requests(testenv.UserAgent(userAgent), testenv.Verb("watch"))
+		require.NoError(t, err)
+		require.NotEmpty(t, reads)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args   []string
+		status int
+		says   string
+	}{
+		"help":                {[]string{"-h"}, 0, "-kubeconfig"},
+		"unknown argument":    {[]string{"now"}, exitUsage, `unknown argument "now"`},
+		"context alone":       {[]string{"-context", "a"}, exitUsage, "need each other"},
+		"kubeconfig alone":    {[]string{"-kubeconfig", "f"}, exitUsage, "need each other"},
+		"context twice":       {[]string{"-kubeconfig", "f", "-context", "a", "-context", "a"}, exitUsage, "given twice"},
+		"file does not exist": {[]string{"-kubeconfig", "does-not-exist", "-context", "a"}, exitFailed, "does-not-exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, tc.status, run(t.Context(), tc.args, &stdout, &stderr))
+			require.Contains(t, stderr.String(), tc.says)
+		})
+	}
+}
