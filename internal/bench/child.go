@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 
 	"k8s.io/client-go/rest"
 )
@@ -85,6 +86,9 @@ func child(ctx context.Context, in io.Reader, out io.Writer) error {
 	var t task
 	if err := json.NewDecoder(in).Decode(&t); err != nil {
 		return err
+	}
+	if t.Profile != "" {
+		runtime.MemProfileRate = 1 // every allocation
 	}
 	work, ok := works[t.Work]
 	if !ok {

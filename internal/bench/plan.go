@@ -28,8 +28,8 @@ type plan struct {
 // Both measure the same; the figures of the short one are rougher, and the costs that do not grow with the number of
 // objects weigh more in them.
 var (
-	full  = plan{pods: 4000, informers: 80, rounds: 3, reads: 7, readTime: "300ms"}
-	short = plan{pods: 1000, informers: 40, rounds: 1, reads: 3, readTime: "50ms"}
+	full  = plan{pods: 4000, informers: 80, rounds: 3, reads: 15, readTime: "100ms"}
+	short = plan{pods: 1000, informers: 40, rounds: 1, reads: 5, readTime: "30ms"}
 )
 
 // run measures all and reports it.

@@ -57,10 +57,11 @@ func newPod(i int) *corev1.Pod {
 		},
 	}
 	for _, c := range [...]string{"app", sidecar} {
-		image := fmt.Sprintf("registry.example.com/%s/%s-%s:v1.%d.%d", p.Namespace, name, c, shared.IntN(30), shared.IntN(10))
+		repository := "registry.example.com/" + p.Namespace + "/" + name + "-" + c
+		image := fmt.Sprintf("%s:v1.%d.%d", repository, shared.IntN(30), shared.IntN(10))
 		p.Spec.Containers = append(p.Spec.Containers, container(c, image, name, token))
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: c, Image: image, Ready: true, Started: new(true), ImageID: image[:len(image)-7] + "@sha256:" + hex(shared, 64),
+			Name: c, Image: image, Ready: true, Started: new(true), ImageID: repository + "@sha256:" + hex(shared, 64),
 			ContainerID: "containerd://" + hex(own, 64),
 		})
 	}
@@ -76,7 +77,7 @@ func container(name, image, app, token string) corev1.Container {
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Args:  []string{"--config=/etc/" + app + "/config.yaml", "--listen=:8080"},
 		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
-		Env:   []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, field("POD_NAME", "metadata.name"), field("POD_IP", "status.podIP")},
+		Env:   []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, field("POD_NAME", "metadata.name")},
 		Resources: corev1.ResourceRequirements{
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")},
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("256Mi")},
@@ -88,7 +89,7 @@ func container(name, image, app, token string) corev1.Container {
 		LivenessProbe: probe("/healthz", 8080), ReadinessProbe: probe("/readyz", 8080),
 	}
 	if name == sidecar { // which is told less, and asked less
-		c.Args, c.Env, c.LivenessProbe = nil, c.Env[:1], nil
+		c.Args, c.Env, c.LivenessProbe, c.Resources, c.VolumeMounts = nil, c.Env[:1], nil, corev1.ResourceRequirements{}, c.VolumeMounts[1:]
 		c.Ports = []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090, Protocol: corev1.ProtocolTCP}}
 		c.ReadinessProbe = probe("/readyz", 9090)
 	}

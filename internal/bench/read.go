@@ -23,8 +23,7 @@ import (
 // readLabel is the label that handlers look at.
 const readLabel = "app.kubernetes.io/name"
 
-// read measures how long one read of a cached pod takes. All caches hold the pods of one namespace, in one process, and
-// each round measures all readings one after the other: what slows the machine down for a while slows all down alike.
+// read measures how long one read of a cached pod takes. All caches hold the pods of one namespace, in one process.
 func read(ctx context.Context, t task) (figures, error) {
 	testing.Init()
 	if err := flag.Set("test.benchtime", t.RoundTime); err != nil {
@@ -45,28 +44,28 @@ func read(ctx context.Context, t task) (figures, error) {
 		}
 	}
 	taken := map[string][]float64{}
-	for range t.Rounds {
-		for name, do := range readings {
-			taken[name] = append(taken[name], nanoseconds(do, len(b.keys)))
+	for round := range t.Rounds {
+		for _, c := range comparisons {
+			ours, peer := c.measure(readings, len(b.keys), round%2 == 1)
+			taken[c.ours], taken[c.peer] = append(taken[c.ours], ours), append(taken[c.peer], peer)
+			taken[c.name()] = append(taken[c.name()], ours/peer)
 		}
 	}
 	f := figures{}
 	for name, values := range taken {
 		f[name] = median(values)
 	}
-	for _, c := range comparisons {
-		f[c.name()] = median(ratios(taken[c.ours], taken[c.peer]))
-	}
 	return f, nil
 }
 
-// ratios divides what was measured in the same round.
-func ratios(ours, peer []float64) []float64 {
-	r := make([]float64, len(ours))
-	for i := range ours {
-		r[i] = ours[i] / peer[i]
+// measure takes both sides in turn, so that what slows the machine down for a while slows both down alike.
+func (c comparison) measure(readings map[string]func(int) error, n int, peerFirst bool) (ours, peer float64) {
+	if peerFirst {
+		peer = nanoseconds(readings[c.peer], n)
+		return nanoseconds(readings[c.ours], n), peer
 	}
-	return r
+	ours = nanoseconds(readings[c.ours], n)
+	return ours, nanoseconds(readings[c.peer], n)
 }
 
 // nanoseconds returns how long do takes, over n objects in turn.
