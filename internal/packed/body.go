@@ -6,6 +6,7 @@ package packed
 import (
 	"encoding/binary"
 	"sync"
+	"unsafe"
 
 	"github.com/klauspost/compress/s2"
 )
@@ -84,11 +85,11 @@ func (o *Object) open() (*scratch, error) {
 }
 
 func (s *scratch) unseal(body string, dicts *trainer) error {
-	s.other = append(s.other[:0], body...)
-	meta, n := binary.Uvarint(s.other[1:])
-	block := s.other[1+n:]
+	b := unsafe.Slice(unsafe.StringData(body), len(body)) // only read
+	meta, n := binary.Uvarint(b[1:])
+	block := b[1+n:]
 	var err error
-	switch s.other[0] {
+	switch b[0] {
 	case codecJSON:
 		s.plain = append(s.plain[:0], block...)
 	case codecS2:

@@ -45,18 +45,17 @@ func (c *Codec) Kind(gvk schema.GroupVersionKind) *Kind {
 
 // Kind is one kind of objects: its name and its dictionary.
 type Kind struct {
-	gvk    schema.GroupVersionKind
-	prefix string // how the JSON of each object begins, up to its metadata's members
-	dict   trainer
+	gvk        schema.GroupVersionKind
+	apiVersion string
+	members    []byte // the members apiVersion and kind as JSON
+	dict       trainer
 }
 
 func newKind(gvk schema.GroupVersionKind) *Kind {
-	b := append([]byte(nil), `{"apiVersion":`...)
-	b = appendQuoted(b, gvk.GroupVersion().String())
-	b = append(b, `,"kind":`...)
-	b = appendQuoted(b, gvk.Kind)
-	b = append(b, `,"metadata":{`...)
-	return &Kind{gvk: gvk, prefix: string(b)}
+	k := &Kind{gvk: gvk, apiVersion: gvk.GroupVersion().String()}
+	k.members = appendQuoted([]byte(`"apiVersion":`), k.apiVersion)
+	k.members = appendQuoted(append(k.members, `,"kind":`...), gvk.Kind)
+	return k
 }
 
 // GVK returns the kind's name.
@@ -64,12 +63,8 @@ func (k *Kind) GVK() schema.GroupVersionKind { return k.gvk }
 
 // check refuses an item of another kind: it would come back under a false name.
 func (k *Kind) check(it *wire.Item) error {
-	e := wire.Expect{APIVersion: k.gvk.GroupVersion().String(), Kind: k.gvk.Kind}
-	switch {
-	case it.Kind != "" && it.Kind != e.Kind, it.APIVersion != "" && it.APIVersion != e.APIVersion:
-		return e.Check(*it)
-	case !it.HasMetadata():
+	if !it.HasMetadata() {
 		return &wire.FieldError{Field: "metadata", Reason: "is missing"}
 	}
-	return nil
+	return wire.Expect{APIVersion: k.apiVersion, Kind: k.gvk.Kind}.CheckKind(*it)
 }

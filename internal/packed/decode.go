@@ -4,93 +4,13 @@
 package packed
 
 import (
-	"fmt"
 	"reflect"
-	"strconv"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/json"
 )
-
-// AppendJSON appends the whole object, apiVersion and kind included, as JSON. An
-// object whose body is damaged appends nothing.
-func (o *Object) AppendJSON(dst []byte) []byte {
-	s, err := o.open()
-	if err != nil {
-		return dst
-	}
-	defer s.close()
-	return o.appendJSON(dst, s)
-}
-
-func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
-	dst = o.appendMetadata(append(dst, o.kind.prefix...), s)
-	dst = append(dst, '}')
-	if rest := s.plain[s.meta:]; len(rest) > 0 {
-		dst = append(append(dst, ','), rest...)
-	}
-	return append(dst, '}')
-}
-
-// appendMetadata appends the members of metadata.
-func (o *Object) appendMetadata(dst []byte, s *scratch) []byte {
-	start := len(dst)
-	if o.name != "" {
-		dst = appendQuoted(append(dst, `"name":`...), o.name)
-	}
-	if ns := o.GetNamespace(); ns != "" {
-		dst = appendQuoted(append(comma(dst, start), `"namespace":`...), ns)
-	}
-	dst = o.appendIdentity(dst, start)
-	if o.generation != 0 {
-		dst = append(comma(dst, start), `"generation":`...)
-		dst = strconv.AppendUint(dst, uint64(o.generation), 10)
-	}
-	if o.flags&hasCreated != 0 {
-		dst = append(comma(dst, start), `"creationTimestamp":"`...)
-		dst = append(time.Unix(o.created, 0).UTC().AppendFormat(dst, time.RFC3339), '"')
-	}
-	if o.labels != nil {
-		dst = append(append(comma(dst, start), `"labels":`...), o.labels.json...)
-	}
-	if o.owners != nil {
-		dst = append(append(comma(dst, start), `"ownerReferences":`...), o.owners.json...)
-	}
-	if s.meta > 0 {
-		dst = append(comma(dst, start), s.plain[:s.meta]...)
-	}
-	return dst
-}
-
-// appendIdentity appends the UID and the resourceVersion.
-func (o *Object) appendIdentity(dst []byte, start int) []byte {
-	switch {
-	case o.flags&hasUID != 0:
-		dst = append(comma(dst, start), `"uid":"`...)
-		dst = append(appendUID(dst, o.uid), '"')
-	case o.rare != nil && o.rare.uid != "":
-		dst = appendQuoted(append(comma(dst, start), `"uid":`...), o.rare.uid)
-	}
-	switch {
-	case o.flags&hasVersion != 0:
-		dst = append(comma(dst, start), `"resourceVersion":"`...)
-		dst = append(strconv.AppendUint(dst, o.version, 10), '"')
-	case o.rare != nil && o.rare.version != "":
-		dst = appendQuoted(append(comma(dst, start), `"resourceVersion":`...), o.rare.version)
-	}
-	return dst
-}
-
-// comma separates members that begin at start.
-func comma(dst []byte, start int) []byte {
-	if len(dst) > start {
-		return append(dst, ',')
-	}
-	return dst
-}
 
 // DeepCopyObject returns a new *unstructured.Unstructured that belongs to the
 // caller. It panics if the body is damaged.
@@ -109,7 +29,7 @@ func (o *Object) DeepCopyObject() runtime.Object {
 // controller-runtime's cache do. On a [*DecodeError] dst is left empty.
 func (o *Object) Into(dst runtime.Object) error {
 	v := reflect.ValueOf(dst)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Type() == reflect.TypeFor[*Object]() {
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct || v.Type() == reflect.TypeFor[*Object]() {
 		return o.decodeError(dst, ErrTarget)
 	}
 	v.Elem().SetZero()
@@ -120,28 +40,103 @@ func (o *Object) Into(dst runtime.Object) error {
 	defer s.close()
 	switch dst := dst.(type) {
 	case *unstructured.Unstructured:
-		s.other = o.appendJSON(s.other[:0], s)
-		err = json.Unmarshal(s.other, &dst.Object)
+		dst.Object = o.content(s)
+		return nil
 	case *metav1.PartialObjectMetadata:
-		s.other = append(s.other[:0], `{"metadata":{`...)
-		s.other = append(o.appendMetadata(s.other, s), "}}"...)
-		err = json.Unmarshal(s.other, dst)
 		dst.SetGroupVersionKind(o.kind.gvk)
+		if o.objectMeta(s, &dst.ObjectMeta) {
+			return nil
+		}
 	default:
-		s.other = o.appendJSON(s.other[:0], s)
-		err = json.Unmarshal(s.other, dst)
-		dst.GetObjectKind().SetGroupVersionKind(o.kind.gvk)
+		if p := planOf(v.Type().Elem()); p.meta && o.typed(s, p, v.Elem()) {
+			dst.GetObjectKind().SetGroupVersionKind(o.kind.gvk)
+			return nil
+		}
 	}
-	if err != nil {
+	v.Elem().SetZero()
+	if err := o.intoByLibrary(s, dst); err != nil {
 		v.Elem().SetZero()
 		return o.decodeError(dst, err)
 	}
 	return nil
 }
 
-func (o *Object) decodeError(dst runtime.Object, err error) error {
-	return &DecodeError{
-		GVK: o.kind.gvk, Namespace: o.GetNamespace(), Name: o.name,
-		Target: fmt.Sprintf("%T", dst), Err: err,
+// intoByLibrary decodes what the plans do not cover, and finds out what is wrong
+// with an object that does not fit.
+func (o *Object) intoByLibrary(s *scratch, dst runtime.Object) error {
+	s.other = o.appendJSON(s.other[:0], s)
+	err := json.Unmarshal(s.other, dst)
+	dst.GetObjectKind().SetGroupVersionKind(o.kind.gvk)
+	return err
+}
+
+// typed reads the object into a struct with ordinary metadata.
+func (o *Object) typed(s *scratch, p *plan, v reflect.Value) bool {
+	if !o.objectMeta(s, p.fields["metadata"].of(v).Addr().Interface().(*metav1.ObjectMeta)) {
+		return false
+	}
+	d := newDecoder()
+	defer d.close()
+	// Types without a TypeMeta may still have fields of these names.
+	d.reader = reader{b: o.kind.members}
+	if !p.members(d, v) {
+		return false
+	}
+	d.reader = reader{b: s.plain[s.meta:]}
+	return p.members(d, v)
+}
+
+// objectMeta reads the metadata.
+func (o *Object) objectMeta(s *scratch, m *metav1.ObjectMeta) bool {
+	m.Name, m.Namespace = o.name, o.GetNamespace()
+	m.UID, m.ResourceVersion = o.GetUID(), o.GetResourceVersion()
+	m.Generation = int64(o.generation)
+	if o.flags&hasCreated != 0 {
+		m.CreationTimestamp = o.GetCreationTimestamp()
+	}
+	m.Labels = o.GetLabels()
+	m.OwnerReferences = o.GetOwnerReferences()
+	d := newDecoder()
+	defer d.close()
+	d.reader = reader{b: s.plain[:s.meta]}
+	p := planOf(reflect.TypeFor[metav1.ObjectMeta]())
+	return p.members(d, reflect.ValueOf(m).Elem())
+}
+
+// content builds the map of an unstructured object.
+func (o *Object) content(s *scratch) map[string]any {
+	d := newDecoder()
+	defer d.close()
+	meta := make(map[string]any, 12)
+	setString(meta, "name", o.name)
+	setString(meta, "namespace", o.GetNamespace())
+	setString(meta, "uid", string(o.GetUID()))
+	setString(meta, "resourceVersion", o.GetResourceVersion())
+	if o.generation != 0 {
+		meta["generation"] = int64(o.generation)
+	}
+	if o.flags&hasCreated != 0 {
+		var buf [32]byte
+		meta["creationTimestamp"] = string(o.appendCreated(buf[:0]))
+	}
+	if o.labels != nil {
+		meta["labels"] = d.read(o.labels.bytes())
+	}
+	if o.owners != nil {
+		meta["ownerReferences"] = d.read(o.owners.bytes())
+	}
+	d.reader = reader{b: s.plain[:s.meta]}
+	d.object(meta)
+
+	content := make(map[string]any, 8)
+	content["apiVersion"], content["kind"] = o.kind.apiVersion, o.kind.gvk.Kind
+	content["metadata"] = meta
+	d.reader = reader{b: s.plain[s.meta:]}
+	return d.object(content)
+}
+
+func setString(m map[string]any, key, value string) {
+	if value != "" {
+		m[key] = value
 	}
 }

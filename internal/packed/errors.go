@@ -4,9 +4,11 @@
 package packed
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -16,6 +18,8 @@ var (
 	// ErrCorrupt indicates that a body cannot be read back: memory was damaged
 	// or the package is wrong.
 	ErrCorrupt = errors.New("packed object is corrupt")
+	// ErrMismatch indicates that a field has a type other than the Go value's.
+	ErrMismatch = errors.New("a field does not fit")
 )
 
 // DecodeError indicates that an object does not fit the Go value it was to be
@@ -26,17 +30,41 @@ type DecodeError struct {
 	Namespace, Name string
 	// Target is the Go type.
 	Target string
-	// Err is the cause: ErrTarget, ErrCorrupt or the JSON decoder's type error.
+	// Field is the Go path of the field that does not fit, if known.
+	Field string
+	// Err is ErrTarget, ErrCorrupt or ErrMismatch.
 	Err error
 }
 
 // Error implements error.
 func (e *DecodeError) Error() string {
-	return fmt.Sprintf("decode %s %s/%s into %s: %v", e.GVK.Kind, e.Namespace, e.Name, e.Target, e.Err)
+	msg := fmt.Sprintf("decode %s %s/%s into %s: %v", e.GVK.Kind, e.Namespace, e.Name, e.Target, e.Err)
+	if e.Field != "" {
+		msg += " at " + e.Field
+	}
+	return msg
 }
 
 // Unwrap returns Err.
 func (e *DecodeError) Unwrap() error { return e.Err }
+
+// decodeError wraps what Into came across. Of the JSON library's errors it keeps
+// the place alone: their texts quote values, and those may be secret.
+func (o *Object) decodeError(dst runtime.Object, err error) error {
+	d := &DecodeError{
+		GVK: o.kind.gvk, Namespace: o.GetNamespace(), Name: o.name,
+		Target: fmt.Sprintf("%T", dst), Err: ErrMismatch,
+	}
+	switch {
+	case errors.Is(err, ErrTarget), errors.Is(err, ErrCorrupt):
+		d.Err = err
+	default:
+		if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			d.Field = t.Struct + "." + t.Field
+		}
+	}
+	return d
+}
 
 // readOnly is the panic of every setter.
 const readOnly = "informerpool: objects handed to handlers are shared and read-only; DeepCopyObject gives a mutable copy"

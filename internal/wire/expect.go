@@ -21,11 +21,8 @@ type Expect struct {
 // Check returns a [*FieldError] that names the first field that is not as
 // expected, or nil. It does not look at whether the resourceVersion is a number.
 func (e Expect) Check(it Item) error {
-	switch {
-	case e.Kind != "" && it.Kind != "" && it.Kind != e.Kind:
-		return &FieldError{"kind", "is " + excerpt(it.Kind) + ", not " + excerpt(e.Kind)}
-	case e.APIVersion != "" && it.APIVersion != "" && it.APIVersion != e.APIVersion:
-		return &FieldError{"apiVersion", "is " + excerpt(it.APIVersion) + ", not " + excerpt(e.APIVersion)}
+	if err := e.CheckKind(it); err != nil {
+		return err
 	}
 	if reason := badSegment(it.Name); reason != "" {
 		return &FieldError{"metadata.name", reason}
@@ -38,6 +35,17 @@ func (e Expect) Check(it Item) error {
 		return &FieldError{"metadata.uid", "is missing"}
 	case it.ResourceVersion == "":
 		return &FieldError{"metadata.resourceVersion", "is missing"}
+	}
+	return nil
+}
+
+// CheckKind is the part of Check that concerns the kind and the API version.
+func (e Expect) CheckKind(it Item) error {
+	switch {
+	case e.Kind != "" && it.Kind != "" && it.Kind != e.Kind:
+		return &FieldError{"kind", "is " + excerpt(it.Kind) + ", not " + excerpt(e.Kind)}
+	case e.APIVersion != "" && it.APIVersion != "" && it.APIVersion != e.APIVersion:
+		return &FieldError{"apiVersion", "is " + excerpt(it.APIVersion) + ", not " + excerpt(e.APIVersion)}
 	}
 	return nil
 }

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"strconv"
+	"time"
+)
+
+// AppendJSON appends the whole object, apiVersion and kind included, as JSON. An
+// object whose body is damaged appends nothing.
+func (o *Object) AppendJSON(dst []byte) []byte {
+	s, err := o.open()
+	if err != nil {
+		return dst
+	}
+	defer s.close()
+	return o.appendJSON(dst, s)
+}
+
+func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
+	dst = append(append(dst, '{'), o.kind.members...)
+	dst = o.appendMetadata(append(dst, `,"metadata":{`...), s)
+	dst = append(dst, '}')
+	if rest := s.plain[s.meta:]; len(rest) > 0 {
+		dst = append(append(dst, ','), rest...)
+	}
+	return append(dst, '}')
+}
+
+// appendMetadata appends the members of metadata.
+func (o *Object) appendMetadata(dst []byte, s *scratch) []byte {
+	start := len(dst)
+	if o.name != "" {
+		dst = appendQuoted(append(dst, `"name":`...), o.name)
+	}
+	if ns := o.GetNamespace(); ns != "" {
+		dst = appendQuoted(append(comma(dst, start), `"namespace":`...), ns)
+	}
+	dst = o.appendIdentity(dst, start)
+	if o.generation != 0 {
+		dst = append(comma(dst, start), `"generation":`...)
+		dst = strconv.AppendUint(dst, uint64(o.generation), 10)
+	}
+	if o.flags&hasCreated != 0 {
+		dst = append(comma(dst, start), `"creationTimestamp":"`...)
+		dst = append(o.appendCreated(dst), '"')
+	}
+	if o.labels != nil {
+		dst = append(append(comma(dst, start), `"labels":`...), o.labels.json...)
+	}
+	if o.owners != nil {
+		dst = append(append(comma(dst, start), `"ownerReferences":`...), o.owners.json...)
+	}
+	if s.meta > 0 {
+		dst = append(comma(dst, start), s.plain[:s.meta]...)
+	}
+	return dst
+}
+
+// appendIdentity appends the UID and the resourceVersion.
+func (o *Object) appendIdentity(dst []byte, start int) []byte {
+	if uid := o.GetUID(); uid != "" {
+		dst = appendQuoted(append(comma(dst, start), `"uid":`...), string(uid))
+	}
+	if version := o.GetResourceVersion(); version != "" {
+		dst = appendQuoted(append(comma(dst, start), `"resourceVersion":`...), version)
+	}
+	return dst
+}
+
+// appendCreated appends the creation time as it was sent.
+func (o *Object) appendCreated(dst []byte) []byte {
+	return time.Unix(o.created, 0).UTC().AppendFormat(dst, time.RFC3339)
+}
+
+// comma separates members that begin at start.
+func comma(dst []byte, start int) []byte {
+	if len(dst) > start {
+		return append(dst, ',')
+	}
+	return dst
+}

@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"encoding"
+	stdjson "encoding/json"
+	"reflect"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// plan says how a value of one Go type is read: the rules of
+// k8s.io/apimachinery/pkg/util/json, worked out once per type. It handles what
+// API types are made of and leaves everything else to that library, value by
+// value.
+type plan struct {
+	typ    reflect.Type
+	read   func(p *plan, d *decoder, v reflect.Value) bool
+	elem   *plan            // of pointers, slices and maps
+	fields map[string]field // of structs
+	meta   bool             // a struct whose "metadata" is a metav1.ObjectMeta
+}
+
+// field is a member of a struct.
+type field struct {
+	index []int // path through embedded structs
+	bit   uint  // among all the fields
+	plan  *plan
+}
+
+// maxFields is how many fields the set of those seen can hold.
+const maxFields = 256
+
+var (
+	plansMu sync.Mutex // protects the making of plans
+	plans   sync.Map   // reflect.Type to *plan
+
+	unmarshaler     = reflect.TypeFor[stdjson.Unmarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+	numberType      = reflect.TypeFor[stdjson.Number]()
+)
+
+// planOf returns the plan of a type. Plans are few: as many as there are Go types.
+func planOf(t reflect.Type) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	plansMu.Lock()
+	defer plansMu.Unlock()
+	making := map[reflect.Type]*plan{}
+	p := makePlan(t, making)
+	// Plans refer to each other, so they are published when all are complete.
+	for t, p := range making {
+		plans.LoadOrStore(t, p)
+	}
+	return p
+}
+
+func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	if p := making[t]; p != nil {
+		return p
+	}
+	p := &plan{typ: t, read: (*plan).library}
+	making[t] = p
+	pointer := reflect.PointerTo(t)
+	switch {
+	case t == reflect.TypeFor[metav1.Time]():
+		p.read = (*plan).time
+		return p
+	case pointer.Implements(unmarshaler):
+		p.read = (*plan).unmarshal
+		return p
+	case pointer.Implements(textUnmarshaler), t == numberType:
+		return p
+	}
+	switch t.Kind() {
+	case reflect.String:
+		p.read = (*plan).string
+	case reflect.Bool:
+		p.read = (*plan).bool
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		p.read = (*plan).int
+	case reflect.Pointer:
+		p.read, p.elem = (*plan).pointer, makePlan(t.Elem(), making)
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			p.read = (*plan).bytes
+			break
+		}
+		p.read, p.elem = (*plan).slice, makePlan(t.Elem(), making)
+	case reflect.Map:
+		if t.Key().Kind() == reflect.String && !reflect.PointerTo(t.Key()).Implements(textUnmarshaler) {
+			p.read, p.elem = (*plan).mapping, makePlan(t.Elem(), making)
+		}
+	case reflect.Interface:
+		if t.NumMethod() == 0 {
+			p.read = (*plan).any
+		}
+	case reflect.Struct:
+		p.structure(making)
+	}
+	return p
+}
+
+// structure makes the plan of a struct, unless its fields are unusual.
+func (p *plan) structure(making map[reflect.Type]*plan) {
+	fields := map[string]field{}
+	if !collect(p.typ, nil, fields, making) || len(fields) > maxFields {
+		return
+	}
+	p.fields = fields
+	p.read = (*plan).object
+	m, ok := fields["metadata"]
+	p.meta = ok && m.plan.typ == reflect.TypeFor[metav1.ObjectMeta]()
+}
+
+// collect adds the fields of a struct. It gives up on what needs the rules of
+// precedence between embedded structs, and on options other than omitempty.
+func collect(t reflect.Type, path []int, fields map[string]field, making map[reflect.Type]*plan) bool {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, ok := fieldName(f)
+		switch {
+		case !ok:
+			return false
+		case name == "-":
+			continue
+		}
+		index := append(append([]int(nil), path...), i)
+		if name == "" {
+			if f.Type.Kind() != reflect.Struct || !collect(f.Type, index, fields, making) {
+				return false
+			}
+			continue
+		}
+		if _, twice := fields[name]; twice {
+			return false
+		}
+		fields[name] = field{index: index, bit: uint(len(fields)), plan: makePlan(f.Type, making)}
+	}
+	return true
+}
+
+// fieldName returns the JSON name of a field, "" if its own fields are promoted
+// in its place, "-" if it has none. False means that the tag is unusual.
+func fieldName(f reflect.StructField) (string, bool) {
+	tag := f.Tag.Get("json")
+	if tag == "-" {
+		return "-", true
+	}
+	name, options, _ := strings.Cut(tag, ",")
+	for option := range strings.SplitSeq(options, ",") {
+		switch option {
+		case "", "omitempty", "omitzero", "inline":
+		default:
+			return "", false
+		}
+	}
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.', c == '$':
+		default:
+			return "", false
+		}
+	}
+	switch {
+	case name == "" && f.Anonymous:
+		return "", true
+	case !f.IsExported():
+		return "-", true
+	case name == "":
+		return f.Name, true
+	}
+	return name, true
+}

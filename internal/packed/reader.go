@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"bytes"
+	"unicode/utf8"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+// reader goes through JSON that has been validated before it was packed, so it
+// checks nothing. It is what makes decoding cheaper than the library's, which
+// validates first.
+type reader struct {
+	b []byte
+	i int
+}
+
+// peek skips white space and returns the byte behind it, 0 at the end.
+func (r *reader) peek() byte {
+	for ; r.i < len(r.b); r.i++ {
+		if c := r.b[r.i]; c > ' ' {
+			return c
+		}
+	}
+	return 0
+}
+
+// enter goes into an object or array.
+func (r *reader) enter() { r.i++ }
+
+// more goes to the next member or element, or out of the object or array; a list
+// of members without braces ends with the bytes.
+func (r *reader) more() bool {
+	switch r.peek() {
+	case ',':
+		r.i++
+		r.peek()
+		return true
+	case '}', ']':
+		r.i++
+		return false
+	}
+	return r.i < len(r.b)
+}
+
+// literal reads a string literal with its quotes and tells whether it stands for itself.
+func (r *reader) literal() (quoted []byte, plain bool) {
+	start := r.i
+	for i := start + 1; ; {
+		n := bytes.IndexByte(r.b[i:], '"')
+		i += n + 1
+		if !escaped(r.b[start:i]) {
+			r.i = i
+			break
+		}
+	}
+	quoted = r.b[start:r.i]
+	body := quoted[1 : len(quoted)-1]
+	for j, c := range body {
+		if c == '\\' {
+			return quoted, false
+		}
+		if c >= utf8.RuneSelf {
+			return quoted, bytes.IndexByte(body[j:], '\\') < 0 && utf8.Valid(body[j:])
+		}
+	}
+	return quoted, true
+}
+
+// escaped reports whether the quote at the end of b follows an odd number of
+// backslashes.
+func escaped(b []byte) bool {
+	n := len(b) - 1
+	slashes := 0
+	for n-1-slashes > 0 && b[n-1-slashes] == '\\' {
+		slashes++
+	}
+	return slashes%2 == 1
+}
+
+// text reads a string literal and returns the bytes it stands for.
+func (r *reader) text() []byte {
+	quoted, plain := r.literal()
+	if plain {
+		return quoted[1 : len(quoted)-1]
+	}
+	return []byte(wire.String(quoted))
+}
+
+// key reads a key and goes to its value.
+func (r *reader) key() []byte {
+	k := r.text()
+	r.peek()
+	r.i++ // the colon
+	r.peek()
+	return k
+}
+
+// scalar reads a number, true, false or null.
+func (r *reader) scalar() []byte {
+	start := r.i
+	for ; r.i < len(r.b); r.i++ {
+		switch c := r.b[r.i]; {
+		case c <= ' ', c == ',', c == '}', c == ']':
+			return r.b[start:r.i]
+		}
+	}
+	return r.b[start:r.i]
+}
+
+// raw skips a value and returns its bytes.
+func (r *reader) raw() []byte {
+	start := r.i
+	switch r.b[r.i] {
+	case '"':
+		r.literal()
+	case '{', '[':
+		r.container()
+	default:
+		return r.scalar()
+	}
+	return r.b[start:r.i]
+}
+
+// container skips an object or array.
+func (r *reader) container() {
+	for depth := 0; ; {
+		switch r.b[r.i] {
+		case '"':
+			r.literal()
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				r.i++
+				return
+			}
+		}
+		r.i++
+	}
+}

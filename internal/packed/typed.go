@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"encoding/base64"
+	stdjson "encoding/json"
+	"reflect"
+	"strconv"
+	"time"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// The functions below read one value each. False means that the value does not
+// fit the type, or that only the library knows how; the object is then decoded
+// by the library from the beginning.
+
+// object reads a struct.
+func (p *plan) object(d *decoder, v reflect.Value) bool {
+	switch d.b[d.i] {
+	case 'n':
+		d.scalar()
+		return true
+	case '{':
+		d.enter()
+		return p.members(d, v)
+	}
+	return false
+}
+
+// members reads the members of a struct. A repeated key is left to the library,
+// which merges the values.
+func (p *plan) members(d *decoder, v reflect.Value) bool {
+	var seen [maxFields / 64]uint64
+	for d.more() {
+		f, ok := p.fields[string(d.key())]
+		if !ok {
+			d.raw()
+			continue
+		}
+		bit := uint64(1) << (f.bit % 64)
+		if seen[f.bit/64]&bit != 0 {
+			return false
+		}
+		seen[f.bit/64] |= bit
+		if !f.plan.read(f.plan, d, f.of(v)) {
+			return false
+		}
+	}
+	return true
+}
+
+// of returns the field in a struct.
+func (f field) of(v reflect.Value) reflect.Value {
+	for _, i := range f.index {
+		v = v.Field(i)
+	}
+	return v
+}
+
+// library leaves a value to util/json.
+func (p *plan) library(d *decoder, v reflect.Value) bool {
+	return json.Unmarshal(d.raw(), v.Addr().Interface()) == nil
+}
+
+// unmarshal leaves a value to its type.
+func (p *plan) unmarshal(d *decoder, v reflect.Value) bool {
+	return v.Addr().Interface().(stdjson.Unmarshaler).UnmarshalJSON(d.raw()) == nil
+}
+
+func (p *plan) time(d *decoder, v reflect.Value) bool {
+	t := v.Addr().Interface().(*metav1.Time)
+	if d.b[d.i] == '"' {
+		if quoted, plain := d.literal(); plain {
+			parsed, err := time.Parse(time.RFC3339, view(quoted[1:len(quoted)-1]))
+			t.Time = parsed.Local()
+			return err == nil
+		}
+		return false
+	}
+	return t.UnmarshalJSON(d.raw()) == nil
+}
+
+func (p *plan) string(d *decoder, v reflect.Value) bool {
+	switch d.b[d.i] {
+	case '"':
+		v.SetString(d.string())
+		return true
+	case 'n':
+		d.scalar()
+		return true
+	}
+	return false
+}
+
+func (p *plan) bool(d *decoder, v reflect.Value) bool {
+	switch d.b[d.i] {
+	case 't':
+		v.SetBool(true)
+	case 'f':
+		v.SetBool(false)
+	case 'n':
+	default:
+		return false
+	}
+	d.scalar()
+	return true
+}
+
+func (p *plan) int(d *decoder, v reflect.Value) bool {
+	literal := d.raw()
+	if literal[0] == 'n' {
+		return true
+	}
+	n, err := strconv.ParseInt(view(literal), 10, 64)
+	if err != nil || v.OverflowInt(n) {
+		return false
+	}
+	v.SetInt(n)
+	return true
+}
+
+func (p *plan) pointer(d *decoder, v reflect.Value) bool {
+	if d.b[d.i] == 'n' {
+		d.scalar()
+		v.SetZero()
+		return true
+	}
+	elem := reflect.New(p.elem.typ)
+	v.Set(elem)
+	return p.elem.read(p.elem, d, elem.Elem())
+}
+
+func (p *plan) slice(d *decoder, v reflect.Value) bool {
+	switch d.b[d.i] {
+	case 'n':
+		d.scalar()
+		v.SetZero()
+		return true
+	case '[':
+		d.enter()
+	default:
+		return false
+	}
+	n := 0
+	for ; d.more(); n++ {
+		if n == v.Cap() {
+			v.Grow(1)
+		}
+		v.SetLen(n + 1)
+		if !p.elem.read(p.elem, d, v.Index(n)) {
+			return false
+		}
+	}
+	if n == 0 {
+		v.Set(reflect.MakeSlice(p.typ, 0, 0))
+	}
+	return true
+}
+
+func (p *plan) bytes(d *decoder, v reflect.Value) bool {
+	switch d.b[d.i] {
+	case 'n':
+		d.scalar()
+		v.SetZero()
+		return true
+	case '"':
+	default:
+		return false
+	}
+	text := d.text()
+	b := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Decode(b, text)
+	if err != nil {
+		return false
+	}
+	v.SetBytes(b[:n])
+	return true
+}
+
+func (p *plan) mapping(d *decoder, v reflect.Value) bool {
+	switch d.b[d.i] {
+	case 'n':
+		d.scalar()
+		v.SetZero()
+		return true
+	case '{':
+		d.enter()
+	default:
+		return false
+	}
+	m := reflect.MakeMap(p.typ)
+	v.Set(m)
+	if m, ok := m.Interface().(map[string]string); ok {
+		return d.stringMap(m)
+	}
+	elem := reflect.New(p.elem.typ).Elem()
+	for d.more() {
+		key := keys.string(d.key())
+		elem.SetZero()
+		if !p.elem.read(p.elem, d, elem) {
+			return false
+		}
+		m.SetMapIndex(reflect.ValueOf(key).Convert(p.typ.Key()), elem)
+	}
+	return true
+}
+
+// stringMap reads members that are strings or null.
+func (d *decoder) stringMap(m map[string]string) bool {
+	for d.more() {
+		key := keys.string(d.key())
+		switch d.b[d.i] {
+		case '"':
+			m[key] = d.string()
+		case 'n':
+			d.scalar()
+			m[key] = ""
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (p *plan) any(d *decoder, v reflect.Value) bool {
+	if value := d.value(); value != nil {
+		v.Set(reflect.ValueOf(value))
+	} else {
+		v.SetZero()
+	}
+	return true
+}
+
+// view returns b as a string that is void when b changes.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
