@@ -5,6 +5,7 @@ package testenv
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -36,12 +37,14 @@ func Kubeconfig(config *rest.Config) []byte {
 	return content
 }
 
-// configFor returns a config for one server, without credentials and without
-// client-side rate limiting, which would only slow tests down.
-func configFor(addr string, ca []byte) *rest.Config {
+// configFor returns a config for one server without client-side rate limiting,
+// which would only slow tests down. It shares no memory with the arguments.
+func configFor(addr string, ca []byte, pair keyPair) *rest.Config {
 	return &rest.Config{
-		Host:            "https://" + addr,
-		QPS:             -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+		Host: "https://" + addr,
+		QPS:  -1,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData: slices.Clone(ca), CertData: slices.Clone(pair.cert), KeyData: slices.Clone(pair.key),
+		},
 	}
 }

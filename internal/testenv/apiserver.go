@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -80,6 +81,8 @@ func (a *APIServer) configure() {
 	// The issuer names the cluster, not the server: a replica takes its tokens.
 	args.Set("service-account-issuer", "https://kubernetes.default.svc")
 	args.Set("profiling", "false")
+	// Else an open watch lets the end after SIGTERM take a minute.
+	args.Set("shutdown-watch-termination-grace-period", "2s")
 	configureAudit(args, a)
 	for _, arg := range a.cluster.options.apiServerArgs {
 		args.Set(arg[0], arg[1])
@@ -112,15 +115,13 @@ func (a *APIServer) Addr() string { return a.port.Addr() }
 func (a *APIServer) CA() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ca.pair.cert
+	return slices.Clone(a.ca.pair.cert)
 }
 
 // Config returns a new config for the administrator (system:masters), without
 // client-side rate limiting.
 func (a *APIServer) Config() *rest.Config {
-	config := configFor(a.Addr(), a.CA())
-	config.CertData, config.KeyData = a.cluster.admin.cert, a.cluster.admin.key
-	return config
+	return configFor(a.Addr(), a.CA(), a.cluster.admin)
 }
 
 // Kubeconfig returns a kubeconfig for the administrator with all data inline.

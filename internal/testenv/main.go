@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
@@ -55,6 +57,8 @@ func Main(m *testing.M, opts ...MainOption) {
 	}
 	start := time.Now()
 	flag.Parse()
+	// Else controller-runtime complains, after 30 s, that nobody has done it.
+	log.SetLogger(logr.Discard())
 	if list := flag.Lookup("test.list"); list == nil || list.Value.String() == "" {
 		if err := prepare(start, timeout()); err != nil {
 			fmt.Fprintln(os.Stderr, "testenv:", err)

@@ -136,7 +136,7 @@ func (s *ServiceAccount) Token() string {
 
 // Config returns a new config for the service account with its present token.
 func (s *ServiceAccount) Config() *rest.Config {
-	config := configFor(s.cluster.Addr(), s.cluster.CA())
+	config := configFor(s.cluster.Addr(), s.cluster.CA(), keyPair{})
 	config.BearerToken = s.Token()
 	return config
 }

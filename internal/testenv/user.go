@@ -132,9 +132,7 @@ func (c *Cluster) AddUser(ctx context.Context, name string, rules ...rbacv1.Poli
 
 // Config returns a new config for the user.
 func (u *User) Config() *rest.Config {
-	config := configFor(u.cluster.Addr(), u.cluster.CA())
-	config.CertData, config.KeyData = u.pair.cert, u.pair.key
-	return config
+	return configFor(u.cluster.Addr(), u.cluster.CA(), u.pair)
 }
 
 // Kubeconfig returns a kubeconfig for the user with all data inline.

@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import "time"
+
+// ProcessesUnder returns the processes started by a path under dir.
+var ProcessesUnder = processesUnder
+
+// Prepare is what Main does before it runs the tests.
+func Prepare(start time.Time, limit time.Duration) error { return prepare(start, limit) }
+
+// WatchdogName is the argv[0] of a watchdog.
+const WatchdogName = watchdogName
+
+// DirPrefix starts the name of the directory of an Env.
+const DirPrefix = dirPrefix
