@@ -6,17 +6,13 @@ package resolver_test
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -326,72 +322,6 @@ func karmadaCase() conventionCase {
 	}
 }
 
-var kustomization = schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}
-
-func fluxObject(name string, kubeConfig map[string]any) client.Object {
-	spec := map[string]any{"serviceAccountName": "deployer"}
-	if kubeConfig != nil {
-		spec["kubeConfig"] = kubeConfig
-	}
-	return unstructuredObject("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "team", name, map[string]any{"spec": spec})
-}
-
-func secretRef(name, key string) map[string]any {
-	ref := map[string]any{"name": name}
-	if key != "" {
-		ref["key"] = key
-	}
-	return map[string]any{"secretRef": ref}
-}
-
-func configMap(name string, data map[string]string) client.Object {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}, Data: data}
-}
-
-func configMapRef(name string) map[string]any {
-	return map[string]any{"configMapRef": map[string]any{"name": name}}
-}
-
-func fluxCase() conventionCase {
-	config := func(text string) string { return string(tokenConfig(text)) }
-	return conventionCase{
-		objects: []client.Object{
-			secret("team", "both", nil, map[string]string{"value": config("value"), "value.yaml": config("yaml"), "k": config("k")}),
-			secret("team", "yaml", nil, map[string]string{"value.yaml": config("yaml")}),
-			secret("other", "foreign", nil, map[string]string{"value": config("x")}),
-			fluxObject("default", secretRef("both", "")),
-			fluxObject("fallback", secretRef("yaml", "")),
-			fluxObject("explicit", secretRef("both", "k")),
-			fluxObject("nofallback", secretRef("both", "missing")),
-			fluxObject("nosecret", secretRef("missing", "")),
-			fluxObject("foreign", secretRef("foreign", "")),
-			fluxObject("hub", nil),
-			fluxObject("neither", map[string]any{}),
-			fluxObject("both", map[string]any{"secretRef": map[string]any{"name": "both"}, "configMapRef": map[string]any{"name": "cm"}}),
-			fluxObject("provider", configMapRef("cm")),
-			fluxObject("noconfigmap", configMapRef("missing")),
-			configMap("cm", map[string]string{"provider": "generic", "address": "https://c.example"}),
-		},
-		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
-			return resolver.Flux(hub, resolver.FluxOptions{Kind: kustomization})
-		},
-		clusters: map[resolver.Cluster]string{
-			in("team", "default"):     "https://c.example value",
-			in("team", "fallback"):    "https://c.example yaml",
-			in("team", "explicit"):    "https://c.example k",
-			in("team", "nofallback"):  "cluster team/nofallback: Secret team/both: key is missing: missing",
-			in("team", "nosecret"):    "cluster team/nosecret: Secret team/missing: secret not found",
-			in("team", "foreign"):     "cluster team/foreign: Secret team/foreign: secret not found",
-			in("team", "neither"):     "cluster team/neither: Kustomization team/neither: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
-			in("team", "both"):        "cluster team/both: Kustomization team/both: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
-			in("team", "provider"):    "cluster team/provider: ConfigMap team/cm: refused: provider needs credentials that nothing here provides",
-			in("team", "noconfigmap"): "cluster team/noconfigmap: ConfigMap team/missing: secret not found",
-		},
-		absent:     []resolver.Cluster{{}, in("team", "hub"), in("team", "nosecret"), in("team", "foreign"), in("team", "noconfigmap")},
-		selections: []string{"ns=team labels= fields=metadata.name=both"},
-	}
-}
-
 func genericCases() map[string]conventionCase {
 	selector, err := labels.Parse("linkerd=yes")
 	if err != nil {
@@ -469,153 +399,4 @@ func genericCases() map[string]conventionCase {
 			selections: []string{"ns= labels=linkerd=yes fields="},
 		},
 	}
-}
-
-func TestFluxProviderAddsCredentialsByRequestAndImpersonates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hub := newFakeHub(
-			configMap("cm", map[string]string{"provider": "generic", "address": "C.example", "audiences": "a\nb", "ca.crt": string(identities()[0].cert)}),
-			configMap("noaddress", map[string]string{"provider": "aws", "cluster": "arn:x"}),
-			configMap("http", map[string]string{"provider": "generic", "address": "http://c.example"}),
-			configMap("noprovider", map[string]string{"address": "c.example"}),
-			fluxObject("a", configMapRef("cm")), fluxObject("noaddress", configMapRef("noaddress")),
-			fluxObject("http", configMapRef("http")), fluxObject("noprovider", configMapRef("noprovider")),
-		)
-		var asked resolver.FluxProvider
-		r, err := resolver.Flux(hub, resolver.FluxOptions{
-			Kind:        kustomization,
-			Impersonate: true,
-			Authenticate: func(_ resolver.Cluster, provider resolver.FluxProvider) (transport.WrapperFunc, error) {
-				asked = provider
-				return func(next http.RoundTripper) http.RoundTripper { return next }, nil
-			},
-		})
-		require.NoError(t, err)
-		access, err := r.Resolve(t.Context(), in("team", "a"))
-		require.NoError(t, err)
-		require.Equal(t, resolver.FluxProvider{Name: "generic", Address: "https://C.example", Audiences: []string{"a", "b"}}, asked)
-		config := access.Config()
-		require.NotNil(t, config.WrapTransport)
-		require.Equal(t, "system:serviceaccount:team:deployer", config.Impersonate.UserName)
-		require.Equal(t, identities()[0].cert, config.CAData)
-		for name, want := range map[string]string{
-			"noaddress":  "cluster team/noaddress: ConfigMap team/noaddress: invalid kubeconfig: address is not set, and only the provider itself knows it",
-			"http":       "cluster team/http: ConfigMap team/http: refused: address uses http",
-			"noprovider": "cluster team/noprovider: ConfigMap team/noprovider: key is missing: provider",
-		} {
-			_, err := r.Resolve(t.Context(), in("team", name))
-			require.EqualError(t, err, want)
-		}
-
-		news := notify(t, r)
-		news.take()
-		require.NoError(t, hub.Update(t.Context(), configMap("cm", map[string]string{
-			"provider": "generic", "address": "c.example", "audiences": "other", "ca.crt": string(identities()[0].cert)})))
-		require.Equal(t, []resolver.Cluster{in("team", "a")}, news.take(), "what makes the credentials is part of the revision")
-		after, err := r.Resolve(t.Context(), in("team", "a"))
-		require.NoError(t, err)
-		require.Equal(t, resolver.ChangedOther, resolver.Diff(access, after))
-	})
-}
-
-func TestNamedSecretsAreWatchedForAsLongAsTheyAreNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		config := func(text string) map[string]string { return map[string]string{"value": string(tokenConfig(text))} }
-		hub := newFakeHub(secret("team", "one", nil, config("one")), secret("team", "two", nil, config("two")),
-			fluxObject("a", secretRef("one", "")), fluxObject("b", secretRef("one", "")))
-		r, err := resolver.Flux(hub, resolver.FluxOptions{Kind: kustomization})
-		require.NoError(t, err)
-		news := notify(t, r)
-		news.take()
-		streams := func() int {
-			synctest.Wait()
-			hub.mu.Lock()
-			defer hub.mu.Unlock()
-			return len(hub.streams)
-		}
-		require.Equal(t, 2, streams(), "one for the objects, one for the Secret that both name")
-
-		require.NoError(t, hub.Update(ctx, secret("team", "one", nil, config("new"))))
-		require.Len(t, news.take(), 2)
-		require.Equal(t, "new", token(t, r, in("team", "b")))
-
-		moved := fluxObject("b", secretRef("two", ""))
-		moved.SetResourceVersion("999")
-		require.NoError(t, hub.Update(ctx, moved))
-		require.Contains(t, news.take(), in("team", "b"))
-		require.Equal(t, "two", token(t, r, in("team", "b")))
-		require.Equal(t, 3, streams())
-		require.NoError(t, hub.Delete(ctx, fluxObject("b", nil)))
-		time.Sleep(11 * time.Second)
-		require.Equal(t, []resolver.Cluster{in("team", "b")}, news.take())
-		require.Equal(t, 2, streams())
-
-		require.NoError(t, hub.Delete(ctx, secret("team", "one", nil, nil)))
-		require.Empty(t, news.take())
-		time.Sleep(11 * time.Second)
-		require.Equal(t, []resolver.Cluster{in("team", "a")}, news.take())
-		_, err = r.Resolve(ctx, in("team", "a"))
-		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
-		require.NoError(t, hub.Create(ctx, secret("team", "one", nil, config("back"))))
-		require.Equal(t, []resolver.Cluster{in("team", "a")}, news.take())
-		require.Equal(t, "back", token(t, r, in("team", "a")))
-	})
-}
-
-func TestIstioKeysComeAndGoWithinOneSecret(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		label := map[string]string{"istio/multiCluster": "true"}
-		one := at(secret("istio-system", "one", label, map[string]string{"a": string(tokenConfig("a")), "b": string(tokenConfig("b"))}), 1)
-		two := at(secret("istio-system", "two", label, map[string]string{"b": string(tokenConfig("second"))}), 2)
-		hub := newFakeHub(one, two)
-		r, err := resolver.Istio(hub, resolver.HubOptions{})
-		require.NoError(t, err)
-		news := notify(t, r)
-		require.Equal(t, []resolver.Cluster{named("a"), named("b")}, news.take())
-		update := one.DeepCopy()
-		update.Data = map[string][]byte{"c": tokenConfig("c")}
-		require.NoError(t, hub.Update(t.Context(), update))
-		require.Equal(t, []resolver.Cluster{named("a"), named("b"), named("c")}, news.take())
-		require.Equal(t, "second", token(t, r, named("b")), "the next claimant holds the cluster")
-		_, err = r.Resolve(t.Context(), named("a"))
-		require.ErrorIs(t, err, resolver.ErrClusterNotFound)
-	})
-}
-
-func TestArgoCDNamesOwnClusterOnlyWhenAllowed(t *testing.T) {
-	dir := serviceAccountDir(t)
-	resolver.SetPodDir(t, dir)
-	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-	hub := newFakeHub(argoSecret("in-cluster", map[string]string{"name": "here", "server": "https://kubernetes.default.svc/", "config": `{"bearerToken":"` + canaryToken + `"}`}))
-	r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{
-		HubOptions: resolver.HubOptions{Allow: resolver.Allow{InCluster: true}},
-		ID:         resolver.ArgoCDName,
-	})
-	require.NoError(t, err)
-	access, err := r.Resolve(t.Context(), named("here"))
-	require.NoError(t, err)
-	require.Equal(t, "https://10.0.0.1:443", access.Config().Host)
-	require.Empty(t, access.Config().BearerToken)
-	require.Equal(t, dir+"/token", access.Config().BearerTokenFile)
-	require.True(t, access.Trusted())
-}
-
-func TestArgoCDPluginsRunOnlyWhenListed(t *testing.T) {
-	hub := newFakeHub(
-		argoSecret("aws", map[string]string{"server": "https://c.example", "config": `{"awsAuthConfig":{"clusterName":"x","roleARN":"r"},"execProviderConfig":{"command":"sh"}}`}),
-		argoSecret("exec", map[string]string{"server": "https://c.example", "config": `{"execProviderConfig":{"command":"helper","args":["a"],"env":{"B":"2","A":"1"},"apiVersion":"client.authentication.k8s.io/v1"}}`}),
-	)
-	r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{HubOptions: resolver.HubOptions{
-		Allow: resolver.Allow{Exec: []string{"argocd-k8s-auth", "helper"}, ExecEnv: []string{"A", "B"}}}})
-	require.NoError(t, err)
-	access, err := r.Resolve(t.Context(), named("aws"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"aws", "--cluster-name", "x", "--role-arn", "r"}, access.Config().ExecProvider.Args)
-	access, err = r.Resolve(t.Context(), named("exec"))
-	require.NoError(t, err)
-	plugin := access.Config().ExecProvider
-	require.Equal(t, "helper", plugin.Command)
-	require.Equal(t, "A", plugin.Env[0].Name)
 }

@@ -122,6 +122,14 @@ func (h *fakeHub) breakStreams() {
 	}
 }
 
+// open waits until everything is at rest and returns the number of watches.
+func (h *fakeHub) open() int {
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.streams)
+}
+
 type hubStream struct {
 	hub  *fakeHub
 	out  chan watch.Event

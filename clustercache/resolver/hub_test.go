@@ -254,9 +254,7 @@ func TestHubNotifyAgainAfterTheLastOneEnded(t *testing.T) {
 			news, stop := notifyUntil(t, r)
 			require.Len(t, news.take(), 1, i)
 			stop()
-			hub.mu.Lock()
-			require.Empty(t, hub.streams, "the last one stops the watch")
-			hub.mu.Unlock()
+			require.Zero(t, hub.open(), "the last one stops the watch")
 			require.Equal(t, "one", token(t, r, clusterA))
 		}
 	})
