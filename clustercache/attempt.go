@@ -25,6 +25,23 @@ type start struct {
 	path      string
 }
 
+// attempt is one job of the workers. It lives as long as the ClusterCache, whoever asked for it.
+type attempt struct {
+	c      *cluster
+	ctx    context.Context //nolint:containedctx // it waits in a queue of jobs
+	cancel context.CancelFunc
+	gen    uint64
+	start  start
+	work   func(context.Context, start) message
+}
+
+func (a *attempt) run() {
+	defer a.cancel()
+	m := a.work(a.ctx, a.start)
+	m.Gen = a.gen
+	a.c.post(m)
+}
+
 // finding is what a connect attempt brings home.
 type finding struct {
 	candidate   *seam.Candidate // nil: the access in use was proven

@@ -279,17 +279,14 @@ func (c *cluster) notConnected() error {
 }
 
 // startAttempt hands work to the workers. It reports with the generation it was started for.
-func (c *cluster) startAttempt(w *workers, attempt func(context.Context, start) message) {
-	ctx, cancel := context.WithCancel(c.cc.ctx)
-	c.abort = cancel
-	s := start{connected: c.state.Connected, prove: c.prove, revision: c.access.Revision(), path: c.path}
-	gen := c.state.Gen
-	w.submit(func() {
-		defer cancel()
-		m := attempt(ctx, s)
-		m.Gen = gen
-		c.post(m)
-	})
+func (c *cluster) startAttempt(w *workers, work func(context.Context, start) message) {
+	a := &attempt{
+		c: c, gen: c.state.Gen, work: work,
+		start: start{connected: c.state.Connected, prove: c.prove, revision: c.access.Revision(), path: c.path},
+	}
+	a.ctx, a.cancel = context.WithCancel(c.cc.ctx)
+	c.abort = a.cancel
+	w.submit(a.run)
 }
 
 // announce logs a change of phase, and tells of those that are neither a connect nor a disconnect.

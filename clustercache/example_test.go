@@ -55,7 +55,12 @@ func readOneCluster() error {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- cc.Start(ctx) }() // or mgr.Add(cc)
-	defer func() { cancel(); <-stopped }()
+	defer func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
 
 	w, err := cc.Watch(ctx, east, &corev1.ConfigMap{})
 	if err != nil {

@@ -153,11 +153,11 @@ func (h *hold) broadcast() {
 	h.changed = make(chan struct{})
 }
 
-// look returns what is known of a hold, and what is closed when that changes.
-func (s *holds) look(h *hold) (*informerpool.Lease, error, <-chan struct{}) { //nolint:revive // the error is data here
+// look returns what is known of a hold: its lease or why it has none, and what is closed when that changes.
+func (s *holds) look(h *hold) (lease *informerpool.Lease, changed <-chan struct{}, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return h.lease, h.err, h.changed
+	return h.lease, h.changed, h.err
 }
 
 // of returns the holds of a kind that can be read, widest first.

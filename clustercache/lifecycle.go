@@ -55,11 +55,11 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	}
 	cc.log.Info("Started")
 	<-ctx.Done()
-	return cc.stop()
+	return cc.stop(context.WithoutCancel(ctx))
 }
 
 // stop ends everything and waits for it.
-func (cc *ClusterCache) stop() error {
+func (cc *ClusterCache) stop(ctx context.Context) error {
 	cc.life.Lock()
 	cc.stopped = true
 	cc.life.Unlock()
@@ -67,7 +67,7 @@ func (cc *ClusterCache) stop() error {
 	cc.metrics.unregister()
 	cc.events.close()
 
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	var closing sync.WaitGroup
 	for _, c := range cc.all() {

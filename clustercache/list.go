@@ -157,7 +157,7 @@ func (c *cluster) fillTyped(list client.ObjectList, objects []*informerpool.Obje
 		} else {
 			at = at.Addr()
 		}
-		dst, ok := at.Interface().(runtime.Object)
+		dst, ok := reflect.TypeAssert[runtime.Object](at)
 		if !ok {
 			return fmt.Errorf("%T has items that are no objects", list)
 		}

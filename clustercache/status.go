@@ -150,7 +150,7 @@ func (c *cluster) status(informers []informerpool.Status) Status {
 }
 
 func (c *cluster) watchStatus(h *hold) WatchStatus {
-	lease, err, _ := c.holds.look(h)
+	lease, _, err := c.holds.look(h)
 	s := WatchStatus{Cluster: c.key, GVK: h.id.gvk, Mapped: lease != nil, LastError: err, References: c.holds.references(h)}
 	if lease != nil {
 		s.Informer = lease.Status()

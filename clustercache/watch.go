@@ -156,7 +156,7 @@ func (w *Watch) WaitForVersion(ctx context.Context, resourceVersion string) erro
 // await waits for the lease.
 func (w *Watch) await(ctx context.Context) (*informerpool.Lease, error) {
 	for {
-		lease, err, changed := w.c.holds.look(w.h)
+		lease, changed, err := w.c.holds.look(w.h)
 		if gone := w.gone(); gone != nil {
 			return nil, gone
 		}
