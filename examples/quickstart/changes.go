@@ -100,7 +100,7 @@ func (s *localStory) paint(ctx context.Context, r *remote, color string) (time.D
 
 // kill: one remote dies; reads of it say so, and the other one does not care.
 func (s *localStory) kill(ctx context.Context) error {
-	if err := s.east.Kill(); err != nil {
+	if err := s.east.Kill(); err != nil { //nolint:contextcheck // a kill waits for nothing
 		return err
 	}
 	killed := time.Now()
@@ -140,7 +140,7 @@ func (s *localStory) kill(ctx context.Context) error {
 
 // readUntilRefused reads both remotes, over and over, until a read of east fails as it should. It returns that error, and
 // how long each read of west took.
-func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west []time.Duration, err error) { //nolint:revive // the first error is data
+func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west []time.Duration, err error) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for begin := time.Now(); ; {

@@ -6,7 +6,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -119,7 +118,7 @@ func (c *child) order(parts ...string) {
 		for len(rest) > 0 && !strings.Contains(rest[0], part) {
 			rest = rest[1:]
 		}
-		require.NotEmpty(c.t, rest, fmt.Sprintf("not told, or not in this order: %q (number %d)", part, i))
+		require.NotEmpty(c.t, rest, "not told, or not in this order: %q (number %d)", part, i)
 		rest = rest[1:]
 	}
 }

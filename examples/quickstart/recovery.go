@@ -97,7 +97,7 @@ func (s *localStory) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.say("its informers resumed %d times and listed anew %d times: an API server that restarts may forget its history",
+	s.out.say("its informers' resumes: %d, lists anew: %d (an API server that restarts may have forgotten its history)",
 		configMaps.Resumes+widgets.Resumes, configMaps.Resyncs+widgets.Resyncs)
 	_, reportsNow, unchangedNow := s.journal.counts(s.east.key)
 	if err := s.expect(reportsNow == reports+2 && unchangedNow == unchanged,

@@ -32,13 +32,13 @@ func (s *localStory) stayLocal(ctx context.Context) (err error) {
 	}
 	s.out.chapter("Now you: Ctrl-C ends it")
 	for _, command := range []string{
+		"export KUBECONFIG=" + path,
 		"kubectl --context east --namespace demo create configmap mine --from-literal=a=b",
 		"kubectl --context west --namespace demo delete widget pump",
 		"go run ./examples/quickstart -kubeconfig $KUBECONFIG -context east -context west",
 	} {
 		s.out.print("         " + command + "\n")
 	}
-	s.out.print("         with export KUBECONFIG=" + path + "\n")
 	s.stay(ctx)
 	return nil
 }
