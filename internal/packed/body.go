@@ -15,9 +15,9 @@ import (
 // metadata, such as the kind's protobuf message, would be another code here and
 // another branch in open and Into; nothing else looks inside a body.
 //
-// Behind the code follow the length of the metadata members as a varint and
-// then, perhaps compressed, these members and the other members of the object,
-// both as JSON without braces.
+// Behind the code follow the generation of the dictionary, if there is one, the
+// length of the metadata members as a varint and then, perhaps compressed, these
+// members and the other members of the object, both as JSON without braces.
 const (
 	codecJSON   = 'j' // as it is
 	codecS2     = 's' // an s2 block
@@ -47,31 +47,31 @@ func (s *scratch) close() {
 	scratches.Put(s)
 }
 
+// headMax is the longest head of a body: code, generation and varint.
+const headMax = 2 + binary.MaxVarintLen32
+
 // seal encodes plain. The result has exactly the size it needs.
 func (s *scratch) seal(d *dictionary) string {
-	room := 1 + binary.MaxVarintLen32
-	if need := room + s2.MaxEncodedLen(len(s.plain)); cap(s.other) < need {
+	if need := headMax + s2.MaxEncodedLen(len(s.plain)); cap(s.other) < need {
 		s.other = make([]byte, need)
 	}
-	out := s.other[:cap(s.other)]
-	codec := byte(codecS2)
+	room := s.other[headMax:headMax]
+	head := append(make([]byte, 0, headMax), codecS2)
 	var block []byte
 	if d != nil && len(s.plain) <= maxBlock {
-		codec = codecS2Dict
-		block = encodeBlock(out[room:room], s.plain, d)
+		head = append(head[:0], codecS2Dict, d.gen)
+		block = encodeBlock(room, s.plain, d)
 	} else {
-		block = s2.EncodeBetter(out[room:], s.plain)
+		block = s2.EncodeBetter(room[:cap(room)], s.plain)
 	}
 	if len(block) > len(s.plain)*9/10 {
-		codec = codecJSON
-		block = append(out[room:room], s.plain...)
+		head = append(head[:0], codecJSON)
+		block = append(room, s.plain...)
 	}
-	var head [1 + binary.MaxVarintLen32]byte
-	head[0] = codec
-	n := 1 + binary.PutUvarint(head[1:], uint64(s.meta))
-	from := room - n
-	copy(out[from:], head[:n])
-	return string(out[from : room+len(block)])
+	head = binary.AppendUvarint(head, uint64(s.meta))
+	from := headMax - len(head)
+	copy(s.other[from:headMax], head)
+	return string(s.other[from : headMax+len(block)])
 }
 
 // open decodes the object's body into scratch memory, to be closed by the caller.
@@ -85,17 +85,27 @@ func (o *Object) open() (*scratch, error) {
 }
 
 func (s *scratch) unseal(body string, dicts *trainer) error {
+	if body == "" {
+		return ErrCorrupt
+	}
 	b := unsafe.Slice(unsafe.StringData(body), len(body)) // only read
-	meta, n := binary.Uvarint(b[1:])
-	block := b[1+n:]
+	codec := b[0]
+	b = b[1:]
+	var d *dictionary
+	if codec == codecS2Dict {
+		d = dicts.all[b[0]].Load()
+		b = b[1:]
+	}
+	meta, n := binary.Uvarint(b)
+	b = b[n:]
 	var err error
-	switch b[0] {
+	switch codec {
 	case codecJSON:
-		s.plain = append(s.plain[:0], block...)
+		s.plain = append(s.plain[:0], b...)
 	case codecS2:
-		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], block)
+		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], b)
 	case codecS2Dict:
-		s.plain, err = dicts.dict.Load().decoder.Decode(s.plain[:cap(s.plain)], block)
+		s.plain, err = d.decoder.Decode(s.plain[:cap(s.plain)], b)
 	default:
 		err = ErrCorrupt
 	}

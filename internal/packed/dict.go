@@ -14,55 +14,74 @@ import (
 const (
 	// samples is how many different objects make a dictionary.
 	samples = 8
+	// stride is how far apart the objects for the second dictionary are: the
+	// first objects of a list are neighbours, often replicas of one thing.
+	stride = 64
+	// generations is how many dictionaries a kind can have.
+	generations = 2
+	// dictMax keeps most distances into the dictionary below 64 KiB, where they
+	// take two bytes instead of four.
+	dictMax = s2.MaxDictSize - 8<<10
 	// sampleMax bounds what one object contributes, so that several fit.
 	sampleMax = dictMax / 4
+	// decoderRoom is what the decoder wants behind the content to share it.
+	decoderRoom = 16
 )
 
-// dictionary is immutable.
+// dictionary is immutable. It costs its content and 32 KiB.
 type dictionary struct {
-	decoder *s2.Dict
-	content []byte // the decoder's as well
+	gen     byte
+	content []byte
 	at      *positions
+	decoder *s2.Dict // shares the content
 }
 
-// dictMax keeps most distances into the dictionary below 64 KiB, where they take
-// two bytes instead of four.
-const dictMax = s2.MaxDictSize - 8<<10
-
-// trainer makes the dictionary of one kind out of the kind's first objects. Until
-// there are enough of them it costs a few weak pointers.
+// trainer makes the dictionaries of one kind: one of its first objects, and a
+// better one, if it is better, of objects further apart. Until there are enough
+// objects it costs a few weak pointers.
 type trainer struct {
-	dict atomic.Pointer[dictionary] // nil until published
-	done atomic.Bool                // nothing more to be learned
+	newest atomic.Pointer[dictionary] // what to pack with; nil until the first one
+	all    [generations]atomic.Pointer[dictionary]
+	done   atomic.Bool   // nothing more to be learned
+	count  atomic.Uint32 // objects since the first dictionary
 
-	mu   sync.Mutex // protects seen
+	mu   sync.Mutex // protects seen and gen
 	seen []weak.Pointer[Object]
+	gen  int // what is collected for
 }
 
-// learn offers an object that was packed without a dictionary.
+// learn looks at an object that was packed. It may take a millisecond, twice in
+// the life of a kind.
 func (t *trainer) learn(o *Object) {
 	if t.done.Load() {
 		return
 	}
-	objects := t.collect(o)
+	objects, gen := t.collect(o)
 	if objects == nil {
 		return
 	}
-	t.dict.Store(newDictionary(objects))
+	if d := t.train(objects, byte(gen)); d != nil {
+		t.all[gen].Store(d)
+		t.newest.Store(d)
+	}
+	if gen == generations-1 {
+		t.done.Store(true)
+	}
 }
 
-// collect notes the object and, when there are enough, returns them, once.
-func (t *trainer) collect(o *Object) []*Object {
+// collect notes the object if its turn has come. When there are enough it
+// returns them, and says for which generation, to one caller.
+func (t *trainer) collect(o *Object) ([]*Object, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.done.Load() {
-		return nil
+	if t.gen == generations || t.gen > 0 && t.count.Add(1)%stride != 0 {
+		return nil, 0
 	}
 	objects := make([]*Object, 0, samples)
 	kept := t.seen[:0]
 	for _, w := range t.seen {
 		// An object that is gone, or was replaced by a newer version of itself, teaches nothing.
-		if s := w.Value(); s != nil && s.uid != o.uid {
+		if s := w.Value(); s != nil && s.GetUID() != o.GetUID() {
 			objects = append(objects, s)
 			kept = append(kept, w)
 		}
@@ -70,32 +89,60 @@ func (t *trainer) collect(o *Object) []*Object {
 	t.seen = append(kept, weak.Make(o))
 	objects = append(objects, o)
 	if len(objects) < samples {
-		return nil
+		return nil, 0
 	}
+	gen := t.gen
+	t.gen++
 	t.seen = nil
-	t.done.Store(true)
-	return objects
+	return objects, gen
 }
 
-// newDictionary concatenates the plain bodies; the newest ends up closest to
-// what is packed next.
-func newDictionary(objects []*Object) *dictionary {
-	var content, last []byte
+// train makes a dictionary of the objects, unless what half of them teaches does
+// not help the other half.
+func (t *trainer) train(objects []*Object, gen byte) *dictionary {
+	plain := make([][]byte, 0, len(objects))
 	for _, o := range objects {
-		b, err := o.open()
+		s, err := o.open()
 		if err != nil {
 			continue
 		}
-		last = b.plain[:min(len(b.plain), sampleMax)]
-		content = append(content, last...)
-		defer b.close()
+		plain = append(plain, append([]byte(nil), s.plain...))
+		s.close()
 	}
-	content = content[max(len(content)-dictMax, 0):]
-	// The decoder shares the content if there is room for its loads behind it.
-	content = append(make([]byte, 0, len(content)+16), content...)
-	d := s2.MakeDict(content, last)
-	if d == nil {
+	half := len(plain) / 2
+	if !pays(plain[half:], t.newest.Load(), newDictionary(plain[:half], gen)) {
 		return nil
 	}
-	return &dictionary{decoder: d, content: content, at: index(content)}
+	return newDictionary(plain, gen)
+}
+
+// pays reports whether a dictionary shortens bodies by a tenth, both of what
+// they are without it and of what they are when not compressed at all.
+func pays(bodies [][]byte, without, with *dictionary) bool {
+	raw, before, after := 0, 0, 0
+	var s scratch
+	for _, b := range bodies {
+		s.plain = b
+		raw += len(b)
+		before += len(s.seal(without))
+		after += len(s.seal(with))
+	}
+	return with != nil && after <= before*9/10 && after <= raw*9/10
+}
+
+// newDictionary concatenates the beginnings of bodies; the last ends up closest
+// to what is packed.
+func newDictionary(bodies [][]byte, gen byte) *dictionary {
+	var content, last []byte
+	for _, b := range bodies {
+		last = b[:min(len(b), sampleMax)]
+		content = append(content, last...)
+	}
+	content = content[max(len(content)-dictMax, 0):]
+	content = append(make([]byte, 0, len(content)+decoderRoom), content...)
+	decoder := s2.MakeDict(content, last)
+	if decoder == nil || len(content) < margin {
+		return nil
+	}
+	return &dictionary{gen: gen, content: content, at: index(content), decoder: decoder}
 }

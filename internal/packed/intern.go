@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	internSlots = 1 << 14
+	internSlots = 1 << 13
 	// internMax is the longest text worth a slot: longer ones are rarely shared,
 	// and slots outlive the objects.
 	internMax = 1 << 10

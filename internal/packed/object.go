@@ -6,7 +6,6 @@ package packed
 import (
 	"iter"
 	"strconv"
-	"time"
 	"unique"
 	"unsafe"
 
@@ -53,8 +52,8 @@ type Object struct {
 type rare struct {
 	uid        string
 	version    string
-	created    time.Time
-	deleted    time.Time
+	created    metav1.Time
+	deleted    metav1.Time
 	generation int64
 }
 
@@ -114,8 +113,8 @@ func (o *Object) GetCreationTimestamp() metav1.Time {
 	switch {
 	case o.flags&hasCreated != 0:
 		return metav1.Unix(o.created, 0)
-	case o.rare != nil && !o.rare.created.IsZero():
-		return metav1.Time{Time: o.rare.created.Local()}
+	case o.rare != nil:
+		return o.rare.created
 	}
 	return metav1.Time{}
 }
@@ -125,7 +124,7 @@ func (o *Object) GetDeletionTimestamp() *metav1.Time {
 	if o.rare == nil || o.rare.deleted.IsZero() {
 		return nil
 	}
-	return &metav1.Time{Time: o.rare.deleted.Local()}
+	return new(o.rare.deleted)
 }
 
 // GetLabels returns a new map of the labels, nil if there are none.

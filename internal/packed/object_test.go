@@ -4,17 +4,24 @@
 package packed
 
 import (
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
 	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
 )
 
 var podGVK = corev1.SchemeGroupVersion.WithKind("Pod")
+
+func pods(i int) []byte { return wiretest.Pod(i) }
 
 func mustPack(t testing.TB, c *Codec, k *Kind, object []byte) *Object {
 	t.Helper()
@@ -25,16 +32,233 @@ func mustPack(t testing.TB, c *Codec, k *Kind, object []byte) *Object {
 	return o
 }
 
-func TestPodComesBackAsTheDynamicClientWouldReturnIt(t *testing.T) {
+func packPod(t testing.TB) *Object {
+	c := NewCodec()
+	return mustPack(t, c, c.Kind(podGVK), pods(3))
+}
+
+func TestPackingKeepsNothingOfTheScannedBytes(t *testing.T) {
+	c := NewCodec()
+	raw := pods(3)
+	o := mustPack(t, c, c.Kind(podGVK), raw)
+	for i := range raw {
+		raw[i] = 'x'
+	}
+	requireSameObject(t, pods(3), o)
+}
+
+func TestSettersPanicWithAdvice(t *testing.T) {
+	o := packPod(t)
+	v := reflect.ValueOf(o)
+	setters := 0
+	for i := range v.NumMethod() {
+		if name := v.Type().Method(i).Name; strings.HasPrefix(name, "Set") {
+			setters++
+			arg := reflect.Zero(v.Method(i).Type().In(0))
+			require.PanicsWithValue(t, readOnly, func() { v.Method(i).Call([]reflect.Value{arg}) }, name)
+		}
+	}
+	require.Equal(t, 15, setters)
+	require.PanicsWithValue(t, readOnly, func() { o.GetObjectKind().SetGroupVersionKind(podGVK) })
+}
+
+func TestWhatIsReadBelongsToTheCaller(t *testing.T) {
+	o := packPod(t)
+	u := o.DeepCopyObject().(*unstructured.Unstructured)
+	u.SetLabels(map[string]string{"mine": "1"})
+	unstructured.RemoveNestedField(u.Object, "spec")
+	o.GetLabels()["mine"] = "1"
+	o.GetAnnotations()["mine"] = "1"
+	o.GetOwnerReferences()[0].Name = "mine"
+	var pod corev1.Pod
+	require.NoError(t, o.Into(&pod))
+	pod.Spec.Containers[0].Env[0].Value = "mine"
+	pod.Labels["mine"] = "1"
+	requireSameObject(t, pods(3), o)
+}
+
+func TestIntoResetsItsTarget(t *testing.T) {
+	o := packPod(t)
+	pod := corev1.Pod{Spec: corev1.PodSpec{Hostname: "left over"}, Status: corev1.PodStatus{Message: "left over"}}
+	pod.Labels = map[string]string{"left": "over"}
+	require.NoError(t, o.Into(&pod))
+	requireSameTyped(t, pods(3), o, &corev1.Pod{})
+	require.Empty(t, pod.Spec.Hostname+pod.Status.Message)
+	require.NotContains(t, pod.Labels, "left")
+	u := unstructured.Unstructured{Object: map[string]any{"left": "over"}}
+	require.NoError(t, o.Into(&u))
+	require.NotContains(t, u.Object, "left")
+}
+
+func TestIntoRefusesWhatIsNoTarget(t *testing.T) {
+	o := packPod(t)
+	for _, dst := range []runtime.Object{nil, (*corev1.Pod)(nil), o, &Object{}} {
+		err := o.Into(dst)
+		require.ErrorIs(t, err, ErrTarget)
+		var d *DecodeError
+		require.ErrorAs(t, err, &d)
+		require.Equal(t, podGVK, d.GVK)
+	}
+	requireSameObject(t, pods(3), o)
+}
+
+// A Secret that does not fit its Go type must not show in the error.
+func TestDecodeErrorsHoldNoValues(t *testing.T) {
+	const canary = "hunter2"
+	c := NewCodec()
+	k := c.Kind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	for _, member := range []string{
+		`"data":{"password":"` + canary + `!"}`, `"data":"` + canary + `"`, `"immutable":"` + canary + `"`, `"type":4711`, `"stringData":{"a":1234567}`,
+		`"metadata2":1,"data":{"a":{"` + canary + `":1}}`,
+	} {
+		o := mustPack(t, c, k, []byte(`{"metadata":{"name":"s","namespace":"ns"},`+member+`}`))
+		secret := &corev1.Secret{}
+		err := o.Into(secret)
+		require.ErrorIs(t, err, ErrMismatch, member)
+		for _, value := range []string{canary, "4711", "1234567"} {
+			require.NotContains(t, err.Error(), value)
+		}
+		require.Contains(t, err.Error(), "ns/s")
+		require.Equal(t, &corev1.Secret{}, secret)
+		require.NoError(t, o.Into(&metav1.PartialObjectMetadata{}))
+	}
+}
+
+func TestPackRefusesAnotherKind(t *testing.T) {
+	c := NewCodec()
+	for raw, field := range map[string]string{
+		`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"n"}}`: "kind",
+		`{"kind":"Pod","apiVersion":"v2","metadata":{"name":"n"}}`:    "apiVersion",
+		`{"kind":"Pod","apiVersion":"v1"}`:                            "metadata",
+		`{"metadata":null}`:                                           "metadata",
+	} {
+		it, err := wire.Scan([]byte(raw))
+		require.NoError(t, err)
+		_, err = c.Pack(c.Kind(podGVK), it)
+		var refused *wire.FieldError
+		require.ErrorAs(t, err, &refused, raw)
+		require.Equal(t, field, refused.Field)
+	}
+}
+
+func TestPackUnstructuredRefusesWhatIsNoJSON(t *testing.T) {
+	c := NewCodec()
+	for _, content := range []map[string]any{nil, {"a": make(chan int)}, {"metadata": "x"}, {"metadata": map[string]any{"name": int64(1)}}} {
+		_, err := c.PackUnstructured(c.Kind(podGVK), &unstructured.Unstructured{Object: content})
+		require.Error(t, err)
+	}
+}
+
+func TestPackUnstructuredEqualsPackingItsJSON(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(podGVK)
-	for i := range 3 * samples {
-		raw := wiretest.Pod(i)
-		o := mustPack(t, c, k, raw)
-		want := &unstructured.Unstructured{}
-		require.NoError(t, want.UnmarshalJSON(raw))
-		want.SetManagedFields(nil)
-		require.Equal(t, want, o.DeepCopyObject())
-		t.Logf("%d: raw %d body %d (%c) size %d", i, len(raw), len(o.body), o.body[0], o.Size())
+	for i := range 2 * samples {
+		var u unstructured.Unstructured
+		require.NoError(t, u.UnmarshalJSON(pods(i)))
+		spelled, err := u.MarshalJSON()
+		require.NoError(t, err)
+		a := mustPack(t, c, k, spelled)
+		b, err := c.PackUnstructured(k, &u)
+		require.NoError(t, err)
+		require.True(t, a.SameContent(b))
+		require.Equal(t, string(a.AppendJSON(nil)), string(b.AppendJSON(nil)))
+		require.Equal(t, a.GetResourceVersion(), b.GetResourceVersion())
 	}
+}
+
+func TestSameContentIgnoresOnlyTheResourceVersion(t *testing.T) {
+	c := NewCodec()
+	k := c.Kind(podGVK)
+	base := `{"metadata":{"name":"n","namespace":"ns","uid":"u","resourceVersion":"1","labels":{"a":"b"},"annotations":{"c":"d"}},"spec":{"x":1}}`
+	o := mustPack(t, c, k, []byte(base))
+	require.True(t, o.SameContent(o))
+	require.True(t, o.SameContent(mustPack(t, c, k, []byte(base))))
+	require.False(t, o.SameContent(nil))
+	for change, same := range map[[2]string]bool{
+		{`"resourceVersion":"1"`, `"resourceVersion":"2"`}:         true,
+		{`"resourceVersion":"1"`, `"resourceVersion":"x"`}:         true,
+		{`"name":"n"`, `"name":"m"`}:                               false,
+		{`"namespace":"ns"`, `"namespace":"other"`}:                false,
+		{`"uid":"u"`, `"uid":"v"`}:                                 false,
+		{`"a":"b"`, `"a":"c"`}:                                     false,
+		{`"c":"d"`, `"c":"e"`}:                                     false,
+		{`"x":1`, `"x":2`}:                                         false,
+		{`"uid":"u"`, `"uid":"u","generation":1`}:                  false,
+		{`"uid":"u"`, `"uid":"u","finalizers":["f"]`}:              false,
+		{`"uid":"u"`, `"uid":"u","ownerReferences":[]`}:            false,
+		{`"x":1}`, `"x":1},"status":{}`}:                           false,
+		{`"uid":"u"`, `"uid":"u","managedFields":[{"manager":1}]`}: true,
+	} {
+		p := mustPack(t, c, k, []byte(strings.Replace(base, change[0], change[1], 1)))
+		require.Equal(t, same, o.SameContent(p), change)
+		require.Equal(t, same, p.SameContent(o), change)
+	}
+}
+
+func TestMatchesLabelsAsAMapWould(t *testing.T) {
+	c := NewCodec()
+	k := c.Kind(podGVK)
+	for _, l := range []string{`null`, `{}`, `{"a":"b"}`, `{"a":"b","c":"","d\u0065":"f"}`, `{"a":"x","a":"b"}`, `{"a":null}`} {
+		o := mustPack(t, c, k, []byte(`{"metadata":{"name":"n","labels":`+l+`}}`))
+		for _, s := range []string{``, `a`, `!a`, `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `c=`, `de=f`, `de,a`, `zz`} {
+			sel, err := labels.Parse(s)
+			require.NoError(t, err)
+			require.Equal(t, sel.Matches(labels.Set(o.GetLabels())), o.MatchesLabels(sel), "%s on %s", s, l)
+		}
+		require.True(t, o.MatchesLabels(nil))
+	}
+}
+
+func TestMetadataIsReadWithoutTheBody(t *testing.T) {
+	o := packPod(t)
+	want := &unstructured.Unstructured{}
+	require.NoError(t, want.UnmarshalJSON(pods(3)))
+	o.body = "" // whoever opens it fails
+	require.Equal(t, want.GetName(), o.GetName())
+	require.Equal(t, want.GetNamespace(), o.GetNamespace())
+	require.Equal(t, want.GetUID(), o.GetUID())
+	require.Equal(t, want.GetResourceVersion(), o.GetResourceVersion())
+	require.Equal(t, want.GetGeneration(), o.GetGeneration())
+	require.Equal(t, want.GetCreationTimestamp(), o.GetCreationTimestamp())
+	require.Equal(t, want.GetDeletionTimestamp(), o.GetDeletionTimestamp())
+	require.Equal(t, want.GetLabels(), o.GetLabels())
+	require.Equal(t, want.GetOwnerReferences(), o.GetOwnerReferences())
+	require.Equal(t, podGVK, o.GetObjectKind().GroupVersionKind())
+	require.True(t, o.MatchesLabels(labels.SelectorFromSet(want.GetLabels())))
+	require.ErrorIs(t, o.Into(&corev1.Pod{}), ErrCorrupt)
+	require.Panics(t, func() { o.DeepCopyObject() })
+}
+
+func TestEqualLabelsAndOwnersAreKeptOnce(t *testing.T) {
+	c := NewCodec()
+	k := c.Kind(podGVK)
+	a, b := mustPack(t, c, k, pods(0)), mustPack(t, c, k, pods(1))
+	require.NotEqual(t, a.GetName(), b.GetName())
+	require.Same(t, a.labels, b.labels)
+	require.Same(t, a.owners, b.owners)
+}
+
+func TestSizeCountsWhatTheObjectAloneCosts(t *testing.T) {
+	o := packPod(t)
+	require.LessOrEqual(t, headerSize, 128)
+	require.Equal(t, headerSize+len(o.name)+len(o.body), o.Size())
+	c := NewCodec()
+	odd := mustPack(t, c, c.Kind(podGVK), []byte(`{"metadata":{"name":"n","uid":"not a uuid"}}`))
+	require.Greater(t, odd.Size(), headerSize+len("not a uuid"))
+}
+
+// TestPodsCostLittle holds the promise that the package exists for.
+func TestPodsCostLittle(t *testing.T) {
+	const n, promised = 2000, 1050
+	objects := make([]*Object, n)
+	before := liveHeap()
+	c := NewCodec()
+	k := c.Kind(podGVK)
+	for i := range objects {
+		objects[i] = mustPack(t, c, k, pods(i))
+	}
+	perPod := int64(liveHeap()-before) / n
+	require.Less(t, perPod, int64(promised))
+	require.NotNil(t, k.dict.newest.Load())
+	require.Len(t, objects, n)
 }

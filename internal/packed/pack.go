@@ -10,6 +10,7 @@ import (
 	"time"
 	"unique"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
@@ -29,11 +30,8 @@ func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) {
 	s.plain = it.AppendMetadata(s.plain[:0], drop)
 	s.meta = len(s.plain)
 	s.plain = it.AppendRest(s.plain)
-	d := k.dict.dict.Load()
-	o.body = s.seal(d)
-	if d == nil {
-		k.dict.learn(o)
-	}
+	o.body = s.seal(k.dict.newest.Load())
+	k.dict.learn(o)
 	return o, nil
 }
 
@@ -156,28 +154,26 @@ func (o *Object) takeVersion(rv string) wire.Fields {
 // seconds of UTC, can be spelled again from the header.
 func (o *Object) takeTimes(it *wire.Item) wire.Fields {
 	var drop wire.Fields
-	if t, canonical := parseTime(it.CreationTimestamp); canonical {
-		o.created = t.Unix()
-		o.flags |= hasCreated
-		drop = wire.FieldCreationTimestamp
-	} else if !t.IsZero() {
-		o.more().created = t
+	if it.CreationTimestamp != "" {
+		if t, canonical := parseTime(it.CreationTimestamp); canonical {
+			o.created = t.Unix()
+			o.flags |= hasCreated
+			drop = wire.FieldCreationTimestamp
+		} else {
+			o.more().created = metav1.Time{Time: t.Local()}
+		}
 	}
-	if t, _ := parseTime(it.DeletionTimestamp); !t.IsZero() {
-		o.more().deleted = t
+	if it.DeletionTimestamp != "" {
+		t, _ := parseTime(it.DeletionTimestamp)
+		o.more().deleted = metav1.Time{Time: t.Local()}
 	}
 	return drop
 }
 
-// parseTime reads an RFC 3339 time and tells whether its spelling is canonical.
+// parseTime reads an RFC 3339 time, as Scan has made sure it is, and tells
+// whether its spelling is canonical.
 func parseTime(s string) (t time.Time, canonical bool) {
-	if s == "" {
-		return t, false
-	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}, false
-	}
+	t, _ = time.Parse(time.RFC3339, s)
 	var buf [len(time.RFC3339)]byte
-	return t, !t.IsZero() && string(t.UTC().AppendFormat(buf[:0], time.RFC3339)) == s
+	return t, string(t.UTC().AppendFormat(buf[:0], time.RFC3339)) == s
 }

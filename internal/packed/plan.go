@@ -126,15 +126,15 @@ func (p *plan) structure(making map[reflect.Type]*plan) {
 func collect(t reflect.Type, path []int, fields map[string]field, making map[reflect.Type]*plan) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, ok := fieldName(f)
-		switch {
-		case !ok:
+		name, use := fieldName(f)
+		switch use {
+		case unusualField:
 			return false
-		case name == "-":
+		case noField:
 			continue
 		}
 		index := append(append([]int(nil), path...), i)
-		if name == "" {
+		if use == promotedFields {
 			if f.Type.Kind() != reflect.Struct || !collect(f.Type, index, fields, making) {
 				return false
 			}
@@ -148,35 +148,42 @@ func collect(t reflect.Type, path []int, fields map[string]field, making map[ref
 	return true
 }
 
-// fieldName returns the JSON name of a field, "" if its own fields are promoted
-// in its place, "-" if it has none. False means that the tag is unusual.
-func fieldName(f reflect.StructField) (string, bool) {
+// What a struct field is to JSON.
+const (
+	namedField     = iota
+	promotedFields // its own fields stand in its place
+	noField
+	unusualField // only the library knows
+)
+
+// fieldName returns the JSON name of a field and what the field is.
+func fieldName(f reflect.StructField) (string, int) {
 	tag := f.Tag.Get("json")
 	if tag == "-" {
-		return "-", true
+		return "", noField
 	}
 	name, options, _ := strings.Cut(tag, ",")
 	for option := range strings.SplitSeq(options, ",") {
 		switch option {
 		case "", "omitempty", "omitzero", "inline":
 		default:
-			return "", false
+			return "", unusualField
 		}
 	}
 	for i := range len(name) {
 		switch c := name[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.', c == '$':
 		default:
-			return "", false
+			return "", unusualField
 		}
 	}
 	switch {
 	case name == "" && f.Anonymous:
-		return "", true
+		return "", promotedFields
 	case !f.IsExported():
-		return "-", true
+		return "", noField
 	case name == "":
-		return f.Name, true
+		return f.Name, namedField
 	}
-	return name, true
+	return name, namedField
 }
