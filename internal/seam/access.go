@@ -169,13 +169,13 @@ func (a *access) renewToken(asked time.Time) {
 
 // rewrite addresses the placeholder URL u to the real server.
 func (a *access) rewrite(u *url.URL) *url.URL {
-	real := *u
-	real.Scheme, real.Host, real.User = a.base.Scheme, a.base.Host, nil
+	out := *u
+	out.Scheme, out.Host, out.User = a.base.Scheme, a.base.Host, nil
 	if a.base.Path != "" {
-		real.Path = a.base.Path + u.Path
+		out.Path = a.base.Path + u.Path
 		if u.RawPath != "" {
-			real.RawPath = a.base.EscapedPath() + u.RawPath
+			out.RawPath = a.base.EscapedPath() + u.RawPath
 		}
 	}
-	return &real
+	return &out
 }

@@ -46,7 +46,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.s.lives()
 	}
 	switch {
-	case err == io.EOF: //nolint:errorlint // readers return it bare
+	case errors.Is(err, io.EOF):
 		b.end()
 	case err != nil:
 		err = b.fail(err)

@@ -186,7 +186,8 @@ func classifyNet(err error) Class {
 	if _, ok := errors.AsType[syscall.Errno](err); ok {
 		return Unreachable
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.ErrClosedPipe) {
 		return Unreachable
 	}
 	if lost(err.Error()) {

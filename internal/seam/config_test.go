@@ -153,6 +153,19 @@ func TestServerThatTakesFewStreamsIsStillUsable(t *testing.T) {
 	require.LessOrEqual(t, int(srv.conns.Load()), (streams+perConnection-1)/perConnection+1)
 }
 
+func TestWatchKeepsOnlyTheHeadersThatTellHowToReadIt(t *testing.T) {
+	srv := serve(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Audit-Id", "1")
+		w.Header().Set("Set-Cookie", "a=b")
+	})
+	s := connect(t, Options{}, srv.config("secret"))
+	resp, err := get(t.Context(), s, "/api/v1/pods?watch=true")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.Header{"Content-Type": {"application/json"}}, resp.Header)
+}
+
 func TestCallersTraceStillWorks(t *testing.T) {
 	srv := serve(t, true, echo)
 	s := connect(t, Options{}, srv.config("secret"))

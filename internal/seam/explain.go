@@ -4,6 +4,7 @@
 package seam
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,15 +27,30 @@ const textPlainHTTP = "http: server gave HTTP response to HTTPS client"
 // lostTexts are the fixed beginnings of net/http's errors about a connection that broke. They have no types to ask
 // for, and what follows may come from the remote side (a GOAWAY's debug data).
 var lostTexts = []string{
-	"http2: client connection lost", // clients of client-go look for this very text to retry
+	"http2: client connection lost", // client-go looks for this very text to retry
 	"http2: server sent GOAWAY and closed the connection",
-	"http2: client connection force closed via ClientConn.Close",
 	"http2: Transport received Server's graceful shutdown GOAWAY",
+	"http2: client connection force closed via ClientConn.Close", // after a write that failed
+	"http2: client conn could not be established",
+	"http2: client conn is closed",
+	"http2: client conn not usable",
+	"http: CloseIdleConnections called",
 	"http: server closed idle connection",
 	"http: can't write HTTP request on broken connection",
 	"net/http: HTTP/1.x transport connection broken",
 	"connection reset by peer",
 	"use of closed network connection",
+}
+
+// brokenTexts are the fixed beginnings of errors about answers that make no sense.
+var brokenTexts = []string{
+	"malformed response from server",
+	"malformed chunked encoding",
+	"http2: response header list larger than advertised limit",
+	"net/http: server response headers exceeded",
+	"net/http: server replied with more than declared Content-Length",
+	"gzip: invalid header",
+	"gzip: invalid checksum",
 }
 
 // streamError finds the fixed part of an HTTP/2 stream error; what may follow is the cause, in any words.
@@ -44,12 +60,19 @@ var streamError = regexp.MustCompile(`stream error: stream ID [0-9]+; [A-Z_0-9]+
 func lost(text string) bool { return lostText(text) != "" }
 
 func lostText(text string) string {
-	for _, known := range lostTexts {
-		if strings.Contains(text, known) {
-			return known
-		}
+	if known := contained(text, lostTexts); known != "" {
+		return known
 	}
 	return streamError.FindString(text)
+}
+
+func contained(text string, known []string) string {
+	for _, fixed := range known {
+		if strings.Contains(text, fixed) {
+			return fixed
+		}
+	}
+	return ""
 }
 
 // veil returns err with a text that holds nothing from the remote side. The text is built from what is known about
@@ -78,7 +101,7 @@ func explain(err error) string {
 			return text
 		}
 	}
-	if text := lostText(err.Error()); text != "" {
+	if text := cmp.Or(lostText(err.Error()), contained(err.Error(), brokenTexts)); text != "" {
 		return text
 	}
 	for { // the innermost type is the most telling thing that is not remote text
@@ -147,6 +170,8 @@ func explainReason(err error) string {
 	switch {
 	case errors.Is(err, net.ErrClosed):
 		return net.ErrClosed.Error()
+	case errors.Is(err, io.ErrClosedPipe):
+		return io.ErrClosedPipe.Error()
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection broke: unexpected EOF"
 	case errors.Is(err, io.EOF):

@@ -33,7 +33,7 @@ type Options struct {
 	MaxErrorBody int64
 	// Dial opens connections and is where a dial policy sits: it returns an error wrapping [ErrRefused] for an address
 	// that must not be dialled. Its errors are shown to users as they are. A rest.Config with its own Dial wins.
-	// Default: a net.Dialer with a time-out of 30 s and keep-alives of 30 s.
+	// Default: [Dial].
 	Dial DialFunc
 	// UserAgent is sent when neither the request nor the rest.Config names one. Default "fleetcache".
 	UserAgent string
@@ -51,9 +51,19 @@ const (
 	defaultMaxRetryAfter = 30 * time.Second
 	defaultMaxUnaryBody  = 64 << 20
 	defaultMaxErrorBody  = 1 << 20
-	dialTimeout          = 30 * time.Second
-	dialKeepAlive        = 30 * time.Second
 )
+
+// dialer notices a host that has vanished within 45 s by TCP keep-alives: over HTTP/1.1 nothing else does.
+var dialer = &net.Dialer{
+	Timeout:         30 * time.Second,
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 3},
+}
+
+// Dial is the default of Options.Dial, for policies that add to it: a time-out of 30 s, and keep-alives that notice a
+// vanished host within 45 s.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return dialer.DialContext(ctx, network, address)
+}
 
 // withDefaults returns o with every unset field set.
 func (o Options) withDefaults() Options {
@@ -73,7 +83,7 @@ func (o Options) withDefaults() Options {
 		o.MaxErrorBody = defaultMaxErrorBody
 	}
 	if o.Dial == nil {
-		o.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialKeepAlive}).DialContext
+		o.Dial = Dial
 	}
 	if o.UserAgent == "" {
 		o.UserAgent = "fleetcache"

@@ -32,10 +32,12 @@ type Proof struct {
 }
 
 // Candidate is access that is not in use yet: it has its own connection, so that what was proven is what gets used.
-// It must be ended with Use or Drop. It is safe for concurrent use.
+// It must be ended with Use or Drop, of which the first one counts. It is safe for concurrent use.
 type Candidate struct {
 	s *Seam
 	g *generation
+
+	settled bool // used or dropped; guarded by Seam.mu
 }
 
 // Candidate prepares cfg. It does no I/O beyond reading files that cfg names; an unusable cfg gives class BadConfig.
@@ -66,20 +68,22 @@ func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
 	})
 }
 
-// Use makes new requests use the candidate's access, connection included. It fails after Drop and after Close.
+// Use makes new requests use the candidate's access, connection included. It fails after Drop, after Use and after
+// Close.
 func (c *Candidate) Use() error {
 	s := c.s
 	s.mu.Lock()
-	if c.g.ended() != nil {
+	if c.settled || s.closed {
 		s.mu.Unlock()
-		return &Error{Cluster: s.opts.Cluster, Op: "configure", Class: Cut, Err: c.g.ended()}
+		return &Error{Cluster: s.opts.Cluster, Op: "configure", Class: Cut, Err: ErrClosed}
 	}
+	c.settled = true
 	old := s.current
 	s.current = c.g
 	c.g.adopted.Store(true)
 	s.mu.Unlock()
 
-	if old != nil && old != c.g {
+	if old != nil {
 		old.retire()
 	}
 	s.opts.Logger.V(1).Info("using new access", "cluster", s.opts.Cluster, "revision", c.g.revision)
@@ -88,7 +92,12 @@ func (c *Candidate) Use() error {
 
 // Drop closes the candidate's connection; a no-op after Use.
 func (c *Candidate) Drop() {
-	if !c.g.adopted.Load() {
+	c.s.mu.Lock()
+	unused := !c.settled
+	c.settled = true
+	c.s.mu.Unlock()
+
+	if unused {
 		c.g.end(ErrSuperseded)
 	}
 }

@@ -195,15 +195,9 @@ func isRedirect(status int) bool {
 	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
 }
 
-// isWatch reports whether req asks for a stream of events.
+// isWatch reports whether req asks for a stream of events, in the form that all clients use.
 func isWatch(req *http.Request) bool {
-	if req.Method != http.MethodGet {
-		return false
-	}
-	if strings.Contains(req.URL.Path, "/watch/") && !strings.Contains(req.URL.Path, "/proxy/") {
-		return true
-	}
-	if !strings.Contains(req.URL.RawQuery, "watch=") {
+	if req.Method != http.MethodGet || !strings.Contains(req.URL.RawQuery, "watch=") {
 		return false
 	}
 	value := req.URL.Query().Get("watch")

@@ -157,14 +157,23 @@ func (s *Seam) Shut(cause error) {
 	} else {
 		cause = &trusted{err: fmt.Errorf("%w: %w", ErrShut, cause)}
 	}
-	s.shutWith(cause, func(g *generation) bool { return g.adopted.Load() })
+	s.mu.Lock()
+	cut := s.shutLocked(cause, func(g *generation) bool { return g.adopted.Load() })
+	if s.current != nil && !s.closed { // what Open finds: the same access with new connections
+		s.current = s.generationLocked(s.current.access)
+		s.current.adopted.Store(true)
+	}
+	s.mu.Unlock()
+
+	for _, g := range cut {
+		g.end(cause)
+	}
 }
 
-func (s *Seam) shutWith(cause error, affected func(*generation) bool) {
-	s.mu.Lock()
+// shutLocked lets nothing through any more and returns the generations that are to end.
+func (s *Seam) shutLocked(cause error, affected func(*generation) bool) []*generation {
 	if s.closed {
-		s.mu.Unlock()
-		return
+		return nil
 	}
 	if s.cause == nil {
 		close(s.shut)
@@ -176,19 +185,12 @@ func (s *Seam) shutWith(cause error, affected func(*generation) bool) {
 			cut = append(cut, g)
 		}
 	}
-	if s.current != nil { // what Open finds: the same access with new connections
-		s.current = s.generationLocked(s.current.access)
-		s.current.adopted.Store(true)
-	}
-	s.mu.Unlock()
-
-	for _, g := range cut {
-		g.end(cause)
-	}
+	return cut
 }
 
-// CutStreams ends all requests and streams that run on accesses other than revision. Streams resume by resource
-// version; this is for credentials or endpoints that must not be used any longer.
+// CutStreams ends all requests and streams that run on replaced accesses other than revision; the access in use is
+// never affected. Streams resume by resource version; this is for credentials or endpoints that must not be used any
+// longer.
 func (s *Seam) CutStreams(revision string) {
 	s.mu.Lock()
 	var old []*generation
@@ -208,16 +210,12 @@ func (s *Seam) CutStreams(revision string) {
 // Options.Dial and the config's own round trippers need to notice the end of their context. Streams fail from then on;
 // their readers still have to close them. Closing again only waits.
 func (s *Seam) Close() {
-	s.shutWith(ErrClosed, func(*generation) bool { return true })
 	s.mu.Lock()
+	cut := s.shutLocked(ErrClosed, func(*generation) bool { return true })
 	s.closed = true
-	last := make([]*generation, 0, len(s.gens))
-	for g := range s.gens {
-		last = append(last, g)
-	}
 	s.mu.Unlock()
 
-	for _, g := range last {
+	for _, g := range cut {
 		g.end(ErrClosed)
 	}
 	s.running.Wait()

@@ -48,7 +48,9 @@ func (s *Seam) throttle(ctx context.Context) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-shut:
-		_, err = s.open()
+		if _, err = s.open(); err == nil {
+			err = ErrShut // and opened again meanwhile
+		}
 	}
 	token.Cancel()
 	return err

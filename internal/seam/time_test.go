@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +197,61 @@ func TestReconnectAfterLossMakesOneConnection(t *testing.T) {
 				requireClass(t, Unreachable, <-lost)
 			}
 		}
+	})
+}
+
+func TestServerThatGoesAwayIsDialledOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newMemnet(t, true, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/goaway" {
+				w.Header().Set("Connection", "close")
+				return
+			}
+			hangOrStream(w, r)
+		})
+		var dials atomic.Int32
+		slow := func(ctx context.Context, network, address string) (net.Conn, error) {
+			dials.Add(1)
+			select {
+			case <-time.After(time.Second):
+				return n.dial(ctx, network, address)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		s := connect(t, Options{QPS: -1, Dial: slow}, n.config())
+		stream := watch(t, s)
+		_, _, err := fetch(t.Context(), s, "/goaway")
+		require.NoError(t, err)
+		synctest.Wait()
+		done := make(chan error, 50)
+		for range 50 { // while the first of them dials
+			go func() {
+				_, _, err := fetch(t.Context(), s, "/version")
+				done <- err
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		for range 50 {
+			require.NoError(t, <-done)
+		}
+		require.LessOrEqual(t, dials.Load(), int32(3), "who found out, and who connected for the others")
+		require.NoError(t, stream.Close())
+	})
+}
+
+func TestNothingIsReadAfterShut(t *testing.T) {
+	bubbles(t, func(t *testing.T, http2 bool) {
+		more := make(chan struct{}, 1)
+		n := newMemnet(t, http2, func(w http.ResponseWriter, r *http.Request) { streamLines(w, r, more) })
+		s := connect(t, Options{Dial: n.dial}, n.config())
+		stream := watch(t, s)
+		more <- struct{}{}
+		synctest.Wait() // the second line is here, unread
+		s.Shut(errGiveUp)
+		read, err := stream.Read(make([]byte, 1))
+		require.Zero(t, read)
+		requireClass(t, Cut, err)
 	})
 }
 
