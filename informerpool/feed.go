@@ -39,62 +39,73 @@ type feed struct {
 // confirmedGone is how many lists in a row must say that a resource does not exist before its objects are taken away.
 const confirmedGone = 2
 
-// run goes from attempt to attempt until ctx ends.
+// run goes from attempt to attempt until ctx ends. It is where the goroutines of idle informers sit, in the follow at the
+// bottom of an attempt, so what is below it is kept shallow: a fleet has 100,000 of these stacks.
 func (f *feed) run(ctx context.Context) {
 	f.backoff.limit = f.options.MaxBackoff
 	for ctx.Err() == nil {
-		attempt, forgot := f.begin(ctx)
-		if forgot {
-			f.known, f.resume, f.replace, f.misses = "", "", false, 0
-		}
-		began := time.Now()
-		err := f.attemptOnce(attempt, &began)
-		cause := context.Cause(attempt)
-		f.end()
-		if ctx.Err() != nil {
-			return
-		}
-		if errors.Is(cause, errEvicted) {
-			f.backoff.reset()
-			continue
-		}
-		if err != nil && f.fail(err) {
-			f.options.Logger.Info("Informer interrupted", "informer", f.key.String(), "error", err.Error())
-		}
-		if errors.Is(err, ErrEpochChanged) {
-			continue // Ready knows the new one, or waits for it
-		}
-		if sleep(ctx, f.backoff.after(time.Since(began), err), f.wake) {
+		wait := f.attemptOnce(ctx)
+		if ctx.Err() == nil && wait > 0 && sleep(ctx, wait, f.wake) {
 			f.backoff.reset()
 		}
 	}
 }
 
-// attemptOnce waits for the cluster, then lists and watches, or resumes, until something ends it. A nil error is the regular
-// end of a watch. began is when the cluster was ready.
-func (f *feed) attemptOnce(ctx context.Context, began *time.Time) error {
+// attemptOnce makes one attempt: it waits for the cluster, lists or resumes, and follows the changes until something ends
+// that. It returns how long to wait before the next.
+func (f *feed) attemptOnce(ctx context.Context) time.Duration {
+	ctx, forgot := f.begin(ctx)
+	if forgot {
+		f.known, f.resume, f.replace, f.misses = "", "", false, 0
+	}
+	s, err := f.connect(ctx)
+	began := time.Now()
+	if err == nil {
+		err = f.follow(s)
+		s.close()
+	}
+	return f.conclude(ctx, began, err)
+}
+
+// conclude notes how an attempt ended. A nil error is the regular end of a watch.
+func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Duration {
+	cause := context.Cause(ctx)
+	f.end()
+	if errors.Is(cause, errEvicted) {
+		f.backoff.reset()
+		return 0
+	}
+	err = f.checkGone(f.checkHistory(err))
+	if cause != nil {
+		return 0 // the informer's end
+	}
+	if err != nil && f.fail(err) {
+		f.options.Logger.Info("Informer interrupted", "informer", f.key.String(), "error", err.Error())
+	}
+	if errors.Is(err, ErrEpochChanged) {
+		return 0 // Ready knows the new one, or waits for it
+	}
+	return f.backoff.after(time.Since(began), err)
+}
+
+// connect waits for the cluster and returns a live stream that continues the store.
+func (f *feed) connect(ctx context.Context) (*stream, error) {
 	epoch, err := f.pool.options.Source.Ready(ctx, f.key.Cluster)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	*began = time.Now()
 	if epoch != f.known {
 		f.replace = f.replace || f.hasSynced()
 		f.known, f.resume = epoch, ""
 	}
-	if f.resume != "" {
-		return f.resumeWatch(ctx)
+	if f.resume == "" {
+		return f.relist(ctx)
 	}
-	return f.relist(ctx)
-}
-
-// resumeWatch continues where the last watch ended, unless the server's history does not reach there any more.
-func (f *feed) resumeWatch(ctx context.Context) error {
 	if err := f.guard(ctx); err != nil {
-		return f.checkHistory(err)
+		return nil, err
 	}
 	f.counters.resumes.Add(1)
-	return f.checkHistory(f.watch(ctx))
+	return f.watch(ctx)
 }
 
 // checkHistory makes the next attempt a list where an error says that resuming is over.
@@ -115,20 +126,18 @@ func (f *feed) checkHistory(err error) error {
 	return err
 }
 
-// watch follows the live stream from the resourceVersion that was reached.
-func (f *feed) watch(ctx context.Context) error {
+// watch opens the live stream from the resourceVersion that was reached.
+func (f *feed) watch(ctx context.Context) (*stream, error) {
 	opts := f.listOptions()
 	opts.ResourceVersion = f.resume
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = f.watchSeconds()
 	f.counters.watches.Add(1)
 	s, err := f.open(ctx, opts)
-	if err != nil {
-		return err
+	if err == nil {
+		f.advance(f.resume)
 	}
-	defer s.close()
-	f.advance(f.resume)
-	return f.follow(s)
+	return s, err
 }
 
 // guard finds out whether the server's history reaches what we saw. A server whose etcd was restored from an older
@@ -154,7 +163,7 @@ func (f *feed) currentVersion(ctx context.Context) (string, error) {
 		}
 		defer page.close()
 		for err == nil {
-			_, err = page.next()
+			err = page.next()
 		}
 		if !errors.Is(err, io.EOF) {
 			return "", err

@@ -22,25 +22,25 @@ const maxPages = 10_000
 // errNoStream indicates that a server took a request for a streamed list as one for a plain watch.
 var errNoStream = errors.New("server does not stream lists")
 
-// relist makes the store equal to the server's state and then follows the changes.
-func (f *feed) relist(ctx context.Context) error {
+// relist makes the store equal to the server's state and returns the stream of what follows.
+func (f *feed) relist(ctx context.Context) (*stream, error) {
 	release, err := f.pool.permits.take(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer release()
 	if !f.paged() {
-		err = f.listStreamed(ctx, release)
+		s, err := f.listStreamed(ctx)
 		if !cannotStream(err) {
-			return f.checkGone(f.checkHistory(err))
+			return s, asListError(err)
 		}
 		f.noStreaming = true
 	}
 	if err := f.listPaged(ctx); err != nil {
-		return f.checkGone(f.checkHistory(err))
+		return nil, asListError(err)
 	}
 	release()
-	return f.checkHistory(f.watch(ctx))
+	return f.watch(ctx)
 }
 
 func (f *feed) paged() bool { return f.options.PagedLists || f.noStreaming }
@@ -52,10 +52,23 @@ func cannotStream(err error) bool {
 		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)
 }
 
+// listError marks an error as that of a list.
+type listError struct{ error }
+
+// Unwrap returns what the list failed with.
+func (e listError) Unwrap() error { return e.error }
+
+func asListError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return listError{err}
+}
+
 // checkGone takes the objects away when lists keep saying that the resource does not exist, as when its definition was
-// deleted. One such answer may come from a server that is starting.
+// deleted. One such answer may come from a server that is starting, and that of a watch is no proof.
 func (f *feed) checkGone(err error) error {
-	if !apierrors.IsNotFound(err) {
+	if _, list := errors.AsType[listError](err); !list || !apierrors.IsNotFound(err) {
 		return err
 	}
 	if f.misses++; f.misses == confirmedGone {
@@ -64,16 +77,24 @@ func (f *feed) checkGone(err error) error {
 	return err
 }
 
-// listStreamed lists by a watch that begins with the current objects, and then follows it.
-func (f *feed) listStreamed(ctx context.Context, listed func()) error {
+// listStreamed lists by a watch that begins with the current objects, and returns it behind those.
+func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(f.listOptions())
 	opts.TimeoutSeconds = f.watchSeconds()
 	f.counters.watches.Add(1)
 	s, err := f.open(ctx, opts)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer s.close()
+	if err := f.readInitial(s); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// readInitial applies the objects a stream begins with.
+func (f *feed) readInitial(s *stream) error {
 	l := f.beginList()
 	defer l.abort()
 	for {
@@ -81,7 +102,7 @@ func (f *feed) listStreamed(ctx context.Context, listed func()) error {
 		if err != nil {
 			return eofIsUnexpected(err)
 		}
-		if frame.Type == frameBookmark {
+		if frame.Type == wire.Bookmark {
 			end, rv, err := initialEventsEnd(frame)
 			if err != nil {
 				return err
@@ -90,10 +111,9 @@ func (f *feed) listStreamed(ctx context.Context, listed func()) error {
 				return errNoStream
 			}
 			l.finish(rv)
-			listed()
-			return f.follow(s)
+			return nil
 		}
-		if err := l.apply(frame.Type, frame.Object, wire.ListHeader{}); err != nil {
+		if err := l.apply(frame.Type, s.frames, wire.ListHeader{}); err != nil {
 			return err
 		}
 	}
@@ -130,14 +150,14 @@ func (f *feed) listPage(ctx context.Context, opts metav1.ListOptions, l *listing
 	}
 	defer p.close()
 	for {
-		item, err := p.next()
+		err := p.next()
 		if errors.Is(err, io.EOF) {
 			return p.header(), nil
 		}
 		if err != nil {
 			return wire.ListHeader{}, err
 		}
-		if err := l.apply(frameAdded, item, p.header()); err != nil {
+		if err := l.apply(wire.Added, p.items, p.header()); err != nil {
 			return wire.ListHeader{}, err
 		}
 	}
@@ -174,9 +194,9 @@ func (f *feed) beginList() *listing {
 }
 
 // apply takes one object of the list, or one change that came while it was streamed.
-func (l *listing) apply(frame string, raw []byte, header wire.ListHeader) error {
+func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error {
 	f := l.feed
-	o, err := f.object(raw, header)
+	o, err := f.object(at, header)
 	if o == nil || err != nil {
 		return err
 	}
@@ -184,9 +204,9 @@ func (l *listing) apply(frame string, raw []byte, header wire.ListHeader) error 
 		return fmt.Errorf("list %s: more than %d objects: %w", f.key, f.options.MaxObjects, ErrBudget)
 	}
 	switch {
-	case frame == frameDeleted && f.replace:
+	case frame == wire.Deleted && f.replace:
 		f.removeNext(o)
-	case frame == frameDeleted:
+	case frame == wire.Deleted:
 		f.remove(o)
 	case f.replace:
 		f.putNext(o)
@@ -224,39 +244,39 @@ func (l *listing) abort() {
 // follow applies a live stream until it ends; a regular end is nil.
 func (f *feed) follow(s *stream) error {
 	for {
-		frame, err := s.next()
-		if errors.Is(err, io.EOF) {
+		if err := s.wait(); errors.Is(err, io.EOF) {
 			return nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
-		if err := f.applyLive(frame); err != nil {
+		if err := f.applyNext(s); err != nil {
 			return err
 		}
 	}
 }
 
-func (f *feed) applyLive(frame wire.Frame) error {
-	if frame.Type == frameBookmark {
-		it, err := wire.Scan(frame.Object)
+// applyNext applies the frame that has begun to arrive.
+func (f *feed) applyNext(s *stream) error {
+	frame, err := s.next()
+	if err != nil {
+		return eofIsUnexpected(err)
+	}
+	if frame.Type == wire.Bookmark {
+		it, err := s.frames.Scan(nil)
 		if err != nil {
 			return err
 		}
 		return f.reached(it.ResourceVersion)
 	}
-	o, err := f.object(frame.Object, wire.ListHeader{})
+	o, err := f.object(s.frames, wire.ListHeader{})
 	if o == nil || err != nil {
 		return err
 	}
 	f.lastEvent.Store(f.lastProof.Load())
-	switch frame.Type {
-	case frameAdded, frameModified:
-		f.put(o, nil)
-	case frameDeleted:
+	if frame.Type == wire.Deleted {
 		f.remove(o)
-	default:
-		return fmt.Errorf("watch %s: frame of an unknown type", f.key)
+	} else {
+		f.put(o, nil)
 	}
 	return f.reached(o.GetResourceVersion())
 }

@@ -14,10 +14,15 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
+// scanner is a reader at an object.
+type scanner interface {
+	Scan(strip *wire.Strip) (wire.Item, error)
+}
+
 // object turns an object's bytes into what is stored. What is not of the key's kind or place, or has no identity, is
 // refused and counted, and nil is returned: a broken object must not stop the others. An error ends the stream.
-func (f *feed) object(raw []byte, header wire.ListHeader) (*Object, error) {
-	it, err := wire.Scan(raw)
+func (f *feed) object(at scanner, header wire.ListHeader) (*Object, error) {
+	it, err := at.Scan(nil)
 	if err == nil {
 		err = f.check(&it, header)
 	}

@@ -17,15 +17,6 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// Types of watch frames.
-const (
-	frameAdded    = "ADDED"
-	frameModified = "MODIFIED"
-	frameDeleted  = "DELETED"
-	frameBookmark = "BOOKMARK"
-	frameError    = "ERROR"
-)
-
 // body is the body of a list or watch under the watch of a timer: when nothing arrives for the stall time-out, it ends.
 type body struct {
 	io.ReadCloser
@@ -87,7 +78,15 @@ func (f *feed) open(ctx context.Context, opts metav1.ListOptions) (*stream, erro
 	if err != nil {
 		return nil, err
 	}
-	return &stream{body: b, frames: wire.NewFrameReader(b, wire.Limits{Object: f.options.MaxObjectBytes})}, nil
+	return &stream{body: b, frames: wire.NewFrameReader(b.ReadCloser, wire.Limits{Object: f.options.MaxObjectBytes})}, nil
+}
+
+// wait waits until a frame begins to arrive, holding next to nothing meanwhile.
+func (s *stream) wait() error {
+	if err := s.frames.Wait(); err != nil {
+		return s.explain(err)
+	}
+	return nil
 }
 
 // next returns the next frame, valid until the next call. A frame that reports an error is returned as that error.
@@ -97,7 +96,7 @@ func (s *stream) next() (wire.Frame, error) {
 		return frame, s.explain(err)
 	}
 	s.alive()
-	if frame.Type == frameError {
+	if frame.Type == wire.Error {
 		return frame, frameStatus(frame.Object)
 	}
 	return frame, nil
@@ -119,16 +118,16 @@ func (f *feed) openPage(ctx context.Context, opts metav1.ListOptions) (*page, er
 	if err != nil {
 		return nil, err
 	}
-	return &page{body: b, items: wire.NewListReader(b, wire.Limits{Object: f.options.MaxObjectBytes})}, nil
+	return &page{body: b, items: wire.NewListReader(b.ReadCloser, wire.Limits{Object: f.options.MaxObjectBytes})}, nil
 }
 
-func (p *page) next() ([]byte, error) {
-	item, err := p.items.Next()
-	if err != nil {
-		return nil, p.explain(err)
+// next goes to the next item.
+func (p *page) next() error {
+	if _, err := p.items.Next(); err != nil {
+		return p.explain(err)
 	}
 	p.alive()
-	return item, nil
+	return nil
 }
 
 func (p *page) header() wire.ListHeader { return p.items.Header() }
@@ -149,7 +148,7 @@ func frameStatus(object []byte) error {
 
 // initialEventsEnd tells whether a frame is the bookmark that ends the initial objects, and the resourceVersion they show.
 func initialEventsEnd(frame wire.Frame) (end bool, rv string, err error) {
-	if frame.Type != frameBookmark {
+	if frame.Type != wire.Bookmark {
 		return false, "", nil
 	}
 	it, err := wire.Scan(frame.Object)
