@@ -73,9 +73,9 @@ func anInstalledKindIsServed(t *testing.T, c *testenv.Cluster) {
 		obj.SetNamespace(namespace)
 		obj.SetName("one")
 		create(t, c, obj)
-		any, _, err := unstructured.NestedString(obj.Object, "spec", "any")
+		kept, _, err := unstructured.NestedString(obj.Object, "spec", "any")
 		require.NoError(t, err)
-		require.Equal(t, "thing", any)
+		require.Equal(t, "thing", kept)
 	}
 	require.NoError(t, c.InstallCRDs(t.Context(), widget), "again")
 }
@@ -152,8 +152,7 @@ func aProxyIsVerified(t *testing.T, c *testenv.Cluster) {
 	event := <-watch.ResultChan()
 	require.NotNil(t, event.Object)
 	p.Refuse()
-	for range watch.ResultChan() { //nolint:revive // until it is closed
-	}
+	drain(watch.ResultChan())
 	require.Error(t, through.List(t.Context(), &corev1.ConfigMapList{}))
 	require.NoError(t, p.Heal())
 	require.NoError(t, through.List(t.Context(), &corev1.ConfigMapList{}))

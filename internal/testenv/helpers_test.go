@@ -96,3 +96,10 @@ func statusOf(t *testing.T, config *rest.Config, path string) int {
 	require.NoError(t, resp.Body.Close())
 	return resp.StatusCode
 }
+
+// drain receives until the channel is closed.
+func drain[T any](ch <-chan T) {
+	for open := true; open; {
+		_, open = <-ch
+	}
+}

@@ -24,9 +24,8 @@ const (
 
 // A program that imports this package plays two more parts, when it is run
 // under certain names: the watchdog of an Env, and the launcher of a server. It
-// takes them up here, before the program's own main or tests begin.
-//
-//nolint:gochecknoinits // there is no later moment at which every program passes
+// takes them up here, for every program passes here before its own main or its
+// tests begin, and at no later place.
 func init() {
 	switch {
 	case os.Args[0] == watchdogName && len(os.Args) == 2:

@@ -35,8 +35,7 @@ func TestARestartKeepsAddressDataCertificatesAndTokens(t *testing.T) {
 		watch, err := clientFor(t, c.Config()).Watch(t.Context(), &corev1.ConfigMapList{})
 		require.NoError(t, err)
 		require.NoError(t, restart(), name)
-		for range watch.ResultChan() { //nolint:revive // until the dead connection closes it
-		}
+		drain(watch.ResultChan())
 		require.Equal(t, kubeconfig, c.Kubeconfig())
 		require.Equal(t, uid, systemUID(t, c))
 		_, err = get(t.Context(), fromKubeconfig(t, kubeconfig), name)
@@ -175,8 +174,7 @@ func TestASnapshotUnderLoadIsConsistent(t *testing.T) {
 		}
 	}
 	cancel()
-	for range written { //nolint:revive // until the writer has ended
-	}
+	drain(written)
 	require.NoError(t, c.Rollback(t.Context(), snapshot))
 	var list corev1.ConfigMapList
 	require.NoError(t, c.Client().List(t.Context(), &list, client.InNamespace("default")))

@@ -9,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,7 +84,9 @@ func timeout() time.Duration {
 
 // prepare gets the binaries, within what go test leaves of the time.
 func prepare(start time.Time, limit time.Duration) error {
-	ctx := context.Background()
+	// An interrupted build removes what it has made so far.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(limit+goTestGrace-deadlineReserve),
@@ -101,5 +105,5 @@ func prepare(start time.Time, limit time.Duration) error {
 	if left >= limit {
 		return nil
 	}
-	return flag.Set("test.timeout", left.String())
+	return flag.Set("test.timeout", max(left, time.Second).String()) // 0 or less would mean none
 }

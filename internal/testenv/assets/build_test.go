@@ -62,6 +62,8 @@ func (w world) remove(t *testing.T, name string) {
 // await waits until the fake go command has made a file.
 func (w world) await(t *testing.T, name string) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
 	for {
@@ -70,7 +72,7 @@ func (w world) await(t *testing.T, name string) {
 		}
 		select {
 		case <-look.C:
-		case <-t.Context().Done():
+		case <-ctx.Done():
 			t.Fatalf("no file %s", name)
 		}
 	}

@@ -182,8 +182,9 @@ func TestCutAfterDeliversExactlySoManyBytes(t *testing.T) {
 			wg.Go(func() { _, _ = io.WriteString(c, strings.Repeat("z", 300_000)) })
 			got, err := io.ReadAll(c)
 			require.NoError(t, err)
-			require.EqualValues(t, n, len(got)) //nolint:testifylint // Len prints what it counts
-			require.NoError(t, c.Close())       // ends the writing, which nobody reads
+			arrived := int64(len(got))
+			require.Equal(t, n, arrived)
+			require.NoError(t, c.Close()) // ends the writing, which nobody reads
 			wg.Wait()
 		}
 		require.NoError(t, p.Heal())
