@@ -168,9 +168,12 @@ func TestRevokedTokenAsksTheResolverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
 		synced(t, cc, api)
+		time.Sleep(time.Second) // so that reads with a bound go to the server
+		require.NoError(t, get(t, cc, clustercache.MaxStaleness(1)))
+		d.set(key("a"), api.config()) // asks who answers on the new connection: from here on there is no doubt but the 401
+		synctest.Wait()
 		asked := d.timesAsked(key("a"))
 		api.failWith(http.StatusUnauthorized, "/")
-		time.Sleep(time.Second) // so that the read goes to the server
 		at := time.Now()
 		require.Error(t, get(t, cc, clustercache.MaxStaleness(1)))
 		synctest.Wait()

@@ -205,11 +205,13 @@ func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var types []clustercache.ClusterEventType
+		var last time.Time
 		for e := range cc.ClusterEvents(ctx) {
 			if e.Type == clustercache.PhaseChanged {
 				continue
 			}
 			types = append(types, e.Type)
+			last = e.Time
 			if len(types) == 1 { // asleep while the cluster goes and comes ten times
 				for range 10 {
 					api.die()
@@ -224,6 +226,7 @@ func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
 		}
 		require.Equal(t, []clustercache.ClusterEventType{clustercache.Connected, clustercache.Disconnected, clustercache.Connected}, types)
 		require.Equal(t, 11, status(t, cc).Connects)
+		require.Equal(t, status(t, cc).Since, last, "what was undone before its turn is not told")
 	})
 }
 

@@ -205,6 +205,15 @@ func TestAutoWatchedInformerEndsWhenIdle(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, status.Watches)
 		require.Zero(t, status.Informers)
+
+		// A hold of somebody else is not touched when reads come and cease.
+		w := watch(t, cc)
+		for range 3 {
+			require.NoError(t, get(t, cc, clustercache.AutoWatch))
+			time.Sleep(time.Hour)
+			require.True(t, w.HasSynced())
+			require.Equal(t, 1, w.Status().References)
+		}
 	})
 }
 
