@@ -21,7 +21,7 @@ func TestBlocksOfEveryShapeComeBack(t *testing.T) {
 		}
 		return b
 	}
-	for round := range 400 {
+	for round := range 150 {
 		content := noise(margin + r.IntN([]int{32, 1000, dictMax, 1 << 16}[round%4]))
 		d := newDictionary([][]byte{content}, 0)
 		if d == nil {
@@ -47,8 +47,9 @@ func TestBlocksOfEveryShapeComeBack(t *testing.T) {
 func TestMatcherForgetsAfterItsCounterStartsOver(t *testing.T) {
 	m := new(matcher)
 	for i := range 1 << 17 {
-		m.begin()
-		require.NotZero(t, m.round)
+		if m.begin(); m.round == 0 {
+			t.Fatal("zero is what an empty table holds")
+		}
 		if i == 1<<16-2 {
 			m.seen[7] = m.round<<16 | 5
 		}

@@ -48,10 +48,10 @@ func (o *Object) GetGenerateName() string { return o.bodyString("generateName") 
 // GetSelfLink returns metadata.selfLink. It decompresses the body.
 func (o *Object) GetSelfLink() string { return o.bodyString("selfLink") }
 
-// GetDeletionGracePeriodSeconds returns the field of that name, nil while the
-// object lives.
+// GetDeletionGracePeriodSeconds returns the field of that name, nil if there is
+// none. It decompresses the body of a terminating object.
 func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
-	if o.rare == nil {
+	if o.flags&hasGracePeriod == 0 {
 		return nil
 	}
 	var seconds *int64

@@ -19,7 +19,7 @@ import (
 // dictionaries are being made.
 func TestCodecServesAFleetAtOnce(t *testing.T) {
 	c := NewCodec()
-	const workers, objects = 8, 3 * stride
+	const workers, objects = 4, 2*stride + samples
 	packed := make([][]*Object, workers)
 	var wg sync.WaitGroup
 	for w := range workers {
@@ -51,7 +51,7 @@ func TestCodecServesAFleetAtOnce(t *testing.T) {
 	for w := range workers {
 		for i, o := range packed[w] {
 			require.True(t, o.SameContent(packed[0][i]))
-			if w == 0 && i%16 == 0 {
+			if w == 0 && i%32 == 0 {
 				requireSameObject(t, pods(i), o)
 			}
 		}

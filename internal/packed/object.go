@@ -30,6 +30,7 @@ const (
 	hasCreated                 // created
 	hasAnnotations             // the body may hold annotations
 	hasFinalizers              // the body may hold finalizers
+	hasGracePeriod             // the body may hold deletionGracePeriodSeconds
 )
 
 // Object is one packed object. It is immutable and safe for concurrent use.

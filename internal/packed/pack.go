@@ -79,6 +79,9 @@ func (o *Object) takeHeader(it *wire.Item, shared *interner) wire.Fields {
 	if it.Finalizers != nil {
 		o.flags |= hasFinalizers
 	}
+	if it.Has()&wire.FieldDeletionGracePeriodSeconds != 0 {
+		o.flags |= hasGracePeriod
+	}
 	return drop
 }
 
