@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 // echo answers with the headers that say who asks.
@@ -39,6 +40,13 @@ func TestConfigSaysWhoAsks(t *testing.T) {
 		"basic":      {func(c *rest.Config) { c.BearerToken, c.Username, c.Password = "", "u", "p" }, "Basic dTpw|fleetcache||"},
 		"token file": {func(c *rest.Config) { c.BearerTokenFile = file }, "Bearer from-file|fleetcache||"},
 		"user agent": {func(c *rest.Config) { c.UserAgent = "mine" }, "Bearer secret|mine||"},
+		"exec": {func(c *rest.Config) {
+			c.BearerToken = ""
+			c.ExecProvider = &api.ExecConfig{
+				APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: api.NeverExecInteractiveMode,
+				Command: "echo", Args: []string{`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"from-exec"}}`},
+			}
+		}, "Bearer from-exec|fleetcache||"},
 		"impersonate": {func(c *rest.Config) { c.Impersonate.UserName = "jane" },
 			"Bearer secret|fleetcache|jane|"},
 		"wrapped": {func(c *rest.Config) {

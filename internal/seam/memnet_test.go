@@ -32,6 +32,7 @@ type memnet struct {
 	down   chan struct{}
 	served sync.WaitGroup
 	dials  atomic.Int32
+	open   atomic.Int32 // connections that the client has not closed
 
 	mu    sync.Mutex // protects what follows
 	conns []*wire    // the server's sides
@@ -41,7 +42,13 @@ type memnet struct {
 type wire struct {
 	net.Conn
 
-	lossy *atomic.Bool // both sides
+	lossy  *atomic.Bool // both sides
+	closed func()
+}
+
+func (w *wire) Close() error {
+	w.closed()
+	return w.Conn.Close()
 }
 
 func (w *wire) Write(p []byte) (int, error) {
@@ -103,9 +110,11 @@ func (n *memnet) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	n.dials.Add(1)
 	ours, theirs := net.Pipe()
 	lossy := new(atomic.Bool)
-	near, far := &wire{ours, lossy}, &wire{theirs, lossy}
+	near := &wire{Conn: ours, lossy: lossy, closed: sync.OnceFunc(func() { n.open.Add(-1) })}
+	far := &wire{Conn: theirs, lossy: lossy, closed: func() {}}
 	select {
 	case n.accept <- far:
+		n.open.Add(1)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

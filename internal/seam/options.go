@@ -40,7 +40,7 @@ type Options struct {
 	// Logger gets changes of state, never per-request lines. Default: none.
 	Logger logr.Logger
 	// Unauthorized is told once per generation that the cluster rejected its credentials. It runs on the goroutine of
-	// a request, outside every lock, and must not block.
+	// a request, outside every lock; it must not block, nor call Close.
 	Unauthorized func(revision string)
 	// Life is called at each proof of life (see [Seam.LastLife]), concurrently, often; it must be cheap.
 	Life func()

@@ -73,6 +73,7 @@ func randomLife(t *testing.T, http2 bool, seed uint64) {
 	}
 	require.Zero(t, s.Streams())
 	require.Zero(t, generations(s))
+	require.Zero(t, n.open.Load())
 }
 
 func randomRequest(ctx context.Context, s *Seam, random *rand.Rand) error {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 )
 
 var errGiveUp = errors.New("three probes failed")
@@ -105,6 +106,33 @@ func TestTokenRotationKeepsRunningStream(t *testing.T) {
 		require.ErrorIs(t, err, ErrSuperseded)
 		require.Zero(t, s.Streams())
 	})
+}
+
+func TestEndpointAndAuthorityCanBeReplacedUnderAStream(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		more := make(chan struct{})
+		before := newMemnet(t, http2, func(w http.ResponseWriter, r *http.Request) { streamLines(w, r, more) })
+		after := serve(t, http2, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "new home") })
+		s := connect(t, Options{}, dialling(before))
+		stream := watch(t, s)
+		require.NoError(t, s.Swap(after.config("secret"), "second"))
+		_, body, err := fetch(t.Context(), s, "/version")
+		require.NoError(t, err)
+		require.Equal(t, "new home", body)
+		more <- struct{}{}
+		expectLine(t, stream)
+
+		require.NoError(t, s.Swap(dialling(before), "third"))
+		s.CutStreams("first")
+		more <- struct{}{}
+		expectLine(t, stream)
+	})
+}
+
+func dialling(n *memnet) *rest.Config {
+	cfg := n.config()
+	cfg.Dial = n.dial
+	return cfg
 }
 
 func TestRedirectIsRefusedAndTokenStaysHome(t *testing.T) {

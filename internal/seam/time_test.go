@@ -101,6 +101,8 @@ func TestShutAndCloseCutAtOnceWhateverRuns(t *testing.T) {
 					}
 					require.Zero(t, time.Since(start))
 					require.Zero(t, s.Streams())
+					synctest.Wait()
+					require.Zero(t, n.open.Load())
 				})
 			})
 		}
@@ -303,6 +305,7 @@ func TestReplacedAccessClosesItsConnectionsWhenTheLastStreamEnds(t *testing.T) {
 		require.NoError(t, stream.Close())
 		synctest.Wait()
 		require.Equal(t, 1, generations(s))
+		require.Zero(t, n.open.Load())
 		require.NoError(t, s.Swap(n.config(), "third"))
 		require.Equal(t, 1, generations(s), "an unused access goes at once")
 	})
