@@ -44,19 +44,23 @@ func TestHalfOpenPeerIsNoticedWithin45Seconds(t *testing.T) {
 	})
 }
 
+// blocked never gets a connection.
+func blocked(ctx context.Context, _, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// silent gets a connection on which nothing is ever answered.
+func silent(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	go func() {
+		_, _ = io.Copy(io.Discard, theirs)
+		_ = theirs.Close()
+	}()
+	return ours, nil
+}
+
 func TestShutAndCloseCutAtOnceWhateverRuns(t *testing.T) {
-	blocked := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	silent := func(context.Context, string, string) (net.Conn, error) { // accepts and never answers
-		ours, theirs := net.Pipe()
-		go func() {
-			_, _ = io.Copy(io.Discard, theirs)
-			_ = theirs.Close()
-		}()
-		return ours, nil
-	}
 	ends := map[string]func(*Seam){
 		"shut":  func(s *Seam) { s.Shut(errGiveUp) },
 		"close": (*Seam).Close,
