@@ -52,6 +52,48 @@ func TestNamedSecretsAreWatchedForAsLongAsTheyAreNamed(t *testing.T) {
 	})
 }
 
+func TestSecretsThatAreNotHeardOfYetAreReadAndNotMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := newFakeHub(secret("team", "one", nil, map[string]string{"value": string(tokenConfig("one"))}),
+			fluxObject("a", secretRef("one", "")))
+		r, err := resolver.Flux(hub, resolver.FluxOptions{Kind: kustomization})
+		require.NoError(t, err)
+		release := hub.hold()
+		news := notify(t, r)
+		require.Equal(t, []resolver.Cluster{in("team", "a")}, news.take())
+		require.Equal(t, "one", token(t, r, in("team", "a")))
+		release()
+		require.Equal(t, []resolver.Cluster{in("team", "a")}, news.take())
+		before := hub.requests.Load()
+		require.Equal(t, "one", token(t, r, in("team", "a")))
+		require.Equal(t, before, hub.requests.Load())
+	})
+}
+
+func TestNotifyDoesNotLoseItsCopyToAnOlderOneThatEndsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := newFakeHub(withType(secret("x", "a", nil, map[string]string{"kubeconfig": string(tokenConfig("one"))}), "mine"))
+		r, err := resolver.Secrets(hub, resolver.SecretOptions{Type: "mine"})
+		require.NoError(t, err)
+		release := hub.hold()
+		_, stop := notifyUntil(t, r)
+		synctest.Wait()
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); stop() }()
+		synctest.Wait()
+		hub.mu.Lock()
+		hub.held = nil
+		hub.mu.Unlock()
+		news := notify(t, r)
+		require.Equal(t, []resolver.Cluster{in("x", "a")}, news.take())
+		release()
+		<-stopped
+		before := hub.requests.Load()
+		require.Equal(t, "one", token(t, r, in("x", "a")))
+		require.Equal(t, before, hub.requests.Load(), "the answer comes from the newer watch")
+	})
+}
+
 func TestIstioKeysComeAndGoWithinOneSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		label := map[string]string{"istio/multiCluster": "true"}

@@ -3,7 +3,10 @@
 
 package resolver
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // SetPodDir stands in for kubelet's mount of the service account.
 func SetPodDir(t *testing.T, dir string) {
@@ -11,3 +14,6 @@ func SetPodDir(t *testing.T, dir string) {
 	podDir = dir
 	t.Cleanup(func() { podDir = old })
 }
+
+// OnlyWhenNotified makes a FileResolver depend on notifications of the file system.
+func OnlyWhenNotified(f *FileResolver) { f.rescan = 24 * time.Hour }

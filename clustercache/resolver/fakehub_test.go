@@ -38,7 +38,9 @@ type fakeHub struct {
 	mu      sync.Mutex // protects what follows
 	streams map[*hubStream]struct{}
 	expired bool
-	asked   []string // selections of lists and watches
+	held    chan struct{} // lists by field wait for it, whatever their context says
+	asked   []string      // selections of lists and watches
+	from    string        // version that the last watch began with
 }
 
 func newFakeHub(objects ...client.Object) *fakeHub {
@@ -58,6 +60,7 @@ func newFakeHub(objects ...client.Object) *fakeHub {
 			if err := h.ask("list", opts); err != nil {
 				return err
 			}
+			h.wait(opts)
 			if err := c.List(ctx, list, opts...); err != nil {
 				return err
 			}
@@ -84,6 +87,31 @@ func (h *fakeHub) ask(verb string, opts []client.ListOption) error {
 	return nil
 }
 
+func (h *fakeHub) wait(opts []client.ListOption) {
+	h.mu.Lock()
+	held := h.held
+	h.mu.Unlock()
+	if held != nil && (&client.ListOptions{}).ApplyOptions(opts).FieldSelector != nil {
+		<-held
+	}
+}
+
+// hold makes lists by field wait until release.
+func (h *fakeHub) hold() (release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held := make(chan struct{})
+	h.held = held
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.held == held {
+			h.held = nil
+		}
+		close(held)
+	}
+}
+
 func (h *fakeHub) selections() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,6 +127,7 @@ func (h *fakeHub) watch(ctx context.Context, c client.WithWatch, list client.Obj
 	h.mu.Lock()
 	expired := h.expired
 	h.expired = false
+	h.from = (&client.ListOptions{}).ApplyOptions(opts).Raw.ResourceVersion
 	h.mu.Unlock()
 	out := &hubStream{hub: h, out: make(chan watch.Event), stop: make(chan struct{})}
 	inner, err := c.Watch(ctx, list, opts...)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 )
@@ -39,6 +40,7 @@ type FileResolver struct {
 	options FileOptions
 	news    news
 	loop    sharedLoop
+	rescan  time.Duration
 
 	mu       sync.Mutex // protects what follows
 	known    map[string][]string
@@ -76,7 +78,7 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if options.Logger.GetSink() == nil {
 		options.Logger = logr.Discard()
 	}
-	f := &FileResolver{options: options, known: map[string][]string{}}
+	f := &FileResolver{options: options, rescan: fileRescan, known: map[string][]string{}}
 	for _, path := range paths {
 		absolute, err := filepath.Abs(path)
 		if err != nil {

@@ -138,8 +138,9 @@ func hasToken(text string) func(resolver.Access, error) bool {
 func isGone(_ resolver.Access, err error) bool { return err != nil }
 
 // watchFiles runs Notify until the test ends.
-func watchFiles(t *testing.T, r resolver.Notifier) <-chan resolver.Cluster {
+func watchFiles(t *testing.T, r *resolver.FileResolver) <-chan resolver.Cluster {
 	t.Helper()
+	resolver.OnlyWhenNotified(r)
 	changes := make(chan resolver.Cluster)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -43,7 +43,7 @@ func (f *FileResolver) watch(ctx context.Context) {
 		}
 		f.publish(last, next)
 		last = next
-		if !waitForFiles(ctx, watcher) {
+		if !f.wait(ctx, watcher) {
 			break
 		}
 	}
@@ -108,9 +108,9 @@ func (f *FileResolver) publish(last, next *fileScan) {
 	}
 }
 
-// waitForFiles waits until it is time to read again; false if ctx ended.
-func waitForFiles(ctx context.Context, watcher *fsnotify.Watcher) bool {
-	timer := time.NewTimer(fileRescan)
+// wait waits until it is time to read again; false if ctx ended.
+func (f *FileResolver) wait(ctx context.Context, watcher *fsnotify.Watcher) bool {
+	timer := time.NewTimer(f.rescan)
 	defer timer.Stop()
 	var first time.Time
 	for {

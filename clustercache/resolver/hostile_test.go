@@ -68,6 +68,13 @@ func TestHostileSizesAreCheapToRefuse(t *testing.T) {
 	}
 	quadratic := "a: &a " + strings.Repeat("x", 128<<10) + "\nb: [" + strings.Repeat("*a,", 40<<10) + "]\n"
 
+	reasons := map[string]string{
+		"10 MB":           "has more than 262144 bytes",
+		"NUL":             "has a NUL byte",
+		"alias tree":      "has a YAML anchor",
+		"alias of a text": "has a YAML anchor",
+		"empty":           "is empty",
+	}
 	for name, data := range map[string][]byte{
 		"10 MB":              bytes.Repeat([]byte("# nothing\n"), 1<<20),
 		"1000 contexts":      thousand.Bytes(),
@@ -90,6 +97,9 @@ func TestHostileSizesAreCheapToRefuse(t *testing.T) {
 			_, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{})
 			_, ok := errors.AsType[*resolver.KubeconfigError](err)
 			require.True(t, ok, "%v", err)
+			if want, ok := reasons[name]; ok {
+				require.EqualError(t, err, "invalid kubeconfig: "+want)
+			}
 			// Generous for a slow machine; what this refuses takes minutes and gigabytes if it is expanded.
 			require.Less(t, time.Since(begin), 10*time.Second)
 			t.Log(time.Since(begin))

@@ -144,6 +144,8 @@ func TestHubDownKeepsTheLastAnswerWithoutAWatch(t *testing.T) {
 func TestHubWatchResumesWithoutAList(t *testing.T) {
 	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
 		time.Sleep(time.Second)
+		require.NoError(t, hub.Create(t.Context(), capiSecret("fleet", "b", "one")))
+		require.Len(t, news.take(), 1)
 		hub.selections()
 		hub.breakStreams()
 		time.Sleep(time.Second)
@@ -152,6 +154,10 @@ func TestHubWatchResumesWithoutAList(t *testing.T) {
 			"list ns= labels=cluster.x-k8s.io/cluster-name fields=", // of one object, for the version
 			"watch ns= labels=cluster.x-k8s.io/cluster-name fields=",
 		}, hub.selections())
+		hub.mu.Lock()
+		from := hub.from
+		hub.mu.Unlock()
+		require.Equal(t, "1001", from, "the version of the last event")
 		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
 		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
 	})
@@ -217,8 +223,10 @@ func TestHubNeverReadsSecretsThatAreNotSelected(t *testing.T) {
 		require.NoError(t, err)
 		_, err = r.Resolve(t.Context(), clusterA)
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound, "the selection holds for a single read, too")
+		before := hub.requests.Load()
 		_, err = r.Resolve(t.Context(), resolver.Cluster{Namespace: "other", Name: "a"})
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
+		require.Equal(t, before, hub.requests.Load(), "nor does a name lead to another namespace")
 		notify(t, r).take()
 		for _, asked := range hub.selections() {
 			if asked != "get ns= labels= fields=" {

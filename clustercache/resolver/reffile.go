@@ -76,7 +76,7 @@ func asFieldError(field string, err error) error {
 // between can lead outside.
 func readBelow(root, path string) ([]byte, error) {
 	inside, err := filepath.Rel(root, path)
-	if err != nil || !filepath.IsLocal(inside) {
+	if err != nil {
 		return nil, errOutside
 	}
 	dir, err := os.OpenRoot(root)
