@@ -101,6 +101,10 @@ func newPlayer(t *testing.T, part string) *player {
 	require.NoError(t, err)
 	p.out = bufio.NewReader(out)
 	require.NoError(t, p.Start())
+	t.Cleanup(func() { // of a test that fails; another has waited for it
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
 	return p
 }
 

@@ -15,7 +15,6 @@ func TestABuildWhoseProcessIsKilledEnds(t *testing.T) {
 	w.fakeGo(t)
 	w.touch(t, "wait")
 	builder := child(t)
-	require.NoError(t, builder.Start())
 	w.await(t, "begun")
 	require.NoError(t, builder.Process.Signal(syscall.SIGKILL))
 	require.Error(t, builder.Wait())

@@ -93,12 +93,19 @@ func (w world) leftovers(t *testing.T) []string {
 	return found
 }
 
+// child starts a process that looks for the programs. It does not outlive a
+// test that fails.
 func child(t *testing.T) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), envChild+"=1")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
 	return cmd
 }
 
@@ -123,7 +130,6 @@ func TestProcessesShareOneBuild(t *testing.T) {
 	children := make([]*exec.Cmd, 4)
 	for i := range children {
 		children[i] = child(t)
-		require.NoError(t, children[i].Start())
 	}
 	w.await(t, "begun")
 	// One more that reports: it waits and says for what.
@@ -149,10 +155,8 @@ func TestAKilledBuildLeavesNothingHalfMadeAndTheNextOneTakesOver(t *testing.T) {
 	w.fakeGo(t)
 	w.touch(t, "wait")
 	builder := child(t)
-	require.NoError(t, builder.Start())
 	w.await(t, "begun")
 	waiter := child(t)
-	require.NoError(t, waiter.Start())
 
 	require.NoError(t, builder.Process.Kill())
 	require.Error(t, builder.Wait())
