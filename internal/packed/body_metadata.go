@@ -4,6 +4,7 @@
 package packed
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 
@@ -94,9 +95,5 @@ func (o *Object) eachBodyField(f func(key string, value []byte)) {
 
 // stringMap builds a map of a JSON object of strings.
 func stringMap(object []byte) map[string]string {
-	m := make(map[string]string)
-	for k, v := range wire.StringMap(object) {
-		m[k] = v
-	}
-	return m
+	return maps.Collect(wire.StringMap(object))
 }

@@ -40,9 +40,9 @@ func (d *decoder) close() {
 	decoders.Put(d)
 }
 
-// read reads the value in b.
-func (d *decoder) read(b []byte) any {
-	d.reader = reader{b: b}
+// read reads the value of a text.
+func (d *decoder) read(t *text) any {
+	d.reader = t.reader()
 	return d.value()
 }
 

@@ -72,7 +72,8 @@ func (o *Object) intoByLibrary(s *scratch, dst runtime.Object) error {
 
 // typed reads the object into a struct with ordinary metadata.
 func (o *Object) typed(s *scratch, p *plan, v reflect.Value) bool {
-	if !o.objectMeta(s, p.fields["metadata"].of(v).Addr().Interface().(*metav1.ObjectMeta)) {
+	m, ok := reflect.TypeAssert[*metav1.ObjectMeta](p.fields["metadata"].of(v).Addr())
+	if !ok || !o.objectMeta(s, m) {
 		return false
 	}
 	d := newDecoder()
@@ -120,10 +121,10 @@ func (o *Object) content(s *scratch) map[string]any {
 		meta["creationTimestamp"] = string(o.appendCreated(buf[:0]))
 	}
 	if o.labels != nil {
-		meta["labels"] = d.read(o.labels.bytes())
+		meta["labels"] = d.read(o.labels)
 	}
 	if o.owners != nil {
-		meta["ownerReferences"] = d.read(o.owners.bytes())
+		meta["ownerReferences"] = d.read(o.owners)
 	}
 	d.reader = reader{b: s.plain[:s.meta]}
 	d.object(meta)

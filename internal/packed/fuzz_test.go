@@ -108,8 +108,8 @@ var objectSeeds = []string{
 
 // FuzzTyped reads one field of a Go type from any JSON value.
 func FuzzTyped(f *testing.F) {
-	for i := range reflect.TypeFor[zoo]().NumField() {
-		name, _ := fieldName(reflect.TypeFor[zoo]().Field(i))
+	for field := range reflect.TypeFor[zoo]().Fields() {
+		name, _ := fieldName(field)
 		for _, value := range fieldSeeds {
 			f.Add(name, []byte(value))
 		}

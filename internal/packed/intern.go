@@ -6,7 +6,6 @@ package packed
 import (
 	"hash/maphash"
 	"sync/atomic"
-	"unsafe"
 )
 
 const (
@@ -15,11 +14,6 @@ const (
 	// and slots outlive the objects.
 	internMax = 1 << 10
 )
-
-// text is a piece of JSON that objects may share; it is compared by pointer
-// first. One word in the header of each object, and none of a map's costs for
-// texts that nobody shares.
-type text struct{ json string }
 
 // interner gives equal texts one copy, as far as they come close to each other
 // in time: it is a table without chains in which the newer text wins. That
@@ -47,20 +41,4 @@ func (in *interner) text(b []byte) *text {
 	t := &text{string(b)}
 	slot.Store(t)
 	return t
-}
-
-// String returns the JSON, "" for nil.
-func (t *text) String() string {
-	if t == nil {
-		return ""
-	}
-	return t.json
-}
-
-// bytes returns the JSON for reading only.
-func (t *text) bytes() []byte {
-	if t == nil {
-		return nil
-	}
-	return unsafe.Slice(unsafe.StringData(t.json), len(t.json))
 }

@@ -5,6 +5,7 @@ package packed
 
 import (
 	"iter"
+	"slices"
 	"strconv"
 	"unique"
 	"unsafe"
@@ -14,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 var (
@@ -133,13 +132,13 @@ func (o *Object) GetLabels() map[string]string {
 	if o.labels == nil {
 		return nil
 	}
-	return stringMap(o.labels.bytes())
+	return o.labels.stringMap()
 }
 
 // MatchesLabels reports whether the labels match sel, without building a map. A
 // nil selector matches everything.
 func (o *Object) MatchesLabels(sel labels.Selector) bool {
-	return sel == nil || sel.Matches(labelView{o.labels})
+	return sel == nil || sel.Matches(o.labels)
 }
 
 // GetOwnerReferences returns new owner references, nil if there are none.
@@ -147,24 +146,14 @@ func (o *Object) GetOwnerReferences() []metav1.OwnerReference {
 	if o.owners == nil {
 		return nil
 	}
-	refs := []metav1.OwnerReference{}
-	for r := range wire.Owners(o.owners.bytes()) {
-		refs = append(refs, metav1.OwnerReference{
-			APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: types.UID(r.UID),
-			Controller: r.Controller, BlockOwnerDeletion: r.BlockOwnerDeletion,
-		})
-	}
-	return refs
+	return slices.AppendSeq([]metav1.OwnerReference{}, o.owners.owners())
 }
 
 // OwnerUIDs yields the UIDs of the owner references.
 func (o *Object) OwnerUIDs() iter.Seq[types.UID] {
 	return func(yield func(types.UID) bool) {
-		if o.owners == nil {
-			return
-		}
-		for r := range wire.Owners(o.owners.bytes()) {
-			if !yield(types.UID(r.UID)) {
+		for ref := range o.owners.owners() {
+			if !yield(ref.UID) {
 				return
 			}
 		}
@@ -242,26 +231,3 @@ func (k objectKind) GroupVersionKind() schema.GroupVersionKind { return k.kind.g
 
 // SetGroupVersionKind implements schema.ObjectKind; it panics.
 func (objectKind) SetGroupVersionKind(schema.GroupVersionKind) { panic(readOnly) }
-
-// labelView lets selectors look at labels without a map.
-type labelView struct{ labels *text }
-
-// Has implements labels.Labels.
-func (v labelView) Has(label string) bool {
-	_, ok := v.Lookup(label)
-	return ok
-}
-
-// Get implements labels.Labels.
-func (v labelView) Get(label string) string {
-	value, _ := v.Lookup(label)
-	return value
-}
-
-// Lookup implements labels.Labels.
-func (v labelView) Lookup(label string) (string, bool) {
-	if v.labels == nil {
-		return "", false
-	}
-	return wire.Lookup(v.labels.bytes(), label)
-}

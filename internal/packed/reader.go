@@ -87,8 +87,11 @@ func (r *reader) text() []byte {
 	if plain {
 		return quoted[1 : len(quoted)-1]
 	}
-	return []byte(wire.String(quoted))
+	return []byte(unquote(quoted))
 }
+
+// unquote resolves the escapes and the invalid UTF-8 of a literal.
+func unquote(quoted []byte) string { return wire.String(quoted) }
 
 // key reads a key and goes to its value.
 func (r *reader) key() []byte {

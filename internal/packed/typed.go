@@ -69,11 +69,12 @@ func (p *plan) library(d *decoder, v reflect.Value) bool {
 
 // unmarshal leaves a value to its type.
 func (p *plan) unmarshal(d *decoder, v reflect.Value) bool {
-	return v.Addr().Interface().(stdjson.Unmarshaler).UnmarshalJSON(d.raw()) == nil
+	u, _ := reflect.TypeAssert[stdjson.Unmarshaler](v.Addr())
+	return u.UnmarshalJSON(d.raw()) == nil
 }
 
 func (p *plan) time(d *decoder, v reflect.Value) bool {
-	t := v.Addr().Interface().(*metav1.Time)
+	t, _ := reflect.TypeAssert[*metav1.Time](v.Addr())
 	if d.b[d.i] == '"' {
 		if quoted, plain := d.literal(); plain {
 			parsed, err := time.Parse(time.RFC3339, view(quoted[1:len(quoted)-1]))
@@ -195,7 +196,7 @@ func (p *plan) mapping(d *decoder, v reflect.Value) bool {
 	}
 	m := reflect.MakeMap(p.typ)
 	v.Set(m)
-	if m, ok := m.Interface().(map[string]string); ok {
+	if m, ok := reflect.TypeAssert[map[string]string](m); ok {
 		return d.stringMap(m)
 	}
 	elem := reflect.New(p.elem.typ).Elem()

@@ -6,7 +6,10 @@ package packed
 import (
 	stdjson "encoding/json"
 	"net/netip"
+	"reflect"
+	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +19,7 @@ import (
 // zoo has a field of every sort that a user's Go type may have.
 type zoo struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata"`
 	ZooInline         `json:",inline"`
 
 	Int         int64                 `json:"int,omitempty"`
@@ -34,9 +37,9 @@ type zoo struct {
 	Any         any                   `json:"any,omitempty"`
 	Ptr         *zooPart              `json:"ptr,omitempty"`
 	PtrPtr      **zooPart             `json:"ptrptr,omitempty"`
-	Quantity    resource.Quantity     `json:"quantity,omitempty"`
+	Quantity    resource.Quantity     `json:"quantity"`
 	QuantityPtr *resource.Quantity    `json:"quantityPtr,omitempty"`
-	IntOrString intstr.IntOrString    `json:"intOrString,omitempty"`
+	IntOrString intstr.IntOrString    `json:"intOrString"`
 	Time        metav1.Time           `json:"time,omitempty"`
 	TimePtr     *metav1.Time          `json:"timePtr,omitempty"`
 	Micro       *metav1.MicroTime     `json:"micro,omitempty"`
@@ -51,7 +54,6 @@ type zoo struct {
 	Odd         zooOdd                `json:"odd,omitempty"`
 	Untagged    string
 	Ignored     string `json:"-"`
-	Dash        string `json:"-,"`
 	unexported  string
 }
 
@@ -84,3 +86,31 @@ type zooOdd struct {
 
 // DeepCopyObject implements runtime.Object.
 func (z *zoo) DeepCopyObject() runtime.Object { panic("not needed: " + z.unexported) }
+
+func TestFieldNamesFollowTheirTags(t *testing.T) {
+	for tag, want := range map[string]struct {
+		name string
+		use  int
+	}{
+		``:                      {"Field", namedField},
+		`json:"a"`:              {"a", namedField},
+		`json:"a,omitempty"`:    {"a", namedField},
+		`json:",omitempty"`:     {"Field", namedField},
+		`json:",inline"`:        {"Field", namedField},
+		`json:"-"`:              {"", noField},
+		`json:"` + `-` + `,"`:   {"-", namedField},
+		`json:"a,string"`:       {"", unusualField},
+		`json:"a,format:RFC"`:   {"", unusualField},
+		`json:"a b"`:            {"", unusualField},
+		`json:"ä"`:              {"", unusualField},
+		`protobuf:"1" yaml:"x"`: {"Field", namedField},
+	} {
+		name, use := fieldName(reflect.StructField{Name: "Field", Tag: reflect.StructTag(tag)})
+		require.Equal(t, want.use, use, tag)
+		require.Equal(t, want.name, name, tag)
+	}
+	_, use := fieldName(reflect.StructField{Name: "field", PkgPath: "p"})
+	require.Equal(t, noField, use)
+	_, use = fieldName(reflect.StructField{Name: "Field", Anonymous: true})
+	require.Equal(t, promotedFields, use)
+}

@@ -107,7 +107,7 @@ func (f *FrameReader) next() (Frame, error) {
 			f.ahead.size = len(raw)
 			return f.parse(raw)
 		}
-		if err := f.w.fill(); err == io.EOF {
+		if err := f.w.fill(); errors.Is(err, io.EOF) {
 			return Frame{}, io.ErrUnexpectedEOF
 		} else if err != nil {
 			return Frame{}, err

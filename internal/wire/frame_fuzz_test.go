@@ -6,6 +6,7 @@ package wire_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 	"testing"
@@ -65,11 +66,11 @@ func normalize(v any) string {
 
 func requireFrameRefusal(t *testing.T, err error, want map[string]any, wantErr error) {
 	t.Helper()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		require.ErrorIs(t, wantErr, io.EOF)
 		return
 	}
-	if err != io.ErrUnexpectedEOF {
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		requireTyped(t, err)
 	}
 	if wantErr == nil && want != nil && !named(err) {

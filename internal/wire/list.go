@@ -227,7 +227,7 @@ func (l *ListReader) afterMember() ([]byte, error) {
 // finish reads to the end of the body, where only white space may be.
 func (l *ListReader) finish() ([]byte, error) {
 	for !l.w.skipSpace() {
-		if err := l.w.fill(); err == io.EOF {
+		if err := l.w.fill(); errors.Is(err, io.EOF) {
 			return nil, l.verdict()
 		} else if err != nil {
 			return nil, err
@@ -254,7 +254,7 @@ func (l *ListReader) readMember(key string) error {
 		return err
 	}
 	s := scanner{parser: parser{b: raw}}
-	end := -1
+	var end int
 	switch key {
 	case "apiVersion":
 		end = s.header(key, &l.header.APIVersion)
@@ -377,7 +377,7 @@ func (l *ListReader) peek() (byte, error) {
 // more is fill where the document cannot end yet.
 func (l *ListReader) more() error {
 	err := l.w.fill()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return &SyntaxError{Offset: l.w.base + int64(l.w.end), Reason: "unexpected end", Err: io.ErrUnexpectedEOF}
 	}
 	return err

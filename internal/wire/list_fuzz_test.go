@@ -5,6 +5,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 	"testing"
@@ -59,7 +60,7 @@ func readList(page []byte, n int, ahead bool) ([]string, wire.ListHeader, error)
 	var items []string
 	for {
 		item, err := l.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return items, l.Header(), nil
 		}
 		if err != nil {

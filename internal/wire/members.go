@@ -19,9 +19,6 @@ type member struct {
 	value span
 }
 
-// whole is the span from the key's first byte to the value's last.
-func (m member) whole() span { return span{m.key.from, m.value.to} }
-
 // open enters the object at i. It returns where the first key begins and true,
 // or the position after an empty object and false.
 func (p *parser) open(i int) (int, bool) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -85,12 +86,14 @@ func TestFrameIsDeliveredBeforeTheNextOneBegins(t *testing.T) {
 	r := wire.NewFrameReader(pr, wire.Limits{})
 	for i := range 3 {
 		// The write ends only when all of it was read, so no newline can follow yet.
-		go pw.Write(bytes.TrimSpace(frame(wire.Added, wiretest.Pod(i))))
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = pw.Write(bytes.TrimSpace(frame(wire.Added, wiretest.Pod(i)))) })
 		fr, err := r.Next()
 		require.NoError(t, err)
 		require.Equal(t, string(wiretest.Pod(i)), string(fr.Object))
 		_, err = r.Scan(nil)
 		require.NoError(t, err)
+		wg.Wait()
 	}
 	require.NoError(t, pw.Close())
 	_, err := r.Next()
@@ -293,7 +296,7 @@ func TestItemsBehindARefusedOneAreStillRead(t *testing.T) {
 	var scans []bool
 	for {
 		_, err := l.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)
