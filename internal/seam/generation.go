@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -83,7 +84,7 @@ func (g *generation) retire() {
 	g.mu.Lock()
 	g.retired = true
 	idle := g.inflight == 0
-	lanes := g.lanes[:len(g.lanes):len(g.lanes)]
+	lanes := slices.Clip(g.lanes)
 	g.mu.Unlock()
 
 	if idle {

@@ -8,7 +8,6 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -347,5 +346,5 @@ func TestHTTPClientErrorsStayClassified(t *testing.T) {
 	var wrapped *url.Error
 	require.ErrorAs(t, err, &wrapped)
 	require.Equal(t, Cut, Classify(err))
-	require.True(t, errors.Is(err, ErrNoAccess))
+	require.ErrorIs(t, err, ErrNoAccess)
 }
