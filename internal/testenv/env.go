@@ -94,7 +94,8 @@ func beforeDeadline(t testing.TB) (context.Context, context.CancelFunc) {
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithDeadlineCause(ctx, deadline.Add(-deadlineReserve), errors.New("the test's time is up"))
+	reserve := min(deadlineReserve, time.Until(deadline)/4)
+	return context.WithDeadlineCause(ctx, deadline.Add(-reserve), errors.New("the test's time is up"))
 }
 
 // newEnv prepares clusters, of which nothing runs yet, and a watchdog for them.
