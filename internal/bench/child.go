@@ -24,8 +24,9 @@ type task struct {
 	Work    string
 	Subject string
 	Server  server
-	// Count is how many informers or objects there are.
-	Count int
+	// Count is how many objects there are, or how many informers on each of Connections.
+	Count       int
+	Connections int
 	// Rounds is how often each read is measured, for RoundTime each.
 	Rounds    int
 	RoundTime string

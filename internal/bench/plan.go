@@ -15,21 +15,22 @@ const (
 
 // plan says how much is measured.
 type plan struct {
-	pods      int
-	informers int
-	rounds    int // of each sync and peak
-	reads     int // rounds of each read
-	readTime  string
-	profile   string
-	only      string // a subject, or empty
-	works     []string
+	pods        int
+	connections int // of idle informers
+	informers   int // on each connection
+	rounds      int // of each measurement in a process of its own
+	reads       int // rounds of each read
+	readTime    string
+	profile     string
+	only        string // a subject, or empty
+	works       []string
 }
 
 // Both measure the same; the figures of the short one are rougher, and the costs that do not grow with the number of
 // objects weigh more in them.
 var (
-	full  = plan{pods: 4000, informers: 80, rounds: 3, reads: 15, readTime: "100ms"}
-	short = plan{pods: 1000, informers: 40, rounds: 1, reads: 5, readTime: "30ms"}
+	full  = plan{pods: 4000, connections: 3, informers: 90, rounds: 3, reads: 15, readTime: "100ms"}
+	short = plan{pods: 1000, connections: 2, informers: 40, rounds: 1, reads: 5, readTime: "30ms"}
 )
 
 // run measures all and reports it.
@@ -60,7 +61,7 @@ func (p plan) does(work string) bool { return len(p.works) == 0 || slices.Contai
 // task returns what a child has to know.
 func (p plan) task(work string, s subject, on server, count int) task {
 	return task{
-		Work: work, Subject: s.name, Server: on, Count: count, Rounds: p.reads, RoundTime: p.readTime, Profile: p.profile,
+		Work: work, Subject: s.name, Server: on, Count: count, Connections: p.connections, Rounds: p.reads, RoundTime: p.readTime, Profile: p.profile,
 	}
 }
 
@@ -78,13 +79,9 @@ func mine(s subject, b *bound) *bound {
 }
 
 func (p plan) idle(ctx context.Context, on server, r *report) error {
-	results := map[string]figures{}
-	for _, s := range p.subjects() {
-		f, err := measure(ctx, p.task("idle", s, on, p.informers))
-		if err != nil {
-			return err
-		}
-		results[s.name] = f
+	results, err := p.repeat(ctx, "idle", on, p.informers)
+	if err != nil {
+		return err
 	}
 	add := func(work, unit string, b *bound, value func(figures) float64) {
 		for _, s := range p.subjects() {
@@ -106,11 +103,11 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 }
 
 // repeat measures every subject several times, in turns, and returns the medians.
-func (p plan) repeat(ctx context.Context, work string, on server) (map[string]figures, error) {
+func (p plan) repeat(ctx context.Context, work string, on server, count int) (map[string]figures, error) {
 	values := map[string]map[string][]float64{}
 	for range p.rounds {
 		for _, s := range p.subjects() {
-			f, err := measure(ctx, p.task(work, s, on, p.pods))
+			f, err := measure(ctx, p.task(work, s, on, count))
 			if err != nil {
 				return nil, err
 			}
@@ -133,7 +130,7 @@ func (p plan) repeat(ctx context.Context, work string, on server) (map[string]fi
 }
 
 func (p plan) sync(ctx context.Context, on server, r *report) error {
-	results, err := p.repeat(ctx, "sync", on)
+	results, err := p.repeat(ctx, "sync", on, p.pods)
 	if err != nil {
 		return err
 	}
@@ -162,7 +159,7 @@ func (p plan) sync(ctx context.Context, on server, r *report) error {
 }
 
 func (p plan) peak(ctx context.Context, on server, r *report) error {
-	results, err := p.repeat(ctx, "peak", on)
+	results, err := p.repeat(ctx, "peak", on, p.pods)
 	if err != nil {
 		return err
 	}

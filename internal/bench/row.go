@@ -97,6 +97,7 @@ func (r *report) table(w io.Writer) error {
 
 func asJSON(w io.Writer) func(row) {
 	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
 	return func(x row) { _ = e.Encode(x) }
 }
 
