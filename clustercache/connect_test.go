@@ -248,6 +248,30 @@ func TestRemovedClusterIsDeliveredAsDeletesAndForgotten(t *testing.T) {
 	})
 }
 
+// TestCacheOfAnOldEpochIsNotRead: another cluster answers behind the same address, and its objects cannot be listed yet.
+func TestCacheOfAnOldEpochIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		synced(t, cc, api)
+		require.NoError(t, get(t, cc, clustercache.CacheOnly))
+		api.failWith(http.StatusInternalServerError, "/v1/configmaps")
+		api.mu.Lock()
+		api.uid = "uid-b"
+		api.cutLocked()
+		api.mu.Unlock()
+		time.Sleep(5 * time.Second)
+		require.Contains(t, status(t, cc).Epoch, "uid-b")
+		require.ErrorIs(t, get(t, cc, clustercache.CacheOnly), clustercache.ErrNotSynced)
+		origin := clustercache.Origin{}
+		require.NoError(t, get(t, cc, &origin))
+		require.False(t, origin.Cached)
+		api.heal()
+		time.Sleep(30 * time.Second)
+		require.NoError(t, get(t, cc, clustercache.CacheOnly, &origin))
+		require.Contains(t, origin.Epoch, "uid-b")
+	})
+}
+
 // TestOneHungClusterHoldsBackNobody: one that takes connections and never answers, among others that do.
 func TestOneHungClusterHoldsBackNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -37,7 +37,8 @@
 //   - Connected and Disconnected alternate for each cluster, and the last state is always delivered.
 //
 // Not promised: snapshots across kinds, order across clusters, cached reads that see the newest write (see
-// [NotOlderThan]), every intermediate state.
+// [NotOlderThan]), every intermediate state. A history that was rolled back is recognized by a resourceVersion that is behind
+// what an informer has seen; one that has grown past that before the informer comes back cannot be told from a sound one.
 //
 // # What a slow or failing cluster does
 //
