@@ -20,9 +20,9 @@ import (
 type plan struct {
 	typ    reflect.Type
 	read   func(p *plan, d *decoder, v reflect.Value) bool
-	elem   *plan            // of pointers, slices and maps
-	fields map[string]field // of structs
-	meta   bool             // a struct whose "metadata" is a metav1.ObjectMeta
+	elem   *plan             // of pointers, slices and maps
+	fields map[string]*field // of structs
+	meta   bool              // a struct whose "metadata" is a metav1.ObjectMeta
 }
 
 // field is a member of a struct.
@@ -111,7 +111,7 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 
 // structure makes the plan of a struct, unless its fields are unusual.
 func (p *plan) structure(making map[reflect.Type]*plan) {
-	fields := map[string]field{}
+	fields := map[string]*field{}
 	if !collect(p.typ, nil, fields, making) || len(fields) > maxFields {
 		return
 	}
@@ -123,7 +123,7 @@ func (p *plan) structure(making map[reflect.Type]*plan) {
 
 // collect adds the fields of a struct. It gives up on what needs the rules of
 // precedence between embedded structs, and on options other than omitempty.
-func collect(t reflect.Type, path []int, fields map[string]field, making map[reflect.Type]*plan) bool {
+func collect(t reflect.Type, path []int, fields map[string]*field, making map[reflect.Type]*plan) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, use := fieldName(f)
@@ -143,7 +143,7 @@ func collect(t reflect.Type, path []int, fields map[string]field, making map[ref
 		if _, twice := fields[name]; twice {
 			return false
 		}
-		fields[name] = field{index: index, bit: uint(len(fields)), plan: makePlan(f.Type, making)}
+		fields[name] = &field{index: index, bit: uint(len(fields)), plan: makePlan(f.Type, making)}
 	}
 	return true
 }

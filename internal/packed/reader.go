@@ -4,7 +4,7 @@
 package packed
 
 import (
-	"bytes"
+	"math/bits"
 	"unicode/utf8"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
@@ -46,39 +46,39 @@ func (r *reader) more() bool {
 	return r.i < len(r.b)
 }
 
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
 // literal reads a string literal with its quotes and tells whether it stands for itself.
 func (r *reader) literal() (quoted []byte, plain bool) {
-	start := r.i
-	for i := start + 1; ; {
-		n := bytes.IndexByte(r.b[i:], '"')
-		i += n + 1
-		if !escaped(r.b[start:i]) {
-			r.i = i
-			break
+	b, i := r.b, r.i+1
+	ascii, plain := true, true
+	for b[i] != '"' {
+		if i+8 <= len(b) {
+			x := load(b, i)
+			quote, slash := x^'"'*ones, x^'\\'*ones
+			// The lowest mark is exact; borrows can only mark bytes above a true one.
+			mark := ((quote-ones)&^quote | (slash-ones)&^slash | x) & highs
+			if mark == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(mark) / 8
+		}
+		switch c := b[i]; {
+		case c == '\\':
+			plain = false
+			i += 2
+		case c != '"':
+			ascii = ascii && c < utf8.RuneSelf
+			i++
 		}
 	}
-	quoted = r.b[start:r.i]
-	body := quoted[1 : len(quoted)-1]
-	for j, c := range body {
-		if c == '\\' {
-			return quoted, false
-		}
-		if c >= utf8.RuneSelf {
-			return quoted, bytes.IndexByte(body[j:], '\\') < 0 && utf8.Valid(body[j:])
-		}
-	}
-	return quoted, true
-}
-
-// escaped reports whether the quote at the end of b follows an odd number of
-// backslashes.
-func escaped(b []byte) bool {
-	n := len(b) - 1
-	slashes := 0
-	for n-1-slashes > 0 && b[n-1-slashes] == '\\' {
-		slashes++
-	}
-	return slashes%2 == 1
+	quoted = b[r.i : i+1]
+	r.i = i + 1
+	return quoted, plain && (ascii || utf8.Valid(quoted))
 }
 
 // text reads a string literal and returns the bytes it stands for.

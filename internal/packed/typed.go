@@ -37,8 +37,8 @@ func (p *plan) object(d *decoder, v reflect.Value) bool {
 func (p *plan) members(d *decoder, v reflect.Value) bool {
 	var seen [maxFields / 64]uint64
 	for d.more() {
-		f, ok := p.fields[string(d.key())]
-		if !ok {
+		f := p.fields[string(d.key())]
+		if f == nil {
 			d.raw()
 			continue
 		}
@@ -55,7 +55,7 @@ func (p *plan) members(d *decoder, v reflect.Value) bool {
 }
 
 // of returns the field in a struct.
-func (f field) of(v reflect.Value) reflect.Value {
+func (f *field) of(v reflect.Value) reflect.Value {
 	for _, i := range f.index {
 		v = v.Field(i)
 	}

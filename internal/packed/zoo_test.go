@@ -40,15 +40,15 @@ type zoo struct {
 	Quantity    resource.Quantity     `json:"quantity"`
 	QuantityPtr *resource.Quantity    `json:"quantityPtr,omitempty"`
 	IntOrString intstr.IntOrString    `json:"intOrString"`
-	Time        metav1.Time           `json:"time,omitempty"`
+	Time        metav1.Time           `json:"time"`
 	TimePtr     *metav1.Time          `json:"timePtr,omitempty"`
 	Micro       *metav1.MicroTime     `json:"micro,omitempty"`
 	Raw         stdjson.RawMessage    `json:"raw,omitempty"`
-	Extension   runtime.RawExtension  `json:"extension,omitempty"`
+	Extension   runtime.RawExtension  `json:"extension"`
 	Array       [2]int                `json:"array,omitempty"`
 	Keyed       map[int]bool          `json:"keyed,omitempty"`
 	Number      stdjson.Number        `json:"number,omitempty"`
-	Text        netip.Addr            `json:"text,omitempty"`
+	Text        netip.Addr            `json:"text"`
 	TextKeyed   map[netip.Addr]int    `json:"textKeyed,omitempty"`
 	Iface       interface{ Foo() }    `json:"iface,omitempty"`
 	Odd         zooOdd                `json:"odd,omitempty"`
