@@ -187,10 +187,8 @@ func TestProgressIsReportedAllTheTime(t *testing.T) {
 	require.Contains(t, first, "building kube-apiserver v1.36.")
 	require.Contains(t, first, "from source")
 	require.Contains(t, first, w.cache)
-	for {
-		if strings.Contains(<-lines, "1 modules downloaded, 1 packages compiled") {
-			break
-		}
+	for !strings.Contains(<-lines, "1 modules downloaded, 1 packages compiled") {
+		continue
 	}
 	w.touch(t, "gate")
 	var last string

@@ -59,7 +59,7 @@ func loadRecipe() (recipe, error) {
 	r.cache = filepath.Join(user, "fleetcache", "testenv")
 	digest := sha256.New()
 	for _, part := range [][]byte{mod, sum, []byte(r.ldflags())} {
-		fmt.Fprintf(digest, "%d\n%s", len(part), part)
+		digest.Write(fmt.Appendf(nil, "%d\n%s", len(part), part))
 	}
 	r.target = filepath.Join(r.cache, fmt.Sprintf("kubernetes-%s_etcd-%s_%s-%s_%x",
 		r.kubernetes, r.etcd, runtime.GOOS, runtime.GOARCH, digest.Sum(nil)[:6]))
