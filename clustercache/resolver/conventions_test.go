@@ -6,6 +6,7 @@ package resolver_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 
@@ -109,9 +110,7 @@ func conventionCases() map[string]conventionCase {
 		"Karmada":              karmadaCase(),
 		"Flux":                 fluxCase(),
 	}
-	for name, test := range genericCases() {
-		out[name] = test
-	}
+	maps.Copy(out, genericCases())
 	return out
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -136,12 +137,8 @@ func (h *hubAddresses) check(ctx context.Context, target netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	for _, list := range [][]netip.AddrPort{h.fixed, looked} {
-		for _, addr := range list {
-			if addr == target {
-				return refused("address "+target.Addr().String(), "is the hub's own API server")
-			}
-		}
+	if slices.Contains(h.fixed, target) || slices.Contains(looked, target) {
+		return refused("address "+target.Addr().String(), "is the hub's own API server")
 	}
 	return nil
 }

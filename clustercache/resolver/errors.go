@@ -14,25 +14,25 @@ var ErrNoAccess = errors.New("no access yet")
 
 var (
 	// ErrClusterNotFound indicates that no object of the convention describes the cluster. It is an [ErrNoAccess].
-	ErrClusterNotFound error = notYet("cluster not found")
+	ErrClusterNotFound error = notYetError("cluster not found")
 
 	// ErrSecretNotFound indicates that the object that should hold the credentials does not exist. It is an
 	// [ErrNoAccess].
-	ErrSecretNotFound error = notYet("secret not found")
+	ErrSecretNotFound error = notYetError("secret not found")
 
 	// ErrNotReady indicates that the cluster exists but is not ready to be contacted. It is an [ErrNoAccess].
-	ErrNotReady error = notYet("cluster is not ready")
+	ErrNotReady error = notYetError("cluster is not ready")
 
 	// ErrKeyMissing indicates that the object that should hold the credentials has none of the expected keys.
 	ErrKeyMissing = errors.New("key is missing")
 )
 
-// notYet is the text of an error that is an ErrNoAccess.
-type notYet string
+// notYetError is the text of an error that is an ErrNoAccess.
+type notYetError string
 
-func (e notYet) Error() string { return string(e) }
+func (e notYetError) Error() string { return string(e) }
 
-func (notYet) Unwrap() error { return ErrNoAccess }
+func (notYetError) Unwrap() error { return ErrNoAccess }
 
 // AccessError says which cluster, and which object of it, an error is about. All resolvers of this package
 // return their errors in one, except those of a context that ended.

@@ -4,9 +4,11 @@
 package resolver_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +34,7 @@ type fakeHub struct {
 	client.WithWatch
 	requests atomic.Int64
 	down     atomic.Bool
+	mute     atomic.Bool  // lists work, watches do not
 	version  atomic.Int64 // of lists
 	opened   atomic.Int64 // watches so far
 
@@ -121,8 +124,8 @@ func (h *fakeHub) selections() []string {
 }
 
 func (h *fakeHub) watch(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
-	if err := h.ask("watch", opts); err != nil {
-		return nil, err
+	if err := h.ask("watch", opts); err != nil || h.mute.Load() {
+		return nil, cmp.Or(err, errHubDown)
 	}
 	h.mu.Lock()
 	expired := h.expired
@@ -149,6 +152,14 @@ func (h *fakeHub) breakStreams() {
 	for s := range h.streams {
 		s.once.Do(func() { close(s.stop) })
 	}
+}
+
+// forget makes the hub lose its history, so that the next watch cannot resume. A fake hub has no history to begin with: without
+// this, a watch does not deliver what happened before it.
+func (h *fakeHub) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expired = true
 }
 
 // open waits until everything is at rest and returns the number of watches.
@@ -252,9 +263,7 @@ func capiSecret(namespace, cluster, token string) *corev1.Secret {
 
 func unstructuredObject(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: map[string]any{}}
-	for key, value := range fields {
-		out.Object[key] = value
-	}
+	maps.Copy(out.Object, fields)
 	out.SetAPIVersion(apiVersion)
 	out.SetKind(kind)
 	out.SetNamespace(namespace)

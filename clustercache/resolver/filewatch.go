@@ -119,8 +119,9 @@ func (f *FileResolver) wait(ctx context.Context, watcher *fsnotify.Watcher) bool
 			return false
 		case <-timer.C:
 			return true
-		case <-watcher.Errors: // events were lost
 		case <-watcher.Events:
+		case err := <-watcher.Errors:
+			f.options.Logger.V(1).Info("lost notifications of files, reading them all", "error", err.Error())
 		}
 		if first.IsZero() {
 			first = time.Now()

@@ -97,7 +97,7 @@ func requireNoCanary(t testing.TB, text string) {
 	for _, who := range identities() {
 		for _, block := range [][]byte{who.key} {
 			decoded, _ := pem.Decode(block)
-			secrets = append(secrets, b64(decoded.Bytes)[:40], b64(block)[:40], fmt.Sprint(decoded.Bytes[:20]), fmt.Sprintf("%x", decoded.Bytes[:20]))
+			secrets = append(secrets, b64(decoded.Bytes)[:40], b64(block)[:40], fmt.Sprintf("%d", decoded.Bytes[:20]), fmt.Sprintf("%x", decoded.Bytes[:20]))
 		}
 	}
 	for _, secret := range secrets {

@@ -107,6 +107,7 @@ func TestHubDownKeepsTheLastAnswer(t *testing.T) {
 		require.Equal(t, "one", token(t, r, clusterA))
 		require.Less(t, hub.requests.Load(), int64(400), "the hub is asked rarely while it is down")
 		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
+		hub.forget()
 		hub.down.Store(false)
 		time.Sleep(31 * time.Second)
 		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
@@ -142,7 +143,7 @@ func TestHubDownKeepsTheLastAnswerWithoutAWatch(t *testing.T) {
 }
 
 func TestHubWatchResumesWithoutAList(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, _ *resolver.HubResolver, news *recorder) {
 		time.Sleep(time.Second)
 		require.NoError(t, hub.Create(t.Context(), capiSecret("fleet", "b", "one")))
 		require.Len(t, news.take(), 1)
@@ -165,11 +166,7 @@ func TestHubWatchResumesWithoutAList(t *testing.T) {
 
 func TestHubLostOrRestoredHistoryIsListedAgain(t *testing.T) {
 	for name, lose := range map[string]func(*fakeHub){
-		"expired": func(hub *fakeHub) {
-			hub.mu.Lock()
-			hub.expired = true
-			hub.mu.Unlock()
-		},
+		"expired":     (*fakeHub).forget,
 		"rolled back": func(hub *fakeHub) { hub.version.Store(500) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,6 +186,18 @@ func TestHubLostOrRestoredHistoryIsListedAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestHubThatOnlyListsIsListed(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+		hub.mute.Store(true)
+		hub.breakStreams()
+		time.Sleep(time.Minute)
+		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
+		time.Sleep(time.Minute)
+		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.Equal(t, "two", token(t, r, clusterA))
+	})
 }
 
 func TestHubStalledWatchIsReplaced(t *testing.T) {

@@ -23,7 +23,8 @@ const (
 	stallLimit = 3 * time.Minute
 	// requestLimit bounds a list, and the time until a watch has begun.
 	requestLimit = 30 * time.Second
-	// relistAfter is the number of watches that may fail in a row before a list makes up for what they miss.
+	// relistAfter is the number of watches that may fail to begin, in a row and while lists do not fail, before a list
+	// makes up for what they miss: then the hub is up, and something else is wrong with watches.
 	relistAfter = 3
 )
 
@@ -49,6 +50,7 @@ type listWatch struct {
 	logger logr.Logger
 	emit   func(context.Context, event)
 	cancel context.CancelFunc
+	failed int // watches in a row that did not begin; owned by run
 }
 
 // run follows the kind until ctx ends.
@@ -66,9 +68,7 @@ func (w *listWatch) run(ctx context.Context) {
 		}
 		// The first failure is news; the following ones are the same news.
 		w.logger.V(min(failures, 1)).Info("cannot follow objects of the hub, will retry", "kind", w.kind.gvk.Kind, "error", err.Error())
-		if failures++; failures >= relistAfter {
-			version = ""
-		}
+		failures++
 		sleep(ctx, backoff.Step())
 	}
 }
@@ -90,7 +90,8 @@ func sleep(ctx context.Context, d time.Duration) {
 // once lists if there is no version to resume from, and watches until the stream ends. It returns the version to
 // resume from, whether the hub showed life, and why it should not be asked again at once.
 func (w *listWatch) once(ctx context.Context, version string) (string, bool, error) {
-	if version == "" {
+	fresh := version == ""
+	if fresh {
 		listed, err := w.list(ctx)
 		if err != nil {
 			return "", false, err
@@ -102,7 +103,11 @@ func (w *listWatch) once(ctx context.Context, version string) (string, bool, err
 		}
 		return version, false, err
 	}
-	return w.watch(ctx, version)
+	version, lively, err := w.watch(ctx, version)
+	if version == "" && !fresh {
+		return "", lively, nil // a lost history is no trouble, unless a list does not help
+	}
+	return version, lively, err
 }
 
 func (w *listWatch) list(ctx context.Context) (string, error) {
@@ -153,8 +158,12 @@ func (w *listWatch) watch(ctx context.Context, version string) (string, bool, er
 		err = context.DeadlineExceeded
 	}
 	if err != nil {
+		if w.failed++; w.failed >= relistAfter {
+			return "", false, err
+		}
 		return resumeAfter(version, err), false, err
 	}
+	w.failed = 0
 	defer stream.Stop()
 	version, frames, err := w.follow(ctx, stream, version)
 	if err == nil && frames == 0 && time.Since(begun) < time.Second {

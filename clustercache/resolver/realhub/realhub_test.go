@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package realhub_test checks package resolver against a real API server.
+package realhub_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
+
+const agent = "resolver-under-test"
+
+var (
+	kustomization = schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}
+	clusterA      = resolver.Cluster{Namespace: "default", Name: "a"}
+)
+
+// hubClient is a client whose requests can be told from others.
+func hubClient(t *testing.T, hub *testenv.Cluster) client.WithWatch {
+	t.Helper()
+	config := hub.Config()
+	config.UserAgent = agent
+	out, err := client.NewWithWatch(config, client.Options{})
+	require.NoError(t, err)
+	return out
+}
+
+func kubeconfig(token string) []byte {
+	return fmt.Appendf(nil, `
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://c.example"}}]
+users: [{name: u, user: {token: %s}}]
+`, token)
+}
+
+func secret(name, token string, labels map[string]string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: labels},
+		Data:       map[string][]byte{"value": kubeconfig(token)},
+	}
+}
+
+func capiSecret(cluster, token string) *corev1.Secret {
+	return secret(cluster+"-kubeconfig", token, map[string]string{"cluster.x-k8s.io/cluster-name": cluster})
+}
+
+// watcher runs Notify until the test ends.
+type watcher struct {
+	*resolver.HubResolver
+	changes chan resolver.Cluster
+}
+
+func watch(t *testing.T, r *resolver.HubResolver) watcher {
+	t.Helper()
+	w := watcher{r, make(chan resolver.Cluster)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- r.Notify(ctx, func(cluster resolver.Cluster) {
+			select {
+			case w.changes <- cluster:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return w
+}
+
+// until waits until a cluster has a token, or none if token is empty, looking only when a change was reported.
+func (w watcher) until(t *testing.T, cluster resolver.Cluster, token string) {
+	t.Helper()
+	for {
+		access, err := w.Resolve(t.Context(), cluster)
+		if token == "" && err != nil || err == nil && access.Config().BearerToken == token {
+			return
+		}
+		select {
+		case <-w.changes:
+		case <-t.Context().Done():
+			require.FailNow(t, "no report")
+		}
+	}
+}
+
+// lists returns the lists of Secrets that were more than a question for the version.
+func lists(t *testing.T, hub *testenv.Cluster) int {
+	t.Helper()
+	requests, err := hub.Requests(testenv.Verb("list"), testenv.Resource("secrets"), testenv.UserAgent(agent))
+	require.NoError(t, err)
+	n := 0
+	for _, r := range requests {
+		require.Contains(t, r.URI, "Selector=", "never all Secrets")
+		if !strings.Contains(r.URI+"&", "limit=1&") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestRealHubIsFollowedThroughRestartsAndRollbacks(t *testing.T) {
+	hub := testenv.Start(t, 1)[0]
+	ctx := t.Context()
+	r, err := resolver.ClusterAPI(hubClient(t, hub), resolver.HubOptions{Grace: -1})
+	require.NoError(t, err)
+	require.NoError(t, hub.Client().Create(ctx, secret("unrelated", "x", nil)))
+	w := watch(t, r)
+	one := capiSecret("a", "one")
+	require.NoError(t, hub.Client().Create(ctx, one))
+	w.until(t, clusterA, "one")
+	one.Data["value"] = kubeconfig("two")
+	require.NoError(t, hub.Client().Update(ctx, one))
+	w.until(t, clusterA, "two")
+
+	snapshot, err := hub.Snapshot(ctx)
+	require.NoError(t, err)
+	one.Data["value"] = kubeconfig("three")
+	require.NoError(t, hub.Client().Update(ctx, one))
+	require.NoError(t, hub.Client().Create(ctx, capiSecret("b", "b")))
+	w.until(t, clusterA, "three")
+	w.until(t, resolver.Cluster{Namespace: "default", Name: "b"}, "b")
+	require.Equal(t, 1, lists(t, hub))
+
+	require.NoError(t, hub.StopAPIServer(ctx))
+	_, err = w.Resolve(ctx, clusterA)
+	require.NoError(t, err, "the last answer stays while the hub is down")
+	require.NoError(t, hub.StartAPIServer(ctx))
+	require.NoError(t, hub.Client().Get(ctx, client.ObjectKeyFromObject(one), one))
+	one.Data["value"] = kubeconfig("four")
+	require.NoError(t, hub.Client().Update(ctx, one))
+	w.until(t, clusterA, "four")
+	require.LessOrEqual(t, lists(t, hub), 2, "a restart costs one list at most")
+
+	require.NoError(t, hub.Rollback(ctx, snapshot))
+	w.until(t, clusterA, "two")
+	w.until(t, resolver.Cluster{Namespace: "default", Name: "b"}, "")
+	clusters, err := w.Clusters(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []resolver.Cluster{clusterA}, clusters)
+}
+
+func TestRealHubServesSelectionsByNameAndType(t *testing.T) {
+	hub := testenv.Start(t, 1, testenv.WithCRDs(testenv.SimpleCRD(kustomization.Group, kustomization.Kind)))[0]
+	ctx := t.Context()
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"kubeConfig": map[string]any{"secretRef": map[string]any{"name": "plain"}}}}}
+	object.SetGroupVersionKind(kustomization)
+	object.SetNamespace("default")
+	object.SetName("a")
+	require.NoError(t, hub.Client().Create(ctx, object))
+	require.NoError(t, hub.Client().Create(ctx, secret("other", "x", nil)))
+	flux, err := resolver.Flux(hubClient(t, hub), resolver.FluxOptions{Kind: kustomization, HubOptions: resolver.HubOptions{Grace: -1}})
+	require.NoError(t, err)
+	w := watch(t, flux)
+	w.until(t, clusterA, "")
+	plain := secret("plain", "one", nil)
+	require.NoError(t, hub.Client().Create(ctx, plain))
+	w.until(t, clusterA, "one")
+	plain.Data["value"] = kubeconfig("two")
+	require.NoError(t, hub.Client().Update(ctx, plain))
+	w.until(t, clusterA, "two")
+
+	typed, err := resolver.Secrets(hubClient(t, hub), resolver.SecretOptions{Type: "example.com/kubeconfig"})
+	require.NoError(t, err)
+	byType := watch(t, typed)
+	mine := secret("typed", "three", nil)
+	mine.Type = "example.com/kubeconfig"
+	require.NoError(t, hub.Client().Create(ctx, mine))
+	byType.until(t, resolver.Cluster{Namespace: "default", Name: "typed"}, "three")
+	clusters, err := typed.Clusters(ctx)
+	require.NoError(t, err)
+	require.Len(t, clusters, 1)
+	lists(t, hub)
+}
