@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package h2
+
+import (
+	"fmt"
+
+	"golang.org/x/net/http2"
+)
+
+// onSettings applies the peer's settings and acknowledges them.
+func (c *conn) onSettings(f *http2.SettingsFrame) error {
+	if f.IsAck() {
+		return nil
+	}
+	c.mu.Lock()
+	window := c.streamWindow
+	for i := range f.NumSettings() {
+		if err := c.settingLocked(f.Setting(i)); err != nil {
+			c.mu.Unlock()
+			return err
+		}
+	}
+	// Once for all changes in the frame, so that it does not matter how many there are.
+	err := c.adjustLocked(c.streamWindow - window)
+	if err == nil {
+		err = c.answerableLocked()
+	}
+	if err == nil && c.broken == nil {
+		_ = c.out.fr.WriteSettingsAck()
+		c.flushLocked()
+	}
+	if err == nil && !c.settled && c.broken == nil {
+		c.settled = true
+		close(c.ready)
+	}
+	c.mu.Unlock()
+
+	c.pool.serve() // the limit may have been raised
+	return err
+}
+
+// settingLocked applies one setting. The largest frame that the peer accepts is of no interest: ours are as small as
+// every peer has to accept.
+func (c *conn) settingLocked(s http2.Setting) error {
+	if err := s.Valid(); err != nil || s.ID == http2.SettingEnablePush && s.Val != 0 {
+		code := http2.ErrCodeProtocol
+		if s.ID == http2.SettingInitialWindowSize {
+			code = http2.ErrCodeFlowControl
+		}
+		return &ProtocolError{code, fmt.Sprintf("invalid setting %v", s)}
+	}
+	switch s.ID {
+	case http2.SettingHeaderTableSize:
+		c.out.enc.SetMaxDynamicTableSize(s.Val)
+	case http2.SettingMaxConcurrentStreams:
+		c.limit = int64(s.Val)
+	case http2.SettingInitialWindowSize:
+		c.streamWindow = int64(s.Val)
+	case http2.SettingMaxHeaderListSize:
+		c.maxHeader = int64(s.Val)
+	}
+	return nil
+}
+
+// adjustLocked applies a change of the initial window to all streams, whose windows may become negative.
+func (c *conn) adjustLocked(by int64) error {
+	if by == 0 {
+		return nil
+	}
+	for _, s := range c.streams {
+		if s.sendable += by; s.sendable > maxWindow {
+			return &ProtocolError{http2.ErrCodeFlowControl, "the setting overflows a stream's window"}
+		}
+	}
+	return nil
+}
+
+// answerableLocked returns an error if the peer wants answers that it does not read.
+func (c *conn) answerableLocked() error {
+	if c.out.full() {
+		return &ProtocolError{http2.ErrCodeEnhanceYourCalm, "answers are not read"}
+	}
+	return nil
+}
+
+// onPing answers a ping, or takes note of an answer.
+func (c *conn) onPing(f *http2.PingFrame) error {
+	c.mu.Lock()
+	if c.broken != nil {
+		c.mu.Unlock()
+		return nil
+	}
+	var err error
+	if f.IsAck() {
+		c.alive.pongLocked(c, f.Data)
+	} else if err = c.answerableLocked(); err == nil {
+		_ = c.out.fr.WritePing(true, f.Data)
+		c.flushLocked()
+	}
+	c.mu.Unlock()
+
+	c.pool.serve() // an answer may confirm the end of streams
+	return err
+}
+
+// onWindowUpdate keeps account of windows that are never used, to hold the peer to what it may do.
+func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if f.StreamID == 0 {
+		if c.peerWindow += int64(f.Increment); c.peerWindow > maxWindow {
+			return &ProtocolError{http2.ErrCodeFlowControl, "the connection's window overflows"}
+		}
+		return nil
+	}
+	s, err := c.lookupLocked(f.StreamID)
+	if s == nil {
+		return err
+	}
+	if s.sendable += int64(f.Increment); s.sendable > maxWindow {
+		return &StreamError{s.id, http2.ErrCodeFlowControl, errOverflow}
+	}
+	return nil
+}
+
+// onReset ends a stream by the peer's will. What was received before can still be read.
+func (c *conn) onReset(f *http2.RSTStreamFrame) error {
+	c.mu.Lock()
+	s, err := c.lookupLocked(f.StreamID)
+	if s != nil {
+		c.endLocked(s, &StreamError{StreamID: s.id, Code: f.ErrCode})
+		if f.ErrCode == http2.ErrCodeRefusedStream {
+			c.refusedLocked()
+		}
+	}
+	c.mu.Unlock()
+
+	if s != nil {
+		c.finish(s)
+	}
+	return err
+}
+
+// refusedLocked learns from a stream that the peer refused that there are enough of them: the request is going to be
+// sent again, and not here.
+func (c *conn) refusedLocked() {
+	c.limit = min(c.limit, int64(len(c.streams)))
+	c.retired = c.retired || c.limit == 0
+}
+
+// onGoAway lets the streams that the peer wants to serve go on, and fails the others.
+func (c *conn) onGoAway(f *http2.GoAwayFrame) error {
+	c.mu.Lock()
+	last := f.LastStreamID
+	if c.goAway != nil {
+		last = min(last, c.goAway.LastStreamID)
+	}
+	c.goAway = &GoAwayError{LastStreamID: last, Code: f.ErrCode}
+	c.retired = true
+	var ended []*stream
+	for id, s := range c.streams {
+		if id > last {
+			ended = append(ended, s)
+			c.endLocked(s, fmt.Errorf("%w: %w", ErrUnprocessed, c.goAway))
+		}
+	}
+	err := c.spendLocked()
+	c.mu.Unlock()
+
+	c.finish(ended...)
+	return err
+}

@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package h2
+
+import (
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// maxContinuations is how many frames one header block may be spread over, on top of what its size calls for.
+const maxContinuations = 16
+
+// block is a header block being read. It belongs to the read loop.
+type block struct {
+	max int // Options.MaxHeaderBytes
+	dec *hpack.Decoder
+
+	fields []hpack.HeaderField
+	size   int  // of the fields, as HTTP/2 counts it
+	bad    bool // malformed
+	large  bool // larger than max
+}
+
+func (b *block) init(limit int) {
+	b.max = limit
+	b.dec = hpack.NewDecoder(maxTable, b.add)
+	b.dec.SetMaxStringLength(limit)
+}
+
+// add takes one decoded field.
+func (b *block) add(f hpack.HeaderField) {
+	b.size += int(f.Size())
+	b.large = b.large || b.size > b.max
+	b.bad = b.bad || !b.valid(f)
+	if b.large || b.bad {
+		b.dec.SetEmitEnabled(false) // the rest only has to keep the table right
+		return
+	}
+	b.fields = append(b.fields, f)
+}
+
+// valid reports whether a field may stand where it stands.
+func (b *block) valid(f hpack.HeaderField) bool {
+	if f.IsPseudo() {
+		return f.Name == ":status" && len(b.fields) == 0
+	}
+	switch f.Name {
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
+		return false
+	}
+	return f.Name == strings.ToLower(f.Name) && httpguts.ValidHeaderFieldName(f.Name) &&
+		httpguts.ValidHeaderFieldValue(f.Value)
+}
+
+// readBlock reads the header block that begins with the frame fh, to its end. An error means that the two sides'
+// tables are no longer the same, or that the peer asks for too much: the connection has to end.
+func (c *conn) readBlock(fh http2.FrameHeader) error {
+	b := &c.reads.block
+	b.fields, b.size, b.bad, b.large = nil, 0, false, false
+	b.dec.SetEmitEnabled(true)
+	encoded, frames := 0, 0
+	for {
+		f, err := c.reads.fr.ReadFrameForHeader(fh)
+		if err != nil {
+			return err
+		}
+		fragment, last := fragmentOf(f)
+		if encoded += len(fragment); encoded > b.max {
+			return &ProtocolError{http2.ErrCodeEnhanceYourCalm, "header block too large"}
+		}
+		if frames++; frames > maxContinuations+b.max/maxFrame {
+			return &ProtocolError{http2.ErrCodeEnhanceYourCalm, "header block in too many frames"}
+		}
+		if _, err := b.dec.Write(fragment); err != nil {
+			return &ProtocolError{http2.ErrCodeCompression, "bad header block"}
+		}
+		if last {
+			break
+		}
+		if fh, err = c.reads.fr.ReadFrameHeader(); err != nil { // it is a CONTINUATION of this block, or an error
+			return err
+		}
+	}
+	if err := b.dec.Close(); err != nil {
+		return &ProtocolError{http2.ErrCodeCompression, "truncated header block"}
+	}
+	return nil
+}
+
+func fragmentOf(f http2.Frame) (fragment []byte, last bool) {
+	switch f := f.(type) {
+	case *http2.HeadersFrame:
+		return f.HeaderBlockFragment(), f.HeadersEnded()
+	case *http2.ContinuationFrame:
+		return f.HeaderBlockFragment(), f.HeadersEnded()
+	}
+	panic("h2: not part of a header block")
+}
+
+// readHeaders reads the headers of a response, interim ones, or trailers.
+func (c *conn) readHeaders(fh http2.FrameHeader) error {
+	if err := c.readBlock(fh); err != nil {
+		return err
+	}
+	b := &c.reads.block
+	fields := b.fields
+	b.fields = nil // the stream's, if anyone's
+
+	c.mu.Lock()
+	s, err := c.lookupLocked(fh.StreamID)
+	last := fh.Flags.Has(http2.FlagHeadersEndStream)
+	switch {
+	case s == nil:
+	case b.large:
+		err = &StreamError{s.id, http2.ErrCodeProtocol, ErrHeaderTooLarge}
+	case b.bad:
+		err = &StreamError{s.id, http2.ErrCodeProtocol, errResponse}
+	case s.answered:
+		err = s.trailersLocked(fields, last)
+	default:
+		err = s.headersLocked(fields, last)
+	}
+	ended := s != nil && s.err != nil
+	c.mu.Unlock()
+
+	if ended {
+		c.finish(s)
+	}
+	return err
+}
+
+// headersLocked takes the headers of the response.
+func (s *stream) headersLocked(fields []hpack.HeaderField, last bool) error {
+	h, err := newHead(fields, last)
+	switch {
+	case err != nil:
+		return &StreamError{s.id, http2.ErrCodeProtocol, err}
+	case h == nil:
+		return s.c.spendLocked() // an interim response
+	}
+	s.answered = true
+	s.head = h
+	s.left = h.left
+	if h.trailer != nil {
+		s.trailer = &trailer{header: h.trailer}
+	}
+	if last {
+		s.c.endLocked(s, s.endOfData())
+	}
+	s.cond.Broadcast()
+	return nil
+}
+
+// trailersLocked takes what comes after the body.
+func (s *stream) trailersLocked(fields []hpack.HeaderField, last bool) error {
+	if !last || len(fields) > 0 && fields[0].IsPseudo() {
+		return &StreamError{s.id, http2.ErrCodeProtocol, errTrailer}
+	}
+	if s.trailer != nil {
+		s.trailer.fields = fields
+	}
+	s.c.endLocked(s, s.endOfData())
+	return nil
+}

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package h2
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	// maxOutbox is how many bytes may wait for a peer that does not read. No streams are opened then, and a peer that
+	// wants to be answered more loses the connection.
+	maxOutbox = 256 << 10
+	// maxPooled is the largest buffer that is used again.
+	maxPooled = 64 << 10
+	// farewell is how long a peer has to take our last frames.
+	farewell = time.Second
+)
+
+// outbox is what is to be sent on a connection, in order. It is protected by the connection's lock.
+type outbox struct {
+	fr      *http2.Framer // writes to the outbox itself
+	buf     *bytes.Buffer // nil if there is nothing
+	writing bool          // a writer is running
+
+	enc   *hpack.Encoder // writes to block
+	block *bytes.Buffer  // the header block being encoded
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+func putBuffer(b *bytes.Buffer) {
+	if b.Cap() <= maxPooled {
+		b.Reset()
+		buffers.Put(b)
+	}
+}
+
+func (o *outbox) init() {
+	o.fr = http2.NewFramer(o, nil)
+	o.enc = hpack.NewEncoder((*blockSink)(o))
+	o.enc.SetMaxDynamicTableSizeLimit(maxTable)
+}
+
+// Write implements io.Writer for the framer. It does not fail.
+func (o *outbox) Write(p []byte) (int, error) {
+	if o.buf == nil {
+		o.buf = buffers.Get().(*bytes.Buffer)
+	}
+	return o.buf.Write(p)
+}
+
+// blockSink is where the encoder writes to.
+type blockSink outbox
+
+func (s *blockSink) Write(p []byte) (int, error) { return s.block.Write(p) }
+
+// full reports whether the peer leaves too much unread.
+func (o *outbox) full() bool { return o.buf != nil && o.buf.Len() >= maxOutbox }
+
+// headers adds a request. The order of header blocks is that of their encoding, since each changes the table.
+func (o *outbox) headers(id uint32, fields []hpack.HeaderField) {
+	o.block = buffers.Get().(*bytes.Buffer)
+	for _, f := range fields {
+		_ = o.enc.WriteField(f) // writes to memory
+	}
+	rest := o.block.Bytes()
+	first := rest[:min(len(rest), maxFrame)]
+	rest = rest[len(first):]
+	_ = o.fr.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: id, BlockFragment: first, EndStream: true, EndHeaders: len(rest) == 0,
+	})
+	for len(rest) > 0 {
+		next := rest[:min(len(rest), maxFrame)]
+		rest = rest[len(next):]
+		_ = o.fr.WriteContinuation(id, len(rest) == 0, next)
+	}
+	putBuffer(o.block)
+	o.block = nil
+}
+
+// flushLocked makes sure that what is in the outbox is sent.
+func (c *conn) flushLocked() {
+	if !c.out.writing && c.out.buf != nil {
+		c.out.writing = true
+		c.t.running.Go(c.write)
+	}
+}
+
+// write sends what is in the outbox until there is nothing more. It is the only goroutine that writes to the peer.
+func (c *conn) write() {
+	for {
+		buf, last := c.nextWrite()
+		if buf == nil {
+			if last {
+				c.hangUp(false)
+			}
+			return
+		}
+		_ = c.nc.SetWriteDeadline(time.Now().Add(c.t.opts.PingTimeout))
+		if last || c.cause() != nil {
+			// shut sets the cause first and the deadline then, so that one of us two sets the short one last.
+			_ = c.nc.SetWriteDeadline(time.Now().Add(farewell))
+		}
+		_, err := c.nc.Write(buf.Bytes())
+		putBuffer(buf)
+		if err != nil {
+			c.writeFailed(err)
+			return
+		}
+	}
+}
+
+// nextWrite takes what is in the outbox, and tells if nothing will be added.
+func (c *conn) nextWrite() (buf *bytes.Buffer, last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	buf, c.out.buf = c.out.buf, nil
+	c.out.writing = buf != nil
+	return buf, c.broken != nil
+}
+
+// writeFailed gives the connection up: a frame may have been sent in part. The outbox stays in the state of being
+// written, so that nothing is sent after it.
+func (c *conn) writeFailed(err error) {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		err = fmt.Errorf("%w: %w", errWriteTimeout, err)
+	}
+	c.abort(fmt.Errorf("%w: %w", ErrConnectionLost, err))
+	c.hangUp(false) // if the connection was ending already, it was left to us
+}

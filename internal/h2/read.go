@@ -1,0 +1,293 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package h2
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+func (r *reads) init(c *conn) {
+	r.br = bufio.NewReaderSize(listener{c}, readBuffer)
+	r.fr = http2.NewFramer(nil, r.br)
+	r.fr.SetMaxReadFrameSize(maxFrame)
+	r.block.init(c.t.opts.MaxHeaderBytes)
+	r.window = int32(c.t.opts.ConnWindow)
+}
+
+// listener reads from the connection and notes when something came.
+type listener struct{ c *conn }
+
+func (l listener) Read(p []byte) (int, error) {
+	n, err := l.c.nc.Read(p)
+	if n > 0 {
+		l.c.heard.Store(int64(time.Since(l.c.born)))
+	}
+	if err != nil {
+		l.c.reads.fault = err
+	}
+	return n, err
+}
+
+// readLoop reads until the connection ends.
+func (c *conn) readLoop() { c.fail(c.readFrames()) }
+
+func (c *conn) readFrames() error {
+	if err := c.readFirst(); err != nil {
+		return err
+	}
+	for {
+		fh, err := c.reads.fr.ReadFrameHeader()
+		if err == nil {
+			err = c.readFrame(fh)
+		}
+		if err = c.excuse(fh, err); err != nil {
+			return err
+		}
+	}
+}
+
+// readFirst reads the frame that every server has to begin with.
+func (c *conn) readFirst() error {
+	fh, err := c.reads.fr.ReadFrameHeader()
+	switch {
+	case err != nil && strings.Contains(err.Error(), "HTTP/1.1 header"):
+		return ErrNotHTTP2
+	case err != nil:
+		return c.excuse(fh, err)
+	case fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck):
+		return &ProtocolError{http2.ErrCodeProtocol, "the first frame is not SETTINGS"}
+	}
+	return c.excuse(fh, c.readFrame(fh))
+}
+
+// excuse turns an error into the end of one stream if it is no worse than that, and else into what ends the connection.
+func (c *conn) excuse(fh http2.FrameHeader, err error) error {
+	if err == nil {
+		return nil
+	}
+	if fault := c.reads.fault; fault != nil {
+		return fault
+	}
+	if code, ok := errors.AsType[http2.ConnectionError](err); ok { // a violation that the framer has found
+		return &ProtocolError{http2.ErrCode(code), "bad " + fh.Type.String() + " frame"}
+	}
+	if bad, ok := errors.AsType[http2.StreamError](err); ok { // the framer's as well
+		if fh.Type == http2.FrameHeaders {
+			return &ProtocolError{http2.ErrCodeProtocol, "bad padding"} // which leaves the header block unread
+		}
+		return c.resetStream(&StreamError{bad.StreamID, bad.Code, errMalformed})
+	}
+	if bad, ok := errors.AsType[*StreamError](err); ok {
+		return c.resetStream(bad)
+	}
+	if _, ok := errors.AsType[*ProtocolError](err); ok {
+		return err
+	}
+	// The framer ran out of a frame's payload, or out of patience with its length.
+	return &ProtocolError{http2.ErrCodeFrameSize, "bad length of " + fh.Type.String() + " frame"}
+}
+
+// readFrame reads and applies a frame.
+func (c *conn) readFrame(fh http2.FrameHeader) error {
+	switch fh.Type {
+	case http2.FrameData:
+		return c.readData(fh)
+	case http2.FrameHeaders:
+		return c.readHeaders(fh)
+	case http2.FramePushPromise, http2.FramePriorityUpdate:
+		return &ProtocolError{http2.ErrCodeProtocol, fh.Type.String() + " from a server without push"}
+	case http2.FramePriority, http2.FrameRSTStream, http2.FrameSettings, http2.FramePing, http2.FrameGoAway,
+		http2.FrameWindowUpdate:
+		f, err := c.reads.fr.ReadFrameForHeader(fh)
+		if err != nil {
+			return err
+		}
+		return c.apply(f)
+	default: // unknown: to be ignored; the framer has refused stray CONTINUATIONs
+		if _, err := c.reads.br.Discard(int(fh.Length)); err != nil {
+			return err
+		}
+		return c.spend()
+	}
+}
+
+// apply applies a frame that is not part of a response.
+func (c *conn) apply(f http2.Frame) error {
+	switch f := f.(type) {
+	case *http2.RSTStreamFrame:
+		return c.onReset(f)
+	case *http2.GoAwayFrame:
+		return c.onGoAway(f)
+	}
+	if err := c.spend(); err != nil {
+		return err
+	}
+	switch f := f.(type) {
+	case *http2.SettingsFrame:
+		return c.onSettings(f)
+	case *http2.PingFrame:
+		return c.onPing(f)
+	case *http2.WindowUpdateFrame:
+		return c.onWindowUpdate(f)
+	}
+	return nil // PRIORITY means nothing to a client
+}
+
+// spend charges the peer's budget for a frame that brings nothing.
+func (c *conn) spend() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	return c.spendLocked()
+}
+
+func (c *conn) spendLocked() error {
+	if !c.budget.spendLocked(time.Since(c.born)) {
+		return &ProtocolError{http2.ErrCodeEnhanceYourCalm, "too many frames that bring nothing"}
+	}
+	return nil
+}
+
+// lookupLocked returns the stream that a frame is for; nil, and a charge, if it is gone.
+func (c *conn) lookupLocked(id uint32) (*stream, error) {
+	if s := c.streams[id]; s != nil {
+		return s, nil
+	}
+	if id%2 == 0 || id >= c.nextID {
+		return nil, &ProtocolError{http2.ErrCodeProtocol, fmt.Sprintf("frame for stream %d, which was never opened", id)}
+	}
+	return nil, c.spendLocked()
+}
+
+// resetStream ends a stream because of what the peer sent on it.
+func (c *conn) resetStream(why *StreamError) error {
+	c.mu.Lock()
+	s, err := c.lookupLocked(why.StreamID)
+	if s != nil {
+		c.resetLocked(s, why.Code, why)
+	}
+	c.mu.Unlock()
+
+	if s != nil {
+		c.finish(s)
+	}
+	return err
+}
+
+// readData reads a DATA frame. The payload is read outside the lock, in any case, so that the next frame can be found.
+func (c *conn) readData(fh http2.FrameHeader) error {
+	n, padding := int(fh.Length), 0
+	if fh.StreamID == 0 {
+		return &ProtocolError{http2.ErrCodeProtocol, "DATA on stream 0"}
+	}
+	if int64(n) > int64(c.reads.window) {
+		return &ProtocolError{http2.ErrCodeFlowControl, "DATA beyond the connection's window"}
+	}
+	c.reads.window -= int32(n)
+	if fh.Flags.Has(http2.FlagDataPadded) {
+		if n == 0 {
+			return io.ErrUnexpectedEOF
+		}
+		length, err := c.reads.br.ReadByte()
+		if err != nil {
+			return err
+		}
+		padding = int(length)
+		if n -= 1 + padding; n < 0 {
+			return &ProtocolError{http2.ErrCodeProtocol, "DATA with more padding than payload"}
+		}
+	}
+	k := newChunk(n)
+	err := k.fill(c.reads.br, n)
+	if err == nil {
+		_, err = c.reads.br.Discard(padding)
+	}
+	if err != nil {
+		k.free()
+		return err
+	}
+	return c.deliver(fh, k)
+}
+
+// deliver gives a DATA frame's payload to its stream.
+func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
+	c.mu.Lock()
+	c.openLocked(int32(fh.Length))
+	s, err := c.lookupLocked(fh.StreamID)
+	if s != nil {
+		err = s.receiveLocked(fh, k)
+	}
+	ended := s != nil && s.err != nil
+	c.mu.Unlock()
+
+	if s == nil || err != nil {
+		k.free()
+	}
+	if ended {
+		c.finish(s)
+	}
+	return err
+}
+
+// openLocked opens the connection's window by what has arrived, a quarter of it at a time.
+func (c *conn) openLocked(n int32) {
+	r := &c.reads
+	r.arrived += n
+	if int(r.arrived) < c.t.opts.ConnWindow/4 || c.broken != nil {
+		return
+	}
+	_ = c.out.fr.WriteWindowUpdate(0, uint32(r.arrived))
+	c.flushLocked()
+	r.window += r.arrived
+	r.arrived = 0
+}
+
+// receiveLocked takes k unless it returns an error.
+func (s *stream) receiveLocked(fh http2.FrameHeader, k *chunk) error {
+	n := len(k.data)
+	switch {
+	case !s.answered:
+		return &StreamError{s.id, http2.ErrCodeProtocol, errDataFirst}
+	case int64(fh.Length) > int64(s.window):
+		return &StreamError{s.id, http2.ErrCodeFlowControl, errWindow}
+	case s.left != unknown && int64(n) > s.left:
+		return &StreamError{s.id, http2.ErrCodeProtocol, errTooLong}
+	}
+	last := fh.Flags.Has(http2.FlagDataEndStream)
+	if n == 0 && !last {
+		if err := s.c.spendLocked(); err != nil {
+			return err
+		}
+	}
+	s.window -= int32(fh.Length)
+	if s.left != unknown {
+		s.left -= int64(n)
+	}
+	if n > 0 {
+		s.data.push(k)
+		s.cond.Broadcast()
+	} else {
+		k.free()
+	}
+	if last {
+		s.c.endLocked(s, s.endOfData())
+	}
+	s.openLocked(int(fh.Length) - n) // nobody reads the padding
+	return nil
+}
+
+// endOfData returns what the reader gets at the end.
+func (s *stream) endOfData() error {
+	if s.left > 0 {
+		return io.ErrUnexpectedEOF // less than was declared
+	}
+	return io.EOF
+}

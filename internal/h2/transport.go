@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package h2
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// maxAttempts is how often RoundTrip sends a request that servers did not begin to process.
+const maxAttempts = 4
+
+// Transport is an http.RoundTripper that sends GET requests as streams of few HTTP/2 connections. It may be used by any
+// number of goroutines at a time. Close has to be called when it is no longer used.
+type Transport struct {
+	opts Options
+	// running counts everything that Close waits for: calls of RoundTrip, dials, read loops, writers, and armed timers
+	// and context callbacks, which may turn into goroutines.
+	running sync.WaitGroup
+	// waiting counts the waiters of all pools. It spares a stream that ends the lock of the Transport; it is written
+	// under mu, before the connections are searched for room, so no end of a stream is missed.
+	waiting atomic.Int64
+
+	mu     sync.Mutex // protects what follows, and what is in the pools
+	pools  map[string]*pool
+	closed bool
+}
+
+var _ http.RoundTripper = (*Transport)(nil)
+
+// New returns a Transport. It does not connect yet.
+func New(opts Options) *Transport {
+	opts = opts.withDefaults()
+	opts.mustBeValid()
+	return &Transport{opts: opts, pools: map[string]*pool{}}
+}
+
+// RoundTrip implements http.RoundTripper for GET requests over https without a body; other requests fail with
+// ErrUnsupported before anything is sent. It blocks until the response's headers are there, or req's context ends.
+//
+// The context governs the response's body as well: when it ends, the stream is reset and a Read of the body returns the
+// context's error at once, even if the peer is no longer reachable. Nothing refers to req afterwards but the response.
+//
+// The body has to be closed, or read to its end. Its Read and Close may be called concurrently. Response.Trailer is
+// filled at the end of the body if the response announced trailers; others are dropped. Responses are not
+// decompressed. Redirects are the business of http.Client.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := check(req); err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // the contract of http.RoundTripper
+		}
+		return nil, err
+	}
+	out, err := newRequest(req)
+	if err != nil {
+		return nil, err
+	}
+	if !t.begin() {
+		return nil, ErrClosed
+	}
+	defer t.running.Done()
+
+	for attempt := 1; ; attempt++ {
+		resp, err := t.try(req, out)
+		if err == nil || !errors.Is(err, ErrUnprocessed) || attempt == maxAttempts {
+			return resp, err
+		}
+	}
+}
+
+// try sends the request on one connection.
+func (t *Transport) try(req *http.Request, out request) (*http.Response, error) {
+	ctx := req.Context()
+	c, err := t.acquire(ctx, out.addr)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.open(ctx, out.fields)
+	if err != nil {
+		return nil, err
+	}
+	h, err := s.await()
+	if err != nil {
+		return nil, err
+	}
+	return h.response(req, s), nil
+}
+
+// begin registers a call of RoundTrip with Close, unless the Transport is closed.
+func (t *Transport) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	if t.closed {
+		return false
+	}
+	t.running.Add(1)
+	return true
+}
+
+// CloseIdleConnections closes the connections without streams. It does not wait for anything.
+func (t *Transport) CloseIdleConnections() {
+	for _, c := range t.conns() {
+		c.closeIdle()
+	}
+}
+
+// Close ends all requests and streams with ErrClosed, closes all connections, and waits for all goroutines. Peers are
+// told, which takes a second at most. Closing again is fine.
+func (t *Transport) Close() {
+	t.mu.Lock()
+	t.closed = true
+	for _, p := range t.pools {
+		p.failLocked(ErrClosed)
+		if p.dial != nil {
+			p.dial.cancel()
+		}
+	}
+	t.mu.Unlock()
+
+	for _, c := range t.conns() {
+		c.bye(ErrClosed)
+	}
+	t.running.Wait()
+}
+
+// Streams returns the number of streams in use: responses whose body has neither ended nor been closed, and requests
+// that wait for their response.
+func (t *Transport) Streams() int {
+	var n int
+	for _, c := range t.conns() {
+		n += c.active()
+	}
+	return n
+}
+
+// Connections returns the number of connections.
+func (t *Transport) Connections() int { return len(t.conns()) }
+
+func (t *Transport) conns() []*conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	var all []*conn
+	for _, p := range t.pools {
+		all = append(all, p.conns...)
+	}
+	return all
+}
