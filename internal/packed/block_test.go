@@ -4,7 +4,10 @@
 package packed
 
 import (
+	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +43,59 @@ func TestBlocksOfEveryShapeComeBack(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(src), string(got))
 	}
+}
+
+// TestCopiesOfEverySizeComeBack goes through the borders between the tags of the format.
+func TestCopiesOfEverySizeComeBack(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	content := make([]byte, dictMax)
+	for i := range content {
+		content[i] = byte(r.IntN(256))
+	}
+	d := newDictionary([][]byte{content[:dictMax/4], content[dictMax/4 : dictMax/2], content[dictMax/2 : dictMax*3/4], content[dictMax*3/4:]}, 0)
+	require.Len(t, d.content, dictMax)
+	const literal = 16000
+	src := content[:literal] // of no meaning: it is sent as a literal
+	for _, offset := range []int{1, 2, 255, 256, 2047, 2048, 2049, 15999, 16000, 30000, 65535, 65536, 65537, literal + dictMax} {
+		for _, length := range []int{4, 5, 7, 8, 9, 11, 12, 13, 59, 60, 61, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 263, 264, 265, 266, 267, 268, 269, 323, 324, 325, 330, 3000, 65000} {
+			m := match{offset, length}
+			if offset > literal && length > offset-literal || literal+2*length > 1<<17 {
+				continue // a match ends where the dictionary does
+			}
+			block := binary.AppendUvarint(nil, uint64(literal+2*length))
+			block = appendLiteral(block, src)
+			block = appendCopy(block, m, 0)
+			want := extend(d, src, m)
+			if offset <= literal || length <= offset-literal-length {
+				block = appendCopy(block, m, offset)
+				want = extend(d, want, m)
+			} else {
+				block = appendLiteral(block, src[:length])
+				want = append(want, src[:length]...)
+			}
+			got, err := d.decoder.Decode(nil, block)
+			require.NoError(t, err, m)
+			require.True(t, bytes.Equal(want, got), m)
+		}
+	}
+}
+
+// extend is what a copy means.
+func extend(d *dictionary, b []byte, m match) []byte {
+	all := append(slices.Clone(d.content), b...)
+	for range m.length {
+		all = append(all, all[len(all)-m.offset])
+	}
+	return all[len(d.content):]
+}
+
+// A match in the source may not be extended backwards into the dictionary.
+func TestMatchesStayOnTheirSideOfTheBorder(t *testing.T) {
+	d := newDictionary([][]byte{[]byte("................................Z")}, 0)
+	src := []byte("abcdefghijklmnopZabcdefghijklmnop0123456789")
+	got, err := d.decoder.Decode(nil, encodeBlock(nil, src, d))
+	require.NoError(t, err)
+	require.Equal(t, string(src), string(got))
 }
 
 // A table entry of an earlier source must never be taken for one of this source,

@@ -103,6 +103,8 @@ var objectSeeds = []string{
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"ptr":{"int":1},"ptr":{"string":"merged"},"INT":5}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"uint":18446744073709551615,"float":1e-7,"array":[1,2,3],"keyed":{"1":true},"number":1.50,"text":"10.0.0.1","iface":null}`,
 	"{\"apiVersion\":\"v1\",\"kind\":\"Zoo\",\"metadata\":{},\"string\":\"\xff\\\"\\\\\",\"\xffkey\":1}",
+	`{"apiVersion":"v1\u0001\"","kind":"Z\n\\oo","metadata":{"name":"\u0000\u001f\"\\/\u2028é","namespace":"\t","uid":"\r","resourceVersion":"\u0007"}}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"shadow":{"embedded":"outer"}}`,
 	` {"apiVersion" : "v1", "kind":"Zoo","metadata": {"name" :"n" , "labels": { "a" : "b" } , "x": 1 } , "slice": [ "a" , "b" ], "ptr": { }, "any": [ 1 , {} ] } `,
 }
 

@@ -134,6 +134,13 @@ func TestDecodeErrorsHoldNoValues(t *testing.T) {
 		require.Equal(t, &corev1.Secret{}, secret)
 		require.NoError(t, o.Into(&metav1.PartialObjectMetadata{}))
 	}
+	for _, member := range []string{`"spec":{"activeDeadlineSeconds":1234567890123456789012}`, `"status":{"startTime":"` + canary + `"}`} {
+		o := mustPack(t, c, c.Kind(podGVK), []byte(`{"metadata":{"name":"s"},`+member+`}`))
+		err := o.Into(&corev1.Pod{})
+		require.ErrorIs(t, err, ErrMismatch)
+		require.NotContains(t, err.Error(), canary)
+		require.NotContains(t, err.Error(), "12345678901234")
+	}
 }
 
 func TestPackRefusesAnotherKind(t *testing.T) {

@@ -52,6 +52,7 @@ type zoo struct {
 	TextKeyed   map[netip.Addr]int    `json:"textKeyed,omitempty"`
 	Iface       interface{ Foo() }    `json:"iface,omitempty"`
 	Odd         zooOdd                `json:"odd,omitempty"`
+	Shadow      zooShadow             `json:"shadow"`
 	Untagged    string
 	Ignored     string `json:"-"`
 	unexported  string
@@ -82,6 +83,12 @@ type zooOdd struct {
 	*ZooInline
 	Embedded string `json:"embedded"`
 	Quoted   int    `json:"quoted,string"`
+}
+
+// zooShadow hides a promoted field.
+type zooShadow struct {
+	Embedded string `json:"embedded"`
+	ZooInline
 }
 
 // DeepCopyObject implements runtime.Object.

@@ -119,5 +119,6 @@ var frameSeeds = []string{
 	`{"type":"ADDED","object":{"a":"\"}{"}}`, `{"type":"ADDED","object":{"a":"\\"}}`, `{"ty\u0070e":"ADD\u0045D","object":{}}`,
 	`{"type":"ADDED","object":null}`, `{"type":"ADDED"}`, `{"type":"NEWS","object":{}}`, `{"type":1,"object":{}}`, `{}`, `[]`, `x`, `{"type":"ADDED","object":{`,
 	`{"type":"ADDED","object":{"a":[}]}}`, `{"type":"ADDED","object":{]}`, `{"type":"ADDED","object":[]}`, `<html></html>`, `{"type":"ADDED","object":{}}}`,
-	`{"type":"ADDED","object":{"a":1e999}}`,
+	`{"type":"ADDED","object":{"a":1e999}}`, `{"type":"ADDED","object":{},"extra":{}}`,
+	`{"type":"ADDED","object":{}}{"type":"ADDED","object":{},"extra":1}{"type":"ADDED","object":{} }{"type":"ADDED","object":{}`,
 }

@@ -224,6 +224,26 @@ func TestObjectLimitIsExact(t *testing.T) {
 	}
 }
 
+func TestObjectLimitHoldsWhileScanningAhead(t *testing.T) {
+	small, large := []byte(`{"a":1}`), []byte(`{"a":"`+strings.Repeat("x", 2000)+`"}`)
+	limits := wire.Limits{Object: len(large) - 1}
+	f := wire.NewFrameReader(bytes.NewReader(append(frame(wire.Added, small), frame(wire.Added, large)...)), limits)
+	l := wire.NewListReader(strings.NewReader(`{"items":[`+string(small)+`,`+string(large)+`]}`), limits)
+	_, err := f.Next()
+	require.NoError(t, err)
+	_, err = f.Scan(nil)
+	require.NoError(t, err)
+	_, err = l.Next()
+	require.NoError(t, err)
+	_, err = l.Scan(nil)
+	require.NoError(t, err)
+	var limit *wire.LimitError
+	_, err = f.Next()
+	require.ErrorAs(t, err, &limit)
+	_, err = l.Next()
+	require.ErrorAs(t, err, &limit)
+}
+
 func TestPooledBuffersDoNotStayLarge(t *testing.T) {
 	big := []byte(`{"a":"` + strings.Repeat("x", 2<<20) + `"}`)
 	page := append(append([]byte(`{"items":[`), big...), `,{}]}`...)

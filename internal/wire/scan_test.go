@@ -74,7 +74,24 @@ func TestRepeatedKeysMeanTheLastOneEverywhere(t *testing.T) {
 func TestRepeatedOwnerFieldsMeanTheLastOne(t *testing.T) {
 	it, err := wire.Scan([]byte(`{"metadata":{"ownerReferences":[{"uid":"a","uid":null}]}}`))
 	require.NoError(t, err)
-	require.JSONEq(t, `[{"uid":null}]`, string(it.OwnerReferences))
+	require.Equal(t, `[{"uid":null}]`, string(it.OwnerReferences))
+}
+
+func TestRepeatedMetadataMeansTheLastOne(t *testing.T) {
+	it, err := wire.Scan([]byte(`{"metadata":{"name":"a","uid":"u","name":null}}`))
+	require.NoError(t, err)
+	require.Empty(t, it.Name)
+	require.Equal(t, `{"metadata":{"name":null,"uid":"u"}}`, string(it.Append(nil)))
+}
+
+func TestAppendMetadataLeavesOutWhatTheHeaderHolds(t *testing.T) {
+	it, err := wire.Scan([]byte(`{"metadata":{"name":"a","uid":"u","x":1,"labels":{}},"spec":{}}`))
+	require.NoError(t, err)
+	require.Equal(t, `"x":1`, string(it.AppendMetadata(nil, wire.FieldName|wire.FieldUID|wire.FieldLabels)))
+	require.Equal(t, `"uid":"u","x":1`, string(it.AppendMetadata(nil, wire.FieldName|wire.FieldLabels)))
+	require.Equal(t, `"x":1`, string(it.AppendMetadata(nil, ^wire.Fields(0))))
+	require.Equal(t, `"spec":{}`, string(it.AppendRest(nil)))
+	require.Equal(t, wire.FieldName|wire.FieldUID|wire.FieldLabels, it.Has())
 }
 
 func TestWrongTypesAreRefusedByName(t *testing.T) {

@@ -4,10 +4,12 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"math/bits"
 	"strconv"
+	"unicode/utf8"
 )
 
 // maxPlainNumber is the longest number that needs no range check if it has no
@@ -284,11 +286,15 @@ func (p *parser) someDigits(i int) int {
 	return p.digits(i)
 }
 
-// plain reports whether the string literal (with its quotes) stands for itself.
+// plain reports whether the string literal (with its quotes) stands for itself:
+// it has neither escapes nor invalid UTF-8.
 func plain(quoted []byte) bool {
 	for _, c := range quoted {
-		if c == '\\' || c >= 0x80 {
+		if c == '\\' {
 			return false
+		}
+		if c >= utf8.RuneSelf {
+			return bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted)
 		}
 	}
 	return true
