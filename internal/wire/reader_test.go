@@ -333,3 +333,23 @@ func TestItemsBehindARefusedOneAreStillRead(t *testing.T) {
 		require.Equal(t, want, err == nil)
 	}
 }
+
+func TestWaitEndsWhenAFrameBegins(t *testing.T) {
+	h := &hold{t: t, frames: [][]byte{frame(wire.Added, wiretest.Pod(1)), frame(wire.Added, wiretest.Pod(2))}}
+	h.reader = wire.NewFrameReader(h, wire.Limits{})
+	for i := 1; i <= 2; i++ {
+		require.NoError(t, h.reader.Wait())
+		require.NoError(t, h.reader.Wait(), "a frame has begun already")
+		_, err := h.reader.Scan(nil)
+		require.Error(t, err, "waiting makes the last frame void")
+		fr, err := h.reader.Next()
+		require.NoError(t, err)
+		require.Equal(t, string(wiretest.Pod(i)), string(fr.Object))
+		_, err = h.reader.Scan(nil)
+		require.NoError(t, err)
+	}
+	require.Equal(t, io.EOF, h.reader.Wait())
+	_, err := h.reader.Next()
+	require.Equal(t, io.EOF, err)
+	require.False(t, h.reader.HoldsBuffer())
+}
