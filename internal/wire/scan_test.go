@@ -6,6 +6,8 @@ package wire_test
 import (
 	"encoding/json"
 	"io"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,6 +149,41 @@ func TestNestingIsLimitedAsInEncodingJSON(t *testing.T) {
 		var limit *wire.LimitError
 		require.ErrorAs(t, err, &limit)
 		require.EqualValues(t, wire.MaxDepth, limit.Limit)
+	}
+}
+
+// What is open is kept in words of 64 levels.
+func TestNestingIsKeptOverTheBordersOfWords(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		var object, closing []byte
+		object = append(object, `{"a":`...)
+		for range 100 + r.IntN(400) {
+			switch n := len(closing); {
+			case n > 0 && r.IntN(3) == 0:
+				object, closing = append(append(object, "1"...), closing[n-1]), closing[:n-1]
+				if n == 1 {
+					object = append(object, `,"b":`...)
+				} else if closing[n-2] == ']' {
+					object = append(object, ',')
+				} else {
+					object = append(object, `,"c":`...)
+				}
+			case r.IntN(2) == 0:
+				object, closing = append(object, '['), append(closing, ']')
+			default:
+				object, closing = append(object, `{"d":`...), append(closing, '}')
+			}
+		}
+		object = append(object, '1')
+		if r.IntN(2) == 0 && len(closing) > 1 { // spoil it
+			i := r.IntN(len(closing) - 1)
+			closing[i], closing[i+1] = closing[i+1], closing[i]
+		}
+		slices.Reverse(closing)
+		object = append(append(object, closing...), '}')
+		_, err := wire.Scan(object)
+		require.Equal(t, json.Valid(object), err == nil, "%s", object)
 	}
 }
 

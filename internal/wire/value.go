@@ -104,7 +104,7 @@ func (p *parser) container(i int) int {
 				p.err = &LimitError{What: "nesting depth", Limit: MaxDepth}
 				return -1
 			}
-			outer.set(depth, array)
+			outer.push(depth, array)
 			depth, array = depth+1, c == '['
 			i = p.space(i + 1)
 			if p.at(i) != c+2 { // '}' and ']' follow their opening bracket by two
@@ -127,7 +127,7 @@ func (p *parser) container(i int) int {
 			if depth--; depth == 0 {
 				return i
 			}
-			array = outer.get(depth)
+			array = outer.pop(depth)
 		}
 		if i = p.space(i + 1); !array {
 			i = p.key(i)
@@ -163,19 +163,32 @@ func (p *parser) colon(i int) int {
 	return p.space(i + 1)
 }
 
-// nesting is a stack of flags, one bit each.
-type nesting [(MaxDepth + 63) / 64]uint64
+// nesting is a stack of flags, one bit each. The usual depths need one word.
+type nesting struct {
+	top   uint64
+	below []uint64
+}
 
-func (n *nesting) set(at int, flag bool) {
-	bit := uint64(1) << (at % 64)
-	if flag {
-		n[at/64] |= bit
+// push puts a flag on a stack of n.
+func (s *nesting) push(n int, flag bool) {
+	if n%64 == 0 && n > 0 {
+		s.below = append(s.below, s.top)
+	}
+	if bit := uint64(1) << (n % 64); flag {
+		s.top |= bit
 	} else {
-		n[at/64] &^= bit
+		s.top &^= bit
 	}
 }
 
-func (n *nesting) get(at int) bool { return n[at/64]>>(at%64)&1 != 0 }
+// pop takes the last flag off, which leaves n.
+func (s *nesting) pop(n int) bool {
+	flag := s.top>>(n%64)&1 != 0
+	if last := len(s.below) - 1; n%64 == 0 && n > 0 {
+		s.top, s.below = s.below[last], s.below[:last]
+	}
+	return flag
+}
 
 const (
 	ones  = 0x0101010101010101
