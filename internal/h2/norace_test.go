@@ -1,0 +1,9 @@
+//go:build !race
+
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package h2_test
+
+// stackSlack is how much more stack a goroutine that waits in Read may have than one that waits on a channel.
+const stackSlack = 1.2
