@@ -46,7 +46,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.s.lives()
 	}
 	switch {
-	case errors.Is(err, io.EOF):
+	case err == io.EOF: //nolint:errorlint // the end of the body is io.EOF itself; what wraps it is a broken connection
 		b.end()
 	case err != nil:
 		err = b.fail(err)

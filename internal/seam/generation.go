@@ -24,6 +24,7 @@ type generation struct {
 
 	forget   func(*generation) // told once, outside the lock, that the generation ended
 	foreign  http.RoundTripper // the config's own round trippers; nil if it has none
+	watches  *watches          // nil if watches travel like everything else
 	rejected atomic.Bool       // the cluster rejected our credentials
 	adopted  atomic.Bool       // in use, or was: not a candidate
 

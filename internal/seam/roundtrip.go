@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
 // door is an http.RoundTripper onto the seam.
@@ -45,26 +47,43 @@ func (s *Seam) roundTrip(req *http.Request, stream bool) (*http.Response, error)
 			return nil, s.failure(req, nil, err)
 		}
 	}
-	t, err := s.enter(ctx)
-	if err != nil {
-		return nil, s.failure(req, nil, err)
+	t, resp, err := s.dispatch(req, watch)
+	if errors.Is(err, h2.ErrNotHTTP2) {
+		t, resp, err = s.dispatch(req, false)
 	}
-	resp, err := s.exchange(req, t)
 	if err != nil {
 		return nil, err
 	}
 	return s.admit(req, resp, t.lane, watch, stream)
 }
 
-// enter admits a request to the current generation. A generation that ended meanwhile has been replaced, or the seam
-// was shut.
-func (s *Seam) enter(ctx context.Context) (ticket, error) {
+// dispatch admits req and sends it, over the connections for watches if asked to.
+func (s *Seam) dispatch(req *http.Request, watch bool) (ticket, *http.Response, error) {
+	t, err := s.enterAs(req.Context(), watch)
+	if err != nil {
+		return t, nil, s.failure(req, nil, err)
+	}
+	resp, err := s.exchange(req, t)
+	return t, resp, err
+}
+
+// enter admits a request to the current generation.
+func (s *Seam) enter(ctx context.Context) (ticket, error) { return s.enterAs(ctx, false) }
+
+// enterAs admits a request or a watch to the current generation. A generation that ended meanwhile has been replaced, or
+// the seam was shut.
+func (s *Seam) enterAs(ctx context.Context, watch bool) (ticket, error) {
 	for {
 		g, err := s.live()
 		if err != nil {
 			return ticket{}, err
 		}
-		t, err := g.enter(ctx)
+		var t ticket
+		if watch && g.watches != nil && !g.watches.plain.Load() {
+			t, err = g.watches.enter()
+		} else {
+			t, err = g.enter(ctx)
+		}
 		if !errors.Is(err, errGone) {
 			return t, err
 		}
@@ -83,6 +102,10 @@ func (s *Seam) exchange(req *http.Request, t ticket) (*http.Response, error) {
 			s.unauthorized(t.g)
 		}
 		return resp, nil
+	}
+	if errors.Is(err, h2.ErrNotHTTP2) {
+		t.leave()
+		return nil, err // nothing has been sent
 	}
 	failure := s.failure(req, t.g, err)
 	if req.Context().Err() != nil {
@@ -104,6 +127,9 @@ func (s *Seam) send(req *http.Request, t ticket) (*http.Response, error) {
 		out, err := s.address(ctx, req, t.g)
 		if err != nil {
 			return nil, err
+		}
+		if t.transport == nil {
+			return t.g.watches.roundTrip(out)
 		}
 		return t.transport.RoundTrip(out)
 	}

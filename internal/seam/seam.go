@@ -258,6 +258,10 @@ func (s *Seam) live() (*generation, error) {
 // generationLocked starts a generation of a and keeps account of it until it ends.
 func (s *Seam) generationLocked(a *access) *generation {
 	g := newGeneration(a, s.forget)
+	if g.watches = newWatches(s, g); g.watches != nil {
+		g.cuts[g.watches] = struct{}{}
+		s.running.Add(1) // until the end of the generation, which Close brings about before it waits
+	}
 	s.gens[g] = struct{}{}
 	return g
 }

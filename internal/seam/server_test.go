@@ -167,5 +167,11 @@ func connections(s *Seam) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return len(g.cuts)
+	n := 0
+	for c := range g.cuts {
+		if _, ok := c.(*conn); ok {
+			n++
+		}
+	}
+	return n
 }
