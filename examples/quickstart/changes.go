@@ -33,7 +33,7 @@ func (s *localStory) arrive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.out.ok("%s is Ready, and its five objects are reconciled (waited %s)", r.Name(), brief(took))
+		s.ok("%s is Ready, and its five objects are reconciled (waited %s)", r.Name(), brief(took))
 	}
 	for _, r := range s.remotes() {
 		asked, err := r.traffic("configmaps", "widgets")
@@ -55,7 +55,7 @@ func (s *localStory) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.ok("the update in east was reconciled %s after it was sent", brief(took))
+	s.ok("the update in east was reconciled %s after it was sent", brief(took))
 
 	begin := time.Now()
 	if err := s.west.Client().Delete(ctx, widget("valve", 0)); err != nil {
@@ -70,7 +70,7 @@ func (s *localStory) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.ok("the delete in west was reconciled %s after it was sent", brief(time.Since(begin)))
+	s.ok("the delete in west was reconciled %s after it was sent", brief(time.Since(begin)))
 
 	read, origin := &corev1.ConfigMap{}, clustercache.Origin{}
 	begin = time.Now()
@@ -109,7 +109,7 @@ func (s *localStory) kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.ok("an update in west was reconciled %s after it was sent", brief(took))
+	s.ok("an update in west was reconciled %s after it was sent", brief(took))
 
 	refusal, west, err := s.readUntilRefused(ctx)
 	if err != nil {

@@ -24,8 +24,12 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// connectPatience is how long the clusters have to answer for the first time. Credential plugins take their time.
-const connectPatience = 10 * time.Second
+const (
+	// connectPatience is how long the clusters have to answer for the first time. Credential plugins take their time.
+	connectPatience = 10 * time.Second
+	// failedPatience is how long one may go on failing after its first failure.
+	failedPatience = 3 * time.Second
+)
 
 // existingStory is the story of somebody's own clusters: nothing in them is changed.
 type existingStory struct {
@@ -111,23 +115,24 @@ func (s *existingStory) connect(ctx context.Context, contexts []string) ([]clien
 	var connected []client.ObjectKey
 	deadline := time.Now().Add(connectPatience) // for all of them together: they connect at the same time
 	for _, name := range contexts {
-		key, last := client.ObjectKey{Name: name}, error(nil)
-		_, err := s.await(ctx, time.Until(deadline), name+" Ready", func() error {
-			status, err := s.clusters().Status(key)
-			if err == nil && status.Phase != clustercache.PhaseReady {
-				err = fmt.Errorf("phase %s: %w", status.Phase, status.LastError)
+		key := client.ObjectKey{Name: name}
+		var status clustercache.Status
+		_, err := s.await(ctx, time.Until(deadline), name+" to answer", func() (err error) {
+			status, err = s.clusters().Status(key)
+			failing := status.Phase == clustercache.PhaseDisconnected && time.Since(status.Since) > failedPatience
+			if err == nil && !failing && status.Phase != clustercache.PhaseReady {
+				err = fmt.Errorf("phase %s", status.Phase)
 			}
-			last = err
 			return err
 		})
 		switch {
-		case err == nil:
-			s.out.ok("%s is Ready", name)
-			connected = append(connected, key)
 		case ctx.Err() != nil:
 			return nil, err
+		case status.Phase == clustercache.PhaseReady:
+			s.ok("%s is Ready", name)
+			connected = append(connected, key)
 		default:
-			s.out.say("%s cannot be reached: %v", name, last)
+			s.out.say("%s cannot be reached, phase %s: %v", name, status.Phase, status.LastError)
 		}
 	}
 	if len(connected) == 0 {
@@ -182,8 +187,6 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 			return context.Cause(ctx)
 		case err != nil:
 			s.out.say("%v", err) // it may be forbidden, or not defined there: that is told, too
-		default:
-			s.met++
 		}
 	}
 	for _, cluster := range clusters {
@@ -206,7 +209,7 @@ func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey
 		return err
 	})
 	if err == nil {
-		s.out.ok("the %d objects of %s are reconciled", objects, cluster.Name)
+		s.ok("the %d objects of %s are reconciled", objects, cluster.Name)
 	}
 	return err
 }
@@ -247,7 +250,7 @@ func (s *existingStory) tearDown(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		s.out.ok("all are gone, %s after the last user", brief(took))
+		s.ok("all are gone, %s after the last user", brief(took))
 	}
 	return err
 }

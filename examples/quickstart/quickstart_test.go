@@ -4,14 +4,20 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -51,13 +57,7 @@ func TestInterruptLeavesNothing(t *testing.T) {
 
 func TestYourClustersAreReadAndNotChanged(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("first", "second"), testenv.WithCRDs(testenv.SimpleCRD("example.com", "Widget")))
-	config, err := mergeKubeconfigs(clusters...)
-	require.NoError(t, err)
-	config.Clusters["dead"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
-	config.AuthInfos["dead"] = &clientcmdapi.AuthInfo{Token: "none"}
-	config.Contexts["dead"] = &clientcmdapi.Context{Cluster: "dead", AuthInfo: "dead"}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*config, path))
+	path := withDeadContext(t, stayWith(t, clusters))
 	for _, cluster := range clusters {
 		require.NoError(t, cluster.Client().Create(t.Context(), namespace(demoNamespace)))
 		require.NoError(t, cluster.Client().Create(t.Context(), widget("pump", 1)))
@@ -67,7 +67,7 @@ func TestYourClustersAreReadAndNotChanged(t *testing.T) {
 	require.Zero(t, c.wait())
 	require.Empty(t, c.stderr.String())
 	c.order(
-		"ok: first is Ready", "ok: second is Ready", "dead cannot be reached: phase Disconnected",
+		"ok: first is Ready", "ok: second is Ready", "dead cannot be reached, phase Disconnected",
 		"first Widget demo/pump arrived", "ok: the 3 objects of first are reconciled", "ok: the 3 objects of second are reconciled",
 		"LAST EVENT", "dead     Disconnected  0", "first    Ready         2",
 		"cluster dead: cluster not connected", "unknown cluster", "not watched",
@@ -81,6 +81,60 @@ func TestYourClustersAreReadAndNotChanged(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, reads)
 	}
+}
+
+// stayWith has the end of the story with -stay told about clusters, and returns the kubeconfig file it tells of. At the end
+// of the test it checks that this does not outlive the story.
+func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
+	t.Helper()
+	access, err := resolver.Static(nil)
+	require.NoError(t, err)
+	out, text := io.Pipe()
+	j := newJournal(newPrinter(text), true)
+	op, err := newOperator(clusters[0].Config(), access, demoFeed(), j.report, logr.Discard())
+	require.NoError(t, err)
+	s := &localStory{
+		story: story{out: j.out, journal: j, operator: op},
+		fleet: &fleet{hub: clusters[0], env: &testenv.Env{Clusters: clusters}},
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.stayLocal(ctx) }()
+	lines := bufio.NewScanner(out)
+	path := ""
+	for found := false; !found; {
+		require.True(t, lines.Scan(), "no kubeconfig is told of")
+		_, path, found = strings.Cut(lines.Text(), "export KUBECONFIG=")
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		_, _ = io.Copy(io.Discard, out)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+		require.NoError(t, text.Close())
+		<-drained
+		require.NoFileExists(t, path)
+		require.NoDirExists(t, filepath.Dir(path))
+	})
+	return path
+}
+
+// withDeadContext returns a copy of a kubeconfig file, which must have a current context, with one more that leads nowhere.
+func withDeadContext(t *testing.T, path string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(path)
+	require.NoError(t, err)
+	require.NotEmpty(t, config.CurrentContext, "the file needs no -context to be used")
+	config.Clusters["dead"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	config.AuthInfos["dead"] = &clientcmdapi.AuthInfo{Token: "none"}
+	config.Contexts["dead"] = &clientcmdapi.Context{Cluster: "dead", AuthInfo: "dead"}
+	other := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*config, other))
+	return other
 }
 
 func TestCommandLine(t *testing.T) {

@@ -45,7 +45,7 @@ func (s *localStory) cut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.ok("what was created meanwhile arrived, and both watches were resumed")
+	s.ok("what was created meanwhile arrived, and both watches were resumed")
 	after, err := s.west.traffic("configmaps", "widgets")
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (s *localStory) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.ok("east is Ready again, %s after its API server was", brief(took))
+	s.ok("east is Ready again, %s after its API server was", brief(took))
 	for _, obj := range []client.Object{configMap("back", "text", "after the restart"), widget("spare", 1)} {
 		if err := s.east.Client().Create(ctx, obj); err != nil {
 			return err
@@ -153,12 +153,12 @@ func (s *localStory) tearDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.out.ok("it is gone, %s after the last user; those of the operator run on", brief(time.Since(released)))
+	s.ok("it is gone, %s after the last user; those of the operator run on", brief(time.Since(released)))
 	took, err := s.paint(ctx, s.west, "white")
 	if err != nil {
 		return err
 	}
-	s.out.ok("an update in west was reconciled %s after it was sent", brief(took))
+	s.ok("an update in west was reconciled %s after it was sent", brief(took))
 	return nil
 }
 

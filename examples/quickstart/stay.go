@@ -27,6 +27,7 @@ func (s *localStory) stayLocal(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	merged.CurrentContext = s.hub.Name()
 	if err := clientcmd.WriteToFile(*merged, path); err != nil {
 		return err
 	}

@@ -35,13 +35,18 @@ func (e *unmetError) Error() string { return fmt.Sprintf("expected %s; got %s", 
 // errOperatorEnded indicates that the operator ended by itself.
 var errOperatorEnded = errors.New("the operator ended")
 
+// ok says that an expectation is met, and counts it.
+func (s *story) ok(format string, args ...any) {
+	s.met++
+	s.out.ok(format, args...)
+}
+
 // expect checks an expectation, and says that it is met.
 func (s *story) expect(met bool, expected, got string) error {
 	if !met {
 		return &unmetError{expected: expected, got: got}
 	}
-	s.met++
-	s.out.ok("%s (%s)", expected, got)
+	s.ok("%s (%s)", expected, got)
 	return nil
 }
 
@@ -56,7 +61,6 @@ func (s *story) await(ctx context.Context, within time.Duration, expected string
 		news := s.journal.news() // before the look: what comes after it is not missed
 		err := check()
 		if err == nil {
-			s.met++
 			return time.Since(begin), nil
 		}
 		select {
