@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -27,6 +28,8 @@ type task struct {
 	// Count is how many objects there are, or how many informers on each of Connections.
 	Count       int
 	Connections int
+	// Wait makes idle informers wait for a bookmark.
+	Wait bool
 	// Rounds is how often each read is measured, for RoundTime each.
 	Rounds    int
 	RoundTime string
@@ -59,8 +62,13 @@ var works = map[string]func(context.Context, task) (figures, error){
 	"idle": idle, "sync": initialSync, "peak": peak, "read": read,
 }
 
+// childTimeout bounds one measurement.
+const childTimeout = 5 * time.Minute
+
 // measure runs a task in a new process.
 func measure(ctx context.Context, t task) (figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, childTimeout)
+	defer cancel()
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

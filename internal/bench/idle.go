@@ -7,19 +7,87 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
-// idle measures what an informer of an empty kind costs once it is synced, and what a handler adds. Every connection
-// exists, with one informer, before the first look: that, and what is made once per process, cancel out. There are
-// several connections, because one takes no more than a hundred informers, and stacks are counted in blocks of 32 KiB.
+// bookmarked is how long an informer waits so that each watch was sent a bookmark, which an API server does once a minute.
+const bookmarked = 75 * time.Second
+
+// idle measures what an informer of an empty kind costs once it is synced, what a handler adds, and what is left when an
+// object has come and gone. Every connection exists, with one informer, before the first look: that, and what is made
+// once per process, cancel out. There are several connections, because one takes no more than a hundred informers, and
+// stacks are counted in blocks of 32 KiB.
 func idle(ctx context.Context, t task) (figures, error) {
+	namespaces := idleNamespaces(subject{name: t.Subject}, t.Count)
+	first := namespaces[t.Count]
+	namespaces = namespaces[:t.Count]
+	writer, err := kubernetes.NewForConfig(t.Server.config())
+	if err != nil {
+		return nil, err
+	}
+	if err := churn(ctx, writer, []string{first}, func() error { return nil }); err != nil {
+		return nil, err
+	}
+	watchers, err := t.openAll(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	var moments []footprint
+	for _, m := range []struct {
+		name  string
+		bring func() error
+	}{
+		{"none", func() error { return nil }},
+		{"informers", func() error {
+			return each(watchers, func(w watcher) error { return w.watch(ctx, configMaps, namespaces...) })
+		}},
+		{"handlers", func() error { return each(watchers, func(w watcher) error { return w.handle(ctx) }) }},
+		{"churned", func() error {
+			return churn(ctx, writer, namespaces, func() error { return holding(ctx, watchers, t.Count) })
+		}},
+	} {
+		if err := m.bring(); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.name, err)
+		}
+		if m.name == "informers" && t.Wait {
+			time.Sleep(bookmarked)
+		}
+		moments = append(moments, settle())
+		if err := t.profile(m.name); err != nil {
+			return nil, err
+		}
+	}
+	n := t.Count * t.Connections
+	f := moments[1].per(n, moments[0], "informer/")
+	maps.Copy(f, moments[2].per(n, moments[1], "handler/"))
+	maps.Copy(f, moments[3].per(n, moments[0], "churned/"))
+	return f, holding(ctx, watchers, 0) // until here they are not garbage
+}
+
+// idleNamespaces returns the namespaces of a subject, which has them for itself: n, and one for what comes first.
+func idleNamespaces(s subject, n int) []string {
+	all := make([]string, n+1)
+	for i := range all {
+		all[i] = fmt.Sprintf("%s-%d", strings.NewReplacer("/", "-", ".", "-").Replace(strings.ToLower(s.name)), i)
+	}
+	return all
+}
+
+// openAll opens the subject on each connection, with one informer, which has a handler.
+func (t task) openAll(ctx context.Context, namespace string) ([]watcher, error) {
 	var watchers []watcher
 	for range t.Connections {
 		w, err := t.open()
 		if err != nil {
 			return nil, err
 		}
-		if err := w.watch(ctx, configMaps, "idle-first"); err != nil {
+		if err := w.watch(ctx, configMaps, namespace); err != nil {
 			return nil, err
 		}
 		if err := w.handle(ctx); err != nil {
@@ -27,46 +95,62 @@ func idle(ctx context.Context, t task) (figures, error) {
 		}
 		watchers = append(watchers, w)
 	}
-	namespaces := make([]string, t.Count)
-	for i := range namespaces {
-		namespaces[i] = fmt.Sprintf("idle-%d", i)
-	}
-	none := settle()
-	if err := t.profile("none"); err != nil {
-		return nil, err
-	}
-	for _, w := range watchers {
-		if err := w.watch(ctx, configMaps, namespaces...); err != nil {
-			return nil, err
-		}
-	}
-	informers := settle()
-	if err := t.profile("informers"); err != nil {
-		return nil, err
-	}
-	for _, w := range watchers {
-		if err := w.handle(ctx); err != nil {
-			return nil, err
-		}
-	}
-	handlers := settle()
-	if err := t.profile("handlers"); err != nil {
-		return nil, err
-	}
-	n := t.Count * t.Connections
-	f := informers.per(n, none, "informer/")
-	maps.Copy(f, handlers.per(n, informers, "handler/"))
-	return f, empty(ctx, watchers)
+	return watchers, nil
 }
 
-// empty checks that the informers hold nothing; until then they are not garbage.
-func empty(ctx context.Context, watchers []watcher) error {
+func each(watchers []watcher, do func(watcher) error) error {
 	for _, w := range watchers {
-		if n, err := w.count(ctx); err != nil || n != 0 {
-			return fmt.Errorf("empty kind has %d objects: %w", n, err)
+		if err := do(w); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// churn creates an object of 8 KiB in each namespace, waits until there says that all have arrived, and deletes them
+// again. Garbage is collected all the while, as it is in a process that lives long: what an informer holds on to must not
+// look shared because many were served in one moment.
+func churn(ctx context.Context, writer kubernetes.Interface, namespaces []string, there func() error) error {
+	const name = "churned"
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"data": strings.Repeat("0123456789abcdef", 512)}}
+	for i, ns := range namespaces {
+		if _, err := writer.CoreV1().ConfigMaps(ns).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		if i%8 == 0 {
+			runtime.GC()
+		}
+	}
+	if err := there(); err != nil {
+		return err
+	}
+	for i, ns := range namespaces {
+		if err := writer.CoreV1().ConfigMaps(ns).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		if i%8 == 0 {
+			runtime.GC()
+		}
+	}
+	return nil
+}
+
+// holding waits until the informers of each connection hold n objects together.
+func holding(ctx context.Context, watchers []watcher, n int) error {
+	return each(watchers, func(w watcher) error {
+		for have := -1; have != n; {
+			var err error
+			if have, err = w.count(ctx); err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%d objects instead of %d: %w", have, n, ctx.Err())
+			case <-time.After(quietFor / 10):
+			}
+		}
+		return nil
+	})
 }
 
 func (t task) open() (watcher, error) {

@@ -25,6 +25,21 @@ const (
 	sampled = 200
 )
 
+// makeNamespaces makes namespaces of the given names.
+func makeNamespaces(ctx context.Context, config *rest.Config, names []string) error {
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := c.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // load writes n pods the way a cluster does, so that the server keeps managedFields of all who write pods.
 func load(ctx context.Context, config *rest.Config, n int) error {
 	config = rest.CopyConfig(config)
@@ -33,11 +48,12 @@ func load(ctx context.Context, config *rest.Config, n int) error {
 	if err != nil {
 		return err
 	}
+	var names []string
 	for team := range teams {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(team)}}
-		if _, err := c.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
-			return err
-		}
+		names = append(names, namespaceOf(team))
+	}
+	if err := makeNamespaces(ctx, config, names); err != nil {
+		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(writers)

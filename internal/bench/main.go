@@ -88,6 +88,13 @@ func (p plan) onCluster(ctx context.Context, r *report) (err error) {
 	}
 	defer func() { err = errors.Join(err, env.Stop()) }()
 	config := env.Clusters[0].Config()
+	if p.does("idle") {
+		for _, s := range p.subjects() {
+			if err := makeNamespaces(ctx, config, idleNamespaces(s, p.informers)); err != nil {
+				return err
+			}
+		}
+	}
 	if p.does("sync") || p.does("peak") || p.does("read") {
 		began := time.Now()
 		if err := load(ctx, config, p.pods); err != nil {

@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -16,10 +18,11 @@ const (
 // plan says how much is measured.
 type plan struct {
 	pods        int
-	connections int // of idle informers
-	informers   int // on each connection
-	rounds      int // of each measurement in a process of its own
-	reads       int // rounds of each read
+	connections int  // of idle informers
+	informers   int  // on each connection
+	wait        bool // for bookmarks
+	rounds      int  // of each measurement in a process of its own
+	reads       int  // rounds of each read
 	readTime    string
 	profile     string
 	only        string // a subject, or empty
@@ -29,7 +32,7 @@ type plan struct {
 // Both measure the same; the figures of the short one are rougher, and the costs that do not grow with the number of
 // objects weigh more in them.
 var (
-	full  = plan{pods: 4000, connections: 3, informers: 90, rounds: 3, reads: 15, readTime: "100ms"}
+	full  = plan{pods: 4000, connections: 3, informers: 90, wait: true, rounds: 3, reads: 15, readTime: "100ms"}
 	short = plan{pods: 1000, connections: 2, informers: 40, rounds: 1, reads: 5, readTime: "30ms"}
 )
 
@@ -61,7 +64,7 @@ func (p plan) does(work string) bool { return len(p.works) == 0 || slices.Contai
 // task returns what a child has to know.
 func (p plan) task(work string, s subject, on server, count int) task {
 	return task{
-		Work: work, Subject: s.name, Server: on, Count: count, Connections: p.connections, Rounds: p.reads, RoundTime: p.readTime, Profile: p.profile,
+		Work: work, Subject: s.name, Server: on, Count: count, Connections: p.connections, Wait: p.wait, Rounds: p.reads, RoundTime: p.readTime, Profile: p.profile,
 	}
 }
 
@@ -79,7 +82,7 @@ func mine(s subject, b *bound) *bound {
 }
 
 func (p plan) idle(ctx context.Context, on server, r *report) error {
-	results, err := p.repeat(ctx, "idle", on, p.informers)
+	results, err := p.idleAll(ctx, on)
 	if err != nil {
 		return err
 	}
@@ -97,9 +100,29 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 	add("idle informer: heap", "KiB", nil, func(f figures) float64 { return f["informer/heap"] / kib })
 	add("idle informer: heap spans", "KiB", nil, func(f figures) float64 { return f["informer/inuse"] / kib })
 	add("idle informer: stack", "KiB", nil, func(f figures) float64 { return f["informer/stack"] / kib })
+	add("informer after an object came and went: heap and stack", "KiB", nil, sum("churned/"))
 	add("extra handler: goroutines", "goroutines", atMost(0), get("handler/goroutines"))
 	add("extra handler: heap and stack", "KiB", nil, sum("handler/"))
 	return nil
+}
+
+// idleAll measures all subjects at the same time: they mostly wait, and memory does not depend on speed.
+func (p plan) idleAll(ctx context.Context, on server) (map[string]figures, error) {
+	all := p.subjects()
+	measured := make([]figures, len(all))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, s := range all {
+		g.Go(func() (err error) {
+			measured[i], err = measure(ctx, p.task("idle", s, on, p.informers))
+			return err
+		})
+	}
+	err := g.Wait()
+	results := map[string]figures{}
+	for i, s := range all {
+		results[s.name] = measured[i]
+	}
+	return results, err
 }
 
 // repeat measures every subject several times, in turns, and returns the medians.
