@@ -28,7 +28,9 @@ func TestMetricsOfRemovedClustersEndAndInstancesDoNotClash(t *testing.T) {
 		d.set(key("a"), api.config())
 		o := silent(d)
 		o.MetricsRegisterer = registry
-		one, two := start(t, o), start(t, silentWith(newDirectory(), registry))
+		one := start(t, o)
+		synctest.Wait() // the first to register has the name
+		two := start(t, silentWith(newDirectory(), registry))
 		require.NoError(t, watch(t, one).WaitForSync(t.Context()))
 		time.Sleep(time.Minute)
 		problems, err := testutil.GatherAndLint(registry)
