@@ -21,21 +21,23 @@ func (a *ahead) scan(w *window, strip *Strip) (Item, error) {
 	if a.raw == nil {
 		return Item{}, &FieldError{"", "was not read"}
 	}
-	if a.done && strip == a.strip {
-		return w.buf.item, nil
+	if !a.done || strip != a.strip {
+		a.on, a.done, a.strip = true, false, strip
+		if err := w.buf.scan.scan(a.raw, strip); err != nil {
+			return Item{}, err
+		}
+		a.done = true
 	}
-	a.on, a.strip = true, strip
-	return scan(a.raw, strip)
+	return w.buf.scan.it, nil
 }
 
 // read scans the object with which b, a part of what is pending, begins. It
 // returns where the object ends, or -1 if only closer reading can tell.
 func (a *ahead) read(w *window, b []byte, limit int) int {
-	it, end := scanFirst(b, a.strip)
+	end := w.buf.scan.scanFirst(b, a.strip)
 	if end < 0 || end > limit {
 		return -1
 	}
-	w.buf.item = it
 	a.done = true
 	return end
 }

@@ -17,7 +17,7 @@ const (
 type buffer struct {
 	b     []byte
 	class int
-	item  Item // the scan of the object in b that was read last: too large for every idle reader to hold
+	scan  scanner // of the object in b that was read last
 }
 
 // buffers are kept per size class, so that one large object does not leave a

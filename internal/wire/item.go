@@ -135,7 +135,7 @@ const (
 // last; the usual number of them costs no allocation.
 type memberList struct {
 	n     int
-	first [14]fieldSpan
+	first [10]fieldSpan
 	more  []fieldSpan
 }
 

@@ -10,8 +10,14 @@ type span struct{ from, to uint32 }
 
 func spanOf(from, to int) span { return span{uint32(from), uint32(to)} }
 
-// of returns the bytes the span covers, without room to grow into what follows.
-func (s span) of(b []byte) []byte { return b[s.from:s.to:s.to] }
+// of returns the bytes the span covers, without room to grow into what follows;
+// nil if the span is zero.
+func (s span) of(b []byte) []byte {
+	if s.to == 0 {
+		return nil
+	}
+	return b[s.from:s.to:s.to]
+}
 
 // member is one key and value of a JSON object.
 type member struct {

@@ -114,13 +114,13 @@ func (s *scanner) field(field Fields, i int) int {
 	case FieldDeletionTimestamp:
 		return s.time(i, "metadata.deletionTimestamp", &s.texts[textDeletion])
 	case FieldLabels:
-		return s.stringMap(i, "metadata.labels", &s.it.Labels)
+		return s.stringMap(i, "metadata.labels", &s.labels)
 	case FieldAnnotations:
-		return s.stringMap(i, "metadata.annotations", &s.it.Annotations)
+		return s.stringMap(i, "metadata.annotations", &s.annotations)
 	case FieldOwnerReferences:
-		return s.array(i, "metadata.ownerReferences", &s.it.OwnerReferences)
+		return s.array(i, "metadata.ownerReferences", &s.owners)
 	case FieldFinalizers:
-		return s.array(i, "metadata.finalizers", &s.it.Finalizers)
+		return s.array(i, "metadata.finalizers", &s.finalizers)
 	}
 	return s.value(i)
 }
@@ -178,8 +178,8 @@ func isUTC(literal []byte) bool {
 }
 
 // stringMap reads an object of strings and nulls, or null.
-func (s *scanner) stringMap(i int, field string, into *[]byte) int {
-	*into = nil
+func (s *scanner) stringMap(i int, field string, into *span) int {
+	*into = span{}
 	start := i
 	switch s.at(i) {
 	case '{':
@@ -192,7 +192,7 @@ func (s *scanner) stringMap(i int, field string, into *[]byte) int {
 	for i, more := s.open(i); ; i, more = s.next(i) {
 		if !more {
 			if i >= 0 {
-				*into = s.b[start:i:i]
+				*into = spanOf(start, i)
 			}
 			return i
 		}
@@ -207,8 +207,8 @@ func (s *scanner) stringMap(i int, field string, into *[]byte) int {
 }
 
 // array reads the array of owner references or of finalizers, or null.
-func (s *scanner) array(i int, field string, into *[]byte) int {
-	*into = nil
+func (s *scanner) array(i int, field string, into *span) int {
+	*into = span{}
 	start := i
 	switch s.at(i) {
 	case '[':
@@ -219,11 +219,11 @@ func (s *scanner) array(i int, field string, into *[]byte) int {
 	}
 	i = s.space(i + 1)
 	if s.at(i) == ']' {
-		*into = s.b[start : i+1 : i+1]
+		*into = spanOf(start, i+1)
 		return i + 1
 	}
 	for more := true; more; {
-		if into == &s.it.OwnerReferences {
+		if into == &s.owners {
 			i = s.owner(i)
 		} else {
 			i = s.finalizer(i)
@@ -234,7 +234,7 @@ func (s *scanner) array(i int, field string, into *[]byte) int {
 		i, more = s.nextElement(i)
 	}
 	if i >= 0 {
-		*into = s.b[start:i:i]
+		*into = spanOf(start, i)
 	}
 	return i
 }

@@ -17,64 +17,70 @@ func Scan(object []byte) (Item, error) { return scan(object, nil) }
 
 // scan is Scan with what to strip; nil strips nothing but managedFields.
 func scan(object []byte, strip *Strip) (Item, error) {
-	if len(object) > math.MaxInt32 {
-		return Item{}, &LimitError{What: "object bytes", Limit: math.MaxInt32}
+	var s scanner
+	if err := s.scan(object, strip); err != nil {
+		return Item{}, err
 	}
-	s := scanner{parser: parser{b: object}, strip: strip}
-	if !s.document() {
-		return Item{}, s.err
-	}
-	return s.finish(object)
-}
-
-// scanFirst is scan for an object with which b begins, if it is there to its
-// end and nothing is wrong with it; it returns where it ends, or -1.
-func scanFirst(b []byte, strip *Strip) (Item, int) {
-	if len(b) == 0 || b[0] != '{' || len(b) > math.MaxInt32 {
-		return Item{}, -1
-	}
-	s := scanner{parser: parser{b: b}, strip: strip}
-	end := s.object(0)
-	if end < 0 {
-		return Item{}, -1
-	}
-	it, err := s.finish(b[:end:end])
-	if err != nil {
-		return Item{}, -1
-	}
-	return it, end
-}
-
-// finish makes the item of a scanned object.
-func (s *scanner) finish(object []byte) (Item, error) {
-	if s.twice {
-		return scanTwice(object, s.strip)
-	}
-	s.it.object = object
-	s.copyStrings()
 	return s.it, nil
 }
 
-// scanTwice resolves keys that appear more than once: such an object would mean
-// one thing to a decoder that overwrites and another to one that merges. It is
-// spelled anew with the meaning encoding/json gives it, and scanned again.
-func scanTwice(object []byte, strip *Strip) (Item, error) {
+// scan makes it the item of object.
+func (s *scanner) scan(object []byte, strip *Strip) error {
+	if len(object) > math.MaxInt32 {
+		return &LimitError{What: "object bytes", Limit: math.MaxInt32}
+	}
+	*s = scanner{parser: parser{b: object}, strip: strip}
+	if !s.document() {
+		return s.err
+	}
+	if s.twice {
+		var err error
+		if object, err = resolve(object); err != nil {
+			return err
+		}
+		*s = scanner{parser: parser{b: object}, strip: strip}
+		s.document()
+	}
+	s.finish(object)
+	return nil
+}
+
+// scanFirst is scan for an object with which b begins, if it is there to its end
+// and nothing is wrong or odd with it; it returns where it ends, or -1.
+func (s *scanner) scanFirst(b []byte, strip *Strip) int {
+	if len(b) == 0 || b[0] != '{' || len(b) > math.MaxInt32 {
+		return -1
+	}
+	*s = scanner{parser: parser{b: b}, strip: strip}
+	end := s.object(0)
+	if end < 0 || s.twice {
+		return -1
+	}
+	s.finish(b[:end:end])
+	return end
+}
+
+// resolve spells an object anew in which keys appear more than once, with the
+// meaning that encoding/json gives it: as it was, it would mean one thing to a
+// decoder that overwrites and another to one that merges.
+func resolve(object []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.UseNumber()
 	var content map[string]any
 	if err := d.Decode(&content); err != nil {
-		return Item{}, &SyntaxError{Reason: "repeated keys that cannot be resolved"}
+		return nil, &SyntaxError{Reason: "repeated keys that cannot be resolved"}
 	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(content); err != nil {
-		return Item{}, &SyntaxError{Reason: "repeated keys that cannot be resolved"}
+		return nil, &SyntaxError{Reason: "repeated keys that cannot be resolved"}
 	}
-	return scan(out.Bytes(), strip)
+	return out.Bytes(), nil
 }
 
-// scanner is the state of one Scan.
+// scanner is the state of one Scan, and its result. It is large: readers keep
+// theirs with their buffers, so that the stacks of a fleet's feeds stay small.
 type scanner struct {
 	parser
 	it    Item
@@ -83,6 +89,8 @@ type scanner struct {
 
 	apiVersion, kind quoted
 	texts            [numTexts]quoted
+
+	labels, annotations, owners, finalizers span
 }
 
 // quoted is a string literal with its quotes; the zero value is absent or null.
@@ -215,6 +223,14 @@ func (s *scanner) wrongType(i int, field, reason string) int {
 		return -1
 	}
 	return s.refuse(field, reason)
+}
+
+// finish completes the item of the scanned object.
+func (s *scanner) finish(object []byte) {
+	s.it.object = object
+	s.it.Labels, s.it.Annotations = s.labels.of(object), s.annotations.of(object)
+	s.it.OwnerReferences, s.it.Finalizers = s.owners.of(object), s.finalizers.of(object)
+	s.copyStrings()
 }
 
 // copyStrings gives the item strings of its own, all in one allocation.
