@@ -9,6 +9,7 @@ replace github.com/fleetcache/fleetcache => ../..
 require (
 	github.com/fleetcache/fleetcache v0.0.0-00010101000000-000000000000
 	github.com/go-logr/logr v1.4.4
+	github.com/stretchr/testify v1.12.1
 	golang.org/x/sync v0.24.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
