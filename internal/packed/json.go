@@ -4,6 +4,7 @@
 package packed
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -19,7 +20,12 @@ func (o *Object) AppendJSON(dst []byte) []byte {
 	return o.appendJSON(dst, s)
 }
 
+// headerRoom is about what the header of an object takes as JSON, less the texts
+// it shares.
+const headerRoom = 256
+
 func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
+	dst = slices.Grow(dst, headerRoom+len(s.plain)+len(o.labels.String())+len(o.owners.String()))
 	dst = append(append(dst, '{'), o.kind.members...)
 	dst = o.appendMetadata(append(dst, `,"metadata":{`...), s)
 	dst = append(dst, '}')

@@ -51,7 +51,7 @@ type zoo struct {
 	Text        netip.Addr            `json:"text"`
 	TextKeyed   map[netip.Addr]int    `json:"textKeyed,omitempty"`
 	Iface       interface{ Foo() }    `json:"iface,omitempty"`
-	Odd         zooOdd                `json:"odd,omitempty"`
+	Odd         zooOdd                `json:"odd"`
 	Shadow      zooShadow             `json:"shadow"`
 	Untagged    string
 	Ignored     string `json:"-"`
