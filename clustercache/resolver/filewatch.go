@@ -36,9 +36,9 @@ func (f *FileResolver) watch(ctx context.Context) {
 	var last *fileScan
 	for {
 		// Watching comes before reading, so that no change falls between the two. A directory that is first heard of
-		// by reading is watched from then on, and everything is read once more.
+		// by reading is watched from then on, and everything is read once more, which may tell of another one.
 		next := f.scan()
-		if f.follow(watcher, watched, next.dirs) {
+		for f.follow(watcher, watched, next.dirs) && ctx.Err() == nil {
 			next = f.scan()
 		}
 		f.publish(last, next)

@@ -6,6 +6,8 @@ package resolver_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -362,4 +364,38 @@ func TestHubReadyFuncIsAskedAfterTheClusterIsKnown(t *testing.T) {
 	fails = broken
 	_, err = r.Resolve(t.Context(), clusterA)
 	require.ErrorIs(t, err, broken)
+}
+
+func TestHubResolverIsSafeForConcurrentUse(t *testing.T) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, _ *recorder) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var readers sync.WaitGroup
+		for range 8 {
+			readers.Go(func() {
+				for ctx.Err() == nil {
+					access, err := r.Resolve(ctx, clusterA)
+					if err == nil {
+						clear(access.Config().NextProtos)
+						_ = access.String()
+					}
+					_, _ = r.Clusters(ctx)
+					time.Sleep(time.Millisecond)
+				}
+			})
+			readers.Go(func() {
+				for ctx.Err() == nil {
+					short, stop := context.WithTimeout(ctx, 3*time.Millisecond)
+					_ = r.Notify(short, func(cluster resolver.Cluster) { _, _ = r.Resolve(ctx, cluster) })
+					stop()
+				}
+			})
+		}
+		for i := range 50 {
+			require.NoError(t, hub.Update(ctx, capiSecret("fleet", "a", fmt.Sprint("t", i))))
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		readers.Wait()
+		require.Equal(t, "t49", token(t, r, clusterA))
+	})
 }
