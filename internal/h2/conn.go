@@ -64,8 +64,7 @@ type reads struct {
 	br      *bufio.Reader
 	fr      *http2.Framer
 	block   block
-	window  int32 // what the peer may still send on the connection
-	arrived int32 // what was received since the window was opened
+	arrived int32 // what was received since the connection's window was opened
 	fault   error // of reading from the connection
 }
 

@@ -24,9 +24,6 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	}
 	// Once for all changes in the frame, so that it does not matter how many there are.
 	err := c.adjustLocked(c.streamWindow - window)
-	if err == nil {
-		err = c.answerableLocked()
-	}
 	if err == nil && c.broken == nil {
 		_ = c.out.fr.WriteSettingsAck()
 		c.flushLocked()
@@ -77,14 +74,6 @@ func (c *conn) adjustLocked(by int64) error {
 	return nil
 }
 
-// answerableLocked returns an error if the peer wants answers that it does not read.
-func (c *conn) answerableLocked() error {
-	if c.out.full() {
-		return &ProtocolError{http2.ErrCodeEnhanceYourCalm, "answers are not read"}
-	}
-	return nil
-}
-
 // onPing answers a ping, or takes note of an answer.
 func (c *conn) onPing(f *http2.PingFrame) error {
 	c.mu.Lock()
@@ -92,17 +81,16 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 		c.mu.Unlock()
 		return nil
 	}
-	var err error
 	if f.IsAck() {
 		c.alive.pongLocked(c, f.Data)
-	} else if err = c.answerableLocked(); err == nil {
+	} else {
 		_ = c.out.fr.WritePing(true, f.Data)
 		c.flushLocked()
 	}
 	c.mu.Unlock()
 
 	c.pool.serve() // an answer may confirm the end of streams
-	return err
+	return nil
 }
 
 // onWindowUpdate keeps account of windows that are never used, to hold the peer to what it may do.

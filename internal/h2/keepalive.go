@@ -64,17 +64,16 @@ func (k *keepalive) pingLocked(c *conn) {
 	k.armLocked(c, c.t.opts.PingTimeout)
 }
 
-// pongLocked reports whether an answer is that to our ping.
-func (k *keepalive) pongLocked(c *conn, payload [8]byte) bool {
+// pongLocked takes note of an answer to a ping, if it is one to ours.
+func (k *keepalive) pongLocked(c *conn, payload [8]byte) {
 	if !k.pinging || binary.BigEndian.Uint64(payload[:]) != k.pings {
-		return false
+		return
 	}
 	k.pinging = false
 	k.resets -= k.before
 	if k.resets > 0 {
 		k.pingLocked(c)
 	}
-	return true
 }
 
 // watch runs when the timer fires: it pings, gives up, closes, or looks again later.

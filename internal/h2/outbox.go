@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// maxOutbox is how many bytes may wait for a peer that does not read. No streams are opened then, and a peer that
-	// wants to be answered more loses the connection.
+	// maxOutbox is how many bytes may wait for a peer that does not read before no more streams are opened. What else
+	// is sent is bounded without: resets by the limit of streams, answers by the peer's budget, and all by the write
+	// deadline.
 	maxOutbox = 256 << 10
 	// maxPooled is the largest buffer that is used again.
 	maxPooled = 64 << 10

@@ -19,7 +19,6 @@ func (r *reads) init(c *conn) {
 	r.fr = http2.NewFramer(nil, r.br)
 	r.fr.SetMaxReadFrameSize(maxFrame)
 	r.block.init(c.t.opts.MaxHeaderBytes)
-	r.window = int32(c.t.opts.ConnWindow)
 }
 
 // listener reads from the connection and notes when something came.
@@ -188,10 +187,6 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 	if fh.StreamID == 0 {
 		return &ProtocolError{http2.ErrCodeProtocol, "DATA on stream 0"}
 	}
-	if int64(n) > int64(c.reads.window) {
-		return &ProtocolError{http2.ErrCodeFlowControl, "DATA beyond the connection's window"}
-	}
-	c.reads.window -= int32(n)
 	if fh.Flags.Has(http2.FlagDataPadded) {
 		if n == 0 {
 			return io.ErrUnexpectedEOF
@@ -237,7 +232,8 @@ func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
 	return err
 }
 
-// openLocked opens the connection's window by what has arrived, a quarter of it at a time.
+// openLocked opens the connection's window by what has arrived, a quarter of it at a time. So it is never found to be
+// exceeded; what is kept in memory is bounded by the windows of the streams.
 func (c *conn) openLocked(n int32) {
 	r := &c.reads
 	r.arrived += n
@@ -246,7 +242,6 @@ func (c *conn) openLocked(n int32) {
 	}
 	_ = c.out.fr.WriteWindowUpdate(0, uint32(r.arrived))
 	c.flushLocked()
-	r.window += r.arrived
 	r.arrived = 0
 }
 
