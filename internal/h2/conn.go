@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -283,6 +284,9 @@ func (c *conn) fail(err error) {
 	if wrong, ok := errors.AsType[*ProtocolError](err); ok {
 		c.shut(fmt.Errorf("%w: %w", ErrConnectionLost, err), wrong.Code, true)
 		return
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF // nobody must take it for the end of a body
 	}
 	c.abort(fmt.Errorf("%w: %w", ErrConnectionLost, err))
 }
