@@ -93,7 +93,9 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 		}
 	}
 	// The one or two goroutines of connections that a client opened in the rush are no informer's.
-	whole := func(name string) func(figures) float64 { return func(f figures) float64 { return math.Round(f[name]*10) / 10 } }
+	whole := func(name string) func(figures) float64 {
+		return func(f figures) float64 { return math.Round(f[name]*10) / 10 }
+	}
 	sum := func(prefix string) func(figures) float64 {
 		return func(f figures) float64 { return (f[prefix+"heap"] + f[prefix+"stack"]) / kib }
 	}
