@@ -125,7 +125,7 @@ func hangOrStream(w http.ResponseWriter, r *http.Request) {
 func TestHungConnectionFailsEverybodyWhoWaitsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := make(chan struct{}, 200)
-		s := connect(t, Options{QPS: -1, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		s := connect(t, Options{QPS: -1, Dial: func(_ context.Context, _, _ string) (net.Conn, error) {
 			dials <- struct{}{}
 			time.Sleep(30 * time.Second)
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
