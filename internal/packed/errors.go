@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 var (
@@ -38,7 +40,7 @@ type DecodeError struct {
 
 // Error implements error.
 func (e *DecodeError) Error() string {
-	msg := fmt.Sprintf("decode %s %s/%s into %s: %v", e.GVK.Kind, e.Namespace, e.Name, e.Target, e.Err)
+	msg := fmt.Sprintf("decode %s %s into %s: %v", wire.Excerpt(e.GVK.Kind), wire.Excerpt(e.Namespace+"/"+e.Name), e.Target, e.Err)
 	if e.Field != "" {
 		msg += " at " + e.Field
 	}

@@ -134,6 +134,10 @@ func TestDecodeErrorsHoldNoValues(t *testing.T) {
 		require.Equal(t, &corev1.Secret{}, secret)
 		require.NoError(t, o.Into(&metav1.PartialObjectMetadata{}))
 	}
+	odd := mustPack(t, c, k, []byte(`{"metadata":{"name":"\u001b[31m`+strings.Repeat("x", 1000)+`"},"data":1}`))
+	err := odd.Into(&corev1.Secret{})
+	require.NotContains(t, err.Error(), "\x1b")
+	require.Less(t, len(err.Error()), 300)
 	for _, member := range []string{`"spec":{"activeDeadlineSeconds":1234567890123456789012}`, `"status":{"startTime":"` + canary + `"}`} {
 		o := mustPack(t, c, c.Kind(podGVK), []byte(`{"metadata":{"name":"s"},`+member+`}`))
 		err := o.Into(&corev1.Pod{})

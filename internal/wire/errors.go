@@ -62,8 +62,8 @@ func (e *SyntaxError) Unwrap() error { return e.Err }
 // excerptLen bounds how much of a remote name appears in an error.
 const excerptLen = 64
 
-// excerpt quotes a remote name for an error: printable ASCII only, bounded.
-func excerpt(s string) string {
+// Excerpt quotes a remote name for an error: printable ASCII only, bounded.
+func Excerpt(s string) string {
 	if len(s) <= excerptLen {
 		return strconv.QuoteToASCII(s)
 	}

@@ -43,9 +43,9 @@ func (e Expect) Check(it Item) error {
 func (e Expect) CheckKind(it Item) error {
 	switch {
 	case e.Kind != "" && it.Kind != "" && it.Kind != e.Kind:
-		return &FieldError{"kind", "is " + excerpt(it.Kind) + ", not " + excerpt(e.Kind)}
+		return &FieldError{"kind", "is " + Excerpt(it.Kind) + ", not " + Excerpt(e.Kind)}
 	case e.APIVersion != "" && it.APIVersion != "" && it.APIVersion != e.APIVersion:
-		return &FieldError{"apiVersion", "is " + excerpt(it.APIVersion) + ", not " + excerpt(e.APIVersion)}
+		return &FieldError{"apiVersion", "is " + Excerpt(it.APIVersion) + ", not " + Excerpt(e.APIVersion)}
 	}
 	return nil
 }
@@ -59,10 +59,10 @@ func (e Expect) checkNamespace(namespace string) error {
 		return nil
 	}
 	if e.Namespaced != nil && !*e.Namespaced {
-		return &FieldError{field, "is " + excerpt(namespace) + ", but the kind has no namespaces"}
+		return &FieldError{field, "is " + Excerpt(namespace) + ", but the kind has no namespaces"}
 	}
 	if e.Namespace != "" && namespace != e.Namespace {
-		return &FieldError{field, "is " + excerpt(namespace) + ", not " + excerpt(e.Namespace)}
+		return &FieldError{field, "is " + Excerpt(namespace) + ", not " + Excerpt(e.Namespace)}
 	}
 	if reason := badSegment(namespace); reason != "" {
 		return &FieldError{field, reason}
@@ -77,7 +77,7 @@ func badSegment(name string) string {
 	case name == "":
 		return "is missing"
 	case name == ".", name == "..", strings.ContainsAny(name, "/%"):
-		return "is " + excerpt(name) + ", which is no path segment"
+		return "is " + Excerpt(name) + ", which is no path segment"
 	}
 	return ""
 }

@@ -4,7 +4,6 @@
 package wire
 
 import (
-	"bytes"
 	"errors"
 	"io"
 )
@@ -196,102 +195,4 @@ func (f *FrameReader) locate(err error, n int) error {
 		syntax.Offset += f.w.offset() - int64(n)
 	}
 	return err
-}
-
-// Compact frames begin with prefix, the type and infix, and end with one brace.
-const (
-	compactPrefix = `{"type":"`
-	compactInfix  = `","object":`
-)
-
-// parseCompact reads a frame as Kubernetes writes it: type and object, in this
-// order, and nothing else. What the splitter saw proves that nothing else is
-// there: one container at depth one, which ends right before the frame does.
-func parseCompact(raw []byte, split *splitter) (Frame, bool) {
-	if split.inner != 1 || split.innerEnd != len(raw)-1 {
-		return Frame{}, false
-	}
-	kind, from := compactStart(raw)
-	if kind == "" || raw[from] != '{' {
-		return Frame{}, false
-	}
-	return Frame{Type: kind, Object: raw[from : len(raw)-1 : len(raw)-1]}, true
-}
-
-// compactStart reads a compact frame up to its object: the type and where the
-// object begins, which is inside b; or "".
-func compactStart(b []byte) (string, int) {
-	if !bytes.HasPrefix(b, []byte(compactPrefix)) {
-		return "", 0
-	}
-	rest := b[len(compactPrefix):]
-	quote := bytes.IndexByte(rest[:min(len(rest), excerptLen)], '"')
-	if quote < 0 {
-		return "", 0
-	}
-	from := len(compactPrefix) + quote + len(compactInfix)
-	if from >= len(b) || !bytes.HasPrefix(rest[quote:], []byte(compactInfix)) {
-		return "", 0
-	}
-	return frameType(rest[:quote]), from
-}
-
-// parseFrame reads any frame.
-func parseFrame(raw []byte) (Frame, error) {
-	p := parser{b: raw}
-	var kind, object []byte
-	for i, more := p.open(0); more; {
-		key, from := p.name(i)
-		if from < 0 {
-			return Frame{}, p.err
-		}
-		end := p.value(from)
-		if end < 0 {
-			return Frame{}, p.err
-		}
-		value := raw[from:end:end]
-		switch {
-		case keyIs(key.of(raw), "type"):
-			kind = value
-		case keyIs(key.of(raw), "object"):
-			object = value
-		}
-		i, more = p.next(end)
-	}
-	if p.err != nil {
-		return Frame{}, p.err
-	}
-	return newFrame(kind, object)
-}
-
-// newFrame checks what was found in a frame.
-func newFrame(kind, object []byte) (Frame, error) {
-	switch {
-	case len(kind) == 0 || kind[0] != '"':
-		return Frame{}, &FieldError{"type", "is missing or not a string"}
-	case len(object) == 0 || object[0] != '{':
-		return Frame{}, &FieldError{"object", "is missing or not an object"}
-	}
-	name := unquote(kind)
-	if known := frameType([]byte(name)); known != "" {
-		return Frame{Type: known, Object: object}, nil
-	}
-	return Frame{}, &FieldError{"type", "is " + excerpt(name) + ", which is no event type"}
-}
-
-// frameType interns the type of a frame; "" is none we know.
-func frameType(b []byte) string {
-	switch string(b) {
-	case Added:
-		return Added
-	case Modified:
-		return Modified
-	case Deleted:
-		return Deleted
-	case Bookmark:
-		return Bookmark
-	case Error:
-		return Error
-	}
-	return ""
 }

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// ListHeader is what a list says about itself.
+type ListHeader struct {
+	// APIVersion and Kind of the list, such as "v1" and "PodList".
+	APIVersion, Kind string
+	// ResourceVersion of the list.
+	ResourceVersion string
+	// Continue asks for the next page; "" means there is none.
+	Continue string
+	// Remaining is how many items follow this page, 0 if the server did not say.
+	Remaining int64
+}
+
+// readMember reads the value of a key other than the items' array.
+func (l *ListReader) readMember(key string) error {
+	raw, err := l.value()
+	if err != nil {
+		return err
+	}
+	s := scanner{parser: parser{b: raw}}
+	var end int
+	switch key {
+	case "apiVersion":
+		end = s.header(key, &l.header.APIVersion)
+	case "kind":
+		end = s.header(key, &l.header.Kind)
+	case "metadata":
+		l.header.ResourceVersion, l.header.Continue, l.header.Remaining = "", "", 0
+		end = s.listMeta(&l.header)
+	case "items":
+		var null quoted
+		if end = s.text(0, key, &null); end > 0 && null.to > 0 {
+			end = s.refuse(key, "is not an array")
+		}
+		if l.items {
+			end = s.refuse(key, "appears twice")
+		}
+		l.items = true
+	default:
+		end = s.value(0)
+	}
+	if end >= 0 && end != len(raw) {
+		s.fail(end, "more after a value")
+	}
+	return l.locate(s.err, len(raw))
+}
+
+// header reads a string or null of a list.
+func (s *scanner) header(field string, into *string) int {
+	var q quoted
+	end := s.text(0, field, &q)
+	*into = stringOrNull(q.of(s.b))
+	return end
+}
+
+// listMeta reads the metadata of a list.
+func (s *scanner) listMeta(into *ListHeader) int {
+	var q quoted
+	switch s.at(0) {
+	case '{':
+	case 'n':
+		return s.literal(0, "null")
+	default:
+		return s.wrongType(0, "metadata", "is not an object")
+	}
+	for i, more := s.open(0); ; i, more = s.next(i) {
+		if !more {
+			return i
+		}
+		key, from := s.name(i)
+		if from < 0 {
+			return -1
+		}
+		switch unquote(key.of(s.b)) {
+		case "resourceVersion":
+			i = s.text(from, "metadata.resourceVersion", &q)
+			into.ResourceVersion = stringOrNull(q.of(s.b))
+		case "continue":
+			i = s.text(from, "metadata.continue", &q)
+			into.Continue = stringOrNull(q.of(s.b))
+		case "remainingItemCount":
+			i = s.integer(from, "metadata.remainingItemCount", &into.Remaining)
+		default:
+			i = s.value(from)
+		}
+		if i < 0 {
+			return -1
+		}
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"io"
+)
+
+// value consumes one JSON value, which need not be well-formed.
+func (l *ListReader) value() ([]byte, error) {
+	var split splitter
+	fed := 0
+	for {
+		pending := l.w.pending()
+		var end int
+		var done bool
+		switch pending[0] {
+		case '{', '[', '"':
+			end, done = split.scan(pending, fed)
+		default:
+			end, done = scalarEnd(pending, fed)
+		}
+		if end > l.max {
+			return nil, &LimitError{What: "object bytes", Limit: int64(l.max)}
+		}
+		if done {
+			l.w.pos += end
+			return pending[:end:end], nil
+		}
+		fed = end
+		if err := l.more(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// scalarEnd finds what ends a number or literal.
+func scalarEnd(b []byte, i int) (int, bool) {
+	for ; i < len(b); i++ {
+		switch c := b[i]; {
+		case isSpace(c), c == ',', c == ']', c == '}', c == ':':
+			return i, true
+		}
+	}
+	return i, false
+}
+
+// peek skips white space and returns the byte behind it without consuming it.
+func (l *ListReader) peek() (byte, error) {
+	for !l.w.skipSpace() {
+		if err := l.more(); err != nil {
+			return 0, err
+		}
+	}
+	return l.w.buf.b[l.w.pos], nil
+}
+
+// more is fill where the document cannot end yet.
+func (l *ListReader) more() error {
+	err := l.w.fill()
+	if errors.Is(err, io.EOF) {
+		return &SyntaxError{Offset: l.w.base + int64(l.w.end), Reason: "unexpected end", Err: io.ErrUnexpectedEOF}
+	}
+	return err
+}
+
+func (l *ListReader) fail(reason string) error {
+	return &SyntaxError{Offset: l.w.offset(), Reason: reason}
+}
+
+// locate turns an offset inside the value of n bytes that was consumed last into
+// one in the body.
+func (l *ListReader) locate(err error, n int) error {
+	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
+		syntax.Offset += l.w.offset() - int64(n)
+	}
+	return err
+}
