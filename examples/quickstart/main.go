@@ -66,12 +66,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return exitUsage
 	}
-	// The logs of the library and of controller-runtime would clutter the story.
-	log := logr.Discard()
-	if s.verbose {
-		log = logr.FromSlogHandler(slog.NewTextHandler(stderr, nil))
+	log, restore, err := logging(s.verbose, stderr)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "quickstart:", err)
+		return exitFailed
 	}
-	ctrl.SetLogger(log)
+	defer restore()
 	out := newPrinter(stdout)
 	if s.kubeconfig != "" {
 		err = tellExisting(ctx, s, out, log)
@@ -92,6 +92,28 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "quickstart:", err)
 	}
 	return exitFailed
+}
+
+// logging returns the logger of the library and of controller-runtime, which would clutter the story and so is mute unless
+// verbose. client-go has a logger of its own, klog, which writes to os.Stderr; until restore is called that leads
+// nowhere, too. Panics are written all the same.
+func logging(verbose bool, stderr io.Writer) (log logr.Logger, restore func(), err error) {
+	if verbose {
+		log = logr.FromSlogHandler(slog.NewTextHandler(stderr, nil))
+		ctrl.SetLogger(log)
+		return log, func() {}, nil
+	}
+	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return log, nil, err
+	}
+	was := os.Stderr
+	os.Stderr = nowhere
+	ctrl.SetLogger(logr.Discard())
+	return logr.Discard(), func() {
+		os.Stderr = was
+		_ = nowhere.Close() // nothing of it matters
+	}, nil
 }
 
 // parse reads the command line. It has told what is wrong when it returns an error.

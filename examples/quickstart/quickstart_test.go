@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,6 +82,24 @@ func TestYourClustersAreReadAndNotChanged(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, reads)
 	}
+}
+
+func TestClientGoDoesNotClutterTheStory(t *testing.T) {
+	was := os.Stderr
+	var stderr bytes.Buffer
+	_, restore, err := logging(false, &stderr)
+	require.NoError(t, err)
+	require.NotSame(t, was, os.Stderr)
+	restore()
+	require.Same(t, was, os.Stderr)
+	require.Zero(t, stderr.Len())
+
+	log, restore, err := logging(true, &stderr)
+	require.NoError(t, err)
+	require.Same(t, was, os.Stderr, "-v shows it")
+	log.Info("Hello")
+	restore()
+	require.Contains(t, stderr.String(), "Hello")
 }
 
 // stayWith has the end of the story with -stay told about clusters, and returns the kubeconfig file it tells of. At the end
