@@ -5,6 +5,7 @@ package resolver
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -151,7 +152,7 @@ func (a Access) GoString() string { return a.String() }
 func (a Access) Format(state fmt.State, _ rune) { _, _ = fmt.Fprint(state, a.String()) }
 
 // MarshalJSON writes String as a JSON string.
-func (a Access) MarshalJSON() ([]byte, error) { return fmt.Appendf(nil, "%q", a.String()), nil }
+func (a Access) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
 
 // MarshalLog is what logr writes.
 func (a Access) MarshalLog() any { return a.String() }
