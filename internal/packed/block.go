@@ -148,10 +148,7 @@ func (d *dictionary) matchAt(src []byte, i, offset int, x uint64) int {
 	if offset <= i {
 		return matchLen(x, src[i:], src[i-offset:])
 	}
-	if at := len(d.content) + i - offset; at >= 0 {
-		return matchLen(x, src[i:], d.content[at:])
-	}
-	return 0
+	return matchLen(x, src[i:], d.content[len(d.content)+i-offset:])
 }
 
 // matchLen returns how many bytes a, which begins with x, and b have in common at

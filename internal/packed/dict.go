@@ -42,12 +42,12 @@ type dictionary struct {
 type trainer struct {
 	newest atomic.Pointer[dictionary] // what to pack with; nil until the first one
 	all    [generations]atomic.Pointer[dictionary]
-	done   atomic.Bool   // nothing more to be learned
-	count  atomic.Uint32 // objects since the first dictionary
+	done   atomic.Bool // nothing more to be learned
 
-	mu   sync.Mutex // protects seen and gen
-	seen []weak.Pointer[Object]
-	gen  int // what is collected for
+	mu    sync.Mutex // protects the fields below
+	seen  []weak.Pointer[Object]
+	gen   int // what is collected for
+	count int // objects since the first dictionary
 }
 
 // learn looks at an object that was packed. It may take a millisecond, twice in
@@ -74,7 +74,10 @@ func (t *trainer) learn(o *Object) {
 func (t *trainer) collect(o *Object) ([]*Object, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.gen == generations || t.gen > 0 && t.count.Add(1)%stride != 0 {
+	if t.gen > 0 {
+		t.count++
+	}
+	if t.gen == generations || t.count%stride != 0 {
 		return nil, 0
 	}
 	objects := make([]*Object, 0, samples)

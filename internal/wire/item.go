@@ -40,7 +40,7 @@ type Item struct {
 	CreationTimestamp, DeletionTimestamp string
 
 	// Labels, Annotations, OwnerReferences and Finalizers are raw JSON of the
-	// right type (see StringMap, Owners, Strings), nil if absent or null.
+	// right type (see StringMap, Strings), nil if absent or null.
 	Labels, Annotations, OwnerReferences, Finalizers []byte
 
 	object []byte

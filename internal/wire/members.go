@@ -151,61 +151,12 @@ func Strings(array []byte) iter.Seq[string] {
 	}
 }
 
-// Owner is one entry of metadata.ownerReferences; nil means that the field is absent.
-type Owner struct {
-	APIVersion, Kind, Name, UID string
-
-	Controller, BlockOwnerDeletion *bool
-}
-
-// Owners yields the entries of the OwnerReferences of an [Item].
-func Owners(array []byte) iter.Seq[Owner] {
-	return func(yield func(Owner) bool) {
-		for e := range elements(array) {
-			var o Owner
-			for m := range members(e) {
-				o.set(unquote(m.key.of(e)), m.value.of(e))
-			}
-			if !yield(o) {
-				return
-			}
-		}
-	}
-}
-
-func (o *Owner) set(key string, value []byte) {
-	switch key {
-	case "apiVersion":
-		o.APIVersion = stringOrNull(value)
-	case "kind":
-		o.Kind = stringOrNull(value)
-	case "name":
-		o.Name = stringOrNull(value)
-	case "uid":
-		o.UID = stringOrNull(value)
-	case "controller":
-		o.Controller = boolOrNull(value)
-	case "blockOwnerDeletion":
-		o.BlockOwnerDeletion = boolOrNull(value)
-	}
-}
-
 // stringOrNull returns the string a valid literal stands for; null is "".
 func stringOrNull(value []byte) string {
 	if len(value) < 2 || value[0] != '"' {
 		return ""
 	}
 	return unquote(value)
-}
-
-func boolOrNull(value []byte) *bool {
-	switch string(value) {
-	case "true":
-		return new(true)
-	case "false":
-		return new(false)
-	}
-	return nil
 }
 
 // Members yields the keys and raw values of a valid JSON object.
