@@ -96,7 +96,7 @@ func child(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&t); err != nil {
 		return err
 	}
-	if t.Profile != "" {
+	if t.Profile != "" && t.Work == "idle" {
 		runtime.MemProfileRate = 1 // every allocation
 	}
 	work, ok := works[t.Work]

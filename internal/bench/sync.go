@@ -20,6 +20,10 @@ func initialSync(ctx context.Context, t task) (figures, error) {
 		return nil, err
 	}
 	before := settle()
+	stop, err := t.profileCPU()
+	if err != nil {
+		return nil, err
+	}
 	idle := busy()
 	time.Sleep(idleSpan)
 	cpu, began := busy(), time.Now()
@@ -29,6 +33,7 @@ func initialSync(ctx context.Context, t task) (figures, error) {
 	}
 	took := time.Since(began)
 	cpu = busy() - cpu
+	stop()
 	after := settle()
 	if err := t.profile("synced"); err != nil {
 		return nil, err
