@@ -85,33 +85,36 @@ func (o *Object) open() (*scratch, error) {
 }
 
 func (s *scratch) unseal(body string, dicts *trainer) error {
-	if body == "" {
+	b := unsafe.Slice(unsafe.StringData(body), len(body)) // only read
+	if len(b) < 2 {
 		return ErrCorrupt
 	}
-	b := unsafe.Slice(unsafe.StringData(body), len(body)) // only read
-	codec := b[0]
+	codec, decode := b[0], s2.Decode
 	b = b[1:]
-	var d *dictionary
 	if codec == codecS2Dict {
-		d = dicts.all[b[0]].Load()
+		d := dicts.generation(b[0])
+		if d == nil {
+			return ErrCorrupt
+		}
+		decode = d.decoder.Decode
 		b = b[1:]
 	}
 	meta, n := binary.Uvarint(b)
-	b = b[n:]
+	if n <= 0 {
+		return ErrCorrupt
+	}
 	var err error
-	switch codec {
+	switch b = b[n:]; codec {
 	case codecJSON:
 		s.plain = append(s.plain[:0], b...)
-	case codecS2:
-		s.plain, err = s2.Decode(s.plain[:cap(s.plain)], b)
-	case codecS2Dict:
-		s.plain, err = d.decoder.Decode(s.plain[:cap(s.plain)], b)
+	case codecS2, codecS2Dict:
+		s.plain, err = decode(s.plain[:cap(s.plain)], b)
 	default:
 		err = ErrCorrupt
 	}
-	s.meta = int(meta)
-	if err != nil || s.meta > len(s.plain) {
+	if err != nil || meta > uint64(len(s.plain)) {
 		return ErrCorrupt
 	}
+	s.meta = int(meta)
 	return nil
 }

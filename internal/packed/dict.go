@@ -50,6 +50,14 @@ type trainer struct {
 	count int // objects since the first dictionary
 }
 
+// generation returns a dictionary by its number, nil if there is none.
+func (t *trainer) generation(gen byte) *dictionary {
+	if gen >= generations {
+		return nil
+	}
+	return t.all[gen].Load()
+}
+
 // learn looks at an object that was packed. It may take a millisecond, twice in
 // the life of a kind.
 func (t *trainer) learn(o *Object) {

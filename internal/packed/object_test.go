@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
 	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
@@ -287,4 +288,47 @@ func TestPodsCostLittle(t *testing.T) {
 	require.Less(t, perPod, int64(promised))
 	require.NotNil(t, k.dict.newest.Load())
 	require.Len(t, objects, n)
+}
+
+func TestLargeLabelsAreNotHeldByTheCodec(t *testing.T) {
+	c := NewCodec()
+	k := c.Kind(podGVK)
+	raw := []byte(`{"metadata":{"name":"n","labels":{"a":"` + strings.Repeat("x", 2*internMax) + `"}}}`)
+	a, b := mustPack(t, c, k, raw), mustPack(t, c, k, raw)
+	require.NotSame(t, a.labels, b.labels)
+	require.Len(t, a.GetLabels()["a"], 2*internMax)
+	require.Equal(t, a.GetLabels()["a"], a.labels.Get("a"))
+}
+
+func TestOwnerUIDsCanBeLeftEarly(t *testing.T) {
+	c := NewCodec()
+	o := mustPack(t, c, c.Kind(podGVK), []byte(`{"metadata":{"name":"n","ownerReferences":[{"uid":"first"},{"uid":"second"}]}}`))
+	for uid := range o.OwnerUIDs() {
+		require.Equal(t, types.UID("first"), uid)
+		break
+	}
+}
+
+func TestDamagedBodyIsReportedNotGuessed(t *testing.T) {
+	for _, body := range []string{"", "?", "j", "?\x00{}", "j\x80", "s\x05\xff", "j\x7f{}", "d", "d\x00", "d\x00\x00x", "d\x07\x00x", "s\x00\xff\xff\xff"} {
+		o := packPod(t)
+		o.body = body
+		require.ErrorIs(t, o.Into(&unstructured.Unstructured{}), ErrCorrupt, "%q", body)
+		require.Empty(t, o.AppendJSON(nil))
+		require.Nil(t, o.GetAnnotations())
+		require.False(t, o.SameContent(packPod(t)))
+		require.False(t, packPod(t).SameContent(o))
+	}
+}
+
+// Scratch memory that one huge object needed is not kept for the small ones.
+func TestHugeObjectsComeBack(t *testing.T) {
+	c := NewCodec()
+	k := c.Kind(configMapGVK)
+	for _, n := range []int{maxBlock - 200, maxBlock, maxBlock + 1, 2 * scratchMax} {
+		for _, data := range []string{strings.Repeat("y", n), noise(9, n)} {
+			raw := configMap(n, data)
+			requireSameObject(t, raw, mustPack(t, c, k, raw))
+		}
+	}
 }

@@ -306,3 +306,33 @@ func TestSyntaxErrorOfACutOffListIsUnexpectedEOF(t *testing.T) {
 		requireTyped(t, err)
 	}
 }
+
+// What reads parts of an object later must stop, not guess, at bytes that are no JSON.
+func TestReadingPartsStopsAtInvalidBytes(t *testing.T) {
+	for _, b := range []string{``, `x`, `[`, `{`, `{"a"`, `{"a":`, `{"a":}`, `{"a":1`, `{"a":1;`, `{1:2}`, `["a"`, `["a";`, `[}`} {
+		seen := 0
+		for range wire.Members([]byte(b)) {
+			seen++
+		}
+		for range wire.Strings([]byte(b)) {
+			seen++
+		}
+		for range wire.StringMap([]byte(b)) {
+			seen++
+		}
+		require.LessOrEqual(t, seen, 2, b)
+		_, ok := wire.Lookup([]byte(b), "b")
+		require.False(t, ok)
+	}
+	for k, v := range wire.StringMap([]byte(`{"a":"b","c":null}`)) {
+		require.Equal(t, "a", k)
+		require.Equal(t, "b", v)
+		break
+	}
+	for s := range wire.Strings([]byte(`["a","b"]`)) {
+		require.Equal(t, "a", s)
+		break
+	}
+	require.Equal(t, "more than 7 object bytes", (&wire.LimitError{What: "object bytes", Limit: 7}).Error())
+	require.Equal(t, "document is not a JSON object", (&wire.FieldError{Reason: "is not a JSON object"}).Error())
+}
