@@ -9,6 +9,11 @@ const (
 	budgetSize   = 2048 // frames
 	budgetRefill = 256  // frames per second
 	maxForgiven  = 1 << 20
+
+	// smallFrame is the size of the frames that may be under way to a stream when we reset it, as far as its window goes.
+	smallFrame = 256 // bytes
+	// perResponse is how many frames about a stream, such as for its window, may come with a response.
+	perResponse = 8
 )
 
 // budget is how many frames that bring nothing a peer may send: empty DATA, PING, SETTINGS, frames of unknown types or
@@ -29,8 +34,7 @@ func (b *budget) spendLocked(now time.Duration) bool {
 	return b.spent <= budgetSize
 }
 
-// forgiveLocked makes room for the frames that were under way to a stream when we reset it: its window's worth of
-// small ones.
-func (b *budget) forgiveLocked(window int) {
-	b.spent = max(b.spent-float64(window/256), -maxForgiven)
+// forgiveLocked makes room for a number of frames that the peer may send because of what we did.
+func (b *budget) forgiveLocked(frames int) {
+	b.spent = max(b.spent-float64(frames), -maxForgiven)
 }

@@ -124,18 +124,21 @@ func (c *conn) reserve() bool {
 	return true
 }
 
-// promising reports whether it is better to wait for room on c than to dial: the server allows no streams for the
-// time being, or has yet to confirm the end of some. Both end, at the latest, with the connection.
+// promising reports whether it is better to wait for room on c than to dial: the server has yet to confirm the end of
+// some streams, or allows none on a new connection for the time being. Both end, at the latest, with the connection.
 func (c *conn) promising() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	return c.usableLocked() && (c.limit == 0 || c.usedLocked() < c.limit && !c.out.full())
+	return c.usableLocked() && (c.limit == 0 && c.freshLocked() || c.usedLocked() < c.limit && !c.out.full())
 }
 
 func (c *conn) usableLocked() bool {
 	return c.broken == nil && c.settled && !c.retired
 }
+
+// freshLocked reports whether no stream was ever opened.
+func (c *conn) freshLocked() bool { return c.nextID == 1 }
 
 func (c *conn) usedLocked() int64 { return int64(len(c.streams) + c.reserved) }
 
@@ -147,8 +150,8 @@ func (c *conn) unreserve() {
 	over := c.overLocked()
 	c.mu.Unlock()
 
-	if over {
-		c.bye(errRetired)
+	if over != nil {
+		c.bye(over)
 	}
 }
 
@@ -211,7 +214,7 @@ func (c *conn) endLocked(s *stream, err error) {
 // resetLocked ends s on both sides.
 func (c *conn) resetLocked(s *stream, code http2.ErrCode, err error) {
 	c.endLocked(s, err)
-	c.budget.forgiveLocked(c.t.opts.StreamWindow)
+	c.budget.forgiveLocked(c.t.opts.StreamWindow / smallFrame)
 	_ = c.out.fr.WriteRSTStream(s.id, code)
 	c.alive.resetLocked(c)
 	c.flushLocked()
@@ -229,14 +232,22 @@ func (c *conn) finish(ended ...*stream) {
 	over := c.overLocked()
 	c.mu.Unlock()
 
-	if over {
-		c.bye(errRetired)
+	if over != nil {
+		c.bye(over)
 	}
 	c.pool.serve()
 }
 
-// overLocked reports whether the connection has served its last stream.
-func (c *conn) overLocked() bool { return c.retired && c.usedLocked() == 0 }
+// overLocked returns why the connection has to end, if it has served its last stream.
+func (c *conn) overLocked() error {
+	switch {
+	case !c.retired || c.usedLocked() > 0 || c.broken != nil:
+		return nil
+	case c.goAway != nil:
+		return ErrConnectionLost // shut says more
+	}
+	return errRetired
+}
 
 // idleLocked notes since when there is nothing to do.
 func (c *conn) idleLocked() {
@@ -302,6 +313,11 @@ func (c *conn) shut(err error, code http2.ErrCode, polite bool) {
 		err = fmt.Errorf("%w: %w", err, c.goAway)
 	}
 	c.broken = err
+	// A server that greets every connection and drops it before it carries anything is not to be dialed in a loop.
+	var useless error
+	if c.freshLocked() && errors.Is(err, ErrConnectionLost) {
+		useless = err
+	}
 	var ended []*stream
 	for _, s := range c.streams {
 		ended = append(ended, s)
@@ -318,7 +334,7 @@ func (c *conn) shut(err error, code http2.ErrCode, polite bool) {
 	c.mu.Unlock()
 
 	c.hangUp(polite)
-	c.pool.leave(c)
+	c.pool.leave(c, useless)
 	c.finish(ended...)
 }
 

@@ -142,6 +142,7 @@ func (s *stream) headersLocked(fields []hpack.HeaderField, last bool) error {
 	case h == nil:
 		return s.c.spendLocked() // an interim response
 	}
+	s.c.budget.forgiveLocked(perResponse)
 	s.answered = true
 	s.head = h
 	s.left = h.left

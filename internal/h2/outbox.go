@@ -113,6 +113,7 @@ func (c *conn) write() {
 		}
 		_, err := c.nc.Write(buf.Bytes())
 		putBuffer(buf)
+		_ = c.nc.SetWriteDeadline(time.Time{}) // TLS may have to write as well, for the read loop
 		if err != nil {
 			c.writeFailed(err)
 			return

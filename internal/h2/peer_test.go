@@ -46,7 +46,6 @@ func bubble(t *testing.T, run func(b *bench), configure ...func(*h2.Options)) {
 		b.transport = h2.New(opts)
 		defer func() {
 			b.transport.Close()
-			b.calls.Wait()
 			close(b.peers)
 			for p := range b.peers {
 				p.end()
@@ -54,6 +53,7 @@ func bubble(t *testing.T, run func(b *bench), configure ...func(*h2.Options)) {
 			for _, p := range b.all {
 				p.end()
 			}
+			b.calls.Wait()
 		}()
 		run(b)
 	})
@@ -68,7 +68,7 @@ func (b *bench) dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, *err
 	}
 	ours, theirs := net.Pipe()
-	b.peers <- newPeer(b.T, theirs, addr)
+	b.peers <- newPeer(b, theirs, addr)
 	return ours, nil
 }
 
@@ -112,9 +112,13 @@ type call struct {
 
 // get sends a request.
 func (b *bench) get(path string, header ...string) *call {
+	return b.send("https://peer.test"+path, header...)
+}
+
+func (b *bench) send(url string, header ...string) *call {
 	ctx, cancel := context.WithCancel(b.Context())
 	k := &call{b: b, cancel: cancel, done: make(chan struct{})}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://peer.test"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	require.NoError(b.T, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
@@ -219,12 +223,13 @@ type frame struct {
 // peer is the server's side of a connection. What it receives is kept until the test asks; what it sends, it sends at
 // once.
 type peer struct {
-	t    *testing.T
-	addr string // that was dialed
-	nc   net.Conn
-	fr   *http2.Framer
-	got  chan frame
-	done chan struct{} // closed when the client has hung up
+	t     *testing.T
+	calls *sync.WaitGroup // for what the peer does by itself
+	addr  string          // that was dialed
+	nc    net.Conn
+	fr    *http2.Framer
+	got   chan frame
+	done  chan struct{} // closed when the client has hung up
 
 	listening bool          // there is a goroutine that closes done
 	deaf      atomic.Bool   // nothing is read any more
@@ -234,9 +239,9 @@ type peer struct {
 	block bytes.Buffer
 }
 
-func newPeer(t *testing.T, nc net.Conn, addr string) *peer {
+func newPeer(b *bench, nc net.Conn, addr string) *peer {
 	p := &peer{
-		t: t, addr: addr, nc: nc, fr: http2.NewFramer(nc, nc), got: make(chan frame, 100_000),
+		t: b.T, calls: &b.calls, addr: addr, nc: nc, fr: http2.NewFramer(nc, nc), got: make(chan frame, 100_000),
 		done: make(chan struct{}), gone: make(chan struct{}),
 	}
 	p.fr.AllowIllegalWrites = true

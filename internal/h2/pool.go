@@ -142,7 +142,7 @@ func (p *pool) failLocked(err error) {
 
 // tidyLocked forgets the pool if there is nothing in it.
 func (p *pool) tidyLocked() {
-	if len(p.conns) == 0 && p.dial == nil && p.waiters.Len() == 0 {
+	if len(p.conns) == 0 && p.dial == nil && p.waiters.Len() == 0 && p.t.pools[p.addr] == p {
 		delete(p.t.pools, p.addr)
 	}
 }
@@ -195,29 +195,34 @@ func (p *pool) join(c *conn, err error) bool {
 	defer t.mu.Unlock()
 
 	p.dial = nil
+	if t.closed {
+		return err != nil
+	}
+	if err == nil {
+		err = c.cause() // else it would stay for ever: it has tried to leave already
+	}
 	if err != nil {
 		p.failLocked(err)
 		p.tidyLocked()
 		return true
 	}
-	if t.closed {
-		return false
-	}
-	if c.cause() == nil { // else it has tried to leave already
-		p.conns = append(p.conns, c)
-	}
+	p.conns = append(p.conns, c)
 	p.serveLocked()
-	p.tidyLocked()
 	return true
 }
 
-// leave takes a connection that broke out of the pool.
-func (p *pool) leave(c *conn) {
+// leave takes a connection that broke out of the pool. If err is not nil, it is the end for those who wait, too.
+func (p *pool) leave(c *conn, err error) {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
 
-	if i := slices.Index(p.conns, c); i >= 0 {
-		p.conns = slices.Delete(p.conns, i, i+1)
+	i := slices.Index(p.conns, c)
+	if i < 0 {
+		return
+	}
+	p.conns = slices.Delete(p.conns, i, i+1)
+	if err != nil {
+		p.failLocked(err)
 	}
 	p.serveLocked()
 	p.tidyLocked()
