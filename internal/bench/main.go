@@ -35,7 +35,7 @@ func main() {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1) //nolint:gocritic // stop only ends the notification
+		os.Exit(1)
 	}
 }
 
