@@ -11,3 +11,18 @@ func SkipStreams(t *Transport, id uint32) {
 		c.mu.Unlock()
 	}
 }
+
+// Parked returns how many bytes of received data wait for their readers, and how much memory they occupy.
+func Parked(t *Transport) (data, memory int) {
+	for _, c := range t.conns() {
+		c.mu.Lock()
+		for _, s := range c.streams {
+			for k := s.data.first; k != nil; k = k.next {
+				data += len(k.data)
+				memory += len(k.buf)
+			}
+		}
+		c.mu.Unlock()
+	}
+	return data, memory
+}

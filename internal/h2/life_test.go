@@ -6,6 +6,7 @@ package h2_test
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -128,6 +129,34 @@ func TestSlowReaderParksOneWindow(t *testing.T) {
 		f = p.expect(http2.FrameWindowUpdate)
 		require.EqualValues(t, window/4+256, f.inc)
 	}, func(o *h2.Options) { o.StreamWindow = window })
+}
+
+func TestParkedDataTakesMemoryInProportion(t *testing.T) {
+	const window = 256 << 10
+	for _, largest := range []int{1, 100, 1100, 5000, 16 << 10} {
+		bubble(t, func(b *bench) {
+			rnd := rand.New(rand.NewPCG(1, uint64(largest)))
+			k := b.get("/")
+			p := b.greeted()
+			id, _ := p.request()
+			p.headers(id, ":status", "200")
+			for left := window; left > 0; {
+				n := min(left, 1+rnd.IntN(largest))
+				p.data(id, false, strings.Repeat("x", n))
+				left -= n
+			}
+			p.quiet()
+			data, memory := h2.Parked(b.transport)
+			require.Equal(t, window, data)
+			require.LessOrEqual(t, memory, 2*window+16<<10)
+			n, err := io.ReadFull(k.response().Body, make([]byte, window))
+			require.NoError(t, err)
+			require.Equal(t, window, n)
+			data, memory = h2.Parked(b.transport)
+			require.Zero(t, data)
+			require.Zero(t, memory)
+		})
+	}
 }
 
 func TestSlowReaderDoesNotHoldUpOthers(t *testing.T) {
