@@ -1,7 +1,7 @@
-//go:build !race
-
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
+
+//go:build !race
 
 package h2_test
 
