@@ -88,7 +88,7 @@ var listSeeds = []string{
 	`{"apiVersion":"x.io/v1","items":[{"kind":"X"}, {"kind":"X"} ],"kind":"XList","metadata":{"continue":"","resourceVersion":"3"}}`,
 	`{"items":[]}`, `{"items":null}`, `{"items":[{}],"items":[]}`, `{"items":[],"items":null}`, `{"items":{}}`, `{"items":3}`, `{"items":"["}`, `{}`, `[]`, `null`, ``,
 	`{"kind":"Status","status":"Failure","message":"no"}`, `{"kind":"Status","items":[]}`, `<html>`, `{"items":[`, `{"items":[{}`, `{"items":[{}]`, `{"items":[{}]}x`,
-	`{"items":[{}]} {}`, `{"items":[1,"a",null,true]}`, `{"items":[,]}`, `{"items":[{},]}`, `{"items":[{}{}]}`, `{"items":[{"a":[}]}]}`, `{"items":[]]}`,
+	`{"items":[{}]} {}`, `{"items":[1,"a",null,true]}`, `{"items":[,]}`, `{"items":[{},]}`, `{"items":[{}{}]}`, `{"items":[{};{}]}`, `{"items":[];"kind":"x"}`, `{"items";[]}`, `{"items":[{"a":[}]}]}`, `{"items":[]]}`,
 	`{"it\u0065ms":[{}]}`, `{"items":[{}],"extra":{"a":[1,2]}}`, `{"items":[],"extra":{]}`, `{"items":[],"metadata":{"resourceVersion":1}}`, `{"items":[],"metadata":null}`,
 	`{"items":[],"metadata":{"resourceVersion":"1"},"metadata":{"continue":"c"}}`, `{"items":[],"metadata":{"remainingItemCount":1.5}}`, `{"items":[],"kind":tru}`, `{"items":[],"a":1 2}`,
 }

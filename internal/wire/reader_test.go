@@ -310,6 +310,19 @@ func TestScanBeforeNextIsAnError(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestRepeatedKeysAreResolvedWhileScanningAhead(t *testing.T) {
+	l := wire.NewListReader(strings.NewReader(`{"items":[{},{"metadata":{"name":"a"},"metadata":{"uid":"u"}},{}]}`), wire.Limits{})
+	var got []string
+	for range 3 {
+		_, err := l.Next()
+		require.NoError(t, err)
+		it, err := l.Scan(nil)
+		require.NoError(t, err)
+		got = append(got, string(it.Append(nil)))
+	}
+	require.Equal(t, []string{`{}`, `{"metadata":{"uid":"u"}}`, `{}`}, got)
+}
+
 // A refused item must not hide the ones behind it.
 func TestItemsBehindARefusedOneAreStillRead(t *testing.T) {
 	l := wire.NewListReader(strings.NewReader(`{"items":[{"a":1},{"metadata":{"name":7}},17,{"b":2}]}`), wire.Limits{})

@@ -158,7 +158,7 @@ var scanSeeds = []string{
 	`{"metadata":{"finalizers":["a","b"]}}`, `{"metadata":{"finalizers":[null]}}`, `{"metadata":{"finalizers":[]}}`,
 	`{"metadata":{"managedFields":[{"manager":"x"}],"name":"a"}}`, `{"metadata":{"managedFields":null}}`,
 	`{"a":-0,"b":1.5e+3,"c":1e400,"d":01}`, `{"a":123456789012345678901234567890,"b":-1E-400}`, `{"a":.5}`, `{"a":1.}`, `{"a":+1}`,
-	`{"a":"\u12G4"}`, `{"a":"\x"}`, "{\"a\":\"\t\"}", `{"a":"\"\\\/\b\f\n\r\t"}`, `{"a":tru}`, `{"a":nul`, `{"a":[1,2,{"b":[]}]}`, `{"a":[1 2]}`, `{"a":[1}}`, `{"a":{"b":1]}`, `{"a":[1,2}`, `{"a":[}`,
+	`{"a":"\u12G4"}`, `{"a":"\u123":"}`, "{\"metadata\":{\"name\":\"\xc3(\"}}", `{"a":"\x"}`, "{\"a\":\"\t\"}", `{"a":"\"\\\/\b\f\n\r\t"}`, `{"a":tru}`, `{"a":nul`, `{"a":[1,2,{"b":[]}]}`, `{"a":[1 2]}`, `{"a":[1}}`, `{"a":{"b":1]}`, `{"a":[1,2}`, `{"a":[}`,
 	`{"name":"n","namespace":"ns","uid":"u","resourceVersion":"9","generation":1,"labels":{"a":"b"},"managedFields":[{}],"finalizers":["f"]}`,
 	`{"a":{"b":{"c":[[[[{"d":null}]]]]}}}`, "\xef\xbb\xbf{}", "{\"a\":1\x00}",
 }

@@ -79,6 +79,13 @@ func TestRepeatedOwnerFieldsMeanTheLastOne(t *testing.T) {
 	require.Equal(t, `[{"uid":null}]`, string(it.OwnerReferences))
 }
 
+func TestOwnerReferencesMayHoldUnknownFields(t *testing.T) {
+	const owners = `[{"uid":"u","x":[1,{}],"controller":null,"blockOwnerDeletion":false,"y":1.5}, {}]`
+	it, err := wire.Scan([]byte(`{"metadata":{"ownerReferences":` + owners + `}}`))
+	require.NoError(t, err)
+	require.Equal(t, owners, string(it.OwnerReferences))
+}
+
 func TestRepeatedMetadataMeansTheLastOne(t *testing.T) {
 	it, err := wire.Scan([]byte(`{"metadata":{"name":"a","uid":"u","name":null}}`))
 	require.NoError(t, err)
