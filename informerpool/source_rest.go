@@ -49,7 +49,9 @@ func FromREST(connect func(ctx context.Context, cluster types.NamespacedName) (E
 }
 
 // FromConfig returns a source for the one cluster that config reaches, whatever a key's Cluster says. The config's
-// Timeout is ignored, and redirects are refused: following one would hand the credentials to whom the server names.
+// Timeout is ignored, and redirects are refused: following one would hand the credentials to whom the server names. It
+// uses client-go's transport, for the sake of everything that a rest.Config can ask for; each watch costs a goroutine and
+// some KB there, which clustercache's own transport saves.
 func FromConfig(config *rest.Config) (Source, error) {
 	c := rest.CopyConfig(config)
 	c.Timeout = 0
@@ -114,7 +116,7 @@ func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCl
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("%s %s: %w", verb, r.Key, err)
 	}
-	clear(resp.Header) // the transport keeps the response for as long as a watch is open
+	resp.Header, resp.Request = nil, nil // the transport keeps the response for as long as a watch is open
 	return resp.Body, nil
 }
 
