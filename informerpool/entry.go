@@ -41,6 +41,7 @@ type entry struct {
 	mu      sync.RWMutex // protects the fields below
 	state   State
 	since   time.Time
+	charged int64 // what of the cluster's budget is the informer's
 	store   *store
 	next    *store // filled while a new epoch is listed, then put in the place of store
 	synced  bool
@@ -53,6 +54,8 @@ type entry struct {
 	attempt context.CancelCauseFunc // ends what the feed is at; nil between attempts
 	changed chan struct{}           // made by a waiter; closed and forgotten on the next change
 
+	usage *atomic.Int64 // bytes of all informers of the cluster
+
 	lastEvent, lastProof atomic.Int64 // Unix nanoseconds
 	counters             counters
 }
@@ -61,11 +64,12 @@ type counters struct {
 	lists, watches, resumes, resyncs, stalls, rejected atomic.Int64
 }
 
+// newEntry returns a new informer. The pool's lock is held.
 func newEntry(p *Pool, key Key) *entry {
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	return &entry{
 		key: key, pool: p, ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		leases: map[*Lease]struct{}{}, state: StateStarting, since: time.Now(), store: newStore(),
+		usage: p.usageLocked(key.Cluster), leases: map[*Lease]struct{}{}, state: StateStarting, since: time.Now(), store: newStore(),
 	}
 }
 
@@ -77,6 +81,7 @@ func (e *entry) run() {
 	defer e.mu.Unlock()
 	e.setStateLocked(StateGone)
 	e.store, e.next, e.taps, e.synced = newStore(), nil, nil, false
+	e.chargeLocked()
 	e.broadcastLocked()
 }
 
@@ -143,6 +148,16 @@ func (e *entry) kick() {
 // proof notes that the server gave a sign of life.
 func (e *entry) proof() { e.lastProof.Store(time.Now().UnixNano()) }
 
+// chargeLocked brings the cluster's account up to date.
+func (e *entry) chargeLocked() {
+	bytes := e.store.bytes
+	if e.next != nil {
+		bytes += e.next.bytes
+	}
+	e.usage.Add(bytes - e.charged)
+	e.charged = bytes
+}
+
 // marks are the objects seen in a re-sync; nil where the store was empty at its start, so that all in it are.
 type marks map[*Object]struct{}
 
@@ -158,6 +173,7 @@ func (e *entry) put(o *Object, seen marks) {
 		return
 	}
 	e.store.put(old, o, values)
+	e.chargeLocked()
 	if seen != nil {
 		seen[o] = struct{}{}
 	}
@@ -173,6 +189,7 @@ func (e *entry) remove(final *Object) {
 		return
 	}
 	e.store.remove(old)
+	e.chargeLocked()
 	e.emitLocked(change{old: old, final: final})
 }
 
@@ -183,6 +200,7 @@ func (e *entry) putNext(o *Object) {
 	old := e.next.get(o.GetNamespace(), o.GetName())
 	if old == nil || newer(o, old) {
 		e.next.put(old, o, values)
+		e.chargeLocked()
 	}
 }
 
@@ -202,6 +220,7 @@ func (e *entry) vanish() {
 		e.store.remove(o)
 		e.emitLocked(change{old: o, final: o, unknown: true})
 	}
+	e.chargeLocked()
 }
 
 // sweep ends a list: what was not seen in it is gone. The first list makes the store readable.
@@ -278,18 +297,17 @@ func (e *entry) evict() {
 func (e *entry) forgetLocked() {
 	old := e.store
 	e.store, e.next = old.emptyCopy(), nil
-	for _, x := range e.store.indexes {
-		x.ready = true
-	}
 	for o := range old.all() {
 		e.emitLocked(change{old: o, final: o, unknown: true})
 	}
+	e.chargeLocked()
 	e.synced, e.rv, e.epoch, e.cause, e.lastErr = false, "", "", nil, nil
 	e.setStateLocked(StateStarting)
 	e.broadcastLocked()
 }
 
 func (e *entry) syncedLocked(rv string) {
+	e.chargeLocked()
 	first := !e.synced
 	e.synced, e.rv, e.cause, e.lastErr = true, rv, nil, nil
 	e.setStateLocked(StateSynced)

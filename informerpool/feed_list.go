@@ -213,6 +213,14 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	default:
 		f.put(o, l.seen)
 	}
+	return f.checkBudget()
+}
+
+// checkBudget fails the informer while its cluster takes more memory than it may.
+func (f *feed) checkBudget() error {
+	if limit := f.options.MaxClusterBytes; limit > 0 && f.usage.Load() > limit {
+		return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)
+	}
 	return nil
 }
 
@@ -231,14 +239,22 @@ func (l *listing) finish(rv string) {
 	f.sweep(l.seen, rv, f.known)
 }
 
-// abort forgets an unfinished list of a new epoch. One of the store's own epoch leaves what it brought: it is newer.
+// abort forgets an unfinished list of a new epoch, or the first one, of which nobody has seen anything. One that was to
+// bring a synced store up to date leaves what it brought: it is newer.
 func (l *listing) abort() {
-	if l.over || !l.feed.replace {
+	if l.over {
 		return
 	}
-	l.feed.mu.Lock()
-	defer l.feed.mu.Unlock()
-	l.feed.next = nil
+	f := l.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.replace:
+		f.next = nil
+	case !f.synced:
+		f.store = f.store.emptyCopy()
+	}
+	f.chargeLocked()
 }
 
 // follow applies a live stream until it ends; a regular end is nil.
@@ -278,7 +294,10 @@ func (f *feed) applyNext(s *stream) error {
 	} else {
 		f.put(o, nil)
 	}
-	return f.reached(o.GetResourceVersion())
+	if err := f.reached(o.GetResourceVersion()); err != nil {
+		return err
+	}
+	return f.checkBudget()
 }
 
 // reached notes how far the stream has come. Versions of a stream only grow; one that falls is another history's.

@@ -480,6 +480,31 @@ func TestForeignAndBrokenObjectsAreRefused(t *testing.T) {
 	})
 }
 
+func TestClusterBudgetRefusesTheInformerThatGrows(t *testing.T) {
+	bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 20_000 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		for i := range 500 {
+			s.put("big", fmt.Sprint("o", i), 1)
+		}
+		s.put("small", "one", 1)
+		small := acquireSynced(t, p, in("small"))
+		big := acquire(t, p, in("big"))
+		require.ErrorIs(t, big.WaitForSync(context.Background()), informerpool.ErrBudget)
+		require.True(t, small.HasSynced())
+		other := in("big")
+		other.Cluster.Name = "two"
+		s.delete("big", "o0")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, acquire(t, p, other).WaitForSync(ctx), informerpool.ErrBudget, "each cluster has a budget of its own")
+		for i := range 480 {
+			s.delete("big", fmt.Sprint("o", i))
+		}
+		after(time.Minute)
+		require.NoError(t, big.WaitForSync(context.Background()), "it heals when there is less")
+		require.LessOrEqual(t, big.Status().Bytes+small.Status().Bytes, int64(20_000))
+	})
+}
+
 func TestObjectBudgetRefusesTheInformer(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.MaxObjects = 3 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		for i := range 4 {

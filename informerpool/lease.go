@@ -6,6 +6,7 @@ package informerpool
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 
@@ -167,13 +168,7 @@ type Query struct {
 // List returns the cached objects a query selects, in no order, and the resourceVersion the cache is at. All of them are of
 // one epoch. The error is [ErrReleased], [ErrNotSynced] or [ErrNoIndex]. The objects are shared and read-only.
 func (l *Lease) List(q Query) ([]*Object, string, error) {
-	if q.Owner != "" && q.Index == "" {
-		if err := l.entry.addIndex(ownerIndex, ownerUIDs); err != nil {
-			return nil, "", err
-		}
-		q.Index, q.Value, q.Owner = ownerIndex, string(q.Owner), ""
-	}
-	candidates, rv, err := l.candidates(q)
+	candidates, rv, err := l.candidates(l.byOwner(&q))
 	if err != nil {
 		return nil, "", err
 	}
@@ -187,6 +182,35 @@ func (l *Lease) List(q Query) ([]*Object, string, error) {
 		}
 	}
 	return slices.Clip(out), rv, nil
+}
+
+// All returns the objects that List returns, as a sequence over a snapshot: it filters while it is iterated, without a
+// lock, and sees no later changes. It can be iterated more than once.
+func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
+	candidates, _, err := l.candidates(l.byOwner(&q))
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(*Object) bool) {
+		left := q.Limit
+		for _, o := range candidates {
+			if !l.selects(q, o) {
+				continue
+			}
+			if !yield(o) || left == 1 {
+				return
+			}
+			left--
+		}
+	}, nil
+}
+
+// byOwner makes a query for an owner one of the built-in index, which the first such query builds.
+func (l *Lease) byOwner(q *Query) Query {
+	if q.Owner != "" && q.Index == "" && l.entry.addIndex(ownerIndex, ownerUIDs) == nil {
+		q.Index, q.Value, q.Owner = ownerIndex, string(q.Owner), ""
+	}
+	return *q
 }
 
 // candidates copies out what the indexes narrow a query down to; the rest is checked without the lock.

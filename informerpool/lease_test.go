@@ -4,10 +4,13 @@
 package informerpool_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,6 +111,57 @@ func TestListNarrowsByEverythingAQueryCanSay(t *testing.T) {
 		s.put("ns0", "x", 3)
 		after(long)
 		require.Equal(t, 1, count(informerpool.Query{Index: "value", Value: "3"}), "indexes follow into a new epoch")
+	})
+}
+
+func TestIndexAddedBeforeTheFirstListSurvivesItsFailures(t *testing.T) {
+	bubble(t, func(o *informerpool.Options) { o.PagedLists = true }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		for i := range 20 {
+			s.put("ns", fmt.Sprint("o", i), 1)
+		}
+		s.cutAfter = 1500
+		l := acquire(t, p, everything)
+		require.NoError(t, l.AddIndex("all", func(*informerpool.Object) []string { return []string{"all"} }))
+		after(time.Minute)
+		require.Zero(t, l.Status().Objects, "nothing of a first list that broke is kept")
+		s.set(func(s *modelServer) { s.cutAfter = 0 })
+		require.NoError(t, l.WaitForSync(context.Background()))
+		found, _, err := l.List(informerpool.Query{Index: "all", Value: "all"})
+		require.NoError(t, err)
+		require.Len(t, found, 20)
+	})
+}
+
+func TestObjectsAreFoundByTheirOwner(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		s.put("ns", "a", 1, "owner=x")
+		s.put("other", "b", 1, "owner=x")
+		s.put("ns", "c", 1, "owner=y")
+		l := acquireSynced(t, p, everything)
+		owned := func(q informerpool.Query) []string {
+			objects, err := l.All(q)
+			require.NoError(t, err)
+			var names []string
+			for o := range objects {
+				names = append(names, o.GetName())
+			}
+			slices.Sort(names)
+			list, _, err := l.List(q)
+			require.NoError(t, err)
+			require.Len(t, list, len(names))
+			return names
+		}
+		require.Equal(t, []string{"a", "b"}, owned(informerpool.Query{Owner: "x"}))
+		require.Equal(t, []string{"a"}, owned(informerpool.Query{Owner: "x", Namespace: "ns"}))
+		require.Len(t, owned(informerpool.Query{Owner: "x", Limit: 1}), 1)
+		s.put("ns", "c", 2, "owner=x")
+		s.delete("ns", "a")
+		synctest.Wait()
+		require.Equal(t, []string{"b", "c"}, owned(informerpool.Query{Owner: "x"}))
+		require.Empty(t, owned(informerpool.Query{Owner: "y"}))
+		l.Release()
+		_, err := l.All(informerpool.Query{Owner: "x"})
+		require.ErrorIs(t, err, informerpool.ErrReleased)
 	})
 }
 

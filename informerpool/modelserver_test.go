@@ -76,6 +76,11 @@ func (o modelObject) json() []byte {
 		},
 		"spec": map[string]any{"value": o.value},
 	}
+	if owner := o.labels["owner"]; owner != "" {
+		m["metadata"].(map[string]any)["ownerReferences"] = []map[string]any{
+			{"apiVersion": "example.com/v1", "kind": "Widget", "name": owner, "uid": owner},
+		}
+	}
 	b, err := json.Marshal(m)
 	if err != nil {
 		panic(err)

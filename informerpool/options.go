@@ -63,6 +63,9 @@ type Options struct {
 	MaxObjectBytes int
 	// MaxObjects is how many objects one informer may hold. A list beyond it fails with [ErrBudget]. Zero means no limit.
 	MaxObjects int
+	// MaxClusterBytes is how much memory the informers of one cluster may take together, as Status reports it. Beyond it the
+	// informer that is adding objects fails with [ErrBudget], and the others of the cluster go on. Zero means no limit.
+	MaxClusterBytes int64
 	// DecodedBytes bounds the cache of decoded typed objects that repeated reads are served from, for the whole pool.
 	// Zero means 8 MiB; negative means none.
 	DecodedBytes int64
@@ -90,6 +93,7 @@ func (o Options) withDefaults() (Options, error) {
 	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")
 	check(o.MaxObjectBytes >= 0, "MaxObjectBytes", "negative")
 	check(o.MaxObjects >= 0, "MaxObjects", "negative")
+	check(o.MaxClusterBytes >= 0, "MaxClusterBytes", "negative")
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}

@@ -25,11 +25,13 @@ type store struct {
 
 func newStore() *store { return &store{objects: map[string]map[string]*Object{}} }
 
-// emptyCopy returns a store without objects and with the same indexes.
+// emptyCopy returns a store without objects and with the same indexes, which lack nothing.
 func (s *store) emptyCopy() *store {
 	c := newStore()
 	for _, x := range s.indexes {
-		c.indexes = append(c.indexes, newIndex(x.name, x.values))
+		copied := newIndex(x.name, x.values)
+		copied.ready = true
+		c.indexes = append(c.indexes, copied)
 	}
 	return c
 }
