@@ -15,7 +15,7 @@ const (
 // order, and nothing else. What the splitter saw proves that nothing else is
 // there: one container at depth one, which ends right before the frame does.
 func parseCompact(raw []byte, split *splitter) (Frame, bool) {
-	if split.inner != 1 || split.innerEnd != len(raw)-1 {
+	if split.inner != 1 || split.innerEnd != len(raw)-1 || raw[len(raw)-1] != '}' { // the splitter counts brackets of any kind
 		return Frame{}, false
 	}
 	kind, from := compactStart(raw)
