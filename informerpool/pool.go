@@ -65,17 +65,25 @@ func (p *Pool) AcquireAs(ctx context.Context, owner string, key Key) (*Lease, er
 	if err != nil {
 		return nil, err
 	}
+	l, started, err := p.lease(owner, key)
+	if started {
+		p.options.Logger.V(1).Info("Informer started", "informer", key.String())
+	}
+	return l, err
+}
+
+// lease takes a lease on the informer for key, and tells whether that had to be started.
+func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, ErrClosed
+		return nil, false, ErrClosed
 	}
 	e := p.findLocked(key)
 	if e == nil {
-		e = newEntry(p, key)
+		e, started = newEntry(p, key), true
 		p.entries[key] = e
 		p.running.Go(e.run) // under the lock and after the look at closed: Close waits for all there can be
-		p.options.Logger.V(1).Info("Informer started", "informer", key.String())
 	}
 	if e.linger != nil {
 		e.linger.Stop() // if it has fired, it finds the lease
@@ -83,7 +91,7 @@ func (p *Pool) AcquireAs(ctx context.Context, owner string, key Key) (*Lease, er
 	}
 	l := &Lease{key: key, owner: owner, entry: e, filter: newFilter(e.key, key), released: make(chan struct{})}
 	e.leases[l] = struct{}{}
-	return l, nil
+	return l, started, nil
 }
 
 // findLocked returns the informer for key, or a synced one that covers it. Entries in the map are alive: they are taken
