@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
+
+	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
 func TestCancelWhileWaiting(t *testing.T) {
@@ -152,5 +154,31 @@ func TestCloseAfterTheEndSendsNothing(t *testing.T) {
 		_, err := k.resp.Body.Read(make([]byte, 1))
 		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 		p.quiet()
+	})
+}
+
+// The callback of a context may run before the request that registered it goes on.
+func TestContextThatEndsBeforeTheRequestIsSent(t *testing.T) {
+	bubble(t, func(b *bench) {
+		p := b.warm()
+		require.ErrorIs(t, h2.StartEnded(b.transport, context.Canceled), context.Canceled)
+		require.Zero(t, b.transport.Streams())
+		p.quiet()
+		b.answered(p)
+	})
+}
+
+// The place may be granted when nobody looks any more.
+func TestPlaceGrantedTooLateGoesToTheNext(t *testing.T) {
+	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
+	bubble(t, func(b *bench) {
+		abandon := h2.Queue(b.transport, "peer.test:443")
+		k := b.get("/")
+		p := b.greeted(limit)
+		b.accept() // for k
+		p.quiet()
+		abandon()
+		p.request()
+		k.waiting()
 	})
 }

@@ -142,15 +142,11 @@ func (c *conn) refusedLocked() {
 // onGoAway lets the streams that the peer wants to serve go on, and fails the others.
 func (c *conn) onGoAway(f *http2.GoAwayFrame) error {
 	c.mu.Lock()
-	last := f.LastStreamID
-	if c.goAway != nil {
-		last = min(last, c.goAway.LastStreamID)
-	}
-	c.goAway = &GoAwayError{LastStreamID: last, Code: f.ErrCode}
+	c.goAway = &GoAwayError{LastStreamID: f.LastStreamID, Code: f.ErrCode}
 	c.retired = true
 	var ended []*stream
 	for id, s := range c.streams {
-		if id > last {
+		if id > f.LastStreamID {
 			ended = append(ended, s)
 			c.endLocked(s, fmt.Errorf("%w: %w", ErrUnprocessed, c.goAway))
 		}

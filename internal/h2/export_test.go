@@ -26,3 +26,22 @@ func Parked(t *Transport) (data, memory int) {
 	}
 	return data, memory
 }
+
+// StartEnded opens a stream on the only connection after its context has ended it.
+func StartEnded(t *Transport, err error) error {
+	c := t.conns()[0]
+	if !c.reserve() {
+		panic("no room")
+	}
+	s := &stream{c: c}
+	s.cond.L = &c.mu
+	s.cancel(err)
+	defer c.finish(s)
+	return c.start(s, nil)
+}
+
+// Queue waits for a place like a request, until it is told to give up.
+func Queue(t *Transport, addr string) (abandon func()) {
+	_, p, place, _ := t.reserve(addr)
+	return func() { t.abandon(p, place) }
+}

@@ -114,6 +114,23 @@ func TestLateFramesOfStreamsThatWereResetAreExcused(t *testing.T) {
 	})
 }
 
+// Some servers say more than they have to with every response.
+func TestFramesThatComeWithResponsesAreExcused(t *testing.T) {
+	bubble(t, func(b *bench) {
+		p := b.warm()
+		for range 2000 {
+			k := b.get("/")
+			id, _ := p.request()
+			p.sent(p.fr.WriteWindowUpdate(0, 1))
+			p.sent(p.fr.WriteWindowUpdate(id, 1))
+			p.last(id, ":status", "200")
+			p.sent(p.fr.WriteRSTStream(id, http2.ErrCodeNo))
+			k.response()
+		}
+		require.Equal(t, 1, b.transport.Connections())
+	})
+}
+
 func TestServerThatResetsEveryStream(t *testing.T) {
 	bubble(t, func(b *bench) {
 		p := b.warm()

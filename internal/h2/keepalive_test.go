@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,6 +165,20 @@ func TestPeerThatDoesNotReadLosesTheConnection(t *testing.T) {
 			synctest.Wait()
 		}
 		require.Equal(t, 15*time.Second, time.Since(start))
+	})
+}
+
+func TestPeerThatDoesNotReadGetsNoMoreRequests(t *testing.T) {
+	large := strings.Repeat("x", 50_000)
+	bubble(t, func(b *bench) {
+		p := b.warm()
+		p.deaf.Store(true)
+		for range 20 {
+			b.get("/", "Authorization", large).waiting()
+		}
+		q := b.greeted()
+		require.Less(t, b.transport.Streams(), 20+1)
+		require.GreaterOrEqual(t, len(q.got), 12, "what would not fit into 256 KiB")
 	})
 }
 

@@ -236,6 +236,7 @@ type peer struct {
 	gone      chan struct{} // closed at the end of the test
 
 	enc   *hpack.Encoder
+	dec   *hpack.Decoder
 	block bytes.Buffer
 }
 
@@ -246,6 +247,7 @@ func newPeer(b *bench, nc net.Conn, addr string) *peer {
 	}
 	p.fr.AllowIllegalWrites = true
 	p.enc = hpack.NewEncoder(&p.block)
+	p.dec = hpack.NewDecoder(4096, nil)
 	return p
 }
 
@@ -267,9 +269,8 @@ func (p *peer) listen() {
 		if _, err := io.ReadFull(p.nc, preface); err != nil || string(preface) != http2.ClientPreface {
 			return
 		}
-		dec := hpack.NewDecoder(4096, nil)
 		fr := http2.NewFramer(p.nc, p.nc)
-		fr.ReadMetaHeaders = dec
+		fr.ReadMetaHeaders = p.dec
 		for p.receive(fr) == nil && !p.deaf.Load() {
 		}
 		if p.deaf.Load() {

@@ -4,6 +4,7 @@
 package h2_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,57 +77,18 @@ func TestHostsHaveTheirOwnConnections(t *testing.T) {
 	})
 }
 
-func TestPlaceGrantedTooLateGoesToTheNext(t *testing.T) {
+func TestConnectionThatIsWaitedForDies(t *testing.T) {
 	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
 	bubble(t, func(b *bench) {
-		for range 100 {
-			one, two := b.get("/one"), b.get("/two")
-			p := b.accept()
-			p.listen()
-			p.sent(p.fr.WriteSettings(limit))
-			one.cancel() // at about the time at which it gets the place
-			<-one.done
-			two.settled(p)
-			b.transport.CloseIdleConnections()
-		}
-	})
-}
-
-// settled answers requests on p, and other peers that are dialed, until k has its response.
-func (k *call) settled(p *peer) {
-	p.serve()
-	for {
-		select {
-		case <-k.done:
-			require.NoError(k.b.T, k.err)
-			return
-		case q := <-k.b.peers:
-			k.b.all = append(k.b.all, q)
-			q.listen()
-			_ = q.fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
-			q.serve()
-		}
-	}
-}
-
-// serve answers everything.
-func (p *peer) serve() {
-	block := p.encode(":status", "200")
-	p.calls.Go(func() {
-		for {
-			select {
-			case f := <-p.got:
-				switch {
-				case f.Type == http2.FrameHeaders:
-					_ = p.fr.WriteHeaders(http2.HeadersFrameParam{
-						StreamID: f.StreamID, BlockFragment: block, EndHeaders: true, EndStream: true,
-					})
-				case f.Type == http2.FramePing && !f.Flags.Has(http2.FlagPingAck):
-					_ = p.fr.WritePing(true, f.data)
-				}
-			case <-p.done:
-				return
-			}
-		}
+		one := b.get("/one")
+		p := b.greeted(limit)
+		p.request()
+		one.cancel()
+		require.ErrorIs(t, one.failure(), context.Canceled)
+		two := b.get("/two") // waits for the server to confirm that there is room again
+		two.waiting()
+		b.none()
+		_ = p.nc.Close()
+		b.greeted(limit).request()
 	})
 }

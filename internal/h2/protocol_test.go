@@ -4,6 +4,7 @@
 package h2_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -243,10 +244,26 @@ func TestViolationEndsTheStream(t *testing.T) {
 				body, err := other.body()
 				require.NoError(t, err)
 				require.Equal(t, "fine", body)
+				pingOf(p)
+				b.answered(p) // what was wrong before does not matter any more
 				require.Equal(t, 1, b.transport.Connections())
 			})
 		})
 	}
+}
+
+func TestHeaderBlockIsBoundedBeforeItIsDecoded(t *testing.T) {
+	bubble(t, func(b *bench) {
+		k := b.get("/")
+		p := b.greeted()
+		id, _ := p.request()
+		field := append([]byte{0, 1, 'a', 100}, strings.Repeat("x", 100)...)
+		p.raw(http2.FrameHeaders, 0, id, bytes.Repeat(field, 4<<10/len(field))...)
+		k.waiting()
+		p.raw(http2.FrameContinuation, 0, id, field...)
+		p.closed(http2.ErrCodeEnhanceYourCalm)
+		require.ErrorContains(t, k.failure(), "too large")
+	}, func(o *h2.Options) { o.MaxHeaderBytes = 4 << 10 })
 }
 
 // manyHeaders sends few bytes that mean many.

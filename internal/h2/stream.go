@@ -35,7 +35,6 @@ type stream struct {
 	consumed int32 // what was read since the window was opened
 	sendable int64 // what we might send; see conn.peerWindow
 	answered bool  // the headers of the response were received
-	dropped  bool  // the end came at once: what was received is not to be read
 }
 
 var _ io.ReadCloser = (*stream)(nil)
@@ -57,10 +56,10 @@ func (s *stream) await() (*head, error) {
 	}
 	h := s.head
 	s.head = nil
-	if h == nil || s.dropped {
+	if h == nil {
 		return nil, s.err
 	}
-	return h, nil
+	return h, nil // even if the stream has ended: the body tells
 }
 
 // Read implements io.Reader. Its frame is kept small: this is where the goroutines of idle watches wait.
@@ -132,7 +131,6 @@ func (s *stream) abandon(err error) bool {
 		c.resetLocked(s, http2.ErrCodeCancel, err)
 	}
 	s.err = err
-	s.dropped = true
 	s.data.clear()
 	return ended
 }
