@@ -31,7 +31,7 @@ type keepalive struct {
 
 func (k *keepalive) startLocked(c *conn) {
 	c.t.running.Add(1)
-	k.timer = time.AfterFunc(c.t.opts.PingAfter, c.watch)
+	k.timer = time.AfterFunc(min(c.t.opts.PingAfter, c.t.opts.IdleTimeout), c.watch)
 }
 
 func (k *keepalive) stopLocked(c *conn) {

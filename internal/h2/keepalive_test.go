@@ -116,6 +116,64 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 	})
 }
 
+func TestIdleTimeoutMayBeShort(t *testing.T) {
+	bubble(t, func(b *bench) {
+		p := b.warm()
+		start := time.Now()
+		<-p.done
+		require.GreaterOrEqual(t, time.Since(start), 5*time.Second)
+		require.LessOrEqual(t, time.Since(start), 10*time.Second)
+	}, func(o *h2.Options) { o.IdleTimeout = 5 * time.Second })
+}
+
+// A request that was given up is a reason to look whether the peer is there, long before the next ping is due.
+func TestResetThatIsNotConfirmedEndsTheConnection(t *testing.T) {
+	bubble(t, func(b *bench) {
+		k, _ := b.answered(b.warm())
+		k.cancel()
+		start := time.Now()
+		<-b.all[0].done
+		require.Equal(t, 15*time.Second, time.Since(start))
+	})
+}
+
+func TestPeerThatSendsButDoesNotReadLosesTheConnection(t *testing.T) {
+	bubble(t, func(b *bench) {
+		_, id := b.answered(b.warm())
+		p := b.all[0]
+		p.deaf.Store(true)
+		b.get("/").waiting() // the peer reads this one
+		start := time.Now()
+		b.get("/").waiting()
+		for b.transport.Connections() > 0 {
+			_ = p.fr.WriteData(id, false, []byte("x"))
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		require.Equal(t, 15*time.Second, time.Since(start))
+	})
+}
+
+func TestNoWriteDeadlineIsLeftBehind(t *testing.T) {
+	bubble(t, func(b *bench) {
+		p := b.warm()
+		synctest.Wait()
+		require.False(t, p.limited.Load(), "TLS would fail to answer the peer's wish for new keys")
+	})
+}
+
+func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
+	bubble(t, func(b *bench) {
+		p := b.warm()
+		p.deaf.Store(true)
+		p.raw(http2.FramePing, 0, 0, ping...)
+		p.expect(http2.FramePing) // the last frame that is read
+		start := time.Now()
+		b.transport.Close()
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
 // answerPings lets a peer answer pings until the returned channel is closed, or the test ends.
 func answerPings(b *bench, p *peer) chan struct{} {
 	stop := make(chan struct{})

@@ -47,6 +47,34 @@ func TestFramesThatMeanNothingAreIgnored(t *testing.T) {
 	})
 }
 
+func TestSecretsAreNotRemembered(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.get("/path", "Authorization", "Bearer x", "Cookie", "a=b", "Proxy-Authorization", "y", "Accept", "z")
+		f := b.greeted().expect(http2.FrameHeaders)
+		require.ElementsMatch(t, []string{":path", "authorization", "cookie", "proxy-authorization"}, f.secret)
+	})
+}
+
+func TestLengthOfWhatIsNotSent(t *testing.T) {
+	bubble(t, func(b *bench) {
+		p := b.warm()
+		for _, status := range []string{"204", "304"} {
+			k := b.get("/")
+			id, _ := p.request()
+			p.last(id, ":status", status, "content-length", "5")
+			body, err := k.body()
+			require.NoError(t, err)
+			require.Empty(t, body)
+			require.EqualValues(t, 5, k.resp.ContentLength)
+		}
+		b.get("/")
+		id, _ := p.request()
+		p.headers(id, ":status", "304", "content-length", "5")
+		p.data(id, true, "12345")
+		require.Equal(t, http2.ErrCodeProtocol, p.expect(http2.FrameRSTStream).code)
+	})
+}
+
 func TestHeadersMayComeInPieces(t *testing.T) {
 	bubble(t, func(b *bench) {
 		k := b.get("/")

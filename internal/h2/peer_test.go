@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
@@ -68,8 +69,21 @@ func (b *bench) dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, *err
 	}
 	ours, theirs := net.Pipe()
-	b.peers <- newPeer(b, theirs, addr)
-	return ours, nil
+	p := newPeer(b, theirs, addr)
+	b.peers <- p
+	return &client{ours, p}, nil
+}
+
+// client is the client's side of a connection.
+type client struct {
+	net.Conn
+
+	p *peer
+}
+
+func (c *client) SetWriteDeadline(at time.Time) error {
+	c.p.limited.Store(!at.IsZero())
+	return c.Conn.SetWriteDeadline(at)
 }
 
 // accept returns the next peer that was dialed, before it has said anything.
@@ -214,6 +228,7 @@ type frame struct {
 	http2.FrameHeader
 
 	fields   map[string]string // of HEADERS
+	secret   []string          // names of HEADERS that are not to be remembered
 	settings map[http2.SettingID]uint32
 	code     http2.ErrCode // of RST_STREAM and GOAWAY
 	inc      uint32        // of WINDOW_UPDATE
@@ -233,6 +248,7 @@ type peer struct {
 
 	listening bool          // there is a goroutine that closes done
 	deaf      atomic.Bool   // nothing is read any more
+	limited   atomic.Bool   // the client has a write deadline
 	gone      chan struct{} // closed at the end of the test
 
 	enc   *hpack.Encoder
@@ -290,6 +306,9 @@ func (p *peer) receive(fr *http2.Framer) error {
 		g.fields = map[string]string{}
 		for _, field := range f.Fields {
 			g.fields[field.Name] += field.Value
+			if field.Sensitive {
+				g.secret = append(g.secret, field.Name)
+			}
 		}
 	case *http2.SettingsFrame:
 		g.settings = map[http2.SettingID]uint32{}
