@@ -161,24 +161,9 @@ func TestCloseAfterTheEndSendsNothing(t *testing.T) {
 func TestContextThatEndsBeforeTheRequestIsSent(t *testing.T) {
 	bubble(t, func(b *bench) {
 		p := b.warm()
-		require.ErrorIs(t, h2.StartEnded(b.transport, context.Canceled), context.Canceled)
+		require.ErrorIs(t, h2.Hold(b.transport)(context.Canceled), context.Canceled)
 		require.Zero(t, b.transport.Streams())
 		p.quiet()
 		b.answered(p)
-	})
-}
-
-// The place may be granted when nobody looks any more.
-func TestPlaceGrantedTooLateGoesToTheNext(t *testing.T) {
-	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
-	bubble(t, func(b *bench) {
-		abandon := h2.Queue(b.transport, "peer.test:443")
-		k := b.get("/")
-		p := b.greeted(limit)
-		b.accept() // for k
-		p.quiet()
-		abandon()
-		p.request()
-		k.waiting()
 	})
 }

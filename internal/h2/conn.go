@@ -142,17 +142,14 @@ func (c *conn) freshLocked() bool { return c.nextID == 1 }
 
 func (c *conn) usedLocked() int64 { return int64(len(c.streams) + c.reserved) }
 
-// unreserve gives a place back. The caller serves the waiters.
+// unreserve gives a place back.
 func (c *conn) unreserve() {
 	c.mu.Lock()
 	c.reserved--
 	c.idleLocked()
-	over := c.overLocked()
 	c.mu.Unlock()
 
-	if over != nil {
-		c.bye(over)
-	}
+	c.finish()
 }
 
 // open sends a request in a place that was reserved, and returns its stream, which ends with ctx.
@@ -220,7 +217,7 @@ func (c *conn) resetLocked(s *stream, code http2.ErrCode, err error) {
 	c.flushLocked()
 }
 
-// finish does what the end of streams calls for and cannot be done under the lock.
+// finish does what the end of streams, or of a wish for one, calls for and cannot be done under a lock.
 func (c *conn) finish(ended ...*stream) {
 	for _, s := range ended {
 		// A context's method is foreign code. If the callback runs already, it unregisters itself.

@@ -27,17 +27,30 @@ func Parked(t *Transport) (data, memory int) {
 	return data, memory
 }
 
-// StartEnded opens a stream on the only connection after its context has ended it.
-func StartEnded(t *Transport, err error) error {
+// Hold reserves a place on the only connection, and returns what uses it for a stream. If ended is not nil, the
+// stream's context has ended it in between.
+func Hold(t *Transport) (start func(ended error) error) {
 	c := t.conns()[0]
 	if !c.reserve() {
 		panic("no room")
 	}
-	s := &stream{c: c}
-	s.cond.L = &c.mu
-	s.cancel(err)
-	defer c.finish(s)
-	return c.start(s, nil)
+	return func(ended error) error {
+		s := &stream{c: c}
+		s.cond.L = &c.mu
+		if ended != nil {
+			s.cancel(ended)
+		}
+		defer c.finish()
+		return c.start(s, nil)
+	}
+}
+
+// Pools returns the number of addresses that are remembered.
+func Pools(t *Transport) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	return len(t.pools)
 }
 
 // Queue waits for a place like a request, until it is told to give up.

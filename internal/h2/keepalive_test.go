@@ -118,8 +118,13 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 
 func TestIdleTimeoutMayBeShort(t *testing.T) {
 	bubble(t, func(b *bench) {
-		p := b.warm()
+		k, id := b.answered(b.warm())
+		p := b.all[0]
+		time.Sleep(7 * time.Second) // the time to look again must not be that of the next ping
+		p.data(id, true, "")
 		start := time.Now()
+		_, err := k.body()
+		require.NoError(t, err)
 		<-p.done
 		require.GreaterOrEqual(t, time.Since(start), 5*time.Second)
 		require.LessOrEqual(t, time.Since(start), 10*time.Second)

@@ -77,20 +77,25 @@ func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
 
 // abandon gives up waiting; a place that was granted meanwhile goes to the next.
 func (t *Transport) abandon(p *pool, place *list.Element) {
+	if c := t.unqueue(p, place); c != nil {
+		c.unreserve()
+	}
+}
+
+// unqueue takes a waiter out of the queue, or returns the connection on which it has a place.
+func (t *Transport) unqueue(p *pool, place *list.Element) *conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
 	w := place.Value.(*waiter)
 	select {
 	case <-w.done:
-		if w.conn != nil {
-			w.conn.unreserve()
-			p.serveLocked()
-		}
+		return w.conn
 	default:
 		p.waiters.Remove(place)
 		t.waiting.Add(-1)
 		p.tidyLocked()
+		return nil
 	}
 }
 
@@ -211,7 +216,8 @@ func (p *pool) join(c *conn, err error) bool {
 	return true
 }
 
-// leave takes a connection that broke out of the pool. If err is not nil, it is the end for those who wait, too.
+// leave takes a connection that broke out of the pool. If err is not nil, it is the end for those who wait, too; else
+// the caller serves them.
 func (p *pool) leave(c *conn, err error) {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -224,7 +230,6 @@ func (p *pool) leave(c *conn, err error) {
 	if err != nil {
 		p.failLocked(err)
 	}
-	p.serveLocked()
 	p.tidyLocked()
 }
 

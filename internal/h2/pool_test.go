@@ -5,7 +5,9 @@ package h2_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
@@ -72,8 +74,10 @@ func TestHostsHaveTheirOwnConnections(t *testing.T) {
 		id, _ := q.request()
 		q.last(id, ":status", "200")
 		require.Equal(t, 2, b.transport.Connections())
+		require.Equal(t, 2, h2.Pools(b.transport))
 		b.transport.CloseIdleConnections()
 		require.Zero(t, b.transport.Connections())
+		require.Zero(t, h2.Pools(b.transport))
 	})
 }
 
@@ -91,4 +95,72 @@ func TestConnectionThatIsWaitedForDies(t *testing.T) {
 		_ = p.nc.Close()
 		b.greeted(limit).request()
 	})
+}
+
+// The place may be granted when nobody looks any more.
+func TestPlaceGrantedTooLateGoesToTheNext(t *testing.T) {
+	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
+	bubble(t, func(b *bench) {
+		abandon := h2.Queue(b.transport, "peer.test:443")
+		k := b.get("/")
+		p := b.greeted(limit)
+		b.accept() // for k
+		p.quiet()
+		abandon()
+		p.request()
+		k.waiting()
+	})
+}
+
+func TestPlaceGrantedTooLateOnAConnectionThatHasRetired(t *testing.T) {
+	bubble(t, func(b *bench) {
+		abandon := h2.Queue(b.transport, "peer.test:443")
+		p := b.greeted()
+		p.sent(p.fr.WriteGoAway(0, http2.ErrCodeNo, nil))
+		p.quiet()
+		require.Equal(t, 1, b.transport.Connections(), "the place may be used")
+		abandon()
+		p.closed(http2.ErrCodeNo)
+	})
+}
+
+func TestPlaceThatIsFreedGoesToTheFirstWhoWaits(t *testing.T) {
+	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
+	bubble(t, func(b *bench) {
+		k := b.get("/0")
+		p := b.greeted(limit)
+		for i := range 5 {
+			id, fields := p.request()
+			require.Equal(t, fmt.Sprintf("/%d", i), fields[":path"])
+			next := b.get(fmt.Sprintf("/%d", i+1))
+			next.waiting()
+			p.last(id, ":status", "200")
+			k.response()
+			k = next
+		}
+		p.request()
+		b.accept() // and never more than this one
+		b.none()
+	})
+}
+
+// The connection may be lost between the grant of a place and its use.
+func TestPlaceThatIsGoneIsNoFailureOfTheRequest(t *testing.T) {
+	for name, drop := range map[string]func(p *peer){
+		"closed": func(p *peer) { _ = p.nc.Close() },
+		"goaway": func(p *peer) { p.sent(p.fr.WriteGoAway(1, http2.ErrCodeNo, nil)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				p := b.warm()
+				start := h2.Hold(b.transport)
+				drop(p)
+				synctest.Wait()
+				require.ErrorIs(t, start(nil), h2.ErrUnprocessed)
+				synctest.Wait()
+				require.Zero(t, b.transport.Connections())
+				require.Zero(t, b.transport.Streams())
+			})
+		})
+	}
 }
