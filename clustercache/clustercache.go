@@ -36,8 +36,9 @@ type ClusterCache struct {
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
 	cancel context.CancelCauseFunc
 
-	live  atomic.Bool    // between the beginning and the end of Start
-	tasks sync.WaitGroup // every goroutine; Add happens under life
+	live   atomic.Bool    // since the beginning of Start
+	listed atomic.Bool    // the resolver told once which clusters there are
+	tasks  sync.WaitGroup // every goroutine; Add happens under life
 
 	life    sync.Mutex // protects started and stopped; nothing else is locked under it
 	started bool

@@ -128,6 +128,9 @@ func (cc *ClusterCache) discover() {
 		for _, key := range keys {
 			_, _ = cc.engage(key, false)
 		}
+		if err == nil {
+			cc.listed.Store(true)
+		}
 		switch {
 		case err != nil && cc.ctx.Err() == nil:
 			cc.log.Error(err, "Clusters cannot be listed")

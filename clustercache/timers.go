@@ -14,8 +14,9 @@ import (
 type timers struct {
 	wake chan struct{}
 
-	mu  sync.Mutex // protects due, and at and index of every timer
-	due dueHeap
+	mu     sync.Mutex // protects what follows, and at and index of every timer
+	due    dueHeap
+	firing time.Time // when the timer that fires now began to; zero: none does
 }
 
 // timer is one entry. It is at rest until set.
@@ -71,6 +72,7 @@ func (q *timers) run(ctx context.Context) {
 func (q *timers) fireDue(now time.Time) time.Duration {
 	for {
 		q.mu.Lock()
+		q.firing = time.Time{}
 		if len(q.due) == 0 {
 			q.mu.Unlock()
 			return time.Hour
@@ -81,9 +83,24 @@ func (q *timers) fireDue(now time.Time) time.Duration {
 			return wait
 		}
 		heap.Pop(&q.due)
+		q.firing = time.Now()
 		q.mu.Unlock()
 		t.fire()
 	}
+}
+
+// late returns how long the queue is behind: for how long a timer has been due, or has been firing.
+func (q *timers) late(now time.Time) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var late time.Duration
+	if len(q.due) > 0 {
+		late = now.Sub(q.due[0].at)
+	}
+	if !q.firing.IsZero() {
+		late = max(late, now.Sub(q.firing))
+	}
+	return max(late, 0)
 }
 
 // dueHeap orders timers by their time.

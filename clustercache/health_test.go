@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// muteHub is a resolver whose hub does not answer at first.
+type muteHub struct {
+	*directory
+
+	answers atomic.Bool
+}
+
+func (h *muteHub) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
+	if !h.answers.Load() {
+		return nil, errors.New("hub does not answer")
+	}
+	return h.directory.Clusters(ctx)
+}
+
+func TestReadyOnceTheResolverHasListedWhateverTheRemotesDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead := newFakeAPI(t, "uid-a")
+		dead.die()
+		hub := &muteHub{directory: newDirectory()}
+		hub.set(key("a"), dead.config())
+		o := silent(hub)
+		o.Discover = true
+		cc, err := clustercache.New(o)
+		require.NoError(t, err)
+		readyz, healthz := cc.ReadyzCheck(), cc.HealthzCheck()
+		require.Error(t, readyz(nil), "before Start")
+		require.NoError(t, healthz(nil), "before Start")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- cc.Start(ctx) }()
+		time.Sleep(time.Minute)
+		require.ErrorContains(t, readyz(nil), "not listed")
+		require.NoError(t, healthz(nil), "a hub that does not answer is no reason to restart")
+
+		hub.answers.Store(true)
+		time.Sleep(time.Minute)
+		status, err := cc.Status(key("a"))
+		require.NoError(t, err)
+		require.False(t, status.Connected)
+		require.NoError(t, readyz(nil), "a dead remote must not fail us")
+		hub.answers.Store(false)
+		time.Sleep(time.Hour)
+		require.NoError(t, readyz(nil), "once is enough")
+		require.NoError(t, healthz(nil))
+
+		cancel()
+		require.NoError(t, <-done)
+		require.ErrorIs(t, readyz(nil), clustercache.ErrClosed)
+		require.ErrorIs(t, healthz(nil), clustercache.ErrClosed)
+	})
+}
+
+func TestReadyWithoutDiscoverOnceStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, err := clustercache.New(silent(newDirectory()))
+		require.NoError(t, err)
+		require.ErrorContains(t, cc.ReadyzCheck()(nil), "not started")
+		run(t, cc)
+		synctest.Wait()
+		require.NoError(t, cc.ReadyzCheck()(nil))
+	})
+}
+
+// TestStuckLoopIsNotHealthy lets a logger that never returns hold the loop, as a bug of ours would.
+func TestStuckLoopIsNotHealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "uid-a")
+		d := newDirectory()
+		d.set(key("a"), api.config())
+		stuck, free := make(chan struct{}), make(chan struct{})
+		var hold atomic.Bool
+		o := silent(d)
+		o.Logger = funcr.New(func(_, _ string) {
+			if hold.CompareAndSwap(true, false) {
+				close(stuck)
+				<-free
+			}
+		}, funcr.Options{})
+		o.Informers.Logger = logr.Discard()
+		o.Grace = 5 * time.Second
+		cc := start(t, o)
+		feed := follow(t, cc)
+		require.NoError(t, cc.Engage(key("a")))
+		feed.wait(key("a"), clustercache.Connected)
+		time.Sleep(time.Hour)
+		require.NoError(t, cc.HealthzCheck()(nil), "an idle loop is a healthy one")
+
+		// The end of the grace is noticed by the loop, which logs it.
+		d.fail(key("a"), clustercache.ErrNoAccess)
+		synctest.Wait()
+		hold.Store(true)
+		<-stuck
+		require.NoError(t, cc.HealthzCheck()(nil), "not at once")
+		time.Sleep(2 * time.Minute)
+		require.ErrorContains(t, cc.HealthzCheck()(nil), "2m0s behind")
+		require.NoError(t, cc.ReadyzCheck()(nil))
+		close(free)
+		synctest.Wait()
+		require.NoError(t, cc.HealthzCheck()(nil), "it goes on")
+	})
+}
