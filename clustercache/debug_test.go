@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// browse asks a debug page for a query, and fails if the answer is another than expected.
+func browse(t *testing.T, h http.Handler, query string, status int) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/clusters?"+query, nil))
+	require.Equal(t, status, w.Code, w.Body)
+	require.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+	return w.Body.String()
+}
+
+func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		east, west := newFakeAPI(t, "uid-east"), newFakeAPI(t, "uid-west")
+		east.put("one", "1", nil)
+		d := newDirectory()
+		d.set(key("east"), east.config())
+		d.set(key("west"), west.config())
+		west.die()
+		o := silent(d)
+		o.Discover = true
+		cc := start(t, o)
+		page := cc.DebugHandler()
+		w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace("default"), client.MatchingLabels{"app": "web"})
+		require.NoError(t, err)
+		_, err = cc.Watch(t.Context(), key("east"), clustercache.Kind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}))
+		require.NoError(t, err)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		time.Sleep(time.Minute + time.Second)
+
+		all := browse(t, page, "", http.StatusOK)
+		for _, part := range []string{"2 clusters", ">fleet/east<", ">fleet/west<", "Ready 1", "Disconnected 1", "Unreachable", "connection refused"} {
+			require.Contains(t, all, part)
+		}
+		require.NotContains(t, all, "<script")
+		require.NotContains(t, browse(t, page, "phase=Ready", http.StatusOK), ">fleet/west<")
+		require.Contains(t, browse(t, page, "phase=Gone", http.StatusOK), "No cluster is Gone")
+		writeFor(t, "all.html", all)
+
+		detail := browse(t, page, "cluster=fleet%2Fwest", http.StatusOK)
+		for _, part := range []string{"Unreachable", "No connection can be made, or it broke.", "connection refused", "Nothing is watched."} {
+			require.Contains(t, detail, part)
+		}
+		writeFor(t, "west.html", detail)
+		detail = browse(t, page, "cluster=fleet%2Feast", http.StatusOK)
+		for _, part := range []string{"v1 ConfigMap", "default, app=web", "1 of 1 synced", "example.com/v1 Widget", "has not said which resource", "uid-east"} {
+			require.Contains(t, detail, part)
+		}
+		writeFor(t, "east.html", detail)
+		browse(t, page, "cluster=fleet%2Fnorth", http.StatusNotFound)
+
+		var body struct {
+			Clusters []struct {
+				Cluster, Phase, Reason, Message, Help string
+				Connected                             bool
+				WatchList                             []struct{ Kind, Selects, State, Message string }
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(browse(t, page, "format=json", http.StatusOK)), &body))
+		require.Len(t, body.Clusters, 2)
+		require.Equal(t, "fleet/west", body.Clusters[0].Cluster, "trouble comes first")
+		require.Equal(t, "Unreachable", body.Clusters[0].Reason)
+		require.NotEmpty(t, body.Clusters[0].Help)
+		require.True(t, body.Clusters[1].Connected)
+		require.NoError(t, json.Unmarshal([]byte(browse(t, page, "format=json&cluster=fleet/east", http.StatusOK)), &body))
+		require.Len(t, body.Clusters, 1)
+		require.Equal(t, "v1 ConfigMap", body.Clusters[0].WatchList[1].Kind)
+		require.Equal(t, "Synced", body.Clusters[0].WatchList[1].State)
+		require.Contains(t, body.Clusters[0].WatchList[0].Message, "Widget")
+	})
+}
+
+// TestDebugPageEscapesWhatOthersWrote lets names and errors hold markup, as a name in a kubeconfig's path may.
+func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>`
+		d := newDirectory()
+		evil := client.ObjectKey{Namespace: hostile, Name: "a&b?cluster=c#d"}
+		d.fail(evil, errors.New(hostile))
+		o := silent(d)
+		o.Name = hostile
+		cc := start(t, o)
+		require.NoError(t, cc.Engage(evil))
+		_, err := cc.Watch(t.Context(), evil, clustercache.Kind(schema.GroupVersionKind{Group: "g", Version: "v1", Kind: hostile}))
+		require.NoError(t, err)
+		synctest.Wait()
+		name := hostile + "/" + evil.Name
+		for _, query := range []string{"", "phase=" + url.QueryEscape(hostile), "cluster=" + url.QueryEscape(name)} {
+			text := browse(t, cc.DebugHandler(), query, http.StatusOK)
+			require.NotContains(t, text, "<script")
+			require.NotContains(t, text, "<img")
+			require.Contains(t, text, "&lt;script&gt;")
+		}
+		require.Contains(t, browse(t, cc.DebugHandler(), "", http.StatusOK), `href="?cluster=%22%3e%3cscript`)
+		require.NotContains(t, browse(t, cc.DebugHandler(), "cluster="+url.QueryEscape("<script>"), http.StatusNotFound), "<script")
+		require.NotContains(t, browse(t, cc.DebugHandler(), "format=json", http.StatusOK), "<script")
+	})
+}
+
+func TestDebugPageOnlyAnswersGet(t *testing.T) {
+	cc, err := clustercache.New(silent(newDirectory()))
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	cc.DebugHandler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+	require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+	require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+	require.Contains(t, browse(t, cc.DebugHandler(), "", http.StatusOK), "No cluster is known", "before Start, too")
+}
+
+// writeFor keeps a page among the artifacts of the test, to be looked at.
+func writeFor(t *testing.T, name, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(t.ArtifactDir()+"/"+name, []byte(text), 0o600))
+}
