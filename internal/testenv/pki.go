@@ -95,12 +95,17 @@ func (a *authority) serverCert(notBefore, notAfter time.Time) (keyPair, error) {
 
 // clientCert issues a certificate by which a user authenticates.
 func (a *authority) clientCert(user string, groups ...string) (keyPair, error) {
+	return a.clientCertUntil(time.Now().Add(validity), user, groups...)
+}
+
+// clientCertUntil issues one that ends at a time of the caller's.
+func (a *authority) clientCertUntil(notAfter time.Time, user string, groups ...string) (keyPair, error) {
 	leaf, err := issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		NotBefore:   time.Now().Add(-validity),
-		NotAfter:    time.Now().Add(validity),
+		NotAfter:    notAfter,
 	}, a)
 	if err != nil {
 		return keyPair{}, err

@@ -6,6 +6,7 @@ package testenv
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -110,6 +111,8 @@ func question(rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReviewSpec {
 type User struct {
 	access
 
+	// mu protects pair.
+	mu   sync.Mutex
 	pair keyPair
 }
 
@@ -130,8 +133,23 @@ func (c *Cluster) AddUser(ctx context.Context, name string, rules ...rbacv1.Poli
 	return u, nil
 }
 
-// Config returns a new config for the user.
+// Reissue issues a new certificate, which Config and Kubeconfig have from then
+// on, and which ends at the given time. The one before stays valid as well.
+func (u *User) Reissue(notAfter time.Time) error {
+	pair, err := u.cluster.pki.clients.clientCertUntil(notAfter, u.user)
+	if err != nil {
+		return fmt.Errorf("issue a certificate to %s: %w", u.user, err)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.pair = pair
+	return nil
+}
+
+// Config returns a new config for the user with their present certificate.
 func (u *User) Config() *rest.Config {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	return configFor(u.cluster.Addr(), u.cluster.CA(), u.pair)
 }
 
