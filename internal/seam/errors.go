@@ -5,7 +5,12 @@ package seam
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
 	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var (
@@ -22,6 +27,8 @@ var (
 	ErrRefused = errors.New("refused by policy")
 	// ErrBodyTooLarge indicates that a response was larger than its budget.
 	ErrBodyTooLarge = errors.New("response body exceeds its budget")
+	// ErrNotKubernetes indicates that something else than a Kubernetes API answered, such as a login page.
+	ErrNotKubernetes = errors.New("not a Kubernetes API")
 )
 
 // Error says which operation on which cluster failed, and how. Its text never holds a header, a URL query, a token or
@@ -67,3 +74,17 @@ type trusted struct{ err error }
 
 func (t *trusted) Error() string { return t.err.Error() }
 func (t *trusted) Unwrap() error { return t.err }
+
+// statusError is an answer that is no success, as the functions of apimachinery's package errors know them
+// (IsUnauthorized, IsServiceUnavailable, ...), which go by the code where there is no reason. Everything in it is ours but
+// the number.
+type statusError struct{ code int }
+
+func (e *statusError) Error() string {
+	return strings.TrimSuffix(fmt.Sprintf("status %d %s", e.code, strings.ToLower(http.StatusText(e.code))), " ")
+}
+
+// Status implements k8s.io/apimachinery/pkg/api/errors.APIStatus.
+func (e *statusError) Status() metav1.Status {
+	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.code), Message: e.Error()} //nolint:gosec // three digits
+}

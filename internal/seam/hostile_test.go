@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 )
 
@@ -347,4 +349,18 @@ func TestHTTPClientErrorsStayClassified(t *testing.T) {
 	require.ErrorAs(t, err, &wrapped)
 	require.Equal(t, Cut, Classify(err))
 	require.ErrorIs(t, err, ErrNoAccess)
+}
+
+// TestHTMLPagesAreNoKubernetes: a page says nothing about an API server, whatever its status, unless that is a failure of
+// whoever answers.
+func TestHTMLPagesAreNoKubernetes(t *testing.T) {
+	for status, want := range map[int]Class{200: NotKubernetes, 403: NotKubernetes, 404: NotKubernetes, 401: Unauthorized, 429: Throttled, 503: Server} {
+		s := connect(t, Options{Dial: raw(fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", status))},
+			&rest.Config{Host: "http://api.example"})
+		_, err := s.Probe(t.Context(), "/version")
+		requireClass(t, want, err)
+		require.Equal(t, want == NotKubernetes, errors.Is(err, ErrNotKubernetes))
+		require.Equal(t, status == 401, apierrors.IsUnauthorized(err))
+		require.Equal(t, status == 503, apierrors.IsServiceUnavailable(err))
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -164,11 +163,12 @@ func (s *Seam) judge(req *http.Request, status int, header http.Header) error {
 	switch {
 	case status >= 200 && status < 300 && !foreign:
 		return nil
-	case foreign && (status < 300 || status == http.StatusNotFound):
-		return s.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, not a Kubernetes API", status))
+	// A page that forbids or does not find says nothing about an API server behind it. The other failures are the same
+	// whoever tells of them.
+	case foreign && (status < 300 || status == http.StatusForbidden || status == http.StatusNotFound):
+		return s.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, %w", status, ErrNotKubernetes))
 	}
-	text := strings.ToLower(http.StatusText(status))
-	return s.fail(req, classifyStatus(status), fmt.Errorf("status %d %s", status, text))
+	return s.fail(req, classifyStatus(status), &statusError{code: status})
 }
 
 func expiry(state *tls.ConnectionState) time.Time {
