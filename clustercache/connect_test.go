@@ -326,3 +326,26 @@ func TestWritesOfADisconnectedClusterFailAtOnce(t *testing.T) {
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 	})
 }
+
+// TestLostRightToAskWhoAnswersIsSurvived: the cluster's UID may not be read any more when a connection breaks. Without an answer the
+// identity is concluded from the address, which is another epoch, and informers go on.
+func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		synced(t, cc, api)
+		objects := followObjects(t, cc, clustercache.ObjectFeed{})
+		objects.waitAll("one", "two")
+		api.failWith(http.StatusForbidden, "kube-system")
+		api.mu.Lock()
+		api.cutLocked()
+		api.mu.Unlock()
+		api.put("three", "3", nil)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.NoError(t, get(t, cc, clustercache.CacheOnly))
+		_, before := objects.wait(named(key("a"), "three"))
+		require.Empty(t, before)
+		require.Equal(t, 1, status(t, cc).HistoryResets)
+		require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -32,6 +33,7 @@ var (
 	errOtherCluster = errors.New("another cluster answers")
 	// errUnsteady indicates that connections were made faster than who answers could be asked.
 	errUnsteady = errors.New("connections do not last")
+	errNoUID    = fmt.Errorf("no uid in the answer: %w", seam.ErrNotKubernetes)
 )
 
 // dialTimeout bounds a dial, and is the period of TCP keep-alives.
@@ -63,7 +65,7 @@ func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) 
 		} `json:"metadata"`
 	}
 	if json.Unmarshal(proof.Body, &namespace) != nil || namespace.Metadata.UID == "" || len(namespace.Metadata.UID) > 64 {
-		return "", &seam.Error{Cluster: c.name, Op: "GET " + identityPath, Class: seam.NotKubernetes, Err: errors.New("no uid in the answer")}
+		return "", &seam.Error{Cluster: c.name, Op: "GET " + identityPath, Class: seam.NotKubernetes, Err: errNoUID}
 	}
 	return namespace.Metadata.UID, nil
 }
@@ -135,6 +137,11 @@ func (g *guard) verify(ctx context.Context) error {
 			return nil
 		}
 		uid, err := c.kubeSystemUID(ctx, c.seam.Probe)
+		if class := seam.Classify(err); class == seam.Forbidden || class == seam.NotFound {
+			// The right to ask was taken away. The refresh concludes an identity instead; without it, nobody would ever
+			// get past here.
+			c.post(message{Event: phase.Event{Kind: phase.Doubted}})
+		}
 		if err != nil {
 			return err
 		}
