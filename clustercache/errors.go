@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
 var (
@@ -31,6 +33,11 @@ var (
 	ErrStarted = errors.New("cluster cache started already")
 	// ErrUnsupported indicates that a read asks for what the cache cannot answer, such as a field without an index.
 	ErrUnsupported = errors.New("not supported by the cache")
+	// ErrRefused indicates that the operator's own policy forbids the way to a cluster: it answers with a redirect. What a dial
+	// policy or a kubeconfig is refused for is told by a *resolver.RefusedError.
+	ErrRefused = seam.ErrRefused
+	// ErrNotKubernetes indicates that something else than a Kubernetes API answers, such as a login page.
+	ErrNotKubernetes = seam.ErrNotKubernetes
 )
 
 // ClusterError says which cluster, and which kind if any, an operation failed on. Its text holds no credential and

@@ -5,6 +5,8 @@ package clustercache_test
 
 import (
 	"context"
+	"io"
+	"log"
 	"log/slog"
 	"sync"
 	"testing"
@@ -208,3 +210,6 @@ func (f *objectFeed) waitAll(names ...string) {
 func named(cluster client.ObjectKey, name string) func(clustercache.ObjectEvent) bool {
 	return func(e clustercache.ObjectEvent) bool { return e.Cluster == cluster && e.Object().GetName() == name }
 }
+
+// discardLog is for servers whose complaints are expected.
+var discardLog = log.New(io.Discard, "", 0)

@@ -54,7 +54,9 @@ type Status struct {
 	// Since is when the phase began.
 	Since time.Time
 	// Reason is the short form of LastError, and LastError the failure that was not made good yet. A cluster may be Ready with
-	// one: new access that does not work leaves the old in use.
+	// one: new access that does not work leaves the old in use. errors.Is and errors.As find the cause of LastError: of
+	// the resolver's errors, [ErrRefused], [ErrNotKubernetes], those of crypto/x509, and, by the functions of apimachinery's
+	// package errors (IsUnauthorized, IsServiceUnavailable), an answer that was no success.
 	Reason    string
 	LastError error
 	// Connected tells whether requests go through.

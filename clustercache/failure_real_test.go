@@ -1,0 +1,398 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+// brisk options look every second, and give a loaded machine time to answer.
+func brisk(r clustercache.Resolver) clustercache.Options {
+	return clustercache.Options{
+		Resolver: r, UserAgent: agent, ProbeInterval: time.Second, ProbeTimeout: 5 * time.Second, RetryInterval: time.Second,
+		MaxBackoff: time.Second,
+	}
+}
+
+// patience is how long a test waits for what will come.
+const patience = 90 * time.Second
+
+// frontDoor is a web server before an API server, as companies have them. It answers itself when it is told to.
+type frontDoor struct {
+	*httptest.Server
+	instead atomic.Pointer[http.HandlerFunc]
+}
+
+func newFrontDoor(t *testing.T, c *testenv.Cluster) *frontDoor {
+	t.Helper()
+	target, err := url.Parse("https://" + c.Addr())
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(c.CA()))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport, FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	f := &frontDoor{}
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h := f.instead.Load(); h != nil {
+			(*h)(w, r)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	f.Config.ErrorLog = discardLog
+	f.StartTLS()
+	t.Cleanup(func() {
+		f.CloseClientConnections()
+		f.Close()
+		transport.CloseIdleConnections()
+	})
+	return f
+}
+
+// answer makes the door answer everything by itself, and cuts what runs; nil opens it again.
+func (f *frontDoor) answer(h http.HandlerFunc) {
+	if h == nil {
+		f.instead.Store(nil)
+		return
+	}
+	f.instead.Store(&h)
+	f.CloseClientConnections()
+}
+
+// lead returns a config that leads through the door, by the token of another one.
+func (f *frontDoor) lead(config *rest.Config) *rest.Config {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})
+	return &rest.Config{Host: f.URL, BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+}
+
+func page(status int, header, body string) http.HandlerFunc {
+	name, value, _ := strings.Cut(header, ": ")
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(name, value)
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+// failureState is one way in which a cluster can be unusable.
+type failureState struct {
+	name string
+	// healthy returns the access before it breaks; nil: it was never good.
+	healthy func(t *testing.T) *rest.Config
+	// breakIt and repair tell the resolver's next answer, if it changes.
+	breakIt, repair func(t *testing.T) *rest.Config
+
+	phase  clustercache.Phase
+	reason string
+	is     func(error) bool
+}
+
+// TestRealFailureStatesAreToldApartAndHealByThemselves: each failure has a phase, a reason and a typed error of its own, and
+// is over when its cause is: without a restart, without taking the watch anew, and, where the server kept its history,
+// without a list.
+func TestRealFailureStatesAreToldApartAndHealByThemselves(t *testing.T) {
+	c := testenv.Start(t, 1)[0]
+	d := newDirectory()
+	cc := start(t, brisk(d))
+	for _, f := range failureStates(t, c) {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel() // each is a cluster of its own to the cache
+			namespace := strings.ReplaceAll(f.name, " ", "-")
+			require.NoError(t, c.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+			f.run(t, c, cc, d, namespace)
+		})
+	}
+}
+
+func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.ClusterCache, d *directory, namespace string) {
+	t.Helper()
+	k := key(namespace)
+	tell := func(change func(t *testing.T) *rest.Config) {
+		if config := change(t); config != nil {
+			d.set(k, config)
+		}
+	}
+	if f.healthy != nil {
+		tell(f.healthy)
+	} else {
+		tell(f.breakIt)
+	}
+	createIn(t, c, namespace, "one")
+	objects := followObjects(t, cc, clustercache.ObjectFeed{Clusters: func(cluster client.ObjectKey) bool { return cluster == k }})
+	w, err := cc.Watch(t.Context(), k, &corev1.ConfigMap{}, client.InNamespace(namespace))
+	require.NoError(t, err)
+	if f.healthy != nil {
+		require.NoError(t, w.WaitForSync(t.Context()))
+		objects.waitAll("one")
+		tell(f.breakIt)
+	}
+
+	var s clustercache.Status
+	require.Eventually(t, func() bool {
+		s, err = cc.Status(k)
+		require.NoError(t, err)
+		return !s.Connected && s.Phase == f.phase && s.Reason == f.reason
+	}, patience, 10*time.Millisecond, "%v", f.name)
+	require.True(t, f.is(s.LastError), "%v", s.LastError)
+	begin := time.Now()
+	err = cc.Reader(k).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "one"}, &corev1.ConfigMap{})
+	require.Less(t, time.Since(begin), 5*time.Second, "a read waits for nothing")
+	require.ErrorIs(t, err, clustercache.ErrNotConnected)
+	require.True(t, f.is(err), "%v", err)
+	e, ok := errors.AsType[*clustercache.ClusterError](err)
+	require.True(t, ok)
+	require.Equal(t, k, e.Cluster)
+	require.Equal(t, configMap, e.GVK)
+	t.Logf("%s, %s: %v", s.Phase, s.Reason, err)
+
+	createIn(t, c, namespace, "meanwhile")
+	tell(f.repair)
+	_, before := objects.wait(named(k, "meanwhile"))
+	for _, e := range before {
+		require.True(t, f.healthy == nil && e.Initial, "an event for what did not change: %v", e)
+	}
+	s, err = cc.Status(k)
+	require.NoError(t, err)
+	require.Equal(t, clustercache.PhaseReady, s.Phase)
+	require.NoError(t, s.LastError)
+	require.Empty(t, s.Reason)
+	require.True(t, w.HasSynced())
+	require.Equal(t, 1, listsIn(t, c, namespace))
+}
+
+// failureStates are those in which the server itself is sound.
+func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
+	t.Helper()
+	none := func(*testing.T) *rest.Config { return nil }
+	account := func(name string) *testenv.ServiceAccount {
+		a, err := c.AddServiceAccount(t.Context(), "default", name, readConfigMaps...)
+		require.NoError(t, err)
+		return a
+	}
+	revoked := account("revoked")
+	expiring, err := c.AddUser(t.Context(), "expiring", readConfigMaps...)
+	require.NoError(t, err)
+	foreign := httptest.NewTLSServer(http.NotFoundHandler())
+	foreign.Close()
+	foreignCA := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: foreign.Certificate().Raw})
+	states := []failureState{
+		{
+			name:    "revoked token",
+			healthy: func(*testing.T) *rest.Config { return revoked.Config() },
+			breakIt: func(t *testing.T) *rest.Config { require.NoError(t, revoked.Revoke(t.Context())); return nil },
+			repair: func(t *testing.T) *rest.Config {
+				require.NoError(t, revoked.Reissue(t.Context()))
+				return revoked.Config()
+			},
+			phase: clustercache.PhaseDisconnected, reason: "Unauthorized", is: apierrors.IsUnauthorized,
+		},
+		{
+			name: "expired client certificate",
+			healthy: func(t *testing.T) *rest.Config {
+				require.NoError(t, expiring.Reissue(time.Now().Add(15*time.Second)))
+				return expiring.Config()
+			},
+			breakIt: none, // time does it
+			repair: func(t *testing.T) *rest.Config {
+				require.NoError(t, expiring.Reissue(time.Now().Add(time.Hour)))
+				return expiring.Config()
+			},
+			phase: clustercache.PhaseDisconnected, reason: "Unauthorized", is: apierrors.IsUnauthorized,
+		},
+		{
+			name: "wrong authority",
+			breakIt: func(*testing.T) *rest.Config {
+				config := c.Config()
+				config.CAData = foreignCA
+				return config
+			},
+			repair: func(*testing.T) *rest.Config { return c.Config() },
+			phase:  clustercache.PhaseDisconnected, reason: "TLSUnknownAuthority",
+			is: func(err error) bool { _, ok := errors.AsType[x509.UnknownAuthorityError](err); return ok },
+		},
+	}
+	for _, s := range []struct {
+		name   string
+		page   http.HandlerFunc
+		phase  clustercache.Phase
+		reason string
+		is     func(error) bool
+	}{
+		{
+			"503 storm", page(http.StatusServiceUnavailable, "Retry-After: 1000000000", "come back in thirty years"),
+			clustercache.PhaseDisconnected, "Server", apierrors.IsServiceUnavailable,
+		},
+		{
+			"login page", page(http.StatusOK, "Content-Type: text/html; charset=utf-8", "<html><form>who are you?</form></html>"),
+			clustercache.PhaseDisconnected, "NotKubernetes", isError(clustercache.ErrNotKubernetes),
+		},
+		{
+			"page that forbids", page(http.StatusForbidden, "Content-Type: text/html", "<html>not from there</html>"),
+			clustercache.PhaseDisconnected, "NotKubernetes", isError(clustercache.ErrNotKubernetes),
+		},
+		{
+			"redirect to a login page", page(http.StatusFound, "Location: https://login.example/", ""),
+			clustercache.PhaseRefused, "Refused", isError(clustercache.ErrRefused),
+		},
+	} {
+		door := newFrontDoor(t, c)
+		visitor := account(strings.ToLower(strings.ReplaceAll(s.name, " ", "-")))
+		states = append(states, failureState{
+			name:    s.name,
+			healthy: func(*testing.T) *rest.Config { return door.lead(visitor.Config()) },
+			breakIt: func(*testing.T) *rest.Config { door.answer(s.page); return nil },
+			repair:  func(*testing.T) *rest.Config { door.answer(nil); return nil },
+			phase:   s.phase, reason: s.reason, is: s.is,
+		})
+	}
+	return states
+}
+
+func isError(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func createIn(t *testing.T, c *testenv.Cluster, namespace string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		require.NoError(t, c.Client().Create(t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"in": c.Name()},
+		}))
+	}
+}
+
+// listsIn counts the lists of ConfigMaps of one namespace that were answered: a streamed list is a watch.
+func listsIn(t *testing.T, c *testenv.Cluster, namespace string) int {
+	t.Helper()
+	requests, err := c.Requests(testenv.Resource("configmaps"), testenv.UserAgent(agent),
+		func(r testenv.Request) bool { return r.Namespace == namespace && !r.Rejected })
+	require.NoError(t, err)
+	lists := 0
+	for _, r := range requests {
+		if r.Verb == "list" && !isVersionQuestion(r) || r.Verb == "watch" && isStreamedList(r) {
+			lists++
+		}
+	}
+	return lists
+}
+
+// TestRealServingCertificateOutOfItsTimeIsToldAndHeals: expired, and not valid yet, as with a clock that is wrong.
+func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
+	c := testenv.Start(t, 1)[0]
+	create(t, c, "one")
+	d := newDirectory()
+	d.set(key("a"), c.Config())
+	cc := start(t, brisk(d))
+	w, err := cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
+	require.NoError(t, err)
+	objects := followObjects(t, cc, clustercache.ObjectFeed{})
+	require.NoError(t, w.WaitForSync(t.Context()))
+	objects.waitAll("one")
+	now := time.Now()
+	for _, tc := range []struct {
+		reason          string
+		begins, expires time.Time
+	}{
+		{"TLSExpired", now.Add(-2 * time.Hour), now.Add(-time.Hour)},
+		{"TLSNotYetValid", now.Add(time.Hour), now.Add(2 * time.Hour)},
+	} {
+		require.NoError(t, c.RestartWithCertificate(t.Context(), tc.begins, tc.expires))
+		require.Eventually(t, func() bool { return status(t, cc).Reason == tc.reason }, patience, 10*time.Millisecond, tc.reason)
+		s := status(t, cc)
+		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+		for _, err := range []error{s.LastError, get(t, cc)} {
+			invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, x509.Expired, invalid.Reason)
+		}
+		require.ErrorIs(t, get(t, cc), clustercache.ErrNotConnected)
+		t.Log(s.LastError)
+	}
+	require.NoError(t, c.RestartWithCertificate(t.Context(), now.Add(-time.Hour), now.Add(time.Hour)))
+	create(t, c, "healed")
+	_, before := objects.wait(named(key("a"), "healed"))
+	require.Empty(t, before, "an event for what did not change")
+	require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+	require.NoError(t, status(t, cc).LastError)
+}
+
+// TestRealLostRuleConcernsItsKindOnly: a right that is taken away while the watch runs is noticed when the watch is next asked
+// for. What is cached stays, and nothing is told as deleted.
+func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
+	c := testenv.Start(t, 1)[0]
+	readSecrets := readConfigMaps[0]
+	readSecrets.Resources = []string{"secrets"}
+	account, err := c.AddServiceAccount(t.Context(), "accounts", "reader", readConfigMaps[0], readSecrets)
+	require.NoError(t, err)
+	create(t, c, "one")
+	require.NoError(t, c.Client().Create(t.Context(), &corev1.Secret{ObjectMeta: objectMeta("hidden")}))
+	proxy := c.Proxy(t)
+	d := newDirectory()
+	d.set(key("a"), proxy.Redirect(account.Config()))
+	o := brisk(d)
+	o.Informers.MaxBackoff = time.Second
+	cc := start(t, o)
+	objects := followObjects(t, cc, clustercache.ObjectFeed{})
+	clusters := follow(t, cc)
+	maps := watch(t, cc, client.InNamespace("default"))
+	secrets, err := cc.Watch(t.Context(), key("a"), &corev1.Secret{}, client.InNamespace("default"))
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(maps.WaitForSync(t.Context()), secrets.WaitForSync(t.Context())))
+	objects.waitAll("one", "hidden")
+	clusters.wait(key("a"), clustercache.Connected)
+
+	require.NoError(t, account.Grant(t.Context(), readConfigMaps...))
+	proxy.ResetAll()
+	require.Eventually(t, func() bool { return apierrors.IsForbidden(secrets.Status().LastError) }, patience, 10*time.Millisecond)
+	late, err := cc.Watch(t.Context(), key("a"), &corev1.Secret{}, client.InNamespace("kube-system"))
+	require.NoError(t, err)
+	err = late.WaitForSync(t.Context())
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	e, ok := errors.AsType[*clustercache.ClusterError](err)
+	require.True(t, ok)
+	require.Equal(t, "Secret", e.GVK.Kind)
+	require.Equal(t, key("a"), e.Cluster)
+	t.Log(err)
+	create(t, c, "two")
+	_, before := objects.wait(named(key("a"), "two"))
+	require.Empty(t, before)
+	require.NoError(t, maps.Status().LastError)
+	require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+
+	require.NoError(t, c.Client().Create(t.Context(), &corev1.Secret{ObjectMeta: objectMeta("seen-again")}))
+	require.NoError(t, account.Grant(t.Context(), readConfigMaps[0], readSecrets))
+	_, before = objects.wait(named(key("a"), "seen-again"))
+	for _, e := range before { // the late watch has those of its own
+		require.NotEqual(t, "default", e.Object().GetNamespace(), "an event for what did not change: %v", e)
+	}
+	require.Eventually(t, func() bool { return secrets.Status().LastError == nil && late.HasSynced() }, patience, 10*time.Millisecond)
+	require.Equal(t, 1, status(t, cc).Connects)
+	for len(clusters.events) > 0 {
+		require.NotEqual(t, clustercache.Disconnected, (<-clusters.events).Type)
+	}
+}
