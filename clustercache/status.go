@@ -76,8 +76,8 @@ type Status struct {
 	// Informers, Objects and Bytes count what runs and is cached; Synced counts the informers that are.
 	Informers, Synced, Objects int
 	Bytes                      int64
-	// References counts the leases held on informers. Stalls and Rejected sum up what happened to those that run: streams cut
-	// because nothing came, and objects refused as broken.
+	// References counts the leases held on informers. Stalls and Rejected count, since the cluster was first known, streams
+	// cut because nothing came, and objects refused as broken.
 	References       int
 	Stalls, Rejected int64
 	// HistoryResets counts how often another history was found.
@@ -133,12 +133,12 @@ func (c *cluster) status(informers []informerpool.Status) Status {
 		CredentialExpiry: v.access.Expiry(), Connects: v.connects, HistoryResets: v.resets, Informers: len(informers),
 	}
 	s.Watches, s.Unmapped = c.holds.count()
+	totals := c.cc.pool.ClusterTotals(c.key)
+	s.Stalls, s.Rejected = totals.Stalls, totals.Rejected
 	for _, i := range informers {
 		s.Objects += i.Objects
 		s.Bytes += i.Bytes
 		s.References += i.Leases
-		s.Stalls += i.Stalls
-		s.Rejected += i.Rejected
 		if !i.Synced {
 			continue
 		}

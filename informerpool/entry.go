@@ -54,22 +54,19 @@ type entry struct {
 	attempt context.CancelCauseFunc // ends what the feed is at; nil between attempts
 	changed chan struct{}           // made by a waiter; closed and forgotten on the next change
 
-	usage *atomic.Int64 // bytes of all informers of the cluster
+	account *account // of the cluster
 
 	lastEvent, lastProof atomic.Int64 // Unix nanoseconds
 	counters             counters
 }
 
-type counters struct {
-	lists, watches, resumes, resyncs, stalls, rejected atomic.Int64
-}
-
 // newEntry returns a new informer. The pool's lock is held.
 func newEntry(p *Pool, key Key) *entry {
 	ctx, cancel := context.WithCancelCause(p.ctx)
+	account := p.accountLocked(key.Cluster)
 	return &entry{
 		key: key, pool: p, ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		usage: p.usageLocked(key.Cluster), leases: map[*Lease]struct{}{}, state: StateStarting, since: time.Now(), store: newStore(),
+		account: account, counters: newCounters(account), leases: map[*Lease]struct{}{}, state: StateStarting, since: time.Now(), store: newStore(),
 	}
 }
 
@@ -154,7 +151,7 @@ func (e *entry) chargeLocked() {
 	if e.next != nil {
 		bytes += e.next.bytes
 	}
-	e.usage.Add(bytes - e.charged)
+	e.account.bytes.Add(bytes - e.charged)
 	e.charged = bytes
 }
 

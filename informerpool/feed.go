@@ -104,7 +104,7 @@ func (f *feed) connect(ctx context.Context) (*stream, error) {
 	if err := f.guard(ctx); err != nil {
 		return nil, err
 	}
-	f.counters.resumes.Add(1)
+	f.counters.resumes.inc()
 	return f.watch(ctx)
 }
 
@@ -132,7 +132,7 @@ func (f *feed) watch(ctx context.Context) (*stream, error) {
 	opts.ResourceVersion = f.resume
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = f.watchSeconds()
-	f.counters.watches.Add(1)
+	f.counters.watches.inc()
 	s, err := f.open(ctx, opts)
 	if err == nil {
 		f.advance(f.resume)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,8 +30,12 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 		return nil, err
 	}
 	defer release()
+	began := time.Now()
 	if !f.paged() {
 		s, err := f.listStreamed(ctx)
+		if err == nil {
+			f.listed(began)
+		}
 		if !cannotStream(err) {
 			return s, asListError(err)
 		}
@@ -40,7 +45,15 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 		return nil, asListError(err)
 	}
 	release()
+	f.listed(began)
 	return f.watch(ctx)
+}
+
+// listed tells how long a list took.
+func (f *feed) listed(began time.Time) {
+	if f.options.OnListed != nil {
+		f.options.OnListed(f.key, time.Since(began))
+	}
 }
 
 func (f *feed) paged() bool { return f.options.PagedLists || f.noStreaming }
@@ -81,7 +94,7 @@ func (f *feed) checkGone(err error) error {
 func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(f.listOptions())
 	opts.TimeoutSeconds = f.watchSeconds()
-	f.counters.watches.Add(1)
+	f.counters.watches.inc()
 	s, err := f.open(ctx, opts)
 	if err != nil {
 		return nil, err
@@ -125,7 +138,7 @@ func (f *feed) listPaged(ctx context.Context) error {
 	defer l.abort()
 	opts := f.listOptions()
 	opts.Limit = f.options.PageSize
-	f.counters.lists.Add(1)
+	f.counters.lists.inc()
 	for range maxPages {
 		header, err := f.listPage(ctx, opts, l)
 		if err != nil {
@@ -179,7 +192,7 @@ func (f *feed) beginList() *listing {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.synced {
-		f.counters.resyncs.Add(1)
+		f.counters.resyncs.inc()
 	}
 	switch {
 	case f.replace && f.synced:
@@ -218,7 +231,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 
 // checkBudget fails the informer while its cluster takes more memory than it may.
 func (f *feed) checkBudget() error {
-	if limit := f.options.MaxClusterBytes; limit > 0 && f.usage.Load() > limit {
+	if limit := f.options.MaxClusterBytes; limit > 0 && f.account.bytes.Load() > limit {
 		return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)
 	}
 	return nil

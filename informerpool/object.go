@@ -34,7 +34,7 @@ func (f *feed) object(at scanner, header wire.ListHeader) (*Object, error) {
 		o, err = f.transform(o)
 	}
 	if field, ok := errors.AsType[*wire.FieldError](err); ok {
-		f.counters.rejected.Add(1)
+		f.counters.rejected.inc()
 		f.options.Logger.V(1).Info("Object refused", "informer", f.key.String(), "error", field.Error())
 		return nil, nil
 	}

@@ -74,6 +74,9 @@ type Options struct {
 	// OnRollback is called when a server's resourceVersion is found behind what an informer already saw. It runs on
 	// the informer's goroutine, without locks. The informer starts a new history by itself.
 	OnRollback func(Key)
+	// OnListed is called when a list has been taken over, with the time that passed since the first request for
+	// it. It runs on the informer's goroutine, and has to be quick.
+	OnListed func(Key, time.Duration)
 }
 
 // withDefaults returns the options with every zero replaced, or one error for everything that is wrong.

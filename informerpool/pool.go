@@ -7,7 +7,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -27,11 +26,11 @@ type Pool struct {
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // feeds, and deliveries of subscriptions
 
-	mu      sync.Mutex // protects the fields below, and leases and linger of every entry; taken before an entry's lock
-	entries map[Key]*entry
-	usage   map[types.NamespacedName]*atomic.Int64 // bytes of a cluster's informers; kept as long as the pool
-	subs    map[*Subscription]struct{}
-	closed  bool
+	mu       sync.Mutex // protects the fields below, and leases and linger of every entry; taken before an entry's lock
+	entries  map[Key]*entry
+	accounts map[types.NamespacedName]*account // kept as long as the pool
+	subs     map[*Subscription]struct{}
+	closed   bool
 }
 
 // New returns a pool. It does no I/O and starts nothing: informers start when they are acquired. The error joins an
@@ -45,7 +44,7 @@ func New(o Options) (*Pool, error) {
 	return &Pool{
 		options: o, codec: packed.NewCodec(), permits: newPermits(o.ListConcurrency, o.PermitTimeout),
 		decoded: newDecodedCache(o.DecodedBytes), ctx: ctx, cancel: cancel,
-		entries: map[Key]*entry{}, usage: map[types.NamespacedName]*atomic.Int64{}, subs: map[*Subscription]struct{}{},
+		entries: map[Key]*entry{}, accounts: map[types.NamespacedName]*account{}, subs: map[*Subscription]struct{}{},
 	}, nil
 }
 
@@ -106,16 +105,6 @@ func (p *Pool) findLocked(key Key) *entry {
 		}
 	}
 	return nil
-}
-
-// usageLocked returns the account of a cluster.
-func (p *Pool) usageLocked(cluster types.NamespacedName) *atomic.Int64 {
-	u := p.usage[cluster]
-	if u == nil {
-		u = new(atomic.Int64)
-		p.usage[cluster] = u
-	}
-	return u
 }
 
 // healthy tells whether a narrower key may rely on the informer. One that cannot sync might be refused where the narrower is not.

@@ -68,8 +68,8 @@ func (p *Pool) statuses(entries []*entry) []Status {
 func (p *Pool) status(e *entry) Status {
 	s := Status{
 		Key: e.key, LastEvent: unixTime(e.lastEvent.Load()), LastProof: unixTime(e.lastProof.Load()),
-		Lists: e.counters.lists.Load(), Watches: e.counters.watches.Load(), Resumes: e.counters.resumes.Load(),
-		Resyncs: e.counters.resyncs.Load(), Stalls: e.counters.stalls.Load(), Rejected: e.counters.rejected.Load(),
+		Lists: e.counters.lists.load(), Watches: e.counters.watches.load(), Resumes: e.counters.resumes.load(),
+		Resyncs: e.counters.resyncs.load(), Stalls: e.counters.stalls.load(), Rejected: e.counters.rejected.load(),
 	}
 	p.mu.Lock()
 	s.Leases = len(e.leases)

@@ -55,7 +55,7 @@ func (b *body) explain(err error) error {
 	}
 	cause := context.Cause(b.ctx)
 	if errors.Is(cause, ErrStalled) {
-		b.feed.counters.stalls.Add(1)
+		b.feed.counters.stalls.inc()
 		return fmt.Errorf("%s: %w: nothing received for %s", b.feed.key, ErrStalled, b.feed.options.StallTimeout)
 	}
 	return cause

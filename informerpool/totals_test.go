@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// TestTotalsNeverGoDown: counters that are exported must not shrink when an informer ends.
+func TestTotalsNeverGoDown(t *testing.T) {
+	var listed []time.Duration
+	var told []informerpool.Key
+	bubble(t, func(o *informerpool.Options) {
+		o.Linger = -1
+		o.OnListed = func(k informerpool.Key, took time.Duration) { told, listed = append(told, k), append(listed, took) }
+	}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		require.Zero(t, p.Totals())
+		require.Zero(t, p.ClusterTotals(everything.Cluster))
+		l := acquireSynced(t, p, everything)
+		after(10 * time.Minute) // the server says nothing: streams stall
+		status := l.Status()
+		require.Positive(t, status.Stalls)
+		require.Equal(t, []informerpool.Key{everything}, told)
+		before := p.ClusterTotals(everything.Cluster)
+		require.Equal(t, informerpool.Totals{
+			Lists: status.Lists, Watches: status.Watches, Resumes: status.Resumes, Resyncs: status.Resyncs, Stalls: status.Stalls, Rejected: status.Rejected,
+		}, before)
+		l.Release()
+		synctest.Wait()
+		require.Empty(t, p.Status())
+		require.GreaterOrEqual(t, p.ClusterTotals(everything.Cluster).Watches, before.Watches)
+		require.Equal(t, before.Stalls, p.Totals().Stalls)
+		acquireSynced(t, p, everything)
+		require.Greater(t, p.Totals().Watches, before.Watches)
+		require.Len(t, listed, 2)
+	})
+}
