@@ -29,6 +29,7 @@ type ClusterCache struct {
 	kinds   *restmap.Table
 	events  *broadcaster
 	metrics *metrics
+	indexes *indexes
 	timers  *timers
 	connect workers
 	probe   workers
@@ -36,9 +37,10 @@ type ClusterCache struct {
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
 	cancel context.CancelCauseFunc
 
-	live   atomic.Bool    // since the beginning of Start
-	listed atomic.Bool    // the resolver told once which clusters there are
-	tasks  sync.WaitGroup // every goroutine; Add happens under life
+	live    atomic.Bool    // since the beginning of Start
+	running chan struct{}  // closed at the beginning of Start
+	listed  atomic.Bool    // the resolver told once which clusters there are
+	tasks   sync.WaitGroup // every goroutine; Add happens under life
 
 	life    sync.Mutex // protects started and stopped; nothing else is locked under it
 	started bool
@@ -60,8 +62,8 @@ func New(o Options) (*ClusterCache, error) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cc := &ClusterCache{
-		options: o, phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(),
-		timers: newTimers(), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
+		options: o, phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(), indexes: newIndexes(o.Indexes),
+		timers: newTimers(), running: make(chan struct{}), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
 	}
 	cc.metrics = newMetrics(cc)
 	cc.connect = workers{limit: o.ConnectConcurrency, spawn: cc.spawn}

@@ -6,7 +6,6 @@ package clustercache
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -37,6 +36,7 @@ type hold struct {
 	lease   *informerpool.Lease // nil until the cluster told which resource the kind is; never changes after that
 	err     error               // why there is no lease
 	changed chan struct{}       // closed when lease or err change
+	waiting []*Registration     // to be told of the lease
 }
 
 // holds are all that is wanted of one cluster. Kinds are looked up when the cluster is connected, by one worker, and those
@@ -273,15 +273,7 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 		s.fail(h, err)
 		return
 	}
-	for _, x := range s.c.cc.options.Indexes {
-		if x.GVK != h.id.gvk {
-			continue
-		}
-		if err := lease.AddIndex(x.Field, func(o *informerpool.Object) []string { return x.Values(o) }); err != nil &&
-			!errors.Is(err, informerpool.ErrIndexExists) {
-			s.c.cc.log.Error(err, "Index cannot be added", "cluster", s.c.name, "field", x.Field)
-		}
-	}
+	s.c.cc.addIndexes(s.c, lease, h.id.gvk)
 	s.mu.Lock()
 	if h.lease != nil || s.all[h.id] != h || s.closed {
 		s.mu.Unlock()
@@ -289,9 +281,15 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 		return
 	}
 	h.lease, h.err = lease, nil
+	waiting := h.waiting
+	h.waiting = nil
 	s.rebuildLocked()
 	h.broadcast()
 	s.mu.Unlock()
+	s.c.cc.addIndexes(s.c, lease, h.id.gvk) // those added after the call above looked, by one who did not see the lease
+	for _, r := range waiting {
+		_ = r.sub.Add(lease) // it fails if one of the two was ended meanwhile
+	}
 	for _, f := range s.c.cc.allFeeds() {
 		f.leaseAdded(s.c, h)
 	}

@@ -50,6 +50,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	}
 	// What was posted before waits in mailboxes. The flag comes first: a cluster made after the loop looked sees it.
 	cc.live.Store(true)
+	close(cc.running)
 	for _, c := range cc.all() {
 		c.drain()
 	}

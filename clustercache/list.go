@@ -34,7 +34,7 @@ func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *cl
 		if !h.covers(lo) {
 			continue
 		}
-		q, keep, unsupported := c.query(h, lo)
+		q, keep, unsupported := c.query(h, lo, true)
 		if unsupported != nil {
 			if o.mode == CacheOnly {
 				return unsupported
@@ -46,6 +46,10 @@ func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *cl
 			continue
 		}
 		objects, rv, failed := h.lease.List(q)
+		if errors.Is(failed, informerpool.ErrNoIndex) { // it is being built
+			q, keep, _ = c.query(h, lo, false)
+			objects, rv, failed = h.lease.List(q)
+		}
 		switch {
 		case errors.Is(failed, informerpool.ErrReleased): // at this moment
 			continue
@@ -75,7 +79,7 @@ func (h *hold) covers(lo *client.ListOptions) bool {
 }
 
 // query turns list options into a query of the pool and a filter for what that cannot express.
-func (c *cluster) query(h *hold, lo *client.ListOptions) (informerpool.Query, func(*informerpool.Object) bool, error) {
+func (c *cluster) query(h *hold, lo *client.ListOptions, useIndex bool) (informerpool.Query, func(*informerpool.Object) bool, error) {
 	q := informerpool.Query{Namespace: lo.Namespace, Limit: int(lo.Limit)}
 	if lo.LabelSelector != nil && !lo.LabelSelector.Empty() {
 		q.Labels = lo.LabelSelector
@@ -85,20 +89,19 @@ func (c *cluster) query(h *hold, lo *client.ListOptions) (informerpool.Query, fu
 	}
 	var filters []func(*informerpool.Object) bool
 	for _, r := range lo.FieldSelector.Requirements() {
-		index := slices.IndexFunc(c.cc.options.Indexes, func(x Index) bool { return x.GVK == h.id.gvk && x.Field == r.Field })
+		index := c.cc.indexes.find(c.key, h.id.gvk, r.Field)
 		switch {
 		case r.Field == "metadata.name":
 			filters = append(filters, func(o *informerpool.Object) bool { return matches(r, o.GetName()) })
 		case r.Field == "metadata.namespace":
 			filters = append(filters, func(o *informerpool.Object) bool { return matches(r, o.GetNamespace()) })
-		case index < 0:
+		case index == nil:
 			return q, nil, fmt.Errorf("%w: field %q has no index", ErrUnsupported, r.Field)
-		case r.Operator != selection.NotEquals && q.Index == "":
-			q.Index, q.Value = r.Field, r.Value
+		case r.Operator != selection.NotEquals && q.Index == "" && useIndex:
+			q.Index, q.Value = index.name, r.Value
 		default:
-			values := c.cc.options.Indexes[index].Values
 			filters = append(filters, func(o *informerpool.Object) bool {
-				return slices.Contains(values(o), r.Value) == (r.Operator != selection.NotEquals)
+				return slices.Contains(index.Values(o), r.Value) == (r.Operator != selection.NotEquals)
 			})
 		}
 	}

@@ -185,10 +185,7 @@ func (o Options) validate() error {
 	check(o.Informers.Source == nil, "Informers.Source", "is the ClusterCache's own")
 	check(o.Informers.OnRollback == nil, "Informers.OnRollback", "is the ClusterCache's own")
 	for i, x := range o.Indexes {
-		field := fmt.Sprintf("Indexes[%d]", i)
-		check(x.GVK.Version != "" && x.GVK.Kind != "", field+".GVK", "required")
-		check(x.Field != "", field+".Field", "required")
-		check(x.Values != nil, field+".Values", "required")
+		errs = append(errs, x.validate(fmt.Sprintf("Indexes[%d]", i))...)
 	}
 	return errors.Join(errs...)
 }

@@ -33,6 +33,9 @@ type Watch struct {
 	h        *hold
 	once     sync.Once
 	released chan struct{}
+
+	mu            sync.Mutex // protects registrations; nothing else is locked under it
+	registrations map[*Registration]struct{}
 }
 
 // Watch takes a hold on a kind in a cluster, and makes the cluster known. It returns at once, whatever the state of the
@@ -112,6 +115,7 @@ func (w *Watch) GVK() schema.GroupVersionKind { return w.h.id.gvk }
 func (w *Watch) Release() {
 	w.once.Do(func() {
 		close(w.released)
+		w.stopRegistrations()
 		w.c.holds.release(w.h)
 	})
 }

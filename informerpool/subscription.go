@@ -312,10 +312,7 @@ func (s *Subscription) deliver() {
 			s.queue = nil // a burst must not keep its memory
 		}
 		if it.name == "" {
-			if !it.tap.replayed {
-				it.tap.replayed = true
-				close(it.tap.changed)
-			}
+			s.endReplayLocked(it.tap)
 			continue
 		}
 		p := s.pending[it]
@@ -324,11 +321,7 @@ func (s *Subscription) deliver() {
 		s.mu.Unlock()
 		s.tell(p, it.tap)
 		s.mu.Lock()
-		s.current = nil
-		if s.idle != nil {
-			close(s.idle)
-			s.idle = nil
-		}
+		s.doneLocked()
 	}
 	s.running, s.worker = false, 0
 	if len(s.pending) == 0 {

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// ErrIndexExists indicates that a field of the kind has an index already.
+var ErrIndexExists = errors.New("field is indexed already")
+
+// AddIndex makes a field selectable in reads of cached objects, as Options.Indexes do: in the given clusters, known or
+// not, or in all. It lasts until remove is called, which may be done more than once, however often informers come and go.
+// Objects that are cached already are indexed before it returns; it does no I/O. The error is an [*OptionError], or
+// wraps [ErrIndexExists].
+func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
+	if err := errors.Join(x.validate("Index")...); err != nil {
+		return nil, err
+	}
+	added, err := cc.indexes.add(x, clusters)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cc.all() {
+		if !added.appliesTo(c.key) {
+			continue
+		}
+		for _, h := range c.holds.of(x.GVK) {
+			cc.addIndexes(c, h.lease, x.GVK)
+		}
+	}
+	return func() { cc.indexes.remove(added) }, nil
+}
+
+func (x Index) validate(field string) []error {
+	var errs []error
+	check := func(ok bool, name string) {
+		if !ok {
+			errs = append(errs, &OptionError{Field: field + "." + name, Err: errors.New("required")})
+		}
+	}
+	check(x.GVK.Version != "" && x.GVK.Kind != "", "GVK")
+	check(x.Field != "", "Field")
+	check(x.Values != nil, "Values")
+	return errs
+}
+
+// addIndexes gives an informer the indexes that it lacks.
+func (cc *ClusterCache) addIndexes(c *cluster, lease *informerpool.Lease, gvk schema.GroupVersionKind) {
+	for _, x := range cc.indexes.of(c.key, gvk) {
+		err := lease.AddIndex(x.name, func(o *informerpool.Object) []string { return x.Values(o) })
+		if err != nil && !errors.Is(err, informerpool.ErrIndexExists) && !errors.Is(err, informerpool.ErrReleased) &&
+			!errors.Is(err, informerpool.ErrClosed) {
+			cc.log.Error(err, "Index cannot be added", "cluster", c.name, "field", x.Field)
+		}
+	}
+}
+
+// indexes are the fields that cached reads can select by.
+type indexes struct {
+	mu   sync.RWMutex // protects what follows; nothing else is locked under it
+	all  map[schema.GroupVersionKind][]*addedIndex
+	next int
+}
+
+// addedIndex is an index with the name it has in informers, which no other index ever has: one that was removed
+// may live on in an informer.
+type addedIndex struct {
+	Index
+
+	name     string
+	clusters []client.ObjectKey // nil: all
+}
+
+func newIndexes(of []Index) *indexes {
+	s := &indexes{all: map[schema.GroupVersionKind][]*addedIndex{}}
+	for _, x := range of {
+		_, _ = s.add(x, nil) // of two for one field the first counts
+	}
+	return s
+}
+
+func (x *addedIndex) appliesTo(cluster client.ObjectKey) bool {
+	return len(x.clusters) == 0 || slices.Contains(x.clusters, cluster)
+}
+
+func (s *indexes) add(x Index, clusters []client.ObjectKey) (*addedIndex, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, old := range s.all[x.GVK] {
+		overlaps := len(clusters) == 0 || len(old.clusters) == 0 || slices.ContainsFunc(clusters, old.appliesTo)
+		if old.Field == x.Field && overlaps {
+			return nil, fmt.Errorf("index %q of %s: %w", x.Field, kindName(x.GVK), ErrIndexExists)
+		}
+	}
+	s.next++
+	added := &addedIndex{Index: x, name: fmt.Sprintf("%s#%d", x.Field, s.next), clusters: slices.Clone(clusters)}
+	s.all[x.GVK] = append(slices.Clip(s.all[x.GVK]), added)
+	return added, nil
+}
+
+func (s *indexes) remove(x *addedIndex) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := slices.DeleteFunc(slices.Clone(s.all[x.GVK]), func(old *addedIndex) bool { return old == x })
+	if s.all[x.GVK] = left; len(left) == 0 {
+		delete(s.all, x.GVK)
+	}
+}
+
+// of returns the indexes of a kind in a cluster.
+func (s *indexes) of(cluster client.ObjectKey, gvk schema.GroupVersionKind) []*addedIndex {
+	s.mu.RLock()
+	all := s.all[gvk] // never changed in place
+	s.mu.RUnlock()
+	var out []*addedIndex
+	for _, x := range all {
+		if x.appliesTo(cluster) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// find returns the index of a field, or nil.
+func (s *indexes) find(cluster client.ObjectKey, gvk schema.GroupVersionKind, field string) *addedIndex {
+	of := s.of(cluster, gvk)
+	if i := slices.IndexFunc(of, func(x *addedIndex) bool { return x.Field == field }); i >= 0 {
+		return of[i]
+	}
+	return nil
+}
+
+// Indexed tells whether reads of cached objects of a cluster can select by a field, by an index or since it
+// is a part of every object's name.
+func (cc *ClusterCache) Indexed(cluster client.ObjectKey, gvk schema.GroupVersionKind, field string) bool {
+	return field == "metadata.name" || field == "metadata.namespace" || cc.indexes.find(cluster, gvk, field) != nil
+}

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"sync"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// Registration is a handler of the events of one [Watch].
+type Registration struct {
+	w      *Watch
+	sub    *informerpool.Subscription
+	synced chan struct{}
+	once   sync.Once
+}
+
+// AddEventHandler has a handler told of every object of the watch, marked as initial, and then of changes, without a gap,
+// until the registration or the watch is released. It returns at once, whatever the state of the cluster: events begin
+// when there are any. While the cluster is disconnected nothing is told; afterwards, what changed. Calls come one at a
+// time; a slow handler holds back nobody, and events of an object are merged meanwhile. The error is [ErrReleased] or
+// [ErrClosed].
+func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
+	r := &Registration{w: w, synced: make(chan struct{})}
+	r.sub = w.c.cc.pool.Subscribe(&registered{Handler: h, r: r})
+	if !w.keep(r) {
+		r.sub.Stop()
+		return nil, w.wrap("handle events", w.gone())
+	}
+	w.c.holds.listen(w.h, r)
+	return r, nil
+}
+
+// registered is a handler that lets its registration know when it has been told of what was there.
+type registered struct {
+	informerpool.Handler
+
+	r *Registration
+}
+
+// Replayed implements informerpool.ReplayHandler.
+func (h *registered) Replayed(key informerpool.Key) {
+	if inner, ok := h.Handler.(informerpool.ReplayHandler); ok {
+		inner.Replayed(key)
+	}
+	h.r.once.Do(func() { close(h.r.synced) })
+}
+
+// Synced returns a channel that is closed once the handler was told of every object that was there. It stays open if the
+// registration is released before.
+func (r *Registration) Synced() <-chan struct{} { return r.synced }
+
+// HasSynced tells whether the handler was told of every object that was there.
+func (r *Registration) HasSynced() bool {
+	select {
+	case <-r.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// Resync has the handler told of every object once more, by updates that are marked as a resync and are no change. It
+// does not wait.
+func (r *Registration) Resync() {
+	if lease, _, _ := r.w.c.holds.look(r.w.h); lease != nil {
+		r.sub.Resync(lease)
+	}
+}
+
+// Release ends the registration. It is idempotent and does not wait: a call of the handler that has begun goes on.
+func (r *Registration) Release() {
+	r.w.mu.Lock()
+	delete(r.w.registrations, r)
+	r.w.mu.Unlock()
+	r.stop()
+}
+
+// Close is Release, and waits for a running call of the handler, or for ctx. Called by the handler itself it does not wait.
+func (r *Registration) Close(ctx context.Context) error {
+	r.Release()
+	return r.sub.Close(ctx)
+}
+
+func (r *Registration) stop() {
+	r.w.c.holds.unlisten(r.w.h, r)
+	r.sub.Stop()
+}
+
+// keep notes a registration, so that it ends with the watch. It returns false if that has ended.
+func (w *Watch) keep(r *Registration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone() != nil {
+		return false
+	}
+	if w.registrations == nil {
+		w.registrations = map[*Registration]struct{}{}
+	}
+	w.registrations[r] = struct{}{}
+	return true
+}
+
+// stopRegistrations ends all of them. The watch is marked as released already, so that none is added.
+func (w *Watch) stopRegistrations() {
+	w.mu.Lock()
+	rs := w.registrations
+	w.registrations = nil
+	w.mu.Unlock()
+	for r := range rs {
+		r.stop()
+	}
+}
+
+// listen connects a registration to the hold's informer: now, or when there is one.
+func (s *holds) listen(h *hold, r *Registration) {
+	s.mu.Lock()
+	lease := h.lease
+	if lease == nil {
+		h.waiting = append(h.waiting, r)
+	}
+	s.mu.Unlock()
+	if lease != nil {
+		_ = r.sub.Add(lease) // it fails if one of the two was ended meanwhile
+	}
+}
+
+func (s *holds) unlisten(h *hold, r *Registration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, x := range h.waiting {
+		if x == r {
+			h.waiting = append(h.waiting[:i:i], h.waiting[i+1:]...)
+			return
+		}
+	}
+}

@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// told is a handler that keeps what it is told.
+type told struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (h *told) Handle(e informerpool.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, string(e.Type)+" "+e.Object().GetName())
+}
+
+// take returns what came since the last call.
+func (h *told) take() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	events := h.events
+	h.events = nil
+	return events
+}
+
+// TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes: the cluster does not exist yet, goes away and comes back.
+func TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "uid-a")
+		api.put("one", "1", nil)
+		d := newDirectory()
+		cc := start(t, silent(d))
+		w, err := cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{})
+		require.NoError(t, err)
+		h := &told{}
+		r, err := w.AddEventHandler(h)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Empty(t, h.take())
+		require.False(t, r.HasSynced())
+
+		d.set(key("a"), api.config())
+		<-r.Synced()
+		require.True(t, r.HasSynced())
+		require.Equal(t, []string{"Added one"}, h.take(), "synced means told")
+
+		api.die()
+		time.Sleep(time.Minute)
+		api.put("one", "2", nil)
+		api.live()
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"Updated one"}, h.take(), "only what changed")
+
+		r.Resync()
+		synctest.Wait()
+		require.Equal(t, []string{"Updated one"}, h.take())
+
+		r.Release()
+		r.Release()
+		api.put("one", "3", nil)
+		synctest.Wait()
+		require.Empty(t, h.take())
+		require.Equal(t, 1, w.Status().References, "the watch is not the registration's")
+		w.Release()
+	})
+}
+
+// TestWatchHandlersEndWithTheirWatch: another watch of the same kind goes on, and a released one takes no handler.
+func TestWatchHandlersEndWithTheirWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		one, other := watch(t, cc), watch(t, cc)
+		a, b := &told{}, &told{}
+		ra, err := one.AddEventHandler(a)
+		require.NoError(t, err)
+		rb, err := other.AddEventHandler(b)
+		require.NoError(t, err)
+		<-ra.Synced()
+		<-rb.Synced()
+		require.ElementsMatch(t, a.take(), b.take())
+		one.Release()
+		api.put("three", "3", nil)
+		synctest.Wait()
+		require.Empty(t, a.take())
+		require.Equal(t, []string{"Added three"}, b.take())
+		_, err = one.AddEventHandler(a)
+		require.ErrorIs(t, err, clustercache.ErrReleased)
+		require.NoError(t, rb.Close(context.Background()))
+	})
+}
+
+// TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal: the informer comes after the release.
+func TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "uid-a")
+		api.put("one", "1", nil)
+		d := newDirectory()
+		cc := start(t, silent(d))
+		w, err := cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{})
+		require.NoError(t, err)
+		defer w.Release()
+		h := &told{}
+		r, err := w.AddEventHandler(h)
+		require.NoError(t, err)
+		r.Release()
+		d.set(key("a"), api.config())
+		require.NoError(t, w.WaitForSync(t.Context()))
+		synctest.Wait()
+		require.Empty(t, h.take())
+		require.False(t, r.HasSynced())
+	})
+}
+
+// TestIndexAddedLaterServesInformersThatRunAndThatCome: in one cluster, and in all.
+func TestIndexAddedLaterServesInformersThatRunAndThatCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		w := watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		list := func() ([]corev1.ConfigMap, error) {
+			l := &corev1.ConfigMapList{}
+			err := cc.Reader(key("a")).List(t.Context(), l, client.MatchingFields{"value": "2"}, clustercache.CacheOnly)
+			return l.Items, err
+		}
+		_, err := list()
+		require.ErrorIs(t, err, clustercache.ErrUnsupported)
+		value := clustercache.Index{GVK: configMap, Field: "value", Values: func(o client.Object) []string {
+			c := &corev1.ConfigMap{}
+			if err := o.(*informerpool.Object).Into(c); err != nil {
+				return nil
+			}
+			return []string{c.Data["value"]}
+		}}
+		remove, err := cc.AddIndex(value, key("a"))
+		require.NoError(t, err)
+		found, err := list()
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, "two", found[0].Name)
+		require.True(t, cc.Indexed(key("a"), configMap, "value"))
+		require.False(t, cc.Indexed(key("b"), configMap, "value"))
+
+		// A field has one index in a cluster; another cluster's is its own.
+		_, err = cc.AddIndex(value)
+		require.ErrorIs(t, err, clustercache.ErrIndexExists)
+		removeOther, err := cc.AddIndex(value, key("b"))
+		require.NoError(t, err)
+		removeOther()
+		remove()
+		remove()
+		_, err = list()
+		require.ErrorIs(t, err, clustercache.ErrUnsupported)
+
+		// Informers that come later have it.
+		_, err = cc.AddIndex(value)
+		require.NoError(t, err)
+		w.Release()
+		time.Sleep(time.Hour)
+		synced(t, cc, api)
+		found, err = list()
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+	})
+}
+
+func TestIndexesThatCannotBeAreRefused(t *testing.T) {
+	cc, err := clustercache.New(silent(newDirectory()))
+	require.NoError(t, err)
+	_, err = cc.AddIndex(clustercache.Index{GVK: schema.GroupVersionKind{Kind: "Pod"}})
+	for _, field := range []string{"Index.GVK", "Index.Field", "Index.Values"} {
+		require.ErrorContains(t, err, field)
+	}
+}
+
+// TestTransportConfigFollowsTheCluster: one client outlives a disconnect, a removal and another cluster of the same name, and
+// holds no credential.
+func TestTransportConfigFollowsTheCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, d := oneCluster(t)
+		_, err := cc.TransportConfig(key("b"))
+		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+		config, err := cc.TransportConfig(key("a"))
+		require.NoError(t, err)
+		require.Empty(t, config.BearerToken)
+		require.NotContains(t, config.Host, "fake.test")
+		clients, err := kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+		read := func() (string, error) {
+			c, err := clients.CoreV1().ConfigMaps("default").Get(t.Context(), "one", metav1.GetOptions{})
+			return c.Data["in"], err
+		}
+		in, err := read()
+		require.NoError(t, err)
+		require.Equal(t, "uid-a", in)
+
+		api.die()
+		time.Sleep(time.Minute)
+		_, err = read()
+		require.ErrorIs(t, err, clustercache.ErrNotConnected)
+
+		cc.Disengage(key("a"))
+		time.Sleep(time.Minute)
+		_, err = read()
+		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+		resp, err := config.Transport.RoundTrip(mustRequest(t))
+		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+		require.Nil(t, resp)
+
+		other := newFakeAPI(t, "uid-b")
+		other.put("one", "1", nil)
+		d.set(key("a"), other.config())
+		require.NoError(t, cc.Engage(key("a")))
+		time.Sleep(time.Minute)
+		in, err = read()
+		require.NoError(t, err)
+		require.Equal(t, "uid-b", in)
+	})
+}
+
+func mustRequest(t *testing.T) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://nowhere.test", io.NopCloser(&io.LimitedReader{}))
+	require.NoError(t, err)
+	return req
+}

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+// ReplayHandler is a [Handler] that wants to know where the objects that were there end and the changes begin.
+type ReplayHandler interface {
+	Handler
+	// Replayed is called once for each lease that was added, after Handle was called with the last object that was
+	// there, and in turn with it. It is not called of a lease that was removed before.
+	Replayed(key Key)
+}
+
+// endReplayLocked tells the handler, and who waits, that a lease's replay is over. The lock is given up meanwhile.
+func (s *Subscription) endReplayLocked(t *tap) {
+	if t.replayed {
+		return
+	}
+	if h, ok := s.handler.(ReplayHandler); ok {
+		s.current = t
+		s.mu.Unlock()
+		s.callReplayed(h, t)
+		s.mu.Lock()
+		s.doneLocked()
+	}
+	if !t.replayed { // the handler may have removed the lease
+		t.replayed = true
+		close(t.changed)
+	}
+}
+
+func (s *Subscription) callReplayed(h ReplayHandler, t *tap) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.panics.Add(1)
+			s.log().Error(nil, "Handler panicked", "informer", t.lease.key.String(), "event", "Replayed")
+		}
+	}()
+	h.Replayed(t.lease.key)
+}
+
+// doneLocked notes that the handler has returned.
+func (s *Subscription) doneLocked() {
+	s.current = nil
+	if s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
