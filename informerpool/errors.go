@@ -34,6 +34,7 @@ var (
 	ErrBudget = errors.New("over budget")
 
 	errRequired    = errors.New("required")
+	errServerOnly  = errors.New("only a server can select by these fields")
 	errWait        = errors.New("not yet")
 	errAttemptOver = errors.New("attempt over")
 	errEvicted     = errors.New("cluster evicted")

@@ -32,6 +32,11 @@ type Event struct {
 	Initial bool
 	// Resync marks an Updated event that was asked for and is no change.
 	Resync bool
+	// Requested tells that the object was asked for, by Resync or Trigger, since it was last told of. Without Resync there is
+	// news as well.
+	Requested bool
+	// Told is the state the handler was told of last, for Deleted, where that is not Old: the object changed before it was deleted.
+	Told *Object
 	// FinalStateUnknown marks a Deleted event that was concluded from the object's absence: Old is the last state
 	// seen, and there may have been later ones.
 	FinalStateUnknown bool
@@ -86,12 +91,12 @@ type change struct {
 	resync  bool
 }
 
-// narrow returns the change as seen through a filter: an object that comes to match is new, one that ceases to is gone.
-func (c change) narrow(f filter) (change, bool) {
-	if f.empty() {
+// narrow returns the change as seen through a sieve: an object that comes to match is new, one that ceases to is gone.
+func (c change) narrow(s sieve) (change, bool) {
+	if s.empty() {
 		return c, true
 	}
-	was, is := f.match(c.old), f.match(c.new)
+	was, is := s.match(c.old), s.match(c.new)
 	switch {
 	case was && is:
 	case is:
@@ -110,11 +115,14 @@ func (c change) narrow(f filter) (change, bool) {
 // pending is what a subscription still has to tell of one object: from the state it told of last to the newest.
 type pending struct {
 	change
+
+	asked bool // by Resync or Trigger
 }
 
 // merge adds a later change.
 func (p *pending) merge(c change) {
 	p.resync = p.resync && c.resync
+	p.asked = p.asked || c.resync
 	if p.new = c.new; c.new == nil {
 		p.final, p.unknown = c.final, c.unknown
 	}
@@ -122,13 +130,14 @@ func (p *pending) merge(c change) {
 
 // events returns what is left to tell: nothing, one event, or a delete and an add where one object took another's name.
 func (p *pending) events(key Key) []Event {
-	deleted := Event{Key: key, Type: Deleted, Old: p.old, FinalStateUnknown: p.unknown}
-	if p.final != nil && p.old != nil && p.final.GetUID() == p.old.GetUID() {
-		deleted.Old = p.final
-	} else {
+	deleted := Event{Key: key, Type: Deleted, Old: p.old, FinalStateUnknown: p.unknown, Requested: p.asked}
+	switch {
+	case p.final == nil || p.old == nil || p.final.GetUID() != p.old.GetUID():
 		deleted.FinalStateUnknown = true
+	case p.final != p.old:
+		deleted.Old, deleted.Told = p.final, p.old
 	}
-	added := Event{Key: key, Type: Added, New: p.new, Initial: p.initial}
+	added := Event{Key: key, Type: Added, New: p.new, Initial: p.initial, Requested: p.asked}
 	switch {
 	case p.old == nil && p.new == nil:
 		return nil // it came and went before its turn
@@ -138,8 +147,8 @@ func (p *pending) events(key Key) []Event {
 		return []Event{deleted}
 	case p.old.GetUID() != p.new.GetUID():
 		return []Event{deleted, added}
-	case p.old == p.new && !p.resync:
+	case p.old == p.new && !p.asked:
 		return nil
 	}
-	return []Event{{Key: key, Type: Updated, Old: p.old, New: p.new, Resync: p.resync}}
+	return []Event{{Key: key, Type: Updated, Old: p.old, New: p.new, Resync: p.resync || p.old == p.new, Requested: p.asked}}
 }

@@ -183,6 +183,40 @@ func localFields(canonical string) bool {
 	})
 }
 
+// sieve is what a subscription is told of a lease: what passes its filter and, if there are others, one of these.
+type sieve struct {
+	lease filter
+	any   []filter
+}
+
+// newSieve returns what the keys select of a lease's objects. The error is a *KeyError for what cannot be evaluated here.
+func newSieve(l *Lease, narrower []Key) (sieve, error) {
+	s := sieve{lease: l.filter}
+	for _, k := range narrower {
+		k.Cluster, k.Resource = l.key.Cluster, l.key.Resource
+		k, err := k.Canonical()
+		if err != nil {
+			return s, err
+		}
+		if k.FieldSelector != l.key.FieldSelector && !localFields(k.FieldSelector) {
+			return s, &KeyError{Key: k, Field: "FieldSelector", Err: errServerOnly}
+		}
+		f := newFilter(Key{}, k)
+		if k.FieldSelector == l.key.FieldSelector {
+			f.fields = nil // the server did it
+		}
+		s.any = append(s.any, f)
+	}
+	return s, nil
+}
+
+func (s sieve) empty() bool { return s.lease.empty() && len(s.any) == 0 }
+
+// match tells whether the object passes. A nil object does not.
+func (s sieve) match(o *Object) bool {
+	return s.lease.match(o) && (len(s.any) == 0 || slices.ContainsFunc(s.any, func(f filter) bool { return f.match(o) }))
+}
+
 // filter narrows a wider informer's objects down to a key. The zero filter passes everything.
 type filter struct {
 	namespace string

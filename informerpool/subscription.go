@@ -5,11 +5,14 @@ package informerpool
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
+
+	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
 // Subscription delivers the events of any number of leases to one handler, one event at a time. It keeps at most one
@@ -40,9 +43,9 @@ type item struct {
 
 // tap is one lease's events on their way to one subscription.
 type tap struct {
-	sub    *Subscription
-	lease  *Lease
-	filter filter
+	sub   *Subscription
+	lease *Lease
+	wants sieve
 
 	// removed and replayed are protected by the subscription's lock.
 	removed  bool
@@ -65,8 +68,16 @@ func (p *Pool) Subscribe(h Handler) *Subscription {
 
 // Add makes the subscription deliver a lease's events: first every object there is, marked as initial, then changes,
 // without a gap between. Adding a lease again changes nothing. It does not block.
-func (s *Subscription) Add(l *Lease) error {
-	t := &tap{sub: s, lease: l, filter: l.filter, changed: make(chan struct{})}
+//
+// With narrower keys, of which Cluster and Resource do not matter, only objects that one of them selects are delivered: one that
+// comes to be selected as added, one that ceases to be as deleted, with its newest state as Old. Of the fields, only
+// metadata.name and metadata.namespace can be selected by here; the error is a [*KeyError] for others.
+func (s *Subscription) Add(l *Lease, narrower ...Key) error {
+	wants, err := newSieve(l, narrower)
+	if err != nil {
+		return err
+	}
+	t := &tap{sub: s, lease: l, wants: wants, changed: make(chan struct{})}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -148,14 +159,22 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 }
 
 // Resync delivers every object of the lease once more, marked as a resync. It does not wait for the handler.
-func (s *Subscription) Resync(l *Lease) { s.trigger(l, func(*Object) bool { return true }) }
-
-// Trigger delivers one object of the lease once more, marked as a resync, if it exists.
-func (s *Subscription) Trigger(l *Lease, namespace, name string) {
-	s.trigger(l, func(o *Object) bool { return o.GetNamespace() == namespace && o.GetName() == name })
+func (s *Subscription) Resync(l *Lease) {
+	s.trigger(l, func(st *store) iter.Seq[*Object] { return st.in(l.filter.namespace) })
 }
 
-func (s *Subscription) trigger(l *Lease, want func(*Object) bool) {
+// Trigger delivers one object of the lease once more, marked as a resync, if it exists. It does not wait for the handler.
+func (s *Subscription) Trigger(l *Lease, namespace, name string) {
+	s.trigger(l, func(st *store) iter.Seq[*Object] {
+		return func(yield func(*Object) bool) {
+			if o := st.get(namespace, name); o != nil {
+				yield(o)
+			}
+		}
+	})
+}
+
+func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object]) {
 	s.mu.Lock()
 	t := s.taps[l]
 	s.mu.Unlock()
@@ -168,10 +187,8 @@ func (s *Subscription) trigger(l *Lease, want func(*Object) bool) {
 	if !e.synced {
 		return
 	}
-	for o := range e.store.in(l.filter.namespace) {
-		if want(o) {
-			t.offer(change{old: o, new: o, resync: true})
-		}
+	for o := range objects(e.store) {
+		t.offer(change{old: o, new: o, resync: true})
 	}
 }
 
@@ -230,7 +247,7 @@ func (s *Subscription) Close(ctx context.Context) error {
 func (s *Subscription) drain(ctx context.Context, t *tap) error {
 	for {
 		s.mu.Lock()
-		if s.current == nil || (t != nil && s.current != t) || s.worker == goroutineID() {
+		if s.current == nil || (t != nil && s.current != t) || s.worker == goroutine.ID() {
 			s.mu.Unlock()
 			return nil
 		}
@@ -249,7 +266,7 @@ func (s *Subscription) drain(ctx context.Context, t *tap) error {
 
 // replayLocked offers every object of the store, and then marks the end of the replay. The entry's lock is held.
 func (t *tap) replayLocked(s *store) {
-	for o := range s.in(t.filter.namespace) {
+	for o := range s.in(t.wants.lease.namespace) {
 		t.offer(change{new: o, initial: true})
 	}
 	t.sub.mu.Lock()
@@ -261,7 +278,7 @@ func (t *tap) replayLocked(s *store) {
 
 // offer queues a change, merged with what waits of the same object. The entry's lock is held, so changes come in order.
 func (t *tap) offer(c change) {
-	c, relevant := c.narrow(t.filter)
+	c, relevant := c.narrow(t.wants)
 	if !relevant {
 		return
 	}
@@ -280,7 +297,7 @@ func (t *tap) offer(c change) {
 		p.merge(c)
 		return
 	}
-	s.pending[it] = &pending{change: c}
+	s.pending[it] = &pending{change: c, asked: c.resync}
 	s.pushLocked(it)
 }
 
@@ -301,7 +318,7 @@ func (s *Subscription) deliverLocked() {
 
 // deliver calls the handler until the queue is empty.
 func (s *Subscription) deliver() {
-	id := goroutineID()
+	id := goroutine.ID()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.worker = id

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package informerpool
+// Package goroutine tells goroutines apart.
+package goroutine
 
 import (
 	"bytes"
@@ -9,9 +10,9 @@ import (
 	"strconv"
 )
 
-// goroutineID returns the number that the runtime prints for the calling goroutine. It is used for one thing: to see
+// ID returns the number that the runtime prints for the calling goroutine. It is used for one thing: to see
 // that a handler closes what it is being called by, which must not wait for itself. It costs about a microsecond.
-func goroutineID() uint64 {
+func ID() uint64 {
 	var buf [64]byte
 	line := buf[:runtime.Stack(buf[:], false)]
 	line = bytes.TrimPrefix(line, []byte("goroutine "))
