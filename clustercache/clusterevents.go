@@ -98,6 +98,22 @@ func (b *broadcaster) unsubscribe(s *clusterSubscriber) {
 	delete(b.subs, s)
 }
 
+// pause holds a subscriber's events back, merged, or lets them go on.
+func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
+	b.mu.Lock() // so that news is not closed meanwhile
+	defer b.mu.Unlock()
+	s.mu.Lock()
+	s.paused = paused
+	s.mu.Unlock()
+	if b.closed {
+		return
+	}
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
 func (b *broadcaster) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,6 +141,7 @@ type clusterSubscriber struct {
 	mu      sync.Mutex // protects what follows
 	queue   []client.ObjectKey
 	pending map[client.ObjectKey][]ClusterEvent
+	paused  bool
 }
 
 // put adds an event. The broadcaster's lock is held, so that nothing is sent on the closed channel.
@@ -164,7 +181,7 @@ func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 func (s *clusterSubscriber) take() (ClusterEvent, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.queue) == 0 {
+	if len(s.queue) == 0 || s.paused {
 		return ClusterEvent{}, false
 	}
 	key := s.queue[0]

@@ -16,8 +16,8 @@
 //	err = cc.Reader(cluster).List(ctx, pods, client.InNamespace("default"))
 //
 //	ctrl.NewControllerManagedBy(mgr).
-//		WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, objectToRequests)).
-//		WatchesRawSource(clustercache.ClusterSource(cc, clusterToRequests))
+//		WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf)).
+//		WatchesRawSource(clustercache.ClusterSource(cc, clustercache.EnqueueCluster))
 //
 // A cluster becomes known, and is connected to, when it is first asked for: by Engage, by Watch, or by a read in mode
 // [AutoWatch]; with Options.Discover, every cluster that the resolver lists is. Everything can be called before Start,

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -178,6 +179,34 @@ func (f *fakeAPI) put(name, value string, labels map[string]any) string {
 	f.objects[name] = object
 	f.tellLocked(kind, object)
 	return strconv.Itoa(f.rv)
+}
+
+// own gives an object another owner, a Deployment.
+func (f *fakeAPI) own(name, owner string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rv++
+	old := f.objects[name]
+	meta := maps.Clone(old["metadata"].(map[string]any))
+	meta["resourceVersion"] = strconv.Itoa(f.rv)
+	meta["ownerReferences"] = []any{map[string]any{"apiVersion": "apps/v1beta2", "kind": "Deployment", "name": owner, "uid": owner, "controller": true}}
+	object := maps.Clone(old)
+	object["metadata"] = meta
+	f.objects[name] = object
+	f.tellLocked("MODIFIED", object)
+}
+
+// delete deletes an object.
+func (f *fakeAPI) delete(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rv++
+	object := maps.Clone(f.objects[name])
+	meta := maps.Clone(object["metadata"].(map[string]any))
+	meta["resourceVersion"] = strconv.Itoa(f.rv)
+	object["metadata"] = meta
+	delete(f.objects, name)
+	f.tellLocked("DELETED", object)
 }
 
 func (f *fakeAPI) tellLocked(kind string, object map[string]any) {

@@ -6,27 +6,47 @@ package clustercache
 import (
 	"context"
 	"iter"
-	"maps"
-	"slices"
-	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/phase"
 )
 
 // ObjectFeed says which objects' events are wanted.
 type ObjectFeed struct {
-	// Kinds are the kinds, each as a typed object, an unstructured one or [Kind]. Empty means every kind that is watched.
+	// Kinds are the kinds, each as a typed object, an unstructured one or [Kind], and all narrowed by Options. Without Kinds
+	// and Selections every kind that is watched is meant.
 	Kinds []client.Object
+	// Selections are further kinds, each narrowed by options of its own. A kind may be there more than once: an object that
+	// several select may be delivered several times.
+	Selections []Selection
 	// Clusters selects clusters. Nil means all. It must be quick and always give the same answer for a cluster.
 	Clusters func(cluster client.ObjectKey) bool
-	// Watch makes the feed hold a watch of each of the Kinds in each selected cluster that is known, now and later. Without
-	// it the feed has the events of what others watch.
+	// Watch makes the feed hold a watch of each of the Kinds and Selections in each selected cluster that is known, now and
+	// later, and has its events from these watches alone. Without it the feed has the events of what others watch.
 	Watch bool
-	// Options narrow these watches: client.InNamespace, MatchingLabels, MatchingFields.
+	// Options narrow the Kinds: client.InNamespace, MatchingLabels, MatchingFields. With Watch the server selects. Without it
+	// the objects that others watch are selected here, by what they were and what they are: one whose labels cease to match is told
+	// as deleted. Of fields, only metadata.name and metadata.namespace can be selected by then.
+	Options []client.ListOption
+	// Predicates let an event pass if all of them do: those of controller-runtime work. They are given the cached objects, of
+	// which they read the metadata without decoding. An object that was asked for once more, by Trigger or a resync, is a
+	// generic event to them, so that predicates that look for changes let it pass.
+	Predicates []predicate.Predicate
+	// ResyncInterval is the time after which all objects are delivered once more, marked as Resync. Each is up to a fifth
+	// shorter, at random. Zero means never.
+	ResyncInterval time.Duration
+}
+
+// Selection is a kind, narrowed.
+type Selection struct {
+	// Kind is a typed object, an unstructured one or [Kind]. Required.
+	Kind client.Object
+	// Options narrow it, as ObjectFeed.Options do.
 	Options []client.ListOption
 }
 
@@ -40,137 +60,18 @@ type ObjectEvent struct {
 	informerpool.Event
 }
 
-// feed is one subscription to objects' events.
-type feed struct {
-	cc    *ClusterCache
-	spec  ObjectFeed
-	ids   []watchID // what to hold, by spec.Kinds
-	kinds map[schema.GroupVersionKind]bool
-	pool  *informerpool.Subscription
-
-	mu      sync.Mutex // protects what follows; nothing else is locked under it
-	watches map[*cluster][]*Watch
-	stopped bool
-}
-
-// subscribe starts a feed. It does not block. stop ends it without waiting for a running call of handle.
-func (cc *ClusterCache) subscribe(spec ObjectFeed, handle func(ObjectEvent)) (*feed, error) {
-	f := &feed{cc: cc, spec: spec, kinds: map[schema.GroupVersionKind]bool{}, watches: map[*cluster][]*Watch{}}
-	for _, obj := range spec.Kinds {
-		id, err := cc.watchID(obj, spec.Options)
-		if err != nil {
-			return nil, err
-		}
-		f.ids = append(f.ids, id)
-		f.kinds[id.gvk] = true
-	}
-	if cc.ctx.Err() != nil {
-		return nil, ErrClosed
-	}
-	f.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) {
-		handle(ObjectEvent{Cluster: e.Key.Cluster, GVK: e.Object().GetObjectKind().GroupVersionKind(), Event: e})
-	}))
-	// Registered first: what is added while the loop below looks is offered from there, and twice does no harm.
-	cc.feedsMu.Lock()
-	cc.feeds[f] = struct{}{}
-	cc.feedsMu.Unlock()
-	for _, c := range cc.all() {
-		for _, h := range c.holds.leases() {
-			f.leaseAdded(c, h)
-		}
-		f.clusterAdded(c)
-	}
-	return f, nil
-}
-
-func (cc *ClusterCache) allFeeds() []*feed {
-	cc.feedsMu.Lock()
-	defer cc.feedsMu.Unlock()
-	return slices.Collect(maps.Keys(cc.feeds))
-}
-
-func (f *feed) wants(c *cluster) bool { return f.spec.Clusters == nil || f.spec.Clusters(c.key) }
-
-// leaseAdded is told of everything that is watched.
-func (f *feed) leaseAdded(c *cluster, h *hold) {
-	if (len(f.kinds) == 0 || f.kinds[h.id.gvk]) && f.wants(c) {
-		_ = f.pool.Add(h.lease) // it fails if one of the two was ended meanwhile
-	}
-}
-
-// clusterAdded is told of every cluster.
-func (f *feed) clusterAdded(c *cluster) {
-	if !f.spec.Watch || !f.wants(c) || f.holds(c) {
-		return
-	}
-	var watches []*Watch
-	for _, id := range f.ids {
-		if h := c.holds.add(id, false); h != nil {
-			watches = append(watches, &Watch{c: c, h: h, released: make(chan struct{})})
-		}
-	}
-	f.mu.Lock()
-	if _, twice := f.watches[c]; !twice && !f.stopped {
-		f.watches[c] = watches
-		watches = nil
-	}
-	f.mu.Unlock()
-	for _, w := range watches {
-		w.Release()
-	}
-}
-
-func (f *feed) holds(c *cluster) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.stopped || f.watches[c] != nil
-}
-
-// phaseChanged is told of every change. What the feed holds must not keep a cluster known that does not exist any more.
-func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
-	if p != phase.Gone {
-		f.clusterAdded(c)
-		return
-	}
-	f.mu.Lock()
-	watches := f.watches[c]
-	delete(f.watches, c)
-	f.mu.Unlock()
-	for _, w := range watches {
-		w.Release()
-	}
-}
-
-// stop ends the feed. It does not wait.
-func (f *feed) stop() {
-	f.cc.feedsMu.Lock()
-	delete(f.cc.feeds, f)
-	f.cc.feedsMu.Unlock()
-	f.mu.Lock()
-	f.stopped = true
-	watches := slices.Concat(slices.Collect(maps.Values(f.watches))...)
-	clear(f.watches)
-	f.mu.Unlock()
-	f.pool.Stop()
-	for _, w := range watches {
-		w.Release()
-	}
-}
-
 // ObjectEvents yields an event for every object there is, marked as Initial, and then what happens to them, until ctx
 // ends, the loop is left, or the ClusterCache stops. While the loop is busy, events of an object are merged: it holds back nobody. Each
-// range over it is a subscription of its own. The error is that of a kind or selector that cannot be.
+// range over it is a subscription of its own. The error is that of a kind or selector that cannot be, or an [*OptionError].
 func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter.Seq[ObjectEvent], error) {
-	for _, obj := range spec.Kinds {
-		if _, err := cc.watchID(obj, spec.Options); err != nil {
-			return nil, err
-		}
+	if _, err := cc.selected(spec); err != nil {
+		return nil, err
 	}
 	return func(yield func(ObjectEvent) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		events := make(chan ObjectEvent)
-		f, err := cc.subscribe(spec, func(e ObjectEvent) {
+		f, err := cc.newFeed(spec, func(e ObjectEvent) {
 			select {
 			case events <- e:
 			case <-ctx.Done():
@@ -181,6 +82,7 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter
 			return // it was checked; only the end of the cache is left
 		}
 		defer f.stop()
+		f.start()
 		for {
 			select {
 			case e := <-events:
@@ -194,4 +96,28 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter
 			}
 		}
 	}, nil
+}
+
+// passes tells whether predicates let an event pass. What was asked for passes as what happened or as a generic event.
+func passes(predicates []predicate.Predicate, e informerpool.Event) bool {
+	all := func(each func(p predicate.Predicate) bool) bool {
+		for _, p := range predicates {
+			if !each(p) {
+				return false
+			}
+		}
+		return true
+	}
+	if e.Requested && all(func(p predicate.Predicate) bool { return p.Generic(event.GenericEvent{Object: e.Object()}) }) {
+		return true
+	}
+	return all(func(p predicate.Predicate) bool {
+		switch {
+		case e.Type == informerpool.Added:
+			return p.Create(event.CreateEvent{Object: e.New, IsInInitialList: e.Initial})
+		case e.Type == informerpool.Deleted:
+			return p.Delete(event.DeleteEvent{Object: e.Old, DeleteStateUnknown: e.FinalStateUnknown})
+		}
+		return !e.Resync && p.Update(event.UpdateEvent{ObjectOld: e.Old, ObjectNew: e.New})
+	})
 }

@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// debounced starts a source with a window of a second, and drops the first objects.
+func debounced(t *testing.T, cc *clustercache.ClusterCache, q *queue[clustercache.Request], limit time.Duration) *clustercache.TypedObjectSource[clustercache.Request] {
+	t.Helper()
+	s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, clustercache.EnqueueObject,
+		clustercache.ObjectSourceOptions{Debounce: time.Second, MaxDelay: limit})
+	require.NoError(t, s.Start(t.Context(), q))
+	time.Sleep(time.Second)
+	require.Equal(t, []string{"(one)", "(two)"}, q.names())
+	return s
+}
+
+func TestBurstIsOneDeliveryAWindowAfterItsLastEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		s := debounced(t, cc, q, 0)
+		for i := range 5 {
+			api.put("one", strconv.Itoa(i), nil)
+			time.Sleep(600 * time.Millisecond)
+		}
+		api.put("two", "2", nil) // has a window of its own
+		last := time.Now()
+		time.Sleep(399 * time.Millisecond)
+		require.Empty(t, q.names())
+		time.Sleep(time.Minute)
+		got := q.take()
+		require.Len(t, got, 2)
+		require.Equal(t, queued[clustercache.Request]{request: request("one"), at: last.Add(400 * time.Millisecond)}, got[0])
+		require.Equal(t, queued[clustercache.Request]{request: request("two"), at: last.Add(time.Second)}, got[1])
+		s.Stop()
+	})
+}
+
+func TestSteadyEventsCannotStarveADelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		for limit, every := range map[time.Duration]time.Duration{0: 10 * time.Second, 3 * time.Second: 3 * time.Second} {
+			s := debounced(t, cc, q, limit)
+			begin := time.Now()
+			for range 600 { // a minute
+				api.put("one", strconv.Itoa(rand.Int()), nil)
+				time.Sleep(100 * time.Millisecond)
+			}
+			end := time.Now()
+			time.Sleep(time.Second)
+			got := q.take()
+			require.GreaterOrEqual(t, len(got), int(time.Minute/every)-1)
+			for i, x := range got {
+				require.LessOrEqual(t, x.at.Sub(begin), time.Duration(i+1)*(every+100*time.Millisecond))
+			}
+			require.True(t, got[len(got)-1].at.After(end.Add(-100*time.Millisecond)), "the last event is not lost")
+			s.Stop()
+			require.Empty(t, q.take())
+		}
+	})
+}
+
+// TestDebounceNeverLosesTheFinalState has a reader look at each object when its request comes: the last look is at the last state.
+func TestDebounceNeverLosesTheFinalState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		var mu sync.Mutex
+		seen := map[string]string{}
+		q.full = func(r clustercache.Request) {
+			o := &corev1.ConfigMap{}
+			if err := cc.Reader(r.Cluster).Get(t.Context(), r.ObjectKey, o, clustercache.CacheOnly); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen[r.Name] = o.Data["value"]
+		}
+		s := debounced(t, cc, q, 2*time.Second)
+		final := map[string]string{}
+		for i := range 3000 {
+			name := fmt.Sprint("o", rand.IntN(20))
+			final[name] = strconv.Itoa(i)
+			api.put(name, final[name], nil)
+			time.Sleep(rand.N(200 * time.Millisecond))
+			if i%500 == 499 {
+				s.Pause()
+				time.Sleep(rand.N(5 * time.Second))
+				s.Continue()
+			}
+		}
+		time.Sleep(2 * time.Second)
+		deliveries := len(q.take())
+		require.Less(t, deliveries, 2900)
+		mu.Lock()
+		defer mu.Unlock()
+		for name, value := range final {
+			require.Equal(t, value, seen[name])
+		}
+		s.Stop()
+	})
+}
+
+func TestStopQueuesWhatWaitsAndPauseHoldsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		s := debounced(t, cc, q, 0)
+		api.put("one", "1", nil)
+		synctest.Wait()
+		s.Pause()
+		time.Sleep(time.Hour)
+		require.Empty(t, q.names())
+		s.Continue()
+		require.Equal(t, []string{"one"}, q.names())
+		api.put("one", "2", nil)
+		require.Empty(t, q.names())
+		s.Stop()
+		require.Equal(t, []string{"one"}, q.names())
+	})
+}
+
+func TestRealChangeRaisesTheLowPriorityOfAWaitingRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		s := debounced(t, cc, q, 0)
+		s.TriggerAll()
+		synctest.Wait()
+		api.put("one", "1", nil)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"(two)", "one"}, q.names())
+		s.Stop()
+	})
+}
+
+func TestDebounceHasNoGoroutineForAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		for i := range 500 {
+			api.put(fmt.Sprint("o", i), "1", nil)
+		}
+		synctest.Wait()
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, clustercache.EnqueueObject, clustercache.ObjectSourceOptions{Debounce: time.Hour})
+		require.NoError(t, s.Start(t.Context(), q))
+		synctest.Wait()
+		buf := make([]byte, 1<<20)
+		require.NotContains(t, string(buf[:runtime.Stack(buf, true)]), "spool")
+		time.Sleep(time.Hour)
+		require.Len(t, q.take(), 502)
+		s.Stop()
+	})
+}
+
+func TestClusterSourceDebounces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		s := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
+			return []clustercache.Request{{Cluster: e.Cluster}}
+		}, clustercache.ClusterSourceOptions{Debounce: 5 * time.Minute, MaxDelay: time.Hour})
+		require.NoError(t, s.Start(t.Context(), q))
+		for range 10 {
+			api.die()
+			time.Sleep(time.Minute)
+			api.live()
+			time.Sleep(time.Minute)
+		}
+		require.Empty(t, q.take())
+		time.Sleep(5 * time.Minute)
+		require.Len(t, q.take(), 1)
+		require.NoError(t, s.Close(t.Context()))
+	})
+}

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// Form is what kind of object a callback is given.
+type Form uint8
+
+const (
+	// Packed is the cached object itself, shared and read-only: metadata is read without decoding.
+	Packed Form = iota
+	// Typed is an object of the kind's Go type, by Options.Scheme, and an unstructured one of kinds that it does not have.
+	Typed
+	// Unstructured is an *unstructured.Unstructured.
+	Unstructured
+	// Metadata is a *metav1.PartialObjectMetadata.
+	Metadata
+)
+
+// of returns the object in a form. All but packed ones belong to the caller.
+func (f Form) of(cc *ClusterCache, o *informerpool.Object) (client.Object, error) {
+	var dst client.Object
+	switch f {
+	case Typed:
+		fresh, err := cc.options.Scheme.New(o.GetObjectKind().GroupVersionKind())
+		typed, ok := fresh.(client.Object)
+		switch {
+		case err == nil && ok:
+			dst = typed
+		case err != nil && !runtime.IsNotRegisteredError(err):
+			return nil, err
+		default:
+			dst = &unstructured.Unstructured{}
+		}
+	case Unstructured:
+		dst = &unstructured.Unstructured{}
+	case Metadata:
+		dst = &metav1.PartialObjectMetadata{}
+	default:
+		return o, nil
+	}
+	return dst, cc.pool.Decode(o, dst)
+}

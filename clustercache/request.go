@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Request names an object in a cluster. It is a ready request type for controllers that need nothing of their own, as in
+// builder.TypedControllerManagedBy[clustercache.Request].
+type Request struct {
+	// Cluster is where the object is.
+	Cluster client.ObjectKey
+	// GVK is its kind.
+	GVK schema.GroupVersionKind
+	// ObjectKey is its name.
+	client.ObjectKey
+}
+
+// String returns cluster, kind and name, as far as they are set.
+func (r Request) String() string {
+	text := clusterName(r.Cluster)
+	if !r.GVK.Empty() {
+		text += " " + kindName(r.GVK)
+	}
+	if r.Name != "" {
+		text += " " + objectName(r.ObjectKey)
+	}
+	return text
+}
+
+func objectName(key client.ObjectKey) string {
+	if key.Namespace == "" {
+		return key.Name
+	}
+	return key.Namespace + "/" + key.Name
+}
+
+// MarshalLog returns what a logger shows: all of it, not only the name.
+func (r Request) MarshalLog() any {
+	return struct {
+		Cluster   string `json:"cluster"`
+		Group     string `json:"group,omitempty"`
+		Version   string `json:"version,omitempty"`
+		Kind      string `json:"kind,omitempty"`
+		Namespace string `json:"namespace,omitempty"`
+		Name      string `json:"name,omitempty"`
+	}{clusterName(r.Cluster), r.GVK.Group, r.GVK.Version, r.GVK.Kind, r.Namespace, r.Name}
+}
+
+// EnqueueObject is an [ObjectMapFunc] that asks for the object itself.
+func EnqueueObject(_ context.Context, cluster client.ObjectKey, obj client.Object) []Request {
+	return []Request{{Cluster: cluster, GVK: obj.GetObjectKind().GroupVersionKind(), ObjectKey: client.ObjectKeyFromObject(obj)}}
+}
+
+// OwnerOptions narrow [EnqueueOwner].
+type OwnerOptions struct {
+	// ControllerOnly leaves out owners that are not the object's controller.
+	ControllerOnly bool
+	// ClusterScoped says that the owner's kind has no namespace. Without it the owner is in the object's namespace.
+	ClusterScoped bool
+}
+
+// EnqueueOwner returns an [ObjectMapFunc] that asks for the owners of a kind that an object has in its cluster. The
+// version does not matter: owner references of any version of the group are found, and the request has the one given. A reference
+// that cannot be understood is ignored. When the owner changes, the old and the new one are asked for. It reads
+// metadata alone.
+func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMapFunc[Request] {
+	var o OwnerOptions
+	for _, opt := range opts {
+		o.ControllerOnly = o.ControllerOnly || opt.ControllerOnly
+		o.ClusterScoped = o.ClusterScoped || opt.ClusterScoped
+	}
+	return func(_ context.Context, cluster client.ObjectKey, obj client.Object) []Request {
+		var requests []Request
+		for _, ref := range obj.GetOwnerReferences() {
+			if ref.Kind != owner.Kind || o.ControllerOnly && (ref.Controller == nil || !*ref.Controller) {
+				continue
+			}
+			gv, err := schema.ParseGroupVersion(ref.APIVersion)
+			if err != nil || gv.Group != owner.Group {
+				continue
+			}
+			r := Request{Cluster: cluster, GVK: owner, ObjectKey: client.ObjectKey{Namespace: obj.GetNamespace(), Name: ref.Name}}
+			if o.ClusterScoped {
+				r.Namespace = ""
+			}
+			requests = append(requests, r)
+		}
+		return requests
+	}
+}
+
+// EnqueueClusterOf is an [ObjectMapFunc] for controllers that reconcile an object of the hub for each cluster, of the cluster's
+// name: whatever happens in a cluster asks for that.
+func EnqueueClusterOf(_ context.Context, cluster client.ObjectKey, _ client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: cluster}}
+}
+
+// EnqueueCluster is a [ClusterMapFunc] for the same controllers: the cluster's own changes ask for its object.
+func EnqueueCluster(_ context.Context, event ClusterEvent) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: event.Cluster}}
+}
+
+// EnqueueLabelled returns an [ObjectMapFunc] for controllers that reconcile objects of the hub and make others for them
+// in remote clusters, where no owner reference can lead back: two labels of the remote object name the hub's. Without a namespace label, which may
+// be empty, that is in none. Objects without the name label ask for nothing.
+func EnqueueLabelled(namespaceLabel, nameLabel string) ObjectMapFunc[reconcile.Request] {
+	return func(_ context.Context, _ client.ObjectKey, obj client.Object) []reconcile.Request {
+		set := obj.GetLabels()
+		name := set[nameLabel]
+		if name == "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: set[namespaceLabel], Name: name}}}
+	}
+}

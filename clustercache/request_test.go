@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+var deployment = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+
+func TestRequestSaysAllOfItself(t *testing.T) {
+	r := clustercache.Request{Cluster: key("east"), GVK: deployment, ObjectKey: client.ObjectKey{Namespace: "default", Name: "web"}}
+	require.Equal(t, "fleet/east apps/v1 Deployment default/web", r.String())
+	text, err := json.Marshal(r.MarshalLog())
+	require.NoError(t, err)
+	require.JSONEq(t, `{"cluster":"fleet/east","group":"apps","version":"v1","kind":"Deployment","namespace":"default","name":"web"}`, string(text))
+	require.Equal(t, "hub v1 ConfigMap one", clustercache.Request{GVK: configMap, ObjectKey: client.ObjectKey{Name: "one"}}.String())
+	require.Equal(t, "fleet/east", clustercache.Request{Cluster: key("east")}.String())
+}
+
+func TestOwnersAreFoundByGroupAndKindWhateverTheVersion(t *testing.T) {
+	o := clustercache.Kind(configMap)
+	o.SetNamespace("default")
+	o.SetOwnerReferences([]metav1.OwnerReference{
+		{APIVersion: "apps/v1", Kind: "Deployment", Name: "now", Controller: new(true)},
+		{APIVersion: "apps/v1beta1", Kind: "Deployment", Name: "older", Controller: new(false)},
+		{APIVersion: "extensions/v1", Kind: "Deployment", Name: "other group"},
+		{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "other kind"},
+		{APIVersion: "v1", Kind: "Deployment", Name: "core group"},
+		{APIVersion: "apps/v1/v2", Kind: "Deployment", Name: "nonsense"},
+		{Kind: "Deployment", Name: "no version"},
+	})
+	names := func(m clustercache.ObjectMapFunc[clustercache.Request]) (out []string) {
+		for _, r := range m(t.Context(), key("east"), o) {
+			out = append(out, r.String())
+		}
+		return out
+	}
+	require.Equal(t, []string{"fleet/east apps/v1 Deployment default/now", "fleet/east apps/v1 Deployment default/older"},
+		names(clustercache.EnqueueOwner(deployment)))
+	require.Equal(t, []string{"fleet/east apps/v1 Deployment default/now"},
+		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true})))
+	require.Equal(t, []string{"fleet/east apps/v1 Deployment now"},
+		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true}, clustercache.OwnerOptions{ClusterScoped: true})))
+	require.Empty(t, names(clustercache.EnqueueOwner(configMap)))
+}
+
+func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
+	o := clustercache.Kind(configMap)
+	require.Empty(t, clustercache.EnqueueLabelled("ns", "n")(t.Context(), key("east"), o))
+	o.SetLabels(map[string]string{"ns": "team", "n": "app"})
+	of := func(namespace, name string) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
+	}
+	require.Equal(t, of("team", "app"), clustercache.EnqueueLabelled("ns", "n")(t.Context(), key("east"), o))
+	require.Equal(t, of("", "app"), clustercache.EnqueueLabelled("", "n")(t.Context(), key("east"), o))
+	require.Equal(t, of("fleet", "east"), clustercache.EnqueueClusterOf(t.Context(), key("east"), o))
+	require.Equal(t, of("fleet", "east"), clustercache.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: key("east")}))
+}
+
+// TestOldAndNewOwnerAreAskedFor: also when the object had changed hands and was deleted before the old owner was told.
+func TestOldAndNewOwnerAreAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, clustercache.EnqueueOwner(deployment))
+		require.NoError(t, s.Start(t.Context(), q))
+		require.Empty(t, q.names())
+		api.own("one", "first")
+		require.Equal(t, []string{"first"}, q.names())
+		api.own("one", "second")
+		require.Equal(t, []string{"first", "second"}, q.names())
+		s.Pause()
+		api.own("one", "third")
+		synctest.Wait()
+		api.delete("one")
+		synctest.Wait()
+		s.Continue()
+		require.Equal(t, []string{"second", "third"}, q.names())
+		s.Stop()
+	})
+}

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetcache/fleetcache/internal/goroutine"
+)
+
+// ClusterMapFunc returns what is to be reconciled because of a change of a cluster. It is called by one goroutine at a time for
+// each controller. A panic is counted by Failures and loses the event, nothing else.
+type ClusterMapFunc[request comparable] func(ctx context.Context, event ClusterEvent) []request
+
+// ClusterSourceOptions change what a cluster source delivers, and how.
+type ClusterSourceOptions struct {
+	// Clusters selects clusters. Nil means all.
+	Clusters func(cluster client.ObjectKey) bool
+	// Types are the events wanted. Empty means all.
+	Types []ClusterEventType
+	// Filter lets an event pass. Nil lets all pass.
+	Filter func(event ClusterEvent) bool
+	// Debounce is how long a request waits for further events that lead to it: it is queued once they pause for so long. Zero
+	// means that it is queued at once.
+	Debounce time.Duration
+	// MaxDelay is the longest a request waits, however steady the events are. Defaults to ten times Debounce.
+	MaxDelay time.Duration
+}
+
+// TypedClusterSource is a source of a controller, and the handle on it. Stop and Close remove it from a running
+// controller; another one can be added by the controller's Watch at any time. All methods may be called from many goroutines.
+type TypedClusterSource[request comparable] struct {
+	cc       *ClusterCache
+	options  ClusterSourceOptions
+	mapping  atomic.Pointer[ClusterMapFunc[request]]
+	failures atomic.Int64
+
+	mu      sync.Mutex // protects what follows; taken before the locks of cluster events and a spool's
+	runs    map[*clusterRun[request]]struct{}
+	paused  bool
+	stopped bool
+}
+
+// clusterRun is a source at work for one controller.
+type clusterRun[request comparable] struct {
+	ctx        context.Context //nolint:containedctx // the controller's life, cut short by Stop
+	cancel     context.CancelFunc
+	subscriber *clusterSubscriber
+	spool      *spool[request]
+	done       chan struct{}
+	worker     atomic.Uint64 // the delivering goroutine
+}
+
+var _ source.TypedSource[string] = (*TypedClusterSource[string])(nil)
+
+// ClusterSource returns a source of a controller, for its WatchesRawSource: it begins with the state of every known
+// cluster, and goes on with their changes. Starting it does not block. It ends with the controller, and can be started again by another
+// one. Of several options each field's last value counts that is not zero.
+func ClusterSource[request comparable](cc *ClusterCache, mapping ClusterMapFunc[request], opts ...ClusterSourceOptions) *TypedClusterSource[request] {
+	s := &TypedClusterSource[request]{cc: cc, runs: map[*clusterRun[request]]struct{}{}}
+	for _, o := range opts {
+		if o.Clusters != nil {
+			s.options.Clusters = o.Clusters
+		}
+		if o.Filter != nil {
+			s.options.Filter = o.Filter
+		}
+		if len(o.Types) > 0 {
+			s.options.Types = slices.Clone(o.Types)
+		}
+		s.options.Debounce = cmp.Or(o.Debounce, s.options.Debounce)
+		s.options.MaxDelay = cmp.Or(o.MaxDelay, s.options.MaxDelay)
+	}
+	s.SetMapping(mapping)
+	return s
+}
+
+// Start implements source.TypedSource. It does not block. After Stop it does nothing. The error is an [*OptionError] or
+// [ErrClosed].
+func (s *TypedClusterSource[request]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
+	spool, err := newSpool(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil
+	}
+	r := &clusterRun[request]{spool: spool, done: make(chan struct{}), subscriber: s.cc.events.subscribe()}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	if s.paused {
+		s.pause(r, true)
+	}
+	if !s.cc.spawn(func() { s.run(r) }) {
+		s.cc.events.unsubscribe(r.subscriber)
+		r.cancel()
+		return ErrClosed
+	}
+	s.runs[r] = struct{}{}
+	return nil
+}
+
+func (s *TypedClusterSource[request]) run(r *clusterRun[request]) {
+	defer close(r.done)
+	defer s.ended(r)
+	r.worker.Store(goroutine.ID())
+	for {
+		e, ok := r.subscriber.next(r.ctx)
+		if !ok {
+			return
+		}
+		s.handle(r, e)
+	}
+}
+
+func (s *TypedClusterSource[request]) ended(r *clusterRun[request]) {
+	r.cancel()
+	s.cc.events.unsubscribe(r.subscriber)
+	r.spool.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runs, r)
+}
+
+func (s *TypedClusterSource[request]) handle(r *clusterRun[request], e ClusterEvent) {
+	defer func() {
+		if recover() != nil {
+			s.failures.Add(1)
+			s.cc.log.Error(nil, "Mapping of a cluster event panicked", "cluster", clusterName(e.Cluster), "event", string(e.Type))
+		}
+	}()
+	if !s.wants(e) {
+		return
+	}
+	for _, q := range (*s.mapping.Load())(r.ctx, e) {
+		r.spool.add(q, false)
+	}
+}
+
+func (s *TypedClusterSource[request]) wants(e ClusterEvent) bool {
+	return (len(s.options.Types) == 0 || slices.Contains(s.options.Types, e.Type)) &&
+		(s.options.Clusters == nil || s.options.Clusters(e.Cluster)) &&
+		(s.options.Filter == nil || s.options.Filter(e))
+}
+
+// SetMapping replaces the mapping function. A call of the old one that has begun goes on.
+func (s *TypedClusterSource[request]) SetMapping(mapping ClusterMapFunc[request]) {
+	s.mapping.Store(&mapping)
+}
+
+// Pause stops the delivery, after the event that the mapping function is at; what happens is merged. It can be called before
+// Start. It does not wait.
+func (s *TypedClusterSource[request]) Pause() { s.setPaused(true) }
+
+// Continue ends a pause: of each cluster, what is not void by now is delivered.
+func (s *TypedClusterSource[request]) Continue() { s.setPaused(false) }
+
+func (s *TypedClusterSource[request]) setPaused(paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = paused
+	for r := range s.runs {
+		s.pause(r, paused)
+	}
+}
+
+func (s *TypedClusterSource[request]) pause(r *clusterRun[request], paused bool) {
+	s.cc.events.pause(r.subscriber, paused)
+	if paused {
+		r.spool.pause()
+	} else {
+		r.spool.proceed()
+	}
+}
+
+// Failures returns how many events could not be mapped, because the mapping function or a filter panicked. Each is logged.
+func (s *TypedClusterSource[request]) Failures() int64 { return s.failures.Load() }
+
+// Stop removes the source from its controllers. Requests that wait (Debounce) are queued at once. It is idempotent and does not
+// wait: a call of the mapping function that has begun goes on.
+func (s *TypedClusterSource[request]) Stop() { s.stop() }
+
+func (s *TypedClusterSource[request]) stop() []*clusterRun[request] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	var runs []*clusterRun[request]
+	for r := range s.runs {
+		r.cancel()
+		runs = append(runs, r)
+	}
+	return runs
+}
+
+// Close is Stop, and waits until no mapping function is being called, or for ctx. Called by one of them it does not wait
+// for itself.
+func (s *TypedClusterSource[request]) Close(ctx context.Context) error {
+	for _, r := range s.stop() {
+		if r.worker.Load() == goroutine.ID() {
+			continue
+		}
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// String names the source in the controller's log.
+func (s *TypedClusterSource[request]) String() string { return "fleetcache cluster source" }

@@ -1,0 +1,249 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// ObjectMapFunc returns what is to be reconciled because of an object of a cluster. The object is shared and read-only, and its
+// metadata costs nothing to read, unless the source's Form says otherwise. Of an update it is called with the old and the new state,
+// of a delete with every state that was told of. It is called by one goroutine at a time for each controller. A panic
+// is counted by Failures and loses the event, nothing else.
+type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
+
+// ObjectSourceOptions change how an object source delivers.
+type ObjectSourceOptions struct {
+	// Form is what the mapping function is given. Defaults to [Packed].
+	Form Form
+	// Debounce is how long a request waits for further events that lead to it: it is queued once they pause for so long. Zero
+	// means that it is queued at once. Requests that wait are known by their key alone: none sees an older state than without.
+	Debounce time.Duration
+	// MaxDelay is the longest a request waits, however steady the events are. Defaults to ten times Debounce.
+	MaxDelay time.Duration
+}
+
+// TypedObjectSource is a source of a controller, and the handle on it. Stop and Close remove it from a running
+// controller; another one can be added by the controller's Watch at any time. All methods may be called from many goroutines.
+type TypedObjectSource[request comparable] struct {
+	cc       *ClusterCache
+	spec     ObjectFeed
+	options  ObjectSourceOptions
+	mapping  atomic.Pointer[ObjectMapFunc[request]]
+	failures atomic.Int64
+
+	mu      sync.Mutex // protects what follows; taken before a subscription's lock and a spool's
+	runs    []*objectRun[request]
+	paused  bool
+	stopped bool
+}
+
+// objectRun is a source at work for one controller.
+type objectRun[request comparable] struct {
+	ctx      context.Context //nolint:containedctx // the controller's life
+	feed     *feed
+	spool    *spool[request]
+	unlinked func() bool // takes back what ctx's end would do
+}
+
+var _ source.TypedSource[string] = (*TypedObjectSource[string])(nil)
+
+// ObjectSource returns a source of a controller, for its WatchesRawSource: one source for any number of clusters and kinds, those that
+// are watched later included. Starting it does not block and does not fail because of a cluster. Objects that exist
+// already, or that are delivered once more, are queued with low priority where the queue has priorities. It ends with the
+// controller, and can be started again by another one. Of several options each field's last value counts that is not zero.
+func ObjectSource[request comparable](
+	cc *ClusterCache, spec ObjectFeed, mapping ObjectMapFunc[request], opts ...ObjectSourceOptions,
+) *TypedObjectSource[request] {
+	s := &TypedObjectSource[request]{cc: cc, spec: spec}
+	for _, o := range opts {
+		s.options.Form = cmp.Or(o.Form, s.options.Form)
+		s.options.Debounce = cmp.Or(o.Debounce, s.options.Debounce)
+		s.options.MaxDelay = cmp.Or(o.MaxDelay, s.options.MaxDelay)
+	}
+	s.SetMapping(mapping)
+	return s
+}
+
+// Start implements source.TypedSource. It does not block. After Stop it does nothing. The error is that of an [ObjectFeed]
+// that cannot be, an [*OptionError], or [ErrClosed].
+func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
+	if s.options.Form > Metadata {
+		return &OptionError{Field: "Form", Err: ErrUnsupported}
+	}
+	spool, err := newSpool(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
+	if err != nil {
+		return err
+	}
+	r := &objectRun[request]{ctx: ctx, spool: spool}
+	r.feed, err = s.cc.newFeed(s.spec, func(e ObjectEvent) { s.handle(r, e) })
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		r.feed.stop()
+		return nil
+	}
+	s.runs = append(s.stillRunningLocked(), r)
+	if s.paused { // before there is anything to deliver
+		r.pause()
+	}
+	r.unlinked = context.AfterFunc(ctx, r.end)
+	s.mu.Unlock()
+	r.feed.start() // does nothing if it was stopped since
+	return nil
+}
+
+// stillRunningLocked returns the runs that Close has to wait for, and forgets the others.
+func (s *TypedObjectSource[request]) stillRunningLocked() []*objectRun[request] {
+	expired, cancel := context.WithCancel(context.Background())
+	cancel()
+	var running []*objectRun[request]
+	for _, r := range s.runs {
+		if r.ctx.Err() == nil || r.feed.pool.Close(expired) != nil {
+			running = append(running, r)
+		} else {
+			s.failures.Add(r.feed.pool.Panics())
+		}
+	}
+	return running
+}
+
+// handle is called by the subscription, which a panic does not end.
+func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent) {
+	if r.ctx.Err() != nil {
+		return
+	}
+	requests := map[request]struct{}{}
+	mapping := *s.mapping.Load()
+	states := []*informerpool.Object{e.Told, e.Old, e.New}
+	if e.Resync {
+		states = states[2:] // Old is the same
+	}
+	for _, o := range states {
+		if o == nil {
+			continue
+		}
+		obj, err := s.options.Form.of(s.cc, o)
+		if err != nil {
+			s.failures.Add(1)
+			s.cc.log.Error(err, "Object cannot be given to the mapping function", "cluster", clusterName(e.Cluster))
+			continue
+		}
+		for _, q := range mapping(r.ctx, e.Cluster, obj) {
+			requests[q] = struct{}{}
+		}
+	}
+	for q := range requests {
+		r.spool.add(q, e.Initial || e.Resync)
+	}
+}
+
+// SetMapping replaces the mapping function. A call of the old one that has begun goes on; TriggerAll has the new one see every
+// object.
+func (s *TypedObjectSource[request]) SetMapping(mapping ObjectMapFunc[request]) {
+	s.mapping.Store(&mapping)
+}
+
+// Trigger delivers an object once more, marked as Resync, if it is cached and the feed selects it. It does not wait.
+func (s *TypedObjectSource[request]) Trigger(object Request) {
+	for _, r := range s.all() {
+		r.feed.trigger(object)
+	}
+}
+
+// TriggerAll delivers every object once more, marked as Resync. It does not wait.
+func (s *TypedObjectSource[request]) TriggerAll() {
+	for _, r := range s.all() {
+		r.feed.triggerAll()
+	}
+}
+
+// Pause stops the delivery, after the event that the mapping function is at. Caches go on, and what happens is merged. It can
+// be called before Start. It does not wait.
+func (s *TypedObjectSource[request]) Pause() { s.setPaused(true) }
+
+// Continue ends a pause: what has changed is delivered, each object's last state.
+func (s *TypedObjectSource[request]) Continue() { s.setPaused(false) }
+
+func (s *TypedObjectSource[request]) setPaused(paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = paused
+	for _, r := range s.runs {
+		if paused {
+			r.pause()
+		} else {
+			r.feed.pool.Continue()
+			r.spool.proceed()
+		}
+	}
+}
+
+func (r *objectRun[request]) pause() {
+	r.feed.pool.Pause()
+	r.spool.pause()
+}
+
+// Failures returns how many events could not be mapped: a mapping function or a predicate panicked, or an object did not
+// fit its Form. Each is logged.
+func (s *TypedObjectSource[request]) Failures() int64 {
+	n := s.failures.Load()
+	for _, r := range s.all() {
+		n += r.feed.pool.Panics()
+	}
+	return n
+}
+
+func (s *TypedObjectSource[request]) all() []*objectRun[request] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*objectRun[request](nil), s.runs...)
+}
+
+// Stop removes the source from its controllers and releases its watches. Requests that wait (Debounce) are queued at once. It is
+// idempotent and does not wait: a call of the mapping function that has begun goes on.
+func (s *TypedObjectSource[request]) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	for _, r := range s.all() {
+		if r.unlinked() {
+			r.end()
+		}
+	}
+}
+
+// end is called once.
+func (r *objectRun[request]) end() {
+	r.feed.stop()
+	r.spool.close()
+}
+
+// Close is Stop, and waits until no mapping function or predicate is being called, or for ctx. Called by one of them it
+// does not wait for itself.
+func (s *TypedObjectSource[request]) Close(ctx context.Context) error {
+	s.Stop()
+	for _, r := range s.all() {
+		if err := r.feed.pool.Close(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// String names the source in the controller's log.
+func (s *TypedObjectSource[request]) String() string { return "fleetcache object source" }
