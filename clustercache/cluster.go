@@ -156,6 +156,9 @@ func (c *cluster) handle(m message) {
 		if m.Kind == phase.Succeeded {
 			c.adopt(&m)
 		}
+		if m.Kind == phase.Failed && before.Running == phase.Connect {
+			c.cc.metrics.connFailed.WithLabelValues(m.Reason).Inc()
+		}
 		c.prove = c.prove || m.Class == phase.Rejected
 	case phase.Unauthorized:
 		c.prove = true

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,6 +72,7 @@ func New(o Options) (*ClusterCache, error) {
 	informers := o.Informers
 	informers.Source = informerpool.FromREST(cc.endpoint)
 	informers.OnRollback = cc.rolledBack
+	informers.OnListed = cc.tookList
 	if cc.pool, err = informerpool.New(informers); err != nil {
 		cancel(err)
 		return nil, &OptionError{Field: "Informers", Err: err}
@@ -161,6 +163,14 @@ func (cc *ClusterCache) forget(c *cluster) {
 	delete(cc.clusters, c.key)
 	cc.clustersMu.Unlock()
 	c.close()
+}
+
+// tookList is told by an informer how long a list took.
+func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
+	cc.metrics.listTook.Observe(took.Seconds())
+	if told := cc.options.Informers.OnListed; told != nil {
+		told(key, took)
+	}
 }
 
 // rolledBack is told by an informer that the server's history went backwards.

@@ -6,6 +6,8 @@ package clustercache
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,13 +29,20 @@ var (
 	descConnects = describe("connects_total", "Connections made, the first one included.", "cluster")
 	descResets   = describe("history_resets_total", "Times that another history was found: another cluster, or a rolled back one.", "cluster")
 	descInformer = describe("informers", "Informers that run.", "cluster")
+	descUnsynced = describe("informers_unsynced", "Informers that have not listed yet, in all clusters.")
+	descUnmapped = describe("watches_unmapped", "Watches of kinds that their cluster does not serve, or could not be asked for yet, in all clusters.")
 	descRefs     = describe("informer_references", "Leases held on informers.", "cluster")
 	descObjects  = describe("cached_objects", "Objects in the cache.", "cluster")
 	descBytes    = describe("cached_bytes", "Memory the cached objects take, about.", "cluster")
-	descStalls   = describe("watch_stalls_total", "Streams of running informers cut because nothing came.", "cluster")
-	descRejected = describe("rejected_objects_total", "Objects running informers refused as broken.", "cluster")
+	descStalls   = describe("watch_stalls_total", "Streams cut because nothing came.", "cluster")
+	descRejected = describe("rejected_objects_total", "Objects refused as broken.", "cluster")
 	descExpiry   = describe("credential_expiry_timestamp_seconds", "When the credentials in use end, where that is known.", "cluster")
 	descSubs     = describe("event_subscribers", "Subscribers to cluster events.")
+	descLists    = describe("list_requests_total", "Requests for lists that are not streamed, in all clusters.")
+	descWatches  = describe("watch_requests_total", "Requests for watches and streamed lists, in all clusters.")
+	descResumes  = describe("watch_resumes_total", "Watches that went on where an earlier one ended, in all clusters.")
+	descResyncs  = describe("resyncs_total", "Lists of informers that had listed before, in all clusters.")
+	descBuild    = describe("build_info", "Always 1. The labels tell what runs.", "version", "go_version")
 )
 
 // metrics are what is counted as it happens, and the collector of it all.
@@ -43,6 +52,9 @@ type metrics struct {
 	probes     *prometheus.CounterVec
 	probeTook  prometheus.Histogram
 	connTook   prometheus.Histogram
+	connFailed *prometheus.CounterVec
+	listTook   prometheus.Histogram
+	version    string
 }
 
 var _ prometheus.Collector = (*metrics)(nil)
@@ -60,7 +72,30 @@ func newMetrics(cc *ClusterCache) *metrics {
 			Name: "fleetcache_connect_duration_seconds", Help: "Time that attempts to connect took, failed ones included.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 3, 8),
 		}),
+		connFailed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetcache_connect_failures_total", Help: "Attempts to connect that failed, by reason.",
+		}, []string{"reason"}),
+		listTook: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "fleetcache_list_duration_seconds", Help: "Time that lists took, streamed ones included.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 4, 8),
+		}),
+		version: version(),
 	}
+}
+
+// version returns the version of this module in the program that runs.
+func version() string {
+	const module = "github.com/fleetcache/fleetcache"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == module && m.Version != "" {
+			return m.Version
+		}
+	}
+	return "(devel)"
 }
 
 // register makes the metrics known. Instances of one process get a number behind their name from the second on.
@@ -99,58 +134,115 @@ func (m *metrics) probed(began time.Time, err error) {
 	m.probeTook.Observe(time.Since(began).Seconds())
 }
 
+// counted are the metrics that are counted as things happen.
+func (m *metrics) counted() []prometheus.Collector {
+	return []prometheus.Collector{m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook}
+}
+
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descClusters, descUp, descStale, descConnects, descResets, descInformer, descRefs, descObjects, descBytes, descStalls,
-		descRejected, descExpiry, descSubs,
+		descClusters, descUp, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped, descRefs, descObjects,
+		descBytes, descStalls, descRejected, descExpiry, descSubs, descLists, descWatches, descResumes, descResyncs, descBuild,
 	} {
 		out <- d
 	}
-	m.probes.Describe(out)
-	m.probeTook.Describe(out)
-	m.connTook.Describe(out)
+	for _, c := range m.counted() {
+		c.Describe(out)
+	}
 }
 
 // Collect implements prometheus.Collector.
-func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v int64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	phases := map[Phase]int{
-		PhasePending: 0, PhaseConnecting: 0, PhaseReady: 0, PhaseDegraded: 0, PhaseDisconnected: 0, PhaseRefused: 0, PhaseGone: 0,
-	}
-	for _, s := range m.cc.Statuses() {
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	out := sink(ch)
+	statuses := m.cc.Statuses()
+	phases := map[Phase]int{}
+	unsynced, unmapped := 0, 0
+	for _, s := range statuses {
 		phases[s.Phase]++
-		name := clusterName(s.Cluster)
-		up := 0.0
-		if s.Connected {
-			up = 1
-		}
-		gauge(descUp, up, name)
-		counter(descConnects, int64(s.Connects), name)
-		counter(descResets, int64(s.HistoryResets), name)
-		gauge(descInformer, float64(s.Informers), name)
-		gauge(descRefs, float64(s.References), name)
-		gauge(descObjects, float64(s.Objects), name)
-		gauge(descBytes, float64(s.Bytes), name)
-		counter(descStalls, s.Stalls, name)
-		counter(descRejected, s.Rejected, name)
-		if !s.OldestProof.IsZero() {
-			gauge(descStale, time.Since(s.OldestProof).Seconds(), name)
-		}
-		if !s.CredentialExpiry.IsZero() {
-			gauge(descExpiry, float64(s.CredentialExpiry.Unix()), name)
+		unsynced += s.Informers - s.Synced
+		unmapped += s.Unmapped
+		if !m.cc.options.FleetMetricsOnly {
+			out.gauge(descUp, boolean(s.Connected), clusterName(s.Cluster))
+			out.counter(descConnects, int64(s.Connects), clusterName(s.Cluster))
+			out.counter(descResets, int64(s.HistoryResets), clusterName(s.Cluster))
+			out.cluster(clusterName(s.Cluster), s)
 		}
 	}
-	for phase, n := range phases {
-		gauge(descClusters, float64(n), string(phase))
+	totals := m.cc.pool.Totals()
+	if m.cc.options.FleetMetricsOnly {
+		sum := sumUp(statuses)
+		sum.Stalls, sum.Rejected = totals.Stalls, totals.Rejected // clusters that are gone included
+		out.cluster("", sum)
 	}
-	gauge(descSubs, float64(m.cc.events.count()))
-	m.probes.Collect(out)
-	m.probeTook.Collect(out)
-	m.connTook.Collect(out)
+	for _, phase := range phasesInOrder {
+		out.gauge(descClusters, float64(phases[phase]), string(phase))
+	}
+	out.gauge(descUnsynced, float64(unsynced))
+	out.gauge(descUnmapped, float64(unmapped))
+	out.counter(descLists, totals.Lists)
+	out.counter(descWatches, totals.Watches)
+	out.counter(descResumes, totals.Resumes)
+	out.counter(descResyncs, totals.Resyncs)
+	out.gauge(descSubs, float64(m.cc.events.count()))
+	out.gauge(descBuild, 1, m.version, runtime.Version())
+	for _, c := range m.counted() {
+		c.Collect(ch)
+	}
+}
+
+// sumUp makes one status of all: sums, and the worst of what cannot be summed.
+func sumUp(statuses []Status) Status {
+	var sum Status
+	for _, s := range statuses {
+		sum.Informers += s.Informers
+		sum.References += s.References
+		sum.Objects += s.Objects
+		sum.Bytes += s.Bytes
+		sum.OldestProof = earlier(sum.OldestProof, s.OldestProof)
+		sum.CredentialExpiry = earlier(sum.CredentialExpiry, s.CredentialExpiry)
+	}
+	return sum
+}
+
+// earlier returns the earlier of two times; zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// sink is where metrics are collected.
+type sink chan<- prometheus.Metric
+
+func (out sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (out sink) counter(d *prometheus.Desc, v int64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+// cluster writes the series of a cluster that have one for all clusters, too.
+func (out sink) cluster(name string, s Status) {
+	out.gauge(descInformer, float64(s.Informers), name)
+	out.gauge(descRefs, float64(s.References), name)
+	out.gauge(descObjects, float64(s.Objects), name)
+	out.gauge(descBytes, float64(s.Bytes), name)
+	out.counter(descStalls, s.Stalls, name)
+	out.counter(descRejected, s.Rejected, name)
+	if !s.OldestProof.IsZero() {
+		out.gauge(descStale, time.Since(s.OldestProof).Seconds(), name)
+	}
+	if !s.CredentialExpiry.IsZero() {
+		out.gauge(descExpiry, float64(s.CredentialExpiry.Unix()), name)
+	}
 }

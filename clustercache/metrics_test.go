@@ -17,7 +17,7 @@ import (
 )
 
 // perCluster is the most series one cluster may cost.
-const perCluster = 12
+const perCluster = 11
 
 func TestMetricsOfRemovedClustersEndAndInstancesDoNotClash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -107,6 +107,10 @@ type Options struct {
 	// MetricsRegisterer is what metrics are registered with while the ClusterCache runs. Defaults to
 	// controller-runtime's metrics.Registry.
 	MetricsRegisterer prometheus.Registerer
+	// FleetMetricsOnly leaves out the metric series of single clusters, eleven for each. What is told of the whole fleet
+	// stays, and where it makes sense there is one series for all clusters, whose label "cluster" is empty: the sum, or
+	// the worst.
+	FleetMetricsOnly bool
 
 	// Informers configure the informers. Source and OnRollback must be nil; Logger defaults to the one above.
 	Informers informerpool.Options

@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetcache_test
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func parse(t *testing.T, path string) *ast.File {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	return file
+}
+
+// constants returns the values of the string constants of a file whose names match.
+func constants(t *testing.T, path, name string) []string {
+	t.Helper()
+	var values []string
+	ast.Inspect(parse(t, path), func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 || !regexp.MustCompile(name).MatchString(spec.Names[0].Name) {
+			return true
+		}
+		if literal, ok := spec.Values[0].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			value, err := strconv.Unquote(literal.Value)
+			require.NoError(t, err)
+			values = append(values, value)
+		}
+		return true
+	})
+	require.NotEmpty(t, values, path)
+	return values
+}
+
+// TestEveryPhaseAndReasonHasASectionInTheRunbook reads them from the code, and what the debug page says about them.
+func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
+	runbook := read(t, "docs/runbook.md")
+	for _, phase := range constants(t, "clustercache/status.go", "^Phase") {
+		require.Contains(t, runbook, "\n### Phase "+phase+"\n")
+	}
+	reasons := append(constants(t, "clustercache/status.go", "^Reason"), constants(t, "internal/seam/class.go", "^[A-Z]")...)
+	known := map[string]bool{}
+	for _, reason := range reasons {
+		known[reason] = true
+		require.Contains(t, runbook, "\n### "+reason+"\n")
+	}
+	sentences := 0
+	ast.Inspect(parse(t, "clustercache/reasons.go"), func(n ast.Node) bool {
+		pair, ok := n.(*ast.KeyValueExpr)
+		if !ok {
+			return true
+		}
+		sentences++
+		sentence, err := strconv.Unquote(pair.Value.(*ast.BasicLit).Value)
+		require.NoError(t, err)
+		require.Regexp(t, `\n### [A-Za-z]+\n\n`+regexp.QuoteMeta(sentence)+`\n`, runbook)
+		return true
+	})
+	require.Equal(t, len(known), sentences, "clustercache/reasons.go says something about each")
+}
+
+var (
+	metricName = regexp.MustCompile(`fleetcache_[a-z_]+`)
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+)
+
+// TestRulesAndBoardUseOnlyMetricsThatExist reads the names from docs/metrics.md, which is compared with the registry.
+func TestRulesAndBoardUseOnlyMetricsThatExist(t *testing.T) {
+	exported := map[string]bool{}
+	for _, line := range strings.Split(read(t, "docs/metrics.md"), "\n") {
+		if cells := strings.Split(line, "|"); strings.HasPrefix(line, "| `fleetcache_") {
+			name := strings.Trim(cells[1], " `")
+			exported[name] = true
+			if strings.TrimSpace(cells[2]) == "histogram" {
+				exported[name+"_bucket"], exported[name+"_sum"], exported[name+"_count"] = true, true, true
+			}
+		}
+	}
+	require.Greater(t, len(exported), 20)
+
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(read(t, "docs/alerts.yaml")), &rules))
+	var board struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	require.NoError(t, json.Unmarshal([]byte(read(t, "docs/grafana.json")), &board))
+	var expressions []string
+	anchors := anchorsOf(t, "docs/runbook.md")
+	for _, rule := range rules.Groups[0].Rules {
+		expressions = append(expressions, rule.Expr)
+		page, anchor, _ := strings.Cut(rule.Annotations["runbook"], "#")
+		require.Equal(t, "docs/runbook.md", page, rule.Alert)
+		require.Contains(t, anchors, anchor, rule.Alert)
+	}
+	for _, panel := range board.Panels {
+		require.NotEmpty(t, panel.Targets)
+		for _, target := range panel.Targets {
+			expressions = append(expressions, target.Expr)
+		}
+	}
+	used := map[string]bool{}
+	for _, expression := range expressions {
+		names := metricName.FindAllString(expression, -1)
+		require.NotEmpty(t, names, expression)
+		for _, name := range names {
+			used[name] = true
+			require.True(t, exported[name], "%s in %s", name, expression)
+		}
+	}
+	require.Greater(t, len(used), 15)
+}
+
+// anchorsOf returns the anchors of a page's headings.
+func anchorsOf(t *testing.T, path string) []string {
+	t.Helper()
+	var anchors []string
+	for _, h := range heading.FindAllStringSubmatch(read(t, path), -1) {
+		anchors = append(anchors, strings.ReplaceAll(strings.ToLower(h[1]), " ", "-"))
+	}
+	return anchors
+}
+
+var (
+	link  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	fence = regexp.MustCompile("(?s)```.*?```")
+)
+
+// TestLinksLeadSomewhere follows every link of the pages that stays in the repository.
+func TestLinksLeadSomewhere(t *testing.T) {
+	for page, dir := range map[string]string{
+		"README.md": "", "docs/GUARANTEES.md": "docs/", "docs/metrics.md": "docs/", "docs/runbook.md": "docs/",
+	} {
+		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+			if strings.Contains(l[1], "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(l[1], "#")
+			target := dir + path
+			if path == "" {
+				target = page
+			}
+			require.FileExists(t, target, "%s links to %s", page, l[1])
+			if anchor != "" {
+				require.Contains(t, anchorsOf(t, target), anchor, "%s links to %s", page, l[1])
+			}
+		}
+	}
+}
