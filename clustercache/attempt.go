@@ -6,6 +6,7 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -32,14 +33,25 @@ type attempt struct {
 	cancel context.CancelFunc
 	gen    uint64
 	start  start
-	work   func(context.Context, start) message
+	work   func(*attempt) message
+	news   atomic.Uint64 // the newest there is of the way to the cluster
+	told   chan struct{} // one slot: there is something newer
 }
 
 func (a *attempt) run() {
 	defer a.cancel()
-	m := a.work(a.ctx, a.start)
+	m := a.work(a)
 	m.Gen = a.gen
 	a.c.post(m)
+}
+
+// tell lets the attempt know that there is news. It does not wait.
+func (a *attempt) tell(news uint64) {
+	a.news.Store(news)
+	select {
+	case a.told <- struct{}{}:
+	default:
+	}
 }
 
 // finding is what a connect attempt brings home.
@@ -61,68 +73,15 @@ func (f *finding) drop() {
 // asker sends one GET.
 type asker func(ctx context.Context, path string) (seam.Proof, error)
 
-// attemptConnect resolves, proves and identifies:
-//  1. ask the resolver;
-//  2. nothing new and no doubt: done without a request;
-//  3. ask the server whether it is well, with access that is not in use yet;
-//  4. ask who it is.
-//
-// What serves meanwhile is not touched.
-func (c *cluster) attemptConnect(ctx context.Context, s start) message {
+// probe asks the server whether it is well.
+func (a *attempt) probe() message {
 	began := time.Now()
-	defer func() { c.cc.metrics.connTook.Observe(time.Since(began).Seconds()) }()
-	access, err := c.resolve(ctx)
+	_, err := a.c.alive(a.ctx, a.c.seam.Probe, a.start.path)
+	a.c.cc.metrics.probed(began, err)
 	if err != nil {
-		return failure("", err)
+		return failure(a.start.revision, err)
 	}
-	revision := access.Revision()
-	found := &finding{access: access, path: c.cc.options.ProbePath}
-	ask := c.seam.Probe
-	if !s.connected || revision != s.revision {
-		config := access.Config()
-		if config.Dial != nil {
-			config.Dial = c.countDials(config.Dial)
-		}
-		candidate, err := c.seam.Candidate(config, revision)
-		if err != nil {
-			return failure(revision, err)
-		}
-		found.candidate, ask = candidate, candidate.Get
-	} else if !s.prove && c.verified.Load() == c.connections.Load() {
-		return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}}
-	}
-	found.path, err = c.alive(ctx, ask, c.cc.options.ProbePath)
-	if err == nil {
-		found.connections = c.connections.Load()
-		found.uid, err = c.identify(ctx, ask, access)
-	}
-	if err != nil {
-		found.drop()
-		return failure(revision, err)
-	}
-	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
-}
-
-// resolve asks the resolver, within a bound: one that hangs must not hold a worker.
-func (c *cluster) resolve(ctx context.Context) (Access, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
-	defer cancel()
-	access, err := c.cc.options.Resolver.Resolve(ctx, c.key)
-	if err == nil && access.IsZero() {
-		err = errors.New("resolver returned no access and no error")
-	}
-	return access, err
-}
-
-// attemptProbe asks the server whether it is well.
-func (c *cluster) attemptProbe(ctx context.Context, s start) message {
-	began := time.Now()
-	_, err := c.alive(ctx, c.seam.Probe, s.path)
-	c.cc.metrics.probed(began, err)
-	if err != nil {
-		return failure(s.revision, err)
-	}
-	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: s.revision}}
+	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: a.start.revision}}
 }
 
 // alive asks for path, or the fallback, and returns the one that answered. A server that authenticated us and forbids

@@ -51,13 +51,12 @@ type cluster struct {
 
 	// What follows belongs to whoever handles.
 	state   phase.State
-	abort   context.CancelFunc // of the running attempt
+	attempt *attempt // the one that runs, or ran last
 	access  Access
 	path    string // the probe path that worked
 	uid     string
 	history int
 	renewed time.Time
-	prove   bool // the next refresh has to prove even unchanged access
 }
 
 // message is an event with what an attempt brought.
@@ -152,16 +151,13 @@ func (c *cluster) handle(m message) {
 			m.found.drop()
 			return
 		}
-		c.abort()
+		c.attempt.cancel()
 		if m.Kind == phase.Succeeded {
 			c.adopt(&m)
 		}
 		if m.Kind == phase.Failed && before.Running == phase.Connect {
 			c.cc.metrics.connFailed.WithLabelValues(m.Reason).Inc()
 		}
-		c.prove = c.prove || m.Class == phase.Rejected
-	case phase.Unauthorized:
-		c.prove = true
 	case phase.RolledBack:
 		// Every informer of the cluster reports it. One new epoch serves them all, and the ones that come later heal
 		// themselves.
@@ -209,7 +205,6 @@ func (c *cluster) adopt(m *message) {
 	c.access, c.path = f.access, f.path
 	m.NewEpoch = c.uid != "" && c.uid != f.uid
 	c.uid = f.uid
-	c.prove = false
 	c.verified.Store(f.connections)
 }
 
@@ -239,11 +234,13 @@ func (c *cluster) publish(before phase.State) {
 func (c *cluster) act(a phase.Action) {
 	switch a {
 	case phase.StartConnect:
-		c.startAttempt(&c.cc.connect, c.attemptConnect)
+		c.startAttempt(&c.cc.connect, (*attempt).connect)
 	case phase.StartProbe:
-		c.startAttempt(&c.cc.probe, c.attemptProbe)
+		c.startAttempt(&c.cc.probe, (*attempt).probe)
 	case phase.Cancel:
-		c.abort()
+		c.attempt.cancel()
+	case phase.Tell:
+		c.attempt.tell(c.state.News)
 	case phase.Up:
 		c.mapper.Invalidate()
 		close(c.view.Load().up)
@@ -282,13 +279,14 @@ func (c *cluster) notConnected() error {
 }
 
 // startAttempt hands work to the workers. It reports with the generation it was started for.
-func (c *cluster) startAttempt(w *workers, work func(context.Context, start) message) {
+func (c *cluster) startAttempt(w *workers, work func(*attempt) message) {
 	a := &attempt{
-		c: c, gen: c.state.Gen, work: work,
-		start: start{connected: c.state.Connected, prove: c.prove, revision: c.access.Revision(), path: c.path},
+		c: c, gen: c.state.Gen, work: work, told: make(chan struct{}, 1),
+		start: start{connected: c.state.Connected, prove: c.state.Prove, revision: c.access.Revision(), path: c.path},
 	}
+	a.news.Store(c.state.News)
 	a.ctx, a.cancel = context.WithCancel(c.cc.ctx)
-	c.abort = a.cancel
+	c.attempt = a
 	w.submit(a.run)
 }
 

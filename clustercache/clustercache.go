@@ -61,7 +61,7 @@ func New(o Options) (*ClusterCache, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
 		options: o, phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(), indexes: newIndexes(o.Indexes),
 		timers: newTimers(), running: make(chan struct{}), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},

@@ -46,7 +46,8 @@
 // [PhaseDisconnected] after three, 45 s at the latest after it fell silent. Its reads then fail at once with
 // [ErrNotConnected] and its informers wait, without a request, until it is connected again; what they hold stays, and
 // can be read with [CacheOnly] and [MaxStaleness]. Attempts to connect back off to at most 30 s, and are made at once when the
-// resolver has news. A 401 on any request makes the resolver be asked at once. No goroutine is spent on probing: all clusters
+// resolver has news; one that is under way goes on if the resolver stands by its answer. A resolver without news is asked
+// again every minute. A 401 on any request makes the resolver be asked at once. No goroutine is spent on probing: all clusters
 // share one queue of timers and a bounded number of workers.
 //
 // # Debugging

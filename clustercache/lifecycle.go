@@ -120,26 +120,45 @@ func (cc *ClusterCache) changed(key client.ObjectKey) {
 	c.post(message{Event: phase.Event{Kind: phase.Changed}})
 }
 
-// discover makes every listed cluster known. A list that fails says nothing about any cluster.
+// discover makes every listed cluster known, and asks the resolver about those that are not listed any more: it has the
+// last word. A list that fails says nothing about any cluster.
 func (cc *ClusterCache) discover() {
 	lister, _ := cc.options.Resolver.(Lister)
 	_, notifies := cc.options.Resolver.(Notifier)
+	listed := map[client.ObjectKey]bool{}
 	for cc.ctx.Err() == nil {
 		keys, err := lister.Clusters(cc.ctx)
-		for _, key := range keys {
-			_, _ = cc.engage(key, false)
-		}
-		if err == nil {
-			cc.listed.Store(true)
-		}
+		wait := cc.options.RetryInterval
 		switch {
-		case err != nil && cc.ctx.Err() == nil:
+		case err == nil:
+			listed = cc.discovered(keys, listed)
+			cc.listed.Store(true)
+			if notifies { // it tells the rest
+				wait = cc.options.ResolveInterval
+			}
+		case cc.ctx.Err() == nil:
 			cc.log.Error(err, "Clusters cannot be listed")
-		case err == nil && notifies:
-			return // the notifier tells the rest
 		}
-		cc.sleep(cc.options.RetryInterval)
+		if wait < 0 {
+			return
+		}
+		cc.sleep(wait)
 	}
+}
+
+// discovered compares a list of clusters with the one before it, and returns it as a set.
+func (cc *ClusterCache) discovered(keys []client.ObjectKey, before map[client.ObjectKey]bool) map[client.ObjectKey]bool {
+	now := make(map[client.ObjectKey]bool, len(keys))
+	for _, key := range keys {
+		now[key] = true
+		_, _ = cc.engage(key, false) // it fails only after the end
+	}
+	for key := range before {
+		if c := cc.find(key); c != nil && !now[key] {
+			c.post(message{Event: phase.Event{Kind: phase.Changed}})
+		}
+	}
+	return now
 }
 
 func (cc *ClusterCache) sleep(d time.Duration) {

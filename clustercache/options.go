@@ -38,12 +38,15 @@ const (
 	DefaultRequestTimeout     = 30 * time.Second
 	DefaultIdleTimeout        = 10 * time.Minute
 	DefaultStaleAfter         = 3 * time.Minute
+	// DefaultResolveInterval is for a Resolver that tells of no changes, DefaultNotifiedResolveInterval for one that does.
+	DefaultResolveInterval         = time.Minute
+	DefaultNotifiedResolveInterval = 10 * time.Minute
 )
 
 // Options configure a ClusterCache. Resolver is required; every other field has a working zero value.
 type Options struct {
 	// Resolver says how clusters are reached. Required. If it is a [Notifier] too, changes take effect when it tells
-	// of them; otherwise at the next attempt to connect.
+	// of them; otherwise when it is asked again (ResolveInterval, RetryInterval).
 	Resolver Resolver
 	// Discover makes every cluster the Resolver lists known by itself; the Resolver must be a [Lister]. Without it a
 	// cluster becomes known when it is first asked for: Engage, Watch, or a read in mode AutoWatch.
@@ -86,6 +89,12 @@ type Options struct {
 	// RetryInterval is the time between two questions where the answer was "not yet": to the resolver about access, and to
 	// a cluster about a kind it does not serve. Defaults to 10 s.
 	RetryInterval time.Duration
+	// ResolveInterval is the time between two questions to the resolver about a cluster that is connected, up to a fifth
+	// shorter at random. If the answer has the same [Access.Revision], no request is sent; if not, the new access is
+	// proven before it takes the old one's place. Defaults to 1 min, or to 10 min if the Resolver is a [Notifier], in case that
+	// it misses something; negative means never. With Discover, the Resolver's list of clusters is read again as often, and
+	// every RetryInterval if it is no Notifier.
+	ResolveInterval time.Duration
 	// Grace is how long a connected cluster may be without access, as when its Secret is deleted and created again.
 	// Defaults to 30 s.
 	Grace time.Duration
@@ -152,6 +161,10 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.ConnectConcurrency, DefaultConnectConcurrency)
 	setDefault(&o.MaxBackoff, DefaultMaxBackoff)
 	setDefault(&o.RetryInterval, DefaultRetryInterval)
+	if _, notifies := o.Resolver.(Notifier); notifies {
+		setDefault(&o.ResolveInterval, DefaultNotifiedResolveInterval)
+	}
+	setDefault(&o.ResolveInterval, DefaultResolveInterval)
 	setDefault(&o.Grace, DefaultGrace)
 	setDefault(&o.RequestTimeout, DefaultRequestTimeout)
 	setDefault(&o.IdleTimeout, DefaultIdleTimeout)
@@ -198,7 +211,7 @@ func (o Options) validate() error {
 func (o Options) phases() phase.Config {
 	return phase.Config{
 		ProbeInterval: o.ProbeInterval, FailureThreshold: o.FailureThreshold, SuccessThreshold: o.SuccessThreshold, Grace: o.Grace,
-		RetryBase: time.Second, RetryMax: o.MaxBackoff, ResolveRetry: o.RetryInterval,
+		RetryBase: time.Second, RetryMax: o.MaxBackoff, ResolveRetry: o.RetryInterval, ResolveInterval: max(o.ResolveInterval, 0),
 	}
 }
 

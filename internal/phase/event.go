@@ -64,6 +64,10 @@ type Event struct {
 	Reason string
 	// Revision is the access an attempt or request was made with, as far as it got.
 	Revision string
+	// News is the State.News that the attempt's answer is known to be at least as new as (Succeeded, Failed of a connect).
+	News uint64
+	// Unproven: the connect attempt found the access that is in use, and saw no need to ask the server (Succeeded).
+	Unproven bool
 	// NewEpoch: the connect attempt found another history than the one known (Succeeded).
 	NewEpoch bool
 	// Life is the last sign of life seen on the connection (Tick).
@@ -83,6 +87,9 @@ const (
 	StartProbe
 	// Cancel ends the running attempt early.
 	Cancel
+	// Tell tells the running connect attempt the state's News. It asks the resolver again, once it is not asking, and
+	// goes on if the answer is the one it works with.
+	Tell
 	// Up: the cluster can be used from now on.
 	Up
 	// Down: it cannot any more; cut what runs.

@@ -23,13 +23,13 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 		m.failed()
 	case Unauthorized:
 		// Once per revision: if asking the resolver again brings nothing new, asking once more would not either.
-		if m.Connected && m.Running != Connect && e.Revision == m.Revision && m.Rejected != m.Revision {
+		if m.Connected && e.Revision == m.Revision && m.Rejected != m.Revision {
 			m.Rejected = m.Revision
-			m.connect()
+			m.doubt()
 		}
 	case Doubted:
-		if m.Connected && m.Running != Connect {
-			m.connect()
+		if m.Connected {
+			m.doubt()
 		}
 	case RolledBack:
 		if m.Connected {
@@ -37,6 +37,9 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 		}
 	case Removed:
 		m.gone()
+	}
+	if m.Connected && m.Running != Connect && m.ResolveAt.IsZero() && cfg.ResolveInterval > 0 {
+		m.ResolveAt = m.after(now, cfg.ResolveInterval)
 	}
 	return m.State, m.actions
 }
@@ -70,31 +73,47 @@ func (m *machine) backoff() time.Time {
 	return m.now.Add(d - time.Duration(m.e.Jitter*float64(d)/2))
 }
 
-// connect starts an attempt. A probe that runs is dropped: the attempt answers its question as well.
+// connect starts an attempt. A probe that runs is dropped: if the attempt does not answer its question, it is due again.
 func (m *machine) connect() {
 	if m.Running == Probe {
 		m.do(Cancel)
 	}
+	if m.Connected && m.ProbeAt.IsZero() {
+		m.ProbeAt = m.nextProbe()
+	}
+	// An attempt that only asks the resolver says nothing of the server. It must neither stand for the probe it dropped nor
+	// end a streak of failures, or news that keep coming would hide that the server is dead.
+	m.Prove = m.Prove || m.Running == Probe || m.Phase == Degraded
 	// A retry of the resolver is not worth a change of phase until it brings something.
 	if (m.Phase == Pending || m.Phase == Gone) && m.e.Kind != Tick {
 		m.enter(Connecting)
 	}
 	m.Gen++
-	m.Running, m.Dirty, m.RetryAt, m.ProbeStart = Connect, false, time.Time{}, m.now
+	m.Running, m.RetryAt, m.ResolveAt, m.ProbeStart = Connect, time.Time{}, time.Time{}, m.now
 	m.do(StartConnect)
 }
 
+// changed: an attempt that runs is not ended, since the resolver may be at work for it, and most news change nothing. It
+// is told, and finds out by itself whether the address it waits for is still the right one.
 func (m *machine) changed() {
-	if m.Running != Connect {
-		m.connect()
+	m.News++
+	if m.Running == Connect {
+		m.do(Tell)
 		return
 	}
-	// The attempt may be waiting for an address that is no longer the right one.
-	if !m.Dirty {
-		m.Dirty = true
-		m.do(Cancel)
+	m.connect()
+}
+
+// doubt starts an attempt that asks the server. One that runs may have looked before there was doubt.
+func (m *machine) doubt() {
+	m.Prove = true
+	if m.Running != Connect {
+		m.connect()
 	}
 }
+
+// outdated tells whether there was news that the attempt which ended does not know.
+func (m *machine) outdated() bool { return m.e.News < m.News }
 
 func (m *machine) tick() {
 	due := func(t time.Time) bool { return !t.IsZero() && !m.now.Before(t) }
@@ -102,7 +121,7 @@ func (m *machine) tick() {
 	case m.Running == Connect:
 	case m.Connected && due(m.GraceUntil):
 		m.endGrace()
-	case due(m.RetryAt):
+	case due(m.RetryAt), m.Connected && m.Running == None && due(m.ResolveAt):
 		m.connect()
 	case m.Connected && m.Running == None && due(m.ProbeAt):
 		if alive := m.e.Life; alive.After(m.ProbeEnd) && m.now.Before(alive.Add(m.cfg.ProbeInterval)) && m.Phase == Ready {
@@ -136,13 +155,13 @@ func (m *machine) gone() {
 	if m.Running != None {
 		m.do(Cancel)
 		m.Gen++ // its result is nobody's any more
-		m.Running, m.Dirty = None, false
+		m.Running = None
 	}
 	if m.Connected {
 		m.down(Gone)
 	}
 	m.enter(Gone)
-	m.RetryAt, m.Tries = time.Time{}, 0
+	m.RetryAt, m.Tries, m.Prove = time.Time{}, 0, false
 	if m.Known {
 		m.Known = false
 		m.do(Evict)
@@ -152,7 +171,7 @@ func (m *machine) gone() {
 // down ends a connection and enters p.
 func (m *machine) down(p Phase) {
 	m.Connected, m.Failures, m.Successes = false, 0, 0
-	m.ProbeAt, m.GraceUntil, m.GraceGone = time.Time{}, time.Time{}, false
+	m.ProbeAt, m.ResolveAt, m.GraceUntil, m.GraceGone = time.Time{}, time.Time{}, time.Time{}, false
 	m.enter(p)
 	m.do(Down)
 }
@@ -164,8 +183,10 @@ func (m *machine) succeeded() {
 		return
 	}
 	was := m.Running
-	m.Running, m.ProbeEnd, m.Failures = None, m.now, 0
-	if was == Probe {
+	m.Running = None
+	switch {
+	case was == Probe:
+		m.ProbeEnd, m.Failures = m.now, 0
 		m.Successes++
 		if m.Phase == Degraded && m.Successes >= m.cfg.SuccessThreshold {
 			m.enter(Ready)
@@ -173,9 +194,21 @@ func (m *machine) succeeded() {
 		}
 		m.ProbeAt = m.nextProbe()
 		return
+	case m.e.Unproven && m.Connected:
+		m.unchanged()
+	default:
+		m.proven()
 	}
-	m.Successes, m.Tries, m.Err, m.Reason = 0, 0, nil, ""
-	m.Revision, m.Rejected = m.e.Revision, ""
+	if m.outdated() {
+		m.connect()
+	}
+}
+
+// proven: the server answered to the access that is in use from now on.
+func (m *machine) proven() {
+	m.ProbeEnd, m.Failures, m.Successes = m.now, 0, 0
+	m.Tries, m.Err, m.Reason = 0, nil, ""
+	m.Revision, m.Rejected, m.Prove = m.e.Revision, "", false
 	m.GraceUntil, m.GraceGone = time.Time{}, false
 	m.enter(Ready)
 	switch {
@@ -186,7 +219,16 @@ func (m *machine) succeeded() {
 		m.do(Renew)
 	}
 	m.ProbeAt = m.after(m.now, m.cfg.ProbeInterval)
-	if m.Dirty {
+}
+
+// unchanged: the resolver had nothing new. That is no sign of life: the next probe comes when it would have come.
+func (m *machine) unchanged() {
+	m.Tries = 0
+	m.GraceUntil, m.GraceGone = time.Time{}, false
+	if m.Phase == Ready {
+		m.Err, m.Reason = nil, ""
+	}
+	if m.Prove { // doubt arose meanwhile
 		m.connect()
 	}
 }
@@ -205,9 +247,13 @@ func (m *machine) failed() {
 		return
 	}
 	was := m.Running
-	m.Running, m.ProbeEnd = None, m.now
+	m.Running = None
+	if was == Probe || m.e.Revision != "" { // the server was asked
+		m.ProbeEnd = m.now
+	}
+	m.Prove = m.Prove || m.e.Class == Rejected
 	switch {
-	case m.Dirty:
+	case was == Connect && m.outdated():
 		m.connect()
 	case was == Probe && m.e.Class == Rejected && m.Rejected != m.Revision:
 		m.Rejected = m.Revision
@@ -265,9 +311,6 @@ func (m *machine) refreshFailed() {
 	default:
 		m.Tries++
 		m.RetryAt = m.backoff()
-	}
-	if m.ProbeAt.IsZero() {
-		m.ProbeAt = m.nextProbe()
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 var (
 	cfg = phase.Config{
 		ProbeInterval: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 2, Grace: 30 * time.Second,
-		RetryBase: time.Second, RetryMax: 30 * time.Second, ResolveRetry: 10 * time.Second,
+		RetryBase: time.Second, RetryMax: 30 * time.Second, ResolveRetry: 10 * time.Second, ResolveInterval: 10 * time.Minute,
 	}
 	start   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	errSome = errors.New("some")
@@ -37,6 +37,9 @@ func (r *run) on(e phase.Event) []phase.Action {
 	r.t.Helper()
 	if e.Gen == 0 {
 		e.Gen = r.s.Gen
+	}
+	if e.News == 0 {
+		e.News = r.s.News
 	}
 	var actions []phase.Action
 	r.s, actions = phase.Next(cfg, r.s, e, r.now)
@@ -102,7 +105,7 @@ func TestDegradedNeedsSuccessesInARowToBeReady(t *testing.T) {
 
 func TestSignsOfLifeSpareProbes(t *testing.T) {
 	r := newRun(t).connected()
-	for range 100 {
+	for range 50 {
 		life := r.s.Deadline().Add(-time.Second)
 		require.Empty(t, r.tick(life))
 		require.True(t, r.s.Deadline().After(r.now))
@@ -133,14 +136,71 @@ func TestNoAccessWaitsWithoutGrowth(t *testing.T) {
 	}
 }
 
-func TestChangeDuringAttemptCancelsItAndStartsAnother(t *testing.T) {
+func TestChangeDuringAttemptIsToldAndFollowedByAnotherUnlessTheAttemptKnowsIt(t *testing.T) {
 	r := newRun(t)
 	r.on(phase.Event{Kind: phase.Asked})
-	require.Equal(t, []phase.Action{phase.Cancel}, r.on(phase.Event{Kind: phase.Changed}))
-	require.Empty(t, r.on(phase.Event{Kind: phase.Changed}))
-	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Failed, Err: errSome}))
-	require.Equal(t, []phase.Action{phase.Cancel}, r.on(phase.Event{Kind: phase.Changed}))
-	require.Equal(t, []phase.Action{phase.Up, phase.StartConnect}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a"}))
+	require.Equal(t, []phase.Action{phase.Tell}, r.on(phase.Event{Kind: phase.Changed}))
+	require.Equal(t, []phase.Action{phase.Tell}, r.on(phase.Event{Kind: phase.Changed}))
+	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Failed, Err: errSome, News: 1}))
+	require.Equal(t, []phase.Action{phase.Tell}, r.on(phase.Event{Kind: phase.Changed}))
+	require.Equal(t, []phase.Action{phase.Up, phase.StartConnect}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", News: 2}))
+	require.Empty(t, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", News: 3}))
+	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Changed}))
+	require.Empty(t, r.on(phase.Event{Kind: phase.Failed, Err: errSome, News: 4}), "it waits before it tries again")
+}
+
+func TestConnectedClusterIsResolvedAgain(t *testing.T) {
+	r := newRun(t).connected()
+	up := r.now
+	for i := range 3 {
+		for r.s.Running != phase.Connect {
+			if slices.Contains(r.tick(r.s.Deadline().Add(-time.Second)), phase.StartProbe) {
+				r.on(phase.Event{Kind: phase.Succeeded})
+			}
+		}
+		require.Equal(t, time.Duration(i+1)*cfg.ResolveInterval, r.now.Sub(up))
+		probe := r.s.ProbeAt
+		require.Empty(t, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", Unproven: true}))
+		require.Equal(t, probe, r.s.ProbeAt, "the resolver's word is no sign of the server's life")
+	}
+}
+
+// Each piece of news finds a probe that hangs, or the attempt that took its place.
+func TestNewsThatKeepComingDoNotHideADeadServer(t *testing.T) {
+	r := newRun(t).connected()
+	dead := r.now
+	due := time.Time{} // when what runs has timed out
+	for r.s.Connected {
+		switch at := r.s.Deadline(); {
+		case r.s.Running == phase.None && !at.After(r.now):
+			r.on(phase.Event{Kind: phase.Tick})
+			due = r.now.Add(5 * time.Second)
+		case r.s.Running != phase.None && !due.After(r.now):
+			r.on(phase.Event{Kind: phase.Failed, Err: errSome, Revision: "a", News: r.s.News})
+		default:
+			r.now = r.now.Add(time.Second)
+			gen := r.s.Gen
+			r.on(phase.Event{Kind: phase.Changed})
+			if r.s.Gen != gen && r.s.Running == phase.Connect {
+				if !r.s.Prove { // the resolver has nothing new, at once
+					r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", Unproven: true, News: r.s.News})
+				} else {
+					due = r.now.Add(5 * time.Second)
+				}
+			}
+		}
+		require.LessOrEqual(t, r.now.Sub(dead), 45*time.Second, "%+v", r.s)
+	}
+}
+
+func TestDoubtThatArisesDuringAnAttemptIsFollowedUp(t *testing.T) {
+	r := newRun(t).connected()
+	r.on(phase.Event{Kind: phase.Changed})
+	require.Empty(t, r.on(phase.Event{Kind: phase.Unauthorized, Revision: "a"}))
+	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", Unproven: true, News: 1}))
+	require.True(t, r.s.Prove)
+	require.Empty(t, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", News: 1}))
+	require.False(t, r.s.Prove)
 }
 
 func TestUnauthorizedResolvesAgainOncePerRevision(t *testing.T) {
@@ -214,14 +274,22 @@ func every(s phase.State) []phase.Event {
 		case phase.Succeeded:
 			for _, gen := range []uint64{s.Gen, s.Gen - 1} {
 				for _, rev := range []string{"a", "b"} {
-					out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev}, phase.Event{Kind: kind, Gen: gen, Revision: rev, NewEpoch: true})
+					for _, news := range told(s) {
+						out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news},
+							phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news, NewEpoch: true})
+						if s.Running == phase.Connect && rev == s.Revision {
+							out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news, Unproven: true})
+						}
+					}
 				}
 			}
 		case phase.Failed:
 			for _, gen := range []uint64{s.Gen, s.Gen - 1} {
 				for class := range phase.Classes {
 					for _, rev := range []string{"", "a", "b"} {
-						out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev, Err: errSome})
+						for _, news := range told(s) {
+							out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev, News: news, Err: errSome})
+						}
 					}
 				}
 			}
@@ -236,10 +304,18 @@ func every(s phase.State) []phase.Event {
 	return out
 }
 
+// told are the counts of news that an attempt may know of.
+func told(s phase.State) []uint64 {
+	if s.News == 0 {
+		return []uint64{0}
+	}
+	return []uint64{s.News, s.News - 1}
+}
+
 // shape is a state without what only counts up.
 func shape(s phase.State, now time.Time) string {
-	return fmt.Sprint(s.Phase, s.Running, s.Dirty, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures, min(s.Successes, 2), min(s.Tries, 2),
-		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.GraceGone, s.Err == nil, s.GraceUntil.After(now))
+	return fmt.Sprint(s.Phase, s.Running, s.Prove, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures, min(s.Successes, 2), min(s.Tries, 2),
+		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.ResolveAt.IsZero(), s.GraceGone, s.Err == nil, s.GraceUntil.After(now))
 }
 
 func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
@@ -287,6 +363,8 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 			connected = false
 		case phase.Renew:
 			require.True(t, connected, "Renew while down: %s", where)
+		case phase.Tell:
+			require.Equal(t, phase.Connect, running, "told nobody: %s", where)
 		case phase.Cancel:
 			require.NotEqual(t, phase.None, running, "Cancel of nothing: %s", where)
 			running = phase.None
@@ -311,6 +389,18 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 	}
 	if after.Connected && after.Running == phase.None {
 		require.False(t, after.ProbeAt.IsZero(), "connected and never probed: %s", where)
+		require.False(t, after.ResolveAt.IsZero(), "connected and never resolved again: %s", where)
+	}
+	if e.Unproven && e.Gen == before.Gen && before.Connected {
+		require.Equal(t, before.Phase, after.Phase, "the resolver's word counted as the server's: %s", where)
+		require.Equal(t, before.ProbeEnd, after.ProbeEnd, where)
+	}
+	if e.Kind == phase.Changed {
+		require.NotContains(t, actions, phase.Down, where)
+		require.True(t, before.Running != phase.Connect || !slices.Contains(actions, phase.Cancel), "a resolver was cut short: %s", where)
+	}
+	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen && before.Running == phase.Connect && e.News < before.News {
+		require.Equal(t, phase.Connect, after.Running, "news were forgotten: %s", where)
 	}
 	if e.Kind == phase.Changed || (e.Kind == phase.Asked && before.Phase == phase.Gone) {
 		require.Equal(t, phase.Connect, after.Running, "not attempted: %s", where)

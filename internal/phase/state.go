@@ -50,7 +50,7 @@ const (
 	Probe
 )
 
-// Config are the numbers the decisions depend on. All are positive.
+// Config are the numbers the decisions depend on. All but the last are positive.
 type Config struct {
 	// ProbeInterval is the time between the starts of two probes, and how long a sign of life spares one.
 	ProbeInterval time.Duration
@@ -64,6 +64,8 @@ type Config struct {
 	RetryBase, RetryMax time.Duration
 	// ResolveRetry is the time between two questions to a resolver that answered "not yet". It does not grow.
 	ResolveRetry time.Duration
+	// ResolveInterval is the time between two questions to the resolver about a connected cluster; zero is never.
+	ResolveInterval time.Duration
 }
 
 // State is all that is remembered of one cluster. The zero State is a cluster nobody asked for.
@@ -77,8 +79,11 @@ type State struct {
 	// Gen numbers the attempts; Running is the current one's kind.
 	Gen     uint64
 	Running Attempt
-	// Dirty: what the running attempt started from has changed meanwhile, so another follows it at once.
-	Dirty bool
+	// News counts what was heard of the way to the cluster. A connect attempt whose answer may be older than the last of it
+	// is followed by another at once.
+	News uint64
+	// Prove: the next connect attempt has to ask the server, even if its access is the one in use.
+	Prove bool
 	// Connected: the last of Up and Down was Up.
 	Connected bool
 	// Known: there was an Up since the cluster was last evicted.
@@ -89,8 +94,8 @@ type State struct {
 	Failures, Successes, Tries int
 	// ProbeStart is when the last probe, or connect, began; ProbeEnd when it ended.
 	ProbeStart, ProbeEnd time.Time
-	// ProbeAt, RetryAt and GraceUntil are due times; zero is never.
-	ProbeAt, RetryAt, GraceUntil time.Time
+	// ProbeAt, RetryAt, ResolveAt and GraceUntil are due times; zero is never.
+	ProbeAt, RetryAt, ResolveAt, GraceUntil time.Time
 	// GraceGone: the end of the grace means Gone instead of Pending.
 	GraceGone bool
 }
@@ -103,6 +108,9 @@ func (s State) Deadline() time.Time {
 	due := s.RetryAt
 	if s.Connected {
 		due = earliest(earliest(due, s.GraceUntil), s.ProbeAt)
+		if s.Running == None { // a probe ends soon
+			due = earliest(due, s.ResolveAt)
+		}
 	}
 	return due
 }
