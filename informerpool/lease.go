@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -39,13 +40,19 @@ func (l *Lease) Owner() string { return l.owner }
 
 // Release gives the lease up. It is idempotent and does not wait: a call of a handler that has begun goes on.
 // Reads through the lease fail with [ErrReleased] from then on. After the last release the informer lingers.
-func (l *Lease) Release() {
+func (l *Lease) Release() { l.release(l.entry.pool.options.Linger) }
+
+// ReleaseNow is Release without the linger: if no other lease is held, the informer stops at once. It is for those who
+// kept the informer long enough themselves.
+func (l *Lease) ReleaseNow() { l.release(0) }
+
+func (l *Lease) release(linger time.Duration) {
 	l.once.Do(func() {
 		close(l.released)
 		for _, t := range l.attached() {
 			t.sub.Remove(l)
 		}
-		l.entry.pool.release(l)
+		l.entry.pool.release(l, linger)
 	})
 }
 

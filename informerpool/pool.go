@@ -114,8 +114,8 @@ func (e *entry) healthy() bool {
 	return e.state == StateSynced
 }
 
-// release takes back a lease; the last one starts the linger.
-func (p *Pool) release(l *Lease) {
+// release takes back a lease; the last one starts the linger, or stops the informer if there is to be none.
+func (p *Pool) release(l *Lease, linger time.Duration) {
 	e := l.entry
 	p.mu.Lock()
 	delete(e.leases, l)
@@ -123,15 +123,16 @@ func (p *Pool) release(l *Lease) {
 		p.mu.Unlock()
 		return
 	}
-	if p.options.Linger > 0 {
+	if linger > 0 {
 		var t *time.Timer
-		t = time.AfterFunc(p.options.Linger, func() { p.expire(e, &t) })
+		t = time.AfterFunc(linger, func() { p.expire(e, &t) })
 		e.linger = t
 		p.mu.Unlock()
 		return
 	}
 	delete(p.entries, e.key)
 	p.mu.Unlock()
+	p.options.Logger.V(1).Info("Informer stopped", "informer", e.key.String())
 	e.stop(ErrReleased)
 }
 

@@ -165,6 +165,23 @@ func TestAcquireAtTheEndOfTheLingerIsAlive(t *testing.T) {
 	})
 }
 
+func TestReleaseNowSkipsTheLingerButNotOtherLeases(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		first, second := acquireSynced(t, p, everything), acquireSynced(t, p, everything)
+		first.ReleaseNow()
+		first.Release()
+		after(time.Second)
+		require.True(t, second.HasSynced())
+		require.Len(t, p.Keys(), 1)
+		second.ReleaseNow()
+		require.Empty(t, p.Keys())
+		_, _, err := second.List(informerpool.Query{})
+		require.ErrorIs(t, err, informerpool.ErrReleased)
+		acquireSynced(t, p, everything)
+		require.Equal(t, 2, s.count("stream"))
+	})
+}
+
 func TestReacquireDoesNotWaitForTheDyingInformer(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.fail = func(string) error { return errUnreachable }
