@@ -29,12 +29,16 @@ func TestDeclareReplacesTheSet(t *testing.T) {
 		require.Equal(t, []string{"acquired c"}, w.took(), "b must stay untouched")
 		require.ElementsMatch(t, []string{"b", "c"}, w.Uses("o"))
 
+		count := func() []int { owners, resources := w.Len(); return []int{owners, resources} }
+		require.Equal(t, []int{1, 3}, count())
 		time.Sleep(grace)
 		w.sweep()
 		require.Equal(t, []string{"released a"}, w.took())
+		require.Equal(t, []int{1, 2}, count())
 
 		require.Equal(t, gc.Change[string]{Removed: []string{"b", "c"}}, w.declare("o"))
 		require.Empty(t, w.Uses("o"))
+		require.Equal(t, []int{0, 2}, count())
 	})
 }
 

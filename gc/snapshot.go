@@ -64,6 +64,18 @@ func (c *Collector[O, R]) Uses(owner O) []R {
 	return nil
 }
 
+// Len returns how many owners use something, and how many resources there are, released ones within their grace included.
+func (c *Collector[O, R]) Len() (owners, resources int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, rec := range c.owners {
+		if len(rec.uses) > 0 {
+			owners++
+		}
+	}
+	return owners, len(c.resources)
+}
+
 // Snapshot returns a copy of the books. It never blocks on a callback, but takes time in proportion to their size,
 // during which nothing else can happen: it is for debugging pages, metrics and tests.
 func (c *Collector[O, R]) Snapshot() Snapshot[O, R] {
