@@ -158,6 +158,10 @@ func (c *cluster) handle(m message) {
 		if m.Kind == phase.Failed && before.Running == phase.Connect {
 			c.cc.metrics.connFailed.WithLabelValues(m.Reason).Inc()
 		}
+	case phase.Removed:
+		if c.wanted() {
+			return // taken hold of since it was let go
+		}
 	case phase.RolledBack:
 		// Every informer of the cluster reports it. One new epoch serves them all, and the ones that come later heal
 		// themselves.
@@ -182,8 +186,15 @@ func (c *cluster) handle(m message) {
 			f.phaseChanged(c, c.state.Phase)
 		}
 	}
-	if c.state.Phase == phase.Gone && c.state.Running == phase.None && !c.wanted() {
+	if c.state.Phase != phase.Gone || c.state.Running != phase.None {
+		return
+	}
+	switch {
+	case !c.wanted():
 		c.cc.spawn(func() { c.cc.forget(c) })
+	case m.Kind == phase.Removed:
+		// Somebody took hold of the cluster between the look that let it go and now, and saw it alive.
+		c.post(message{Event: phase.Event{Kind: phase.Asked}})
 	}
 }
 
@@ -316,6 +327,15 @@ func (c *cluster) wanted() bool { return c.pinned.Load() || c.holds.any() }
 // unpin lets the cluster go, unless the resolver lists it.
 func (c *cluster) unpin() {
 	c.pinned.Store(false)
+	c.leaving.Store(!c.cc.options.Discover)
+	c.letGo()
+}
+
+// leave gives up a cluster that nobody holds on to any more, as Disengage would.
+func (c *cluster) leave() {
+	if c.wanted() {
+		return
+	}
 	c.leaving.Store(!c.cc.options.Discover)
 	c.letGo()
 }

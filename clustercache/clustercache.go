@@ -32,8 +32,10 @@ type ClusterCache struct {
 	metrics *metrics
 	indexes *indexes
 	timers  *timers
-	connect workers
-	probe   workers
+	// declared is what owners need.
+	declared *declared
+	connect  workers
+	probe    workers
 
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
 	cancel context.CancelCauseFunc
@@ -76,6 +78,10 @@ func New(o Options) (*ClusterCache, error) {
 	if cc.pool, err = informerpool.New(informers); err != nil {
 		cancel(err)
 		return nil, &OptionError{Field: "Informers", Err: err}
+	}
+	if cc.declared, err = newDeclared(cc, o.GC); err != nil {
+		cancel(err)
+		return nil, &OptionError{Field: "GC", Err: err}
 	}
 	return cc, nil
 }
@@ -161,6 +167,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 		return
 	}
 	delete(cc.clusters, c.key)
+	cc.events.forget(c.key) // before another cluster of the key can tell of itself
 	cc.clustersMu.Unlock()
 	c.close()
 }

@@ -74,6 +74,13 @@ func (b *broadcaster) publish(e ClusterEvent) {
 	}
 }
 
+// forget drops what new subscribers are told of a cluster. One that was never connected ends without Removed.
+func (b *broadcaster) forget(cluster client.ObjectKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.last, cluster)
+}
+
 // subscribe returns a subscriber that is told of every known cluster's state first.
 func (b *broadcaster) subscribe() *clusterSubscriber {
 	s := &clusterSubscriber{news: make(chan struct{}, 1), pending: map[client.ObjectKey][]ClusterEvent{}}

@@ -23,6 +23,17 @@
 // [AutoWatch]; with Options.Discover, every cluster that the resolver lists is. Everything can be called before Start,
 // and begins with it.
 //
+// # What a reconciler needs
+//
+// A reconciler says each time it runs all that its object needs, and never stops anything:
+//
+//	_, err := cc.Declare(ctx, owner,
+//		clustercache.Target{Cluster: cluster, Kind: &appsv1.Deployment{}, Options: []client.ListOption{client.InNamespace("web")}},
+//		clustercache.Target{Cluster: cluster, Kind: clustercache.Kind(gvk)})
+//
+// What is new starts, what is needed no more ends after a while, and what stays is not touched. An owner that is deleted says so
+// with Drop, or is found gone by itself if Options.GC.InUse can tell. Declared and Usage show who uses what.
+//
 // Events and what ObjectFeed hands to callbacks are shared and read-only. Objects that are read belong to the caller.
 //
 // # Guarantees
@@ -34,6 +45,8 @@
 //     no list, and no event for what did not change. Holds and handlers stay.
 //   - resourceVersions are compared only within an epoch. Another cluster behind the same address, or a history that was rolled
 //     back, is a new epoch: what vanished is delivered as deletes, and no answer mixes two.
+//   - What an owner declared is watched until the owner lets it go or is found gone, whatever happens at the same time; what
+//     nobody uses any more is gone after its grace. An error of the question whether an owner exists ends nothing.
 //   - Connected and Disconnected alternate for each cluster, and the last state is always delivered.
 //
 // Not promised: snapshots across kinds, order across clusters, cached reads that see the newest write (see

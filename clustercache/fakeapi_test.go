@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,6 +38,7 @@ type fakeAPI struct {
 	refuse   bool                      // no connections
 	open     map[net.Conn]struct{}
 	requests map[string]int // by verb and path
+	streams  map[string]int // open watches by path
 	dials    int
 }
 
@@ -50,9 +52,9 @@ func newFakeAPI(t *testing.T, uid string) *fakeAPI {
 	t.Helper()
 	f := &fakeAPI{
 		t: t, conns: make(chan net.Conn), closed: make(chan struct{}), uid: uid, rv: 100, objects: map[string]map[string]any{},
-		news: make(chan struct{}), requests: map[string]int{}, open: map[net.Conn]struct{}{},
+		news: make(chan struct{}), requests: map[string]int{}, streams: map[string]int{}, open: map[net.Conn]struct{}{},
 	}
-	f.server = &http.Server{Handler: f} //nolint:gosec // in memory
+	f.server = &http.Server{Handler: f, ConnState: f.connState} //nolint:gosec // in memory
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -106,6 +108,28 @@ func (f *fakeAPI) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	case <-f.closed:
 		return nil, net.ErrClosed
 	}
+}
+
+func (f *fakeAPI) connState(c net.Conn, s http.ConnState) {
+	if s == http.StateClosed {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.open, c)
+	}
+}
+
+// connections is how many are open.
+func (f *fakeAPI) connections() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open)
+}
+
+// watching is how many watches of a path are open.
+func (f *fakeAPI) watching(path string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.streams[path]
 }
 
 // die closes all connections and takes no more; live takes them again.
@@ -253,15 +277,13 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/apis":
 		answer(w, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}})
 	case path == "/api/v1":
-		answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": []any{
-			map[string]any{"name": "configmaps", "singularName": "configmap", "namespaced": true, "kind": "ConfigMap", "verbs": []string{"get", "list", "watch"}},
-		}})
+		answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": fakeResources()})
 	case path == "/api/v1/namespaces/kube-system":
 		answer(w, map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "kube-system", "uid": uid}})
-	case strings.HasSuffix(path, "/configmaps") && verb != "get":
+	case fakeKind(path) != "" && verb != "get":
 		f.watch(w, r, verb)
-	case strings.HasSuffix(path, "/configmaps"):
-		f.list(w)
+	case fakeKind(path) != "":
+		f.list(w, fakeKind(path))
 	case strings.HasPrefix(path, "/api/v1/namespaces/default/configmaps/"):
 		f.get(w, strings.TrimPrefix(path, "/api/v1/namespaces/default/configmaps/"))
 	default:
@@ -291,36 +313,68 @@ func (f *fakeAPI) get(w http.ResponseWriter, name string) {
 	answer(w, object)
 }
 
-func (f *fakeAPI) list(w http.ResponseWriter) {
-	f.mu.Lock()
-	items := make([]any, 0, len(f.objects))
-	for _, o := range f.objects {
-		items = append(items, o)
+// fakeKinds are the kinds that are served, by their plural. There are objects of ConfigMap alone.
+var fakeKinds = map[string]string{
+	"configmaps": "ConfigMap", "secrets": "Secret", "services": "Service", "endpoints": "Endpoints", "serviceaccounts": "ServiceAccount",
+}
+
+func fakeResources() []any {
+	var out []any
+	for _, plural := range slices.Sorted(maps.Keys(fakeKinds)) {
+		out = append(out, map[string]any{
+			"name": plural, "singularName": strings.ToLower(fakeKinds[plural]), "namespaced": true, "kind": fakeKinds[plural],
+			"verbs": []string{"get", "list", "watch"},
+		})
 	}
+	return out
+}
+
+// fakeKind returns the kind whose collection has the path, or nothing.
+func fakeKind(path string) string { return fakeKinds[path[strings.LastIndex(path, "/")+1:]] }
+
+// ofKindLocked returns the objects of a kind.
+func (f *fakeAPI) ofKindLocked(kind string) []any {
+	items := []any{}
+	for _, o := range f.objects {
+		if o["kind"] == kind {
+			items = append(items, o)
+		}
+	}
+	return items
+}
+
+func (f *fakeAPI) list(w http.ResponseWriter, kind string) {
+	f.mu.Lock()
+	items := f.ofKindLocked(kind)
 	rv := strconv.Itoa(f.rv)
 	f.mu.Unlock()
-	answer(w, map[string]any{"kind": "ConfigMapList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": rv}, "items": items})
+	answer(w, map[string]any{"kind": kind + "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": rv}, "items": items})
 }
 
 func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request, verb string) {
 	w.Header().Set("Content-Type", "application/json")
-	out := json.NewEncoder(w)
+	out, kind := json.NewEncoder(w), fakeKind(r.URL.Path)
+	f.mu.Lock()
+	f.streams[r.URL.Path]++
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.streams[r.URL.Path]--
+	}()
 	send := func(kind string, object any) { _ = out.Encode(map[string]any{"type": kind, "object": object}) }
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if verb != "watch" {
 		f.mu.Lock()
 		from = f.rv
-		objects := make([]any, 0, len(f.objects))
-		for _, o := range f.objects {
-			objects = append(objects, o)
-		}
+		objects := f.ofKindLocked(kind)
 		f.mu.Unlock()
 		if verb == "stream" {
 			for _, o := range objects {
 				send("ADDED", o)
 			}
 		}
-		send("BOOKMARK", map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{
+		send("BOOKMARK", map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
 			"resourceVersion": strconv.Itoa(from), "annotations": map[string]any{"k8s.io/initial-events-end": "true"},
 		}})
 	}
@@ -330,7 +384,9 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request, verb string) {
 		news := f.news
 		for _, e := range f.log {
 			if e.rv > from {
-				send(e.kind, e.object)
+				if e.object["kind"] == kind {
+					send(e.kind, e.object)
+				}
 				from = e.rv
 			}
 		}

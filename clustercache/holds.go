@@ -6,6 +6,7 @@ package clustercache
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -100,6 +101,18 @@ func (s *holds) release(h *hold) {
 	lease := s.releaseLocked(h)
 	s.mu.Unlock()
 	s.let(lease)
+}
+
+// drop is release for what was kept long enough by its user: the informer does not linger, and a cluster that nobody engaged
+// is given up with the last hold on it.
+func (s *holds) drop(h *hold) {
+	s.mu.Lock()
+	lease := s.releaseLocked(h)
+	s.mu.Unlock()
+	if lease != nil {
+		lease.ReleaseNow()
+	}
+	s.c.leave()
 }
 
 func (s *holds) releaseLocked(h *hold) *informerpool.Lease {
@@ -341,6 +354,23 @@ func (s *holds) count() (wanted, unmapped int) {
 		}
 	}
 	return len(s.all), unmapped
+}
+
+// snapshot returns everything that is wanted.
+func (s *holds) snapshot() []*hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.all))
+}
+
+// lastRead is when reads in mode AutoWatch last asked for a hold; zero if they do not keep it.
+func (s *holds) lastRead(h *hold) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !h.auto {
+		return time.Time{}
+	}
+	return time.Unix(0, h.used.Load())
 }
 
 func (s *holds) references(h *hold) int {

@@ -42,6 +42,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 		cc.log.Error(err, "Metrics are not exported")
 	}
 	cc.spawn(func() { cc.timers.run(cc.ctx) })
+	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it runs already
 	if n, ok := cc.options.Resolver.(Notifier); ok {
 		cc.spawn(func() { cc.notified(n) })
 	}

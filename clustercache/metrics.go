@@ -37,6 +37,8 @@ var (
 	descStalls   = describe("watch_stalls_total", "Streams cut because nothing came.", "cluster")
 	descRejected = describe("rejected_objects_total", "Objects refused as broken.", "cluster")
 	descExpiry   = describe("credential_expiry_timestamp_seconds", "When the credentials in use end, where that is known.", "cluster")
+	descOwners   = describe("declaring_owners", "Owners that use something they declared.")
+	descDeclared = describe("declared_watches", "Things that are watched because owners declared them, or did within the grace.")
 	descSubs     = describe("event_subscribers", "Subscribers to cluster events.")
 	descLists    = describe("list_requests_total", "Requests for lists that are not streamed, in all clusters.")
 	descWatches  = describe("watch_requests_total", "Requests for watches and streamed lists, in all clusters.")
@@ -144,6 +146,7 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descClusters, descUp, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped, descRefs, descObjects,
 		descBytes, descStalls, descRejected, descExpiry, descSubs, descLists, descWatches, descResumes, descResyncs, descBuild,
+		descOwners, descDeclared,
 	} {
 		out <- d
 	}
@@ -185,6 +188,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	out.counter(descResumes, totals.Resumes)
 	out.counter(descResyncs, totals.Resyncs)
 	out.gauge(descSubs, float64(m.cc.events.count()))
+	owners, declared := m.cc.declared.collector.Len()
+	out.gauge(descOwners, float64(owners))
+	out.gauge(descDeclared, float64(declared))
 	out.gauge(descBuild, 1, m.version, runtime.Version())
 	for _, c := range m.counted() {
 		c.Collect(ch)

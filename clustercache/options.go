@@ -121,6 +121,9 @@ type Options struct {
 	// the worst.
 	FleetMetricsOnly bool
 
+	// GC says how what is declared ends.
+	GC GC
+
 	// Informers configure the informers. Source and OnRollback must be nil; Logger defaults to the one above.
 	Informers informerpool.Options
 }
@@ -199,6 +202,7 @@ func (o Options) validate() error {
 	} {
 		check(n >= 0, field, "negative")
 	}
+	o.GC.validate(check)
 	check(o.Informers.Source == nil, "Informers.Source", "is the ClusterCache's own")
 	check(o.Informers.OnRollback == nil, "Informers.OnRollback", "is the ClusterCache's own")
 	for i, x := range o.Indexes {

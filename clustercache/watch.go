@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/phase"
 )
 
 // Kind names a kind without its Go type, where an object is asked for.
@@ -75,33 +77,57 @@ func (cc *ClusterCache) hold(key client.ObjectKey, id watchID, auto bool) (*clus
 			h = c.holds.add(id, false)
 		}
 		if h != nil {
+			// The cluster may have been let go between the two: with the hold it has to come back.
+			if c.view.Load().phase == phase.Gone {
+				c.post(message{Event: phase.Event{Kind: phase.Asked}})
+			}
 			return c, h, nil
 		}
 	}
 }
 
 func (cc *ClusterCache) watchID(obj client.Object, opts []client.ListOption) (watchID, error) {
+	if isNil(obj) {
+		return watchID{}, errNilObject
+	}
 	gvk, err := apiutil.GVKForObject(obj, cc.options.Scheme)
 	if err != nil {
 		return watchID{}, err
 	}
 	o := client.ListOptions{}
-	o.ApplyOptions(opts)
+	for _, opt := range opts {
+		if opt != nil {
+			opt.ApplyToList(&o)
+		}
+	}
 	id := watchID{gvk: gvk, namespace: o.Namespace}
-	if o.LabelSelector != nil {
-		id.labels = o.LabelSelector.String()
-	}
-	if o.FieldSelector != nil {
-		id.fields = o.FieldSelector.String()
-	}
 	key := informerpool.Key{
-		Resource: schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: "kind"}, Namespace: id.namespace, LabelSelector: id.labels, FieldSelector: id.fields,
+		Resource: schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: "kind"}, Namespace: id.namespace,
+	}
+	if s := o.LabelSelector; s != nil {
+		if key.LabelSelector = s.String(); key.LabelSelector == "" && !s.Empty() {
+			return id, &informerpool.KeyError{Key: key, Field: "LabelSelector", Err: errSelectsNothing}
+		}
+	}
+	if s := o.FieldSelector; s != nil {
+		if key.FieldSelector = s.String(); key.FieldSelector == "" && !s.Empty() {
+			return id, &informerpool.KeyError{Key: key, Field: "FieldSelector", Err: errSelectsNothing}
+		}
 	}
 	if key, err = key.Canonical(); err != nil {
 		return id, err
 	}
 	id.labels, id.fields = key.LabelSelector, key.FieldSelector
 	return id, nil
+}
+
+// errSelectsNothing: as text such a selector is empty, which would select everything.
+var errSelectsNothing = errors.New("selects nothing")
+
+// isNil tells whether there is no object, be it a nil pointer of some type.
+func isNil(obj client.Object) bool {
+	v := reflect.ValueOf(obj)
+	return !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil())
 }
 
 // Cluster returns the cluster.
@@ -117,6 +143,14 @@ func (w *Watch) Release() {
 		close(w.released)
 		w.stopRegistrations()
 		w.c.holds.release(w.h)
+	})
+}
+
+// drop is Release for what was kept long enough: the informer does not linger.
+func (w *Watch) drop() {
+	w.once.Do(func() {
+		close(w.released)
+		w.c.holds.drop(w.h)
 	})
 }
 
@@ -140,12 +174,14 @@ func (w *Watch) HasSynced() bool {
 // WaitForSync waits until the informer has listed. It ends earlier when it is known that waiting does not help: the server
 // refuses (apierrors.IsForbidden and so on tell), the cluster does not serve the kind (meta.IsNoMatchError), [ErrReleased], [ErrClosed],
 // or ctx's end. The informer goes on trying in the first two cases, and so can the caller.
-func (w *Watch) WaitForSync(ctx context.Context) error {
+func (w *Watch) WaitForSync(ctx context.Context) error { return w.wrap("sync", w.sync(ctx)) }
+
+func (w *Watch) sync(ctx context.Context) error {
 	lease, err := w.await(ctx)
-	if err == nil {
-		err = translate(lease.WaitForSync(ctx))
+	if err != nil {
+		return err
 	}
-	return w.wrap("sync", err)
+	return translate(lease.WaitForSync(ctx))
 }
 
 // WaitForVersion waits until the cache shows the given resourceVersion or a later one, as a write was answered with.

@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/fleetcache/fleetcache/gc"
+)
+
+// declared holds what owners declared: a watch for each key that somebody uses, or used within the grace.
+type declared struct {
+	cc        *ClusterCache
+	collector *gc.Collector[Owner, WatchKey]
+
+	mu      sync.Mutex // protects watches; nothing else is locked under it
+	watches map[WatchKey]*Watch
+}
+
+func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
+	d := &declared{cc: cc, watches: map[WatchKey]*Watch{}}
+	var err error
+	d.collector, err = gc.New(gc.Options[Owner, WatchKey]{
+		Acquire: d.acquire, Release: d.release, InUse: o.InUse, Grace: o.Grace, MinInterval: o.MinInterval, MaxInterval: o.MaxInterval,
+		Timeout: o.Timeout, Concurrency: o.Concurrency, Rate: o.Rate, Logger: cc.log,
+	})
+	return d, err
+}
+
+// acquire takes the hold that all owners of a key share. The collector calls it and release in turns for a key.
+func (d *declared) acquire(_ context.Context, key WatchKey) error {
+	w, err := d.cc.watch(key.Cluster, key.id())
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watches[key] = w
+	return nil
+}
+
+func (d *declared) release(key WatchKey) {
+	d.mu.Lock()
+	w := d.watches[key]
+	delete(d.watches, key)
+	d.mu.Unlock()
+	w.drop()
+}
+
+// watch returns the hold on a key, or nil.
+func (d *declared) watch(key WatchKey) *Watch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.watches[key]
+}
+
+// synced tells whether all keys can be read from the cache.
+func (d *declared) synced(keys []WatchKey) bool {
+	for _, key := range keys {
+		if w := d.watch(key); w == nil || !w.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+func sortKeys(keys []WatchKey) { slices.SortFunc(keys, compareWatchKeys) }
+
+func sortOwners(owners []Owner) { slices.SortFunc(owners, compareOwners) }

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// Owner is who needs what is declared: usually the object that a controller reconciles. It is comparable.
+type Owner struct {
+	// GVK is the kind of the object.
+	GVK schema.GroupVersionKind
+	// ObjectKey is its namespace and name.
+	client.ObjectKey
+}
+
+// OwnerOf returns the owner that an object is. scheme tells the kind of typed objects. The error is that of an object whose kind
+// is not known.
+func OwnerOf(obj client.Object, scheme *runtime.Scheme) (Owner, error) {
+	if isNil(obj) {
+		return Owner{}, errNilObject
+	}
+	gvk, err := apiutil.GVKForObject(obj, scheme)
+	if err != nil {
+		return Owner{}, err
+	}
+	return Owner{GVK: gvk, ObjectKey: client.ObjectKeyFromObject(obj)}, nil
+}
+
+// String returns a short readable form, for logs and errors.
+func (o Owner) String() string {
+	var parts []string
+	if !o.GVK.Empty() {
+		parts = append(parts, kindName(o.GVK))
+	}
+	if o.Name != "" {
+		parts = append(parts, objectName(o.ObjectKey))
+	}
+	return strings.Join(parts, " ")
+}
+
+// MarshalLog returns what a logger shows: all of it, not only the name.
+func (o Owner) MarshalLog() any { return o.named() }
+
+// MarshalJSON returns the owner in the terms of a manifest.
+func (o Owner) MarshalJSON() ([]byte, error) {
+	return json.Marshal(o.named())
+}
+
+func (o Owner) named() namedObject {
+	version, kind := o.GVK.ToAPIVersionAndKind()
+	return namedObject{APIVersion: version, Kind: kind, Namespace: o.Namespace, Name: o.Name}
+}
+
+// namedObject is how JSON names an object.
+type namedObject struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name,omitempty"`
+}
+
+func compareOwners(a, b Owner) int {
+	return cmp.Or(compareKinds(a.GVK, b.GVK), compareObjectKeys(a.ObjectKey, b.ObjectKey))
+}
+
+func compareKinds(a, b schema.GroupVersionKind) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
+}
+
+func compareObjectKeys(a, b client.ObjectKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// OwnerExists returns a liveness query, for GC.InUse: it reads the metadata of the owner from the hub, and an owner that is not
+// there, or is being deleted, is gone. Any other answer of the hub means that nothing is known, and nothing is let go. One that is
+// being deleted keeps what it needs for as long as it goes on declaring it.
+//
+// A reader that asks the API server, such as that of a manager's GetAPIReader, costs one small request for each owner, in
+// intervals of up to [GC].MaxInterval. The reader of a manager's cache costs none, but an informer of the metadata of the kind.
+func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
+	return func(ctx context.Context, owner Owner) (bool, error) {
+		if owner.GVK.Kind == "" || owner.GVK.Version == "" {
+			return false, fmt.Errorf("owner %s: %w", owner, errNoKind)
+		}
+		obj := Kind(owner.GVK)
+		switch err := hub.Get(ctx, owner.ObjectKey, obj); {
+		case apierrors.IsNotFound(err):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		return obj.GetDeletionTimestamp().IsZero(), nil
+	}
+}
+
+var (
+	errNoKind    = errors.New("kind and version are needed to look for it")
+	errNilObject = errors.New("required")
+)

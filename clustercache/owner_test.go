@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// hubReader answers reads of metadata by a function.
+type hubReader struct {
+	client.Reader
+	get func(obj *metav1.PartialObjectMetadata) error
+}
+
+func (h hubReader) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	o := obj.(*metav1.PartialObjectMetadata)
+	o.Namespace, o.Name = key.Namespace, key.Name
+	return h.get(o)
+}
+
+func TestOwnerExistsTellsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
+	now := metav1.Now()
+	notFound := apierrors.NewNotFound(schema.GroupResource{}, "o")
+	for name, tc := range map[string]struct {
+		get   func(*metav1.PartialObjectMetadata) error
+		inUse bool
+		err   bool
+	}{
+		"there":         {func(*metav1.PartialObjectMetadata) error { return nil }, true, false},
+		"not found":     {func(*metav1.PartialObjectMetadata) error { return notFound }, false, false},
+		"being deleted": {func(o *metav1.PartialObjectMetadata) error { o.DeletionTimestamp = &now; return nil }, false, false},
+		"forbidden": {func(*metav1.PartialObjectMetadata) error {
+			return apierrors.NewForbidden(schema.GroupResource{}, "o", nil)
+		}, false, true},
+		"unreachable": {func(*metav1.PartialObjectMetadata) error { return context.DeadlineExceeded }, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := clustercache.Owner{}
+			inUse, err := clustercache.OwnerExists(hubReader{get: func(o *metav1.PartialObjectMetadata) error {
+				asked = clustercache.Owner{GVK: o.GroupVersionKind(), ObjectKey: client.ObjectKeyFromObject(o)}
+				return tc.get(o)
+			}})(t.Context(), owner("o"))
+			require.Equal(t, owner("o"), asked)
+			require.Equal(t, tc.inUse, inUse)
+			require.Equal(t, tc.err, err != nil)
+		})
+	}
+	_, err := clustercache.OwnerExists(hubReader{})(t.Context(), clustercache.Owner{ObjectKey: key("a")})
+	require.ErrorContains(t, err, "fleet/a")
+}
+
+func TestOwnerOfTellsKindAndName(t *testing.T) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}}
+	o, err := clustercache.OwnerOf(cm, scheme.Scheme)
+	require.NoError(t, err)
+	require.Equal(t, "v1 ConfigMap ns/n", o.String())
+	require.Equal(t, "Owner: v1 ConfigMap ns/n", fmt.Sprintf("Owner: %v", o))
+	var line string
+	log := funcr.New(func(_, args string) { line = args }, funcr.Options{})
+	log.Info("m", "owner", o)
+	require.Contains(t, line, `"kind"="ConfigMap" "namespace"="ns" "name"="n"`)
+	for _, bad := range []client.Object{nil, (*corev1.ConfigMap)(nil), clustercache.Kind(schema.GroupVersionKind{})} {
+		_, err = clustercache.OwnerOf(bad, scheme.Scheme)
+		require.Error(t, err)
+	}
+}
+
+// TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects: the owner is not dropped. While the hub does not answer nothing ends,
+// however long that takes; once it says twice that the owner is gone, everything does.
+func TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hub atomic.Value
+		hub.Store("there")
+		var looks atomic.Int64
+		cc, apis := fleet(t, 1, func(o *clustercache.Options) {
+			o.GC.InUse = clustercache.OwnerExists(hubReader{get: func(o *metav1.PartialObjectMetadata) error {
+				looks.Add(1)
+				switch hub.Load() {
+				case "broken":
+					return errors.New("hub does not answer")
+				case "gone":
+					return apierrors.NewNotFound(schema.GroupResource{}, o.Name)
+				}
+				return nil
+			}})
+		})
+		declare(t, cc, owner("o"), target("a", "ConfigMap"))
+		require.NoError(t, cc.WaitForSync(t.Context(), owner("o")))
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, apis[0].count("stream "+pathOf("ConfigMap")))
+		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")))
+		require.InDelta(t, 14, float64(looks.Load()), 4, "2, 4, 8, ... 512 s")
+
+		hub.Store("broken")
+		time.Sleep(time.Hour)
+		_, err := cc.Sweep(t.Context())
+		require.ErrorContains(t, err, "hub does not answer")
+		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")))
+		require.ErrorContains(t, cc.Usage().Owners[0].LastError, "hub does not answer")
+
+		hub.Store("gone")
+		_, err = cc.Sweep(t.Context())
+		require.NoError(t, err)
+		require.NotZero(t, cc.Usage().Owners[0].GoneSince)
+		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")), "one answer does not suffice")
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		require.Zero(t, apis[0].watching(pathOf("ConfigMap")))
+		require.Empty(t, cc.Usage().Owners)
+	})
+}
+
+// TestOwnerThatDeclaresWhileItIsBeingDeletedKeepsWhatItNeeds: it has to clean up.
+func TestOwnerThatDeclaresWhileItIsBeingDeletedKeepsWhatItNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, apis := fleet(t, 1, func(o *clustercache.Options) {
+			o.GC.InUse = func(context.Context, clustercache.Owner) (bool, error) { return false, nil }
+		})
+		for range 100 {
+			declare(t, cc, owner("o"), target("a", "ConfigMap"))
+			time.Sleep(20 * time.Second)
+		}
+		require.Equal(t, 1, apis[0].count("stream "+pathOf("ConfigMap")))
+		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")))
+	})
+}

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// WatchKey identifies something that is watched. It is comparable; selectors are in canonical form.
+type WatchKey struct {
+	// Cluster is the cluster; zero is the hub.
+	Cluster client.ObjectKey
+	GVK     schema.GroupVersionKind
+	// Namespace is empty for all.
+	Namespace string
+	// LabelSelector and FieldSelector are empty for everything.
+	LabelSelector, FieldSelector string
+}
+
+// String returns a short readable form, for logs and errors.
+func (k WatchKey) String() string {
+	s := kindName(k.GVK) + " in cluster " + clusterName(k.Cluster)
+	for _, part := range []struct{ name, value string }{
+		{"namespace", k.Namespace}, {"labels", k.LabelSelector}, {"fields", k.FieldSelector},
+	} {
+		if part.value != "" {
+			s += fmt.Sprintf(", %s %s", part.name, part.value)
+		}
+	}
+	return s
+}
+
+func (k WatchKey) id() watchID {
+	return watchID{gvk: k.GVK, namespace: k.Namespace, labels: k.LabelSelector, fields: k.FieldSelector}
+}
+
+// watchKeyJSON is the form of a key in JSON.
+type watchKeyJSON struct {
+	Cluster       namedObject `json:"cluster"` // empty: the hub
+	APIVersion    string      `json:"apiVersion"`
+	Kind          string      `json:"kind"`
+	Namespace     string      `json:"namespace,omitempty"`
+	LabelSelector string      `json:"labelSelector,omitempty"`
+	FieldSelector string      `json:"fieldSelector,omitempty"`
+}
+
+// MarshalJSON returns the key in the terms of a manifest.
+func (k WatchKey) MarshalJSON() ([]byte, error) {
+	version, kind := k.GVK.ToAPIVersionAndKind()
+	return json.Marshal(watchKeyJSON{
+		Cluster: namedObject{Namespace: k.Cluster.Namespace, Name: k.Cluster.Name}, APIVersion: version, Kind: kind,
+		Namespace: k.Namespace, LabelSelector: k.LabelSelector, FieldSelector: k.FieldSelector,
+	})
+}
+
+func compareWatchKeys(a, b WatchKey) int {
+	return cmp.Or(
+		compareObjectKeys(a.Cluster, b.Cluster), compareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
+	)
+}
+
+// Use is a snapshot of something that is watched, and of who uses it.
+type Use struct {
+	Key WatchKey `json:"key"`
+	// Owners are those that declared it, sorted.
+	Owners []Owner `json:"owners,omitempty"`
+	// UnusedSince is when the last of them let it go, while it is kept for GC.Grace. Zero while there are owners.
+	UnusedSince time.Time `json:"unusedSince,omitzero"`
+	// LastRead is when it was last asked for by WatchAndRead or by a read in mode AutoWatch. Zero if none keeps it.
+	LastRead time.Time `json:"lastRead,omitzero"`
+	// References counts the holds on it: one for all owners together, one for these reads, and one for each Watch.
+	References int `json:"references"`
+	// Synced tells whether it can be read from the cache.
+	Synced bool `json:"synced"`
+	// LastError is what keeps it from being up to date, if something does. The text is in Message.
+	LastError error  `json:"-"`
+	Message   string `json:"message,omitempty"`
+}
+
+// OwnerUse is a snapshot of one owner.
+type OwnerUse struct {
+	Owner Owner `json:"owner"`
+	// Uses is what it declared, as far as it is in effect, sorted.
+	Uses []WatchKey `json:"uses"`
+	// NextLook is when it is looked at next. Zero while that happens, and without GC.InUse.
+	NextLook time.Time `json:"nextLook,omitzero"`
+	// GoneSince is when it was first found gone, if nothing has contradicted that since.
+	GoneSince time.Time `json:"goneSince,omitzero"`
+	// LastError is why the last look found nothing out, if it did not. The text is in Message.
+	LastError error  `json:"-"`
+	Message   string `json:"message,omitempty"`
+}
+
+// Usage is a snapshot of everything that is watched and of who uses it. It can be written as JSON and holds no credentials.
+type Usage struct {
+	// Owners are those that use something, sorted.
+	Owners []OwnerUse `json:"owners"`
+	// Uses is everything that is watched: what was declared, what a Watch holds, and what reads in mode AutoWatch keep; sorted.
+	Uses []Use `json:"uses"`
+}
+
+// Usage returns a snapshot of everything that is watched and of who uses it. It does no I/O. Its cost is in proportion to the size.
+func (cc *ClusterCache) Usage() Usage {
+	books := cc.declared.collector.Snapshot()
+	uses := map[WatchKey]*Use{}
+	for _, c := range cc.all() {
+		for _, h := range c.holds.snapshot() {
+			u := c.use(h)
+			uses[u.Key] = &u
+		}
+	}
+	out := Usage{Owners: make([]OwnerUse, 0, len(books.Owners)), Uses: make([]Use, 0, len(uses))}
+	for _, o := range books.Owners {
+		sortKeys(o.Uses)
+		out.Owners = append(out.Owners, OwnerUse{
+			Owner: o.Owner, Uses: o.Uses, NextLook: o.NextLook, GoneSince: o.GoneSince, LastError: o.Err, Message: text(o.Err),
+		})
+	}
+	for _, r := range books.Resources {
+		if u := uses[r.Resource]; u != nil {
+			sortOwners(r.Owners)
+			u.Owners, u.UnusedSince = r.Owners, r.UnusedSince
+		}
+	}
+	for _, u := range uses {
+		out.Uses = append(out.Uses, *u)
+	}
+	slices.SortFunc(out.Owners, func(a, b OwnerUse) int { return compareOwners(a.Owner, b.Owner) })
+	slices.SortFunc(out.Uses, func(a, b Use) int { return compareWatchKeys(a.Key, b.Key) })
+	return out
+}
+
+// Declared returns a snapshot of what an owner uses: what it declared, as far as it is in effect. It is sorted, and does no I/O.
+func (cc *ClusterCache) Declared(owner Owner) []Use {
+	keys := cc.declared.collector.Uses(owner)
+	sortKeys(keys)
+	uses := make([]Use, 0, len(keys))
+	for _, key := range keys {
+		w := cc.declared.watch(key)
+		if w == nil {
+			continue // let go meanwhile
+		}
+		u := w.c.use(w.h)
+		u.Owners = cc.declared.collector.Owners(key)
+		sortOwners(u.Owners)
+		uses = append(uses, u)
+	}
+	return uses
+}
+
+// use returns what is known of a hold, but for its owners.
+func (c *cluster) use(h *hold) Use {
+	s := c.watchStatus(h)
+	u := Use{
+		Key: WatchKey{
+			Cluster: c.key, GVK: h.id.gvk, Namespace: h.id.namespace, LabelSelector: h.id.labels, FieldSelector: h.id.fields,
+		},
+		References: s.References, Synced: s.Informer.Synced, LastError: s.LastError, LastRead: c.holds.lastRead(h),
+	}
+	if v := c.view.Load(); u.LastError == nil && !v.connected {
+		u.LastError = c.whyNot()
+	}
+	u.Message = text(u.LastError)
+	return u
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
