@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -173,4 +174,55 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAdoptionChangesAtMostFifteenLines compares the example before and after: a line that is changed counts once, and so does one that
+// is added or taken away, empty ones included.
+func TestAdoptionChangesAtMostFifteenLines(t *testing.T) {
+	before := strings.Split(read(t, "examples/adopt/before/main.go"), "\n")
+	after := strings.Split(read(t, "examples/adopt/after/main.go"), "\n")
+	require.Equal(t, 2, changed([]string{"a", "b", "c"}, []string{"a", "x", "c", "d"}), "one changed, one added")
+	n := changed(before, after)
+	t.Logf("%d of %d lines changed", n, len(before))
+	require.Positive(t, n)
+	require.LessOrEqual(t, n, 15)
+	const start = "type reconciler struct"
+	require.Equal(t, from(t, before, start), from(t, after, start), "the reconciler itself is the same")
+}
+
+func from(t *testing.T, lines []string, prefix string) []string {
+	t.Helper()
+	i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, prefix) })
+	require.Positive(t, i)
+	return lines[i:]
+}
+
+// changed counts the lines in which two texts differ, by their longest common part.
+func changed(a, b []string) int {
+	// common[i][j] is the length of the longest common part of a[i:] and b[j:].
+	common := make([][]int, len(a)+1)
+	for i := range common {
+		common[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			common[i][j] = max(common[i+1][j], common[i][j+1])
+			if a[i] == b[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			}
+		}
+	}
+	total, removed, added := 0, 0, 0
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			total, removed, added = total+max(removed, added), 0, 0
+			i, j = i+1, j+1
+		case j == len(b) || (i < len(a) && common[i+1][j] >= common[i][j+1]):
+			removed, i = removed+1, i+1
+		default:
+			added, j = added+1, j+1
+		}
+	}
+	return total + max(removed, added)
 }

@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// Builder builds a controller that reconciles objects of all clusters, with the words of controller-runtime's builder. A
+// reconciler of one cluster needs no change for it:
+//
+//	err := clustercache.NewControllerManagedBy(mgr, cc).
+//		For(&corev1.Namespace{}).
+//		Owns(&networkingv1.NetworkPolicy{}).
+//		Complete(func(c client.Client) reconcile.Reconciler { return &reconciler{client: c} })
+//
+// For more than that, ObjectSource and ClusterSource are what it is made of.
+type Builder struct {
+	mgr      manager.Manager
+	cc       *ClusterCache
+	name     string
+	object   client.Object
+	clusters func(client.ObjectKey) bool
+	inputs   []builderInput
+	sources  []source.TypedSource[Request]
+	options  controller.TypedOptions[Request]
+}
+
+// builderInput is a kind that is watched, and what its objects ask for.
+type builderInput struct {
+	object     client.Object
+	mapping    ObjectMapFunc[Request] // nil: the owners of the kind that is reconciled
+	predicates []predicate.Predicate
+}
+
+// NewControllerManagedBy returns a Builder of a controller that mgr runs, for the clusters of cc.
+func NewControllerManagedBy(mgr manager.Manager, cc *ClusterCache) *Builder {
+	return &Builder{mgr: mgr, cc: cc}
+}
+
+// Named sets the controller's name, which its metrics and logs have. Defaults to the kind given to For, in lower case.
+func (b *Builder) Named(name string) *Builder {
+	b.name = name
+	return b
+}
+
+// For watches the kind that is reconciled, in every cluster. It can be called once.
+func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *Builder {
+	if b.object != nil {
+		b.inputs = append(b.inputs, builderInput{}) // Complete refuses it
+		return b
+	}
+	b.object = object
+	return b.Watches(object, EnqueueObject, predicates...)
+}
+
+// Owns watches a kind whose objects are made by the reconciler, and has their controller reconciled when they change: the
+// owner, of the kind given to For and in the same cluster, that their owner references call the controller.
+func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) *Builder {
+	b.inputs = append(b.inputs, builderInput{object: object, predicates: predicates})
+	return b
+}
+
+// Watches watches a further kind, and has reconciled what mapping returns.
+func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate) *Builder {
+	b.inputs = append(b.inputs, builderInput{object: object, mapping: mapping, predicates: predicates})
+	return b
+}
+
+// WatchesRawSource adds a source of requests, such as a ClusterSource.
+func (b *Builder) WatchesRawSource(s source.TypedSource[Request]) *Builder {
+	b.sources = append(b.sources, s)
+	return b
+}
+
+// InClusters selects the clusters in which kinds are watched. It must be quick and always give the same answer for a
+// cluster. Defaults to all.
+func (b *Builder) InClusters(selected func(cluster client.ObjectKey) bool) *Builder {
+	b.clusters = selected
+	return b
+}
+
+// WithOptions sets the controller's options. Concurrency is for all clusters together.
+func (b *Builder) WithOptions(options controller.TypedOptions[Request]) *Builder {
+	b.options = options
+	return b
+}
+
+// Complete builds the controller. reconciler makes the reconciler of a cluster of its client, as told at [PerCluster]. It does no I/O.
+func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) error {
+	_, err := b.Build(PerCluster(b.cc, reconciler))
+	return err
+}
+
+// Build builds the controller with a reconciler that is told the cluster, for those that look at several clusters at once.
+func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controller.TypedController[Request], error) {
+	var gvk schema.GroupVersionKind
+	if b.object != nil {
+		var err error
+		if gvk, err = apiutil.GVKForObject(b.object, b.cc.options.Scheme); err != nil {
+			return nil, fmt.Errorf("build controller: %w", err)
+		}
+	}
+	name := b.name
+	if name == "" {
+		name = strings.ToLower(gvk.Kind)
+	}
+	if name == "" {
+		return nil, errors.New("build controller: call For or Named")
+	}
+	stock := builder.TypedControllerManagedBy[Request](b.mgr).Named(name).WithOptions(b.options)
+	for _, input := range b.inputs {
+		mapping := input.mapping
+		switch {
+		case input.object == nil:
+			return nil, fmt.Errorf("build controller %s: For can be called once", name)
+		case mapping == nil && b.object == nil:
+			return nil, fmt.Errorf("build controller %s: Owns needs For", name)
+		case mapping == nil:
+			mapping = b.cc.controllerOf(gvk)
+		}
+		stock.WatchesRawSource(ObjectSource(b.cc, ObjectFeed{
+			Kinds: []client.Object{input.object}, Clusters: b.clusters, Watch: true, Predicates: input.predicates,
+		}, mapping))
+	}
+	for _, s := range b.sources {
+		stock.WatchesRawSource(s)
+	}
+	return stock.Build(reconciler)
+}
+
+// controllerOf is EnqueueOwner for a kind of which nobody said whether it has namespaces: the cluster did. In the moments in
+// which it has not yet, the owner is asked for both ways. What does not exist is not found, which ends it.
+func (cc *ClusterCache) controllerOf(owner schema.GroupVersionKind) ObjectMapFunc[Request] {
+	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true})
+	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true, ClusterScoped: true})
+	return func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []Request {
+		c := cc.find(cluster)
+		if c == nil {
+			return nil
+		}
+		mapping, known := c.mapper.Cached(owner)
+		switch {
+		case known && mapping.Namespaced:
+			return namespaced(ctx, cluster, obj)
+		case known:
+			return clusterScoped(ctx, cluster, obj)
+		}
+		return append(namespaced(ctx, cluster, obj), clusterScoped(ctx, cluster, obj)...)
+	}
+}

@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// fakeManager is as much of a manager as is asked for without a hub.
+type fakeManager struct {
+	manager.Manager
+
+	scheme  *runtime.Scheme
+	added   []manager.Runnable
+	healthz map[string]healthz.Checker
+	readyz  map[string]healthz.Checker
+}
+
+func newFakeManager() *fakeManager {
+	return &fakeManager{scheme: scheme.Scheme, healthz: map[string]healthz.Checker{}, readyz: map[string]healthz.Checker{}}
+}
+
+func (m *fakeManager) GetScheme() *runtime.Scheme { return m.scheme }
+func (m *fakeManager) GetLogger() logr.Logger     { return logr.Discard() }
+func (m *fakeManager) Elected() <-chan struct{}   { return nil }
+
+func (m *fakeManager) GetControllerOptions() config.Controller {
+	return config.Controller{SkipNameValidation: new(true)}
+}
+
+func (m *fakeManager) Add(r manager.Runnable) error {
+	m.added = append(m.added, r)
+	return nil
+}
+
+func (m *fakeManager) AddHealthzCheck(name string, check healthz.Checker) error {
+	m.healthz[name] = check
+	return nil
+}
+
+func (m *fakeManager) AddReadyzCheck(name string, check healthz.Checker) error {
+	m.readyz[name] = check
+	return nil
+}
+
+func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
+	mgr := newFakeManager()
+	mgr.scheme = runtime.NewScheme()
+	cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: newDirectory()})
+	require.NoError(t, err)
+	require.Equal(t, []manager.Runnable{cc}, mgr.added)
+	require.Same(t, mgr.scheme, cc.Scheme())
+	require.NoError(t, mgr.healthz["fleetcache"](nil))
+	require.Error(t, mgr.readyz["fleetcache"](nil), "not started yet")
+
+	own := runtime.NewScheme()
+	cc, err = clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: newDirectory(), Name: "edge", Scheme: own})
+	require.NoError(t, err)
+	require.Same(t, own, cc.Scheme())
+	require.Contains(t, mgr.healthz, "fleetcache-edge")
+
+	_, err = clustercache.SetupWithManager(mgr, clustercache.Options{})
+	require.ErrorContains(t, err, "option Resolver")
+}
+
+// reconciled is what a reconciler of one cluster was told.
+type reconciled struct {
+	client client.Client
+	reconcile.Request
+}
+
+// TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected: the growing back-off of errors would hide that it is back.
+func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, dead := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b")
+		dead.die()
+		api.put("one", "1", nil)
+		d := newDirectory()
+		d.set(key("a"), api.config())
+		d.set(key("b"), dead.config())
+		o := silent(d)
+		o.RetryInterval = 7 * time.Second
+		cc := start(t, o)
+		require.NoError(t, cc.Engage(key("a")))
+		require.NoError(t, cc.Engage(key("b")))
+		synctest.Wait()
+		var told []reconciled
+		var fail error
+		r := clustercache.PerCluster(cc, func(c client.Client) reconcile.Reconciler {
+			return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+				told = append(told, reconciled{c, request})
+				if fail != nil {
+					return reconcile.Result{}, fail
+				}
+				return reconcile.Result{RequeueAfter: time.Hour}, c.Get(ctx, request.NamespacedName, &corev1.ConfigMap{})
+			})
+		})
+		request := clustercache.Request{Cluster: key("a"), ObjectKey: client.ObjectKey{Namespace: "default", Name: "one"}}
+		result, err := r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+		require.Equal(t, time.Hour, result.RequeueAfter, "its own result")
+		require.Equal(t, request.ObjectKey, told[0].NamespacedName)
+
+		request.Cluster = key("b")
+		result, err = r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+		require.Equal(t, 7*time.Second, result.RequeueAfter)
+		require.Len(t, told, 2)
+
+		request.Cluster = key("nobody")
+		result, err = r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+		require.Zero(t, result)
+		require.Len(t, told, 2, "dropped")
+
+		request.Cluster = key("a")
+		fail = errors.New("its own trouble")
+		_, err = r.Reconcile(t.Context(), request)
+		require.ErrorIs(t, err, fail)
+		fail = fmt.Errorf("wrapped: %w", clustercache.ErrNotConnected)
+		result, err = r.Reconcile(t.Context(), request)
+		require.NoError(t, err)
+		require.Equal(t, 7*time.Second, result.RequeueAfter)
+	})
+}
+
+// TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay runs a controller over two clusters, one of which comes back.
+func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, out := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b"), newFakeAPI(t, "uid-c")
+		b.die()
+		for _, api := range []*fakeAPI{a, b, out} {
+			api.put("one", "1", nil)
+		}
+		d := newDirectory()
+		d.set(key("a"), a.config())
+		d.set(key("b"), b.config())
+		d.set(key("out"), out.config())
+		o := silent(d)
+		o.Discover = true
+		cc := start(t, o)
+		mgr := newFakeManager()
+		got := map[string]int{}
+		err := clustercache.NewControllerManagedBy(mgr, cc).
+			For(&corev1.ConfigMap{}).
+			Watches(&corev1.ConfigMap{}, func(_ context.Context, cluster client.ObjectKey, obj client.Object) []clustercache.Request {
+				return []clustercache.Request{{Cluster: cluster, ObjectKey: client.ObjectKey{Name: "mapped-" + obj.GetName()}}}
+			}, predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() == "two" })).
+			InClusters(func(cluster client.ObjectKey) bool { return cluster != key("out") }).
+			WithOptions(controller.TypedOptions[clustercache.Request]{MaxConcurrentReconciles: 1}).
+			Complete(func(c client.Client) reconcile.Reconciler {
+				return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+					configMap := &corev1.ConfigMap{}
+					err := c.Get(ctx, request.NamespacedName, configMap)
+					got[fmt.Sprint(configMap.Data["in"], " ", request.Name)]++
+					return reconcile.Result{}, client.IgnoreNotFound(err)
+				})
+			})
+		require.NoError(t, err)
+		require.Len(t, mgr.added, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- mgr.added[0].Start(ctx) }()
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]int{"uid-a one": 1}, got, "one cluster is down, and one was not selected")
+		b.live()
+		a.put("two", "1", nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]int{"uid-a one": 1, "uid-a two": 1, " mapped-two": 1, "uid-b one": 1}, got)
+		require.Equal(t, 1, a.count("stream /api/v1/configmaps"), "two sources, one list and watch")
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+func TestBuilderRefusesWhatCannotBe(t *testing.T) {
+	cc, err := clustercache.New(silent(newDirectory()))
+	require.NoError(t, err)
+	nothing := func(client.Client) reconcile.Reconciler { return nil }
+	mgr := newFakeManager()
+	for text, b := range map[string]*clustercache.Builder{
+		"For or Named":      clustercache.NewControllerManagedBy(mgr, cc).Watches(&corev1.Pod{}, clustercache.EnqueueObject),
+		"Owns needs For":    clustercache.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
+		"called once":       clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
+		"no kind":           clustercache.NewControllerManagedBy(mgr, cc).For(clustercache.Kind(schema.GroupVersionKind{})),
+		"no watches config": clustercache.NewControllerManagedBy(mgr, cc).Named("x"),
+	} {
+		require.ErrorContains(t, b.Complete(nothing), text)
+	}
+}
