@@ -27,6 +27,7 @@ type generation struct {
 	watches  *watches          // nil if watches travel like everything else
 	rejected atomic.Bool       // the cluster rejected our credentials
 	adopted  atomic.Bool       // in use, or was: not a candidate
+	answered atomic.Int64      // as Seam.life, of a candidate
 
 	done  chan struct{} // closed when the generation ends
 	cause error         // why it ended; set under mu before done is closed

@@ -82,6 +82,9 @@ func (c *Candidate) Use() error {
 	c.g.adopted.Store(true)
 	s.mu.Unlock()
 
+	if at := c.g.answered.Load(); at != 0 {
+		s.livedAt(at) // what a candidate proved counts from now on
+	}
 	if old != nil {
 		old.retire()
 	}

@@ -192,9 +192,12 @@ func (s *Seam) admit(req *http.Request, resp *http.Response, l *lane, watch, str
 		}
 	}
 	capRetryAfter(resp.Header, s.opts.MaxRetryAfter)
-	if good && l.g.adopted.Load() { // a candidate may turn out to be another cluster
+	switch {
+	case good && l.g.adopted.Load():
 		b.alive = true
 		s.lives()
+	case good: // a candidate may turn out to be another cluster: Use decides
+		l.g.answered.Store(s.age())
 	}
 	if watch && good {
 		b.watch = true

@@ -28,7 +28,7 @@ type Seam struct {
 	bucket *rate.Limiter // nil: no limit
 
 	born    time.Time
-	life    atomic.Int64 // nanoseconds from born to the last proof of life; 0: none yet
+	life    atomic.Int64 // age at the last proof of life; 0: none yet
 	streams atomic.Int64
 
 	running sync.WaitGroup // requests up to their response header; Add happens under mu
@@ -129,11 +129,21 @@ func (s *Seam) LastLife() time.Time {
 	if since == 0 {
 		return time.Time{}
 	}
-	return s.born.Add(time.Duration(since)) // keeps the monotonic clock
+	return s.born.Add(time.Duration(since - 1)) // keeps the monotonic clock
 }
 
-func (s *Seam) lives() {
-	s.life.Store(int64(max(time.Since(s.born), 1)))
+// age is the time since the Seam was made, in nanoseconds, and one more, so that it is never 0.
+func (s *Seam) age() int64 { return int64(time.Since(s.born)) + 1 }
+
+func (s *Seam) lives() { s.livedAt(s.age()) }
+
+// livedAt notes a proof of life, unless a later one is known.
+func (s *Seam) livedAt(age int64) {
+	for last := s.life.Load(); age > last; last = s.life.Load() {
+		if s.life.CompareAndSwap(last, age) {
+			break
+		}
+	}
 	s.opts.Life()
 }
 

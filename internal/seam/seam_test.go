@@ -213,6 +213,7 @@ func TestCandidateKeepsItsConnectionWhenUsed(t *testing.T) {
 	require.True(t, s.LastLife().IsZero(), "a candidate may be another cluster")
 	require.NoError(t, c.Use())
 	c.Drop()
+	require.False(t, s.LastLife().IsZero(), "what is used is this cluster")
 	_, _, err = fetch(t.Context(), s, "/version")
 	require.NoError(t, err)
 	require.Equal(t, "r1", s.Revision())
