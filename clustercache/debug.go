@@ -10,13 +10,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // DebugHandler returns a page about the clusters for people: which are not connected and why, what is watched in each,
@@ -169,7 +166,8 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 		return false
 	}
 	p.Detail = &p.All[i]
-	for _, s := range cc.watchStatuses(p.Detail.status.Cluster) {
+	watches, _ := cc.Watches(p.Detail.status.Cluster) // a cluster that is forgotten meanwhile has none
+	for _, s := range watches {
 		p.Detail.WatchList = append(p.Detail.WatchList, newDebugWatch(s))
 	}
 	slices.SortFunc(p.Detail.WatchList, func(a, b debugWatch) int {
@@ -227,22 +225,6 @@ func newDebugWatch(s WatchStatus) debugWatch {
 	w.LastEvent, w.LastProof, w.Objects, w.Bytes = i.LastEvent, i.LastProof, i.Objects, i.Bytes
 	w.Lists, w.Watches, w.Resumes, w.Resyncs, w.Stalls, w.Rejected = i.Lists, i.Watches, i.Resumes, i.Resyncs, i.Stalls, i.Rejected
 	return w
-}
-
-// watchStatuses returns what is watched in a cluster, in no order.
-func (cc *ClusterCache) watchStatuses(key client.ObjectKey) []WatchStatus {
-	c := cc.find(key)
-	if c == nil {
-		return nil
-	}
-	c.holds.mu.Lock()
-	holds := slices.Collect(maps.Values(c.holds.all))
-	c.holds.mu.Unlock()
-	out := make([]WatchStatus, 0, len(holds))
-	for _, h := range holds {
-		out = append(out, c.watchStatus(h))
-	}
-	return out
 }
 
 //go:embed debug.html

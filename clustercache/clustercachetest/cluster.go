@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercachetest
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+	"github.com/fleetcache/fleetcache/internal/memnet"
+)
+
+// Cluster is a fake cluster: an API server in memory, and the network to it. Its methods may be called from many goroutines.
+// What they change takes effect before they return, as far as the cluster is concerned; Fleet.WaitSynced waits until the
+// ClusterCache has noticed.
+type Cluster struct {
+	fleet  *Fleet
+	key    client.ObjectKey
+	number int
+	server *fakeapi.Server
+	net    *memnet.Listener
+	admin  client.WithWatch
+	stop   func()
+
+	mu      sync.Mutex // protects what follows
+	token   int        // the valid one
+	revoked bool       // it is not valid either
+	reach   bool       // connections are let through
+	lives   int        // how many clusters there were at this address
+	faults  []*fault
+	removed bool
+}
+
+func newCluster(f *Fleet, key client.ObjectKey, number int) *Cluster {
+	c := &Cluster{fleet: f, key: key, number: number, net: memnet.Listen(), reach: true}
+	c.server = fakeapi.New(fakeapi.Options{
+		Identity: c.identity(), Kinds: f.kinds(), Authenticate: c.authenticate, Intercept: c.intercept,
+	})
+	return c
+}
+
+func (c *Cluster) identity() string { return fmt.Sprintf("%s/%d/%d", c.key, c.number, c.lives) }
+
+func (c *Cluster) host() string { return fmt.Sprintf("c%d.%s", c.number, domain) }
+
+// start serves until the test ends or the cluster is removed.
+func (c *Cluster) start() {
+	t := c.fleet.t
+	t.Helper()
+	httpClient := &http.Client{Transport: c.server.Transport()}
+	config := &rest.Config{Host: "https://" + c.host(), QPS: -1}
+	mapper, err := apiutil.NewDynamicRESTMapper(config, httpClient)
+	if err == nil {
+		c.admin, err = client.NewWithWatch(config, client.Options{Scheme: c.fleet.scheme, HTTPClient: httpClient, Mapper: mapper})
+	}
+	if err != nil {
+		t.Fatalf("clustercachetest: %v", err)
+	}
+	var handlers, serving sync.WaitGroup
+	server := &http.Server{ //nolint:gosec // in memory
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			handlers.Add(1)
+			defer handlers.Done()
+			c.server.ServeHTTP(w, r)
+		}),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{servers().certificate}, MinVersion: tls.VersionTLS12},
+		ErrorLog:  log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100},
+	}
+	serving.Go(func() { _ = server.ServeTLS(c.net, "", "") })
+	c.stop = sync.OnceFunc(func() {
+		_ = server.Close()
+		c.net.Down()
+		serving.Wait()
+		handlers.Wait()
+	})
+	t.Cleanup(c.stop)
+}
+
+// Key returns what the cluster is called.
+func (c *Cluster) Key() client.ObjectKey { return c.key }
+
+// Client returns the administrator's client, for what the test itself does. It goes to the API server directly: it reads
+// what is, and works whatever is wrong with the network and with credentials. Faults, stale views and interruptions are not for it.
+func (c *Cluster) Client() client.WithWatch { return c.admin }
+
+// Store stores objects as they are, with their status, and makes their namespaces if need be. An object that exists is replaced.
+// What an API server sets it sets here, too: uid, resourceVersion, creationTimestamp, generation. The test fails if an
+// object cannot be stored; the objects themselves stay as they are.
+func (c *Cluster) Store(objs ...client.Object) {
+	c.fleet.t.Helper()
+	for _, obj := range objs {
+		u := &unstructured.Unstructured{}
+		gvk, err := apiutil.GVKForObject(obj, c.fleet.scheme)
+		if err == nil {
+			u.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		}
+		if err == nil {
+			u.Object = runtime.DeepCopyJSON(u.Object)
+			u.SetGroupVersionKind(gvk)
+			err = c.server.Seed(u)
+		}
+		if err != nil {
+			c.fleet.t.Fatalf("clustercachetest: store %T %q in %s: %v", obj, client.ObjectKeyFromObject(obj), c.key, err)
+		}
+	}
+}
+
+// Serve makes the cluster serve a kind from now on.
+func (c *Cluster) Serve(k Kind) { c.server.Register(k.served()) }
+
+// ResourceVersion returns how far the cluster's history has come.
+func (c *Cluster) ResourceVersion() string { return strconv.FormatInt(c.server.ResourceVersion(), 10) }
+
+// Config returns how the cluster is reached now: over the fake network, by a token that Rotate and Revoke make invalid.
+func (c *Cluster) Config() *rest.Config {
+	return &rest.Config{
+		Host: "https://" + c.host(), BearerToken: c.bearer(), Dial: c.dial, TLSClientConfig: rest.TLSClientConfig{CAData: servers().ca},
+	}
+}
+
+// Kubeconfig returns what Config does as a kubeconfig that holds everything but the network: who uses it needs [Fleet.Dial].
+func (c *Cluster) Kubeconfig() []byte {
+	c.fleet.t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["fake"] = &clientcmdapi.Cluster{Server: "https://" + c.host(), CertificateAuthorityData: servers().ca}
+	config.AuthInfos["fake"] = &clientcmdapi.AuthInfo{Token: c.bearer()}
+	config.Contexts["fake"] = &clientcmdapi.Context{Cluster: "fake", AuthInfo: "fake"}
+	config.CurrentContext = "fake"
+	out, err := clientcmd.Write(*config)
+	if err != nil {
+		c.fleet.t.Fatalf("clustercachetest: %v", err)
+	}
+	return out
+}
+
+func (c *Cluster) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return c.net.Dial(ctx, network, address)
+}
+
+// Dial connects to the fake clusters, for clustercache.Options.Dial where access comes from kubeconfigs.
+func (f *Fleet) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range f.all() {
+		if c.host() == host {
+			return c.net.Dial(ctx, network, address)
+		}
+	}
+	return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}}
+}
+
+func (c *Cluster) bearer() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bearerLocked()
+}
+
+func (c *Cluster) bearerLocked() string { return fmt.Sprintf("token-%d-of-%s", c.token, c.host()) }
+
+func (c *Cluster) authenticate(token string) (string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return "clustercachetest", !c.revoked && token == c.bearerLocked()
+}

@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercachetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+)
+
+const (
+	// waitLimit is when waiting is given up. Bubbles do not wait for it; elsewhere nothing takes so long on the slowest machine.
+	waitLimit = 2 * time.Minute
+	pollEvery = 5 * time.Millisecond
+)
+
+// WaitSynced waits until the ClusterCache is as the fleet is: what can be reached is connected with the access that is valid,
+// and every informer has everything that was written before the call; what cannot be reached is disconnected, and what was removed is
+// gone. Kinds that are stale, and requests that fail by [Cluster.Fail], are waited for no further than they can get. Event
+// handlers may still be busy with what they were told. The test fails if it takes more than two minutes.
+func (f *Fleet) WaitSynced() {
+	f.t.Helper()
+	cc := f.ClusterCache()
+	f.wait(func() error {
+		var errs []error
+		known := map[string]bool{}
+		for _, c := range f.all() {
+			known[c.key.String()] = true
+			if err := c.synced(cc); err != nil {
+				errs = append(errs, fmt.Errorf("cluster %q: %w", c.key, err))
+			}
+		}
+		for _, s := range cc.Statuses() {
+			if !known[s.Cluster.String()] && s.Phase != clustercache.PhaseGone {
+				errs = append(errs, fmt.Errorf("cluster %q: removed, and %s", s.Cluster, s.Phase))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// WaitPhase waits until the cluster is in a phase. The test fails if it takes more than two minutes.
+func (c *Cluster) WaitPhase(phase clustercache.Phase) {
+	c.fleet.t.Helper()
+	cc := c.fleet.ClusterCache()
+	c.fleet.wait(func() error {
+		s, err := cc.Status(c.key)
+		if err == nil && s.Phase != phase {
+			err = fmt.Errorf("cluster %q is %s (%v), not %s", c.key, s.Phase, s.LastError, phase)
+		}
+		return err
+	})
+}
+
+// wait waits until there is nothing left to wait for.
+func (f *Fleet) wait(left func() error) {
+	f.t.Helper()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for began := time.Now(); ; <-tick.C {
+		err := left()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > waitLimit {
+			f.t.Fatalf("clustercachetest: still after %s: %v", waitLimit, err)
+		}
+	}
+}
+
+// synced returns what a ClusterCache has not noticed yet.
+func (c *Cluster) synced(cc *clustercache.ClusterCache) error {
+	status, err := cc.Status(c.key)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	reach, revoked, failing := c.reach, c.revoked, len(c.faults) > 0
+	c.mu.Unlock()
+	if !reach || revoked {
+		if status.Connected {
+			return errors.New("still connected")
+		}
+		return nil
+	}
+	if !status.Connected {
+		if failing && status.LastError != nil {
+			return nil
+		}
+		return fmt.Errorf("%s: %w", status.Phase, orUnknown(status.LastError))
+	}
+	access, err := c.fleet.names.Resolve(context.Background(), c.key)
+	if err != nil || status.Revision != access.Revision() || status.UID != c.server.UID() {
+		return fmt.Errorf("access %.8s to cluster %s is in use, not %.8s to %s", status.Revision, status.UID, access.Revision(), c.server.UID())
+	}
+	watches, err := cc.Watches(c.key)
+	if err != nil {
+		return err
+	}
+	for _, w := range watches {
+		if err := c.caughtUp(w); err != nil && (!failing || w.LastError == nil) {
+			c.server.Bookmark()
+			return errors.Join(fmt.Errorf("informer of %s: %w", w.GVK.Kind, err), w.LastError)
+		}
+	}
+	return nil
+}
+
+func orUnknown(err error) error {
+	if err == nil {
+		return errors.New("no error yet")
+	}
+	return err
+}
+
+// caughtUp tells whether an informer is where the cluster is.
+func (c *Cluster) caughtUp(w clustercache.WatchStatus) error {
+	if !w.Mapped {
+		return errors.New("kind not found yet")
+	}
+	if !w.Informer.Synced {
+		return errors.New("not synced")
+	}
+	want := c.server.Shown(func(k *fakeapi.Kind) bool { return k.Group == w.GVK.Group && k.Kind == w.GVK.Kind })
+	if is, _ := strconv.ParseInt(w.Informer.ResourceVersion, 10, 64); is != want {
+		return fmt.Errorf("at resourceVersion %d of %d", is, want)
+	}
+	return nil
+}

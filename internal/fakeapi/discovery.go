@@ -1,0 +1,251 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeapi
+
+import (
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
+)
+
+// document is a discovery document with its ETag.
+type document struct {
+	list discoveryv2.APIGroupDiscoveryList
+	body []byte
+	etag string
+}
+
+// Version is what the server says it is.
+const Version = "v1.36.3"
+
+// servePath serves what is no resource.
+func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	switch path {
+	case "/readyz", "/livez", "/healthz":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok"))
+		return
+	case "/version":
+		writeJSON(w, http.StatusOK, apiversion.Info{Major: "1", Minor: "36", GitVersion: Version, Platform: "linux/amd64"})
+		return
+	case "/api", "/apis":
+		if strings.Contains(r.Header.Get("Accept"), "as=APIGroupDiscoveryList") {
+			s.serveDocument(w, r, path)
+			return
+		}
+	}
+	if answer := s.legacy(path); answer != nil {
+		writeJSON(w, http.StatusOK, answer)
+		return
+	}
+	writeError(w, errNoPath)
+}
+
+func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, path string) {
+	doc := s.document(path)
+	w.Header().Set("ETag", doc.etag)
+	w.Header().Set("Vary", "Accept")
+	if r.Header.Get("If-None-Match") == doc.etag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	_, _ = w.Write(doc.body)
+}
+
+func (s *Server) kindsChangedLocked() { s.documents = [2]*document{} }
+
+// document returns the aggregated discovery of a path.
+func (s *Server) document(path string) *document {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := 0
+	if path == "/apis" {
+		i = 1
+	}
+	if s.documents[i] != nil {
+		return s.documents[i]
+	}
+	doc := &document{list: discoveryv2.APIGroupDiscoveryList{Items: slices.Clone(discovered()[i].Items)}}
+	if i == 1 {
+		doc.list.Items = append(doc.list.Items, s.customGroupsLocked()...)
+	}
+	// The ETag is the hash of the document without its type, as kube-apiserver has it.
+	hashed, err := json.Marshal(doc.list)
+	if err != nil {
+		panic("fakeapi: " + err.Error())
+	}
+	doc.etag = fmt.Sprintf(`"%X"`, sha512.Sum512(hashed))
+	doc.list.TypeMeta = metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}
+	if doc.body, err = json.Marshal(doc.list); err != nil {
+		panic("fakeapi: " + err.Error())
+	}
+	doc.body = append(doc.body, '\n')
+	s.documents[i] = doc
+	return doc
+}
+
+// customGroupsLocked returns the groups of kinds that are not built in.
+func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
+	groups := map[string]map[string][]discoveryv2.APIResourceDiscovery{}
+	for _, t := range s.tables {
+		k := t.kind
+		if k.builtIn || slices.ContainsFunc(discovered()[1].Items, func(g discoveryv2.APIGroupDiscovery) bool { return g.Name == k.Group }) {
+			continue
+		}
+		if groups[k.Group] == nil {
+			groups[k.Group] = map[string][]discoveryv2.APIResourceDiscovery{}
+		}
+		for _, v := range k.Versions {
+			r := k.discovery()
+			r.ResponseKind.Group, r.ResponseKind.Version = k.Group, v
+			groups[k.Group][v] = append(groups[k.Group][v], r)
+		}
+	}
+	var out []discoveryv2.APIGroupDiscovery
+	for name, versions := range groups {
+		g := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for v, resources := range versions {
+			slices.SortFunc(resources, func(a, b discoveryv2.APIResourceDiscovery) int { return strings.Compare(a.Resource, b.Resource) })
+			g.Versions = append(g.Versions, discoveryv2.APIVersionDiscovery{
+				Version: v, Resources: resources, Freshness: discoveryv2.DiscoveryFreshnessCurrent,
+			})
+		}
+		slices.SortFunc(g.Versions, func(a, b discoveryv2.APIVersionDiscovery) int {
+			return apiversion.CompareKubeAwareVersionStrings(b.Version, a.Version)
+		})
+		out = append(out, g)
+	}
+	slices.SortFunc(out, func(a, b discoveryv2.APIGroupDiscovery) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// legacy returns the older form of discovery, or nil if the path is none.
+func (s *Server) legacy(path string) any {
+	switch path {
+	case "/api":
+		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+	case "/apis":
+		out := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+		for _, g := range s.document(path).list.Items {
+			out.Groups = append(out.Groups, legacyGroup(g))
+		}
+		return out
+	}
+	root, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if root != "api" && root != "apis" {
+		return nil
+	}
+	for _, g := range s.document("/" + root).list.Items {
+		if root == "apis" && rest == g.Name {
+			return legacyGroup(g)
+		}
+		for _, v := range g.Versions {
+			if gv := (schema.GroupVersion{Group: g.Name, Version: v.Version}); rest == gv.String() {
+				return legacyResources(gv, v)
+			}
+		}
+	}
+	return nil
+}
+
+func legacyGroup(g discoveryv2.APIGroupDiscovery) metav1.APIGroup {
+	out := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: g.Name}
+	for _, v := range g.Versions {
+		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + v.Version, Version: v.Version})
+	}
+	out.PreferredVersion = out.Versions[0]
+	return out
+}
+
+func legacyResources(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) metav1.APIResourceList {
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+	for _, r := range v.Resources {
+		namespaced := r.Scope == discoveryv2.ScopeNamespace
+		list.APIResources = append(list.APIResources, metav1.APIResource{
+			Name: r.Resource, SingularName: r.SingularResource, Kind: r.ResponseKind.Kind, Namespaced: namespaced, Verbs: r.Verbs, ShortNames: r.ShortNames,
+		})
+		for _, sub := range r.Subresources {
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: r.Resource + "/" + sub.Subresource, Kind: sub.ResponseKind.Kind, Namespaced: namespaced, Verbs: sub.Verbs,
+			})
+		}
+	}
+	return list
+}
+
+// define serves what a CustomResourceDefinition defines, and says so in its status.
+func (s *Server) define(crd *unstructured.Unstructured) {
+	get := func(fields ...string) string {
+		v, _, _ := unstructured.NestedString(crd.Object, fields...)
+		return v
+	}
+	k := Kind{
+		Group: get("spec", "group"), Kind: get("spec", "names", "kind"), Resource: get("spec", "names", "plural"),
+		Singular: get("spec", "names", "singular"), ClusterScoped: get("spec", "scope") == "Cluster",
+	}
+	var stored []any
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		v, ok := v.(map[string]any)
+		if !ok {
+			continue
+		}
+		name, _, _ := unstructured.NestedString(v, "name")
+		if served, _, _ := unstructured.NestedBool(v, "served"); served {
+			k.Versions = append(k.Versions, name)
+		}
+		if storage, _, _ := unstructured.NestedBool(v, "storage"); storage {
+			stored = append(stored, name)
+		}
+		_, status, _ := unstructured.NestedFieldNoCopy(v, "subresources", "status")
+		k.Status = k.Status || status
+		selectable, _, _ := unstructured.NestedSlice(v, "selectableFields")
+		for _, f := range selectable {
+			if f, ok := f.(map[string]any); ok {
+				path, _, _ := unstructured.NestedString(f, "jsonPath")
+				k.fields = append(k.fields, strings.TrimPrefix(path, "."))
+			}
+		}
+	}
+	slices.SortFunc(k.Versions, func(a, b string) int { return apiversion.CompareKubeAwareVersionStrings(b, a) })
+	s.registerLocked(k.complete())
+	s.kindsChangedLocked()
+	names, _, _ := unstructured.NestedMap(crd.Object, "spec", "names")
+	condition := func(kind, reason string) any {
+		return map[string]any{"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": now()}
+	}
+	crd.Object["status"] = map[string]any{
+		"acceptedNames": names, "storedVersions": stored,
+		"conditions": []any{condition("NamesAccepted", "NoConflicts"), condition("Established", "InitialNamesAccepted")},
+	}
+}
+
+// undefine ends a kind with its definition: its objects are deleted, and its watches end.
+func (s *Server) undefine(crd *unstructured.Unstructured) {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	name := schema.GroupResource{Group: group, Resource: plural}
+	t := s.tables[name.String()]
+	if t == nil || t.kind.builtIn {
+		return
+	}
+	for key, v := range t.objects {
+		s.remove(t, key, v.copy().Object)
+	}
+	t.gone = true
+	t.wake()
+	delete(s.tables, name.String())
+	s.kindsChangedLocked()
+}

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeapi
+
+import (
+	_ "embed" // the discovery documents
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Kind is a kind that a server serves.
+type Kind struct {
+	Group string
+	Kind  string
+	// Versions are the versions in which it is served, the preferred one first. They do not differ in anything but their name.
+	Versions []string
+	// Resource is the plural, and Singular the singular name.
+	Resource, Singular string
+	// ClusterScoped objects have no namespace.
+	ClusterScoped bool
+	// Status tells that there is a status subresource: other writes leave the status as it is.
+	Status bool
+
+	// Fields are the fields that field selectors may name beside metadata.name and metadata.namespace.
+	fields []string
+	// builtIn kinds have Go types, to which what is written must fit.
+	builtIn bool
+	// generations counts changes of the spec in metadata.generation.
+	generations bool
+	// verbs it is limited to; nil means all.
+	verbs []string
+}
+
+var allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// GroupResource names the kind's resource.
+func (k *Kind) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
+}
+
+func (k *Kind) gvk(version string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: k.Group, Version: version, Kind: k.Kind}
+}
+
+func (k *Kind) serves(version string) bool { return slices.Contains(k.Versions, version) }
+
+// complete fills in what follows from the rest.
+func (k Kind) complete() *Kind {
+	if k.Singular == "" {
+		k.Singular = strings.ToLower(k.Kind)
+	}
+	if k.Resource == "" {
+		plural, _ := guessResource(k.gvk("v1"))
+		k.Resource = plural
+	}
+	if len(k.Versions) == 0 {
+		k.Versions = []string{"v1"}
+	}
+	return &k
+}
+
+// The documents are those of kube-apiserver 1.36.
+var (
+	//go:embed discovery/core.json
+	coreJSON []byte
+	//go:embed discovery/groups.json
+	groupsJSON []byte
+)
+
+// discovered are the built-in groups as a real server names them.
+var discovered = sync.OnceValue(func() [2]discoveryv2.APIGroupDiscoveryList {
+	var out [2]discoveryv2.APIGroupDiscoveryList
+	for i, text := range [][]byte{coreJSON, groupsJSON} {
+		if err := json.Unmarshal(text, &out[i]); err != nil {
+			panic("fakeapi: " + err.Error())
+		}
+	}
+	return out
+})
+
+// selectable are the fields of built-in kinds that can be selected by.
+var selectable = map[schema.GroupResource][]string{
+	{Resource: "pods"}:    {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"},
+	{Resource: "secrets"}: {"type"},
+	{Resource: "nodes"}:   {"spec.unschedulable"},
+	{Resource: "events"}: {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+		"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"},
+	{Resource: "namespaces"}:                                               {"status.phase"},
+	{Resource: "replicationcontrollers"}:                                   {"status.replicas"},
+	{Group: "apps", Resource: "replicasets"}:                               {"status.replicas"},
+	{Group: "batch", Resource: "jobs"}:                                     {"status.successful"},
+	{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}: {"spec.signerName"},
+}
+
+// builtIns returns the kinds that every server serves.
+func builtIns() []*Kind {
+	var out []*Kind
+	for _, list := range discovered() {
+		for _, group := range list.Items {
+			out = append(out, groupKinds(group)...)
+		}
+	}
+	return out
+}
+
+func groupKinds(group discoveryv2.APIGroupDiscovery) []*Kind {
+	var out []*Kind
+	for _, v := range group.Versions {
+		for _, r := range v.Resources {
+			i := slices.IndexFunc(out, func(k *Kind) bool { return k.Resource == r.Resource })
+			if i >= 0 {
+				out[i].Versions = append(out[i].Versions, v.Version)
+				continue
+			}
+			k := &Kind{
+				Group: group.Name, Kind: r.ResponseKind.Kind, Versions: []string{v.Version}, Resource: r.Resource,
+				Singular: r.SingularResource, ClusterScoped: r.Scope == discoveryv2.ScopeCluster, verbs: r.Verbs,
+			}
+			k.Status = slices.ContainsFunc(r.Subresources, func(s discoveryv2.APISubresourceDiscovery) bool { return s.Subresource == "status" })
+			k.builtIn = scheme.Scheme.Recognizes(k.gvk(v.Version))
+			k.generations = counts(k.GroupResource())
+			k.fields = selectable[k.GroupResource()]
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// counts tells whether a built-in kind counts generations. Those of the core group, of old, mostly do not.
+func counts(gr schema.GroupResource) bool {
+	switch gr.Group {
+	case "":
+		return gr.Resource == "pods" || gr.Resource == "replicationcontrollers"
+	case "apps":
+		return gr.Resource != "controllerrevisions"
+	case "networking.k8s.io":
+		return gr.Resource != "ipaddresses" && gr.Resource != "servicecidrs"
+	case "batch", "policy", "admissionregistration.k8s.io", "apiextensions.k8s.io", "flowcontrol.apiserver.k8s.io", "resource.k8s.io":
+		return true
+	}
+	return false
+}
+
+// discovery returns a kind as discovery names it.
+func (k *Kind) discovery() discoveryv2.APIResourceDiscovery {
+	r := discoveryv2.APIResourceDiscovery{
+		Resource: k.Resource, ResponseKind: &metav1.GroupVersionKind{Kind: k.Kind}, Scope: discoveryv2.ScopeNamespace,
+		SingularResource: k.Singular, Verbs: allVerbs,
+	}
+	if k.ClusterScoped {
+		r.Scope = discoveryv2.ScopeCluster
+	}
+	if k.Status {
+		r.Subresources = []discoveryv2.APISubresourceDiscovery{{
+			Subresource: "status", ResponseKind: &metav1.GroupVersionKind{Kind: k.Kind}, Verbs: []string{"get", "patch", "update"},
+		}}
+	}
+	return r
+}

@@ -1,0 +1,304 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Options configure a Server. The zero value works.
+type Options struct {
+	// Identity makes the uids of the server's objects, the cluster's own among them, unlike those of others. The same
+	// identity gives the same uids.
+	Identity string
+	// Kinds are served beside the built-in ones, as if CustomResourceDefinitions had defined them.
+	Kinds []Kind
+	// Authenticate tells who has a bearer token, and whether it is valid. Nil lets everybody in.
+	Authenticate func(token string) (user string, ok bool)
+	// Intercept sees each request before it is served, but for those of the administrator. Nil answers let it pass. It is called
+	// without locks.
+	Intercept func(*Request) *Fault
+}
+
+// Fault is what happens to a request in the place of its regular answer.
+type Fault struct {
+	// Err is the answer if it is an API status. Any other error is a connection that breaks.
+	Err error
+	// Done has the request served before: what it asked for has happened, and the client does not hear of it.
+	Done bool
+}
+
+// Server is an API server in memory. Its methods may be called from many goroutines.
+type Server struct {
+	options Options
+
+	// mu protects what follows. Nothing is written to a client under it.
+	mu       sync.Mutex
+	identity string
+	serial   int // of uids and generated names
+	rv       int64
+	// compacted is how far the history was cut off, and expired how far it counts as cut off for requests that come.
+	compacted, expired int64
+	tables             map[string]*table // by group and resource
+	streams            []*stream
+	requests           []Request
+	documents          [2]*document // of discovery; nil after a change
+}
+
+// New returns a server with the namespaces that every cluster has.
+func New(o Options) *Server {
+	s := &Server{options: o}
+	s.reset(o.Identity)
+	return s
+}
+
+// firstVersion is where histories begin: not at 1, so that a version can be older than all.
+const firstVersion = 100
+
+func (s *Server) reset(identity string) {
+	s.identity, s.serial = identity, 0
+	s.rv, s.compacted, s.expired = firstVersion, firstVersion, firstVersion
+	s.tables = map[string]*table{}
+	for _, k := range builtIns() {
+		s.tables[k.GroupResource().String()] = newTable(k)
+	}
+	for _, k := range s.options.Kinds {
+		s.registerLocked(k.complete())
+	}
+	s.kindsChangedLocked()
+	namespaces := s.tables["namespaces"]
+	for _, name := range []string{"kube-system", "default", "kube-public", "kube-node-lease"} {
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+		u.SetName(name)
+		s.newMetadata(namespaces.kind, u)
+		prepare(u, nil)
+		s.put(namespaces, objectKey{name: name}, u.Object)
+	}
+}
+
+// Become makes the server another cluster: other uids, a history that starts anew, and nothing stored. Every watch ends.
+func (s *Server) Become(identity string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		t.wake()
+	}
+	s.reset(identity)
+	s.cutLocked(func(*Request) bool { return true })
+}
+
+// Register serves a kind from now on.
+func (s *Server) Register(k Kind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registerLocked(k.complete())
+	s.kindsChangedLocked()
+}
+
+// registerLocked serves a custom kind from now on; one that was served already keeps its objects.
+func (s *Server) registerLocked(k *Kind) {
+	k.generations = true
+	if t := s.tables[k.GroupResource().String()]; t != nil {
+		if !t.kind.builtIn {
+			t.kind = k
+		}
+		return
+	}
+	s.tables[k.GroupResource().String()] = newTable(k)
+}
+
+// ResourceVersion returns how far the history has come.
+func (s *Server) ResourceVersion() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rv
+}
+
+// UID returns the cluster's identity: the uid of its namespace kube-system.
+func (s *Server) UID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.tables["namespaces"].objects[objectKey{name: "kube-system"}].meta().GetUID())
+}
+
+// Requests returns the requests that were received, those of the administrator left out, as far as they match.
+func (s *Server) Requests(match func(*Request) bool) []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Request
+	for i := range s.requests {
+		if match == nil || match(&s.requests[i]) {
+			out = append(out, s.requests[i])
+		}
+	}
+	return out
+}
+
+// adminKey marks the context of a request of the administrator.
+type adminKey struct{}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	req := parse(r)
+	req.Admin = r.Context().Value(adminKey{}) != nil
+	if !req.Admin {
+		if err := s.authenticate(req, r); err != nil {
+			writeError(w, err)
+			return
+		}
+		s.mu.Lock()
+		s.requests = append(s.requests, *req)
+		s.mu.Unlock()
+		if f := s.intercept(req); f != nil {
+			if f.Done {
+				s.route(discard{http.Header{}}, r, req)
+			}
+			if status := apierrors.APIStatus(nil); !errors.As(f.Err, &status) {
+				panic(http.ErrAbortHandler)
+			}
+			writeError(w, f.Err)
+			return
+		}
+	}
+	s.route(w, r, req)
+}
+
+func (s *Server) intercept(req *Request) *Fault {
+	if s.options.Intercept == nil {
+		return nil
+	}
+	return s.options.Intercept(req)
+}
+
+// authenticate says who asks. What everybody may ask for needs no token.
+func (s *Server) authenticate(req *Request, r *http.Request) error {
+	if s.options.Authenticate == nil {
+		return nil
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		req.User = "system:anonymous"
+		switch req.Path {
+		case "/readyz", "/livez", "/healthz", "/version":
+			return nil
+		}
+		return Forbidden(req)
+	}
+	if req.User, ok = s.options.Authenticate(token); !ok {
+		return apierrors.NewUnauthorized("Unauthorized")
+	}
+	return nil
+}
+
+// Forbidden returns the error of a request that its user has no right to.
+func Forbidden(req *Request) error {
+	if req.Resource == "" {
+		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("User %q cannot %s path %q", req.User, req.Verb, req.Path))
+	}
+	where := "at the cluster scope"
+	if req.Namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", req.Namespace)
+	}
+	return apierrors.NewForbidden(req.GroupResource(), req.Name, fmt.Errorf("User %q cannot %s resource %q in API group %q %s",
+		req.User, req.Verb, req.Resource, req.Group, where))
+}
+
+// discard is where the answer goes that nobody hears.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header       { return d.header }
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) WriteHeader(int)             {}
+
+// route serves a request that was let in.
+func (s *Server) route(w http.ResponseWriter, r *http.Request, req *Request) {
+	if req.Resource == "" {
+		s.servePath(w, r)
+		return
+	}
+	t, err := s.table(req)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	switch req.Verb {
+	case "get":
+		s.get(w, r, req, t)
+	case "list":
+		s.list(w, r, req, t)
+	case "watch":
+		s.watch(w, r, req, t)
+	default:
+		s.write(w, r, req, t)
+	}
+}
+
+// table finds the kind that a request is about.
+func (s *Server) table(req *Request) (*table, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tables[req.GroupResource().String()]
+	if t == nil || !t.kind.serves(req.Version) {
+		return nil, errNoPath
+	}
+	sub := req.Subresource == "" || (req.Subresource == "status" && t.kind.Status && (req.Verb == "get" || req.Verb == "update" || req.Verb == "patch"))
+	if !sub || (req.Namespace != "" && t.kind.ClusterScoped) {
+		return nil, errNoPath
+	}
+	if t.kind.verbs != nil && !slices.Contains(t.kind.verbs, req.Verb) {
+		return nil, apierrors.NewMethodNotSupported(req.GroupResource(), req.Verb)
+	}
+	if req.Namespace == "" && !t.kind.ClusterScoped && req.Name != "" {
+		return nil, errNoPath
+	}
+	return t, nil
+}
+
+// errNoPath is the answer to a path that nobody serves.
+var errNoPath = func() error {
+	err := apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "404 page not found", 0, false)
+	err.ErrStatus.Message = "the server could not find the requested resource"
+	err.ErrStatus.Details = nil
+	return err
+}()
+
+// newUID returns the next uid.
+func (s *Server) newUID() string {
+	s.serial++
+	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s/%d", s.identity, s.serial)).String()
+}
+
+// Cut ends the watches that match. What they had not been sent yet is sent to the ones that resume them.
+func (s *Server) Cut(match func(*Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cutLocked(match)
+}
+
+func (s *Server) cutLocked(match func(*Request) bool) {
+	for _, st := range s.streams {
+		if match(st.request) {
+			st.cancel(errCut)
+		}
+	}
+}
+
+var errCut = errors.New("watch cut")
+
+// Transport returns a way to send requests to the server as its administrator, without a network in between: whatever
+// happens to the network and to credentials, it works.
+func (s *Server) Transport() http.RoundTripper { return direct{s} }
+
+func asAdmin(ctx context.Context) context.Context { return context.WithValue(ctx, adminKey{}, true) }

@@ -1,0 +1,325 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// bookmarkEvery is how often a watch gets a bookmark, as kube-apiserver does it.
+const bookmarkEvery = time.Minute
+
+// stream is one watch.
+type stream struct {
+	server    *Server
+	table     *table
+	request   *Request
+	which     selection
+	form      form
+	bookmarks bool
+	cancel    context.CancelCauseFunc
+
+	// Guarded by the server's lock.
+	reached int64 // what was sent
+	nudges  int   // of the table, that were seen
+}
+
+// watch sends what happens until the client goes, the time is up or the watch is cut.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
+	q := r.URL.Query()
+	st := &stream{server: s, table: t, request: req, form: formOf(r, req, t.kind), bookmarks: q.Get("allowWatchBookmarks") == "true"}
+	var err error
+	if st.which, err = selectionOf(req, q, t.kind); err == nil {
+		err = checkStream(q, req)
+	}
+	var from int64
+	if err == nil {
+		from, err = versionOf(q)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	st.cancel = cancel
+	first := st.begin(from, req.Stream)
+	defer st.end()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	st.run(ctx, w, first, q)
+}
+
+func checkStream(q url.Values, req *Request) error {
+	match := q.Get("resourceVersionMatch")
+	bad := func(path, message string) error {
+		return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "",
+			field.ErrorList{field.Forbidden(field.NewPath(path), message)})
+	}
+	switch {
+	case req.Stream && match != string(metav1.ResourceVersionMatchNotOlderThan):
+		return bad("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+	case req.Stream && q.Get("allowWatchBookmarks") != "true":
+		return bad("sendInitialEvents", "sendInitialEvents requires allowWatchBookmarks")
+	case !req.Stream && match != "":
+		return bad("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+	}
+	return nil
+}
+
+// begin registers the stream and returns what it begins with.
+func (st *stream) begin(from int64, initial bool) []byte {
+	s := st.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out bytes.Buffer
+	view := st.view()
+	rv := s.rv
+	if view != nil {
+		rv = view.rv
+	}
+	st.nudges = st.table.nudges
+	switch {
+	case initial && from > s.rv:
+		status := statusOf(tooLarge(from, s.rv))
+		raw, _ := json.Marshal(status)
+		writeFrame(&out, "ERROR", raw)
+		st.cancel(errCut)
+	case initial || from == 0:
+		objects := st.table.objects
+		if view != nil {
+			objects = view.objects
+		}
+		st.initial(&out, objects)
+		if initial {
+			st.bookmark(&out, rv, true)
+		}
+		st.reached = rv
+	case from < st.oldest():
+		raw, _ := json.Marshal(statusOf(apierrors.NewResourceExpired(expiredMessage(from, st.oldest()))))
+		writeFrame(&out, "ERROR", raw)
+		st.cancel(errCut)
+	default:
+		st.reached = from
+	}
+	s.streams = append(s.streams, st)
+	return out.Bytes()
+}
+
+// initial writes the objects there are.
+func (st *stream) initial(out *bytes.Buffer, objects map[objectKey]*version) {
+	var keys []objectKey
+	for key, v := range objects {
+		if st.which.matches(v) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, compareKeys)
+	for _, key := range keys {
+		writeFrame(out, "ADDED", st.form.of(objects[key]))
+	}
+}
+
+// view is what the stream shows if not the present.
+func (st *stream) view() *view {
+	if st.request.Admin {
+		return nil
+	}
+	return st.table.frozen
+}
+
+// oldest is where a stream may resume at the earliest.
+func (st *stream) oldest() int64 {
+	if st.request.Admin {
+		return st.server.expired
+	}
+	return max(st.server.expired, st.table.expired)
+}
+
+func (st *stream) end() {
+	s := st.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams = slices.DeleteFunc(s.streams, func(x *stream) bool { return x == st })
+}
+
+// run writes frames until something ends the watch.
+func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte, q url.Values) {
+	tick := time.NewTicker(bookmarkEvery)
+	defer tick.Stop()
+	var timeUp <-chan time.Time
+	if seconds, _ := strconv.ParseInt(q.Get("timeoutSeconds"), 10, 64); seconds > 0 {
+		timer := time.NewTimer(time.Duration(seconds) * time.Second)
+		defer timer.Stop()
+		timeUp = timer.C
+	}
+	due := false
+	for {
+		more, news, gone := st.collect(due)
+		due = false
+		frames = append(frames, more...)
+		if len(frames) > 0 {
+			if _, err := w.Write(frames); err != nil {
+				return
+			}
+			frames = nil
+		}
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+		if gone || ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-news:
+		case <-tick.C:
+			due = true
+		case <-timeUp:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// collect returns the frames that are due, and what is closed when there are more. A stream whose kind is gone, or was
+// replaced by that of another cluster, has none to come.
+func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, gone bool) {
+	s, t := st.server, st.table
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out bytes.Buffer
+	var limit int64
+	rv := s.rv
+	if v := st.view(); v != nil {
+		limit, rv = v.rv, v.rv
+	}
+	for _, c := range t.after(st.reached, limit) {
+		st.change(&out, c)
+		st.reached = c.rv
+	}
+	if st.nudges != t.nudges {
+		st.nudges, bookmark = t.nudges, true
+	}
+	if bookmark && st.bookmarks && rv >= st.reached {
+		st.bookmark(&out, rv, false)
+		st.reached = rv
+	}
+	return out.Bytes(), t.news, t.gone
+}
+
+// change writes a change as the selection sees it.
+func (st *stream) change(out *bytes.Buffer, c change) {
+	is, was := st.which.matches(c.after), st.which.matches(c.before)
+	switch {
+	case is && was:
+		writeFrame(out, "MODIFIED", st.form.of(c.after))
+	case is:
+		writeFrame(out, "ADDED", st.form.of(c.after))
+	case was && c.last != nil:
+		writeFrame(out, "DELETED", st.form.of(c.last))
+	case was:
+		// It is still there, and not selected any more: its last selected state with the version of the change.
+		writeFrame(out, "DELETED", st.form.of(newVersion(c.rv, c.before.copy().Object)))
+	}
+}
+
+func (st *stream) bookmark(out *bytes.Buffer, rv int64, end bool) {
+	meta := map[string]any{"resourceVersion": strconv.FormatInt(rv, 10), "creationTimestamp": nil}
+	if end {
+		meta["annotations"] = map[string]any{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	raw, err := json.Marshal(map[string]any{"kind": st.form.kind, "apiVersion": st.form.apiVersion, "metadata": meta})
+	if err != nil {
+		panic("fakeapi: " + err.Error())
+	}
+	writeFrame(out, "BOOKMARK", raw)
+}
+
+func writeFrame(out *bytes.Buffer, kind string, object []byte) {
+	out.WriteString(`{"type":"` + kind + `","object":`)
+	out.Write(object)
+	out.WriteString("}\n")
+}
+
+// Bookmark sends every watch a bookmark now.
+func (s *Server) Bookmark() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		t.nudges++
+		t.wake()
+	}
+}
+
+// Watched returns a request of each kind of watch that is open, those of the administrator left out.
+func (s *Server) Watched() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Request
+	for _, st := range s.streams {
+		if !st.request.Admin {
+			out = append(out, *st.request)
+		}
+	}
+	return out
+}
+
+// Freeze makes watches of the resources that match show nothing newer than now. Lists, reads and writes go on as ever.
+func (s *Server) Freeze(match func(*Kind) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		if match(t.kind) && t.frozen == nil {
+			t.frozen = &view{rv: s.rv, objects: t.at(s.rv)}
+		}
+	}
+}
+
+// Shown returns the resourceVersion that watches of a kind show: the newest, unless it is frozen.
+func (s *Server) Shown(match func(*Kind) bool) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		if match(t.kind) && t.frozen != nil {
+			return t.frozen.rv
+		}
+	}
+	return s.rv
+}
+
+// Thaw ends Freeze. With skip, watches are told to begin anew (410), so that they see how things are, and never what was in
+// between; otherwise they are sent everything, in order.
+func (s *Server) Thaw(match func(*Kind) bool, skip bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		if !match(t.kind) || t.frozen == nil {
+			continue
+		}
+		if skip {
+			for _, st := range s.streams {
+				if st.table == t && !st.request.Admin {
+					st.reached = s.rv
+					st.cancel(errCut)
+				}
+			}
+			t.expired = s.rv
+		}
+		t.frozen = nil
+		t.wake()
+	}
+}

@@ -1,0 +1,441 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// writing is a write under way. Its methods run under the server's lock.
+type writing struct {
+	*Server
+	t      *table
+	req    *Request
+	dryRun bool
+}
+
+// write serves the verbs that change something.
+func (s *Server) write(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
+	op := &writing{Server: s, t: t, req: req, dryRun: r.URL.Query().Get("dryRun") == metav1.DryRunAll}
+	var out *version
+	var err error
+	code := http.StatusOK
+	switch req.Verb {
+	case "create":
+		code = http.StatusCreated
+		out, err = op.serveCreate(r)
+	case "update":
+		out, err = op.serveUpdate(r)
+	case "patch":
+		out, err = op.servePatch(r, &code)
+	case "delete":
+		out, err = op.serveDelete(r)
+	case "deletecollection":
+		err = op.serveDeleteAll(r)
+	default:
+		err = apierrors.NewMethodNotSupported(req.GroupResource(), req.Verb)
+	}
+	switch {
+	case err != nil:
+		writeError(w, err)
+	case out == nil:
+		writeJSON(w, http.StatusOK, metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
+			Details: &metav1.StatusDetails{Name: req.Name, Group: req.Group, Kind: req.Resource},
+		})
+	default:
+		writeRaw(w, code, formOf(r, req, t.kind).of(out))
+	}
+}
+
+func (op *writing) apiVersion() string { return op.t.kind.gvk(op.req.Version).GroupVersion().String() }
+
+func (op *writing) serveCreate(r *http.Request) (*version, error) {
+	u, err := decodeObject(r, op.t.kind, op.apiVersion())
+	if err != nil {
+		return nil, err
+	}
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	return op.create(u)
+}
+
+func (op *writing) create(u *unstructured.Unstructured) (*version, error) {
+	if err := op.place(u); err != nil {
+		return nil, err
+	}
+	if u.GetResourceVersion() != "" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if u.GetName() == "" && u.GetGenerateName() != "" {
+		op.serial++
+		u.SetName(fmt.Sprintf("%s%05d", u.GetGenerateName(), op.serial))
+	}
+	if op.t.kind.Status {
+		delete(u.Object, "status")
+	}
+	op.newMetadata(op.t.kind, u)
+	if err := op.validate(u, nil); err != nil {
+		return nil, err
+	}
+	key := objectKey{u.GetNamespace(), u.GetName()}
+	if op.t.objects[key] != nil {
+		return nil, apierrors.NewAlreadyExists(op.req.GroupResource(), u.GetName())
+	}
+	if err := op.checkNamespace(u.GetNamespace()); err != nil {
+		return nil, err
+	}
+	prepare(u, nil)
+	if op.dryRun {
+		return newVersion(op.rv, u.Object), nil
+	}
+	if op.definition() {
+		op.define(u)
+	}
+	return op.put(op.t, key, u.Object), nil
+}
+
+// newMetadata sets what a server sets of a new object.
+func (s *Server) newMetadata(k *Kind, u *unstructured.Unstructured) {
+	u.SetUID(types.UID(s.newUID()))
+	_ = unstructured.SetNestedField(u.Object, now(), "metadata", "creationTimestamp")
+	u.SetDeletionTimestamp(nil)
+	u.SetDeletionGracePeriodSeconds(nil)
+	u.SetGeneration(0)
+	if k.generations {
+		u.SetGeneration(1)
+	}
+}
+
+// place makes the object's name and namespace those of the path.
+func (op *writing) place(u *unstructured.Unstructured) error {
+	if op.req.Name != "" && op.req.Verb != "create" && u.GetName() != op.req.Name {
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", u.GetName(), op.req.Name))
+	}
+	if op.t.kind.ClusterScoped {
+		if u.GetNamespace() != "" {
+			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		}
+		return nil
+	}
+	switch u.GetNamespace() {
+	case "":
+		u.SetNamespace(op.req.Namespace)
+	case op.req.Namespace:
+	default:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+// checkNamespace refuses to create in a namespace that is not there, or about to go.
+func (op *writing) checkNamespace(name string) error {
+	if op.t.kind.ClusterScoped {
+		return nil
+	}
+	ns := op.tables["namespaces"]
+	v := ns.objects[objectKey{name: name}]
+	if v == nil {
+		return apierrors.NewNotFound(ns.kind.GroupResource(), name)
+	}
+	if v.meta().GetDeletionTimestamp() != nil {
+		err := apierrors.NewForbidden(op.req.GroupResource(), op.req.Name,
+			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", name))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NamespaceTerminating", Field: "metadata.namespace"}}
+		return err
+	}
+	return nil
+}
+
+func (op *writing) validate(u, old *unstructured.Unstructured) error {
+	names := validation.NameIsDNSSubdomain
+	switch {
+	case op.t.kind.Group == "rbac.authorization.k8s.io":
+		names = path.ValidatePathSegmentName
+	case op.t.kind.Group == "" && op.t.kind.Resource == "namespaces":
+		names = validation.ValidateNamespaceName
+	}
+	root := field.NewPath("metadata")
+	errs := validation.ValidateObjectMetaAccessor(u, !op.t.kind.ClusterScoped, names, root)
+	if old != nil {
+		errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(u, old, root)...)
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(op.t.kind.gvk("").GroupKind(), u.GetName(), errs)
+	}
+	return nil
+}
+
+func (op *writing) serveUpdate(r *http.Request) (*version, error) {
+	u, err := decodeObject(r, op.t.kind, op.apiVersion())
+	if err != nil {
+		return nil, err
+	}
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	if err := op.place(u); err != nil {
+		return nil, err
+	}
+	old := op.t.objects[objectKey{op.req.Namespace, op.req.Name}]
+	if old == nil {
+		return nil, apierrors.NewNotFound(op.req.GroupResource(), op.req.Name)
+	}
+	if !op.t.kind.builtIn && u.GetResourceVersion() == "" {
+		return nil, apierrors.NewInvalid(op.t.kind.gvk("").GroupKind(), u.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
+		})
+	}
+	return op.update(old, u)
+}
+
+// update puts u in the place of old, of which everything stays that the request may not change.
+func (op *writing) update(old *version, u *unstructured.Unstructured) (*version, error) {
+	was := old.copy()
+	was.SetAPIVersion(u.GetAPIVersion())
+	if rv := u.GetResourceVersion(); rv != "" && rv != was.GetResourceVersion() {
+		return nil, op.conflict("the object has been modified; please apply your changes to the latest version and try again")
+	}
+	if uid := u.GetUID(); uid != "" && uid != was.GetUID() {
+		return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, was.GetUID()))
+	}
+	u = op.merge(was, u)
+	if err := op.validate(u, was); err != nil {
+		return nil, err
+	}
+	prepare(u, was)
+	if op.definition() && op.req.Subresource == "" {
+		op.define(u)
+	}
+	key := objectKey{u.GetNamespace(), u.GetName()}
+	leaving := u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 && !op.namespace()
+	switch {
+	case op.dryRun:
+		return &version{rv: old.rv, obj: u.Object, raw: newVersion(old.rv, u.Object).raw}, nil
+	case leaving:
+		return op.finish(key, u), nil
+	case reflect.DeepEqual(was.Object, u.Object):
+		return old, nil
+	}
+	return op.put(op.t, key, u.Object), nil
+}
+
+// merge returns u with everything of was that a request does not change: identity, and spec or status.
+func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstructured {
+	out := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(u.Object)}
+	if op.req.Subresource == "status" {
+		out = &unstructured.Unstructured{Object: runtime.DeepCopyJSON(was.Object)}
+		keep(out, u, "status")
+		out.SetManagedFields(u.GetManagedFields())
+		return out
+	}
+	if op.t.kind.Status {
+		keep(out, was, "status")
+	}
+	for _, f := range []string{"uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"} {
+		keep(out, was, "metadata", f)
+	}
+	if op.t.kind.generations && !equality.Semantic.DeepEqual(content(out), content(was)) {
+		out.SetGeneration(was.GetGeneration() + 1)
+	}
+	return out
+}
+
+// content is what generations count changes of.
+func content(u *unstructured.Unstructured) map[string]any {
+	out := map[string]any{}
+	for k, v := range u.Object {
+		if k != "metadata" && k != "status" && k != "apiVersion" && k != "kind" {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// keep makes a field of u what it is in from.
+func keep(u, from *unstructured.Unstructured, path ...string) {
+	value, found, _ := unstructured.NestedFieldNoCopy(from.Object, path...)
+	if !found {
+		unstructured.RemoveNestedField(u.Object, path...)
+		return
+	}
+	_ = unstructured.SetNestedField(u.Object, runtime.DeepCopyJSONValue(value), path...)
+}
+
+func (op *writing) conflict(why string) error {
+	return apierrors.NewConflict(op.req.GroupResource(), op.req.Name, errors.New(why))
+}
+
+func (op *writing) definition() bool {
+	return op.t.kind.Group == "apiextensions.k8s.io" && op.t.kind.Resource == "customresourcedefinitions"
+}
+
+func (op *writing) namespace() bool {
+	return op.t.kind.Group == "" && op.t.kind.Resource == "namespaces"
+}
+
+// finish ends an object.
+func (op *writing) finish(key objectKey, u *unstructured.Unstructured) *version {
+	if op.definition() {
+		op.undefine(u)
+	}
+	return op.remove(op.t, key, u.Object)
+}
+
+func (op *writing) serveDelete(r *http.Request) (*version, error) {
+	options, err := decodeDelete(r)
+	if err != nil {
+		return nil, err
+	}
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	return op.delete(objectKey{op.req.Namespace, op.req.Name}, options)
+}
+
+// delete ends an object, or begins its end if there are finalizers; only then it returns it.
+func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version, error) {
+	v := op.t.objects[key]
+	if v == nil {
+		return nil, apierrors.NewNotFound(op.req.GroupResource(), key.name)
+	}
+	if p := options.Preconditions; p != nil {
+		if p.UID != nil && *p.UID != v.meta().GetUID() {
+			return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, v.meta().GetUID()))
+		}
+		if p.ResourceVersion != nil && *p.ResourceVersion != v.meta().GetResourceVersion() {
+			return nil, op.conflict(fmt.Sprintf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
+				*p.ResourceVersion, v.meta().GetResourceVersion()))
+		}
+	}
+	if op.dryRun || slices.Contains(options.DryRun, metav1.DryRunAll) {
+		return nil, nil
+	}
+	u := v.copy()
+	if policy := options.PropagationPolicy; policy != nil {
+		setFinalizer(u, metav1.FinalizerDeleteDependents, *policy == metav1.DeletePropagationForeground)
+		setFinalizer(u, metav1.FinalizerOrphanDependents, *policy == metav1.DeletePropagationOrphan)
+	}
+	if len(u.GetFinalizers()) == 0 && !op.namespace() {
+		op.finish(key, u)
+		return nil, nil
+	}
+	if u.GetDeletionTimestamp() == nil {
+		_ = unstructured.SetNestedField(u.Object, now(), "metadata", "deletionTimestamp")
+		if !op.namespace() {
+			u.SetDeletionGracePeriodSeconds(new(int64(0)))
+		}
+		if g := u.GetGeneration(); g > 0 {
+			u.SetGeneration(g + 1)
+		}
+		if op.namespace() {
+			_ = unstructured.SetNestedField(u.Object, "Terminating", "status", "phase")
+		}
+	}
+	if reflect.DeepEqual(u.Object, v.obj) {
+		return v, nil
+	}
+	return op.put(op.t, key, u.Object), nil
+}
+
+func setFinalizer(u *unstructured.Unstructured, name string, on bool) {
+	finalizers := slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == name })
+	if on {
+		finalizers = append(finalizers, name)
+	}
+	if len(finalizers) == 0 {
+		finalizers = nil
+	}
+	u.SetFinalizers(finalizers)
+}
+
+// serveDeleteAll deletes what a selector selects.
+func (op *writing) serveDeleteAll(r *http.Request) error {
+	which, err := selectionOf(op.req, r.URL.Query(), op.t.kind)
+	if err != nil {
+		return err
+	}
+	options, err := decodeDelete(r)
+	if err != nil {
+		return err
+	}
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	var keys []objectKey
+	for key, v := range op.t.objects {
+		if which.matches(v) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, compareKeys)
+	for _, key := range keys {
+		if _, err := op.delete(key, options); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Seed stores an object as it is, its status included, and makes its namespace if need be. One that exists is replaced.
+func (s *Server) Seed(u *unstructured.Unstructured) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gvk := u.GroupVersionKind()
+	for _, t := range s.tables {
+		if t.kind.Group == gvk.Group && t.kind.Kind == gvk.Kind && t.kind.serves(gvk.Version) {
+			return s.seed(t, gvk.Version, u)
+		}
+	}
+	return fmt.Errorf("%s is not served", gvk)
+}
+
+func (s *Server) seed(t *table, version string, u *unstructured.Unstructured) error {
+	u, err := fit(u.DeepCopy(), t.kind)
+	if err != nil {
+		return err
+	}
+	if !t.kind.ClusterScoped && u.GetNamespace() == "" {
+		return fmt.Errorf("%s %q has no namespace", t.kind.Kind, u.GetName())
+	}
+	if ns := (objectKey{name: u.GetNamespace()}); !t.kind.ClusterScoped && s.tables["namespaces"].objects[ns] == nil {
+		namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+		namespace.SetName(ns.name)
+		if err := s.seed(s.tables["namespaces"], "v1", namespace); err != nil {
+			return err
+		}
+	}
+	op := &writing{Server: s, t: t, req: &Request{
+		Verb: "create", Group: t.kind.Group, Version: version, Resource: t.kind.Resource, Namespace: u.GetNamespace(), Name: u.GetName(),
+	}}
+	key := objectKey{u.GetNamespace(), u.GetName()}
+	status, hasStatus := u.Object["status"]
+	v := t.objects[key]
+	u.SetResourceVersion("")
+	u.SetUID("")
+	if v == nil {
+		v, err = op.create(u)
+	} else {
+		v, err = op.update(v, u)
+	}
+	if m, ok := status.(map[string]any); err != nil || !t.kind.Status || !hasStatus || (ok && len(m) == 0) || op.definition() {
+		return err
+	}
+	full := v.copy()
+	full.Object["status"] = status
+	op.req.Subresource = "status"
+	_, err = op.update(v, full)
+	return err
+}

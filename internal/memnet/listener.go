@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package memnet
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// Listener is a server's side of the network.
+type Listener struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+
+	mu    sync.Mutex // protects what follows
+	state state
+	conns map[*conn]struct{} // the clients' ends of open connections
+	news  chan struct{}      // closed when the state changes
+	dials int
+}
+
+// state is how the way to a listener is.
+type state int
+
+const (
+	up   state = iota
+	down       // connections are refused
+	mute       // everything disappears
+)
+
+var _ net.Listener = (*Listener)(nil)
+
+// Listen returns a listener that can be reached.
+func Listen() *Listener {
+	return &Listener{
+		accept: make(chan net.Conn), closed: make(chan struct{}), conns: map[*conn]struct{}{}, news: make(chan struct{}),
+	}
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accept:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. Open connections stay.
+func (l *Listener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (*Listener) Addr() net.Addr { return address("192.0.2.2:443") }
+
+// Dial connects to the listener.
+func (l *Listener) Dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	l.mu.Lock()
+	l.dials++
+	l.mu.Unlock()
+	refused := &net.OpError{Op: "dial", Net: network, Addr: l.Addr(), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for {
+		l.mu.Lock()
+		state, news := l.state, l.news
+		l.mu.Unlock()
+		if state == down {
+			return nil, refused
+		}
+		accept := l.accept
+		if state == mute {
+			accept = nil
+		}
+		ours, theirs := pair()
+		ours.onClose = func() { l.forget(ours) }
+		select {
+		case accept <- theirs:
+			if !l.add(ours, state) {
+				continue
+			}
+			return ours, nil
+		case <-news:
+		case <-l.closed:
+			return nil, refused
+		case <-ctx.Done():
+			return nil, &net.OpError{Op: "dial", Net: network, Addr: l.Addr(), Err: context.Cause(ctx)}
+		}
+	}
+}
+
+// add registers a connection, unless the way changed while it was being made.
+func (l *Listener) add(c *conn, made state) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != made {
+		c.cut()
+		return false
+	}
+	l.conns[c] = struct{}{}
+	return true
+}
+
+func (l *Listener) forget(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state != mute { // otherwise the other end has not heard of it, and is reset when the network is up again
+		delete(l.conns, c)
+	}
+}
+
+// Dials returns how often somebody tried to connect.
+func (l *Listener) Dials() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dials
+}
+
+// Down resets all connections and refuses new ones.
+func (l *Listener) Down() { l.become(down) }
+
+// Mute makes everything disappear that is sent on open connections, and new ones take until their context ends.
+func (l *Listener) Mute() { l.become(mute) }
+
+// Up lets connections through again. Those that lost something are reset.
+func (l *Listener) Up() { l.become(up) }
+
+// Reset resets all connections; new ones are let through.
+func (l *Listener) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		c.cut()
+	}
+	clear(l.conns)
+}
+
+func (l *Listener) become(s state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.state
+	if was == s {
+		return
+	}
+	l.state = s
+	close(l.news)
+	l.news = make(chan struct{})
+	for c := range l.conns {
+		if s == mute {
+			c.lose()
+		} else {
+			c.cut()
+		}
+	}
+	if s != mute {
+		clear(l.conns)
+	}
+}
