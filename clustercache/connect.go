@@ -121,6 +121,9 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		if config.Dial != nil {
 			config.Dial = c.countDials(config.Dial)
 		}
+		if !access.Proxied() {
+			config.Proxy = nil // to the seam that is no proxy; a function, whatever it answers, keeps watches from its own transport
+		}
 		candidate, err := c.seam.Candidate(config, revision)
 		if err != nil {
 			return failure(revision, err)

@@ -109,6 +109,9 @@ func (a Access) Config() *rest.Config {
 	return cloneConfig(a.open().config)
 }
 
+// Proxied tells whether the way there leads, or may lead, through a proxy.
+func (a Access) Proxied() bool { return a.open != nil && a.open().proxy != "" }
+
 // IsZero tells whether this is the zero Access.
 func (a Access) IsZero() bool { return a.open == nil }
 
