@@ -15,13 +15,20 @@ import (
 // credentials, moves and the coming back of a removed cluster, fail with [ErrNotConnected] or [ErrUnknownCluster] at
 // once where there is no way, and count in the cluster's rate limit. It holds no credentials and does not name the real
 // address; what opens connections by itself, as for exec and port-forward, needs [ClusterCache.RESTConfig] instead. Requests
-// other than watches end after Options.RequestTimeout. It does no I/O. The error is [ErrUnknownCluster] or [ErrClosed].
+// other than watches end after Options.RequestTimeout; warnings that the server sends are dropped. It does no I/O. The error is
+// [ErrClosed], or [ErrUnknownCluster] if nobody asked for the cluster.
 func (cc *ClusterCache) TransportConfig(cluster client.ObjectKey) (*rest.Config, error) {
-	c, err := cc.known(cluster, "transport config")
-	if err != nil {
-		return nil, err
+	c, err := cc.find(cluster), ErrUnknownCluster
+	if cc.ctx.Err() != nil {
+		c, err = nil, ErrClosed
 	}
-	return &rest.Config{Host: c.seam.URL(), Transport: &follower{cc: cc, key: cluster}, QPS: -1, UserAgent: cc.options.UserAgent}, nil
+	if c == nil {
+		return nil, &ClusterError{Cluster: cluster, Op: "transport config", Err: err}
+	}
+	return &rest.Config{
+		Host: c.seam.URL(), Transport: &follower{cc: cc, key: cluster}, QPS: -1, UserAgent: cc.options.UserAgent,
+		WarningHandlerWithContext: rest.NoWarnings{},
+	}, nil
 }
 
 // Scheme returns the scheme: Options.Scheme, or its default.

@@ -1,0 +1,247 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// remoteCache is the cache of one cluster: a view of what the ClusterCache holds of it.
+type remoteCache struct {
+	s       *Clusters
+	cc      *clustercache.ClusterCache
+	key     client.ObjectKey
+	started chan struct{} // closed by the first Start
+
+	mu        sync.Mutex // protects what follows; nothing else is locked under it
+	starts    int        // calls of Start that run
+	once      bool       // started is closed
+	closed    bool
+	informers map[form]*informer
+	indexed   map[indexKey]*indexed
+}
+
+var _ cache.Cache = (*remoteCache)(nil)
+
+func newRemoteCache(s *Clusters, key client.ObjectKey) *remoteCache {
+	return &remoteCache{
+		s: s, cc: s.cc, key: key, started: make(chan struct{}), informers: map[form]*informer{}, indexed: map[indexKey]*indexed{},
+	}
+}
+
+// NeedLeaderElection is false, as for every cache.
+func (c *remoteCache) NeedLeaderElection() bool { return false }
+
+// fail names the cluster and the kind.
+func (c *remoteCache) fail(op string, gvk schema.GroupVersionKind, err error) error {
+	return &clustercache.ClusterError{Cluster: c.key, GVK: gvk, Op: op, Err: err}
+}
+
+// reads returns the mode of reads that do not name one. Reads never make an unknown cluster known: requests that
+// dangle after its removal would keep it.
+func (c *remoteCache) reads() clustercache.ReadMode {
+	if c.s.options.OnlyWatched {
+		return clustercache.Live
+	}
+	return clustercache.AutoWatch
+}
+
+// Get implements client.Reader.
+func (c *remoteCache) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if err := known(c.cc, c.key); err != nil {
+		return err
+	}
+	return c.cc.Reader(c.key).Get(ctx, key, obj, append([]client.GetOption{c.reads()}, opts...)...)
+}
+
+// List implements client.Reader.
+func (c *remoteCache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if err := known(c.cc, c.key); err != nil {
+		return err
+	}
+	gvk, err := apiutil.GVKForObject(list, c.cc.Scheme())
+	if err != nil {
+		return c.fail("list", gvk, err)
+	}
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	if c.needsIndex(gvk, opts) {
+		return c.listIndexed(ctx, gvk, list, opts)
+	}
+	return c.cc.Reader(c.key).List(ctx, list, append([]client.ListOption{c.reads()}, opts...)...)
+}
+
+// needsIndex tells whether the API server could not answer a list, since it selects by a field that somebody made up.
+func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.ListOption) bool {
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	if o.FieldSelector == nil {
+		return false
+	}
+	for _, r := range o.FieldSelector.Requirements() {
+		if r.Field != "metadata.name" && r.Field != "metadata.namespace" && c.cc.Indexed(c.key, gvk, r.Field) {
+			return true
+		}
+	}
+	return false
+}
+
+// listIndexed reads from the cache alone, and waits for its first list if need be, but not for a cluster to be connected.
+func (c *remoteCache) listIndexed(ctx context.Context, gvk schema.GroupVersionKind, list client.ObjectList, opts []client.ListOption) error {
+	opts = append([]client.ListOption{clustercache.CacheOnly}, opts...)
+	if c.reads() == clustercache.AutoWatch {
+		if _, _, err := c.cc.WatchAndRead(ctx, c.key, gvk); err != nil {
+			return err
+		}
+	}
+	err := c.cc.Reader(c.key).List(ctx, list, opts...)
+	if !errors.Is(err, clustercache.ErrNotSynced) && !(errors.Is(err, clustercache.ErrNotWatched) && c.reads() == clustercache.AutoWatch) {
+		return err
+	}
+	if t := c.s.options.SyncTimeout; t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, t, clustercache.ErrNotSynced)
+		defer cancel()
+	}
+	if err := c.waitSynced(ctx, gvk); err != nil {
+		return err
+	}
+	return c.cc.Reader(c.key).List(ctx, list, opts...)
+}
+
+// waitSynced waits for the first list of a kind.
+func (c *remoteCache) waitSynced(ctx context.Context, gvk schema.GroupVersionKind) error {
+	w, err := c.cc.Watch(ctx, c.key, clustercache.Kind(gvk))
+	if err != nil {
+		return err
+	}
+	defer w.Release()
+	return w.WaitForSync(ctx)
+}
+
+// GetInformer implements cache.Informers. It returns at once, whatever the state of the cluster, and whether or not it
+// serves the kind, unless the option BlockUntilSynced(true) is given: then it waits for the first list, or for ctx.
+func (c *remoteCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	f, err := formOf(obj, c.cc.Scheme())
+	if err != nil {
+		return nil, c.fail("get informer", f.gvk, err)
+	}
+	return c.getInformer(ctx, f, opts)
+}
+
+// GetInformerForKind implements cache.Informers. It works like GetInformer.
+func (c *remoteCache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	obj, err := c.cc.Scheme().New(gvk)
+	if err != nil {
+		return nil, c.fail("get informer", gvk, err)
+	}
+	typed, ok := obj.(client.Object)
+	if !ok {
+		return nil, c.fail("get informer", gvk, errNoStruct)
+	}
+	f, err := formOf(typed, c.cc.Scheme())
+	if err != nil {
+		return nil, c.fail("get informer", gvk, err)
+	}
+	return c.getInformer(ctx, f, opts)
+}
+
+func (c *remoteCache) getInformer(ctx context.Context, f form, opts []cache.InformerGetOption) (cache.Informer, error) {
+	o := cache.InformerGetOptions{}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	c.mu.Lock()
+	i := c.informers[f]
+	if i == nil {
+		i = &informer{c: c, form: f, stopped: c.closed, handlers: map[*registration]struct{}{}}
+		if !c.closed {
+			c.informers[f] = i
+		}
+	}
+	c.mu.Unlock()
+	if o.BlockUntilSynced != nil && *o.BlockUntilSynced {
+		if err := i.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return i, nil
+}
+
+// RemoveInformer implements cache.Informers: the handlers of the informer that GetInformer returns for obj are removed,
+// and it takes no more; the next GetInformer returns another one. An informer that reads took goes when it is idle.
+func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error {
+	f, err := formOf(obj, c.cc.Scheme())
+	if err != nil {
+		return c.fail("remove informer", f.gvk, err)
+	}
+	c.mu.Lock()
+	i := c.informers[f]
+	delete(c.informers, f)
+	c.mu.Unlock()
+	if i != nil {
+		i.stop()
+	}
+	return nil
+}
+
+// Start implements cache.Informers: it blocks until ctx ends. Nothing depends on it, but that the end of the last one that
+// runs stops the informers that were handed out.
+func (c *remoteCache) Start(ctx context.Context) error {
+	c.mu.Lock()
+	c.starts++
+	if !c.once {
+		c.once = true
+		close(c.started)
+	}
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.mu.Lock()
+	c.starts--
+	last := c.starts == 0
+	c.mu.Unlock()
+	if last {
+		c.stopInformers()
+	}
+	return nil
+}
+
+// WaitForCacheSync implements cache.Informers. It does not wait for the cluster, which may be unreachable for long, but only
+// until the ClusterCache or this cache was started. It returns false if ctx ended.
+func (c *remoteCache) WaitForCacheSync(ctx context.Context) bool {
+	select {
+	case <-c.started:
+	case <-c.cc.Started():
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+func (c *remoteCache) stopInformers() {
+	c.mu.Lock()
+	stopped := c.informers
+	c.informers = map[form]*informer{}
+	c.mu.Unlock()
+	for _, i := range stopped {
+		i.stop()
+	}
+}
+
+// close ends the cache for good: the cluster was removed, or forgotten. Reads go on as before.
+func (c *remoteCache) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stopInformers()
+	c.dropIndexes()
+}

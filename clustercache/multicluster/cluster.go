@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+)
+
+// remote is one cluster. What it embeds was made by cluster.New, from parts that follow the cluster: methods that the
+// interface may gain are answered, too.
+type remote struct {
+	cluster.Cluster
+
+	key   client.ObjectKey
+	cache *remoteCache
+}
+
+var _ cluster.Cluster = (*remote)(nil)
+
+// newRemote makes a cluster without I/O.
+func newRemote(s *Clusters, key client.ObjectKey) (*remote, error) {
+	config, err := s.cc.TransportConfig(key)
+	if err != nil {
+		return nil, err
+	}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	r := &remote{key: key, cache: newRemoteCache(s, key)}
+	ours := func(o *cluster.Options) {
+		o.Scheme = s.cc.Scheme()
+		o.HTTPClient = httpClient
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			return &mapper{cc: s.cc, key: key}, nil
+		}
+		o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return r.cache, nil }
+		if o.Client.Cache == nil {
+			// One informer serves every form, so there is no reason to read unstructured objects from the server.
+			o.Client.Cache = &client.CacheOptions{Unstructured: true}
+		}
+	}
+	if r.Cluster, err = cluster.New(config, append(append([]cluster.Option{}, s.options.ClusterOptions...), ours)...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}

@@ -1,0 +1,348 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+)
+
+func read(t *testing.T, r client.Reader, opts ...client.GetOption) (string, error) {
+	t.Helper()
+	c := &corev1.ConfigMap{}
+	err := r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, c, opts...)
+	return c.Data["in"] + c.Data["value"], err
+}
+
+// TestClusterIsMadeWithoutIOAndStaysTheSame: before the ClusterCache runs, while the cluster is down, and after it came back
+// as another.
+func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDirectory()
+		cc, err := clustercache.New(clustercache.Options{Resolver: d})
+		require.NoError(t, err)
+		s := multicluster.New(cc, multicluster.Options{})
+		cl, err := s.Cluster(key("a"))
+		require.NoError(t, err)
+		require.Equal(t, reflect.Pointer, reflect.TypeOf(cl).Kind(), "who compares clusters must be able to")
+		require.NotNil(t, cl.GetHTTPClient())
+		require.Same(t, cc.Scheme(), cl.GetScheme())
+		require.Empty(t, cl.GetConfig().BearerToken)
+		require.NotNil(t, cl.GetEventRecorder("test"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		require.False(t, cl.GetCache().WaitForCacheSync(ctx), "nothing was started")
+		cancel()
+
+		running(t, cc.Start)
+		synctest.Wait()
+		require.True(t, cl.GetCache().WaitForCacheSync(t.Context()))
+		_, err = read(t, cl.GetClient())
+		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+		require.NotErrorIs(t, err, clustercache.ErrNotConnected)
+
+		for _, name := range []string{"first", "second"} {
+			api := newFakeAPI(t, name)
+			api.put("one", "1", nil)
+			d.set(key("a"), api.config())
+			time.Sleep(time.Minute)
+			for what, r := range map[string]client.Reader{"client": cl.GetClient(), "API reader": cl.GetAPIReader(), "cache": cl.GetCache()} {
+				in, err := read(t, r)
+				require.NoError(t, err, what)
+				require.Equal(t, name+"1", in, what)
+			}
+			same, err := s.Cluster(key("a"))
+			require.NoError(t, err)
+			require.Same(t, cl, same)
+			d.set(key("a"), nil)
+			time.Sleep(time.Minute)
+			for what, r := range map[string]client.Reader{"client": cl.GetClient(), "API reader": cl.GetAPIReader(), "cache": cl.GetCache()} {
+				_, err := read(t, r)
+				require.ErrorIs(t, err, clustercache.ErrUnknownCluster, what)
+			}
+			_, err = cl.GetRESTMapper().RESTMapping(schema.GroupKind{Kind: "ConfigMap"})
+			require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+		}
+		s.Forget(key("a"))
+		other, err := s.Cluster(key("a"))
+		require.NoError(t, err)
+		require.NotSame(t, cl, other)
+	})
+}
+
+// TestReadsOfACacheAreThoseOfControllerRuntime: in every form, from the cache once it is there, and never waiting.
+func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster) {
+		c := cl.GetClient()
+		origin := clustercache.Origin{}
+		_, err := read(t, c, &origin)
+		require.NoError(t, err)
+		require.False(t, origin.Cached, "the first read does not wait for a list")
+		synctest.Wait()
+		_, informers := f.watches("a")
+		require.Equal(t, 1, informers, "but has it made")
+		for what, obj := range map[string]client.Object{
+			"typed":        &corev1.ConfigMap{},
+			"unstructured": &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
+			"metadata":     &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}},
+		} {
+			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, obj, &origin), what)
+			require.True(t, origin.Cached, what)
+			require.Equal(t, "one", obj.GetName(), what)
+		}
+		for what, list := range map[string]client.ObjectList{
+			"typed":        &corev1.ConfigMapList{},
+			"unstructured": &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMapList"}},
+			"metadata":     &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}},
+		} {
+			require.NoError(t, c.List(t.Context(), list, client.InNamespace("default"), client.MatchingLabels{"app": "x"}, &origin), what)
+			require.True(t, origin.Cached, what)
+			require.Equal(t, 1, meta.LenList(list), what)
+		}
+		require.Equal(t, 1, api.count("stream /api/v1/configmaps"))
+		err = c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.ConfigMap{})
+		require.True(t, apierrors.IsNotFound(err))
+
+		api.die()
+		time.Sleep(time.Minute)
+		begin := time.Now()
+		_, err = read(t, c)
+		require.ErrorIs(t, err, clustercache.ErrNotConnected)
+		in, err := read(t, c, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour))
+		require.NoError(t, err, "options of clustercache reach it")
+		require.Equal(t, "uid-a1", in)
+		require.ErrorIs(t, c.Update(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}}),
+			clustercache.ErrNotConnected)
+		require.Zero(t, time.Since(begin))
+
+		api.live()
+		time.Sleep(time.Hour)
+		_, informers = f.watches("a")
+		require.Zero(t, informers, "what reads took goes when it is idle")
+	})
+}
+
+func TestOnlyWatchedReadsTakeNoInformer(t *testing.T) {
+	one(t, multicluster.Options{OnlyWatched: true}, func(t *testing.T, f *fleet, _ *fakeAPI, cl cluster.Cluster) {
+		origin := clustercache.Origin{}
+		for range 3 {
+			_, err := read(t, cl.GetCache(), &origin)
+			require.NoError(t, err)
+			require.False(t, origin.Cached)
+			require.NoError(t, cl.GetCache().List(t.Context(), &corev1.ConfigMapList{}, &origin))
+			synctest.Wait()
+		}
+		watches, _ := f.watches("a")
+		require.Zero(t, watches)
+		_, err := informer(t, cl, &corev1.ConfigMap{}).AddEventHandler((&record{}).handler())
+		require.NoError(t, err)
+		synctest.Wait()
+		_, err = read(t, cl.GetCache(), &origin)
+		require.NoError(t, err)
+		require.True(t, origin.Cached)
+	})
+}
+
+func byValue(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["value"]} }
+
+func listByValue(t *testing.T, r client.Reader, value string) ([]string, error) {
+	t.Helper()
+	list := &corev1.ConfigMapList{}
+	err := r.List(t.Context(), list, client.MatchingFields{"value": value}, client.InNamespace("default"))
+	var names []string
+	for _, o := range list.Items {
+		names = append(names, o.Name)
+	}
+	return names, err
+}
+
+// TestFieldIndexOutlivesInformersAndConnections: it is given before there is anything, and serves the first list as well as the last.
+func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, multicluster.Options{})
+		cl := f.cluster("a")
+		require.NoError(t, cl.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue))
+		err := cl.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue)
+		require.ErrorIs(t, err, clustercache.ErrIndexExists)
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+		require.NoError(t, cl.GetFieldIndexer().IndexField(t.Context(), u, "value", byValue), "another form is served by the same index")
+		api := f.add("a")
+		time.Sleep(time.Minute)
+		names, err := listByValue(t, cl.GetClient(), "2")
+		require.NoError(t, err, "the first list waits, since no server could answer it")
+		require.Equal(t, []string{"two"}, names)
+		require.Zero(t, api.count("get /api/v1/namespaces/default/configmaps"))
+
+		time.Sleep(time.Hour)
+		_, informers := f.watches("a")
+		require.Zero(t, informers)
+		api.put("two", "3", nil)
+		names, err = listByValue(t, cl.GetClient(), "3")
+		require.NoError(t, err)
+		require.Equal(t, []string{"two"}, names)
+		api.die()
+		time.Sleep(time.Minute)
+		begin := time.Now()
+		_, err = listByValue(t, cl.GetClient(), "3")
+		require.ErrorIs(t, err, clustercache.ErrNotConnected)
+		require.Zero(t, time.Since(begin))
+		api.put("two", "4", nil)
+		api.live()
+		time.Sleep(time.Minute)
+		names, err = listByValue(t, cl.GetClient(), "4")
+		require.NoError(t, err)
+		require.Equal(t, []string{"two"}, names)
+
+		// It waits no longer than it says, for one that does not list.
+		time.Sleep(time.Hour)
+		api.failWith(500, "/v1/configmaps")
+		begin = time.Now()
+		_, err = listByValue(t, cl.GetClient(), "4")
+		require.ErrorIs(t, err, clustercache.ErrNotSynced)
+		require.LessOrEqual(t, time.Since(begin), multicluster.DefaultSyncTimeout)
+		api.heal()
+
+		// A forgotten cluster takes its indexes with it.
+		f.Forget(key("a"))
+		err = cl.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "other", byValue)
+		require.ErrorIs(t, err, clustercache.ErrReleased)
+		again := f.cluster("a")
+		require.NoError(t, again.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue))
+	})
+}
+
+// TestIndexersOfAnInformerCanBeSelectedBy, and an index of all clusters, by those that come later, too.
+func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, _ *fakeAPI, cl cluster.Cluster) {
+		i := informer(t, cl, &corev1.ConfigMap{})
+		require.NoError(t, i.AddIndexers(toolscache.Indexers{"value": func(obj any) ([]string, error) {
+			if obj.(*corev1.ConfigMap).Name == "two" {
+				return nil, errors.New("none")
+			}
+			return byValue(obj.(client.Object)), nil
+		}}))
+		names, err := listByValue(t, cl.GetCache(), "1")
+		require.NoError(t, err)
+		require.Equal(t, []string{"one"}, names)
+		names, err = listByValue(t, cl.GetCache(), "2")
+		require.NoError(t, err)
+		require.Empty(t, names)
+
+		f.Forget(key("a"))
+		require.NoError(t, f.IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue))
+		require.ErrorIs(t, f.IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue), clustercache.ErrIndexExists)
+		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
+		require.NoError(t, f.IndexField(t.Context(), meta, "value", byValue))
+		f.add("b")
+		for _, name := range []string{"a", "b"} {
+			cl := f.cluster(name)
+			require.NoError(t, cl.GetFieldIndexer().IndexField(t.Context(), meta, "value", byValue))
+			time.Sleep(time.Second)
+			names, err := listByValue(t, cl.GetClient(), "2")
+			require.NoError(t, err)
+			require.Equal(t, []string{"two"}, names)
+		}
+	})
+}
+
+// TestRESTMapperAnswersWhileTheClusterIsDown what it knew, so that an owner's events are not lost.
+func TestRESTMapperAnswersWhileTheClusterIsDown(t *testing.T) {
+	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *fakeAPI, cl cluster.Cluster) {
+		m := cl.GetRESTMapper()
+		mapping, err := m.RESTMapping(schema.GroupKind{Kind: "ConfigMap"}, "v1")
+		require.NoError(t, err)
+		require.Equal(t, "configmaps", mapping.Resource.Resource)
+		api.die()
+		time.Sleep(time.Minute)
+		again, err := m.RESTMapping(schema.GroupKind{Kind: "ConfigMap"}, "v1")
+		require.NoError(t, err)
+		require.Equal(t, mapping, again)
+		resource := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+		kind, err := m.KindFor(resource)
+		require.NoError(t, err)
+		require.Equal(t, configMap, kind)
+		kinds, err := m.KindsFor(resource)
+		require.NoError(t, err)
+		require.Equal(t, []schema.GroupVersionKind{configMap}, kinds)
+		found, err := m.ResourceFor(resource)
+		require.NoError(t, err)
+		require.Equal(t, resource, found)
+		all, err := m.ResourcesFor(resource)
+		require.NoError(t, err)
+		require.Equal(t, []schema.GroupVersionResource{resource}, all)
+		mappings, err := m.RESTMappings(schema.GroupKind{Kind: "ConfigMap"})
+		require.NoError(t, err)
+		require.Len(t, mappings, 1)
+		singular, err := m.ResourceSingularizer("configmaps")
+		require.NoError(t, err)
+		require.Equal(t, "configmap", singular)
+	})
+}
+
+// TestEndOfStartStopsInformers: as a manager's end does; the ClusterCache may go on for others.
+func TestEndOfStartStopsInformers(t *testing.T) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster) {
+		first, second := running(t, cl.Start), running(t, cl.Start)
+		synctest.Wait()
+		i := informer(t, cl, &corev1.ConfigMap{})
+		r := &record{}
+		_, err := i.AddEventHandler(r.handler())
+		require.NoError(t, err)
+		r.take()
+		first()
+		api.put("more", "1", nil)
+		require.Equal(t, []string{"add more"}, r.take(), "somebody else has it started")
+		second()
+		require.True(t, i.IsStopped())
+		time.Sleep(time.Minute)
+		watches, _ := f.watches("a")
+		require.Zero(t, watches)
+		again := informer(t, cl, &corev1.ConfigMap{})
+		_, err = again.AddEventHandler(r.handler())
+		require.NoError(t, err)
+		require.Len(t, r.take(), 3)
+	})
+}
+
+// TestClusterOptionsReachTheEmbeddedCluster, and cannot replace what makes it follow its cluster.
+func TestClusterOptionsReachTheEmbeddedCluster(t *testing.T) {
+	dry := true
+	o := multicluster.Options{ClusterOptions: []cluster.Option{func(o *cluster.Options) {
+		o.Client.DryRun = &dry
+		o.Client.Cache = &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}
+		o.HTTPClient, o.NewCache, o.Scheme = nil, nil, nil
+	}}}
+	one(t, o, func(t *testing.T, _ *fleet, _ *fakeAPI, cl cluster.Cluster) {
+		origin := clustercache.Origin{}
+		in, err := read(t, cl.GetClient(), &origin)
+		require.NoError(t, err)
+		require.Equal(t, "uid-a1", in)
+		require.Zero(t, origin, "not asked by the cache")
+	})
+	refused := multicluster.Options{ClusterOptions: []cluster.Option{func(o *cluster.Options) {
+		o.NewClient = func(*rest.Config, client.Options) (client.Client, error) { return nil, errors.New("no client") }
+	}}}
+	cc, err := clustercache.New(clustercache.Options{Resolver: newDirectory()})
+	require.NoError(t, err)
+	_, err = multicluster.New(cc, refused).Cluster(key("a"))
+	require.ErrorContains(t, err, "no client")
+}

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// DefaultSyncTimeout is the default of Options.SyncTimeout.
+const DefaultSyncTimeout = 30 * time.Second
+
+// Options configure [Clusters]. The zero value works.
+type Options struct {
+	// OnlyWatched keeps reads from starting informers: kinds that no handler is registered for, here or elsewhere in the
+	// ClusterCache, are read from the API server. By default a read takes an informer of its kind, as controller-runtime's
+	// cache does; it goes away when it was not read for the ClusterCache's Options.IdleTimeout.
+	OnlyWatched bool
+	// SyncTimeout is how long a handler's registration waits for the first list before it passes as synced all the
+	// same, so that a controller starts without a cluster that is unreachable, or does not serve or allow the kind; events
+	// follow when there are any. A list by an indexed field waits as long. It must be shorter than the controllers' CacheSyncTimeout,
+	// 2 min by default, whose end is an error of the controller. Defaults to 30 s; negative means for ever.
+	SyncTimeout time.Duration
+	// SyncPeriod is how often handlers that ask for no period of their own are told of every object once more. Zero, the
+	// default, means never: what the resync of other caches insures against is proved not to happen.
+	SyncPeriod time.Duration
+	// Logger receives what cannot be returned. Defaults to discarding.
+	Logger logr.Logger
+	// ClusterOptions are applied to every cluster.Cluster, as for cluster.New. Scheme, HTTPClient, MapperProvider and
+	// NewCache are overridden.
+	ClusterOptions []cluster.Option
+}
+
+// Clusters are the clusters of a ClusterCache in the form of controller-runtime's cluster.Cluster. All methods may be
+// called from many goroutines; none does I/O or waits for a cluster.
+type Clusters struct {
+	cc      *clustercache.ClusterCache
+	options Options
+
+	indexing sync.Mutex // serializes IndexField of all clusters; taken before mu, and before a cache's lock
+
+	mu      sync.Mutex // protects what follows; nothing else is locked under it
+	remotes map[client.ObjectKey]*remote
+	indexes []fieldIndex
+}
+
+// New returns the clusters of a ClusterCache, which has to be started by itself, as by adding it to the manager. It does no
+// I/O and starts nothing.
+func New(cc *clustercache.ClusterCache, o Options) *Clusters {
+	if o.SyncTimeout == 0 {
+		o.SyncTimeout = DefaultSyncTimeout
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	return &Clusters{cc: cc, options: o, remotes: map[client.ObjectKey]*remote{}}
+}
+
+// Cluster engages a cluster and returns it, whatever its state. It is the same pointer every time, until Forget: it
+// stays good while the cluster is unreachable, changes its credentials or moves, and when it is removed and made again. The
+// errors are [clustercache.ErrClosed], and those of Options.ClusterOptions.
+func (s *Clusters) Cluster(key client.ObjectKey) (cluster.Cluster, error) {
+	if err := s.cc.Engage(key); err != nil {
+		return nil, err
+	}
+	r, err := s.remote(key)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Forget takes back Cluster: the cluster is disengaged, and its informers are stopped and told nothing any more. The next
+// Cluster returns another one.
+func (s *Clusters) Forget(key client.ObjectKey) {
+	s.mu.Lock()
+	r := s.remotes[key]
+	s.mu.Unlock()
+	if r != nil {
+		s.drop(r)
+	}
+	s.cc.Disengage(key)
+}
+
+// remote returns a known cluster.
+func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
+	s.mu.Lock()
+	r := s.remotes[key]
+	s.mu.Unlock()
+	if r != nil {
+		return r, nil
+	}
+	// Not under the lock, since the options are the user's. Whoever loses the race throws his away: it holds nothing yet.
+	fresh, err := newRemote(s, key)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.remotes[key]; r != nil {
+		return r, nil
+	}
+	s.remotes[key] = fresh
+	return fresh, nil
+}
+
+// drop ends a cluster, but not the one that may have taken its place.
+func (s *Clusters) drop(r *remote) {
+	s.mu.Lock()
+	if s.remotes[r.key] == r {
+		delete(s.remotes, r.key)
+	}
+	s.mu.Unlock()
+	r.cache.close()
+}
+
+// known returns nil if the cluster is, and otherwise why it is not.
+func known(cc *clustercache.ClusterCache, key client.ObjectKey) error {
+	_, err := cc.RESTMapper(key)
+	return err
+}

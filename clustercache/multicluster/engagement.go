@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// The wait between two attempts to engage a cluster starts at the first and doubles up to the second; half of it is random.
+const (
+	engageBackoff    = time.Second
+	engageBackoffMax = 30 * time.Second
+)
+
+func isUnknown(err error) bool { return errors.Is(err, clustercache.ErrUnknownCluster) }
+
+// engagements are the clusters that are engaged with one Aware. One goroutine calls begin, end and wait.
+type engagements[N ~string] struct {
+	s       *Clusters
+	ctx     context.Context //nolint:containedctx // that of Start: the parent of every engagement's, and never another engagement's
+	engage  func(context.Context, N, cluster.Cluster) error
+	running map[client.ObjectKey]*engagement
+	names   map[N]client.ObjectKey
+	tasks   sync.WaitGroup
+}
+
+// engagement is one cluster's.
+type engagement struct {
+	remote *remote
+	cancel context.CancelFunc
+	done   chan struct{} // closed when its goroutine has ended
+	over   bool          // cancelled, and kept so that its successor waits for it
+}
+
+// begin engages a cluster unless it is.
+func (e *engagements[N]) begin(key client.ObjectKey, name N) {
+	before := e.running[key]
+	if before != nil && !before.over {
+		return
+	}
+	if holder, taken := e.names[name]; taken && holder != key {
+		e.s.options.Logger.Error(nil, "Cluster has the name of another and is not engaged", "cluster", key.String(), "name", string(name))
+		return
+	}
+	r, err := e.s.remote(key)
+	if err != nil {
+		if !isUnknown(err) {
+			e.s.options.Logger.Error(err, "Cluster cannot be engaged", "cluster", key.String())
+		}
+		return // if it was removed meanwhile, that is told next
+	}
+	ctx, cancel := context.WithCancel(e.ctx)
+	now := &engagement{remote: r, cancel: cancel, done: make(chan struct{})}
+	e.running[key], e.names[name] = now, key
+	e.tasks.Go(func() {
+		defer close(now.done)
+		defer cancel()
+		if before != nil {
+			// A call for the cluster that was removed may not have returned yet. Finishing after the new one's, it would
+			// leave its own, ended context with whoever is aware.
+			<-before.done
+		}
+		e.run(ctx, key, name, r)
+	})
+}
+
+// end ends the engagement of a cluster that was removed.
+func (e *engagements[N]) end(key client.ObjectKey, name N) {
+	now := e.running[key]
+	if now == nil || now.over {
+		return
+	}
+	now.over = true
+	now.cancel()
+	e.s.drop(now.remote)
+	delete(e.names, name)
+	select {
+	case <-now.done:
+		delete(e.running, key)
+	default: // it is looked at again when the cluster comes back
+	}
+}
+
+// run engages until that succeeds, and then keeps the cluster started.
+func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, r *remote) {
+	for wait := engageBackoff; ctx.Err() == nil; wait = min(2*wait, engageBackoffMax) {
+		err := e.engage(ctx, name, r)
+		if err == nil {
+			_ = r.Start(ctx) // until ctx ends, which is no error
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		e.s.options.Logger.Error(err, "Cluster could not be engaged; trying again", "cluster", key.String())
+		sleep(ctx, wait-rand.N(wait/2))
+	}
+}
+
+// wait waits until everything has ended, as it does with e.ctx.
+func (e *engagements[N]) wait() {
+	for _, now := range e.running {
+		now.cancel()
+	}
+	e.tasks.Wait()
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

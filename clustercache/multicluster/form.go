@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// form is a kind and how its objects are wanted: in their Go type, unstructured, or their metadata alone.
+type form struct {
+	gvk schema.GroupVersionKind
+	typ reflect.Type // what objects are pointers to
+}
+
+var errNoStruct = errors.New("not a pointer to a struct")
+
+func formOf(obj client.Object, scheme *runtime.Scheme) (form, error) {
+	typ := reflect.TypeOf(obj)
+	if typ == nil || typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct {
+		return form{}, fmt.Errorf("%T: %w", obj, errNoStruct)
+	}
+	gvk, err := apiutil.GVKForObject(obj, scheme)
+	return form{gvk: gvk, typ: typ.Elem()}, err
+}
+
+// decode returns an object in this form, which is the caller's own.
+func (f form) decode(o *informerpool.Object) (client.Object, error) {
+	dst, ok := reflect.TypeAssert[client.Object](reflect.New(f.typ))
+	if !ok {
+		return nil, fmt.Errorf("%s is no object", f.typ)
+	}
+	return dst, o.Into(dst)
+}

@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"github.com/go-logr/logr"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// handler calls one that was written for client-go, with objects in the form its informer was asked for.
+type handler struct {
+	to       toolscache.ResourceEventHandler
+	form     form
+	log      logr.Logger
+	replayed func()
+}
+
+var _ informerpool.ReplayHandler = (*handler)(nil)
+
+// Replayed implements informerpool.ReplayHandler.
+func (h *handler) Replayed(informerpool.Key) { h.replayed() }
+
+// Handle implements informerpool.Handler. The objects are decoded for this handler alone.
+func (h *handler) Handle(e informerpool.Event) {
+	before, after := h.decode(e.Old), h.decode(e.New)
+	switch {
+	case e.Type == informerpool.Deleted && before != nil:
+		if e.FinalStateUnknown {
+			h.to.OnDelete(toolscache.DeletedFinalStateUnknown{Key: keyOf(before), Obj: before})
+		} else {
+			h.to.OnDelete(before)
+		}
+	case after == nil:
+	case before == nil: // added, or of a state before that does not fit the type
+		h.to.OnAdd(after, e.Initial)
+	default:
+		h.to.OnUpdate(before, after)
+	}
+}
+
+// decode returns nil for nil, and for what does not fit the type: there is nobody to return the error to.
+func (h *handler) decode(o *informerpool.Object) client.Object {
+	if o == nil {
+		return nil
+	}
+	out, err := h.form.decode(o)
+	if err != nil {
+		h.log.Error(err, "Object cannot be decoded", "kind", h.form.gvk.Kind, "type", h.form.typ.String(),
+			"object", client.ObjectKeyFromObject(o).String())
+		return nil
+	}
+	return out
+}
+
+// keyOf returns the key that client-go's stores have for an object: without a slash if it has no namespace.
+func keyOf(o client.Object) string { return toolscache.MetaObjectToName(o).String() }

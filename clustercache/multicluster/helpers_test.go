@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// directory is a resolver that a test writes.
+type directory struct {
+	mu      sync.Mutex
+	configs map[client.ObjectKey]*rest.Config
+	news    chan client.ObjectKey
+}
+
+func newDirectory() *directory {
+	return &directory{configs: map[client.ObjectKey]*rest.Config{}, news: make(chan client.ObjectKey, 1000)}
+}
+
+// set makes a cluster reachable, or for nil not exist.
+func (d *directory) set(key client.ObjectKey, config *rest.Config) {
+	d.mu.Lock()
+	if d.configs[key] = config; config == nil {
+		delete(d.configs, key)
+	}
+	d.mu.Unlock()
+	d.news <- key
+}
+
+func (d *directory) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
+	d.mu.Lock()
+	config := d.configs[key]
+	d.mu.Unlock()
+	if config == nil {
+		return clustercache.Access{}, resolver.ErrClusterNotFound
+	}
+	return resolver.NewAccess(config)
+}
+
+func (d *directory) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
+	for {
+		select {
+		case key := <-d.news:
+			changed(key)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (d *directory) Clusters(context.Context) ([]client.ObjectKey, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.configs)), nil
+}
+
+func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "fleet", Name: name} }
+
+// running starts something that runs until the test ends, or stop is called, and must end without an error.
+func running(t *testing.T, start func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- start(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// fleet is a ClusterCache that runs, over a directory, with its clusters.
+type fleet struct {
+	*multicluster.Clusters
+
+	t    *testing.T
+	cc   *clustercache.ClusterCache
+	d    *directory
+	apis map[string]*fakeAPI
+}
+
+func newFleet(t *testing.T, o multicluster.Options) *fleet {
+	t.Helper()
+	d := newDirectory()
+	cc, err := clustercache.New(clustercache.Options{Resolver: d, Discover: true})
+	require.NoError(t, err)
+	running(t, cc.Start)
+	return &fleet{Clusters: multicluster.New(cc, o), t: t, cc: cc, d: d, apis: map[string]*fakeAPI{}}
+}
+
+// add makes a cluster with the objects one and two.
+func (f *fleet) add(name string) *fakeAPI {
+	f.t.Helper()
+	api := newFakeAPI(f.t, "uid-"+name)
+	api.put("one", "1", map[string]any{"app": "x"})
+	api.put("two", "2", nil)
+	f.apis[name] = api
+	f.d.set(key(name), api.config())
+	return api
+}
+
+func (f *fleet) cluster(name string) cluster.Cluster {
+	f.t.Helper()
+	cl, err := f.Cluster(key(name))
+	require.NoError(f.t, err)
+	return cl
+}
+
+// watches returns how many things are watched in a cluster, and how many informers run there.
+func (f *fleet) watches(name string) (watches, informers int) {
+	f.t.Helper()
+	s, err := f.cc.Status(key(name))
+	require.NoError(f.t, err)
+	return s.Watches, s.Informers
+}
+
+// one is a bubble with one connected cluster, a.
+func one(t *testing.T, o multicluster.Options, test func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, o)
+		api := f.add("a")
+		cl := f.cluster("a")
+		time.Sleep(time.Second)
+		test(t, f, api, cl)
+	})
+}
+
+// record is a handler that keeps what it is told.
+type record struct {
+	mu     sync.Mutex
+	events []string
+	types  map[string]bool
+}
+
+func (r *record) add(what string, obj any) {
+	if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj, what = gone.Obj, what+" unknown "+gone.Key
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.types == nil {
+		r.types = map[string]bool{}
+	}
+	r.types[fmt.Sprintf("%T", obj)] = true
+	r.events = append(r.events, what+" "+obj.(client.Object).GetName())
+}
+
+// take returns what came since the last call, sorted.
+func (r *record) take() []string {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events := r.events
+	r.events = nil
+	slices.Sort(events)
+	return events
+}
+
+func (r *record) handler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			if initial {
+				r.add("initial", obj)
+			} else {
+				r.add("add", obj)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			if before.(client.Object).GetResourceVersion() == after.(client.Object).GetResourceVersion() {
+				r.add("resync", after)
+				return
+			}
+			r.add("update", after)
+		},
+		DeleteFunc: func(obj any) { r.add("delete", obj) },
+	}
+}

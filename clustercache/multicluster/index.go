@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// fieldIndex is what IndexField was called with.
+type fieldIndex struct {
+	form   form
+	field  string
+	values client.IndexerFunc
+}
+
+// indexKey is what an index is one of in a cluster: every form of a kind is served by the same.
+type indexKey struct {
+	gvk   schema.GroupVersionKind
+	field string
+}
+
+// indexed is an index of a cluster.
+type indexed struct {
+	form   form
+	remove func()
+}
+
+// IndexField indexes objects by a field, in every cluster there is and will be, for lists with client.MatchingFields. It
+// lasts as long as the ClusterCache, however often informers and clusters come and go. It computes the field of objects that
+// are cached already, and does no I/O. An index of the same field and form is an error, as in every cache; that of
+// another form of the kind serves this one too.
+func (s *Clusters) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
+	f, err := formOf(obj, s.cc.Scheme())
+	if err != nil {
+		return err
+	}
+	x := fieldIndex{form: f, field: field, values: values}
+	s.indexing.Lock()
+	defer s.indexing.Unlock()
+	if s.indexesInAnotherForm(x) {
+		return nil
+	}
+	if _, err := s.cc.AddIndex(x.index()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.indexes = append(s.indexes, x)
+	s.mu.Unlock()
+	return nil
+}
+
+// indexesInAnotherForm tells whether every cluster has the index of another form of the kind.
+func (s *Clusters) indexesInAnotherForm(x fieldIndex) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.indexes, func(old fieldIndex) bool {
+		return old.form.gvk == x.form.gvk && old.field == x.field && old.form != x.form
+	})
+}
+
+// index returns the index in the ClusterCache's form.
+func (x fieldIndex) index() clustercache.Index {
+	values := func(o client.Object) []string {
+		p, ok := o.(*informerpool.Object)
+		if !ok {
+			return nil
+		}
+		obj, err := x.form.decode(p)
+		if err != nil {
+			return nil // it does not fit the type, and handlers were told nothing of it either
+		}
+		return x.values(obj)
+	}
+	return clustercache.Index{GVK: x.form.gvk, Field: x.field, Values: values}
+}
+
+// IndexField implements client.FieldIndexer. The index is kept until the cluster is forgotten, however often its informers come and
+// go. It computes the field of objects that are cached already, and does no I/O.
+func (c *remoteCache) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
+	f, err := formOf(obj, c.cc.Scheme())
+	if err != nil {
+		return c.fail("index", f.gvk, err)
+	}
+	return c.index(fieldIndex{form: f, field: field, values: values})
+}
+
+func (c *remoteCache) index(x fieldIndex) error {
+	k := indexKey{gvk: x.form.gvk, field: x.field}
+	c.s.indexing.Lock()
+	defer c.s.indexing.Unlock()
+	c.mu.Lock()
+	old, closed := c.indexed[k], c.closed
+	c.mu.Unlock()
+	switch {
+	case closed:
+		return c.fail("index", x.form.gvk, clustercache.ErrReleased)
+	case old != nil && old.form != x.form, c.s.indexesInAnotherForm(x):
+		return nil
+	}
+	remove, err := c.cc.AddIndex(x.index(), c.key)
+	if err != nil {
+		return c.fail("index", x.form.gvk, err)
+	}
+	c.mu.Lock()
+	c.indexed[k] = &indexed{form: x.form, remove: remove}
+	closed = c.closed
+	c.mu.Unlock()
+	if closed {
+		remove() // close did not see it
+	}
+	return nil
+}
+
+func (c *remoteCache) dropIndexes() {
+	c.mu.Lock()
+	dropped := c.indexed
+	c.indexed = map[indexKey]*indexed{}
+	c.mu.Unlock()
+	for _, x := range dropped {
+		x.remove()
+	}
+}

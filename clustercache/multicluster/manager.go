@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// ManagerFor returns a view of a manager for controllers of a remote cluster: a builder given it makes them watch, read and
+// write cl, and registers them with mgr, which runs them and elects their leader. Nothing of mgr's own cluster is seen through it, but
+// for leader election and webhooks.
+func ManagerFor(mgr manager.Manager, cl cluster.Cluster) manager.Manager {
+	return &remoteManager{Cluster: cl, hub: hub{mgr}}
+}
+
+// remoteManager has two embedded sets of methods. A name that both have is the cluster's, since the manager's is one
+// level deeper; that holds for methods that the interfaces gain, too.
+type remoteManager struct {
+	cluster.Cluster
+	hub
+}
+
+type hub struct{ manager.Manager }
+
+var _ manager.Manager = (*remoteManager)(nil)
+
+// Start runs the manager.
+func (m *remoteManager) Start(ctx context.Context) error { return m.hub.Start(ctx) }

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+var (
+	errNoName   = errors.New("not a name of a cluster")
+	errNoConfig = errors.New("cluster without a config")
+)
+
+// Registrar adopts the clusters that somebody else's provider engages: added to multicluster-runtime's manager it hears of
+// them (it is an mcmanager.Runnable), and it is the resolver by which a ClusterCache reaches them. Give it as
+// clustercache.Options.Resolver, with Discover. The configs, credentials included, are those of the engaged clusters. All
+// methods may be called from many goroutines.
+type Registrar[N ~string] struct {
+	names Names
+
+	mu        sync.Mutex // protects what follows; nothing else is locked under it
+	adopted   map[client.ObjectKey]*adoption
+	listeners map[*listener]struct{}
+}
+
+// adoption is one engagement of a cluster.
+type adoption struct{ access resolver.Access }
+
+var (
+	_ clustercache.Resolver = (*Registrar[string])(nil)
+	_ clustercache.Notifier = (*Registrar[string])(nil)
+	_ clustercache.Lister   = (*Registrar[string])(nil)
+)
+
+// NewRegistrar returns a registrar that knows no clusters. It does no I/O and starts nothing.
+func NewRegistrar[N ~string](names Names) *Registrar[N] {
+	return &Registrar[N]{names: names.withDefaults(), adopted: map[client.ObjectKey]*adoption{}, listeners: map[*listener]struct{}{}}
+}
+
+// Start blocks until ctx ends. It makes the registrar a runnable, and does nothing.
+func (r *Registrar[N]) Start(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// NeedLeaderElection is false: caches are warm on replicas that wait to become the leader, if the provider engages there.
+func (r *Registrar[N]) NeedLeaderElection() bool { return false }
+
+// Engage adopts a cluster until ctx ends. Engaging again, with the same cluster or another, takes the place of what was
+// before. It does not block and does no I/O. The error is that of a name or config that cannot be.
+func (r *Registrar[N]) Engage(ctx context.Context, name N, cl cluster.Cluster) error {
+	key, ok := r.names.Key(string(name))
+	if !ok {
+		return fmt.Errorf("cluster %q: %w", string(name), errNoName)
+	}
+	config := cl.GetConfig()
+	if config == nil {
+		return fmt.Errorf("cluster %q: %w", string(name), errNoConfig)
+	}
+	access, err := resolver.NewAccess(config)
+	if err != nil {
+		return fmt.Errorf("cluster %q: %w", string(name), err)
+	}
+	a := &adoption{access: access}
+	r.set(key, a)
+	// Called for this engagement alone: one that took its place stays.
+	context.AfterFunc(ctx, func() { r.unset(key, a) })
+	return nil
+}
+
+func (r *Registrar[N]) set(key client.ObjectKey, a *adoption) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.adopted[key] = a
+	r.tellLocked(key)
+}
+
+func (r *Registrar[N]) unset(key client.ObjectKey, a *adoption) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.adopted[key] == a {
+		delete(r.adopted, key)
+		r.tellLocked(key)
+	}
+}
+
+// Resolve implements clustercache.Resolver. A cluster that is not engaged does not exist.
+func (r *Registrar[N]) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.adopted[key]; a != nil {
+		return a.access, nil
+	}
+	return clustercache.Access{}, &resolver.AccessError{Cluster: key, Err: resolver.ErrClusterNotFound}
+}
+
+// Clusters implements clustercache.Lister.
+func (r *Registrar[N]) Clusters(context.Context) ([]client.ObjectKey, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys := make([]client.ObjectKey, 0, len(r.adopted))
+	for key := range r.adopted {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b client.ObjectKey) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return keys, nil
+}
+
+// listener is one caller of Notify: what it has not been told yet, each cluster once.
+type listener struct {
+	news    chan struct{} // one slot
+	pending map[client.ObjectKey]struct{}
+}
+
+func (r *Registrar[N]) tellLocked(key client.ObjectKey) {
+	for l := range r.listeners {
+		l.pending[key] = struct{}{}
+		select {
+		case l.news <- struct{}{}:
+		default: // it is going to look anyhow
+		}
+	}
+}
+
+// Notify implements clustercache.Notifier.
+func (r *Registrar[N]) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
+	l := &listener{news: make(chan struct{}, 1), pending: map[client.ObjectKey]struct{}{}}
+	r.mu.Lock()
+	r.listeners[l] = struct{}{}
+	for key := range r.adopted {
+		l.pending[key] = struct{}{}
+	}
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.listeners, l)
+	}()
+	for {
+		r.mu.Lock()
+		told := l.pending
+		l.pending = map[client.ObjectKey]struct{}{}
+		r.mu.Unlock()
+		for key := range told {
+			changed(key)
+		}
+		select {
+		case <-l.news:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// registration is one handler of an informer, with a hold on the watch.
+type registration struct {
+	i       *informer
+	watch   *clustercache.Watch
+	events  *clustercache.Registration
+	checker *syncChecker
+	once    sync.Once // closes checker.done
+
+	mu       sync.Mutex // protects what follows; nothing else is locked under it
+	released bool
+	late     *time.Timer
+	resync   *time.Timer
+}
+
+var _ toolscache.ResourceEventHandlerRegistration = (*registration)(nil)
+
+func newRegistration(i *informer) *registration {
+	return &registration{i: i, checker: &syncChecker{name: "fleetcache handler of " + i.form.gvk.String(), done: make(chan struct{})}}
+}
+
+// connect takes the watch.
+func (r *registration) connect(h toolscache.ResourceEventHandler) error {
+	w, err := r.i.c.cc.Watch(context.Background(), r.i.c.key, clustercache.Kind(r.i.form.gvk))
+	if err != nil {
+		return err
+	}
+	r.watch = w
+	r.events, err = w.AddEventHandler(&handler{to: h, form: r.i.form, log: r.i.c.s.options.Logger, replayed: r.settle})
+	if err != nil {
+		w.Release()
+	}
+	return err
+}
+
+// runTimers starts what is to happen later: giving up waiting for the first list, and resyncs.
+func (r *registration) runTimers(giveUp, period time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.released {
+		return
+	}
+	if giveUp > 0 && !r.HasSynced() {
+		r.late = time.AfterFunc(giveUp, r.settle)
+	}
+	if period > 0 {
+		r.resync = time.AfterFunc(period, func() { r.resyncNow(period) })
+	}
+}
+
+func (r *registration) resyncNow(period time.Duration) {
+	r.events.Resync()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.released {
+		r.resync.Reset(period)
+	}
+}
+
+// settle makes the registration pass as synced.
+func (r *registration) settle() { r.once.Do(func() { close(r.checker.done) }) }
+
+// HasSynced tells whether the handler was told of every object that was there, or Options.SyncTimeout has passed.
+func (r *registration) HasSynced() bool {
+	select {
+	case <-r.checker.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// HasSyncedChecker completes when HasSynced does.
+func (r *registration) HasSyncedChecker() toolscache.DoneChecker { return r.checker }
+
+// release ends the registration and lets the watch go. It is idempotent and does not wait.
+func (r *registration) release() {
+	r.mu.Lock()
+	r.released = true
+	for _, t := range []*time.Timer{r.late, r.resync} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	r.mu.Unlock()
+	r.watch.Release()
+}

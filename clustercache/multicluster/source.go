@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// MapFunc returns what is to be reconciled because of an object of a cluster. The object is shared and read-only; its metadata
+// costs nothing to read.
+type MapFunc[N ~string, R comparable] func(ctx context.Context, name N, obj client.Object) []R
+
+// Source makes sources of the objects' events of one cluster at a time, as multicluster-runtime asks for them when it
+// engages a cluster: it satisfies its TypedSource[client.Object, R]. Starting them does not block, and costs no decoding
+// of objects. They have the events of clusters that the ClusterCache knows, whoever's the engaged cluster.Cluster is.
+type Source[N ~string, R comparable] struct {
+	cc      *clustercache.ClusterCache
+	feed    clustercache.ObjectFeed
+	mapping MapFunc[N, R]
+	names   Names
+}
+
+// NewSource returns a source of what feed says; each source of a cluster holds a watch of the kinds there, whatever
+// feed.Watch is. It does no I/O and starts nothing.
+func NewSource[N ~string, R comparable](
+	cc *clustercache.ClusterCache, feed clustercache.ObjectFeed, mapping MapFunc[N, R], names Names,
+) *Source[N, R] {
+	feed.Watch = true
+	return &Source[N, R]{cc: cc, feed: feed, mapping: mapping, names: names.withDefaults()}
+}
+
+// ForCluster returns the source of a cluster; false if feed does not select it, or the name is nobody's. There is no error.
+func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource[R], bool, error) {
+	key, ok := s.names.Key(string(name))
+	if !ok || (s.feed.Clusters != nil && !s.feed.Clusters(key)) {
+		return nil, false, nil
+	}
+	feed := s.feed
+	feed.Clusters = func(cluster client.ObjectKey) bool { return cluster == key }
+	return clustercache.ObjectSource(s.cc, feed, func(ctx context.Context, _ client.ObjectKey, obj client.Object) []R {
+		return s.mapping(ctx, name, obj)
+	}), true, nil
+}
