@@ -27,9 +27,9 @@ type body struct {
 	over  atomic.Bool
 }
 
-// Read implements io.Reader. It fails at once after the generation has ended, even with bytes at hand.
+// Read implements io.Reader. It fails at once after the generation has ended, or its watches, even with bytes at hand.
 func (b *body) Read(p []byte) (int, error) {
-	if cause := b.l.g.ended(); cause != nil {
+	if cause := b.l.g.endedFor(b.watch); cause != nil {
 		return 0, b.fail(cause)
 	}
 	if b.left == 0 {
@@ -46,6 +46,8 @@ func (b *body) Read(p []byte) (int, error) {
 		b.s.lives()
 	}
 	switch {
+	case err == io.EOF && b.watch && b.l.g.endedFor(true) != nil: //nolint:errorlint // net/http may say so of a body that was cut
+		err = b.fail(err)
 	case err == io.EOF: //nolint:errorlint // the end of the body is io.EOF itself; what wraps it is a broken connection
 		b.end()
 	case err != nil:
@@ -84,6 +86,9 @@ func (b *body) Close() error {
 
 func (b *body) fail(err error) error {
 	b.end()
+	if cause := b.l.g.endedFor(b.watch); cause != nil {
+		err = cause
+	}
 	return b.s.failed(operation(b.method, b.path), b.l.g, err)
 }
 

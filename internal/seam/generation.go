@@ -22,12 +22,13 @@ type cutter interface{ cut(cause error) }
 type generation struct {
 	*access
 
-	forget   func(*generation) // told once, outside the lock, that the generation ended
-	foreign  http.RoundTripper // the config's own round trippers; nil if it has none
-	watches  *watches          // nil if watches travel like everything else
-	rejected atomic.Bool       // the cluster rejected our credentials
-	adopted  atomic.Bool       // in use, or was: not a candidate
-	answered atomic.Int64      // as Seam.life, of a candidate
+	forget    func(*generation) // told once, outside the lock, that the generation ended
+	foreign   http.RoundTripper // the config's own round trippers; nil if it has none
+	watches   *watches          // nil if watches travel like everything else
+	rejected  atomic.Bool       // the cluster rejected our credentials
+	adopted   atomic.Bool       // in use, or was: not a candidate
+	answered  atomic.Int64      // as Seam.life, of a candidate
+	unwatched atomic.Bool       // its watches ended before the rest
 
 	done  chan struct{} // closed when the generation ends
 	cause error         // why it ended; set under mu before done is closed
@@ -57,6 +58,48 @@ func (g *generation) ended() error {
 	default:
 		return nil
 	}
+}
+
+// endedFor returns why a request on the generation ended, or nil. A watch may end before the others.
+func (g *generation) endedFor(watch bool) error {
+	if cause := g.ended(); cause != nil {
+		return cause
+	}
+	if watch && g.unwatched.Load() {
+		return ErrSuperseded
+	}
+	return nil
+}
+
+// endWatches cuts the watches that run on the generation. Everything else finishes: it ends soon by itself, and whoever
+// asked has no way to go on where it was.
+func (g *generation) endWatches() {
+	g.mu.Lock()
+	g.unwatched.Store(true)
+	var watches []cutter
+	for c := range g.cuts {
+		if g.carriesWatches(c) {
+			watches = append(watches, c)
+			delete(g.cuts, c)
+		}
+	}
+	g.mu.Unlock()
+
+	for _, c := range watches {
+		c.cut(ErrSuperseded)
+	}
+}
+
+func (g *generation) carriesWatches(c cutter) bool {
+	switch c := c.(type) {
+	case *watches:
+		return true
+	case *conn:
+		return g.watches != nil && c.l == &g.watches.lane
+	case *call:
+		return c.watch
+	}
+	return false
 }
 
 // end cuts everything that runs on the generation. Only the first cause counts.
@@ -118,16 +161,21 @@ func (g *generation) remove(c cutter) {
 }
 
 // call is a context that the end of its generation cancels.
-type call struct{ cancel context.CancelCauseFunc }
+type call struct {
+	cancel context.CancelCauseFunc
+	watch  bool
+}
 
 func (c *call) cut(cause error) { c.cancel(cause) }
 
-// bind returns a context that also ends with the generation. release must be called.
-func (g *generation) bind(ctx context.Context) (bound context.Context, release func()) {
+// bind returns a context that also ends with the generation, or with its watches. release must be called.
+func (g *generation) bind(ctx context.Context, watch bool) (bound context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	c := &call{cancel: cancel}
+	c := &call{cancel: cancel, watch: watch}
 	if !g.add(c) {
 		cancel(errGone)
+	} else if watch && g.unwatched.Load() { // after add: one of the two sees the other
+		cancel(ErrSuperseded)
 	}
 	return ctx, func() {
 		g.remove(c)

@@ -169,7 +169,7 @@ func (l *lane) leave() {
 // generation can stop it.
 func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	l.overflowing()
-	ctx, release := l.g.bind(ctx)
+	ctx, release := l.g.bind(ctx, false)
 	defer release()
 
 	nc, err := l.g.dialer(ctx, network, address)

@@ -107,8 +107,12 @@ func (s *Seam) exchange(req *http.Request, t ticket) (*http.Response, error) {
 		t.leave()
 		return nil, err // nothing has been sent
 	}
+	cut := t.g.endedFor(isWatch(req))
+	if cut != nil {
+		err = cut
+	}
 	failure := s.failure(req, t.g, err)
-	if req.Context().Err() != nil {
+	if req.Context().Err() != nil || cut != nil {
 		t.finish(nil) // only this request gave up: the next one makes the connection
 	} else {
 		t.finish(failure)
@@ -123,7 +127,8 @@ func (s *Seam) exchange(req *http.Request, t ticket) (*http.Response, error) {
 // send sends req through the lane.
 func (s *Seam) send(req *http.Request, t ticket) (*http.Response, error) {
 	ctx := t.trace(req.Context())
-	if t.g.foreign == nil {
+	watch := isWatch(req)
+	if t.g.foreign == nil && (t.transport == nil || !watch) {
 		out, err := s.address(ctx, req, t.g)
 		if err != nil {
 			return nil, err
@@ -133,14 +138,19 @@ func (s *Seam) send(req *http.Request, t ticket) (*http.Response, error) {
 		}
 		return t.transport.RoundTrip(out)
 	}
-	// What the config's own round trippers wait for may be out of our connections' reach.
-	ctx, release := t.g.bind(context.WithValue(ctx, laneKey{}, t.lane))
+	// What the config's own round trippers wait for may be out of our connections' reach. A watch among other requests has
+	// to be cut without them.
+	ctx, release := t.g.bind(context.WithValue(ctx, laneKey{}, t.lane), watch)
 	out, err := s.address(ctx, req, t.g)
 	if err != nil {
 		release()
 		return nil, err
 	}
-	resp, err := t.g.foreign.RoundTrip(out)
+	next := t.g.foreign
+	if next == nil {
+		next = t.transport
+	}
+	resp, err := next.RoundTrip(out)
 	if err != nil {
 		release()
 		return nil, err

@@ -198,9 +198,9 @@ func (s *Seam) shutLocked(cause error, affected func(*generation) bool) []*gener
 	return cut
 }
 
-// CutStreams ends all requests and streams that run on replaced accesses other than revision; the access in use is
-// never affected. Streams resume by resource version; this is for credentials or endpoints that must not be used any
-// longer.
+// CutStreams ends all watches that run on replaced accesses other than revision; the access in use is never affected.
+// Watches resume by resource version; this is for credentials or endpoints that are to be used no longer. Other requests
+// finish.
 func (s *Seam) CutStreams(revision string) {
 	s.mu.Lock()
 	var old []*generation
@@ -212,7 +212,7 @@ func (s *Seam) CutStreams(revision string) {
 	s.mu.Unlock()
 
 	for _, g := range old {
-		g.end(ErrSuperseded)
+		g.endWatches()
 	}
 }
 

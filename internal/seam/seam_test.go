@@ -5,6 +5,7 @@ package seam
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -107,6 +108,42 @@ func TestTokenRotationKeepsRunningStream(t *testing.T) {
 		require.Zero(t, s.Streams())
 	})
 }
+
+// TestCutStreamsLetsOtherRequestsFinish: whoever reads one object when the endpoint moves gets it.
+func TestCutStreamsLetsOtherRequestsFinish(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		asked, reply := make(chan struct{}), make(chan struct{})
+		srv := serve(t, http2, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("watch") {
+				streamLines(w, r, nil)
+				return
+			}
+			close(asked)
+			<-reply
+			_, _ = io.WriteString(w, "at last")
+		})
+		release := sync.OnceFunc(func() { close(reply) })
+		t.Cleanup(release)
+		s := connect(t, Options{}, srv.config("old"))
+		stream := watch(t, s)
+		ended := make(chan error, 1)
+		go func() { ended <- second(io.Copy(io.Discard, stream)) }()
+		got := make(chan string, 1)
+		go func() {
+			_, body, err := fetch(t.Context(), s, "/version")
+			got <- fmt.Sprint(body, err)
+		}()
+		<-asked
+		require.NoError(t, s.Swap(srv.config("new"), "second"))
+		s.CutStreams("second")
+		require.ErrorIs(t, <-ended, ErrSuperseded)
+		release()
+		require.Equal(t, "at last<nil>", <-got)
+		require.Equal(t, 1, generations(s))
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
 
 func TestEndpointAndAuthorityCanBeReplacedUnderAStream(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {

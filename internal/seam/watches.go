@@ -53,7 +53,7 @@ func (w *watches) enter() (ticket, error) {
 
 // dial makes a connection on which HTTP/2 was negotiated.
 func (w *watches) dial(ctx context.Context, address string) (net.Conn, error) {
-	ctx, release := w.g.bind(ctx)
+	ctx, release := w.g.bind(ctx, true)
 	defer release()
 
 	nc, err := w.g.dialer(ctx, "tcp", address)
