@@ -42,7 +42,8 @@ const patience = 90 * time.Second
 // frontDoor is a web server before an API server, as companies have them. It answers itself when it is told to.
 type frontDoor struct {
 	*httptest.Server
-	instead atomic.Pointer[http.HandlerFunc]
+	instead     atomic.Pointer[http.HandlerFunc]
+	certificate atomic.Pointer[tls.Certificate] // nil: the one of httptest
 }
 
 func newFrontDoor(t *testing.T, c *testenv.Cluster) *frontDoor {
@@ -65,6 +66,13 @@ func newFrontDoor(t *testing.T, c *testenv.Cluster) *frontDoor {
 		proxy.ServeHTTP(w, r)
 	}))
 	f.Config.ErrorLog = discardLog
+	// Not GetCertificate, which is not asked by who connects to an IP address.
+	f.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		if pair := f.certificate.Load(); pair != nil {
+			return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*pair}}, nil
+		}
+		return nil, nil //nolint:nilnil // crypto/tls's way to say: the one there is
+	}}
 	f.StartTLS()
 	t.Cleanup(func() {
 		f.CloseClientConnections()

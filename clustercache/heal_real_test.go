@@ -48,11 +48,16 @@ func create(t *testing.T, c *testenv.Cluster, names ...string) {
 	}
 }
 
+// requester is a cluster, or one of its API servers.
+type requester interface {
+	Requests(matches ...testenv.Match) ([]testenv.Request, error)
+}
+
 // counted returns how often the kind was listed, and how often watched. A streamed list is a watch that begins with the
 // objects there are.
-func counted(t *testing.T, c *testenv.Cluster, resource string) (lists, watches int) {
+func counted(t *testing.T, server requester, resource string) (lists, watches int) {
 	t.Helper()
-	requests, err := c.Requests(testenv.Resource(resource), testenv.UserAgent(agent))
+	requests, err := server.Requests(testenv.Resource(resource), testenv.UserAgent(agent))
 	require.NoError(t, err)
 	for _, r := range requests {
 		switch {
