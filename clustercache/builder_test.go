@@ -210,3 +210,26 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 		require.ErrorContains(t, b.Complete(nothing), text)
 	}
 }
+
+func TestLiveClientReadsPastTheCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "uid-a")
+		api.put("one", "1", nil)
+		d := newDirectory()
+		d.set(key("a"), api.config())
+		cc := start(t, silent(d))
+		_, err := cc.LiveClient(key("a"))
+		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+		require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
+		cached, err := cc.Client(key("a"))
+		require.NoError(t, err)
+		live, err := cc.LiveClient(key("a"))
+		require.NoError(t, err)
+		const path = "get /api/v1/namespaces/default/configmaps/one"
+		one := client.ObjectKey{Namespace: "default", Name: "one"}
+		require.NoError(t, cached.Get(t.Context(), one, &corev1.ConfigMap{}))
+		require.Zero(t, api.count(path))
+		require.NoError(t, live.Get(t.Context(), one, &corev1.ConfigMap{}))
+		require.Equal(t, 1, api.count(path))
+	})
+}

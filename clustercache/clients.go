@@ -58,6 +58,19 @@ func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) 
 	return &cachedClient{Client: live, reader: c.reader}, nil
 }
 
+// LiveClient is Client without the cache: reads go to the API server, too, whatever is watched.
+func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, error) {
+	c, err := cc.known(cluster, "live client")
+	if err != nil {
+		return nil, err
+	}
+	live, err := c.writer.get(c)
+	if err != nil {
+		return nil, &ClusterError{Cluster: cluster, Op: "live client", Err: err}
+	}
+	return live, nil
+}
+
 // known returns a cluster that is known, or why it cannot be used.
 func (cc *ClusterCache) known(cluster client.ObjectKey, op string) (*cluster, error) {
 	err := ErrUnknownCluster

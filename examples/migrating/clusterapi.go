@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package migrating
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// ClustersOfClusterAPI makes the cache that takes the place of Cluster API's.
+func ClustersOfClusterAPI(mgr ctrl.Manager, ready *resolver.ReadyObject) (*clustercache.ClusterCache, error) {
+	clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{ReadyObject: ready})
+	if err != nil {
+		return nil, err
+	}
+	return clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: clusters, Discover: true})
+}
+
+// ClusterAPIReady is what to give to ClustersOfClusterAPI where Cluster API runs.
+func ClusterAPIReady() *resolver.ReadyObject { return resolver.ClusterAPIReady("v1beta2") }
+
+// NodeCounter keeps the number of a cluster's nodes in a ConfigMap of the hub, of the cluster's name. Its requests name a
+// cluster, as those of Cluster API's controllers do.
+type NodeCounter struct {
+	Hub      client.Client
+	Clusters *clustercache.ClusterCache
+}
+
+// SetupWithManager adds the controller.
+func (r *NodeCounter) SetupWithManager(mgr ctrl.Manager) error {
+	nodes := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.Node{}}, Watch: true}
+	return ctrl.NewControllerManagedBy(mgr).Named("nodecounter").
+		WatchesRawSource(clustercache.ClusterSource(r.Clusters, clustercache.EnqueueCluster)).
+		WatchesRawSource(clustercache.ObjectSource(r.Clusters, nodes, clustercache.EnqueueClusterOf)).
+		Complete(r)
+}
+
+// Reconcile counts.
+func (r *NodeCounter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	nodes := &metav1.PartialObjectMetadataList{}
+	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	err := r.Clusters.Reader(request.NamespacedName).List(ctx, nodes)
+	if errors.Is(err, clustercache.ErrNotConnected) || errors.Is(err, clustercache.ErrUnknownCluster) {
+		return reconcile.Result{}, nil // no requeue: the ClusterSource asks again once it is connected
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	count := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace, Name: request.Name}}
+	_, err = controllerutil.CreateOrUpdate(ctx, r.Hub, count, func() error {
+		count.Data = map[string]string{"nodes": strconv.Itoa(len(nodes.Items))}
+		return nil
+	})
+	return reconcile.Result{}, err
+}
+
+// Access is what the getters of Cluster API's cache return.
+type Access struct {
+	Client, Live client.Client
+	Reader       client.Reader
+	Config       *rest.Config
+	Status       clustercache.Status
+}
+
+// AccessTo gets it.
+func AccessTo(cc *clustercache.ClusterCache, cluster client.ObjectKey) (a Access, err error) {
+	if a.Client, err = cc.Client(cluster); err != nil {
+		return a, err
+	}
+	if a.Live, err = cc.LiveClient(cluster); err != nil {
+		return a, err
+	}
+	a.Reader = cc.Reader(cluster)
+	if a.Config, err = cc.TransportConfig(cluster); err != nil {
+		return a, err
+	}
+	a.Status, err = cc.Status(cluster)
+	return a, err
+}

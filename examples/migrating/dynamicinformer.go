@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package migrating
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// Factory tells a handler of a resource of one cluster, until ctx ends.
+func Factory(ctx context.Context, c dynamic.Interface, resource schema.GroupVersionResource, h cache.ResourceEventHandler) error {
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(c, 0)
+	if _, err := factory.ForResource(resource).Informer().AddEventHandler(h); err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	<-ctx.Done()
+	factory.Shutdown() // only all informers together can be stopped
+	return nil
+}
+
+// Pooled does the same.
+func Pooled(ctx context.Context, c dynamic.Interface, resource schema.GroupVersionResource, h cache.ResourceEventHandler) error {
+	clients := func(types.NamespacedName) (dynamic.Interface, error) { return c, nil }
+	pool, err := informerpool.New(informerpool.Options{Source: informerpool.FromDynamic(clients)})
+	if err != nil {
+		return err
+	}
+	lease, err := pool.Acquire(ctx, informerpool.Key{Resource: resource})
+	if err != nil {
+		return err
+	}
+	told := pool.Subscribe(informerpool.ResourceEventHandler(h))
+	if err := told.Add(lease); err != nil {
+		return err
+	}
+	err = lease.WaitForSync(ctx) // a refusal is an error here, not a line in a log
+	<-ctx.Done()
+	lease.Release() // this one alone; others of the pool go on
+	return errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
+}
+
+// Watched does the same in any cluster of a cache. The handler is told less: nothing while the cluster is away, then what
+// changed.
+func Watched(ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind schema.GroupVersionKind, h cache.ResourceEventHandler) error {
+	watch, err := cc.Watch(ctx, cluster, clustercache.Kind(kind))
+	if err != nil {
+		return err
+	}
+	defer watch.Release()
+	if _, err := watch.AddEventHandler(informerpool.ResourceEventHandler(h)); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}

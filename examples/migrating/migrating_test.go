@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package migrating_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/examples/migrating"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
+
+// TestMigrating runs each form of docs/migrating.md on a hub and a remote cluster.
+func TestMigrating(t *testing.T) {
+	clusters := testenv.Start(t, 2, testenv.WithNames("hub", "east"))
+	hub, east := clusters[0], clusters[1]
+	t.Run("Cluster API", func(t *testing.T) { testClusterAPI(t, hub, east) })
+	t.Run("by hand", func(t *testing.T) { testByHand(t, hub, east) })
+	t.Run("dynamic informers", func(t *testing.T) { testDynamicInformers(t, east) })
+}
+
+func testClusterAPI(t *testing.T, hub, east *testenv.Cluster) {
+	key := client.ObjectKey{Namespace: "default", Name: "east"}
+	require.NoError(t, hub.Client().Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: key.Name + "-kubeconfig", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": key.Name},
+		},
+		Data: map[string][]byte{"value": east.Kubeconfig()},
+	}))
+	var cc *clustercache.ClusterCache
+	runManager(t, hub, func(mgr ctrl.Manager) (err error) {
+		if cc, err = migrating.ClustersOfClusterAPI(mgr, nil); err != nil {
+			return err
+		}
+		return (&migrating.NodeCounter{Hub: mgr.GetClient(), Clusters: cc}).SetupWithManager(mgr)
+	})
+	nodes := func(n string) func() bool {
+		return func() bool {
+			count := &corev1.ConfigMap{}
+			return hub.Client().Get(t.Context(), key, count) == nil && count.Data["nodes"] == n
+		}
+	}
+	eventually(t, nodes("0"))
+	require.NoError(t, east.Client().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}))
+	eventually(t, nodes("1"))
+
+	access, err := migrating.AccessTo(cc, key)
+	require.NoError(t, err)
+	require.Equal(t, clustercache.PhaseReady, access.Status.Phase)
+	own, err := client.New(access.Config, client.Options{})
+	require.NoError(t, err)
+	for _, reader := range []client.Reader{access.Client, access.Live, access.Reader, own} {
+		require.NoError(t, reader.Get(t.Context(), client.ObjectKey{Name: "worker"}, &corev1.Node{}))
+	}
+
+	require.NoError(t, east.Restart(t.Context()))
+	require.NoError(t, east.Client().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}}))
+	eventually(t, nodes("2"))
+}
+
+func testByHand(t *testing.T, hub, east *testenv.Cluster) {
+	for form, setup := range map[string]func(ctrl.Manager, migrating.Seen) error{
+		"before": func(mgr ctrl.Manager, seen migrating.Seen) error {
+			return migrating.HandMade(mgr, map[string]*rest.Config{"east": east.Config()}, seen)
+		},
+		"after": func(mgr ctrl.Manager, seen migrating.Seen) error {
+			return migrating.Shared(mgr, map[client.ObjectKey]*rest.Config{{Name: "east"}: east.Config()}, seen)
+		},
+	} {
+		t.Run(form, func(t *testing.T) {
+			var seen names
+			runManager(t, hub, func(mgr ctrl.Manager) error {
+				return setup(mgr, func(cluster string, configMap *corev1.ConfigMap) { seen.add(cluster + "/" + configMap.Name) })
+			})
+			create(t, east, form)
+			eventually(t, func() bool { return seen.has("east/" + form) })
+		})
+	}
+}
+
+func testDynamicInformers(t *testing.T, east *testenv.Cluster) {
+	dyn, err := dynamic.NewForConfig(east.Config())
+	require.NoError(t, err)
+	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
+	var cc *clustercache.ClusterCache
+	runManager(t, east, func(mgr ctrl.Manager) error {
+		access, err := resolver.Static(map[client.ObjectKey]*rest.Config{{}: east.Config()})
+		if err == nil {
+			cc, err = clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: access})
+		}
+		return err
+	})
+	for form, tell := range map[string]func(context.Context, cache.ResourceEventHandler) error{
+		"factory": func(ctx context.Context, h cache.ResourceEventHandler) error {
+			return migrating.Factory(ctx, dyn, configMaps, h)
+		},
+		"pooled": func(ctx context.Context, h cache.ResourceEventHandler) error {
+			return migrating.Pooled(ctx, dyn, configMaps, h)
+		},
+		"watched": func(ctx context.Context, h cache.ResourceEventHandler) error {
+			return migrating.Watched(ctx, cc, client.ObjectKey{}, corev1.SchemeGroupVersion.WithKind("ConfigMap"), h)
+		},
+	} {
+		t.Run(form, func(t *testing.T) {
+			var seen names
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				done <- tell(ctx, cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { seen.add(o.(client.Object).GetName()) }})
+			}()
+			create(t, east, form)
+			eventually(t, func() bool { return seen.has(form) })
+			cancel()
+			require.NoError(t, <-done)
+		})
+	}
+}
+
+// names is a set that handlers fill.
+type names struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (n *names) add(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.all == nil {
+		n.all = map[string]bool{}
+	}
+	n.all[name] = true
+}
+
+func (n *names) has(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.all[name]
+}
+
+func create(t *testing.T, c *testenv.Cluster, name string) {
+	t.Helper()
+	require.NoError(t, c.Client().Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}))
+}
+
+func runManager(t *testing.T, hub *testenv.Cluster, setup func(ctrl.Manager) error) {
+	t.Helper()
+	mgr, err := ctrl.NewManager(hub.Config(), ctrl.Options{
+		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	require.NoError(t, err)
+	require.NoError(t, setup(mgr))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, 2*time.Minute, 50*time.Millisecond)
+}
