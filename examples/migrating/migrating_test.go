@@ -17,12 +17,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/examples/migrating"
+	"github.com/fleetcache/fleetcache/examples/migrating/mc"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
@@ -33,6 +35,7 @@ func TestMigrating(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("hub", "east"))
 	hub, east := clusters[0], clusters[1]
 	t.Run("Cluster API", func(t *testing.T) { testClusterAPI(t, hub, east) })
+	t.Run("multicluster-runtime", func(t *testing.T) { testMulticlusterRuntime(t, hub, east) })
 	t.Run("by hand", func(t *testing.T) { testByHand(t, hub, east) })
 	t.Run("dynamic informers", func(t *testing.T) { testDynamicInformers(t, east) })
 }
@@ -74,6 +77,48 @@ func testClusterAPI(t *testing.T, hub, east *testenv.Cluster) {
 	require.NoError(t, east.Restart(t.Context()))
 	require.NoError(t, east.Client().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}}))
 	eventually(t, nodes("2"))
+}
+
+// aware engages as multicluster-runtime's manager does.
+type aware func(ctx context.Context, name mc.ClusterName, cl cluster.Cluster) error
+
+func (a aware) Engage(ctx context.Context, name mc.ClusterName, cl cluster.Cluster) error {
+	return a(ctx, name, cl)
+}
+
+func testMulticlusterRuntime(t *testing.T, hub, east *testenv.Cluster) {
+	require.NoError(t, hub.Client().Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "east", Labels: map[string]string{"sigs.k8s.io/multicluster-runtime-kubeconfig": "true"},
+		},
+		Data: map[string][]byte{"kubeconfig": east.Kubeconfig()},
+	}))
+	create(t, east, "engaged")
+	cc, provider, err := migrating.NewProvider(hub.Config(), "default")
+	require.NoError(t, err)
+	runManager(t, hub, func(mgr ctrl.Manager) error { return mgr.Add(cc) })
+	type engagement struct {
+		name mc.ClusterName
+		cl   cluster.Cluster
+	}
+	engaged := make(chan engagement, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- provider.Start(ctx, aware(func(_ context.Context, name mc.ClusterName, cl cluster.Cluster) error {
+			engaged <- engagement{name, cl}
+			return nil
+		}))
+	}()
+	first := <-engaged
+	require.EqualValues(t, "east", first.name)
+	eventually(t, func() bool {
+		return first.cl.GetClient().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "engaged"}, &corev1.ConfigMap{}) == nil
+	})
+	_, err = provider.Get(t.Context(), "nobody")
+	require.ErrorIs(t, err, mc.ErrClusterNotFound)
+	cancel()
+	require.NoError(t, <-done)
 }
 
 func testByHand(t *testing.T, hub, east *testenv.Cluster) {
