@@ -134,7 +134,7 @@ func TestStopQueuesWhatWaitsAndPauseHoldsIt(t *testing.T) {
 	})
 }
 
-func TestRealChangeRaisesTheLowPriorityOfAWaitingRequest(t *testing.T) {
+func TestChangeRaisesTheLowPriorityOfAWaitingRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := sourced(t)
 		s := debounced(t, cc, q, 0)

@@ -34,6 +34,17 @@
 // What is new starts, what is needed no more ends after a while, and what stays is not touched. An owner that is deleted says so
 // with Drop, or is found gone by itself if Options.GC.InUse can tell. Declared and Usage show who uses what.
 //
+// # Events into controllers
+//
+// [ObjectSource] and [ClusterSource] make sources for any controller, one for any number of clusters; they start without
+// waiting, whatever state the clusters are in. An [ObjectFeed] says which objects, with controller-runtime's predicates if
+// need be, and mapping functions turn them into requests: [EnqueueObject], [EnqueueOwner], [EnqueueClusterOf], [EnqueueLabelled], or
+// one's own. [Request] is a ready type of request. What exists already comes at low priority. A source is a handle, too: it
+// triggers one object or all, pauses, takes another mapping function, and is taken out of a running controller by Close.
+//
+// With ObjectSourceOptions.Debounce a burst of events is one request, once they pause; MaxDelay bounds how long a steady stream can
+// hold it up. Requests name objects and carry no state, so that nobody sees an older one for it.
+//
 // Events and what ObjectFeed hands to callbacks are shared and read-only. Objects that are read belong to the caller.
 //
 // # Guarantees

@@ -11,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -83,27 +81,4 @@ func readOneCluster() error {
 	fmt.Println("settings:", settings.Data["color"])
 	fmt.Println("from the cache:", origin.Cached)
 	return nil
-}
-
-// A controller reconciles its own objects when something changes in any remote cluster.
-func ExampleObjectSource() {
-	setup := func(mgr ctrl.Manager, r clustercache.Resolver, reconciler reconcile.Reconciler) error {
-		cc, err := clustercache.New(clustercache.Options{Resolver: r})
-		if err != nil {
-			return err
-		}
-		if err := mgr.Add(cc); err != nil {
-			return err
-		}
-		return ctrl.NewControllerManagedBy(mgr).Named("fleet").
-			WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}},
-				func(_ context.Context, cluster client.ObjectKey, _ client.Object) []reconcile.Request {
-					return []reconcile.Request{{NamespacedName: cluster}}
-				})).
-			WatchesRawSource(clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []reconcile.Request {
-				return []reconcile.Request{{NamespacedName: e.Cluster}}
-			})).
-			Complete(reconciler)
-	}
-	_ = setup
 }

@@ -21,8 +21,8 @@ type ObjectFeed struct {
 	// Kinds are the kinds, each as a typed object, an unstructured one or [Kind], and all narrowed by Options. Without Kinds
 	// and Selections every kind that is watched is meant.
 	Kinds []client.Object
-	// Selections are further kinds, each narrowed by options of its own. A kind may be there more than once: an object that
-	// several select may be delivered several times.
+	// Selections are further kinds, each narrowed by options of its own. A kind may be there more than once. An object that
+	// several watches cover is delivered by each of them.
 	Selections []Selection
 	// Clusters selects clusters. Nil means all. It must be quick and always give the same answer for a cluster.
 	Clusters func(cluster client.ObjectKey) bool

@@ -6,6 +6,9 @@ package clustercache
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,7 +214,7 @@ func (s *TypedObjectSource[request]) Failures() int64 {
 func (s *TypedObjectSource[request]) all() []*objectRun[request] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]*objectRun[request](nil), s.runs...)
+	return slices.Clone(s.runs)
 }
 
 // Stop removes the source from its controllers and releases its watches. Requests that wait (Debounce) are queued at once. It is
@@ -245,5 +248,21 @@ func (s *TypedObjectSource[request]) Close(ctx context.Context) error {
 	return nil
 }
 
-// String names the source in the controller's log.
-func (s *TypedObjectSource[request]) String() string { return "fleetcache object source" }
+// String names the source and its kinds in the controller's log.
+func (s *TypedObjectSource[request]) String() string {
+	text := "fleetcache object source"
+	wanted, err := s.cc.selected(s.spec)
+	if err != nil {
+		return text // Start returns the error
+	}
+	kinds := map[string]bool{}
+	for _, w := range wanted {
+		if !w.gvk.Empty() {
+			kinds[kindName(w.gvk)] = true
+		}
+	}
+	if len(kinds) > 0 {
+		text += ": " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+	}
+	return text
+}

@@ -185,6 +185,37 @@ func TestFeedThatWatchesHasTheEventsOfItsOwnWatchesAlone(t *testing.T) {
 	})
 }
 
+func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := sourced(t)
+		f := followObjects(t, cc, clustercache.ObjectFeed{
+			Kinds: configMaps, ResyncInterval: time.Hour, Clusters: func(c client.ObjectKey) bool { return c == key("a") },
+			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()["app"] == "x" })},
+		})
+		synctest.Wait()
+		api.put("two", "3", map[string]any{"app": "y"})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Len(t, f.events, 2)
+		require.True(t, (<-f.events).Initial)
+		e := <-f.events
+		require.True(t, e.Resync && e.Requested)
+		require.Equal(t, "one", e.New.GetName())
+	})
+}
+
+func TestSourcesNameThemselvesInLogs(t *testing.T) {
+	cc, err := clustercache.New(silent(newDirectory()))
+	require.NoError(t, err)
+	for want, feed := range map[string]clustercache.ObjectFeed{
+		"fleetcache object source":                             {Watch: true},
+		"fleetcache object source: v1 ConfigMap, v1 Namespace": {Kinds: []client.Object{&corev1.Namespace{}, &corev1.ConfigMap{}, clustercache.Kind(configMap)}},
+	} {
+		require.Equal(t, want, clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject).String())
+	}
+	require.Equal(t, "fleetcache cluster source", clustercache.ClusterSource(cc, clustercache.EnqueueCluster).String())
+}
+
 func TestFeedNamesWhatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := sourced(t)

@@ -118,10 +118,17 @@ func (r *recorder) Handle(e informerpool.Event) {
 		}
 		r.state[name] = e.New
 	case informerpool.Deleted:
-		if known == nil {
+		told := e.Told
+		if told == nil {
+			told = e.Old
+		}
+		switch {
+		case known == nil:
 			r.wrong = append(r.wrong, text+": not known")
-		} else if known.GetUID() != o.GetUID() {
+		case known.GetUID() != o.GetUID():
 			r.wrong = append(r.wrong, text+": deletes another object")
+		case known != told:
+			r.wrong = append(r.wrong, text+": does not say what was told last")
 		}
 		delete(r.state, name)
 	}

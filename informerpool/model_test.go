@@ -64,6 +64,7 @@ type model struct {
 type modelLease struct {
 	lease    *informerpool.Lease
 	match    func(modelObject) bool
+	tells    func(modelObject) bool // of these, what the subscription selects
 	recorder *recorder
 	sub      *informerpool.Subscription
 }
@@ -94,6 +95,8 @@ func (m *model) step() {
 		m.pool.Evict(everything.Cluster)
 	case n < 93:
 		m.server.bookmark()
+	case n < 95 && len(m.leases) > 0:
+		m.ask(m.leases[m.rnd.IntN(len(m.leases))])
 	default:
 		time.Sleep(time.Duration(m.rnd.Int64N(int64(5 * time.Second))))
 	}
@@ -140,8 +143,33 @@ func (m *model) acquire() {
 		delay := time.Duration(m.rnd.Int64N(int64(time.Second)))
 		r.before = func(informerpool.Event) { time.Sleep(delay) }
 	}
-	l := acquire(m.t, m.pool, k)
-	m.leases = append(m.leases, &modelLease{lease: l, match: match, recorder: r, sub: subscribe(m.t, m.pool, l, r)})
+	l := &modelLease{lease: acquire(m.t, m.pool, k), match: match, tells: match, recorder: r, sub: m.pool.Subscribe(r)}
+	var narrower []informerpool.Key
+	for range m.rnd.IntN(3) {
+		narrower = append(narrower, informerpool.Key{Resource: widgets, Namespace: m.namespace()})
+		if m.rnd.IntN(2) == 0 {
+			narrower[len(narrower)-1].LabelSelector = "app=" + fmt.Sprint(m.rnd.IntN(3))
+		}
+	}
+	if len(narrower) > 0 {
+		l.tells = func(o modelObject) bool {
+			return match(o) && slices.ContainsFunc(narrower, func(k informerpool.Key) bool { return matcher(k)(o) })
+		}
+	}
+	require.NoError(m.t, l.sub.Add(l.lease, narrower...))
+	m.leases = append(m.leases, l)
+}
+
+// ask has a subscription tell what it told once more, or pauses it until the next quiet point.
+func (m *model) ask(l *modelLease) {
+	switch m.rnd.IntN(3) {
+	case 0:
+		l.sub.Resync(l.lease)
+	case 1:
+		l.sub.Trigger(l.lease, m.namespace(), m.name())
+	default:
+		l.sub.Pause()
+	}
 }
 
 func (m *model) release(i int) {
@@ -158,12 +186,15 @@ func (m *model) release(i int) {
 // settle heals the server, waits until all is quiet, and compares.
 func (m *model) settle() {
 	m.server.set(func(s *modelServer) { s.fail, s.cutAfter = nil, 0 })
+	for _, l := range m.leases {
+		l.sub.Continue()
+	}
 	time.Sleep(2 * time.Minute)
 	synctest.Wait()
 	for _, l := range m.leases {
 		want := m.server.state(l.match)
 		require.Equal(m.t, want, contents(m.t, l.lease), "cache of %s", l.lease.Key())
-		require.Equal(m.t, want, l.recorder.told(), "told to the handler of %s", l.lease.Key())
+		require.Equal(m.t, m.server.state(l.tells), l.recorder.told(), "told to the handler of %s", l.lease.Key())
 		require.True(m.t, l.sub.HasSynced(l.lease))
 		l.recorder.requireSound(m.t)
 		require.Equal(m.t, informerpool.StateSynced, l.lease.Status().State)

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// A controller of the hub reconciles its object of a cluster whenever the cluster, or a ConfigMap in it, changes.
+func ExampleObjectSource() {
+	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache, reconciler reconcile.Reconciler) error {
+		settings := clustercache.ObjectFeed{
+			Kinds:   []client.Object{&corev1.ConfigMap{}},
+			Watch:   true,
+			Options: []client.ListOption{client.MatchingLabels{"settings": "yes"}},
+		}
+		return ctrl.NewControllerManagedBy(mgr).Named("fleet").
+			WatchesRawSource(clustercache.ObjectSource(cc, settings, clustercache.EnqueueClusterOf)).
+			WatchesRawSource(clustercache.ClusterSource(cc, clustercache.EnqueueCluster)).
+			Complete(reconciler)
+	}
+	_ = setup
+}
+
+// A controller reconciles objects of the remote clusters: a Deployment when its generation changes, and when a ConfigMap it owns does
+// anything, in a burst of which it waits for the end.
+func ExampleObjectSource_owner() {
+	deployment := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache) error {
+		deployments := clustercache.ObjectFeed{
+			Kinds: []client.Object{&appsv1.Deployment{}}, Watch: true,
+			Predicates: []predicate.Predicate{predicate.GenerationChangedPredicate{}},
+		}
+		owned := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+		quiet := clustercache.ObjectSourceOptions{Debounce: time.Second, MaxDelay: 10 * time.Second}
+		return builder.TypedControllerManagedBy[clustercache.Request](mgr).Named("deployments").
+			WatchesRawSource(clustercache.ObjectSource(cc, deployments, clustercache.EnqueueObject)).
+			WatchesRawSource(clustercache.ObjectSource(cc, owned, clustercache.EnqueueOwner(deployment), quiet)).
+			Complete(reconcile.TypedFunc[clustercache.Request](func(ctx context.Context, r clustercache.Request) (reconcile.Result, error) {
+				d := &appsv1.Deployment{}
+				err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, d)
+				return reconcile.Result{}, client.IgnoreNotFound(err)
+			}))
+	}
+	_ = setup
+}
+
+// A mapping function that looks at more than metadata asks for the form it wants.
+func ExampleForm() {
+	source := func(cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) *clustercache.TypedObjectSource[clustercache.Request] {
+		return clustercache.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey, obj client.Object) []clustercache.Request {
+			pod, ok := obj.(*corev1.Pod)
+			if !ok || pod.Spec.NodeName == "" {
+				return nil
+			}
+			node := schema.GroupVersionKind{Version: "v1", Kind: "Node"}
+			return []clustercache.Request{{Cluster: cluster, GVK: node, ObjectKey: client.ObjectKey{Name: pod.Spec.NodeName}}}
+		}, clustercache.ObjectSourceOptions{Form: clustercache.Typed})
+	}
+	_ = source
+}
+
+// A source is added to a running controller, asked for everything, and taken out again.
+func ExampleTypedObjectSource() {
+	reload := func(ctx context.Context, c controller.TypedController[clustercache.Request], cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) error {
+		s := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)
+		if err := c.Watch(s); err != nil {
+			return err
+		}
+		s.TriggerAll()
+		return s.Close(ctx) // from here on no mapping function runs
+	}
+	_ = reload
+}
+
+// Without controller-runtime, events are a sequence.
+func ExampleClusterCache_ObjectEvents() {
+	follow := func(ctx context.Context, cc *clustercache.ClusterCache) error {
+		events, err := cc.ObjectEvents(ctx, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.Node{}}, Watch: true})
+		if err != nil {
+			return err
+		}
+		for e := range events {
+			fmt.Println(e.Cluster, e.Type, e.Object().GetName())
+		}
+		return nil
+	}
+	_ = follow
+}
+
+// A controller is told only that clusters were lost.
+func ExampleClusterSource() {
+	source := func(cc *clustercache.ClusterCache) *clustercache.TypedClusterSource[reconcile.Request] {
+		return clustercache.ClusterSource(cc, clustercache.EnqueueCluster, clustercache.ClusterSourceOptions{
+			Types: []clustercache.ClusterEventType{clustercache.Disconnected, clustercache.Removed},
+		})
+	}
+	_ = source
+}
+
+// A request names an object in a cluster.
+func ExampleRequest() {
+	r := clustercache.Request{
+		Cluster:   client.ObjectKey{Namespace: "fleet", Name: "east"},
+		GVK:       schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
+		ObjectKey: client.ObjectKey{Namespace: "default", Name: "web"},
+	}
+	fmt.Println(r)
+	// Output: fleet/east apps/v1 Deployment default/web
+}
