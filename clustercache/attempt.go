@@ -59,6 +59,7 @@ type finding struct {
 	candidate   *seam.Candidate // nil: the access in use was proven
 	access      Access
 	uid         string
+	version     string // not asked for without a candidate
 	path        string
 	connections int64
 }

@@ -55,6 +55,7 @@ type cluster struct {
 	access  Access
 	path    string // the probe path that worked
 	uid     string
+	version string // of the API server
 	history int
 	renewed time.Time
 }
@@ -74,6 +75,7 @@ type view struct {
 	epoch     informerpool.Epoch
 	client    *http.Client // for the informers, bound to epoch
 	uid       string
+	version   string
 	access    Access
 	err       error
 	reason    string
@@ -214,6 +216,9 @@ func (c *cluster) adopt(m *message) {
 		c.seam.CutStreams(f.access.Revision()) // they resume at the new address
 	}
 	c.access, c.path = f.access, f.path
+	if f.candidate != nil {
+		c.version = f.version
+	}
 	m.NewEpoch = c.uid != "" && c.uid != f.uid
 	c.uid = f.uid
 	c.verified.Store(f.connections)
@@ -224,7 +229,7 @@ func (c *cluster) publish(before phase.State) {
 	s, old := c.state, c.view.Load()
 	v := *old
 	v.phase, v.since, v.err, v.reason = s.Phase, s.Since, s.Err, s.Reason
-	v.uid, v.access = c.uid, c.access
+	v.uid, v.access, v.version = c.uid, c.access, c.version
 	if epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.uid, c.history)); c.uid != "" && epoch != v.epoch {
 		if v.epoch != "" {
 			v.resets++
@@ -272,7 +277,7 @@ func (c *cluster) act(a phase.Action) {
 		c.holds.mapNow()
 		c.emit(Connected)
 	case phase.Evict:
-		c.uid = ""
+		c.uid, c.version = "", ""
 		c.cc.pool.Evict(c.key)
 		c.emit(Removed)
 	}
@@ -284,7 +289,7 @@ var errRenewed = errors.New("another history is served")
 // error of an earlier request for that of the one that failed.
 func (c *cluster) notConnected() error {
 	if err := c.state.Err; err != nil {
-		return fmt.Errorf("%w: %s", ErrNotConnected, err.Error())
+		return fmt.Errorf("%w: %s", ErrNotConnected, unnamed(c.name, err))
 	}
 	return ErrNotConnected
 }

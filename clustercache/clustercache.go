@@ -109,10 +109,12 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 			keys = append(keys, c.key)
 		}
 	}
-	slices.SortFunc(keys, func(a, b client.ObjectKey) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(keys, compareClusters)
 	return keys
+}
+
+func compareClusters(a, b client.ObjectKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // find returns a cluster that was asked for, or nil.

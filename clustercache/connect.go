@@ -140,5 +140,8 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		found.drop()
 		return failure(revision, err)
 	}
+	if found.candidate != nil {
+		found.version = c.serverVersion(ctx, ask)
+	}
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
 }

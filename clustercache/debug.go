@@ -166,13 +166,10 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 		return false
 	}
 	p.Detail = &p.All[i]
-	watches, _ := cc.Watches(p.Detail.status.Cluster) // a cluster that is forgotten meanwhile has none
+	watches, _ := cc.WatchStatuses(p.Detail.status.Cluster) // none, if it was forgotten in this moment
 	for _, s := range watches {
 		p.Detail.WatchList = append(p.Detail.WatchList, newDebugWatch(s))
 	}
-	slices.SortFunc(p.Detail.WatchList, func(a, b debugWatch) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Selects, b.Selects))
-	})
 	p.Clusters = []debugCluster{*p.Detail}
 	return true
 }
@@ -211,16 +208,16 @@ func newDebugWatch(s WatchStatus) debugWatch {
 	if s.LastError != nil {
 		w.Message = s.LastError.Error()
 	}
-	if !s.Mapped {
-		return w
-	}
 	var selects []string
-	for _, part := range []string{i.Key.Namespace, i.Key.LabelSelector, i.Key.FieldSelector} {
+	for _, part := range []string{s.Namespace, s.LabelSelector, s.FieldSelector} {
 		if part != "" {
 			selects = append(selects, part)
 		}
 	}
 	w.Selects = strings.Join(selects, ", ")
+	if !s.Mapped {
+		return w
+	}
 	w.State, w.Synced, w.Since, w.ResourceVersion = fmt.Sprint(i.State), i.Synced, i.Since, i.ResourceVersion
 	w.LastEvent, w.LastProof, w.Objects, w.Bytes = i.LastEvent, i.LastProof, i.Objects, i.Bytes
 	w.Lists, w.Watches, w.Resumes, w.Resyncs, w.Stalls, w.Rejected = i.Lists, i.Watches, i.Resumes, i.Resyncs, i.Stalls, i.Rejected

@@ -89,9 +89,9 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 		require.True(t, body.Clusters[1].Connected)
 		require.NoError(t, json.Unmarshal([]byte(browse(t, page, "format=json&cluster=fleet/east", http.StatusOK)), &body))
 		require.Len(t, body.Clusters, 1)
-		require.Equal(t, "v1 ConfigMap", body.Clusters[0].WatchList[1].Kind)
-		require.Equal(t, "Synced", body.Clusters[0].WatchList[1].State)
-		require.Contains(t, body.Clusters[0].WatchList[0].Message, "Widget")
+		require.Equal(t, "v1 ConfigMap", body.Clusters[0].WatchList[0].Kind)
+		require.Equal(t, "Synced", body.Clusters[0].WatchList[0].State)
+		require.Contains(t, body.Clusters[0].WatchList[1].Message, "Widget")
 	})
 }
 

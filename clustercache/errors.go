@@ -6,6 +6,7 @@ package clustercache
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -59,7 +60,14 @@ func (e *ClusterError) Error() string {
 	if !e.GVK.Empty() {
 		b.WriteString(" " + kindName(e.GVK))
 	}
-	return fmt.Sprintf("%s in cluster %s: %v", b.String(), clusterName(e.Cluster), e.Err)
+	name := clusterName(e.Cluster)
+	return b.String() + " in cluster " + name + ": " + unnamed(name, e.Err)
+}
+
+// unnamed returns the text of an error without the cluster's name, for where that is told already. The errors of the seam
+// and of resolvers name it, since they are also met alone.
+func unnamed(cluster string, err error) string {
+	return strings.NewReplacer("cluster "+strconv.Quote(cluster)+": ", "", "cluster "+cluster+": ", "").Replace(fmt.Sprint(err))
 }
 
 // Unwrap returns the cause.

@@ -40,6 +40,8 @@ type fakeAPI struct {
 	requests map[string]int // by verb and path
 	streams  map[string]int // open watches by path
 	dials    int
+
+	gitVersion string // set before it runs
 }
 
 type fakeEvent struct {
@@ -52,7 +54,7 @@ func newFakeAPI(t *testing.T, uid string) *fakeAPI {
 	t.Helper()
 	f := &fakeAPI{
 		t: t, conns: make(chan net.Conn), closed: make(chan struct{}), uid: uid, rv: 100, objects: map[string]map[string]any{},
-		news: make(chan struct{}), requests: map[string]int{}, streams: map[string]int{}, open: map[net.Conn]struct{}{},
+		news: make(chan struct{}), requests: map[string]int{}, streams: map[string]int{}, open: map[net.Conn]struct{}{}, gitVersion: "v1.36.0",
 	}
 	f.server = &http.Server{Handler: f, ConnState: f.connState} //nolint:gosec // in memory
 	done := make(chan struct{})
@@ -271,7 +273,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/readyz":
 		_, _ = w.Write([]byte("ok"))
 	case path == "/version":
-		answer(w, map[string]any{"gitVersion": "v1.36.0"})
+		answer(w, map[string]any{"gitVersion": f.gitVersion})
 	case path == "/api":
 		answer(w, map[string]any{"kind": "APIVersions", "versions": []string{"v1"}})
 	case path == "/apis":

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -68,6 +69,23 @@ func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) 
 		return "", &seam.Error{Cluster: c.name, Op: "GET " + identityPath, Class: seam.NotKubernetes, Err: errNoUID}
 	}
 	return namespace.Metadata.UID, nil
+}
+
+// versionText is what a gitVersion may look like: it is shown to people, and comes from outside.
+var versionText = regexp.MustCompile(`^v[0-9]+\.[0-9]+[0-9A-Za-z.+_-]{0,64}$`)
+
+// serverVersion returns the API server's gitVersion. Nothing depends on it, so that a server which does not tell has none.
+func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
+	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+	defer cancel()
+	proof, err := ask(ctx, fallbackPath)
+	var version struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if err != nil || json.Unmarshal(proof.Body, &version) != nil || !versionText.MatchString(version.GitVersion) {
+		return ""
+	}
+	return version.GitVersion
 }
 
 // countDials wraps a dialer so that a new connection casts doubt on who answers: behind the same address there may be

@@ -4,12 +4,12 @@
 package clustercache
 
 import (
+	"encoding/json"
+	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/phase"
 )
 
@@ -49,56 +49,68 @@ const (
 
 // Status is a snapshot of one cluster. It holds no credentials.
 type Status struct {
-	Cluster client.ObjectKey
-	Phase   Phase
+	Cluster client.ObjectKey `json:"-"` // in JSON it is the text namespace/name
+	Phase   Phase            `json:"phase"`
 	// Since is when the phase began.
-	Since time.Time
-	// Reason is the short form of LastError, and LastError the failure that was not made good yet. A cluster may be Ready with
-	// one: new access that does not work leaves the old in use. errors.Is and errors.As find the cause of LastError: of
-	// the resolver's errors, [ErrRefused], [ErrNotKubernetes], those of crypto/x509, and, by the functions of apimachinery's
-	// package errors (IsUnauthorized, IsServiceUnavailable), an answer that was no success.
-	Reason    string
-	LastError error
+	Since time.Time `json:"since"`
+	// Reason is the short form of LastError, and LastError the failure that was not made good yet; a text in JSON. A cluster may
+	// be Ready with one: new access that does not work leaves the old in use.
+	Reason    string `json:"reason,omitempty"`
+	LastError error  `json:"-"`
 	// Connected tells whether requests go through.
-	Connected bool
+	Connected bool `json:"connected"`
 	// LastLife is when the API server last showed a sign of life.
-	LastLife time.Time
+	LastLife time.Time `json:"lastLife,omitzero"`
+	// LastEvent is when an object's change last arrived.
+	LastEvent time.Time `json:"lastEvent,omitzero"`
 	// UID is that of the namespace kube-system, or made up from the address where that may not be read; Epoch
 	// is it with the number of times that the history changed.
-	UID, Epoch string
+	UID   string `json:"uid,omitempty"`
+	Epoch string `json:"epoch,omitempty"`
+	// ServerVersion is the API server's gitVersion, such as v1.36.1, as of when the access in use was first connected
+	// with. Empty where it may not be read.
+	ServerVersion string `json:"serverVersion,omitempty"`
 	// Revision identifies the access in use, without telling it; CredentialExpiry is when its credentials end, if known.
-	Revision         string
-	CredentialExpiry time.Time
+	Revision         string    `json:"revision,omitempty"`
+	CredentialExpiry time.Time `json:"credentialExpiry,omitzero"`
 	// Connects counts connections since the cluster is known.
-	Connects int
+	Connects int `json:"connects"`
 	// Watches is the number of distinct things that are watched, and Unmapped of those whose kind was not found yet.
-	Watches, Unmapped int
+	Watches  int `json:"watches"`
+	Unmapped int `json:"unmapped"`
 	// Informers, Objects and Bytes count what runs and is cached; Synced counts the informers that are.
-	Informers, Synced, Objects int
-	Bytes                      int64
-	// References counts the leases held on informers. Stalls and Rejected count, since the cluster was first known, streams
-	// cut because nothing came, and objects refused as broken.
-	References       int
-	Stalls, Rejected int64
+	Informers int   `json:"informers"`
+	Synced    int   `json:"synced"`
+	Objects   int   `json:"objects"`
+	Bytes     int64 `json:"bytes"`
+	// References counts the leases held on informers.
+	References int `json:"references"`
+	// Stalls counts the streams that were cut because nothing came, and Rejected the objects that were refused as broken.
+	Stalls   int64 `json:"stalls"`
+	Rejected int64 `json:"rejected"`
 	// HistoryResets counts how often another history was found.
-	HistoryResets int
+	HistoryResets int `json:"historyResets"`
 	// Stale tells that an informer had no sign of life for Options.StaleAfter; OldestProof is the oldest one's last.
-	Stale       bool
-	OldestProof time.Time
+	Stale       bool      `json:"stale"`
+	OldestProof time.Time `json:"oldestProof,omitzero"`
 }
 
-// WatchStatus is a snapshot of one watch.
-type WatchStatus struct {
-	Cluster client.ObjectKey
-	GVK     schema.GroupVersionKind
-	// Mapped tells whether the cluster said which resource the kind is. Without it Informer is empty.
-	Mapped bool
-	// LastError is why it is not, if it was tried.
-	LastError error
-	// References counts the holds of the same watch.
-	References int
-	// Informer is the informer's.
-	Informer informerpool.Status
+// MarshalJSON implements json.Marshaler: the cluster and the error are texts.
+func (s Status) MarshalJSON() ([]byte, error) {
+	type plain Status
+	return json.Marshal(struct {
+		Cluster string `json:"cluster"`
+		plain
+
+		LastError string `json:"lastError,omitempty"`
+	}{Cluster: clusterName(s.Cluster), plain: plain(s), LastError: errorText(s.LastError)})
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // Status returns a snapshot of a cluster. It does no I/O and waits for nothing but short locks. The error is
@@ -108,55 +120,31 @@ func (cc *ClusterCache) Status(cluster client.ObjectKey) (Status, error) {
 	if c == nil {
 		return Status{}, &ClusterError{Cluster: cluster, Op: "status", Err: ErrUnknownCluster}
 	}
-	return c.status(cc.pool.ClusterStatus(cluster)), nil
+	return c.status(), nil
 }
 
-// Statuses returns a snapshot of every cluster, gone ones that are still held included, in no order. It does no I/O.
+// Statuses returns a snapshot of every cluster, gone ones that are still held included, sorted by key. It does no I/O.
 func (cc *ClusterCache) Statuses() []Status {
-	informers := map[client.ObjectKey][]informerpool.Status{}
-	for _, s := range cc.pool.Status() {
-		informers[s.Key.Cluster] = append(informers[s.Key.Cluster], s)
-	}
 	clusters := cc.all()
-	out := make([]Status, 0, len(clusters))
-	for _, c := range clusters {
-		out = append(out, c.status(informers[c.key]))
+	slices.SortFunc(clusters, func(a, b *cluster) int { return compareClusters(a.key, b.key) })
+	out := make([]Status, len(clusters))
+	for i, c := range clusters {
+		out[i] = c.status()
 	}
 	return out
 }
 
-func (c *cluster) status(informers []informerpool.Status) Status {
+func (c *cluster) status() Status {
 	v := c.view.Load()
+	sum := c.cc.pool.ClusterSummary(c.key)
 	s := Status{
 		Cluster: c.key, Phase: Phase(v.phase.String()), Since: v.since, Reason: v.reason, LastError: v.err, Connected: v.connected,
-		LastLife: c.seam.LastLife(), UID: v.uid, Epoch: string(v.epoch), Revision: v.access.Revision(),
-		CredentialExpiry: v.access.Expiry(), Connects: v.connects, HistoryResets: v.resets, Informers: len(informers),
+		LastLife: c.seam.LastLife(), LastEvent: sum.LastEvent, UID: v.uid, Epoch: string(v.epoch), ServerVersion: v.version,
+		Revision: v.access.Revision(), CredentialExpiry: v.access.Expiry(), Connects: v.connects, HistoryResets: v.resets,
+		Informers: sum.Informers, Synced: sum.Synced, Objects: sum.Objects, Bytes: sum.Bytes, References: sum.Leases,
+		Stalls: sum.Totals.Stalls, Rejected: sum.Totals.Rejected, OldestProof: sum.OldestProof,
 	}
 	s.Watches, s.Unmapped = c.holds.count()
-	totals := c.cc.pool.ClusterTotals(c.key)
-	s.Stalls, s.Rejected = totals.Stalls, totals.Rejected
-	for _, i := range informers {
-		s.Objects += i.Objects
-		s.Bytes += i.Bytes
-		s.References += i.Leases
-		if !i.Synced {
-			continue
-		}
-		s.Synced++
-		if s.OldestProof.IsZero() || i.LastProof.Before(s.OldestProof) {
-			s.OldestProof = i.LastProof
-		}
-	}
 	s.Stale = s.Synced > 0 && time.Since(s.OldestProof) > c.cc.options.StaleAfter && v.phase != phase.Gone
-	return s
-}
-
-func (c *cluster) watchStatus(h *hold) WatchStatus {
-	lease, _, err := c.holds.look(h)
-	s := WatchStatus{Cluster: c.key, GVK: h.id.gvk, Mapped: lease != nil, LastError: err, References: c.holds.references(h)}
-	if lease != nil {
-		s.Informer = lease.Status()
-		s.LastError = s.Informer.LastError
-	}
 	return s
 }

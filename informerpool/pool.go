@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -82,6 +83,7 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	if e == nil {
 		e, started = newEntry(p, key), true
 		p.entries[key] = e
+		e.account.entries[e] = struct{}{}
 		p.running.Go(e.run) // under the lock and after the look at closed: Close waits for all there can be
 	}
 	if e.linger != nil {
@@ -130,10 +132,16 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 		p.mu.Unlock()
 		return
 	}
-	delete(p.entries, e.key)
+	p.unlinkLocked(e)
 	p.mu.Unlock()
 	p.options.Logger.V(1).Info("Informer stopped", "informer", e.key.String())
 	e.stop(ErrReleased)
+}
+
+// unlinkLocked takes an informer out of the pool. Nobody finds it any more.
+func (p *Pool) unlinkLocked(e *entry) {
+	delete(p.entries, e.key)
+	delete(e.account.entries, e)
 }
 
 // expire stops an informer whose linger is over, unless it was acquired in the moment the timer fired.
@@ -145,7 +153,7 @@ func (p *Pool) expire(e *entry, timer **time.Timer) {
 		p.mu.Unlock()
 		return
 	}
-	delete(p.entries, e.key)
+	p.unlinkLocked(e)
 	p.mu.Unlock()
 	p.options.Logger.V(1).Info("Informer stopped", "informer", e.key.String())
 	e.stop(ErrReleased)
@@ -169,13 +177,11 @@ func (p *Pool) Evict(cluster types.NamespacedName) {
 func (p *Pool) of(cluster types.NamespacedName) []*entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []*entry
-	for key, e := range p.entries {
-		if key.Cluster == cluster {
-			out = append(out, e)
-		}
+	a := p.accounts[cluster]
+	if a == nil {
+		return nil
 	}
-	return out
+	return slices.Collect(maps.Keys(a.entries))
 }
 
 // Close stops every informer and subscription and waits until all is quiet, or for ctx. Leases fail with [ErrClosed] from
@@ -185,6 +191,9 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.closed = true
 	entries := p.entries
 	p.entries = map[Key]*entry{}
+	for _, a := range p.accounts {
+		clear(a.entries)
+	}
 	subs := make([]*Subscription, 0, len(p.subs))
 	for s := range p.subs {
 		subs = append(subs, s)
@@ -219,14 +228,9 @@ func (p *Pool) wait(ctx context.Context) error {
 	}
 }
 
-// Keys returns the keys of all informers, those that linger included, sorted by their text.
+// Keys returns the keys of all informers, those that linger included, sorted.
 func (p *Pool) Keys() []Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	keys := make([]Key, 0, len(p.entries))
-	for k := range p.entries {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, compareKeys)
-	return keys
+	return slices.SortedFunc(maps.Keys(p.entries), compareKeys)
 }

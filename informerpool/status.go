@@ -4,8 +4,10 @@
 package informerpool
 
 import (
+	"cmp"
+	"encoding/json"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,45 +15,63 @@ import (
 
 // Status is a snapshot of one informer.
 type Status struct {
-	Key   Key
-	State State
+	Key   Key   `json:"key"`
+	State State `json:"state"`
 	// Since is when the state began.
-	Since time.Time
+	Since time.Time `json:"since"`
 	// Synced tells whether reads are answered.
-	Synced bool
+	Synced bool `json:"synced"`
 	// ResourceVersion is how far the cache has come, and Epoch the history it belongs to.
-	ResourceVersion string
-	Epoch           Epoch
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	Epoch           Epoch  `json:"epoch,omitempty"`
 	// LastEvent is when an object's change last arrived, LastProof when anything did, bookmarks included.
-	LastEvent, LastProof time.Time
-	// LastError is what interrupted the informer; nil once it got further.
-	LastError error
+	LastEvent time.Time `json:"lastEvent,omitzero"`
+	LastProof time.Time `json:"lastProof,omitzero"`
+	// LastError is what interrupted the informer; nil once it got further. In JSON it is a text.
+	LastError error `json:"-"`
 	// Objects is the number of cached objects, and Bytes about what they cost in memory.
-	Objects int
-	Bytes   int64
+	Objects int   `json:"objects"`
+	Bytes   int64 `json:"bytes"`
 	// Leases is the number of leases held, and Owners the names they were acquired for, sorted.
-	Leases int
-	Owners []string
+	Leases int      `json:"leases"`
+	Owners []string `json:"owners,omitempty"`
 	// Lists and Watches count requests: a streamed list is a watch. Resumes counts watches that continued an earlier one,
 	// Resyncs lists after the first, Stalls streams cut because nothing came, Rejected objects refused as broken.
-	Lists, Watches, Resumes, Resyncs, Stalls, Rejected int64
+	Lists    int64 `json:"lists"`
+	Watches  int64 `json:"watches"`
+	Resumes  int64 `json:"resumes"`
+	Resyncs  int64 `json:"resyncs"`
+	Stalls   int64 `json:"stalls"`
+	Rejected int64 `json:"rejected"`
+}
+
+// MarshalJSON implements json.Marshaler: the key and the error are texts.
+func (s Status) MarshalJSON() ([]byte, error) {
+	type plain Status
+	out := struct {
+		plain
+
+		Key       string `json:"key"`
+		LastError string `json:"lastError,omitempty"`
+	}{plain: plain(s), Key: s.Key.String()}
+	if s.LastError != nil {
+		out.LastError = s.LastError.Error()
+	}
+	return json.Marshal(out)
 }
 
 // Status returns the lease's informer's status; Key is that of the informer, which may cover more than the lease's.
 func (l *Lease) Status() Status { return l.entry.pool.status(l.entry) }
 
-// Status returns the status of all informers, sorted by their keys' text. It waits for nothing but short locks.
+// Status returns the status of all informers, sorted by key. It waits for nothing but short locks.
 func (p *Pool) Status() []Status {
 	p.mu.Lock()
-	entries := make([]*entry, 0, len(p.entries))
-	for _, e := range p.entries {
-		entries = append(entries, e)
-	}
+	entries := slices.Collect(maps.Values(p.entries))
 	p.mu.Unlock()
 	return p.statuses(entries)
 }
 
-// ClusterStatus returns the status of one cluster's informers, sorted by their keys' text.
+// ClusterStatus returns the status of one cluster's informers, sorted by key.
 func (p *Pool) ClusterStatus(cluster types.NamespacedName) []Status {
 	return p.statuses(p.of(cluster))
 }
@@ -95,4 +115,12 @@ func unixTime(nanoseconds int64) time.Time {
 	return time.Unix(0, nanoseconds)
 }
 
-func compareKeys(a, b Key) int { return strings.Compare(a.String(), b.String()) }
+// compareKeys orders keys by cluster, kind and what they select.
+func compareKeys(a, b Key) int {
+	return cmp.Or(
+		cmp.Compare(a.Cluster.Namespace, b.Cluster.Namespace), cmp.Compare(a.Cluster.Name, b.Cluster.Name),
+		cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource),
+		cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
+	)
+}

@@ -42,3 +42,43 @@ func TestTotalsNeverGoDown(t *testing.T) {
 		require.Len(t, listed, 2)
 	})
 }
+
+// TestClusterSummaryIsTheSumOfItsInformers: other clusters do not count, nor what was released.
+func TestClusterSummaryIsTheSumOfItsInformers(t *testing.T) {
+	bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		other := everything
+		other.Cluster.Name = "other"
+		narrow := everything
+		narrow.LabelSelector = "app=x"
+		require.Zero(t, p.ClusterSummary(everything.Cluster))
+		thin := acquireSynced(t, p, narrow)
+		wide := acquireSynced(t, p, everything)
+		acquireSynced(t, p, other)
+		after(time.Minute)
+		var want informerpool.Summary
+		for _, i := range p.ClusterStatus(everything.Cluster) {
+			require.Equal(t, everything.Cluster, i.Key.Cluster)
+			want.Informers++
+			want.Synced++
+			want.Leases += i.Leases
+			want.Objects += i.Objects
+			want.Bytes += i.Bytes
+			if i.LastEvent.After(want.LastEvent) {
+				want.LastEvent = i.LastEvent
+			}
+			if want.OldestProof.IsZero() || i.LastProof.Before(want.OldestProof) {
+				want.OldestProof = i.LastProof
+			}
+		}
+		want.Totals = p.ClusterTotals(everything.Cluster)
+		require.Equal(t, 2, want.Informers)
+		require.Equal(t, want, p.ClusterSummary(everything.Cluster))
+		require.Len(t, p.Status(), 3)
+
+		thin.Release()
+		wide.Release()
+		require.Zero(t, p.ClusterSummary(everything.Cluster).Informers)
+		require.Empty(t, p.ClusterStatus(everything.Cluster))
+		require.Equal(t, 1, p.ClusterSummary(other.Cluster).Informers)
+	})
+}

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fail   int
+		answer string
+		want   string
+	}{
+		"read":      {answer: "v1.36.0", want: "v1.36.0"},
+		"build":     {answer: "v1.34.2-eks-a1b2c3+d", want: "v1.34.2-eks-a1b2c3+d"},
+		"forbidden": {fail: http.StatusForbidden},
+		"hanging":   {fail: -1},
+		"hostile":   {answer: "v1.36.0\x1b[2J<script>"},
+		"long":      {answer: "v1.36.0-" + strings.Repeat("x", 1000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := newFakeAPI(t, "uid-a"), newDirectory()
+				api.gitVersion = tc.answer
+				if tc.fail != 0 {
+					api.failWith(tc.fail, "/version")
+				}
+				d.set(key("a"), api.config())
+				cc := start(t, silent(d))
+				require.NoError(t, cc.Engage(key("a")))
+				require.NoError(t, cc.WaitConnected(t.Context(), key("a")))
+				require.Equal(t, tc.want, status(t, cc).ServerVersion)
+				d.news <- key("a")
+				time.Sleep(time.Hour)
+				require.Equal(t, 1, api.count("get /version"), "it is read once per connection")
+			})
+		})
+	}
+}
+
+func TestStatusesAreSortedAndMarshalToJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, d := oneCluster(t)
+		synced(t, cc, api)
+		for _, k := range []client.ObjectKey{{Name: "c"}, {}, key("b")} {
+			d.fail(k, resolver.ErrNotReady)
+			require.NoError(t, cc.Engage(k))
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		api.put("three", "3", nil)
+		synctest.Wait()
+		statuses := cc.Statuses()
+		var keys []client.ObjectKey
+		for _, s := range statuses {
+			keys = append(keys, s.Cluster)
+		}
+		require.Equal(t, []client.ObjectKey{{}, {Name: "c"}, key("a"), key("b")}, keys)
+		require.Equal(t, time.Now(), statuses[2].LastEvent.Local())
+		require.Equal(t, 3, statuses[2].Objects)
+
+		text, err := json.Marshal(statuses)
+		require.NoError(t, err)
+		var decoded []map[string]any
+		require.NoError(t, json.Unmarshal(text, &decoded))
+		require.Equal(t, "hub", decoded[0]["cluster"])
+		require.Equal(t, "fleet/a", decoded[2]["cluster"])
+		require.Equal(t, "Ready", decoded[2]["phase"])
+		require.Equal(t, "v1.36.0", decoded[2]["serverVersion"])
+		require.InDelta(t, 3, decoded[2]["objects"], 0)
+		require.NotContains(t, decoded[2], "lastError")
+		require.NotContains(t, decoded[2], "credentialExpiry", "a zero time is no time")
+		require.Equal(t, "cluster is not ready", decoded[3]["lastError"])
+		require.NotContains(t, decoded[3], "lastLife")
+	})
+}
+
+func TestWatchStatusesAreSortedAndTellWhatIsSelected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, _ := oneCluster(t)
+		narrow, err := cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{}, client.InNamespace("default"), client.MatchingLabels{"app": "x"})
+		require.NoError(t, err)
+		require.NoError(t, narrow.WaitForSync(t.Context()))
+		require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
+		_, err = cc.Watch(t.Context(), key("a"), &corev1.Node{}) // the cluster serves none
+		require.NoError(t, err)
+		synctest.Wait()
+		all, err := cc.WatchStatuses(key("a"))
+		require.NoError(t, err)
+		require.Len(t, all, 3)
+		require.Equal(t, []string{"ConfigMap", "ConfigMap", "Node"}, []string{all[0].GVK.Kind, all[1].GVK.Kind, all[2].GVK.Kind})
+		require.Empty(t, all[0].Namespace)
+		require.Equal(t, "default", all[1].Namespace)
+		require.Equal(t, "app=x", all[1].LabelSelector)
+		require.True(t, all[1].Mapped)
+		require.False(t, all[2].Mapped)
+		require.Error(t, all[2].LastError)
+
+		text, err := json.Marshal(all)
+		require.NoError(t, err)
+		var decoded []map[string]any
+		require.NoError(t, json.Unmarshal(text, &decoded))
+		require.Equal(t, "v1", decoded[1]["apiVersion"])
+		require.Equal(t, "fleet/a configmaps.v1 in default labels app=x", decoded[1]["informer"].(map[string]any)["key"])
+		require.NotEmpty(t, decoded[2]["lastError"])
+		require.NotContains(t, decoded[2], "informer")
+
+		_, err = cc.WatchStatuses(key("b"))
+		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+	})
+}
+
+func TestWaitConnectedIsWokenByStateAndTellsWhyNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, d := oneCluster(t)
+		require.NoError(t, cc.WaitConnected(t.Context(), key("a")))
+		require.ErrorIs(t, cc.WaitConnected(t.Context(), key("b")), clustercache.ErrUnknownCluster)
+		disconnect(t, cc, api)
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := cc.WaitConnected(ctx, key("a"))
+		require.Equal(t, time.Second, time.Since(begin))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, clustercache.ErrNotConnected)
+		require.ErrorContains(t, err, "connection refused")
+
+		woken := make(chan error, 1)
+		go func() { woken <- cc.WaitConnected(context.Background(), key("a")) }()
+		api.live()
+		d.news <- key("a")
+		synctest.Wait()
+		require.NoError(t, <-woken)
+
+		d.fail(key("b"), resolver.ErrSecretNotFound)
+		require.NoError(t, cc.Engage(key("b")))
+		go func() { woken <- cc.WaitConnected(context.Background(), key("b")) }()
+		synctest.Wait()
+		cc.Disengage(key("b"))
+		synctest.Wait()
+		require.ErrorIs(t, <-woken, clustercache.ErrUnknownCluster)
+	})
+}
+
+func TestErrorsNameTheClusterOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, d := oneCluster(t)
+		w := watch(t, cc)
+		api.failWith(http.StatusInternalServerError, "/")
+		errs := []error{get(t, cc, clustercache.MaxStaleness(1))}
+		api.heal()
+		disconnect(t, cc, api)
+		errs = append(errs, get(t, cc), cc.Reader(key("a")).List(t.Context(), &corev1.ConfigMapList{}))
+		c, err := cc.Client(key("a"))
+		require.NoError(t, err)
+		errs = append(errs, c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: objectMeta("one")}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		errs = append(errs, w.WaitForVersion(ctx, "1000"), cc.WaitConnected(ctx, key("a")))
+		d.fail(key("a"), &resolver.AccessError{Cluster: key("a"), Err: errors.New("bad")})
+		synctest.Wait()
+		require.ErrorContains(t, status(t, cc).LastError, "bad")
+		errs = append(errs, get(t, cc))
+		for _, err := range errs {
+			require.Error(t, err)
+			require.Equal(t, 1, strings.Count(err.Error(), "fleet/a"), err.Error())
+		}
+	})
+}

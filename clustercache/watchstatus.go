@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// WatchStatus is a snapshot of one watch.
+type WatchStatus struct {
+	Cluster client.ObjectKey        `json:"-"` // in JSON it is the text namespace/name
+	GVK     schema.GroupVersionKind `json:"-"` // in JSON: apiVersion and kind
+	// Namespace, LabelSelector and FieldSelector are what is watched of the kind; all of it if they are empty.
+	Namespace     string `json:"namespace,omitempty"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+	// Mapped tells whether the cluster said which resource the kind is. Without it Informer is empty.
+	Mapped bool `json:"mapped"`
+	// LastError is why it is not, if it was tried, or what interrupted the informer; a text in JSON.
+	LastError error `json:"-"`
+	// References counts the holds of the same watch.
+	References int `json:"references"`
+	// Informer is the informer's. It may serve wider watches, too.
+	Informer informerpool.Status `json:"informer,omitzero"`
+}
+
+// MarshalJSON implements json.Marshaler: the cluster, the kind and the error are texts.
+func (s WatchStatus) MarshalJSON() ([]byte, error) {
+	type plain WatchStatus
+	return json.Marshal(struct {
+		Cluster    string `json:"cluster"`
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		plain
+
+		LastError string `json:"lastError,omitempty"`
+	}{
+		Cluster: clusterName(s.Cluster), APIVersion: s.GVK.GroupVersion().String(), Kind: s.GVK.Kind, plain: plain(s),
+		LastError: errorText(s.LastError),
+	})
+}
+
+// WatchStatuses returns a snapshot of everything that is watched in a cluster, sorted by kind and by what is selected. It does
+// no I/O. The error is [ErrUnknownCluster].
+func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, error) {
+	c := cc.find(cluster)
+	if c == nil {
+		return nil, &ClusterError{Cluster: cluster, Op: "watch status", Err: ErrUnknownCluster}
+	}
+	c.holds.mu.Lock()
+	holds := slices.Collect(maps.Values(c.holds.all))
+	c.holds.mu.Unlock()
+	slices.SortFunc(holds, func(a, b *hold) int { return a.id.compare(b.id) })
+	out := make([]WatchStatus, len(holds))
+	for i, h := range holds {
+		out[i] = c.watchStatus(h)
+	}
+	return out, nil
+}
+
+func (id watchID) compare(other watchID) int {
+	return cmp.Or(
+		cmp.Compare(id.gvk.Group, other.gvk.Group), cmp.Compare(id.gvk.Kind, other.gvk.Kind), cmp.Compare(id.gvk.Version, other.gvk.Version),
+		cmp.Compare(id.namespace, other.namespace), cmp.Compare(id.labels, other.labels), cmp.Compare(id.fields, other.fields),
+	)
+}
+
+func (c *cluster) watchStatus(h *hold) WatchStatus {
+	lease, _, err := c.holds.look(h)
+	s := WatchStatus{
+		Cluster: c.key, GVK: h.id.gvk, Namespace: h.id.namespace, LabelSelector: h.id.labels, FieldSelector: h.id.fields,
+		Mapped: lease != nil, LastError: err, References: c.holds.references(h),
+	}
+	if lease != nil {
+		s.Informer = lease.Status()
+		s.LastError = s.Informer.LastError
+	}
+	return s
+}
