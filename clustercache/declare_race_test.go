@@ -1,0 +1,323 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/gc"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+var raceRounds = flag.Int("declare.race-rounds", 1000, "rounds of the race of declarations and sweeps against fake clusters")
+
+// users race with each other and with sweeps over what they declare in the same clusters.
+type users struct {
+	cc       *clustercache.ClusterCache
+	clusters []string
+	grace    time.Duration
+	// write changes an object that every cluster has, and returns its resourceVersion.
+	write func(cluster string) string
+	// streams is how many watches of Secrets in a namespace a cluster has open.
+	streams func(cluster, namespace string) int
+	gone    sync.Map // owners that do not exist any more
+	asked   atomic.Int64
+}
+
+// inUse fails now and then, and tells of the rest whether it is gone.
+func (u *users) inUse(ctx context.Context, o clustercache.Owner) (bool, error) {
+	if u.asked.Add(1)%5 == 0 {
+		return false, gc.ErrPartial
+	}
+	_, gone := u.gone.Load(o)
+	return !gone, ctx.Err()
+}
+
+// within tries until f returns no error, for a minute.
+func within(f func() error) error {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		err := f()
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// live tells why what was declared is not: it is read from the cache, and the cache sees what was just written.
+func (u *users) live(ctx context.Context, o clustercache.Owner, clusters []string) error {
+	if err := u.cc.WaitForSync(ctx, o); err != nil {
+		return err
+	}
+	for _, cluster := range clusters {
+		rv := u.write(cluster)
+		read := func(opts ...client.GetOption) error {
+			opts = append(opts, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour))
+			return u.cc.Reader(key(cluster)).Get(ctx, client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}, opts...)
+		}
+		if err := read(); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if err := within(func() error { return read(clustercache.NotOlderThan(rv)) }); err != nil {
+			return fmt.Errorf("wait for the write: %w", err)
+		}
+	}
+	return nil
+}
+
+// round declares some clusters for an owner, makes sure that they are live now and later, and lets go in one of the three ways.
+func (u *users) round(ctx context.Context, o clustercache.Owner) error {
+	var targets []clustercache.Target
+	var chosen []string
+	for _, cluster := range u.clusters {
+		if rand.IntN(2) == 0 {
+			targets, chosen = append(targets, target(cluster, "ConfigMap")), append(chosen, cluster)
+		}
+	}
+	if _, err := u.cc.Declare(ctx, o, targets...); err != nil {
+		return err
+	}
+	for range 2 {
+		if err := u.live(ctx, o, chosen); err != nil {
+			return err
+		}
+		if uses := u.cc.Declared(o); len(uses) != len(chosen) {
+			return fmt.Errorf("declared %v, used %v", chosen, kinds(uses))
+		}
+		time.Sleep(rand.N(2 * u.grace))
+	}
+	switch rand.IntN(3) {
+	case 0:
+		u.cc.Drop(o)
+	case 1: // the next round replaces it
+	case 2:
+		u.gone.Store(o, true)
+		time.Sleep(rand.N(4 * u.grace))
+		u.gone.Delete(o)
+	}
+	return nil
+}
+
+// ended declares what nobody else uses, lets it go, and makes sure that it is gone within the grace and one sweep.
+func (u *users) ended(ctx context.Context, o clustercache.Owner) error {
+	cluster := u.clusters[rand.IntN(len(u.clusters))]
+	if _, err := u.cc.Declare(ctx, o, target(cluster, "Secret", client.InNamespace(o.Name))); err != nil {
+		return err
+	}
+	if err := u.cc.WaitForSync(ctx, o); err != nil {
+		return err
+	}
+	if n := u.streams(cluster, o.Name); n != 1 {
+		return fmt.Errorf("%d streams for %s", n, o)
+	}
+	u.cc.Drop(o)
+	time.Sleep(u.grace)
+	_, _ = u.cc.Sweep(ctx) // tells of owners that could not be looked at
+	for _, use := range u.cc.Usage().Uses {
+		if use.Key.Namespace == o.Name {
+			return fmt.Errorf("still there: %+v", use)
+		}
+	}
+	return within(func() error {
+		if n := u.streams(cluster, o.Name); n != 0 {
+			return fmt.Errorf("%d streams left for %s", n, o)
+		}
+		return nil
+	})
+}
+
+// read takes a reader the way WatchAndRead hands it out, and makes sure that it reads. A cluster that was let go a moment ago is
+// connected to anew first.
+func (u *users) read(ctx context.Context) error {
+	cluster := u.clusters[rand.IntN(len(u.clusters))]
+	return within(func() error {
+		r, _, err := u.cc.WatchAndRead(ctx, key(cluster), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
+		if err != nil {
+			return err
+		}
+		return r.Get(ctx, client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{})
+	})
+}
+
+// race runs them all, for a number of rounds altogether.
+func (u *users) race(ctx context.Context, t *testing.T, rounds int) {
+	t.Helper()
+	var left atomic.Int64
+	left.Store(int64(rounds))
+	var running, sweeping sync.WaitGroup
+	repeat := func(f func(context.Context) error) {
+		running.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := f(ctx); err != nil {
+					t.Error(err)
+					left.Store(0)
+				}
+			}
+		})
+	}
+	for i := range 6 {
+		repeat(func(ctx context.Context) error { return u.round(ctx, owner(fmt.Sprint(i))) })
+	}
+	for i := range 3 {
+		repeat(func(ctx context.Context) error { return u.ended(ctx, owner(fmt.Sprintf("alone-%d", i))) })
+	}
+	over := make(chan struct{})
+	meanwhile := func(f func()) {
+		sweeping.Go(func() {
+			for {
+				f()
+				select {
+				case <-over:
+					return
+				case <-time.After(rand.N(u.grace)):
+				}
+			}
+		})
+	}
+	meanwhile(func() { _, _ = u.cc.Sweep(ctx) }) // tells of owners that could not be looked at
+	meanwhile(func() {
+		if err := u.read(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	running.Wait()
+	close(over)
+	sweeping.Wait()
+}
+
+// TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep: a reader handed out is always live, no used informer is ever
+// stopped, and an unused one is gone within grace + one sweep, with the connection of a cluster that nobody engaged.
+func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &users{clusters: []string{"a", "b", "c"}, grace: 2 * time.Second}
+		cc, apis := fleet(t, len(u.clusters), func(o *clustercache.Options) {
+			o.GC = clustercache.GC{Grace: u.grace, InUse: u.inUse, MinInterval: time.Second, MaxInterval: 5 * time.Second}
+			o.IdleTimeout = 3 * time.Second
+			o.Informers.Linger = time.Second
+		})
+		u.cc = cc
+		u.write = func(cluster string) string { return apis[cluster[0]-'a'].put("one", fmt.Sprint(rand.Int()), nil) }
+		u.streams = func(cluster, namespace string) int {
+			return apis[cluster[0]-'a'].watching("/api/v1/namespaces/" + namespace + "/secrets")
+		}
+		require.NoError(t, cc.Engage(key("a")))
+		u.race(t.Context(), t, *raceRounds)
+
+		for i := range 6 {
+			cc.Drop(owner(fmt.Sprint(i)))
+		}
+		time.Sleep(u.grace)
+		_, err := cc.Sweep(t.Context())
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second) // what reads kept
+		synctest.Wait()
+		require.Empty(t, cc.Usage().Uses)
+		require.Zero(t, status(t, cc).Informers)
+		for i, api := range apis {
+			require.Zero(t, api.watching(pathOf("ConfigMap")), i)
+		}
+		// Reads may have kept clusters known that nobody engaged; a declaration that ends lets them go.
+		declare(t, cc, owner("o"), target("b", "Secret"), target("c", "Secret"))
+		cc.Drop(owner("o"))
+		time.Sleep(2 * u.grace)
+		synctest.Wait()
+		require.Equal(t, []client.ObjectKey{key("a")}, cc.Clusters())
+	})
+}
+
+// TestRealWhatIsDeclaredIsLiveThroughARace is the same on real clusters.
+func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
+	envs := testenv.Start(t, 2)
+	d := newDirectory()
+	for i, c := range envs {
+		create(t, c, "one")
+		d.set(key(string(rune('a'+i))), c.Config())
+	}
+	u := &users{clusters: []string{"a", "b"}, grace: 50 * time.Millisecond}
+	u.write = func(cluster string) string {
+		cm := &corev1.ConfigMap{}
+		cm.Namespace, cm.Name = "default", "one"
+		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"data":{"value":"%d"}}`, rand.Int()))
+		if err := envs[cluster[0]-'a'].Client().Patch(context.Background(), cm, patch); err != nil {
+			t.Error(err)
+		}
+		return cm.ResourceVersion
+	}
+	u.streams = func(cluster, namespace string) int {
+		if s, err := u.cc.Status(key(cluster)); err == nil && s.Informers > 0 {
+			for _, use := range u.cc.Usage().Uses {
+				if use.Key.Namespace == namespace {
+					return 1
+				}
+			}
+		}
+		return 0
+	}
+	o := quick(d)
+	o.GC = clustercache.GC{Grace: u.grace, InUse: u.inUse, MinInterval: 50 * time.Millisecond, MaxInterval: 100 * time.Millisecond}
+	o.IdleTimeout, o.Informers.Linger, o.QPS = 100*time.Millisecond, 50*time.Millisecond, -1
+	u.cc = start(t, o)
+	require.NoError(t, u.cc.Engage(key("a")))
+	u.race(t.Context(), t, 60)
+
+	for i := range 6 {
+		u.cc.Drop(owner(fmt.Sprint(i)))
+	}
+	require.Eventually(t, func() bool {
+		return len(u.cc.Usage().Uses) == 0 && status(t, u.cc).Informers == 0
+	}, 30*time.Second, 10*time.Millisecond)
+	// Reads may have kept the other cluster known; a declaration that ends lets it go.
+	declare(t, u.cc, owner("o"), target("b", "Secret"))
+	u.cc.Drop(owner("o"))
+	require.Eventually(t, func() bool { return len(u.cc.Clusters()) == 1 }, 30*time.Second, 10*time.Millisecond)
+}
+
+// TestClusterTakenInTheMomentItIsLetGoComesBack: without any grace a cluster is forgotten again and again while others begin to
+// need it.
+func TestClusterTakenInTheMomentItIsLetGoComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, apis := fleet(t, 1, func(o *clustercache.Options) {
+			o.GC.Grace = -1
+			o.QPS = -1
+		})
+		var declarers sync.WaitGroup
+		for i := range 4 {
+			declarers.Go(func() {
+				for range *raceRounds / 10 {
+					if _, err := cc.Declare(t.Context(), owner(fmt.Sprint(i)), target("a", "ConfigMap", client.InNamespace(fmt.Sprint(i)))); err != nil {
+						t.Error(err)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					if err := cc.WaitForSync(ctx, owner(fmt.Sprint(i))); err != nil {
+						t.Error(err)
+					}
+					cancel()
+					// Few moments, so that many meet in one.
+					time.Sleep(time.Duration(rand.IntN(2)) * time.Millisecond)
+					cc.Drop(owner(fmt.Sprint(i)))
+					_, _ = cc.Sweep(t.Context())
+					time.Sleep(time.Duration(rand.IntN(2)) * time.Millisecond)
+				}
+			})
+		}
+		declarers.Wait()
+		synctest.Wait()
+		require.Empty(t, cc.Clusters())
+		require.Zero(t, apis[0].connections())
+		require.Greater(t, apis[0].count("get /readyz"), *raceRounds/100, "it was hardly ever let go")
+	})
+}

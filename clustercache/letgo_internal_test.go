@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/phase"
+)
+
+type noAccess struct{}
+
+func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) { return Access{}, ErrNoAccess }
+
+// TestHoldTakenWhileAClusterIsLetGoBringsItBack steps through the interleavings that a race meets too rarely: letting go looks
+// whether the cluster is wanted, and whoever takes hold of it looks whether it is alive. Nothing runs: what is posted stays.
+func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
+	id := watchID{gvk: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
+	removed := message{Event: phase.Event{Kind: phase.Removed}}
+	posted := func(c *cluster) (kinds []phase.Kind) {
+		for _, m := range c.mailbox {
+			kinds = append(kinds, m.Kind)
+		}
+		c.mailbox = nil
+		return kinds
+	}
+	make1 := func(t *testing.T, logged func(string)) *cluster {
+		cc, err := New(Options{Resolver: noAccess{}, Logger: funcr.New(func(_, args string) { logged(args) }, funcr.Options{})})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, cc.stop(context.Background())) })
+		c, err := cc.engage(client.ObjectKey{Name: "c"}, false)
+		require.NoError(t, err)
+		require.Equal(t, []phase.Kind{phase.Asked}, posted(c))
+		return c
+	}
+
+	t.Run("before it is looked at again", func(t *testing.T) {
+		c := make1(t, func(string) {})
+		require.NotNil(t, c.holds.add(id, false))
+		c.handle(removed)
+		require.NotEqual(t, phase.Gone, c.state.Phase)
+	})
+	t.Run("after that, by one who saw it alive", func(t *testing.T) {
+		var c *cluster
+		c = make1(t, func(args string) {
+			if c != nil && strings.Contains(args, "Gone") {
+				require.NotNil(t, c.holds.add(id, false))
+			}
+		})
+		c.handle(removed)
+		require.Equal(t, phase.Gone, c.state.Phase)
+		require.Equal(t, []phase.Kind{phase.Asked}, posted(c))
+	})
+	t.Run("when it is gone, and not yet forgotten", func(t *testing.T) {
+		c := make1(t, func(string) {})
+		c.state.Phase = phase.Gone
+		c.publish(c.state)
+		_, h, err := c.cc.hold(c.key, id, false)
+		require.NoError(t, err)
+		require.NotNil(t, h)
+		require.Equal(t, []phase.Kind{phase.Asked, phase.Asked}, posted(c), "one before the hold, and one that is sure to see it")
+	})
+	t.Run("when it is forgotten", func(t *testing.T) {
+		c := make1(t, func(string) {})
+		c.cc.forget(c)
+		another, h, err := c.cc.hold(c.key, id, false)
+		require.NoError(t, err)
+		require.NotNil(t, h)
+		require.NotSame(t, c, another)
+	})
+}
