@@ -18,7 +18,9 @@ import (
 
 type noAccess struct{}
 
-func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) { return Access{}, ErrNoAccess }
+func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) {
+	return Access{}, ErrNoAccess
+}
 
 // TestHoldTakenWhileAClusterIsLetGoBringsItBack steps through the interleavings that a race meets too rarely: letting go looks
 // whether the cluster is wanted, and whoever takes hold of it looks whether it is alive. Nothing runs: what is posted stays.

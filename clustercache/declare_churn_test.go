@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+// The long form, as measured for a release:
+//
+//	go test ./clustercache -run TestDeclareAndDropLeavesNothing -declare.rounds=500 -timeout=1h -v
+//	go test ./clustercache -run TestRealDeclareAndDropLeavesNothing -declare.real -declare.rounds=500 -declare.clusters=20 -timeout=2h -v
+var (
+	churnRounds   = flag.Int("declare.rounds", 25, "rounds of declaring and dropping everything")
+	churnClusters = flag.Int("declare.clusters", 2, "real clusters in which everything is declared and dropped")
+	churnReal     = flag.Bool("declare.real", false, "declare and drop as often in real clusters as in fake ones; else only three times")
+)
+
+// footprint is what a process has that could leak.
+type footprint struct {
+	goroutines, series int
+	connections        int64
+	heap               uint64
+}
+
+func (f footprint) String() string {
+	return fmt.Sprintf("%d goroutines, %d connections, %d metric series, %.2f MiB live heap", f.goroutines, f.connections, f.series, float64(f.heap)/(1<<20))
+}
+
+// churn declares everything in every cluster, and drops it.
+type churn struct {
+	cc       *clustercache.ClusterCache
+	registry *prometheus.Registry
+	clusters int
+	open     atomic.Int64 // connections
+	settle   func()       // returns when what was dropped is gone
+}
+
+var churnKinds = []string{"ConfigMap", "Secret", "Service", "Endpoints", "ServiceAccount"}
+
+// countedConn tells when it is closed.
+type countedConn struct {
+	net.Conn
+	open   *atomic.Int64
+	closed atomic.Bool
+}
+
+func (c *countedConn) Close() error {
+	if !c.closed.Swap(true) {
+		c.open.Add(-1)
+	}
+	return c.Conn.Close()
+}
+
+// config counts the connections that a config leads to.
+func (c *churn) config(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	dial := config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.open.Add(1)
+		return &countedConn{Conn: conn, open: &c.open}, nil
+	}
+	return config
+}
+
+func (c *churn) footprint(t *testing.T) footprint {
+	t.Helper()
+	families, err := c.registry.Gather()
+	require.NoError(t, err)
+	f := footprint{goroutines: runtime.NumGoroutine(), connections: c.open.Load()}
+	for _, family := range families {
+		f.series += len(family.GetMetric())
+	}
+	var m runtime.MemStats
+	for range 3 { // what pools keep dies with the second
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	f.heap = m.HeapAlloc
+	return f
+}
+
+// round has ten owners declare five kinds in all clusters, every one a part of it and a part of its neighbour's, and drop them.
+func (c *churn) round(t *testing.T, meanwhile func()) {
+	t.Helper()
+	const owners = 10
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for i := range owners {
+		var targets []clustercache.Target
+		for cluster := range c.clusters {
+			for n, kind := range churnKinds {
+				if at := (cluster*len(churnKinds) + n) % owners; at == i || at == (i+1)%owners {
+					targets = append(targets, target(fmt.Sprint(cluster), kind))
+				}
+			}
+		}
+		declare(t, c.cc, owner(fmt.Sprint(i)), targets...)
+	}
+	for i := range owners {
+		require.NoError(t, c.cc.WaitForSync(ctx, owner(fmt.Sprint(i))))
+	}
+	require.Len(t, c.cc.Usage().Uses, c.clusters*len(churnKinds))
+	meanwhile()
+	for i := range owners {
+		c.cc.Drop(owner(fmt.Sprint(i)))
+	}
+	c.settle()
+}
+
+// run does all rounds, and compares what there is after them with what there was before.
+func (c *churn) run(t *testing.T, rounds int) {
+	t.Helper()
+	start := c.footprint(t)
+	c.round(t, func() { t.Logf("in the first round: %v", c.footprint(t)) })
+	first := c.footprint(t) // tables, pools and dictionaries that are shared by all there ever will be are made once
+	t.Logf("at the start: %v", start)
+	t.Logf("after one round: %v", first)
+	for range rounds - 1 {
+		c.round(t, func() {})
+	}
+	end := c.footprint(t)
+	t.Logf("after %d rounds: %v", rounds, end)
+	require.LessOrEqual(t, end.goroutines, start.goroutines)
+	require.Equal(t, start.connections, end.connections)
+	require.Equal(t, first.series, end.series)
+	require.LessOrEqual(t, end.series, start.series+2, "counters of probes appear with the first one")
+	const slack = 1 << 20
+	require.Less(t, end.heap, first.heap+slack)
+}
+
+func churnOptions(r clustercache.Resolver, registry *prometheus.Registry) clustercache.Options {
+	return clustercache.Options{
+		Resolver: r, Logger: logr.FromSlogHandler(slog.DiscardHandler), MetricsRegisterer: registry, QPS: -1,
+	}
+}
+
+// TestDeclareAndDropLeavesNothing: everything is declared in twenty clusters and dropped, again and again. Goroutines, heap,
+// connections and metric series return to the start.
+func TestDeclareAndDropLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &churn{registry: prometheus.NewRegistry(), clusters: 20, settle: func() {
+			time.Sleep(31 * time.Second)
+			synctest.Wait()
+		}}
+		d := newDirectory()
+		for i := range c.clusters {
+			api := newFakeAPI(t, fmt.Sprintf("uid-%d", i))
+			for j := range 10 {
+				api.put(fmt.Sprint(j), "value", nil)
+			}
+			d.set(key(fmt.Sprint(i)), c.config(api.config()))
+		}
+		c.cc = start(t, churnOptions(d, c.registry))
+		synctest.Wait()
+		c.run(t, *churnRounds)
+	})
+}
+
+// TestRealDeclareAndDropLeavesNothing is the same in real clusters.
+func TestRealDeclareAndDropLeavesNothing(t *testing.T) {
+	envs := testenv.Start(t, *churnClusters)
+	c := &churn{registry: prometheus.NewRegistry(), clusters: len(envs)}
+	d := newDirectory()
+	for i, e := range envs {
+		d.set(key(fmt.Sprint(i)), c.config(e.Config()))
+	}
+	o := churnOptions(d, c.registry)
+	o.GC.Grace = 100 * time.Millisecond
+	c.cc = start(t, o)
+	goroutines := 0
+	c.settle = func() {
+		require.Eventually(t, func() bool {
+			return len(c.cc.Clusters()) == 0 && c.open.Load() == 0 && runtime.NumGoroutine() <= goroutines
+		}, time.Minute, 10*time.Millisecond, "%v", c.cc.Clusters())
+	}
+	require.Eventually(t, func() bool {
+		before := goroutines
+		goroutines = runtime.NumGoroutine()
+		return before == goroutines
+	}, time.Minute, 100*time.Millisecond)
+	rounds := 3
+	if *churnReal {
+		rounds = *churnRounds
+	}
+	c.run(t, rounds)
+}
