@@ -101,7 +101,7 @@ func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
 	groups := map[string]map[string][]discoveryv2.APIResourceDiscovery{}
 	for _, t := range s.tables {
 		k := t.kind
-		if k.builtIn || slices.ContainsFunc(discovered()[1].Items, func(g discoveryv2.APIGroupDiscovery) bool { return g.Name == k.Group }) {
+		if k.native || slices.ContainsFunc(discovered()[1].Items, func(g discoveryv2.APIGroupDiscovery) bool { return g.Name == k.Group }) {
 			continue
 		}
 		if groups[k.Group] == nil {
@@ -238,7 +238,7 @@ func (s *Server) undefine(crd *unstructured.Unstructured) {
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	name := schema.GroupResource{Group: group, Resource: plural}
 	t := s.tables[name.String()]
-	if t == nil || t.kind.builtIn {
+	if t == nil || t.kind.native {
 		return
 	}
 	for key, v := range t.objects {

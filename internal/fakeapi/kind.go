@@ -31,6 +31,8 @@ type Kind struct {
 
 	// Fields are the fields that field selectors may name beside metadata.name and metadata.namespace.
 	fields []string
+	// native kinds are of Kubernetes itself.
+	native bool
 	// builtIn kinds have Go types, to which what is written must fit.
 	builtIn bool
 	// generations counts changes of the spec in metadata.generation.
@@ -122,7 +124,7 @@ func groupKinds(group discoveryv2.APIGroupDiscovery) []*Kind {
 			}
 			k := &Kind{
 				Group: group.Name, Kind: r.ResponseKind.Kind, Versions: []string{v.Version}, Resource: r.Resource,
-				Singular: r.SingularResource, ClusterScoped: r.Scope == discoveryv2.ScopeCluster, verbs: r.Verbs,
+				Singular: r.SingularResource, ClusterScoped: r.Scope == discoveryv2.ScopeCluster, verbs: r.Verbs, native: true,
 			}
 			k.Status = slices.ContainsFunc(r.Subresources, func(s discoveryv2.APISubresourceDiscovery) bool { return s.Subresource == "status" })
 			k.builtIn = scheme.Scheme.Recognizes(k.gvk(v.Version))

@@ -111,7 +111,7 @@ func (s *Server) Register(k Kind) {
 func (s *Server) registerLocked(k *Kind) {
 	k.generations = true
 	if t := s.tables[k.GroupResource().String()]; t != nil {
-		if !t.kind.builtIn {
+		if !t.kind.native {
 			t.kind = k
 		}
 		return

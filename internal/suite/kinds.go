@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+func kinds() []Behaviour {
+	return []Behaviour{
+		{Name: "a kind that is not there is no match, and is found when it comes", run: kindComes},
+		{Name: "a kind that goes takes its objects along", run: kindGoes},
+		{Name: "custom objects have generations, a status, and versions to write on", run: customObjects},
+		{Name: "a forbidden kind fails alone, and heals", run: forbiddenKind},
+	}
+}
+
+func kindComes(e *env) {
+	w := e.take(clustercache.Kind(gadgetGVK))
+	err := w.WaitForSync(e.Context())
+	require.True(e, meta.IsNoMatchError(err), "%v", err)
+	err = e.reader().Get(e.Context(), e.named("a"), e.gadget("a"))
+	require.True(e, meta.IsNoMatchError(err), "%v", err)
+	e.define()
+	require.NoError(e, e.admin.Create(e.Context(), e.gadget("a")))
+	e.eventually(w.HasSynced, "synced")
+	got := e.gadget("a")
+	require.NoError(e, e.reader().Get(e.Context(), e.named("a"), got))
+	require.NotEmpty(e, got.GetUID())
+}
+
+func kindGoes(e *env) {
+	e.define()
+	require.NoError(e, e.admin.Create(e.Context(), e.gadget("a")))
+	w := e.take(clustercache.Kind(gadgetGVK))
+	require.NoError(e, w.WaitForSync(e.Context()))
+	f := e.follow()
+	f.expect("Added a")
+	e.undefine()
+	f.expect("Deleted a")
+	err := e.admin.Get(e.Context(), e.named("a"), e.gadget("a"))
+	require.Error(e, err)
+}
+
+func customObjects(e *env) {
+	e.define()
+	c := e.client()
+	g := e.gadget("a")
+	g.Object["status"] = map[string]any{"ready": true}
+	require.NoError(e, c.Create(e.Context(), g))
+	require.EqualValues(e, 1, g.GetGeneration())
+	require.NotContains(e, g.Object, "status")
+	g.Object["spec"] = map[string]any{"size": int64(2)}
+	require.NoError(e, c.Update(e.Context(), g))
+	require.EqualValues(e, 2, g.GetGeneration())
+	g.Object["status"] = map[string]any{"ready": true}
+	require.NoError(e, c.Status().Update(e.Context(), g))
+	require.EqualValues(e, 2, g.GetGeneration())
+	ready, _, _ := unstructured.NestedBool(g.Object, "status", "ready")
+	require.True(e, ready)
+	versionless := g.DeepCopy()
+	versionless.SetResourceVersion("")
+	err := c.Update(e.Context(), versionless)
+	require.True(e, apierrors.IsInvalid(err), "%v", err)
+	err = c.Patch(e.Context(), g.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(`{}`)))
+	require.True(e, apierrors.IsUnsupportedMediaType(err), "%v", err)
+	require.NoError(e, c.Patch(e.Context(), g, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"size":3}}`))))
+	require.EqualValues(e, 3, g.GetGeneration())
+	applied := e.gadget("b")
+	require.NoError(e, c.Patch(e.Context(), applied, client.Apply, client.FieldOwner("mine"))) //nolint:staticcheck // the short form
+	require.NotEmpty(e, applied.GetUID())
+	held := e.gadget("c")
+	held.SetFinalizers([]string{"example.com/hold"})
+	require.NoError(e, c.Create(e.Context(), held))
+	require.NoError(e, c.Delete(e.Context(), held))
+	require.NoError(e, c.Get(e.Context(), e.named("c"), held))
+	require.NotNil(e, held.GetDeletionTimestamp())
+	require.EqualValues(e, 2, held.GetGeneration())
+	held.SetFinalizers(nil)
+	require.NoError(e, c.Update(e.Context(), held))
+}
+
+func forbiddenKind(e *env) {
+	e.create("red", "a")
+	e.cluster.Forbid("secrets")
+	w := e.take(&corev1.Secret{}, client.InNamespace(e.ns))
+	err := w.WaitForSync(e.Context())
+	require.True(e, apierrors.IsForbidden(err), "%v", err)
+	err = e.reader().Get(e.Context(), e.named("a"), &corev1.Secret{})
+	require.True(e, apierrors.IsForbidden(err), "%v", err)
+	e.watch()
+	require.Equal(e, []string{"a"}, e.names(clustercache.CacheOnly))
+	require.Equal(e, clustercache.PhaseReady, e.status().Phase)
+	e.cluster.Allow()
+	e.eventually(w.HasSynced, "synced")
+}
