@@ -235,7 +235,7 @@ func statusTells(e *env) {
 	require.Equal(e, 1, s.Watches)
 	require.Equal(e, 1, s.Synced)
 	require.NoError(e, s.LastError)
-	watches, err := e.cc.Watches(e.key())
+	watches, err := e.cc.WatchStatuses(e.key())
 	require.NoError(e, err)
 	require.Len(e, watches, 1)
 	require.Equal(e, "ConfigMap", watches[0].GVK.Kind)
