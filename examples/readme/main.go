@@ -16,7 +16,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -33,9 +32,6 @@ func main() {
 	}
 }
 
-// request is an object of a cluster.
-type request struct{ cluster, object client.ObjectKey }
-
 func run(ctx context.Context) error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -45,36 +41,31 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hub, err := client.NewWithWatch(config, client.Options{})
-	if err != nil {
-		return err
-	}
-	clusters, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
-	if err != nil {
-		return err
-	}
-	cc, err := clustercache.New(clustercache.Options{Resolver: clusters, Discover: true, Logger: mgr.GetLogger()})
-	if err != nil {
-		return err
-	}
-	if err := mgr.Add(cc); err != nil {
-		return err
-	}
-	// One informer of ConfigMaps in each cluster that there is, or will be.
-	feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
-	source := clustercache.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey, obj client.Object) []request {
-		return []request{{cluster, client.ObjectKeyFromObject(obj)}}
-	})
-	reconciler := reconcile.TypedFunc[request](func(ctx context.Context, r request) (reconcile.Result, error) {
-		configMap := &corev1.ConfigMap{}
-		if err := cc.Reader(r.cluster).Get(ctx, r.object, configMap); err != nil {
-			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}
-		ctrl.LoggerFrom(ctx).Info("Seen", "cluster", r.cluster, "object", r.object, "keys", len(configMap.Data))
-		return reconcile.Result{}, nil
-	})
-	if err := builder.TypedControllerManagedBy[request](mgr).Named("fleet").WatchesRawSource(source).Complete(reconciler); err != nil {
+	if err := setup(mgr); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+func setup(mgr ctrl.Manager) error {
+	// Which clusters there are, and how they are reached: here, by the Secrets that Cluster API writes.
+	clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{})
+	if err != nil {
+		return err
+	}
+	cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: clusters, Discover: true})
+	if err != nil {
+		return err
+	}
+	reconciler := reconcile.TypedFunc[clustercache.Request](func(ctx context.Context, r clustercache.Request) (reconcile.Result, error) {
+		configMap := &corev1.ConfigMap{}
+		if err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, configMap); err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}
+		ctrl.LoggerFrom(ctx).Info("Seen", "cluster", r.Cluster, "name", r.Name, "keys", len(configMap.Data))
+		return reconcile.Result{}, nil
+	})
+	// One informer of ConfigMaps in each cluster that there is, or will be.
+	_, err = clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).Build(reconciler)
+	return err
 }
