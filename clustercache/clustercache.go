@@ -4,10 +4,10 @@
 package clustercache
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,7 +114,10 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 }
 
 func compareClusters(a, b client.ObjectKey) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	if order := strings.Compare(a.Namespace, b.Namespace); order != 0 {
+		return order
+	}
+	return strings.Compare(a.Name, b.Name)
 }
 
 // find returns a cluster that was asked for, or nil.

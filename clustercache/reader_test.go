@@ -249,13 +249,3 @@ func TestReaderOfKnownClusterAllocatesNothing(t *testing.T) {
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
 	require.EqualError(t, err, "get v1 ConfigMap in cluster fleet/a: cluster not connected")
 }
-
-func BenchmarkReader(b *testing.B) {
-	cc, err := clustercache.New(silent(newDirectory()))
-	require.NoError(b, err)
-	require.NoError(b, cc.Engage(key("a")))
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = cc.Reader(key("a"))
-	}
-}
