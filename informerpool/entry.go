@@ -38,21 +38,22 @@ type entry struct {
 	leases map[*Lease]struct{}
 	linger *time.Timer
 
-	mu      sync.RWMutex // protects the fields below
-	state   State
-	since   time.Time
-	charged int64 // what of the cluster's budget is the informer's
-	store   *store
-	next    *store // filled while a new epoch is listed, then put in the place of store
-	synced  bool
-	epoch   Epoch
-	rv      string
-	cause   error // why waiting does not help; nil once an attempt got further
-	lastErr error
-	taps    []*tap
-	evicted bool                    // the feed is to forget everything before its next attempt
-	attempt context.CancelCauseFunc // ends what the feed is at; nil between attempts
-	changed chan struct{}           // made by a waiter; closed and forgotten on the next change
+	mu        sync.RWMutex // protects the fields below
+	state     State
+	since     time.Time
+	charged   int64 // what of the cluster's budget is the informer's
+	store     *store
+	next      *store // filled while a new epoch is listed, then put in the place of store
+	synced    bool
+	epoch     Epoch
+	rv        string
+	cause     error // why waiting does not help; nil once an attempt got further
+	lastErr   error
+	taps      []*tap
+	evicted   bool                    // the feed is to forget everything before its next attempt
+	forgotten []func()                // called, with the lock held, when it has
+	attempt   context.CancelCauseFunc // ends what the feed is at; nil between attempts
+	changed   chan struct{}           // made by a waiter; closed and forgotten on the next change
 
 	account *account // of the cluster
 
@@ -301,6 +302,10 @@ func (e *entry) forgetLocked() {
 	e.synced, e.rv, e.epoch, e.cause, e.lastErr = false, "", "", nil, nil
 	e.setStateLocked(StateStarting)
 	e.broadcastLocked()
+	for _, f := range e.forgotten {
+		f()
+	}
+	e.forgotten = nil
 }
 
 func (e *entry) syncedLocked(rv string) {

@@ -35,10 +35,11 @@ type Subscription struct {
 	idle    chan struct{} // made by who waits for the handler; closed when it returns
 }
 
-// item is a place in the queue: an object of a tap, or, without a name, the end of the tap's replay.
+// item is a place in the queue: an object of a tap, a mark, or, without a name, the end of the tap's replay.
 type item struct {
 	tap             *tap
 	namespace, name string
+	mark            *mark
 }
 
 // tap is one lease's events on their way to one subscription.
@@ -328,7 +329,11 @@ func (s *Subscription) deliver() {
 		if s.queue = s.queue[1:]; len(s.queue) == 0 {
 			s.queue = nil // a burst must not keep its memory
 		}
-		if it.name == "" {
+		switch {
+		case it.mark != nil:
+			s.reachMarkLocked(it)
+			continue
+		case it.name == "":
 			s.endReplayLocked(it.tap)
 			continue
 		}
