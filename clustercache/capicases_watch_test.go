@@ -186,11 +186,10 @@ func caseDeletedClusterIsForgotten(t *testing.T) {
 		o.Discover = true
 		cc := start(t, o)
 		clusters := follow(t, cc)
-		objects := followObjects(t, cc, clustercache.ObjectFeed{})
+		objects := followObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		synctest.Wait()
 		before := goroutines()
 		d.set(key("a"), api.config())
-		w := watch(t, cc)
 		objects.waitAll("one")
 		require.Positive(t, seriesOf(t, registry, "fleet/a"))
 
@@ -200,7 +199,6 @@ func caseDeletedClusterIsForgotten(t *testing.T) {
 		clusters.wait(key("a"), clustercache.Removed)
 		e, _ := objects.wait(named(key("a"), "one"))
 		require.EqualValues(t, "Deleted", e.Type)
-		w.Release()
 		time.Sleep(time.Minute)
 		_, err := cc.Status(key("a"))
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)

@@ -29,7 +29,7 @@ type feed struct {
 	resync *timer
 
 	mu      sync.Mutex // protects what follows; taken before the lock of the timers
-	watches map[*cluster][]*Watch
+	watches map[*cluster]map[watchID]*Watch
 	stopped bool
 }
 
@@ -93,7 +93,7 @@ func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent)) (*fee
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	f := &feed{cc: cc, spec: spec, wanted: wanted, watches: map[*cluster][]*Watch{}}
+	f := &feed{cc: cc, spec: spec, wanted: wanted, watches: map[*cluster]map[watchID]*Watch{}}
 	f.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) {
 		if passes(f.spec.Predicates, e) {
 			handle(ObjectEvent{Cluster: e.Key.Cluster, GVK: e.Object().GetObjectKind().GroupVersionKind(), Event: e})
@@ -173,47 +173,75 @@ func (f *feed) narrower(c *cluster, id watchID) (keys []informerpool.Key, ok boo
 	return keys, len(keys) > 0
 }
 
-// clusterAdded is told of every cluster.
+// clusterAdded is told of every cluster. It takes what the feed lacks of it.
 func (f *feed) clusterAdded(c *cluster) {
-	if !f.spec.Watch || !f.wants(c) || f.holds(c) {
+	if !f.spec.Watch || c.view.Load().phase == phase.Gone || !f.wants(c) {
 		return
 	}
-	var watches []*Watch
 	for _, id := range f.wanted {
-		if h := c.holds.add(id, false); h != nil {
-			watches = append(watches, &Watch{c: c, h: h, released: make(chan struct{})})
+		if f.holds(c, id) {
+			continue
+		}
+		h := c.holds.add(id, false)
+		if h == nil {
+			continue // the cluster is being forgotten; another one of its key is told of by itself
+		}
+		w := &Watch{c: c, h: h, released: make(chan struct{})}
+		f.mu.Lock()
+		surplus := f.stopped || f.watches[c][id] != nil
+		if !surplus && f.watches[c] == nil {
+			f.watches[c] = map[watchID]*Watch{}
+		}
+		if !surplus {
+			f.watches[c][id] = w
+		}
+		f.mu.Unlock()
+		if surplus {
+			w.Release()
 		}
 	}
-	f.mu.Lock()
-	if _, twice := f.watches[c]; !twice && !f.stopped {
-		f.watches[c] = watches
-		watches = nil
-	}
-	f.mu.Unlock()
-	for _, w := range watches {
-		w.Release()
-	}
 }
 
-func (f *feed) holds(c *cluster) bool {
+func (f *feed) holds(c *cluster, id watchID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stopped || f.watches[c] != nil
+	return f.stopped || f.watches[c][id] != nil
 }
 
-// phaseChanged is told of every change. What the feed holds must not keep a cluster known that does not exist any more.
+// phaseChanged is told of every change. What the feed holds must not keep a cluster known that does not exist any more;
+// it is let go when the handler has been told of the deletes.
 func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
 	if p != phase.Gone {
 		f.clusterAdded(c)
 		return
 	}
 	f.mu.Lock()
-	watches := f.watches[c]
-	delete(f.watches, c)
+	watches := maps.Clone(f.watches[c])
 	f.mu.Unlock()
-	for _, w := range watches {
-		w.Release()
+	for id, w := range watches {
+		lease, _, _ := c.holds.look(w.h)
+		if lease == nil {
+			f.letGo(c, id, w)
+			continue
+		}
+		f.pool.After(lease, func() { f.letGo(c, id, w) })
 	}
+}
+
+// letGo releases a watch of a cluster, unless that is back.
+func (f *feed) letGo(c *cluster, id watchID, w *Watch) {
+	f.mu.Lock()
+	if c.view.Load().phase != phase.Gone || f.watches[c][id] != w {
+		f.mu.Unlock()
+		return
+	}
+	delete(f.watches[c], id)
+	if len(f.watches[c]) == 0 {
+		delete(f.watches, c)
+	}
+	f.mu.Unlock()
+	w.Release()
+	f.clusterAdded(c) // it may have come back right then, when clusterAdded found that nothing was lacking
 }
 
 // trigger delivers an object once more, if it is cached.
@@ -268,12 +296,14 @@ func (f *feed) stop() {
 	f.mu.Lock()
 	f.stopped = true
 	f.cc.timers.set(f.resync, time.Time{})
-	watches := slices.Concat(slices.Collect(maps.Values(f.watches))...)
-	clear(f.watches)
+	watches := f.watches
+	f.watches = nil
 	f.mu.Unlock()
 	f.unregister() // after stopped was set: see start
 	f.pool.Stop()
-	for _, w := range watches {
-		w.Release()
+	for _, of := range watches {
+		for _, w := range of {
+			w.Release()
+		}
 	}
 }
