@@ -204,8 +204,8 @@ func caseSelection(t *testing.T, s *site) {
 	s.store(t, "a", proxy.Kubeconfig(), map[string]string{"fleet": "mine"})
 	clusters.wait(s.key("a"), clustercache.Connected)
 	s.store(t, "a", proxy.Kubeconfig())
-	clusters.wait(s.key("a"), clustercache.Disconnected)
-	require.Eventually(t, func() bool { return proxy.Stats().Open == 0 }, 20*time.Second, 10*time.Millisecond)
+	clusters.wait(s.key("a"), clustercache.Removed)
+	require.Eventually(t, func() bool { return len(cc.Clusters()) == 1 && proxy.Stats().Open == 0 }, 20*time.Second, 10*time.Millisecond)
 	now := proxy.Stats().Accepted
 	s.store(t, "a", proxy.Kubeconfig(), map[string]string{"fleet": "mine"})
 	clusters.wait(s.key("a"), clustercache.Connected)

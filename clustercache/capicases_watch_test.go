@@ -174,9 +174,27 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 	})
 }
 
+// forget makes the directory neither list nor know a cluster.
+func (d *directory) forget(key client.ObjectKey) {
+	d.mu.Lock()
+	delete(d.entries, key)
+	d.mu.Unlock()
+	d.news <- key
+}
+
 // caseDeletedClusterIsForgotten: differs in that the end is told of, by Disconnected and Removed, and that the objects which
 // were cached are delivered as deletes.
 func caseDeletedClusterIsForgotten(t *testing.T) {
+	t.Run("the resolver knows that there is none", func(t *testing.T) {
+		deletedClusterIsForgotten(t, func(d *directory) { d.fail(key("a"), resolver.ErrClusterNotFound) })
+	})
+	t.Run("the resolver misses its Secret and does not list it", func(t *testing.T) {
+		deletedClusterIsForgotten(t, func(d *directory) { d.forget(key("a")) })
+	})
+}
+
+func deletedClusterIsForgotten(t *testing.T, end func(*directory)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
 		api := newFakeAPI(t, "uid-a")
@@ -193,8 +211,11 @@ func caseDeletedClusterIsForgotten(t *testing.T) {
 		objects.waitAll("one")
 		require.Positive(t, seriesOf(t, registry, "fleet/a"))
 
-		d.fail(key("a"), resolver.ErrClusterNotFound)
-		time.Sleep(clustercache.DefaultGrace + time.Minute)
+		end(d)
+		time.Sleep(clustercache.DefaultGrace - time.Second)
+		synctest.Wait()
+		require.True(t, status(t, cc).Connected, "it may come back")
+		time.Sleep(time.Minute)
 		clusters.wait(key("a"), clustercache.Disconnected)
 		clusters.wait(key("a"), clustercache.Removed)
 		e, _ := objects.wait(named(key("a"), "one"))

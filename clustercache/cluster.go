@@ -38,8 +38,10 @@ type cluster struct {
 
 	pinned  atomic.Bool // stays known without watches
 	leaving atomic.Bool // is given up with its last watch
-	view    atomic.Pointer[view]
-	done    chan struct{} // closed with the cluster
+	// discovered: Options.Discover made it known; unlisted: the last list did not have it.
+	discovered, unlisted atomic.Bool
+	view                 atomic.Pointer[view]
+	done                 chan struct{} // closed with the cluster
 
 	// connections counts dials; the identity of who answers was checked when it was verified.
 	connections, verified atomic.Int64
@@ -159,6 +161,9 @@ func (c *cluster) handle(m message) {
 		}
 		if m.Kind == phase.Failed && before.Running == phase.Connect {
 			c.cc.metrics.connFailed.WithLabelValues(m.Reason).Inc()
+			if m.Class == phase.NoAccess && before.Reason != m.Reason && c.discovered.Load() {
+				c.cc.relist() // it may be gone, and not only wait for its Secret
+			}
 		}
 	case phase.Removed:
 		if c.wanted() {

@@ -40,10 +40,12 @@ type ClusterCache struct {
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
 	cancel context.CancelCauseFunc
 
-	live    atomic.Bool    // since the beginning of Start
-	running chan struct{}  // closed at the beginning of Start
-	listed  atomic.Bool    // the resolver told once which clusters there are
-	tasks   sync.WaitGroup // every goroutine; Add happens under life
+	live    atomic.Bool   // since the beginning of Start
+	running chan struct{} // closed at the beginning of Start
+
+	relisting chan struct{}  // one slot: the resolver's list is to be read again
+	listed    atomic.Bool    // the resolver told once which clusters there are
+	tasks     sync.WaitGroup // every goroutine; Add happens under life
 
 	life    sync.Mutex // protects started and stopped; nothing else is locked under it
 	started bool
@@ -66,7 +68,7 @@ func New(o Options) (*ClusterCache, error) {
 	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
 		options: o, phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(), indexes: newIndexes(o.Indexes),
-		timers: newTimers(), running: make(chan struct{}), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
+		timers: newTimers(), running: make(chan struct{}), relisting: make(chan struct{}, 1), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
 	}
 	cc.metrics = newMetrics(cc)
 	cc.connect = workers{limit: o.ConnectConcurrency, spawn: cc.spawn}

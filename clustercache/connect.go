@@ -6,11 +6,13 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/phase"
 )
 
@@ -65,8 +67,13 @@ func (a *attempt) ask() (Access, error) {
 	defer cancel()
 	ctx = logr.NewContext(ctx, a.c.cc.log.WithValues("cluster", a.c.name)) // what client-go says on behalf of it goes there, too
 	access, err := a.c.cc.options.Resolver.Resolve(ctx, a.c.key)
-	if err == nil && access.IsZero() {
+	switch {
+	case err == nil && access.IsZero():
 		err = errNothing
+	case errors.Is(err, ErrNoAccess) && a.c.unlisted.Load() && !a.c.pinned.Load():
+		// A Secret that is missing may come. Where it is also what stood for the cluster, the list alone tells that there
+		// is nothing to wait for.
+		err = fmt.Errorf("%w, %w", resolver.ErrClusterNotFound, err)
 	}
 	return access, err
 }

@@ -115,24 +115,36 @@ func (cc *ClusterCache) changed(key client.ObjectKey) {
 		if !cc.options.Discover {
 			return
 		}
-		_, _ = cc.engage(key, false) // it fails only after the end
+		if c, err := cc.engage(key, false); err == nil { // it fails only after the end
+			c.discovered.Store(true)
+		}
 		return
 	}
 	c.post(message{Event: phase.Event{Kind: phase.Changed}})
 }
 
-// discover makes every listed cluster known, and asks the resolver about those that are not listed any more: it has the
-// last word. A list that fails says nothing about any cluster.
+// relistPause is how long a list waits for more reasons to make it: a fleet that is deleted is not listed once for each cluster.
+const relistPause = 100 * time.Millisecond
+
+// relist has the resolver's list read again, if there is one.
+func (cc *ClusterCache) relist() {
+	select {
+	case cc.relisting <- struct{}{}:
+	default:
+	}
+}
+
+// discover makes every listed cluster known, and asks the resolver about those that are not listed any more. A list that
+// fails says nothing about any cluster.
 func (cc *ClusterCache) discover() {
 	lister, _ := cc.options.Resolver.(Lister)
 	_, notifies := cc.options.Resolver.(Notifier)
-	listed := map[client.ObjectKey]bool{}
 	for cc.ctx.Err() == nil {
 		keys, err := lister.Clusters(cc.ctx)
 		wait := cc.options.RetryInterval
 		switch {
 		case err == nil:
-			listed = cc.discovered(keys, listed)
+			cc.compare(keys)
 			cc.listed.Store(true)
 			if notifies { // it tells the rest
 				wait = cc.options.ResolveInterval
@@ -140,26 +152,36 @@ func (cc *ClusterCache) discover() {
 		case cc.ctx.Err() == nil:
 			cc.log.Error(err, "Clusters cannot be listed")
 		}
-		if wait < 0 {
-			return
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
 		}
-		cc.sleep(wait)
+		select {
+		case <-due:
+		case <-cc.relisting:
+			cc.sleep(relistPause)
+		case <-cc.ctx.Done():
+		}
 	}
 }
 
-// discovered compares a list of clusters with the one before it, and returns it as a set.
-func (cc *ClusterCache) discovered(keys []client.ObjectKey, before map[client.ObjectKey]bool) map[client.ObjectKey]bool {
+// compare makes the listed clusters known, and notes which of those that are known by themselves are not listed any more. The
+// resolver has the last word on them, unless that is "not yet": see attempt.ask.
+func (cc *ClusterCache) compare(keys []client.ObjectKey) {
 	now := make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {
 		now[key] = true
-		_, _ = cc.engage(key, false) // it fails only after the end
+		c, err := cc.engage(key, false)
+		if err != nil {
+			return // only after the end
+		}
+		c.discovered.Store(true)
 	}
-	for key := range before {
-		if c := cc.find(key); c != nil && !now[key] {
+	for _, c := range cc.all() {
+		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
 			c.post(message{Event: phase.Event{Kind: phase.Changed}})
 		}
 	}
-	return now
 }
 
 func (cc *ClusterCache) sleep(d time.Duration) {

@@ -226,24 +226,35 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 		cc := start(t, o)
 		synctest.Wait()
 		require.Len(t, cc.Clusters(), 2)
+		require.NoError(t, cc.Engage(key("a")))
 		d.mu.Lock()
 		delete(d.entries, key("a"))
-		d.mu.Unlock()
-		time.Sleep(time.Minute)
-		s, err := cc.Status(key("a"))
-		require.NoError(t, err)
-		require.Equal(t, clustercache.PhasePending, s.Phase, "the resolver still speaks of a missing Secret")
-
-		d.mu.Lock()
 		delete(d.entries, key("b"))
 		d.mu.Unlock()
-		time.Sleep(9 * time.Second)
+		time.Sleep(29 * time.Second)
 		require.Equal(t, []client.ObjectKey{key("a"), key("b")}, cc.Clusters())
-		d.mu.Lock()
-		gone := func() (clustercache.Access, error) { return clustercache.Access{}, resolver.ErrClusterNotFound }
-		d.entries[key("a")], d.entries[key("b")] = gone, gone
-		d.mu.Unlock()
 		time.Sleep(2 * time.Minute)
+		require.Equal(t, []client.ObjectKey{key("a")}, cc.Clusters(), "who engaged it waits for its Secret, which the resolver misses")
+		require.Equal(t, clustercache.PhasePending, status(t, cc).Phase)
+		cc.Disengage(key("a"))
+		time.Sleep(20 * time.Second)
+		require.Empty(t, cc.Clusters())
+	})
+}
+
+// TestClusterThatWaitsForItsSecretIsNotGone: it is listed, as one whose Cluster object is there.
+func TestClusterThatWaitsForItsSecretIsNotGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDirectory()
+		d.fail(key("a"), resolver.ErrSecretNotFound)
+		o := silent(d)
+		o.Discover = true
+		cc := start(t, o)
+		time.Sleep(time.Hour)
+		require.Equal(t, clustercache.PhasePending, status(t, cc).Phase)
+
+		d.forget(key("a"))
+		time.Sleep(20 * time.Second)
 		require.Empty(t, cc.Clusters())
 	})
 }
