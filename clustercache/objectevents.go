@@ -112,10 +112,10 @@ func passes(predicates []predicate.Predicate, e informerpool.Event) bool {
 		return true
 	}
 	return all(func(p predicate.Predicate) bool {
-		switch {
-		case e.Type == informerpool.Added:
+		switch e.Type {
+		case informerpool.Added:
 			return p.Create(event.CreateEvent{Object: e.New, IsInInitialList: e.Initial})
-		case e.Type == informerpool.Deleted:
+		case informerpool.Deleted:
 			return p.Delete(event.DeleteEvent{Object: e.Old, DeleteStateUnknown: e.FinalStateUnknown})
 		}
 		return !e.Resync && p.Update(event.UpdateEvent{ObjectOld: e.Old, ObjectNew: e.New})

@@ -6,6 +6,7 @@ package clustercache_test
 import (
 	"context"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -46,6 +48,15 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 		s.Stop()
 		s.TriggerAll()
 		require.Empty(t, q.names())
+
+		// A predicate may refuse what was asked for, whatever it makes of changes.
+		never := []predicate.Predicate{predicate.Funcs{GenericFunc: func(event.GenericEvent) bool { return false }}}
+		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Predicates: never}, clustercache.EnqueueObject)
+		require.NoError(t, s.Start(t.Context(), q))
+		require.Equal(t, []string{"(one)", "(two)"}, q.names())
+		s.TriggerAll()
+		require.Empty(t, q.names())
+		s.Stop()
 	})
 }
 
@@ -151,6 +162,7 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, 1, status(t, cc).Watches)
+		require.Zero(t, cc.Feeds())
 	})
 }
 
@@ -223,6 +235,40 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, first.names())
 		require.Equal(t, 1, status(t, cc).Watches)
+		require.Zero(t, cc.Feeds())
+	})
+}
+
+// TestStopThatRacesWithStartLeavesNothing: whichever comes first, and whether it is Stop or the controller's end.
+func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, q := sourced(t)
+		for i := range 2000 {
+			ctx, cancel := context.WithCancel(t.Context())
+			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Watch: true, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
+			var racers sync.WaitGroup
+			racers.Go(func() {
+				if i%2 == 0 {
+					cancel()
+				} else {
+					s.Stop()
+				}
+			})
+			racers.Go(func() {
+				if err := s.Start(ctx, q); err != nil {
+					t.Error(err)
+				}
+			})
+			racers.Wait()
+			s.Stop()
+			cancel()
+		}
+		synctest.Wait()
+		require.Zero(t, cc.Feeds())
+		require.Equal(t, 1, status(t, cc).Watches)
+		q.take()
+		time.Sleep(3 * time.Hour)
+		require.Empty(t, q.take())
 	})
 }
 
