@@ -33,6 +33,7 @@ var (
 	// ErrBudget indicates that a list or an informer exceeded a limit on objects or pages.
 	ErrBudget = errors.New("over budget")
 
+	errNoField     = errors.New("a term without a field")
 	errRequired    = errors.New("required")
 	errServerOnly  = errors.New("only a server can select by these fields")
 	errWait        = errors.New("not yet")

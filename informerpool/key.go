@@ -135,6 +135,9 @@ func parseFields(s string) (string, error) {
 	})
 	terms := make([]string, 0, len(reqs))
 	for _, r := range slices.Compact(reqs) {
+		if r.Field == "" {
+			return "", errNoField
+		}
 		op := "="
 		if r.Operator == "!=" {
 			op = "!="
