@@ -184,7 +184,9 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 func writeRaw(w http.ResponseWriter, code int, raw []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(raw, '\n'))
+	// Not append: raw may be what is stored, which others read at the same time.
+	_, _ = w.Write(raw)
+	_, _ = w.Write([]byte{'\n'})
 }
 
 // writeError answers with an error that is an API status.
