@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ func TestHundredClusters(t *testing.T) {
 func hundredClusters(t *testing.T, number, lists int) {
 	t.Helper()
 	fleet := clustercachetest.New(t, clustercachetest.Options{Cache: clustercache.Options{
+		Logger:            funcr.New(func(string, string) {}, funcr.Options{}), // two lines for each cluster say little
 		MetricsRegisterer: prometheus.NewRegistry(), Informers: informerpool.Options{ListConcurrency: lists},
 	}})
 	var listing atomic.Int64
