@@ -38,7 +38,7 @@ func TestMigratingIsCompiled(t *testing.T) {
 		require.Contains(t, code, block[1])
 	}
 	calls := 0
-	for _, line := range strings.Split(page, "\n") {
+	for line := range strings.SplitSeq(page, "\n") {
 		cells := strings.Split(line, " | ")
 		if !strings.HasPrefix(line, "| `") || len(cells) != 2 {
 			continue

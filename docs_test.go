@@ -88,7 +88,7 @@ var (
 // TestRulesAndBoardUseOnlyMetricsThatExist reads the names from docs/metrics.md, which is compared with the registry.
 func TestRulesAndBoardUseOnlyMetricsThatExist(t *testing.T) {
 	exported := map[string]bool{}
-	for _, line := range strings.Split(read(t, "docs/metrics.md"), "\n") {
+	for line := range strings.SplitSeq(read(t, "docs/metrics.md"), "\n") {
 		if cells := strings.Split(line, "|"); strings.HasPrefix(line, "| `fleetcache_") {
 			name := strings.Trim(cells[1], " `")
 			exported[name] = true
@@ -205,8 +205,8 @@ func changed(a, b []string) int {
 	for i := range common {
 		common[i] = make([]int, len(b)+1)
 	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
+	for i := range slices.Backward(a) {
+		for j := range slices.Backward(b) {
 			common[i][j] = max(common[i+1][j], common[i][j+1])
 			if a[i] == b[j] {
 				common[i][j] = common[i+1][j+1] + 1

@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -37,7 +36,7 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
-	page := cc.debugPage(time.Now(), Phase(query.Get("phase")))
+	page := cc.debugPage(Phase(query.Get("phase")))
 	if name := query.Get("cluster"); name != "" && !page.focus(cc, name) {
 		http.Error(w, "this cluster is not known", http.StatusNotFound)
 		return
@@ -63,165 +62,83 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 
 // debugPage is what the page shows.
 type debugPage struct {
-	Time     time.Time      `json:"time"`
-	Name     string         `json:"cache"`
-	Clusters []debugCluster `json:"clusters"`
+	Time     time.Time `json:"time"`
+	Name     string    `json:"cache"`
+	Clusters []Status  `json:"clusters"` // the worst first
+	// Watches are those of the cluster that was asked for, and Users tells who declared them.
+	Watches []WatchStatus `json:"watches,omitempty"`
+	Users   []Use         `json:"users,omitempty"`
+	// Reasons say what those of the clusters mean.
+	Reasons map[string]string `json:"reasons,omitempty"`
 
-	All                []debugCluster `json:"-"` // Clusters are those of them in Phase
-	Phase              Phase          `json:"-"`
-	Phases             []debugPhase   `json:"-"`
-	Detail             *debugCluster  `json:"-"`
-	Informers, Objects int            `json:"-"`
-	Bytes              int64          `json:"-"`
+	Focus  string       `json:"-"` // the cluster that was asked for
+	Phase  string       `json:"-"` // the phase that was
+	Phases []debugPhase `json:"-"`
+	Sum    Status       `json:"-"` // of all clusters
+	Count  int          `json:"-"`
 }
 
 type debugPhase struct {
-	Phase Phase
+	Phase string
 	Count int
 }
 
-// debugCluster is a Status in words.
-type debugCluster struct {
-	Cluster          string       `json:"cluster"`
-	Phase            Phase        `json:"phase"`
-	Since            time.Time    `json:"since"`
-	Connected        bool         `json:"connected"`
-	Reason           string       `json:"reason,omitempty"`
-	Message          string       `json:"message,omitempty"`
-	Help             string       `json:"help,omitempty"`
-	LastLife         time.Time    `json:"lastLife,omitzero"`
-	UID              string       `json:"uid,omitempty"`
-	Epoch            string       `json:"epoch,omitempty"`
-	Revision         string       `json:"revision,omitempty"`
-	CredentialExpiry time.Time    `json:"credentialExpiry,omitzero"`
-	Connects         int          `json:"connects"`
-	HistoryResets    int          `json:"historyResets"`
-	Watches          int          `json:"watches"`
-	Unmapped         int          `json:"unmapped"`
-	Informers        int          `json:"informers"`
-	Synced           int          `json:"synced"`
-	Objects          int          `json:"objects"`
-	Bytes            int64        `json:"bytes"`
-	References       int          `json:"references"`
-	Stalls           int64        `json:"stalls"`
-	Rejected         int64        `json:"rejected"`
-	Stale            bool         `json:"stale"`
-	OldestProof      time.Time    `json:"oldestProof,omitzero"`
-	WatchList        []debugWatch `json:"watchList,omitempty"`
-
-	status Status
-}
-
-// debugWatch is a WatchStatus in words.
-type debugWatch struct {
-	Kind            string    `json:"kind"`
-	Selects         string    `json:"selects,omitempty"`
-	References      int       `json:"references"`
-	Mapped          bool      `json:"mapped"`
-	Message         string    `json:"message,omitempty"`
-	State           string    `json:"state,omitempty"`
-	Synced          bool      `json:"synced"`
-	Since           time.Time `json:"since,omitzero"`
-	ResourceVersion string    `json:"resourceVersion,omitempty"`
-	LastEvent       time.Time `json:"lastEvent,omitzero"`
-	LastProof       time.Time `json:"lastProof,omitzero"`
-	Objects         int       `json:"objects"`
-	Bytes           int64     `json:"bytes"`
-	Lists           int64     `json:"lists"`
-	Watches         int64     `json:"watches"`
-	Resumes         int64     `json:"resumes"`
-	Resyncs         int64     `json:"resyncs"`
-	Stalls          int64     `json:"stalls"`
-	Rejected        int64     `json:"rejected"`
-}
-
-// debugPage looks at every cluster. Those in trouble come first.
-func (cc *ClusterCache) debugPage(now time.Time, only Phase) *debugPage {
-	p := &debugPage{Time: now, Name: cc.options.Name, Phase: only, Clusters: []debugCluster{}}
+// debugPage looks at every cluster.
+func (cc *ClusterCache) debugPage(only Phase) *debugPage {
+	p := &debugPage{Time: time.Now(), Name: cc.options.Name, Phase: string(only), Clusters: []Status{}, Reasons: map[string]string{}}
 	counts := map[Phase]int{}
-	for _, s := range cc.Statuses() {
-		c := newDebugCluster(s)
+	all := cc.Statuses()
+	for _, s := range all {
 		counts[s.Phase]++
-		p.Informers += s.Informers
-		p.Objects += s.Objects
-		p.Bytes += s.Bytes
-		p.All = append(p.All, c)
+		if s.Reason != "" {
+			p.Reasons[s.Reason] = reasons[s.Reason]
+		}
 		if only == "" || s.Phase == only {
-			p.Clusters = append(p.Clusters, c)
+			p.Clusters = append(p.Clusters, s)
 		}
 	}
 	for _, phase := range phasesInOrder {
-		p.Phases = append(p.Phases, debugPhase{Phase: phase, Count: counts[phase]})
+		p.Phases = append(p.Phases, debugPhase{Phase: string(phase), Count: counts[phase]})
 	}
-	slices.SortFunc(p.Clusters, func(a, b debugCluster) int {
-		return cmp.Or(b.trouble()-a.trouble(), cmp.Compare(a.Cluster, b.Cluster))
-	})
+	p.Sum, p.Count = sumUp(all), len(all)
+	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return trouble(b) - trouble(a) })
 	return p
 }
 
 // focus makes the page one of a single cluster. It returns false if there is none of that name.
 func (p *debugPage) focus(cc *ClusterCache, name string) bool {
-	i := slices.IndexFunc(p.All, func(c debugCluster) bool { return c.Cluster == name })
-	if i < 0 {
+	p.Clusters = slices.DeleteFunc(p.Clusters, func(s Status) bool { return clusterName(s.Cluster) != name })
+	if len(p.Clusters) == 0 {
 		return false
 	}
-	p.Detail = &p.All[i]
-	watches, _ := cc.WatchStatuses(p.Detail.status.Cluster) // none, if it was forgotten in this moment
-	for _, s := range watches {
-		p.Detail.WatchList = append(p.Detail.WatchList, newDebugWatch(s))
-	}
-	p.Clusters = []debugCluster{*p.Detail}
+	cluster := p.Clusters[0].Cluster
+	p.Clusters = p.Clusters[:1]
+	p.Focus = name
+	p.Watches, _ = cc.WatchStatuses(cluster) // none, if it was forgotten in this moment
+	p.Users = slices.DeleteFunc(cc.Usage().Uses, func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
 	return true
 }
 
-func newDebugCluster(s Status) debugCluster {
-	c := debugCluster{
-		Cluster: clusterName(s.Cluster), Phase: s.Phase, Since: s.Since, Connected: s.Connected, Reason: s.Reason,
-		LastLife: s.LastLife, UID: s.UID, Epoch: s.Epoch, Revision: s.Revision, CredentialExpiry: s.CredentialExpiry,
-		Connects: s.Connects, HistoryResets: s.HistoryResets, Watches: s.Watches, Unmapped: s.Unmapped, Informers: s.Informers,
-		Synced: s.Synced, Objects: s.Objects, Bytes: s.Bytes, References: s.References, Stalls: s.Stalls, Rejected: s.Rejected,
-		Stale: s.Stale, OldestProof: s.OldestProof, status: s,
-	}
-	if s.LastError != nil {
-		c.Message = s.LastError.Error()
-		c.Help = reasons[s.Reason]
-	}
-	return c
-}
-
 // trouble orders clusters: the larger, the worse.
-func (c debugCluster) trouble() int {
+func trouble(s Status) int {
 	switch {
-	case !c.Connected:
+	case !s.Connected:
 		return 3
-	case c.Phase != PhaseReady:
+	case s.Phase != PhaseReady:
 		return 2
-	case c.Stale || c.Message != "" || c.Unmapped > 0 || c.Synced < c.Informers:
+	case s.Stale || s.LastError != nil || s.Unmapped > 0 || s.Synced < s.Informers:
 		return 1
 	}
 	return 0
 }
 
-func newDebugWatch(s WatchStatus) debugWatch {
-	i := s.Informer
-	w := debugWatch{Kind: kindName(s.GVK), References: s.References, Mapped: s.Mapped}
-	if s.LastError != nil {
-		w.Message = s.LastError.Error()
+// selects says what of a kind is watched.
+func selects(s WatchStatus) string {
+	parts := slices.DeleteFunc([]string{s.Namespace, s.LabelSelector, s.FieldSelector}, func(part string) bool { return part == "" })
+	if len(parts) == 0 {
+		return "all"
 	}
-	var selects []string
-	for _, part := range []string{s.Namespace, s.LabelSelector, s.FieldSelector} {
-		if part != "" {
-			selects = append(selects, part)
-		}
-	}
-	w.Selects = strings.Join(selects, ", ")
-	if !s.Mapped {
-		return w
-	}
-	w.State, w.Synced, w.Since, w.ResourceVersion = fmt.Sprint(i.State), i.Synced, i.Since, i.ResourceVersion
-	w.LastEvent, w.LastProof, w.Objects, w.Bytes = i.LastEvent, i.LastProof, i.Objects, i.Bytes
-	w.Lists, w.Watches, w.Resumes, w.Resyncs, w.Stalls, w.Rejected = i.Lists, i.Watches, i.Resumes, i.Resyncs, i.Stalls, i.Rejected
-	return w
+	return strings.Join(parts, ", ")
 }
 
 //go:embed debug.html
@@ -229,6 +146,10 @@ var debugText string
 
 var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"ago":   ago,
+	"name":  clusterName,
+	"kind":  kindName,
+	"what":  selects,
+	"error": errorText,
 	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"bytes": sizeText,
 	"count": countText,

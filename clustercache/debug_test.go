@@ -51,6 +51,9 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 		_, err = cc.Watch(t.Context(), key("east"), clustercache.Kind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}))
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
+		owner := clustercache.Owner{GVK: corev1.SchemeGroupVersion.WithKind("Secret"), ObjectKey: client.ObjectKey{Namespace: "ns", Name: "needy"}}
+		_, err = cc.Declare(t.Context(), owner, clustercache.Target{Cluster: key("east"), Kind: &corev1.ConfigMap{}})
+		require.NoError(t, err)
 		time.Sleep(time.Minute + time.Second)
 
 		all := browse(t, page, "", http.StatusOK)
@@ -68,7 +71,7 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 		}
 		writeFor(t, "west.html", detail)
 		detail = browse(t, page, "cluster=fleet%2Feast", http.StatusOK)
-		for _, part := range []string{"v1 ConfigMap", "default, app=web", "1 of 1 synced", "example.com/v1 Widget", "has not said which resource", "uid-east"} {
+		for _, part := range []string{"v1 ConfigMap", "default, app=web", "2 of 2 synced", "v1.36.0", "Declared by", "needy", "example.com/v1 Widget", "has not said which resource", "uid-east"} {
 			require.Contains(t, detail, part)
 		}
 		writeFor(t, "east.html", detail)
@@ -76,22 +79,31 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 
 		var body struct {
 			Clusters []struct {
-				Cluster, Phase, Reason, Message, Help string
-				Connected                             bool
-				WatchList                             []struct{ Kind, Selects, State, Message string }
+				Cluster, Phase, Reason, LastError string
+				Connected                         bool
 			}
+			Watches []struct {
+				Kind, LabelSelector, LastError string
+				Informer                       struct{ State string }
+			}
+			Users   []struct{ Owners []struct{ Name string } }
+			Reasons map[string]string
 		}
 		require.NoError(t, json.Unmarshal([]byte(browse(t, page, "format=json", http.StatusOK)), &body))
 		require.Len(t, body.Clusters, 2)
 		require.Equal(t, "fleet/west", body.Clusters[0].Cluster, "trouble comes first")
 		require.Equal(t, "Unreachable", body.Clusters[0].Reason)
-		require.NotEmpty(t, body.Clusters[0].Help)
+		require.Contains(t, body.Clusters[0].LastError, "connection refused")
+		require.Equal(t, "No connection can be made, or it broke.", body.Reasons["Unreachable"])
 		require.True(t, body.Clusters[1].Connected)
+		require.Empty(t, body.Watches)
 		require.NoError(t, json.Unmarshal([]byte(browse(t, page, "format=json&cluster=fleet/east", http.StatusOK)), &body))
 		require.Len(t, body.Clusters, 1)
-		require.Equal(t, "v1 ConfigMap", body.Clusters[0].WatchList[0].Kind)
-		require.Equal(t, "Synced", body.Clusters[0].WatchList[0].State)
-		require.Contains(t, body.Clusters[0].WatchList[1].Message, "Widget")
+		require.Equal(t, "ConfigMap", body.Watches[0].Kind)
+		require.Equal(t, "app=web", body.Watches[1].LabelSelector)
+		require.Equal(t, "Synced", body.Watches[0].Informer.State)
+		require.Contains(t, body.Watches[2].LastError, "Widget")
+		require.Equal(t, "needy", body.Users[0].Owners[0].Name)
 	})
 }
 

@@ -20,7 +20,7 @@ func TestTotalsNeverGoDown(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) {
 		o.Linger = -1
 		o.OnListed = func(k informerpool.Key, took time.Duration) { told, listed = append(told, k), append(listed, took) }
-	}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	}, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
 		require.Zero(t, p.Totals())
 		require.Zero(t, p.ClusterTotals(everything.Cluster))
 		l := acquireSynced(t, p, everything)
@@ -45,7 +45,7 @@ func TestTotalsNeverGoDown(t *testing.T) {
 
 // TestClusterSummaryIsTheSumOfItsInformers: other clusters do not count, nor what was released.
 func TestClusterSummaryIsTheSumOfItsInformers(t *testing.T) {
-	bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
 		other := everything
 		other.Cluster.Name = "other"
 		narrow := everything
