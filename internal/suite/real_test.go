@@ -90,14 +90,24 @@ func (b *realBed) Forbid(resource string) {
 func (b *realBed) Allow() { require.NoError(b.t, b.user.Grant(b.t.Context(), rules("")...)) }
 
 func (b *realBed) Replace() {
-	require.NoError(b.t, b.cluster.Wipe(b.t.Context()))
+	b.unreachable(func() { require.NoError(b.t, b.cluster.Wipe(b.t.Context())) })
+}
+
+// unreachable does something for which the servers are restarted. One that has just started knows nobody's rights for a
+// moment; nobody gets through until it does.
+func (b *realBed) unreachable(restart func()) {
+	b.proxy.Refuse()
+	restart()
 	b.Allow()
+	require.NoError(b.t, b.proxy.Heal())
 }
 
 func (b *realBed) Snapshot() func() {
 	s, err := b.cluster.Snapshot(b.t.Context())
 	require.NoError(b.t, err)
-	return func() { require.NoError(b.t, b.cluster.Rollback(b.t.Context(), s)) }
+	return func() {
+		b.unreachable(func() { require.NoError(b.t, b.cluster.Rollback(b.t.Context(), s)) })
+	}
 }
 
 func (b *realBed) requests(resource string) []testenv.Request {

@@ -233,7 +233,7 @@ func (e *env) names(opts ...client.ListOption) []string {
 	return out
 }
 
-const limit = 30 * time.Second
+const limit = time.Minute
 
 func (e *env) eventually(ok func() bool, what string) {
 	e.Helper()
@@ -310,6 +310,25 @@ func (f *feed) expectAny(want ...string) {
 		}
 	}
 	require.ElementsMatch(f.e, want, got)
+}
+
+// skipTo waits until there was each of the events, whatever comes between.
+func (f *feed) skipTo(want ...string) {
+	f.e.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	missing := map[string]bool{}
+	for _, w := range want {
+		missing[w] = true
+	}
+	for len(missing) > 0 {
+		select {
+		case event := <-f.events:
+			delete(missing, event)
+		case <-timer.C:
+			require.FailNow(f.e, "events did not come", "%v", missing)
+		}
+	}
 }
 
 // gadget is an object of a custom kind.
