@@ -64,7 +64,7 @@ func (c *Cluster) start() {
 	t := c.fleet.t
 	t.Helper()
 	httpClient := &http.Client{Transport: c.server.Transport()}
-	config := &rest.Config{Host: "https://" + c.host(), QPS: -1}
+	config := &rest.Config{Host: "https://" + c.host(), QPS: -1, WarningHandlerWithContext: rest.NoWarnings{}}
 	mapper, err := apiutil.NewDynamicRESTMapper(config, httpClient)
 	if err == nil {
 		c.admin, err = client.NewWithWatch(config, client.Options{Scheme: c.fleet.scheme, HTTPClient: httpClient, Mapper: mapper})

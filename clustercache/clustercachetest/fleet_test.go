@@ -50,6 +50,18 @@ func watch(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Clus
 	return w
 }
 
+// start runs a ClusterCache of the test's own.
+func start(t *testing.T, o clustercache.Options) *clustercache.ClusterCache {
+	t.Helper()
+	cc, err := clustercache.New(o)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- cc.Start(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+	return cc
+}
+
 func TestTheWholeLibraryRunsInAndOutsideOfABubble(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, clustercachetest.Options{})
@@ -94,15 +106,8 @@ func TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn(t *testing.T) {
 		}
 		static, err := resolver.Static(map[client.ObjectKey]*rest.Config{east.Key(): config})
 		require.NoError(t, err)
-		cc, err := clustercache.New(clustercache.Options{Resolver: static})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- cc.Start(ctx) }()
-		defer func() { cancel(); require.NoError(t, <-done) }()
-		w, err := cc.Watch(ctx, east.Key(), &corev1.ConfigMap{})
-		require.NoError(t, err)
-		require.NoError(t, w.WaitForSync(ctx))
+		cc := start(t, clustercache.Options{Resolver: static})
+		require.NoError(t, watch(t, cc, east).WaitForSync(t.Context()))
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 2, dials.Load(), "one connection for requests, one for watches")
 	})

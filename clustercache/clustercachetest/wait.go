@@ -7,17 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
 const (
 	// waitLimit is when waiting is given up. Bubbles do not wait for it; elsewhere nothing takes so long on the slowest machine.
 	waitLimit = 2 * time.Minute
-	pollEvery = 5 * time.Millisecond
+	// Looking is done ever more seldom, from the first of these to the last.
+	pollFirst, pollLast = 2 * time.Millisecond, 100 * time.Millisecond
 )
 
 // WaitSynced waits until the ClusterCache is as the fleet is: what can be reached is connected with the access that is valid,
@@ -61,9 +65,10 @@ func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 // wait waits until there is nothing left to wait for.
 func (f *Fleet) wait(left func() error) {
 	f.t.Helper()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for began := time.Now(); ; <-tick.C {
+	began, pause := time.Now(), pollFirst
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
 		err := left()
 		if err == nil {
 			return
@@ -71,6 +76,9 @@ func (f *Fleet) wait(left func() error) {
 		if time.Since(began) > waitLimit {
 			f.t.Fatalf("clustercachetest: still after %s: %v", waitLimit, err)
 		}
+		<-timer.C
+		pause = min(pause*3/2, pollLast)
+		timer.Reset(pause)
 	}
 }
 
@@ -104,7 +112,7 @@ func (c *Cluster) synced(cc *clustercache.ClusterCache) error {
 		return err
 	}
 	for _, w := range watches {
-		if err := c.caughtUp(w); err != nil && (!failing || w.LastError == nil) {
+		if err := c.caughtUp(w, status.Epoch); err != nil && (!failing || w.LastError == nil) {
 			c.server.Bookmark()
 			return errors.Join(fmt.Errorf("informer of %s: %w", w.GVK.Kind, err), w.LastError)
 		}
@@ -120,16 +128,28 @@ func orUnknown(err error) error {
 }
 
 // caughtUp tells whether an informer is where the cluster is.
-func (c *Cluster) caughtUp(w clustercache.WatchStatus) error {
-	if !w.Mapped {
+func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
+	i := w.Informer
+	switch {
+	case !w.Mapped:
 		return errors.New("kind not found yet")
-	}
-	if !w.Informer.Synced {
+	case !i.Synced:
 		return errors.New("not synced")
+	case string(i.Epoch) != epoch:
+		return errors.New("of another epoch")
+	case !slices.ContainsFunc(c.server.Watched(), func(r fakeapi.Request) bool { return follows(r, i.Key) }):
+		return errors.New("no watch is open") // it may have come as far as this in another history
 	}
-	want := c.server.Shown(func(k *fakeapi.Kind) bool { return k.Group == w.GVK.Group && k.Kind == w.GVK.Kind })
-	if is, _ := strconv.ParseInt(w.Informer.ResourceVersion, 10, 64); is != want {
+	want := c.server.Shown(func(k *fakeapi.Kind) bool { return k.GroupResource() == i.Key.Resource.GroupResource() })
+	if is, _ := strconv.ParseInt(i.ResourceVersion, 10, 64); is != want {
 		return fmt.Errorf("at resourceVersion %d of %d", is, want)
 	}
 	return nil
+}
+
+// follows tells whether a request is the watch of an informer.
+func follows(r fakeapi.Request, key informerpool.Key) bool {
+	q, err := url.ParseQuery(r.Query)
+	return err == nil && r.GroupResource() == key.Resource.GroupResource() && r.Namespace == key.Namespace &&
+		q.Get("labelSelector") == key.LabelSelector && q.Get("fieldSelector") == key.FieldSelector
 }

@@ -34,6 +34,7 @@ type stream struct {
 
 	// Guarded by the server's lock.
 	reached int64 // what was sent
+	over    bool  // nothing is sent any more
 	nudges  int   // of the table, that were seen
 }
 
@@ -201,6 +202,9 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 	s, t := st.server, st.table
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if st.over {
+		return nil, nil, true
+	}
 	var out bytes.Buffer
 	var limit int64
 	rv := s.rv
@@ -313,8 +317,7 @@ func (s *Server) Thaw(match func(*Kind) bool, skip bool) {
 		if skip {
 			for _, st := range s.streams {
 				if st.table == t && !st.request.Admin {
-					st.reached = s.rv
-					st.cancel(errCut)
+					st.over = true
 				}
 			}
 			t.expired = s.rv

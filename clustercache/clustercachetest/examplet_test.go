@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercachetest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+)
+
+// exampleT stands for the *testing.T of a test, which examples do not have.
+type exampleT struct {
+	testing.TB // of which nothing else is used
+
+	cleanups []func()
+	failures []string
+}
+
+func (*exampleT) Helper()                  {}
+func (*exampleT) Context() context.Context { return context.Background() }
+func (*exampleT) Output() io.Writer        { return io.Discard }
+
+func (t *exampleT) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
+
+func (t *exampleT) Errorf(format string, args ...any) {
+	t.failures = append(t.failures, fmt.Sprintf(format, args...))
+	fmt.Println("FAIL:", t.failures[len(t.failures)-1])
+}
+
+func (t *exampleT) Fatalf(format string, args ...any) {
+	t.failures = append(t.failures, fmt.Sprintf(format, args...))
+	panic(t.failures[len(t.failures)-1])
+}
+
+// end does what was put off.
+func (t *exampleT) end() {
+	for i := range t.cleanups {
+		t.cleanups[len(t.cleanups)-1-i]()
+	}
+}
