@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -202,6 +204,18 @@ func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 		require.True(t, e.Resync && e.Requested)
 		require.Equal(t, "one", e.New.GetName())
 	})
+}
+
+// TestControllersDoNotWaitForSources: a controller waits for sources that say when they have synced, and ends if that takes too long.
+func TestControllersDoNotWaitForSources(t *testing.T) {
+	cc, err := clustercache.New(silent(newDirectory()))
+	require.NoError(t, err)
+	for _, s := range []source.TypedSource[reconcile.Request]{
+		clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf), clustercache.ClusterSource(cc, clustercache.EnqueueCluster),
+	} {
+		_, syncs := s.(source.TypedSyncingSource[reconcile.Request])
+		require.False(t, syncs)
+	}
 }
 
 func TestSourcesNameThemselvesInLogs(t *testing.T) {
