@@ -184,10 +184,12 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- mgr.added[0].Start(ctx) }()
 		time.Sleep(time.Minute)
+		synctest.Wait() // orders what reconcilers did before what follows
 		require.Equal(t, map[string]int{"uid-a one": 1}, got, "one cluster is down, and one was not selected")
 		b.live()
 		a.put("two", "1", nil)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, map[string]int{"uid-a one": 1, "uid-a two": 1, " mapped-two": 1, "uid-b one": 1}, got)
 		require.Equal(t, 1, a.count("stream /api/v1/configmaps"), "two sources, one list and watch")
 		cancel()
