@@ -105,17 +105,18 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	return c
 }
 
-// post tells the cluster that something happened. It does not wait.
-func (c *cluster) post(m message) {
+// post tells the cluster that something happened. It does not wait. It returns false if the cluster has ended.
+func (c *cluster) post(m message) bool {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		m.found.drop()
-		return
+		return false
 	}
 	c.mailbox = append(c.mailbox, m)
 	c.mu.Unlock()
 	c.drain()
+	return true
 }
 
 // drain handles what was posted, unless somebody else is at it: they see what was posted before they stop.
@@ -361,14 +362,16 @@ func (c *cluster) letGo() {
 	}
 }
 
-// close ends the cluster for good and waits until nothing of it runs, but for the workers, which only post to nobody.
-func (c *cluster) close() {
+// close ends the cluster for good and waits until nothing of it runs, but for the workers, which only post to nobody. It tells
+// whether there was news of the cluster that nobody will act on now.
+func (c *cluster) close() (news bool) {
 	c.mu.Lock()
 	if !c.closed {
 		close(c.done)
 	}
 	c.closed = true
 	rest := c.mailbox
+	news = c.handling || len(rest) > 0 || c.view.Load().phase != phase.Gone
 	c.mailbox = nil
 	c.mu.Unlock()
 	for _, m := range rest {
@@ -377,4 +380,5 @@ func (c *cluster) close() {
 	c.cc.timers.set(c.tick, time.Time{})
 	c.holds.close()
 	c.seam.Close()
+	return news
 }

@@ -139,9 +139,16 @@ func (cc *ClusterCache) all() []*cluster {
 
 // engage returns the cluster, made and set going if need be. pin keeps it from being forgotten.
 func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error) {
-	if cc.ctx.Err() != nil {
-		return nil, &ClusterError{Cluster: key, Op: "engage", Err: ErrClosed}
+	for cc.ctx.Err() == nil {
+		if c, ok := cc.tryEngage(key, pin); ok {
+			return c, nil
+		}
 	}
+	return nil, &ClusterError{Cluster: key, Op: "engage", Err: ErrClosed}
+}
+
+// tryEngage is engage, unless the cluster is forgotten at this moment.
+func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, bool) {
 	cc.clustersMu.Lock()
 	c := cc.clusters[key]
 	fresh := c == nil
@@ -160,23 +167,26 @@ func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error)
 		}
 	}
 	if fresh || c.view.Load().phase == phase.Gone {
-		c.post(message{Event: phase.Event{Kind: phase.Asked}})
+		return c, c.post(message{Event: phase.Event{Kind: phase.Asked}})
 	}
-	return c, nil
+	return c, true
 }
 
 // forget removes a cluster that is gone and that nobody holds on to. A cluster of the same key may be made at once: the
 // two share nothing.
 func (cc *ClusterCache) forget(c *cluster) {
 	cc.clustersMu.Lock()
-	if cc.clusters[c.key] != c || c.pinned.Load() || !c.holds.closeIfEmpty() {
+	back := c.view.Load().phase != phase.Gone // since somebody decided to forget it
+	if cc.clusters[c.key] != c || back || c.pinned.Load() || !c.holds.closeIfEmpty() {
 		cc.clustersMu.Unlock()
 		return
 	}
 	delete(cc.clusters, c.key)
 	cc.events.forget(c.key) // before another cluster of the key can tell of itself
 	cc.clustersMu.Unlock()
-	c.close()
+	if c.close() {
+		cc.changed(c.key) // the resolver told of the cluster between the look above and now
+	}
 }
 
 // tookList is told by an informer how long a list took.

@@ -349,3 +349,24 @@ func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 		require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
 	})
 }
+
+// TestNewsThatComesWhileAClusterIsForgottenIsNotLost: it was removed, and the resolver has it again at that very moment.
+func TestNewsThatComesWhileAClusterIsForgottenIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "uid-a")
+		d := newDirectory()
+		o := silent(d)
+		o.Discover = true
+		cc := start(t, o)
+		d.set(key("a"), api.config())
+		clusters := follow(t, cc)
+		for range 300 {
+			clusters.wait(key("a"), clustercache.Connected)
+			d.fail(key("a"), resolver.ErrClusterNotFound)
+			clusters.wait(key("a"), clustercache.Removed)
+			d.set(key("a"), api.config())
+			time.Sleep(time.Second)
+			require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+		}
+	})
+}

@@ -73,7 +73,7 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	defer cancel()
 	var closing sync.WaitGroup
 	for _, c := range cc.all() {
-		closing.Go(c.close)
+		closing.Go(func() { c.close() })
 	}
 	err := cc.pool.Close(ctx)
 	closing.Wait()
@@ -111,16 +111,15 @@ func (cc *ClusterCache) notified(n Notifier) {
 // changed is told that the resolver's answer for a cluster may be another.
 func (cc *ClusterCache) changed(key client.ObjectKey) {
 	c := cc.find(key)
-	if c == nil {
-		if !cc.options.Discover {
-			return
-		}
-		if c, err := cc.engage(key, false); err == nil { // it fails only after the end
-			c.discovered.Store(true)
-		}
+	if c != nil && c.post(message{Event: phase.Event{Kind: phase.Changed}}) {
 		return
 	}
-	c.post(message{Event: phase.Event{Kind: phase.Changed}})
+	if !cc.options.Discover {
+		return
+	}
+	if c, err := cc.engage(key, false); err == nil { // it fails only after the end
+		c.discovered.Store(true)
+	}
 }
 
 // relistPause is how long a list waits for more reasons to make it: a fleet that is deleted is not listed once for each cluster.
