@@ -105,7 +105,8 @@ func (c *remoteCache) listIndexed(ctx context.Context, gvk schema.GroupVersionKi
 		}
 	}
 	err := c.cc.Reader(c.key).List(ctx, list, opts...)
-	if !errors.Is(err, clustercache.ErrNotSynced) && !(errors.Is(err, clustercache.ErrNotWatched) && c.reads() == clustercache.AutoWatch) {
+	underWay := errors.Is(err, clustercache.ErrNotWatched) && c.reads() == clustercache.AutoWatch
+	if !errors.Is(err, clustercache.ErrNotSynced) && !underWay {
 		return err
 	}
 	if t := c.s.options.SyncTimeout; t > 0 {

@@ -83,7 +83,7 @@ func (f *fakeAPI) Close() error { return nil }
 func (f *fakeAPI) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (f *fakeAPI) config() *rest.Config {
-	return &rest.Config{Host: "http://fake.test", Dial: f.dial, BearerToken: "t"}
+	return &rest.Config{Host: "http://" + f.uid + ".test", Dial: f.dial, BearerToken: "t"}
 }
 
 func (f *fakeAPI) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -151,16 +151,6 @@ func (f *fakeAPI) count(what string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.requests[what]
-}
-
-func (f *fakeAPI) total() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := 0
-	for _, c := range f.requests {
-		n += c
-	}
-	return n
 }
 
 // put creates or updates a ConfigMap of the namespace default and returns its resourceVersion.

@@ -1,0 +1,232 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+)
+
+// records are what a serial controller's handlers are told, by cluster.
+type records struct {
+	mu sync.Mutex
+	of map[clusterName]*record
+}
+
+func (r *records) get(name clusterName) *record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of[name] == nil {
+		if r.of == nil {
+			r.of = map[clusterName]*record{}
+		}
+		r.of[name] = &record{}
+	}
+	return r.of[name]
+}
+
+func (r *records) handler(name clusterName) toolscache.ResourceEventHandler {
+	return r.get(name).handler()
+}
+
+// TestHazardUnreachableClusterBlocksTheFleet: a controller engages under one lock and waits for each cluster's cache; and
+// one that does not return at all holds back its own cluster alone.
+func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, multicluster.Options{})
+		f.add("bad").die()
+		time.Sleep(time.Minute)
+		told := &records{}
+		c := newSerialController(&corev1.ConfigMap{}, told.handler)
+		begin := time.Now()
+		stop := engage(t, newProvider(f, multicluster.ProviderOptions{}), c)
+		synctest.Wait()
+		require.NotNil(t, c.find("fleet/bad"))
+		require.Zero(t, time.Since(begin), "no time has passed")
+		f.add("good")
+		require.Equal(t, []string{"initial one", "initial two"}, told.get("fleet/good").take())
+		require.Zero(t, time.Since(begin))
+		f.apis["bad"].live()
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"initial one", "initial two"}, told.get("fleet/bad").take(), "it is heard of when it comes")
+		stop()
+		c.tasks.Wait()
+
+		entered := make(chan clusterName, 10)
+		engage(t, newProvider(f, multicluster.ProviderOptions{}), awareFunc(func(ctx context.Context, name clusterName, _ cluster.Cluster) error {
+			entered <- name
+			if name == "fleet/bad" {
+				<-ctx.Done()
+			}
+			return nil
+		}))
+		f.add("third")
+		got := map[clusterName]bool{<-entered: true, <-entered: true, <-entered: true}
+		require.Equal(t, map[clusterName]bool{"fleet/bad": true, "fleet/good": true, "fleet/third": true}, got)
+		_, err := newProvider(f, multicluster.ProviderOptions{}).Get(t.Context(), "fleet/bad")
+		require.NoError(t, err)
+	})
+}
+
+// TestHazardTeardownOfTheOldClusterEndsItsReplacement: the old engagement takes its time to end.
+func TestHazardTeardownOfTheOldClusterEndsItsReplacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, multicluster.Options{})
+		f.add("a")
+		p := newProvider(f, multicluster.ProviderOptions{})
+		made := make(chan call, 10)
+		returned := make(chan call, 10)
+		engage(t, p, awareFunc(func(ctx context.Context, name clusterName, cl cluster.Cluster) error {
+			c := call{ctx: ctx, name: name, cl: cl}
+			made <- c
+			if len(returned) == 0 { // the first
+				<-ctx.Done()
+				time.Sleep(50 * time.Second)
+			}
+			returned <- c
+			return nil
+		}))
+		first := <-made
+		f.d.set(key("a"), nil)
+		<-first.ctx.Done()
+		f.add("a")
+		synctest.Wait()
+		require.Empty(t, made, "calls for one name do not overlap: the late one would leave its ended context behind")
+		replacement, err := p.Get(t.Context(), "fleet/a")
+		require.NoError(t, err, "but it is found meanwhile")
+		second := <-made
+		require.Same(t, first.cl, (<-returned).cl)
+		require.Same(t, replacement, second.cl)
+		time.Sleep(time.Hour)
+		require.NoError(t, second.ctx.Err())
+		got, err := p.Get(t.Context(), "fleet/a")
+		require.NoError(t, err)
+		require.Same(t, replacement, got)
+		in, err := read(t, got.GetClient())
+		require.NoError(t, err)
+		require.Equal(t, "uid-a1", in)
+		i := informer(t, second.cl, &corev1.ConfigMap{})
+		require.False(t, i.IsStopped())
+	})
+}
+
+// TestHazardUnreachableClusterFailsTheStartOfAController: a stock controller with stock sources of two clusters, one of
+// which is down for far longer than the controller waits for sources.
+func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, multicluster.Options{})
+		f.add("bad").die()
+		f.add("good")
+		skip := true
+		requests := make(chan fleetRequest, 100)
+		c, err := controller.NewTypedUnmanaged("hazard", controller.TypedOptions[fleetRequest]{
+			SkipNameValidation: &skip,
+			Reconciler: reconcile.TypedFunc[fleetRequest](func(_ context.Context, r fleetRequest) (reconcile.Result, error) {
+				requests <- r
+				return reconcile.Result{}, nil
+			}),
+		})
+		require.NoError(t, err)
+		for _, name := range []string{"bad", "good"} {
+			require.NoError(t, c.Watch(source.TypedKind(f.cluster(name).GetCache(), client.Object(&corev1.ConfigMap{}),
+				handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []fleetRequest {
+					return []fleetRequest{{Cluster: clusterName(name), Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}}}
+				}))))
+		}
+		stop := running(t, c.Start)
+		for range 2 {
+			require.Equal(t, clusterName("good"), (<-requests).Cluster)
+		}
+		time.Sleep(10 * time.Minute) // the controller gives up after two
+		f.apis["good"].put("more", "1", nil)
+		require.Equal(t, "more", (<-requests).Name)
+		f.apis["bad"].live()
+		for range 2 {
+			require.Equal(t, clusterName("bad"), (<-requests).Cluster)
+		}
+		stop()
+	})
+}
+
+// TestHazardEngagementsLeaveGoroutines: clusters that come and go, as those whose credentials rotate do elsewhere.
+func TestHazardEngagementsLeaveGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, multicluster.Options{})
+		told := &records{}
+		c := newSerialController(&corev1.ConfigMap{}, told.handler)
+		p := newProvider(f, multicluster.ProviderOptions{})
+		require.NoError(t, p.IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue))
+		engage(t, p, c)
+		api := newFakeAPI(t, "uid")
+		api.put("one", "1", nil)
+		round := func() {
+			f.d.set(key("a"), api.config())
+			time.Sleep(5 * time.Second)
+			require.NotNil(t, c.find("fleet/a"))
+			require.NotEmpty(t, told.get("fleet/a").take())
+			f.d.set(key("a"), nil)
+			time.Sleep(5 * time.Minute)
+			require.Nil(t, c.find("fleet/a"))
+		}
+		round()
+		before := runtime.NumGoroutine()
+		for range 200 {
+			round()
+		}
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+5)
+		_, err := f.cc.Status(key("a"))
+		require.Error(t, err, "nothing holds the cluster that was removed")
+	})
+}
+
+// TestHazardEndOfOneEngagementEndsAnother: clusters that were engaged in one go share no context.
+func TestHazardEndOfOneEngagementEndsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, multicluster.Options{})
+		const n = 10
+		for i := range n {
+			f.add(fmt.Sprint("c", i))
+		}
+		synctest.Wait()
+		told := &records{}
+		c := newSerialController(&corev1.ConfigMap{}, told.handler)
+		engage(t, newProvider(f, multicluster.ProviderOptions{}), c)
+		synctest.Wait()
+		for gone := range n {
+			f.d.set(key(fmt.Sprint("c", gone)), nil)
+			time.Sleep(time.Minute)
+			for i := range n {
+				name := clusterName(fmt.Sprint("fleet/c", i))
+				told.get(name).take()
+				f.apis[fmt.Sprint("c", i)].put("news", fmt.Sprint(gone), nil)
+				if i <= gone {
+					require.Nil(t, c.find(name))
+					require.Empty(t, told.get(name).take())
+					continue
+				}
+				require.NotNil(t, c.find(name))
+				require.NoError(t, c.find(name).ctx.Err())
+				require.Len(t, told.get(name).take(), 1)
+			}
+		}
+		c.tasks.Wait()
+	})
+}
