@@ -90,7 +90,7 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	c.view.Store(&view{up: make(chan struct{}), since: time.Now()})
 	c.seam = seam.New(seam.Options{
 		Cluster: c.name, QPS: cc.options.QPS, Burst: cc.options.Burst, UserAgent: cc.options.UserAgent,
-		Dial: c.countDials(cc.options.Dial), Logger: cc.log,
+		Logger: cc.log,
 		Unauthorized: func(revision string) {
 			c.post(message{Event: phase.Event{Kind: phase.Unauthorized, Revision: revision}})
 		},

@@ -18,6 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
 // ClusterCache reads and watches objects in many clusters. Make one with [New], and run it with Start. All methods may
@@ -30,6 +31,7 @@ type ClusterCache struct {
 	kinds   *restmap.Table
 	events  *broadcaster
 	metrics *metrics
+	guarded seam.DialFunc // dials what others wrote down
 	indexes *indexes
 	timers  *timers
 	// declared is what owners need.
@@ -67,7 +69,7 @@ func New(o Options) (*ClusterCache, error) {
 	}
 	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
-		options: o, phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(), indexes: newIndexes(o.Indexes),
+		options: o, guarded: guardedDialer(o.DialPolicy), phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(), indexes: newIndexes(o.Indexes),
 		timers: newTimers(), running: make(chan struct{}), relisting: make(chan struct{}, 1), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
 	}
 	cc.metrics = newMetrics(cc)

@@ -125,9 +125,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 	ask := c.seam.Probe
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
-		if config.Dial != nil {
-			config.Dial = c.countDials(config.Dial)
-		}
+		config.Dial = c.countDials(c.cc.dialer(access, config.Dial))
 		if !access.Proxied() {
 			config.Proxy = nil // to the seam that is no proxy; a function, whatever it answers, keeps watches from its own transport
 		}

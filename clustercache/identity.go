@@ -10,11 +10,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"regexp"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,9 +34,6 @@ var (
 	errUnsteady = errors.New("connections do not last")
 	errNoUID    = fmt.Errorf("no uid in the answer: %w", seam.ErrNotKubernetes)
 )
-
-// dialTimeout bounds a dial, and is the period of TCP keep-alives.
-const dialTimeout = 30 * time.Second
 
 // identify returns the cluster's UID. Credentials that may not read it get an identity of the address and the trusted
 // certificates: a cluster that moves then counts as another one, which costs a list, and one that is replaced in place is not
@@ -86,21 +81,6 @@ func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
 		return ""
 	}
 	return version.GitVersion
-}
-
-// countDials wraps a dialer so that a new connection casts doubt on who answers: behind the same address there may be
-// another cluster now, with the same certificates.
-func (c *cluster) countDials(dial seam.DialFunc) seam.DialFunc {
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
-	}
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err == nil {
-			c.connections.Add(1)
-		}
-		return conn, err
-	}
 }
 
 // guard is the round tripper of lists and watches. It hands out an answer only if who gave it is known to be the

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/phase"
 )
@@ -108,7 +109,17 @@ type Options struct {
 	Burst int
 	// UserAgent is sent with every request. Defaults to "fleetcache".
 	UserAgent string
-	// Dial opens connections; a dial policy sits here. Defaults to a plain dialer.
+	// DialPolicy judges the addresses of clusters that somebody else wrote down, such as in a Secret, after DNS, each time one is
+	// dialled. The zero value refuses link-local addresses and metadata services, unspecified, multicast and reserved ones, and
+	// the hub's own API server, which is known from a Pod's environment and from DialPolicy.Hub; give it the Host of the
+	// hub's rest.Config. Inside of a Pod it refuses loopback as well, where sidecars listen; elsewhere that is where local
+	// clusters are. A cluster behind such an address is [PhaseRefused]. What the operator's own code says is dialled as it
+	// says: access that is Trusted ([resolver.InCluster], [resolver.Static], [resolver.NewAccess]) is not judged.
+	DialPolicy resolver.DialPolicy
+	// Dial opens all connections, but for access that brings a Dial of its own, and then DialPolicy has no say: addresses
+	// mean what Dial makes of them, as with a tunnel. A Dial that reaches the network itself should use the function that
+	// [resolver.DialPolicy.Dialer] returns. Defaults to a dialer with DialPolicy, a time-out of 30 s, and keep-alives that notice
+	// a vanished host within 45 s.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Name is the value of the label "cache" of every metric. A second instance of the same name gets a number behind it.

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
 // DialPolicy says which addresses may be dialled on behalf of data that somebody else wrote. It judges the address
@@ -24,8 +26,8 @@ import (
 // always refused, also inside of IPv6 forms of IPv4 addresses. Addresses of private networks are not: most clusters
 // are there.
 type DialPolicy struct {
-	// AllowLoopback permits this host's own loopback addresses, where a Pod's sidecars listen. Default: refused, so
-	// local examples and tests have to set it.
+	// AllowLoopback permits this host's own loopback addresses, where a Pod's sidecars listen. Default: refused. A
+	// ClusterCache that does not run in a Pod permits them.
 	AllowLoopback bool
 	// AllowHub permits the hub's own API server. Default: refused, since a description that leads back to the hub
 	// makes the operator's reads and credentials cross over to it.
@@ -46,7 +48,7 @@ func (p DialPolicy) Check(target netip.AddrPort) error {
 	addr := reached(target.Addr())
 	reason := neverDialled(addr)
 	if reason == "" && addr.IsLoopback() && !p.AllowLoopback {
-		reason = "a loopback address"
+		reason = "a loopback address, which DialPolicy.AllowLoopback would permit"
 	}
 	for _, prefix := range p.Deny {
 		if reason == "" && prefix.Contains(addr) {
@@ -64,21 +66,16 @@ func (p DialPolicy) Check(target netip.AddrPort) error {
 // Hub takes part in the first dial, and then at most every minute; if it never succeeded, nothing is dialled.
 func (p DialPolicy) Dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	hub := p.newHubAddresses()
-	dialer := &net.Dialer{
-		Timeout:   30 * time.Second,
-		KeepAlive: 30 * time.Second,
-		ControlContext: func(ctx context.Context, _, address string, _ syscall.RawConn) error {
-			target, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return refused("address", "is not an IP address with a port")
-			}
-			if err := p.Check(target); err != nil {
-				return err
-			}
-			return hub.check(ctx, target)
-		},
-	}
-	return dialer.DialContext
+	return dial.New(func(ctx context.Context, _, address string, _ syscall.RawConn) error {
+		target, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return refused("address", "is not an IP address with a port")
+		}
+		if err := p.Check(target); err != nil {
+			return err
+		}
+		return hub.check(ctx, target)
+	}).DialContext
 }
 
 // hubAddresses knows where the hub's API server listens.
@@ -138,7 +135,7 @@ func (h *hubAddresses) check(ctx context.Context, target netip.AddrPort) error {
 		return err
 	}
 	if slices.Contains(h.fixed, target) || slices.Contains(looked, target) {
-		return refused("address "+target.Addr().String(), "is the hub's own API server")
+		return refused("address "+target.Addr().String(), "is the hub's own API server, which DialPolicy.AllowHub would permit")
 	}
 	return nil
 }

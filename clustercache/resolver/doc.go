@@ -74,7 +74,8 @@
 //   - What is parsed is small (256 KiB) and does not grow: YAML anchors are refused.
 //   - A server's URL has https, a plain host, and at most a path prefix; odd spellings of addresses are refused.
 //   - [DialPolicy] judges the address that is dialled, after DNS. Link-local addresses and metadata services are always
-//     refused, loopback and the hub's own API server by default. It has to be set as Dial of the configuration's user.
+//     refused, loopback and the hub's own API server by default. A ClusterCache applies it by itself; whoever else uses
+//     the configuration has to set it as Dial.
 //   - The environment's proxy is not used unless [Allow.ProxyFromEnvironment] says so, and no connection is shared
 //     through client-go's default transport.
 //   - Printing, formatting, logging or marshalling an [Access] shows no credential.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
 // DialFunc opens a connection. It must return soon after its context is done.
@@ -53,11 +55,7 @@ const (
 	defaultMaxErrorBody  = 1 << 20
 )
 
-// dialer notices a host that has vanished within 45 s by TCP keep-alives: over HTTP/1.1 nothing else does.
-var dialer = &net.Dialer{
-	Timeout:         30 * time.Second,
-	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 3},
-}
+var dialer = dial.New(nil)
 
 // Dial is the default of Options.Dial, for policies that add to it: a time-out of 30 s, and keep-alives that notice a
 // vanished host within 45 s.

@@ -61,6 +61,8 @@ func Main(m *testing.M, opts ...MainOption) {
 	flag.Parse()
 	// Else controller-runtime complains, after 30 s, that nobody has done it.
 	log.SetLogger(logr.Discard())
+	// Tests run in a Pod, too; the clusters that they start are on loopback all the same, and none of them is the Pod's.
+	_ = os.Unsetenv("KUBERNETES_SERVICE_HOST")
 	if list := flag.Lookup("test.list"); list == nil || list.Value.String() == "" {
 		if err := prepare(start, timeout()); err != nil {
 			fmt.Fprintln(os.Stderr, "testenv:", err)
