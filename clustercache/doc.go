@@ -23,6 +23,16 @@
 // [AutoWatch]; with Options.Discover, every cluster that the resolver lists is. Everything can be called before Start,
 // and begins with it.
 //
+// A reconciler that was written for one cluster needs no change to work in all of them:
+//
+//	cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: r, Discover: true})
+//	err = clustercache.NewControllerManagedBy(mgr, cc).
+//		For(&corev1.Namespace{}).
+//		Owns(&networkingv1.NetworkPolicy{}).
+//		Complete(newReconciler) // func(client.Client) reconcile.Reconciler
+//
+// docs/migrating.md has the lines for those who come from another cache.
+//
 // # What a reconciler needs
 //
 // A reconciler says each time it runs all that its object needs, and never stops anything:
@@ -79,4 +89,9 @@
 // [ClusterCache.Status] tells the phase, the reason, the last error and the last sign of life of a cluster;
 // [Watch.Status] the state of an informer. No error, log line or status holds a credential or what a remote server wrote, beyond
 // the bounded message of an API status.
+//
+// [ClusterCache.DebugHandler] shows all of that to people. docs/metrics.md lists the metrics, with alerts and a board
+// beside it, and docs/runbook.md has a section for each phase and reason. [ClusterCache.HealthzCheck] and
+// [ClusterCache.ReadyzCheck], which SetupWithManager adds to the manager's, tell of this process alone: a cluster that is dead
+// must not take the operator of the others with it.
 package clustercache

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// A ClusterCache of the clusters that Cluster API knows in the manager's cluster, with health checks, metrics and a page that
+// tells why a cluster is not connected.
+func ExampleSetupWithManager() {
+	setup := func(mgr manager.Manager) (*clustercache.ClusterCache, error) {
+		clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{})
+		if err != nil {
+			return nil, err
+		}
+		cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: clusters, Discover: true})
+		if err != nil {
+			return nil, err
+		}
+		return cc, mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
+	}
+	_ = setup // in main
+}
+
+// A reconciler of one cluster works in all of them. It is given the client of the cluster that a request is about.
+func ExampleNewControllerManagedBy() {
+	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
+		return clustercache.NewControllerManagedBy(mgr, cc).
+			For(&corev1.Namespace{}).
+			Owns(&networkingv1.NetworkPolicy{}).
+			Complete(func(c client.Client) reconcile.Reconciler { return &stockReconciler{c} })
+	}
+	_ = setup // in main
+}
+
+// A reconciler that is told the cluster looks at several at once.
+func ExampleBuilder_Build() {
+	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
+		_, err := clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.Namespace{}).Build(
+			reconcile.TypedFunc[clustercache.Request](func(ctx context.Context, r clustercache.Request) (reconcile.Result, error) {
+				there := 0
+				for _, cluster := range cc.Clusters() {
+					if cc.Reader(cluster).Get(ctx, r.ObjectKey, &corev1.Namespace{}) == nil {
+						there++
+					}
+				}
+				ctrl.LoggerFrom(ctx).Info("Namespace", "name", r.Name, "clusters", there)
+				return reconcile.Result{}, nil
+			}))
+		return err
+	}
+	_ = setup // in main
+}
+
+// stockReconciler knows nothing of clusters.
+type stockReconciler struct{ client client.Client }
+
+// Reconcile implements reconcile.Reconciler.
+func (r *stockReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	namespace := &corev1.Namespace{}
+	if err := r.client.Get(ctx, request.NamespacedName, namespace); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	fmt.Println(namespace.Name)
+	return reconcile.Result{}, nil
+}

@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestTimersTellHowFarTheyAreBehind: a timer that nobody fires counts, not only one that does not return.
+func TestTimersTellHowFarTheyAreBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newTimers()
+		require.Zero(t, q.late(time.Now()))
+		q.set(newTimer(func() {}), time.Now().Add(time.Minute))
+		require.Zero(t, q.late(time.Now()), "not due yet")
+		time.Sleep(3 * time.Minute)
+		require.Equal(t, 2*time.Minute, q.late(time.Now()), "nobody runs them")
+		q.fireDue(time.Now())
+		require.Zero(t, q.late(time.Now()))
+	})
+}
