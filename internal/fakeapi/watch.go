@@ -98,7 +98,7 @@ func (st *stream) begin(from int64, initial bool) []byte {
 		status := statusOf(tooLarge(from, s.rv))
 		raw, _ := json.Marshal(status)
 		writeFrame(&out, "ERROR", raw)
-		st.cancel(errCut)
+		st.over = true
 	case initial || from == 0:
 		objects := st.table.objects
 		if view != nil {
@@ -112,7 +112,7 @@ func (st *stream) begin(from int64, initial bool) []byte {
 	case from < st.oldest():
 		raw, _ := json.Marshal(statusOf(apierrors.NewResourceExpired(expiredMessage(from, st.oldest()))))
 		writeFrame(&out, "ERROR", raw)
-		st.cancel(errCut)
+		st.over = true
 	default:
 		st.reached = from
 	}
