@@ -218,7 +218,7 @@ type Gizmo struct {
 // DeepCopyObject implements runtime.Object.
 func (g *Gizmo) DeepCopyObject() runtime.Object {
 	out := *g
-	g.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	g.DeepCopyInto(&out.ObjectMeta)
 	return &out
 }
 

@@ -102,19 +102,19 @@ func (c *Cluster) Fail(err error, matches ...Match) (heal func()) {
 	}
 }
 
-// statusCode is an answer with nothing but a code.
-type statusCode int
+// codeError is an answer with nothing but a code.
+type codeError int
 
 // Error implements error.
-func (s statusCode) Error() string { return fmt.Sprintf("status %d", int(s)) }
+func (s codeError) Error() string { return fmt.Sprintf("status %d", int(s)) }
 
 // Status returns the error that an API server answers a request with when the code is code: for 403 it names who may not do
 // what, for 429 and 503 it asks to come back in a second.
-func Status(code int) error { return statusCode(code) }
+func Status(code int) error { return codeError(code) }
 
 // answer returns the error as it is sent.
 func (f *fault) answer(r *fakeapi.Request) error {
-	code, ok := errors.AsType[statusCode](f.err)
+	code, ok := errors.AsType[codeError](f.err)
 	if !ok {
 		return f.err
 	}

@@ -84,7 +84,7 @@ func New(t testing.TB, o Options) *Fleet {
 func (f *Fleet) kinds() []fakeapi.Kind {
 	var out []fakeapi.Kind
 	for gvk, goType := range f.scheme.AllKnownTypes() {
-		_, isObject := reflect.Zero(reflect.PointerTo(goType)).Interface().(client.Object)
+		_, isObject := reflect.TypeAssert[client.Object](reflect.Zero(reflect.PointerTo(goType)))
 		if !isObject || gvk.Version == runtime.APIVersionInternal || scheme.Scheme.IsGroupRegistered(gvk.Group) {
 			continue
 		}

@@ -56,7 +56,7 @@ func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 	c.fleet.wait(func() error {
 		s, err := cc.Status(c.key)
 		if err == nil && s.Phase != phase {
-			err = fmt.Errorf("cluster %q is %s (%v), not %s", c.key, s.Phase, s.LastError, phase)
+			err = fmt.Errorf("cluster %q is %s, not %s: %w", c.key, s.Phase, phase, orUnknown(s.LastError))
 		}
 		return err
 	})

@@ -204,15 +204,17 @@ func (s *Server) authenticate(req *Request, r *http.Request) error {
 
 // Forbidden returns the error of a request that its user has no right to.
 func Forbidden(req *Request) error {
+	// The words are those of kube-apiserver.
 	if req.Resource == "" {
-		return apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("User %q cannot %s path %q", req.User, req.Verb, req.Path))
+		why := fmt.Sprintf("User %q cannot %s path %q", req.User, req.Verb, req.Path)
+		return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(why))
 	}
 	where := "at the cluster scope"
 	if req.Namespace != "" {
 		where = fmt.Sprintf("in the namespace %q", req.Namespace)
 	}
-	return apierrors.NewForbidden(req.GroupResource(), req.Name, fmt.Errorf("User %q cannot %s resource %q in API group %q %s",
-		req.User, req.Verb, req.Resource, req.Group, where))
+	why := fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", req.User, req.Verb, req.Resource, req.Group, where)
+	return apierrors.NewForbidden(req.GroupResource(), req.Name, errors.New(why))
 }
 
 // discard is where the answer goes that nobody hears.

@@ -12,8 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -166,7 +166,7 @@ func (op *writing) validate(u, old *unstructured.Unstructured) error {
 	names := validation.NameIsDNSSubdomain
 	switch {
 	case op.t.kind.Group == "rbac.authorization.k8s.io":
-		names = path.ValidatePathSegmentName
+		names = func(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 	case op.t.kind.Group == "" && op.t.kind.Resource == "namespaces":
 		names = validation.ValidateNamespaceName
 	}
@@ -249,14 +249,14 @@ func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstru
 	for _, f := range []string{"uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"} {
 		keep(out, was, "metadata", f)
 	}
-	if op.t.kind.generations && !equality.Semantic.DeepEqual(content(out), content(was)) {
+	if op.t.kind.generations && !equality.Semantic.DeepEqual(counted(out), counted(was)) {
 		out.SetGeneration(was.GetGeneration() + 1)
 	}
 	return out
 }
 
-// content is what generations count changes of.
-func content(u *unstructured.Unstructured) map[string]any {
+// counted is what generations count changes of.
+func counted(u *unstructured.Unstructured) map[string]any {
 	out := map[string]any{}
 	for k, v := range u.Object {
 		if k != "metadata" && k != "status" && k != "apiVersion" && k != "kind" {
