@@ -72,6 +72,8 @@ func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 	})
 	t.Run("when it is forgotten", func(t *testing.T) {
 		c := make1(t, func(string) {})
+		c.state.Phase = phase.Gone // only those that are gone are forgotten
+		c.publish(c.state)
 		c.cc.forget(c)
 		another, h, err := c.cc.hold(c.key, id, false)
 		require.NoError(t, err)
