@@ -40,6 +40,8 @@ type ClusterEvent struct {
 	Epoch string
 	// Time is when it happened.
 	Time time.Time
+	// Initial marks what had happened before the subscription began, and was not overtaken since.
+	Initial bool
 }
 
 // broadcaster hands cluster events to subscribers. Each holds at most three events for each cluster.
@@ -88,6 +90,7 @@ func (b *broadcaster) subscribe() *clusterSubscriber {
 	defer b.mu.Unlock()
 	for _, level := range b.last {
 		for _, e := range level {
+			e.Initial = true
 			s.put(e)
 		}
 	}

@@ -64,8 +64,8 @@ type clusterRun[request comparable] struct {
 var _ source.TypedSource[string] = (*TypedClusterSource[string])(nil)
 
 // ClusterSource returns a source of a controller, for its WatchesRawSource: it begins with the state of every known
-// cluster, and goes on with their changes. Starting it does not block. It ends with the controller, and can be started again by another
-// one. Of several options each field's last value counts that is not zero.
+// cluster, at low priority where the queue has priorities, and goes on with their changes. Starting it does not block. It ends
+// with the controller, and can be started again by another one. Of several options each field's last value counts that is not zero.
 func ClusterSource[request comparable](cc *ClusterCache, mapping ClusterMapFunc[request], opts ...ClusterSourceOptions) *TypedClusterSource[request] {
 	s := &TypedClusterSource[request]{cc: cc, runs: map[*clusterRun[request]]struct{}{}}
 	for _, o := range opts {
@@ -144,7 +144,7 @@ func (s *TypedClusterSource[request]) handle(r *clusterRun[request], e ClusterEv
 		return
 	}
 	for _, q := range (*s.mapping.Load())(r.ctx, e) {
-		r.spool.add(q, false)
+		r.spool.add(q, e.Initial)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 		before := api.total()
 		s.Continue()
 		c.Continue()
-		require.Equal(t, []string{"(one)", "(two)", "Connected", "three"}, q.names())
+		require.Equal(t, []string{"(Connected)", "(one)", "(two)", "three"}, q.names())
 		require.Equal(t, before, api.total(), "nothing was listed anew")
 
 		s.Pause()
