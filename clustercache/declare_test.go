@@ -210,6 +210,10 @@ func TestBadTargetFailsAloneAndNamesItself(t *testing.T) {
 				require.NoError(t, cc.WaitForSync(t.Context(), owner("o")))
 				require.Zero(t, apis[0].count("stream /api/v1/namespaces/no/path/secrets"))
 				require.Equal(t, []string{"a/ConfigMap", "a/Secret"}, kinds(cc.Declared(owner("o"))))
+				d, err = cc.Declare(t.Context(), owner("o"), target("a", "ConfigMap", nil), target1, target("a", "Secret"))
+				require.Error(t, err, "it is told each time")
+				require.Empty(t, d.Added)
+				require.False(t, d.Synced)
 			})
 		})
 	}

@@ -5,8 +5,10 @@ package clustercache
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
@@ -79,5 +81,49 @@ func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, h)
 		require.NotSame(t, c, another)
+	})
+}
+
+// TestWhatIsReleasedIsForgotten: no map keeps what was declared once.
+func TestWhatIsReleasedIsForgotten(t *testing.T) {
+	cc, err := New(Options{Resolver: noAccess{}, GC: GC{Grace: -1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, cc.stop(context.Background())) }()
+	owner := Owner{ObjectKey: client.ObjectKey{Name: "o"}}
+	for i := range 10 {
+		cluster := client.ObjectKey{Name: strconv.Itoa(i)}
+		_, err := cc.Declare(t.Context(), owner, Target{Cluster: cluster, Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
+		require.NoError(t, err)
+		_, err = cc.Sweep(t.Context())
+		require.NoError(t, err)
+		require.Len(t, cc.declared.watches, 1)
+	}
+	cc.Drop(owner)
+	_, err = cc.Sweep(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, cc.declared.watches)
+	owners, resources := cc.declared.collector.Len()
+	require.Zero(t, owners+resources)
+}
+
+// TestNewSubscriberIsNotToldOfAForgottenCluster: one that was never connected ends without an event of its own.
+func TestNewSubscriberIsNotToldOfAForgottenCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, err := New(Options{Resolver: noAccess{}, GC: GC{Grace: -1}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- cc.Start(ctx) }()
+		owner := Owner{ObjectKey: client.ObjectKey{Name: "o"}}
+		_, err = cc.Declare(t.Context(), owner, Target{Kind: Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NotEmpty(t, cc.events.last)
+		cc.Drop(owner)
+		synctest.Wait()
+		require.Empty(t, cc.Clusters())
+		require.Empty(t, cc.events.last)
+		cancel()
+		require.NoError(t, <-done)
 	})
 }
