@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -26,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
 // fakeManager is as much of a manager as is asked for without a hub.
@@ -44,6 +47,7 @@ func newFakeManager() *fakeManager {
 
 func (m *fakeManager) GetScheme() *runtime.Scheme { return m.scheme }
 func (m *fakeManager) GetLogger() logr.Logger     { return logr.Discard() }
+func (m *fakeManager) GetConfig() *rest.Config    { return &rest.Config{Host: "https://192.0.2.1:6443"} }
 func (m *fakeManager) Elected() <-chan struct{}   { return nil }
 
 func (m *fakeManager) GetControllerOptions() config.Controller {
@@ -83,6 +87,29 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 
 	_, err = clustercache.SetupWithManager(mgr, clustercache.Options{})
 	require.ErrorContains(t, err, "option Resolver")
+}
+
+// TestSetupWithManagerKnowsTheHub: a Secret that leads back to the manager's own cluster is refused before anything is dialled.
+func TestSetupWithManagerKnowsTheHub(t *testing.T) {
+	for hub, want := range map[string]clustercache.Phase{"": clustercache.PhaseRefused, "https://192.0.2.7": clustercache.PhaseDisconnected} {
+		d := newDirectory()
+		d.answer(key("a"), func() (clustercache.Access, error) {
+			return resolver.Kubeconfig(testenv.Kubeconfig(&rest.Config{Host: "https://192.0.2.1:6443", BearerToken: "t"}), resolver.KubeconfigOptions{})
+		})
+		o := silent(d)
+		o.ProbeTimeout = 100 * time.Millisecond // nothing answers at a documentation's address
+		if hub != "" {
+			o.DialPolicy.Hub = []string{hub}
+		}
+		cc, err := clustercache.SetupWithManager(newFakeManager(), o)
+		require.NoError(t, err)
+		run(t, cc)
+		require.NoError(t, cc.Engage(key("a")))
+		require.Eventually(t, func() bool {
+			s, err := cc.Status(key("a"))
+			return err == nil && s.Phase == want
+		}, time.Minute, 10*time.Millisecond, "hub %q", hub)
+	}
 }
 
 // reconciled is what a reconciler of one cluster was told.

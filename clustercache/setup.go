@@ -5,8 +5,8 @@ package clustercache
 
 import "sigs.k8s.io/controller-runtime/pkg/manager"
 
-// SetupWithManager is [New], with the scheme and the logger of the manager where the options have none, and makes the
-// manager run the cache. It adds HealthzCheck and ReadyzCheck to the manager's, named fleetcache, or fleetcache-Name where
+// SetupWithManager is [New], with the scheme and the logger of the manager where the options have none, and the manager's
+// own cluster as the hub that Options.DialPolicy knows, if it names none. It makes the manager run the cache, and adds HealthzCheck and ReadyzCheck to the manager's, named fleetcache, or fleetcache-Name where
 // Options.Name is set. The errors are those of New and of the manager.
 func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	if o.Scheme == nil {
@@ -14,6 +14,9 @@ func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	}
 	if o.Logger.GetSink() == nil {
 		o.Logger = mgr.GetLogger()
+	}
+	if hub := mgr.GetConfig(); len(o.DialPolicy.Hub) == 0 && hub != nil && hub.Host != "" {
+		o.DialPolicy.Hub = []string{hub.Host}
 	}
 	name := "fleetcache"
 	if o.Name != "" {
