@@ -317,7 +317,7 @@ func (c *cluster) announce(before phase.State) {
 	s := c.state
 	keys := []any{"cluster", c.name, "phase", s.Phase.String(), "was", before.Phase.String()}
 	if s.Err != nil {
-		keys = append(keys, "reason", s.Reason, "cause", s.Err.Error())
+		keys = append(keys, "reason", s.Reason, "error", unnamed(c.name, s.Err))
 	}
 	c.cc.log.Info("Cluster changed phase", keys...)
 	if before.Connected == s.Connected {

@@ -55,7 +55,8 @@ type Options struct {
 	Discover bool
 	// Scheme maps Go types to kinds. Defaults to client-go's, with all built-in types.
 	Scheme *runtime.Scheme
-	// Logger receives one line per change of a cluster's phase. Defaults to discarding.
+	// Logger receives one line per change of a cluster's phase, under the name "fleetcache", and details at V(1). The
+	// context of a Resolver's calls carries it, so that what client-go logs there ends up in it, too. Defaults to discarding.
 	Logger logr.Logger
 
 	// ReadMode is how reads are answered unless they say otherwise. Defaults to [Live].
@@ -160,6 +161,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}
+	o.Logger = o.Logger.WithName("fleetcache")
 	if o.Informers.Logger.GetSink() == nil {
 		o.Informers.Logger = o.Logger
 	}

@@ -96,7 +96,8 @@ func (MaxStaleness) ApplyToList(*client.ListOptions) {}
 func (d MaxStaleness) applyToRead(o *readOptions) { o.maxAge = time.Duration(d) }
 
 // NotOlderThan is the resourceVersion that a read must have seen, such as the one a write was answered with. A read does
-// not wait for it; [Watch.WaitForVersion] does. Empty means any.
+// not wait for it: where the informer has not come so far, the API server is asked (Live, AutoWatch), or the read fails with
+// [ErrStale] (CacheOnly). [Watch.WaitForVersion] waits. Empty means any.
 type NotOlderThan string
 
 // ApplyToGet implements client.GetOption.

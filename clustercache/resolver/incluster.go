@@ -5,6 +5,7 @@ package resolver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,8 +25,9 @@ var (
 )
 
 // InCluster resolves the hub itself, the zero key, by the Pod's service account, and no other cluster. The access names
-// the token's and the certificates' files, which client-go reads again when kubelet rotates them; so it has one
-// revision for the Pod's life, and no expiry. Outside of a Pod the hub is an [ErrClusterNotFound].
+// the token's file, which is read again when kubelet has rotated it, so that it has no expiry; and the certificates' file,
+// which is read when the access is put to use: other certificates are another revision. Outside of a Pod the hub is an
+// [ErrClusterNotFound].
 func InCluster() *InClusterResolver { return &InClusterResolver{pod: podEnvironment()} }
 
 // Resolve implements [Resolver].
@@ -67,14 +69,23 @@ func (p pod) access(refs ...ObjectRef) (Access, error) {
 		return Access{}, fmt.Errorf("%w: not in a Pod", ErrClusterNotFound)
 	}
 	token, ca := filepath.Join(p.dir, "token"), filepath.Join(p.dir, "ca.crt")
-	for _, path := range []string{token, ca} {
-		if _, err := os.Stat(path); err != nil {
-			return Access{}, fmt.Errorf("%w: the Pod has no service account: %w", ErrNoAccess, err)
-		}
+	_, err := os.Stat(token)
+	certificates, caErr := os.ReadFile(ca)
+	if err = errors.Join(err, caErr); err != nil {
+		return Access{}, fmt.Errorf("%w: the Pod has no service account: %w", ErrNoAccess, err)
 	}
-	return NewAccess(&rest.Config{
+	access, err := NewAccess(&rest.Config{
 		Host:            "https://" + net.JoinHostPort(p.host, p.port),
 		BearerTokenFile: token,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: ca},
 	}, append(refs, ObjectRef{Kind: kindFile, Name: token}, ObjectRef{Kind: kindFile, Name: ca})...)
+	if err != nil {
+		return Access{}, err
+	}
+	access, err = access.with(func(*rest.Config) {}, string(certificates))
+	if err != nil {
+		return Access{}, err
+	}
+	access.open().trusted = true // nobody else has it yet
+	return access, nil
 }

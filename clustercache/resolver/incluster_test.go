@@ -56,3 +56,21 @@ func TestInClusterOutsideOfAPodIsUnknown(t *testing.T) {
 	require.ErrorIs(t, err, resolver.ErrNoAccess)
 	require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
 }
+
+func TestInClusterHasAnotherRevisionWithOtherCertificatesOnly(t *testing.T) {
+	dir := serviceAccountDir(t)
+	resolver.SetPodDir(t, dir)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	revision := func() string {
+		access, err := resolver.InCluster().Resolve(t.Context(), resolver.Cluster{})
+		require.NoError(t, err)
+		require.True(t, access.Trusted())
+		return access.Revision()
+	}
+	first := revision()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte("another"), 0o600))
+	require.Equal(t, first, revision(), "a token is read when it is needed")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), identities()[1].cert, 0o600))
+	require.NotEqual(t, first, revision())
+}
