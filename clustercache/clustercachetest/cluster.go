@@ -72,13 +72,10 @@ func (c *Cluster) start() {
 	if err != nil {
 		t.Fatalf("clustercachetest: %v", err)
 	}
-	var handlers, serving sync.WaitGroup
+	handlers := &counted{next: c.server}
+	var serving sync.WaitGroup
 	server := &http.Server{ //nolint:gosec // in memory
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			handlers.Add(1)
-			defer handlers.Done()
-			c.server.ServeHTTP(w, r)
-		}),
+		Handler:   handlers,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{servers().certificate}, MinVersion: tls.VersionTLS12},
 		ErrorLog:  log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100},
 	}
@@ -87,9 +84,39 @@ func (c *Cluster) start() {
 		_ = server.Close()
 		c.net.Down()
 		serving.Wait()
-		handlers.Wait()
+		handlers.stop()
 	})
 	t.Cleanup(c.stop)
+}
+
+// counted is a handler whose calls can be waited for.
+type counted struct {
+	next  http.Handler
+	calls sync.WaitGroup
+
+	mu      sync.Mutex // protects stopped
+	stopped bool
+}
+
+// ServeHTTP implements http.Handler.
+func (h *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	if h.stopped {
+		h.mu.Unlock()
+		return
+	}
+	h.calls.Add(1) // not later: stop would not wait for a call that begins meanwhile
+	h.mu.Unlock()
+	defer h.calls.Done()
+	h.next.ServeHTTP(w, r)
+}
+
+// stop waits for the calls that run. Those that come later do nothing.
+func (h *counted) stop() {
+	h.mu.Lock()
+	h.stopped = true
+	h.mu.Unlock()
+	h.calls.Wait()
 }
 
 // Key returns what the cluster is called.

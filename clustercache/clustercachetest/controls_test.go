@@ -332,6 +332,7 @@ func TestSkippedStatesAreNeverSeen(t *testing.T) {
 			got = append(got, <-events)
 		}
 		require.ElementsMatch(t, []string{"Updated a=3", "Deleted b=1", "Added b=1"}, got)
+		require.Equal(t, 2, lists(east), "nothing was told of but how things are")
 	})
 }
 

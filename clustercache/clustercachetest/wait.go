@@ -22,6 +22,7 @@ const (
 	waitLimit = 2 * time.Minute
 	// Looking is done ever more seldom, from the first of these to the last.
 	pollFirst, pollLast = 2 * time.Millisecond, 100 * time.Millisecond
+	pollLastInBubble    = 500 * time.Millisecond // where only looking takes time
 )
 
 // WaitSynced waits until the ClusterCache is as the fleet is: what can be reached is connected with the access that is valid,
@@ -65,7 +66,10 @@ func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 // wait waits until there is nothing left to wait for.
 func (f *Fleet) wait(left func() error) {
 	f.t.Helper()
-	began, pause := time.Now(), pollFirst
+	began, pause, last := time.Now(), pollFirst, pollLast
+	if inBubble() {
+		last = pollLastInBubble
+	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
@@ -77,7 +81,7 @@ func (f *Fleet) wait(left func() error) {
 			f.t.Fatalf("clustercachetest: still after %s: %v", waitLimit, err)
 		}
 		<-timer.C
-		pause = min(pause*3/2, pollLast)
+		pause = min(pause*3/2, last)
 		timer.Reset(pause)
 	}
 }

@@ -200,6 +200,7 @@ func isDone(c <-chan struct{}) bool {
 type deadline struct {
 	mu    sync.Mutex // protects what follows
 	timer *time.Timer
+	sets  int // counts calls of set, to know late timers by
 	over  bool
 	woken chan struct{} // closed when over or the time change
 }
@@ -221,20 +222,20 @@ func (d *deadline) set(t time.Time) {
 		d.timer.Stop()
 		d.timer = nil
 	}
+	d.sets++
 	d.over = !t.IsZero() && time.Until(t) <= 0
 	if !t.IsZero() && !d.over {
-		var timer *time.Timer
-		timer = time.AfterFunc(time.Until(t), func() { d.expire(timer) })
-		d.timer = timer
+		set := d.sets
+		d.timer = time.AfterFunc(time.Until(t), func() { d.expire(set) })
 	}
 	d.wakeLocked()
 }
 
 // expire ends the time, unless another one was set meanwhile.
-func (d *deadline) expire(timer *time.Timer) {
+func (d *deadline) expire(set int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timer == timer {
+	if d.sets == set {
 		d.over = true
 		d.wakeLocked()
 	}
