@@ -161,7 +161,7 @@ func (cc *ClusterCache) declareErrors(owner Owner, err error) []error {
 		return nil
 	}
 	var parts []error
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what Declare returns, not what it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // what Declare returns, not what it wraps
 		parts = joined.Unwrap()
 	} else {
 		parts = []error{err}

@@ -225,7 +225,7 @@ func TestWaitForSyncTellsTheCauseOfEachTargetAndHeals(t *testing.T) {
 		apis[0].failWith(http.StatusForbidden, "/secrets")
 		declare(t, cc, owner("o"), target("a", "ConfigMap"), target("a", "Secret"), target("a", "Absent"))
 		err := cc.WaitForSync(t.Context(), owner("o"))
-		joined := err.(interface{ Unwrap() []error }).Unwrap() //nolint:errorlint // its parts are looked at
+		joined := err.(interface{ Unwrap() []error }).Unwrap()
 		require.Len(t, joined, 2)
 		require.True(t, meta.IsNoMatchError(joined[0]), joined[0])
 		require.ErrorContains(t, joined[0], "v1 Absent")
@@ -240,7 +240,7 @@ func TestWaitForSyncTellsTheCauseOfEachTargetAndHeals(t *testing.T) {
 		for _, u := range cc.Declared(owner("o")) {
 			require.Equal(t, u.Key.GVK.Kind != "Absent", u.Synced)
 		}
-		require.Equal(t, "", cc.Declared(owner("o"))[1].Message)
+		require.Empty(t, cc.Declared(owner("o"))[1].Message)
 	})
 }
 

@@ -19,7 +19,7 @@
 //		WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf)).
 //		WatchesRawSource(clustercache.ClusterSource(cc, clustercache.EnqueueCluster))
 //
-// A cluster becomes known, and is connected to, when it is first asked for: by Engage, by Watch, or by a read in mode
+// A cluster becomes known, and is connected to, when it is first asked for: by Engage, by Watch, by Declare, or by a read in mode
 // [AutoWatch]; with Options.Discover, every cluster that the resolver lists is. Everything can be called before Start,
 // and begins with it.
 //

@@ -50,7 +50,7 @@ type Options struct {
 	// of them; otherwise when it is asked again (ResolveInterval, RetryInterval).
 	Resolver Resolver
 	// Discover makes every cluster the Resolver lists known by itself; the Resolver must be a [Lister]. Without it a
-	// cluster becomes known when it is first asked for: Engage, Watch, or a read in mode AutoWatch. A cluster that is not
+	// cluster becomes known when it is first asked for: Engage, Watch, Declare, or a read in mode AutoWatch. A cluster that is not
 	// listed any more, and that there is no access to, goes after Grace, unless it was Engaged.
 	Discover bool
 	// Scheme maps Go types to kinds. Defaults to client-go's, with all built-in types.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,15 +28,16 @@ type WatchKey struct {
 
 // String returns a short readable form, for logs and errors.
 func (k WatchKey) String() string {
-	s := kindName(k.GVK) + " in cluster " + clusterName(k.Cluster)
+	var s strings.Builder
+	s.WriteString(kindName(k.GVK) + " in cluster " + clusterName(k.Cluster))
 	for _, part := range []struct{ name, value string }{
 		{"namespace", k.Namespace}, {"labels", k.LabelSelector}, {"fields", k.FieldSelector},
 	} {
 		if part.value != "" {
-			s += fmt.Sprintf(", %s %s", part.name, part.value)
+			fmt.Fprintf(&s, ", %s %s", part.name, part.value)
 		}
 	}
-	return s
+	return s.String()
 }
 
 func (k WatchKey) id() watchID {

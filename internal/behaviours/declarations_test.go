@@ -175,7 +175,7 @@ func targetErrors(t *testing.T, err error) map[string]*clustercache.TargetError 
 	t.Helper()
 	require.Error(t, err)
 	out := map[string]*clustercache.TargetError{}
-	for _, part := range err.(interface{ Unwrap() []error }).Unwrap() { //nolint:errorlint // its parts are looked at
+	for _, part := range err.(interface{ Unwrap() []error }).Unwrap() {
 		te, ok := errors.AsType[*clustercache.TargetError](part)
 		require.True(t, ok, part)
 		out[te.GVK.Kind] = te
