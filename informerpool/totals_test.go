@@ -25,6 +25,7 @@ func TestTotalsNeverGoDown(t *testing.T) {
 		require.Zero(t, p.ClusterTotals(everything.Cluster))
 		l := acquireSynced(t, p, everything)
 		after(10 * time.Minute) // the server says nothing: streams stall
+		synctest.Wait()
 		status := l.Status()
 		require.Positive(t, status.Stalls)
 		require.Equal(t, []informerpool.Key{everything}, told)
@@ -38,6 +39,7 @@ func TestTotalsNeverGoDown(t *testing.T) {
 		require.GreaterOrEqual(t, p.ClusterTotals(everything.Cluster).Watches, before.Watches)
 		require.Equal(t, before.Stalls, p.Totals().Stalls)
 		acquireSynced(t, p, everything)
+		synctest.Wait()
 		require.Greater(t, p.Totals().Watches, before.Watches)
 		require.Len(t, listed, 2)
 	})
