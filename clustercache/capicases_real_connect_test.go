@@ -58,6 +58,9 @@ func caseNeverConnected(t *testing.T, s *site) {
 	require.ErrorIs(t, c.Get(t.Context(), client.ObjectKeyFromObject(object), object), clustercache.ErrNotConnected)
 	require.ErrorIs(t, c.List(t.Context(), &corev1.ConfigMapList{}), clustercache.ErrNotConnected)
 	require.ErrorIs(t, c.Create(t.Context(), object), clustercache.ErrNotConnected)
+	uncached, err := cc.LiveClient(s.key("a"))
+	require.NoError(t, err)
+	require.ErrorIs(t, uncached.List(t.Context(), &corev1.ConfigMapList{}), clustercache.ErrNotConnected)
 	_, err = cc.RESTConfig(s.key("a"))
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
 }
@@ -126,9 +129,12 @@ func caseCachedAndUncachedReads(t *testing.T, s *site) {
 	require.Len(t, nodes.Items, 1)
 	require.Equal(t, s.name, nodes.Items[0].Name)
 
-	require.NoError(t, c.List(t.Context(), nodes, clustercache.MaxStaleness(1), &origin))
-	require.False(t, origin.Cached)
+	uncached, err := cc.LiveClient(s.key("a"))
+	require.NoError(t, err)
+	before := len(s.requests(t, s.remote, testenv.Resource("nodes"), testenv.Verb("list")))
+	require.NoError(t, uncached.List(t.Context(), nodes))
 	require.Len(t, nodes.Items, 1)
+	require.Len(t, s.requests(t, s.remote, testenv.Resource("nodes"), testenv.Verb("list")), before+1)
 	maps := &corev1.ConfigMapList{} // of which there is no informer, and none is started by reading
 	require.NoError(t, c.List(t.Context(), maps, client.InNamespace(s.name), &origin))
 	require.False(t, origin.Cached)
