@@ -249,6 +249,9 @@ func caseUnauthorizedDisconnects(t *testing.T) {
 		require.Equal(t, e.Time, s.Since)
 		require.Equal(t, 1, w.Status().References)
 		require.Greater(t, d.timesAsked(key("a")), asked)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.GreaterOrEqual(t, d.timesAsked(key("a")), asked+2)
 
 		d.quietly(api, "renewed") // without news: the next attempt of the back-off finds it
 		time.Sleep(clustercache.DefaultMaxBackoff)
