@@ -186,6 +186,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 	delete(cc.clusters, c.key)
 	cc.events.forget(c.key) // before another cluster of the key can tell of itself
 	cc.clustersMu.Unlock()
+	cc.pool.Forget(c.key)
 	if c.close() {
 		cc.changed(c.key) // the resolver told of the cluster between the look above and now
 	}

@@ -29,7 +29,8 @@ type Pool struct {
 
 	mu       sync.Mutex // protects the fields below, and leases and linger of every entry; taken before an entry's lock
 	entries  map[Key]*entry
-	accounts map[types.NamespacedName]*account // kept as long as the pool
+	accounts map[types.NamespacedName]*account // kept until Forget
+	past     Totals                            // of those that were closed
 	subs     map[*Subscription]struct{}
 	closed   bool
 }
@@ -142,6 +143,7 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 func (p *Pool) unlinkLocked(e *entry) {
 	delete(p.entries, e.key)
 	delete(e.account.entries, e)
+	p.settleLocked(e.key.Cluster, e.account)
 }
 
 // expire stops an informer whose linger is over, unless it was acquired in the moment the timer fired.

@@ -16,24 +16,27 @@ type Totals struct {
 	Lists, Watches, Resumes, Resyncs, Stalls, Rejected int64
 }
 
+func (t *Totals) add(other Totals) {
+	t.Lists += other.Lists
+	t.Watches += other.Watches
+	t.Resumes += other.Resumes
+	t.Resyncs += other.Resyncs
+	t.Stalls += other.Stalls
+	t.Rejected += other.Rejected
+}
+
 // Totals returns those of all clusters together.
 func (p *Pool) Totals() Totals {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var sum Totals
+	sum := p.past
 	for _, a := range p.accounts {
-		t := a.totals()
-		sum.Lists += t.Lists
-		sum.Watches += t.Watches
-		sum.Resumes += t.Resumes
-		sum.Resyncs += t.Resyncs
-		sum.Stalls += t.Stalls
-		sum.Rejected += t.Rejected
+		sum.add(a.totals())
 	}
 	return sum
 }
 
-// ClusterTotals returns those of one cluster; zero if it never had an informer.
+// ClusterTotals returns those of one cluster; zero if it has had no informer, or none since it was forgotten.
 func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	p.mu.Lock()
 	a := p.accounts[cluster]
@@ -42,6 +45,26 @@ func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 		return Totals{}
 	}
 	return a.totals()
+}
+
+// Forget drops what the pool remembers of a cluster, once the last of its informers has ended: what they have done goes on to count
+// in the totals of the pool alone. An informer acquired later begins anew. Clusters that come and go would otherwise add up.
+func (p *Pool) Forget(cluster types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.accounts[cluster]; a != nil {
+		a.leaving = true
+		p.settleLocked(cluster, a)
+	}
+}
+
+// settleLocked closes the account of a cluster that is to be forgotten and has no informers. One that is still on its way out
+// may count a little more, which is lost.
+func (p *Pool) settleLocked(cluster types.NamespacedName, a *account) {
+	if a.leaving && len(a.entries) == 0 {
+		p.past.add(a.totals())
+		delete(p.accounts, cluster)
+	}
 }
 
 // Summary sums up the informers of one cluster that run, those that linger included.
@@ -102,6 +125,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 type account struct {
 	bytes   atomic.Int64        // what they hold
 	entries map[*entry]struct{} // those in the pool; protected by its lock
+	leaving bool                // to be closed with its last entry; protected by the pool's lock
 
 	lists, watches, resumes, resyncs, stalls, rejected atomic.Int64
 }
@@ -120,6 +144,7 @@ func (p *Pool) accountLocked(cluster types.NamespacedName) *account {
 		a = &account{entries: map[*entry]struct{}{}}
 		p.accounts[cluster] = a
 	}
+	a.leaving = false
 	return a
 }
 

@@ -45,6 +45,27 @@ func TestTotalsNeverGoDown(t *testing.T) {
 	})
 }
 
+// TestForgottenClusterLeavesNothingButItsTotals: clusters that come and go must not add up.
+func TestForgottenClusterLeavesNothingButItsTotals(t *testing.T) {
+	bubble(t, func(o *informerpool.Options) { o.Linger = time.Minute }, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, everything)
+		p.Forget(everything.Cluster) // while it is in use, and while it lingers, that waits
+		l.Release()
+		require.Positive(t, p.ClusterTotals(everything.Cluster).Watches)
+		before := p.Totals()
+		after(2 * time.Minute)
+		require.Zero(t, p.ClusterTotals(everything.Cluster))
+		require.Equal(t, before, p.Totals())
+
+		acquireSynced(t, p, everything).Release()
+		after(2 * time.Minute)
+		require.Positive(t, p.ClusterTotals(everything.Cluster).Watches, "it was not forgotten again")
+		p.Forget(everything.Cluster)
+		require.Zero(t, p.ClusterTotals(everything.Cluster))
+		require.Greater(t, p.Totals().Watches, before.Watches)
+	})
+}
+
 // TestClusterSummaryIsTheSumOfItsInformers: other clusters do not count, nor what was released.
 func TestClusterSummaryIsTheSumOfItsInformers(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
