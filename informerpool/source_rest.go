@@ -15,21 +15,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/foreign"
 )
 
 const (
 	// maxErrorBody bounds what is read of an answer that is not a list or watch.
 	maxErrorBody = 1 << 20
-	// maxErrorMessage bounds what is kept of a message written by the remote server.
-	maxErrorMessage = 512
 	// maxRetryAfter bounds how long a server can tell an informer to stay away.
-	maxRetryAfter = 30 * time.Second
+	maxRetryAfter = foreign.MaxRetryAfter * time.Second
 )
 
 // Endpoint says how to send requests to a cluster.
@@ -190,7 +189,7 @@ func checkResponse(resp *http.Response, key Key, verb string) error {
 		if media == "application/json" {
 			return nil
 		}
-		return fmt.Errorf("server answered %q instead of application/json: not a Kubernetes API", clean(media))
+		return fmt.Errorf("server answered %q instead of application/json: not a Kubernetes API", foreign.Text(media))
 	}
 	seconds, _ := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64)
 	seconds = min(max(seconds, 0), int64(maxRetryAfter/time.Second))
@@ -198,43 +197,9 @@ func checkResponse(resp *http.Response, key Key, verb string) error {
 	if err == nil {
 		var status metav1.Status
 		if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
-			return statusError(status, resp.StatusCode, int32(seconds))
+			return foreign.Status(status, resp.StatusCode, int32(seconds))
 		}
 	}
 	gr := key.Resource.GroupResource()
 	return apierrors.NewGenericServerResponse(resp.StatusCode, verb, gr, "", "", int(seconds), true)
-}
-
-// statusError returns a remote server's Status as an error that holds nothing hostile: bounded, printable, and with a
-// code that is the one of the response.
-func statusError(status metav1.Status, code int, retryAfter int32) error {
-	out := metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReason(clean(string(status.Reason))), Message: clean(status.Message),
-	}
-	if d := status.Details; d != nil || retryAfter > 0 {
-		out.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
-		if d != nil {
-			out.Details.Name, out.Details.Group, out.Details.Kind = clean(d.Name), clean(d.Group), clean(d.Kind)
-			out.Details.RetryAfterSeconds = max(retryAfter, min(max(d.RetryAfterSeconds, 0), int32(maxRetryAfter/time.Second)))
-			for i := range min(len(d.Causes), 8) {
-				out.Details.Causes = append(out.Details.Causes, metav1.StatusCause{
-					Type: metav1.CauseType(clean(string(d.Causes[i].Type))), Message: clean(d.Causes[i].Message), Field: clean(d.Causes[i].Field),
-				})
-			}
-		}
-	}
-	return &apierrors.StatusError{ErrStatus: out}
-}
-
-// clean bounds a remote text and removes what does not print.
-func clean(s string) string {
-	if len(s) > maxErrorMessage {
-		s = s[:maxErrorMessage] + "…"
-	}
-	return strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, s)
 }
