@@ -32,7 +32,8 @@ func (s *clients) get(c *cluster) (client.Client, error) {
 	}
 	inner := c.seam.Client()
 	// The seam has the cluster's one rate limit: a limiter per kind, as client-go has, limits nothing.
-	live, err := client.New(&rest.Config{Host: c.seam.URL(), QPS: -1}, client.Options{
+	// Warnings are texts of the server's, which nobody bounds.
+	live, err := client.New(&rest.Config{Host: c.seam.URL(), QPS: -1, WarningHandlerWithContext: rest.NoWarnings{}}, client.Options{
 		HTTPClient: &http.Client{Transport: &deadline{next: inner.Transport, after: c.cc.options.RequestTimeout}, CheckRedirect: inner.CheckRedirect},
 		Scheme:     c.cc.options.Scheme,
 		Mapper:     c.mapper.RESTMapper(),
@@ -40,8 +41,8 @@ func (s *clients) get(c *cluster) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.live = live
-	return live, nil
+	s.live = &liveClient{Client: live, after: c.cc.options.RequestTimeout}
+	return s.live, nil
 }
 
 // Client returns a client of a cluster: reads are those of Reader, writes go to the API server. It does no I/O, and can be kept for
@@ -141,6 +142,7 @@ func (d *deadline) RoundTrip(req *http.Request) (*http.Response, error) {
 		cancel()
 		return nil, err
 	}
+	noteAnswer(ctx, resp)
 	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: cancel}
 	return resp, nil
 }

@@ -94,8 +94,12 @@ func (f *frontDoor) answer(h http.HandlerFunc) {
 
 // lead returns a config that leads through the door, by the token of another one.
 func (f *frontDoor) lead(config *rest.Config) *rest.Config {
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})
-	return &rest.Config{Host: f.URL, BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	return &rest.Config{Host: f.URL, BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: pemOf(f.Server)}}
+}
+
+// pemOf returns the certificate of a server, which is its own authority.
+func pemOf(s *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
 func page(status int, header, body string) http.HandlerFunc {
@@ -207,7 +211,7 @@ func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
 	require.NoError(t, err)
 	foreign := httptest.NewTLSServer(http.NotFoundHandler())
 	foreign.Close()
-	foreignCA := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: foreign.Certificate().Raw})
+	foreignCA := pemOf(foreign)
 	states := []failureState{
 		{
 			name:    "revoked token",

@@ -129,7 +129,7 @@ func (w *listWatch) behind(ctx context.Context, version string) (bool, error) {
 	page := w.kind.list()
 	options := w.kind.options()
 	options.Limit = 1
-	if err := w.hub.List(ctx, page, &options); err != nil {
+	if err := w.hub.List(quiet(ctx), page, &options); err != nil {
 		return false, err
 	}
 	order, err := resourceversion.CompareResourceVersion(page.GetResourceVersion(), version)
@@ -152,7 +152,7 @@ func (w *listWatch) watch(ctx context.Context, version string) (string, bool, er
 	options.Raw = &metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds}
 	begun := time.Now()
 	late := time.AfterFunc(requestLimit, cancel)
-	stream, err := w.hub.Watch(ctx, w.kind.list(), &options)
+	stream, err := w.hub.Watch(quiet(ctx), w.kind.list(), &options)
 	if !late.Stop() && err == nil {
 		stream.Stop()
 		err = context.DeadlineExceeded

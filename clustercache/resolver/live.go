@@ -7,8 +7,10 @@ import (
 	"context"
 	"slices"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -59,7 +61,7 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 		return found{}, h.missing(cluster)
 	}
 	object := kind.object()
-	switch err := h.hub.Get(ctx, key, object); {
+	switch err := h.hub.Get(quiet(ctx), key, object); {
 	case apierrors.IsNotFound(err):
 		return found{}, h.missing(cluster)
 	case err != nil:
@@ -115,7 +117,7 @@ func (h *HubResolver) get(ctx context.Context, ref ObjectRef) (any, error) {
 		return nil, missingObject(ref)
 	}
 	object := kind.object()
-	err := h.hub.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, object)
+	err := h.hub.Get(quiet(ctx), client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, object)
 	if apierrors.IsNotFound(err) {
 		return nil, missingObject(ref)
 	}
@@ -165,7 +167,7 @@ func listAll(ctx context.Context, hub client.Reader, k kind) ([]client.Object, s
 	options.Limit = pageSize
 	for {
 		page := k.list()
-		if err := hub.List(ctx, page, &options); err != nil {
+		if err := hub.List(quiet(ctx), page, &options); err != nil {
 			return nil, "", err
 		}
 		items, err := meta.ExtractList(page)
@@ -182,3 +184,6 @@ func listAll(ctx context.Context, hub client.Reader, k kind) ([]client.Object, s
 		}
 	}
 }
+
+// quiet returns a context of requests for Secrets, of which client-go logs nothing: at high verbosity that would be whole bodies.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
