@@ -31,8 +31,10 @@ func kindComes(e *env) {
 	err = e.reader().Get(e.Context(), e.named("a"), e.gadget("a"))
 	require.True(e, meta.IsNoMatchError(err), "%v", err)
 	e.define()
-	require.NoError(e, e.admin.Create(e.Context(), e.gadget("a")))
+	created := e.gadget("a")
+	require.NoError(e, e.admin.Create(e.Context(), created))
 	e.eventually(w.HasSynced, "synced")
+	require.NoError(e, w.WaitForVersion(e.Context(), created.GetResourceVersion())) // it may have synced before
 	got := e.gadget("a")
 	require.NoError(e, e.reader().Get(e.Context(), e.named("a"), got))
 	require.NotEmpty(e, got.GetUID())
