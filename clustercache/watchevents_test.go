@@ -61,7 +61,11 @@ func TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes(t *testing.T) {
 		require.False(t, r.HasSynced())
 
 		d.set(key("a"), api.config())
-		<-r.Synced()
+		select {
+		case <-r.Synced():
+		case <-time.After(time.Hour):
+			require.FailNow(t, "not synced")
+		}
 		require.True(t, r.HasSynced())
 		require.Equal(t, []string{"Added one"}, h.take(), "synced means told")
 

@@ -30,6 +30,7 @@ type engagements[N ~string] struct {
 	ctx     context.Context //nolint:containedctx // that of Start: the parent of every engagement's, and never another engagement's
 	engage  func(context.Context, N, cluster.Cluster) error
 	running map[client.ObjectKey]*engagement
+	ending  map[client.ObjectKey]*engagement // those of running that are over, and had not ended when last looked at
 	names   map[N]client.ObjectKey
 	tasks   sync.WaitGroup
 }
@@ -39,11 +40,19 @@ type engagement struct {
 	remote *remote
 	cancel context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
-	over   bool          // cancelled, and kept so that its successor waits for it
+	over   bool          // cancelled, and kept until it has ended, so that its successor waits for it
+}
+
+func newEngagements[N ~string](ctx context.Context, s *Clusters, engage func(context.Context, N, cluster.Cluster) error) *engagements[N] {
+	return &engagements[N]{
+		s: s, ctx: ctx, engage: engage, names: map[N]client.ObjectKey{},
+		running: map[client.ObjectKey]*engagement{}, ending: map[client.ObjectKey]*engagement{},
+	}
 }
 
 // begin engages a cluster unless it is.
 func (e *engagements[N]) begin(key client.ObjectKey, name N) {
+	e.reap()
 	before := e.running[key]
 	if before != nil && !before.over {
 		return
@@ -61,6 +70,7 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 	}
 	ctx, cancel := context.WithCancel(e.ctx)
 	now := &engagement{remote: r, cancel: cancel, done: make(chan struct{})}
+	delete(e.ending, key)
 	e.running[key], e.names[name] = now, key
 	e.tasks.Go(func() {
 		defer close(now.done)
@@ -84,10 +94,21 @@ func (e *engagements[N]) end(key client.ObjectKey, name N) {
 	now.cancel()
 	e.s.drop(now.remote)
 	delete(e.names, name)
-	select {
-	case <-now.done:
-		delete(e.running, key)
-	default: // it is looked at again when the cluster comes back
+	e.ending[key] = now
+	e.reap()
+}
+
+// reap forgets the engagements that have ended. The last of them wait for the next call.
+func (e *engagements[N]) reap() {
+	for key, x := range e.ending {
+		select {
+		case <-x.done:
+			delete(e.ending, key)
+			if e.running[key] == x {
+				delete(e.running, key)
+			}
+		default:
+		}
 	}
 }
 

@@ -79,7 +79,7 @@ func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
 			return nil
 		}))
 		f.add("third")
-		got := map[clusterName]bool{<-entered: true, <-entered: true, <-entered: true}
+		got := map[clusterName]bool{next(t, entered): true, next(t, entered): true, next(t, entered): true}
 		require.Equal(t, map[clusterName]bool{"fleet/bad": true, "fleet/good": true, "fleet/third": true}, got)
 		_, err := newProvider(f, multicluster.ProviderOptions{}).Get(t.Context(), "fleet/bad")
 		require.NoError(t, err)
@@ -104,16 +104,16 @@ func TestHazardTeardownOfTheOldClusterEndsItsReplacement(t *testing.T) {
 			returned <- c
 			return nil
 		}))
-		first := <-made
+		first := next(t, made)
 		f.d.set(key("a"), nil)
-		<-first.ctx.Done()
+		next(t, first.ctx.Done())
 		f.add("a")
 		synctest.Wait()
 		require.Empty(t, made, "calls for one name do not overlap: the late one would leave its ended context behind")
 		replacement, err := p.Get(t.Context(), "fleet/a")
 		require.NoError(t, err, "but it is found meanwhile")
-		second := <-made
-		require.Same(t, first.cl, (<-returned).cl)
+		second := next(t, made)
+		require.Same(t, first.cl, next(t, returned).cl)
 		require.Same(t, replacement, second.cl)
 		time.Sleep(time.Hour)
 		require.NoError(t, second.ctx.Err())
@@ -153,14 +153,14 @@ func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 		}
 		stop := running(t, c.Start)
 		for range 2 {
-			require.Equal(t, clusterName("good"), (<-requests).Cluster)
+			require.Equal(t, clusterName("good"), next(t, requests).Cluster)
 		}
 		time.Sleep(10 * time.Minute) // the controller gives up after two
 		f.apis["good"].put("more", "1", nil)
-		require.Equal(t, "more", (<-requests).Name)
+		require.Equal(t, "more", next(t, requests).Name)
 		f.apis["bad"].live()
 		for range 2 {
-			require.Equal(t, clusterName("bad"), (<-requests).Cluster)
+			require.Equal(t, clusterName("bad"), next(t, requests).Cluster)
 		}
 		stop()
 	})

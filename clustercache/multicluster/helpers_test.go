@@ -88,6 +88,20 @@ func running(t *testing.T, start func(context.Context) error) (stop func()) {
 	return stop
 }
 
+// next returns what comes from a channel, within a virtual day: a bubble in which clusters are probed never ends by itself.
+func next[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	limit := time.NewTimer(24 * time.Hour)
+	defer limit.Stop()
+	select {
+	case v := <-from:
+		return v
+	case <-limit.C:
+		require.FailNow(t, "nothing came")
+		panic("unreachable")
+	}
+}
+
 // fleet is a ClusterCache that runs, over a directory, with its clusters.
 type fleet struct {
 	*multicluster.Clusters

@@ -27,7 +27,9 @@ var configMap = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
 func informer(t *testing.T, cl cluster.Cluster, obj client.Object) cache.Informer {
 	t.Helper()
-	i, err := cl.GetCache().GetInformer(t.Context(), obj)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // virtual; it returns at once
+	defer cancel()
+	i, err := cl.GetCache().GetInformer(ctx, obj)
 	require.NoError(t, err)
 	return i
 }

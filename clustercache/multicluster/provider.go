@@ -85,9 +85,7 @@ func (p *Provider[N, A]) IndexField(ctx context.Context, obj client.Object, fiel
 // back nobody. The context of an engagement ends when its cluster is removed, or with ctx; a cluster that is made again is
 // engaged as another cluster.Cluster. Start returns when every call of Engage has returned.
 func (p *Provider[N, A]) Start(ctx context.Context, aware A) error {
-	e := &engagements[N]{
-		s: p.s, ctx: ctx, engage: aware.Engage, running: map[client.ObjectKey]*engagement{}, names: map[N]client.ObjectKey{},
-	}
+	e := newEngagements(ctx, p.s, aware.Engage)
 	defer e.wait()
 	for event := range p.s.cc.ClusterEvents(ctx) {
 		name, ok := p.name(event.Cluster)

@@ -121,13 +121,13 @@ func TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval(t *testing.T) {
 		p := newProvider(f, multicluster.ProviderOptions{})
 		to, made := calls()
 		stop := engage(t, p, to)
-		a := <-made
+		a := next(t, made)
 		require.Equal(t, clusterName("fleet/a"), a.name)
 		got, err := p.Get(t.Context(), a.name)
 		require.NoError(t, err)
 		require.Same(t, a.cl, got)
 		f.add("b").die()
-		b := <-made
+		b := next(t, made)
 		require.Equal(t, clusterName("fleet/b"), b.name)
 
 		// A disconnect, a rotation or a new address is no news.
@@ -142,10 +142,10 @@ func TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval(t *testing.T) {
 
 		for range 3 {
 			f.d.set(key("a"), nil)
-			<-a.ctx.Done()
+			next(t, a.ctx.Done())
 			require.NoError(t, b.ctx.Err(), "nobody else's ends")
 			f.add("a")
-			again := <-made
+			again := next(t, made)
 			require.Equal(t, a.name, again.name)
 			require.NotSame(t, a.cl, again.cl, "so that nobody takes it for the old one")
 			require.NoError(t, again.ctx.Err())
@@ -213,7 +213,7 @@ func TestTwoClustersOfOneNameAreNotMixedUp(t *testing.T) {
 		engage(t, newProvider(f, multicluster.ProviderOptions{Names: multicluster.Names{
 			Name: func(client.ObjectKey) string { return "same" },
 		}}), to)
-		first := <-made
+		first := next(t, made)
 		f.add("b")
 		time.Sleep(time.Hour)
 		require.Empty(t, made)
@@ -252,13 +252,13 @@ func TestManyProvidersShareTheClusters(t *testing.T) {
 		engage(t, newProvider(f, multicluster.ProviderOptions{}), other)
 		byName := map[clusterName]call{}
 		for range 5 {
-			c := <-fromOne
+			c := next(t, fromOne)
 			byName[c.name] = c
 		}
 		synctest.Wait()
 		stop()
 		for range 5 {
-			c := <-fromOther
+			c := next(t, fromOther)
 			require.Same(t, byName[c.name].cl, c.cl)
 			require.NoError(t, c.ctx.Err())
 			require.Error(t, byName[c.name].ctx.Err())

@@ -148,7 +148,7 @@ func TestNamesAreKeysAndBack(t *testing.T) {
 		p := newProvider(f, multicluster.ProviderOptions{})
 		engage(t, p, to)
 		for range 2 {
-			c := <-made
+			c := next(t, made)
 			cl, err := p.Get(t.Context(), c.name)
 			require.NoError(t, err)
 			require.Same(t, c.cl, cl)
