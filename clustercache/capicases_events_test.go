@@ -6,6 +6,7 @@ package clustercache_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -34,10 +35,8 @@ func listen(t *testing.T, cc *clustercache.ClusterCache, types ...clustercache.C
 	t.Helper()
 	q := queueOf[clustercache.ClusterEvent](t)
 	s := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.ClusterEvent {
-		for _, want := range types {
-			if e.Type == want {
-				return []clustercache.ClusterEvent{e}
-			}
+		if slices.Contains(types, e.Type) {
+			return []clustercache.ClusterEvent{e}
 		}
 		return nil
 	})
