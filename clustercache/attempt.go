@@ -24,6 +24,7 @@ type start struct {
 	prove     bool
 	revision  string
 	path      string
+	uid       string
 }
 
 // attempt is one job of the workers. It lives as long as the ClusterCache, whoever asked for it.

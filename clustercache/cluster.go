@@ -304,7 +304,7 @@ func (c *cluster) notConnected() error {
 func (c *cluster) startAttempt(w *workers, work func(*attempt) message) {
 	a := &attempt{
 		c: c, gen: c.state.Gen, work: work, told: make(chan struct{}, 1),
-		start: start{connected: c.state.Connected, prove: c.state.Prove, revision: c.access.Revision(), path: c.path},
+		start: start{connected: c.state.Connected, prove: c.state.Prove, revision: c.access.Revision(), path: c.path, uid: c.uid},
 	}
 	a.news.Store(c.state.News)
 	a.ctx, a.cancel = context.WithCancel(c.cc.ctx)

@@ -139,7 +139,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 	found.path, err = c.alive(ctx, ask, c.cc.options.ProbePath)
 	if err == nil {
 		found.connections = c.connections.Load()
-		found.uid, err = c.identify(ctx, ask, access)
+		found.uid, err = c.identify(ctx, ask, access, a.start.uid)
 	}
 	if err != nil {
 		found.drop()

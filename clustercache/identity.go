@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,9 @@ import (
 
 // identityPath names the object whose UID is, by convention, the cluster's.
 const identityPath = "/api/v1/namespaces/kube-system"
+
+// identityPause is the time between two questions who answers, while a cluster that said it before does not.
+const identityPause = 500 * time.Millisecond
 
 // presumedPrefix marks an identity that was not asked for but concluded.
 const presumedPrefix = "presumed-"
@@ -37,15 +41,41 @@ var (
 
 // identify returns the cluster's UID. Credentials that may not read it get an identity of the address and the trusted
 // certificates: a cluster that moves then counts as another one, which costs a list, and one that is replaced in place is not
-// noticed by its UID.
-func (c *cluster) identify(ctx context.Context, ask asker, access Access) (string, error) {
+// noticed by its UID. known is who answered before: an API server that has just started forbids everything until it has read
+// its rules, and to conclude something from that would make the same cluster another one.
+func (c *cluster) identify(ctx context.Context, ask asker, access Access, known string) (string, error) {
 	uid, err := c.kubeSystemUID(ctx, ask)
-	if class := seam.Classify(err); class != seam.Forbidden && class != seam.NotFound {
+	if known != "" && !strings.HasPrefix(known, presumedPrefix) {
+		patience, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+		defer cancel()
+		for withheld(err) && pause(patience, identityPause) {
+			uid, err = c.kubeSystemUID(ctx, ask)
+		}
+	}
+	if !withheld(err) {
 		return uid, err
 	}
 	config := access.Config()
 	sum := sha256.Sum256([]byte(config.Host + "\x00" + config.APIPath + "\x00" + string(config.CAData)))
 	return presumedPrefix + hex.EncodeToString(sum[:8]), nil
+}
+
+// withheld tells whether the server does not say who it is.
+func withheld(err error) bool {
+	class := seam.Classify(err)
+	return class == seam.Forbidden || class == seam.NotFound
+}
+
+// pause waits, and tells whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) {
@@ -135,7 +165,7 @@ func (g *guard) verify(ctx context.Context) error {
 			return nil
 		}
 		uid, err := c.kubeSystemUID(ctx, c.seam.Probe)
-		if class := seam.Classify(err); class == seam.Forbidden || class == seam.NotFound {
+		if withheld(err) {
 			// The right to ask was taken away. The refresh concludes an identity instead; without it, nobody would ever
 			// get past here.
 			c.post(message{Event: phase.Event{Kind: phase.Doubted}})

@@ -183,11 +183,4 @@ func (cc *ClusterCache) compare(keys []client.ObjectKey) {
 	}
 }
 
-func (cc *ClusterCache) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-cc.ctx.Done():
-	case <-t.C:
-	}
-}
+func (cc *ClusterCache) sleep(d time.Duration) { pause(cc.ctx, d) }
