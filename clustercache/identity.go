@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strings"
@@ -65,6 +66,9 @@ func withheld(err error) bool {
 	class := seam.Classify(err)
 	return class == seam.Forbidden || class == seam.NotFound
 }
+
+// jittered returns d, up to a half shorter.
+func jittered(d time.Duration) time.Duration { return d - rand.N(d/2) }
 
 // pause waits, and tells whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {
@@ -130,8 +134,12 @@ func newGuarded(c *cluster, epoch informerpool.Epoch, uid string) *http.Client {
 	}
 }
 
-// verifyTries is how often who answers is asked again because a connection was made meanwhile.
-const verifyTries = 4
+// verifyTries is how often who answers is asked because a connection was made meanwhile, and verifyPause the wait before the
+// second time, which doubles: over HTTP/1.1 every watch has a connection of its own, and many begin at once.
+const (
+	verifyTries = 9
+	verifyPause = 10 * time.Millisecond
+)
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -156,7 +164,10 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 // verify asks who answers, if a connection was made since that was last known.
 func (g *guard) verify(ctx context.Context) error {
 	c := g.c
-	for range verifyTries {
+	for try := range verifyTries {
+		if try > 0 && !pause(ctx, jittered(verifyPause<<(try-1))) {
+			return context.Cause(ctx)
+		}
 		if v := c.view.Load(); v.epoch != g.epoch {
 			return informerpool.ErrEpochChanged
 		}
