@@ -117,10 +117,11 @@ func (h *HubResolver) Resolve(ctx context.Context, cluster Cluster) (Access, err
 func (h *HubResolver) lookUp(ctx context.Context, cluster Cluster) (Access, error) {
 	if e := h.watched(); e != nil {
 		if found, ok := e.answer(cluster); ok {
-			return found.access, found.err
+			return found.access, h.absent(ctx, cluster, found.err)
 		}
 	}
 	access, err := h.read(ctx, cluster)
+	err = h.absent(ctx, cluster, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {

@@ -313,6 +313,37 @@ func TestHubReportsWhatWasAnsweredBeforeTheWatchBegan(t *testing.T) {
 	})
 }
 
+// TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst: the Secret is owned by the Cluster object, or deleted before it.
+func TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		cluster := unstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "a", nil)
+		secret := capiSecret("fleet", "a", "one")
+		hub := newFakeHub(secret, cluster)
+		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{ReadyObject: resolver.ClusterAPIReady("v1beta2")})
+		require.NoError(t, err)
+		check := func(want error) {
+			t.Helper()
+			_, err := r.Resolve(ctx, clusterA)
+			require.ErrorIs(t, err, want)
+		}
+		news := notify(t, r)
+		require.Len(t, news.take(), 1)
+		require.NoError(t, hub.Delete(ctx, secret))
+		time.Sleep(time.Hour)
+		check(resolver.ErrSecretNotFound)
+		require.NoError(t, hub.Delete(ctx, cluster))
+		check(resolver.ErrClusterNotFound)
+
+		other, err := resolver.ClusterAPI(hub, resolver.HubOptions{ReadyObject: resolver.ClusterAPIReady("v1beta2")})
+		require.NoError(t, err)
+		_, err = other.Resolve(ctx, clusterA) // by requests
+		require.ErrorIs(t, err, resolver.ErrClusterNotFound)
+		hub.down.Store(true)
+		check(resolver.ErrSecretNotFound)
+	})
+}
+
 func TestHubReadyObjectHoldsAccessBackAndIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

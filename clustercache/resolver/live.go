@@ -5,6 +5,7 @@ package resolver
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -85,6 +86,20 @@ func (h *HubResolver) missing(cluster Cluster) error {
 		return fail(cluster, kind.ref(key), ErrSecretNotFound)
 	}
 	return fail(cluster, kind.ref(key), ErrClusterNotFound)
+}
+
+// absent is missing for a resolver that watches a [ReadyObject], too: without that object there is no such cluster, whichever
+// of the two went first. A hub that does not answer changes nothing.
+func (h *HubResolver) absent(ctx context.Context, cluster Cluster, missing error) error {
+	ready := h.options.ReadyObject
+	if ready == nil || !errors.Is(missing, ErrSecretNotFound) {
+		return missing
+	}
+	ref := ready.ref(cluster)
+	if _, err := h.get(ctx, ref); errors.Is(err, ErrClusterNotFound) {
+		return fail(cluster, ref, err)
+	}
+	return missing
 }
 
 // primary projects an object of the primary kind.
