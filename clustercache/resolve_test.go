@@ -39,7 +39,7 @@ func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 		var answer atomic.Pointer[rest.Config]
 		answer.Store(old.config())
 		ends := make(chan error, 10)
-		slow := resolver.Func(func(ctx context.Context, key client.ObjectKey) (clustercache.Access, error) {
+		slow := resolver.Func(func(ctx context.Context, _ client.ObjectKey) (clustercache.Access, error) {
 			config := answer.Load()
 			select {
 			case <-time.After(2 * time.Second):

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/pprof"
 	"slices"
@@ -226,9 +227,7 @@ func (s *stage) check(t *testing.T, victim *hostile, canaryFile string) {
 	defer s.out.mu.Unlock()
 	require.Greater(t, len(s.out.errs), 500, "errors were looked at")
 	texts := map[string]string{"logs, dumps and metrics": s.out.log.String()}
-	for where, text := range s.out.errs {
-		texts[where] = text
-	}
+	maps.Copy(texts, s.out.errs)
 	var leaks []string
 	for where, text := range texts {
 		for _, leak := range s.secrets.in(text) {
