@@ -54,9 +54,18 @@ func (c *Cluster) Revoke() {
 	c.revoked = true
 }
 
-// Replace puts another cluster at the same address: with another identity, a history that starts anew, and nothing stored
+// SetStale makes watches of the kinds, or of any kind if none is named, say nothing any more, not even that there is nothing to
+// say, or ends that. Everything else is answered, so that the cluster stays connected: its informers just show no sign of life, until
+// Status calls it stale after Options.StaleAfter, and reads with MaxStaleness refuse the cache. See [Cluster.WaitStale]; and
+// [Cluster.Stale] for a view that is old without anything telling so.
+func (c *Cluster) SetStale(stale bool, kinds ...client.Object) {
+	c.fleet.t.Helper()
+	c.server.Silence(c.match(kinds), stale)
+}
+
+// NewEpoch puts another cluster at the same address: with another identity, a history that starts anew, and nothing stored
 // but objs. The token stays valid. Kinds that were defined later are gone.
-func (c *Cluster) Replace(objs ...client.Object) {
+func (c *Cluster) NewEpoch(objs ...client.Object) {
 	c.fleet.t.Helper()
 	c.mu.Lock()
 	c.lives++

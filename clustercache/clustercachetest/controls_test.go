@@ -150,11 +150,11 @@ func TestRotateAndRevoke(t *testing.T) {
 	})
 }
 
-func TestReplaceAndRollbackAreNewEpochs(t *testing.T) {
+func TestNewEpochAndRollback(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
 		before := status(t, cc, east)
-		east.Replace(configMap("b", "2"))
+		east.NewEpoch(configMap("b", "2"))
 		fleet.WaitSynced()
 		require.Equal(t, "2", cached(t, cc, east, "b"))
 		err := cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")), configMap("a", ""), clustercache.CacheOnly)
@@ -255,6 +255,34 @@ func TestKindsOfTheSchemeOfTheOptionsAndServedLater(t *testing.T) {
 		require.NoError(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(planet), planet, clustercache.CacheOnly))
 		require.NotEmpty(t, planet.GetUID())
 		require.Empty(t, gizmo.UID, "what is stored is a copy")
+	})
+}
+
+func TestSilentWatchesAreCalledStaleAndComeBackWithWhatWasMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet, east, cc := one(t, configMap("a", "1"))
+		east.SetStale(true, &corev1.ConfigMap{})
+		east.WaitStale(true)
+		east.Store(configMap("a", "2"))
+		fleet.WaitSynced() // there is nothing to wait for
+		time.Sleep(10 * time.Minute)
+		s := status(t, cc, east)
+		require.True(t, s.Stale)
+		require.True(t, s.Connected)
+		require.Positive(t, s.Stalls)
+		require.Equal(t, "1", cached(t, cc, east, "a"))
+		read := func() error {
+			return cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")), configMap("a", ""),
+				clustercache.CacheOnly, clustercache.MaxStaleness(3*time.Minute))
+		}
+		require.ErrorIs(t, read(), clustercache.ErrStale)
+
+		east.SetStale(false)
+		east.WaitStale(false)
+		fleet.WaitSynced()
+		require.Equal(t, "2", cached(t, cc, east, "a"))
+		require.NoError(t, read())
+		require.Equal(t, 1, lists(east), "it resumed")
 	})
 }
 

@@ -27,7 +27,8 @@
 //	Disconnect, Hang, Reset, Connect   the network
 //	Rotate, Revoke                     the credentials
 //	Fail                               answers, by verb, kind or anything else of a request
-//	Replace, Rollback                  another cluster at the address, or another history
+//	NewEpoch, Rollback                 another cluster at the address, or another history
+//	SetStale                           watches that say nothing
 //	Compact                            a history that does not reach back
 //	Remove, Fleet.Add                  clusters that go and come
 //

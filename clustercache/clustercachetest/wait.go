@@ -4,6 +4,7 @@
 package clustercachetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,8 +64,28 @@ func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 	})
 }
 
+// WaitStale waits until Status calls the cluster stale, or does not any more. It takes Options.StaleAfter, 3 min by default: outside
+// of a bubble set that in Options.Cache.
+func (c *Cluster) WaitStale(stale bool) {
+	c.fleet.t.Helper()
+	cc := c.fleet.ClusterCache()
+	after := cmp.Or(c.fleet.options.Cache.StaleAfter, clustercache.DefaultStaleAfter)
+	c.fleet.waitFor(after+waitLimit, func() error {
+		s, err := cc.Status(c.key)
+		if err == nil && s.Stale != stale {
+			err = fmt.Errorf("cluster %q: stale is %t; oldest sign of life at %s", c.key, s.Stale, s.OldestProof)
+		}
+		return err
+	})
+}
+
 // wait waits until there is nothing left to wait for.
 func (f *Fleet) wait(left func() error) {
+	f.t.Helper()
+	f.waitFor(waitLimit, left)
+}
+
+func (f *Fleet) waitFor(limit time.Duration, left func() error) {
 	f.t.Helper()
 	began, pause, last := time.Now(), pollFirst, pollLast
 	if inBubble() {
@@ -77,8 +98,8 @@ func (f *Fleet) wait(left func() error) {
 		if err == nil {
 			return
 		}
-		if time.Since(began) > waitLimit {
-			f.t.Fatalf("clustercachetest: still after %s: %v", waitLimit, err)
+		if time.Since(began) > limit {
+			f.t.Fatalf("clustercachetest: still after %s: %v", limit, err)
 		}
 		<-timer.C
 		pause = min(pause*3/2, last)
@@ -134,7 +155,10 @@ func orUnknown(err error) error {
 // caughtUp tells whether an informer is where the cluster is.
 func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	i := w.Informer
+	kind := func(k *fakeapi.Kind) bool { return k.GroupResource() == i.Key.Resource.GroupResource() }
 	switch {
+	case w.Mapped && c.server.Silent(kind):
+		return nil // it never will be
 	case !w.Mapped:
 		return errors.New("kind not found yet")
 	case !i.Synced:
@@ -144,7 +168,7 @@ func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	case !slices.ContainsFunc(c.server.Watched(), func(r fakeapi.Request) bool { return follows(r, i.Key) }):
 		return errors.New("no watch is open") // it may have come as far as this in another history
 	}
-	want := c.server.Shown(func(k *fakeapi.Kind) bool { return k.GroupResource() == i.Key.Resource.GroupResource() })
+	want := c.server.Shown(kind)
 	if is, _ := strconv.ParseInt(i.ResourceVersion, 10, 64); is != want {
 		return fmt.Errorf("at resourceVersion %d of %d", is, want)
 	}

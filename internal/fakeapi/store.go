@@ -77,6 +77,7 @@ type table struct {
 	objects map[objectKey]*version
 	log     []change
 	frozen  *view
+	silent  bool
 	news    chan struct{} // closed at the next change
 	nudges  int           // counts bookmarks that were asked for
 	gone    bool          // its definition was deleted

@@ -169,10 +169,10 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 	}
 	due := false
 	for {
-		more, news, gone := st.collect(due)
+		more, news, gone, silent := st.collect(due)
 		due = false
 		frames = append(frames, more...)
-		if len(frames) > 0 {
+		if len(frames) > 0 && !silent {
 			if _, err := w.Write(frames); err != nil {
 				return
 			}
@@ -197,13 +197,16 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 }
 
 // collect returns the frames that are due, and what is closed when there are more. A stream whose kind is gone, or was
-// replaced by that of another cluster, has none to come.
-func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, gone bool) {
+// replaced by that of another cluster, has none to come. One that is silent sends nothing, not even what it collected before.
+func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, gone, silent bool) {
 	s, t := st.server, st.table
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st.over {
-		return nil, nil, true
+	switch {
+	case t.silent && !st.request.Admin:
+		return nil, t.news, t.gone, true
+	case st.over:
+		return nil, nil, true, false
 	}
 	var out bytes.Buffer
 	var limit int64
@@ -222,7 +225,7 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 		st.bookmark(&out, rv, false)
 		st.reached = rv
 	}
-	return out.Bytes(), t.news, t.gone
+	return out.Bytes(), t.news, t.gone, false
 }
 
 // change writes a change as the selection sees it.
@@ -280,6 +283,30 @@ func (s *Server) Watched() []Request {
 		}
 	}
 	return out
+}
+
+// Silence makes watches of the resources that match say nothing at all, or ends that. Lists, reads and writes go on as ever.
+func (s *Server) Silence(match func(*Kind) bool, silent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		if match(t.kind) {
+			t.silent = silent
+			t.wake()
+		}
+	}
+}
+
+// Silent tells whether watches of a kind say nothing.
+func (s *Server) Silent(match func(*Kind) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		if match(t.kind) && t.silent {
+			return true
+		}
+	}
+	return false
 }
 
 // Freeze makes watches of the resources that match show nothing newer than now. Lists, reads and writes go on as ever.
