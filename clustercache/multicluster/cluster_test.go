@@ -6,6 +6,7 @@ package multicluster_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"reflect"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
 
@@ -60,10 +62,11 @@ func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 		require.NotErrorIs(t, err, clustercache.ErrNotConnected)
 
+		servers := clustercachetest.New(t, clustercachetest.Options{})
 		for _, name := range []string{"first", "second"} {
-			api := newFakeAPI(t, name)
-			api.put("one", "1", nil)
-			d.set(key("a"), api.config())
+			api := serve(servers, name)
+			api.put("one", "1")
+			d.set(key("a"), api.Config())
 			time.Sleep(time.Minute)
 			for what, r := range map[string]client.Reader{"client": cl.GetClient(), "API reader": cl.GetAPIReader(), "cache": cl.GetCache()} {
 				in, err := read(t, r)
@@ -91,7 +94,7 @@ func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 
 // TestReadsOfACacheAreThoseOfControllerRuntime: in every form, from the cache once it is there, and never waiting.
 func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		c := cl.GetClient()
 		origin := clustercache.Origin{}
 		_, err := read(t, c, &origin)
@@ -118,11 +121,11 @@ func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
 			require.True(t, origin.Cached, what)
 			require.Equal(t, 1, meta.LenList(list), what)
 		}
-		require.Equal(t, 1, api.count("stream /api/v1/configmaps"))
+		require.Equal(t, 1, api.streams())
 		err = c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.ConfigMap{})
 		require.True(t, apierrors.IsNotFound(err))
 
-		api.die()
+		api.Disconnect()
 		time.Sleep(time.Minute)
 		begin := time.Now()
 		_, err = read(t, c)
@@ -134,7 +137,7 @@ func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
 			clustercache.ErrNotConnected)
 		require.Zero(t, time.Since(begin))
 
-		api.live()
+		api.Connect()
 		time.Sleep(time.Hour)
 		_, informers = f.watches("a")
 		require.Zero(t, informers, "what reads took goes when it is idle")
@@ -142,7 +145,7 @@ func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
 }
 
 func TestOnlyWatchedReadsTakeNoInformer(t *testing.T) {
-	one(t, multicluster.Options{OnlyWatched: true}, func(t *testing.T, f *fleet, _ *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{OnlyWatched: true}, func(t *testing.T, f *fleet, _ *apiServer, cl cluster.Cluster) {
 		origin := clustercache.Origin{}
 		for range 3 {
 			_, err := read(t, cl.GetCache(), &origin)
@@ -190,23 +193,23 @@ func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 		names, err := listByValue(t, cl.GetClient(), "2")
 		require.NoError(t, err, "the first list waits, since no server could answer it")
 		require.Equal(t, []string{"two"}, names)
-		require.Zero(t, api.count("get /api/v1/namespaces/default/configmaps"))
+		require.Empty(t, api.Requests(clustercachetest.Verb("list"), clustercachetest.Resource("configmaps")))
 
 		time.Sleep(time.Hour)
 		_, informers := f.watches("a")
 		require.Zero(t, informers)
-		api.put("two", "3", nil)
+		api.put("two", "3")
 		names, err = listByValue(t, cl.GetClient(), "3")
 		require.NoError(t, err)
 		require.Equal(t, []string{"two"}, names)
-		api.die()
+		api.Disconnect()
 		time.Sleep(time.Minute)
 		begin := time.Now()
 		_, err = listByValue(t, cl.GetClient(), "3")
 		require.ErrorIs(t, err, clustercache.ErrNotConnected)
 		require.Zero(t, time.Since(begin))
-		api.put("two", "4", nil)
-		api.live()
+		api.put("two", "4")
+		api.Connect()
 		time.Sleep(time.Minute)
 		names, err = listByValue(t, cl.GetClient(), "4")
 		require.NoError(t, err)
@@ -214,12 +217,12 @@ func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 
 		// It waits no longer than it says, for one that does not list.
 		time.Sleep(time.Hour)
-		api.failWith(500, "/v1/configmaps")
+		heal := api.Fail(clustercachetest.Status(http.StatusInternalServerError), allConfigMaps)
 		begin = time.Now()
 		_, err = listByValue(t, cl.GetClient(), "4")
 		require.ErrorIs(t, err, clustercache.ErrNotSynced)
 		require.LessOrEqual(t, time.Since(begin), multicluster.DefaultSyncTimeout)
-		api.heal()
+		heal()
 
 		// A forgotten cluster takes its indexes with it.
 		f.Forget(key("a"))
@@ -232,7 +235,7 @@ func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 
 // TestIndexersOfAnInformerCanBeSelectedBy, and an index of all clusters, by those that come later, too.
 func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, _ *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
 		require.NoError(t, i.AddIndexers(toolscache.Indexers{"value": func(obj any) ([]string, error) {
 			if obj.(*corev1.ConfigMap).Name == "two" {
@@ -266,12 +269,12 @@ func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
 
 // TestRESTMapperAnswersWhileTheClusterIsDown what it knew, so that an owner's events are not lost.
 func TestRESTMapperAnswersWhileTheClusterIsDown(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		m := cl.GetRESTMapper()
 		mapping, err := m.RESTMapping(schema.GroupKind{Kind: "ConfigMap"}, "v1")
 		require.NoError(t, err)
 		require.Equal(t, "configmaps", mapping.Resource.Resource)
-		api.die()
+		api.Disconnect()
 		time.Sleep(time.Minute)
 		again, err := m.RESTMapping(schema.GroupKind{Kind: "ConfigMap"}, "v1")
 		require.NoError(t, err)
@@ -300,7 +303,7 @@ func TestRESTMapperAnswersWhileTheClusterIsDown(t *testing.T) {
 
 // TestEndOfStartStopsInformers: as a manager's end does; the ClusterCache may go on for others.
 func TestEndOfStartStopsInformers(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		first, second := running(t, cl.Start), running(t, cl.Start)
 		synctest.Wait()
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -309,7 +312,7 @@ func TestEndOfStartStopsInformers(t *testing.T) {
 		require.NoError(t, err)
 		r.take()
 		first()
-		api.put("more", "1", nil)
+		api.put("more", "1")
 		require.Equal(t, []string{"add more"}, r.take(), "somebody else has it started")
 		second()
 		require.True(t, i.IsStopped())
@@ -331,7 +334,7 @@ func TestClusterOptionsReachTheEmbeddedCluster(t *testing.T) {
 		o.Client.Cache = &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}
 		o.HTTPClient, o.NewCache, o.Scheme = nil, nil, nil
 	}}}
-	one(t, o, func(t *testing.T, _ *fleet, _ *fakeAPI, cl cluster.Cluster) {
+	one(t, o, func(t *testing.T, _ *fleet, _ *apiServer, cl cluster.Cluster) {
 		origin := clustercache.Origin{}
 		in, err := read(t, cl.GetClient(), &origin)
 		require.NoError(t, err)

@@ -52,7 +52,7 @@ func (r *records) handler(name clusterName) toolscache.ResourceEventHandler {
 func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
-		f.add("bad").die()
+		f.add("bad").Disconnect()
 		time.Sleep(time.Minute)
 		told := &records{}
 		c := newSerialController(&corev1.ConfigMap{}, told.handler)
@@ -64,7 +64,7 @@ func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
 		f.add("good")
 		require.Equal(t, []string{"initial one", "initial two"}, told.get("fleet/good").take())
 		require.Zero(t, time.Since(begin))
-		f.apis["bad"].live()
+		f.apis["bad"].Connect()
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"initial one", "initial two"}, told.get("fleet/bad").take(), "it is heard of when it comes")
 		stop()
@@ -133,7 +133,7 @@ func TestHazardTeardownOfTheOldClusterEndsItsReplacement(t *testing.T) {
 func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
-		f.add("bad").die()
+		f.add("bad").Disconnect()
 		f.add("good")
 		skip := true
 		requests := make(chan fleetRequest, 100)
@@ -156,9 +156,9 @@ func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 			require.Equal(t, clusterName("good"), next(t, requests).Cluster)
 		}
 		time.Sleep(10 * time.Minute) // the controller gives up after two
-		f.apis["good"].put("more", "1", nil)
+		f.apis["good"].put("more", "1")
 		require.Equal(t, "more", next(t, requests).Name)
-		f.apis["bad"].live()
+		f.apis["bad"].Connect()
 		for range 2 {
 			require.Equal(t, clusterName("bad"), next(t, requests).Cluster)
 		}
@@ -175,10 +175,10 @@ func TestHazardEngagementsLeaveGoroutines(t *testing.T) {
 		p := newProvider(f, multicluster.ProviderOptions{})
 		require.NoError(t, p.IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue))
 		engage(t, p, c)
-		api := newFakeAPI(t, "uid")
-		api.put("one", "1", nil)
+		api := serve(f.servers, "uid")
+		api.put("one", "1")
 		round := func() {
-			f.d.set(key("a"), api.config())
+			f.d.set(key("a"), api.Config())
 			time.Sleep(5 * time.Second)
 			require.NotNil(t, c.find("fleet/a"))
 			require.NotEmpty(t, told.get("fleet/a").take())
@@ -216,7 +216,7 @@ func TestHazardEndOfOneEngagementEndsAnother(t *testing.T) {
 			for i := range n {
 				name := clusterName(fmt.Sprint("fleet/c", i))
 				told.get(name).take()
-				f.apis[fmt.Sprint("c", i)].put("news", fmt.Sprint(gone), nil)
+				f.apis[fmt.Sprint("c", i)].put("news", fmt.Sprint(gone))
 				if i <= gone {
 					require.Nil(t, c.find(name))
 					require.Empty(t, told.get(name).take())

@@ -14,17 +14,21 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// directory is a resolver that a test writes.
+// directory is a resolver that a test writes. Unlike that of clustercachetest it moves a cluster to another server, and takes one
+// away whose server goes on: whoever holds on to it still hears of it, and is noticed.
 type directory struct {
 	mu      sync.Mutex
 	configs map[client.ObjectKey]*rest.Config
@@ -102,14 +106,57 @@ func next[T any](t *testing.T, from <-chan T) T {
 	}
 }
 
+// apiServer is a fake cluster, which goes by the name that a directory gives it.
+type apiServer struct {
+	*clustercachetest.Cluster
+
+	in string // what its ConfigMaps say
+}
+
+// serve makes a server. There may be others of the same name.
+func serve(servers *clustercachetest.Fleet, in string) *apiServer {
+	name := in
+	for n := 2; servers.Cluster(client.ObjectKey{Name: name}) != nil; n++ {
+		name = fmt.Sprint(in, "-", n)
+	}
+	return &apiServer{Cluster: servers.Add(name), in: in}
+}
+
+func (s *apiServer) configMap(name, value string, labels map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: labels},
+		Data:       map[string]string{"value": value, "in": s.in},
+	}
+}
+
+// put creates or updates a ConfigMap.
+func (s *apiServer) put(name, value string) { s.Store(s.configMap(name, value, nil)) }
+
+// remove deletes a ConfigMap.
+func (s *apiServer) remove(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, s.Client().Delete(t.Context(), s.configMap(name, "", nil)))
+}
+
+// streams returns how many watches of all ConfigMaps began with a list.
+func (s *apiServer) streams() int {
+	return len(s.Requests(clustercachetest.Verb("watch"), allConfigMaps, func(r clustercachetest.Request) bool { return r.Initial }))
+}
+
+// allConfigMaps matches requests for the ConfigMaps of all namespaces, as informers make.
+func allConfigMaps(r clustercachetest.Request) bool {
+	return r.Resource == "configmaps" && r.Namespace == ""
+}
+
 // fleet is a ClusterCache that runs, over a directory, with its clusters.
 type fleet struct {
 	*multicluster.Clusters
 
-	t    *testing.T
-	cc   *clustercache.ClusterCache
-	d    *directory
-	apis map[string]*fakeAPI
+	t       *testing.T
+	cc      *clustercache.ClusterCache
+	d       *directory
+	servers *clustercachetest.Fleet
+	apis    map[string]*apiServer
 }
 
 func newFleet(t *testing.T, o multicluster.Options) *fleet {
@@ -118,17 +165,20 @@ func newFleet(t *testing.T, o multicluster.Options) *fleet {
 	cc, err := clustercache.New(clustercache.Options{Resolver: d, Discover: true})
 	require.NoError(t, err)
 	running(t, cc.Start)
-	return &fleet{Clusters: multicluster.New(cc, o), t: t, cc: cc, d: d, apis: map[string]*fakeAPI{}}
+	return &fleet{
+		Clusters: multicluster.New(cc, o), t: t, cc: cc, d: d, servers: clustercachetest.New(t, clustercachetest.Options{}),
+		apis: map[string]*apiServer{},
+	}
 }
 
 // add makes a cluster with the objects one and two.
-func (f *fleet) add(name string) *fakeAPI {
+func (f *fleet) add(name string) *apiServer {
 	f.t.Helper()
-	api := newFakeAPI(f.t, "uid-"+name)
-	api.put("one", "1", map[string]any{"app": "x"})
-	api.put("two", "2", nil)
+	api := serve(f.servers, "uid-"+name)
+	api.Store(api.configMap("one", "1", map[string]string{"app": "x"}))
+	api.put("two", "2")
 	f.apis[name] = api
-	f.d.set(key(name), api.config())
+	f.d.set(key(name), api.Config())
 	return api
 }
 
@@ -148,7 +198,7 @@ func (f *fleet) watches(name string) (watches, informers int) {
 }
 
 // one is a bubble with one connected cluster, a.
-func one(t *testing.T, o multicluster.Options, test func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster)) {
+func one(t *testing.T, o multicluster.Options, test func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, o)

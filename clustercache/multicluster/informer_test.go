@@ -40,7 +40,7 @@ func TestInformerOfAClusterThatIsDownIsReturnedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
 		api := f.add("a")
-		api.die()
+		api.Disconnect()
 		cl := f.cluster("a")
 		time.Sleep(time.Minute)
 		begin := time.Now()
@@ -53,25 +53,25 @@ func TestInformerOfAClusterThatIsDownIsReturnedAtOnce(t *testing.T) {
 		require.False(t, reg.HasSynced())
 		require.False(t, i.HasSynced())
 
-		api.live()
+		api.Connect()
 		require.True(t, toolscache.WaitFor(t.Context(), "handler", reg.HasSyncedChecker()))
 		require.Equal(t, []string{"initial one", "initial two"}, r.take())
 		require.True(t, reg.HasSynced())
 		require.True(t, i.HasSynced())
 
-		api.die()
+		api.Disconnect()
 		time.Sleep(time.Minute)
-		api.put("two", "3", nil)
-		api.put("new", "1", nil)
-		api.remove("one")
-		api.live()
+		api.put("two", "3")
+		api.put("new", "1")
+		api.remove(t, "one")
+		api.Connect()
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"add new", "delete one", "update two"}, r.take())
 
-		api.die()
-		other := newFakeAPI(t, "uid-other")
-		other.put("two", "2", nil)
-		f.d.set(key("a"), other.config())
+		api.Disconnect()
+		other := serve(f.servers, "uid-other")
+		other.put("two", "2")
+		f.d.set(key("a"), other.Config())
 		time.Sleep(time.Minute)
 		events := r.take()
 		require.Contains(t, events, "delete unknown default/new new")
@@ -83,7 +83,7 @@ func TestInformerOfAClusterThatIsDownIsReturnedAtOnce(t *testing.T) {
 
 // TestHandlersAreTheReferences: the first takes the watch, the last removal gives it back, and neither counts twice.
 func TestHandlersAreTheReferences(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
 		require.Same(t, i, informer(t, cl, &corev1.ConfigMap{}), "one view for all who ask")
 		watches, _ := f.watches("a")
@@ -97,7 +97,7 @@ func TestHandlersAreTheReferences(t *testing.T) {
 		watches, informers := f.watches("a")
 		require.Equal(t, 1, watches)
 		require.Equal(t, 1, informers, "whatever the form")
-		require.Equal(t, 1, api.count("stream /api/v1/configmaps"))
+		require.Equal(t, 1, api.streams())
 
 		require.NoError(t, i.RemoveEventHandler(a))
 		require.NoError(t, i.RemoveEventHandler(a))
@@ -116,7 +116,7 @@ func TestHandlersAreTheReferences(t *testing.T) {
 
 // TestRemovedHandlerHearsNothing, nor does one that removes itself from its own callback.
 func TestRemovedHandlerHearsNothing(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
 		r := &record{}
 		var reg toolscache.ResourceEventHandlerRegistration
@@ -129,14 +129,14 @@ func TestRemovedHandlerHearsNothing(t *testing.T) {
 		require.NoError(t, err)
 		close(added)
 		require.Len(t, r.take(), 1)
-		api.put("more", "1", nil)
+		api.put("more", "1")
 		require.Empty(t, r.take())
 	})
 }
 
 // TestHandlersGetTheFormThatWasAskedFor: handlers cast without looking.
 func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		forms := map[string]client.Object{
 			"*v1.ConfigMap":              &corev1.ConfigMap{},
 			"*unstructured.Unstructured": &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
@@ -155,8 +155,8 @@ func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
 		_, err = i.AddEventHandler(byKind.handler())
 		require.NoError(t, err)
 		records["*v1.ConfigMap"].take()
-		api.put("two", "3", nil)
-		api.remove("one")
+		api.put("two", "3")
+		api.remove(t, "one")
 		synctest.Wait()
 		for name, r := range records {
 			require.Equal(t, map[string]bool{name: true}, r.types)
@@ -170,7 +170,7 @@ func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
 
 // TestObjectsOfHandlersAreTheirOwn: one that writes to what it was given disturbs neither others nor the cache.
 func TestObjectsOfHandlersAreTheirOwn(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, _ *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
 		_, err := i.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 			obj.(*corev1.ConfigMap).Data["value"] = "spoiled"
@@ -186,7 +186,7 @@ func TestObjectsOfHandlersAreTheirOwn(t *testing.T) {
 
 // TestRemoveInformerDropsItsHandlersAndNoOthers: of the form that is named.
 func TestRemoveInformerDropsItsHandlersAndNoOthers(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
 		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
 		mine, others := &record{}, &record{}
@@ -199,7 +199,7 @@ func TestRemoveInformerDropsItsHandlersAndNoOthers(t *testing.T) {
 		require.NoError(t, cl.GetCache().RemoveInformer(t.Context(), &corev1.ConfigMap{}))
 		require.NoError(t, cl.GetCache().RemoveInformer(t.Context(), &corev1.ConfigMap{}))
 		require.True(t, i.IsStopped())
-		api.put("more", "1", nil)
+		api.put("more", "1")
 		require.Empty(t, mine.take())
 		require.Equal(t, []string{"add more"}, others.take())
 		_, err = i.AddEventHandler(mine.handler())
@@ -222,7 +222,7 @@ func TestControllersStartWithoutAClusterThatIsDown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, multicluster.Options{SyncTimeout: timeout})
-				f.add("a").die()
+				f.add("a").Disconnect()
 				i := informer(t, f.cluster("a"), &corev1.ConfigMap{})
 				reg, err := i.AddEventHandler((&record{}).handler())
 				require.NoError(t, err)
@@ -246,15 +246,15 @@ func TestControllersStartWithoutAClusterThatIsDown(t *testing.T) {
 
 // TestHasSyncedCheckerNeedsNoHandler: and keeps nothing once it is done.
 func TestHasSyncedCheckerNeedsNoHandler(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *fakeAPI, cl cluster.Cluster) {
-		api.die()
+	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
+		api.Disconnect()
 		time.Sleep(time.Minute)
 		i := informer(t, cl, &corev1.ConfigMap{})
 		checker := i.HasSyncedChecker()
 		require.Contains(t, checker.Name(), "ConfigMap")
 		time.Sleep(time.Minute)
 		require.False(t, toolscache.IsDone(checker))
-		api.live()
+		api.Connect()
 		<-checker.Done()
 		require.True(t, toolscache.IsDone(i.HasSyncedChecker()))
 		time.Sleep(time.Minute)
@@ -262,7 +262,7 @@ func TestHasSyncedCheckerNeedsNoHandler(t *testing.T) {
 		require.Zero(t, watches)
 
 		// One that is given up before ends with the informer.
-		api.die()
+		api.Disconnect()
 		time.Sleep(time.Minute)
 		require.NoError(t, cl.GetCache().RemoveInformer(t.Context(), &corev1.ConfigMap{}))
 		j := informer(t, cl, &corev1.ConfigMap{})
@@ -281,7 +281,7 @@ func TestHasSyncedCheckerNeedsNoHandler(t *testing.T) {
 func TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked(t *testing.T) {
 	for name, only := range map[string]bool{"reads take informers": false, "only watched": true} {
 		t.Run(name, func(t *testing.T) {
-			one(t, multicluster.Options{OnlyWatched: only}, func(t *testing.T, f *fleet, _ *fakeAPI, cl cluster.Cluster) {
+			one(t, multicluster.Options{OnlyWatched: only}, func(t *testing.T, f *fleet, _ *apiServer, cl cluster.Cluster) {
 				i := informer(t, cl, &corev1.ConfigMap{})
 				require.True(t, toolscache.WaitForCacheSync(t.Context().Done(), i.HasSynced))
 				_, informers := f.watches("a")
@@ -296,8 +296,8 @@ func TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked(t *testing.T) {
 
 // TestBlockUntilSyncedIsHonouredWhenAsked, for as long as ctx allows.
 func TestBlockUntilSyncedIsHonouredWhenAsked(t *testing.T) {
-	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *fakeAPI, cl cluster.Cluster) {
-		api.die()
+	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
+		api.Disconnect()
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -305,7 +305,7 @@ func TestBlockUntilSyncedIsHonouredWhenAsked(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		_, err = cl.GetCache().GetInformer(t.Context(), &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
 		require.NoError(t, err)
-		time.AfterFunc(time.Minute, api.live)
+		time.AfterFunc(time.Minute, api.Connect)
 		i, err := cl.GetCache().GetInformer(t.Context(), &corev1.ConfigMap{}, cache.BlockUntilSynced(true))
 		require.NoError(t, err)
 		require.True(t, i.HasSynced())
@@ -314,7 +314,7 @@ func TestBlockUntilSyncedIsHonouredWhenAsked(t *testing.T) {
 
 // TestResyncIsAskedForAndEnds: per handler, or for all by SyncPeriod.
 func TestResyncIsAskedForAndEnds(t *testing.T) {
-	one(t, multicluster.Options{SyncPeriod: time.Hour}, func(t *testing.T, _ *fleet, _ *fakeAPI, cl cluster.Cluster) {
+	one(t, multicluster.Options{SyncPeriod: time.Hour}, func(t *testing.T, _ *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
 		never, often, byDefault := &record{}, &record{}, &record{}
 		_, err := i.AddEventHandlerWithResyncPeriod(never.handler(), 0)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
@@ -42,23 +43,24 @@ func TestRegistrarAdoptsWhatOthersEngage(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, cc.Clusters())
 
-		api := newFakeAPI(t, "uid-a")
-		api.put("one", "1", nil)
+		servers := clustercachetest.New(t, clustercachetest.Options{})
+		api := serve(servers, "uid-a")
+		api.put("one", "1")
 		first, endFirst := context.WithCancel(t.Context())
 		defer endFirst()
-		require.NoError(t, r.Engage(first, "fleet/a", &foreign{config: api.config()}))
+		require.NoError(t, r.Engage(first, "fleet/a", &foreign{config: api.Config()}))
 		time.Sleep(time.Second)
 		require.Equal(t, []client.ObjectKey{key("a")}, cc.Clusters())
 		in, err := read(t, cc.Reader(key("a")))
 		require.NoError(t, err)
 		require.Equal(t, "uid-a1", in)
 
-		other := newFakeAPI(t, "uid-b")
-		other.put("one", "2", nil)
+		other := serve(servers, "uid-b")
+		other.put("one", "2")
 		second, endSecond := context.WithCancel(t.Context())
 		defer endSecond()
-		require.NoError(t, r.Engage(second, "fleet/a", &foreign{config: other.config()}))
-		require.NoError(t, r.Engage(second, "fleet/0", &foreign{config: other.config()}))
+		require.NoError(t, r.Engage(second, "fleet/a", &foreign{config: other.Config()}))
+		require.NoError(t, r.Engage(second, "fleet/0", &foreign{config: other.Config()}))
 		endFirst()
 		time.Sleep(time.Hour)
 		keys, err := r.Clusters(t.Context())
@@ -123,8 +125,8 @@ func TestSourceOfAnEngagedCluster(t *testing.T) {
 			return string(r.Cluster) + " " + r.Name
 		}
 		require.ElementsMatch(t, []string{"fleet/a one", "fleet/a two"}, []string{next(), next()})
-		f.apis["b"].put("three", "3", nil)
-		f.apis["a"].put("four", "4", nil)
+		f.apis["b"].put("three", "3")
+		f.apis["a"].put("four", "4")
 		require.Equal(t, "fleet/a four", next())
 		synctest.Wait()
 		watches, _ := f.watches("b")
@@ -142,7 +144,7 @@ func TestNamesAreKeysAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
 		bare := client.ObjectKey{Name: "bare"}
-		f.d.set(bare, newFakeAPI(t, "uid-bare").config())
+		f.d.set(bare, serve(f.servers, "uid-bare").Config())
 		f.add("a")
 		to, made := calls()
 		p := newProvider(f, multicluster.ProviderOptions{})
