@@ -310,7 +310,7 @@ func TestClusterTakenInTheMomentItIsLetGoComesBack(t *testing.T) {
 					time.Sleep(time.Duration(rand.IntN(2)) * time.Millisecond)
 					cc.Drop(owner(fmt.Sprint(i)))
 					_, _ = cc.Sweep(t.Context())
-					time.Sleep(time.Duration(rand.IntN(2)) * time.Millisecond)
+					time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond) // longer than a watch takes to open: often, nobody is left
 				}
 			})
 		}
