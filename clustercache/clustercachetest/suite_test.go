@@ -37,7 +37,7 @@ type fakeCluster struct {
 }
 
 func (c *fakeCluster) Admin() client.Client { return c.Client() }
-func (c *fakeCluster) Replace()             { c.Cluster.NewEpoch() }
+func (c *fakeCluster) Replace()             { c.NewEpoch() }
 
 func (c *fakeCluster) Forbid(resource string) {
 	c.allow = c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Resource(resource))
