@@ -413,5 +413,8 @@ func kindIsFoundLater(t *testing.T, hub, remote *testenv.Cluster) {
 	eventually(t, "it is found", func() bool { return d.waitForSync(t, "o", time.Second) == nil })
 	got := &unstructured.Unstructured{}
 	got.SetGroupVersionKind(gadgets)
-	require.NoError(t, d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKeyFromObject(one), got, clustercache.CacheOnly))
+	// The informer may have listed between the definition and the object.
+	eventually(t, "its object arrives", func() bool {
+		return d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKeyFromObject(one), got, clustercache.CacheOnly) == nil
+	})
 }
