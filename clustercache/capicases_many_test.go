@@ -199,7 +199,13 @@ func caseFleetComesBack(t *testing.T) {
 			for up := 0; up < *fleetSize; time.Sleep(time.Second) {
 				up = 0
 				for _, s := range cc.Statuses() {
-					up += s.Synced
+					watches, err := cc.WatchStatuses(s.Cluster)
+					require.NoError(t, err)
+					for _, w := range watches {
+						if w.Informer.Synced && string(w.Informer.Epoch) == s.Epoch { // not what is left of the history before
+							up++
+						}
+					}
 				}
 			}
 		}
