@@ -30,6 +30,7 @@ type APIServer struct {
 	envtest *envtest.APIServer
 	port    *port.Reservation
 	dir     string // certificates, logs
+	as      settings
 
 	// mu protects the fields below.
 	mu sync.Mutex
@@ -37,8 +38,8 @@ type APIServer struct {
 }
 
 // newAPIServer prepares an API server in a new directory of its cluster.
-func newAPIServer(c *Cluster, name string) (*APIServer, error) {
-	a := &APIServer{cluster: c, dir: filepath.Join(c.dir, name)}
+func newAPIServer(c *Cluster, name string, as settings) (*APIServer, error) {
+	a := &APIServer{cluster: c, dir: filepath.Join(c.dir, name), as: as}
 	if err := os.Mkdir(a.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func newAPIServer(c *Cluster, name string) (*APIServer, error) {
 	if a.port, err = port.Reserve(); err != nil {
 		return nil, err
 	}
-	if a.proc, err = newServer(a.dir, "kube-apiserver", c.binaries.APIServer, c.thread); err != nil {
+	if a.proc, err = newServer(a.dir, "kube-apiserver", as.program, c.thread); err != nil {
 		return nil, errors.Join(err, a.port.Close())
 	}
 	a.configure()
@@ -84,7 +85,7 @@ func (a *APIServer) configure() {
 	// Else an open watch lets the end after SIGTERM take a minute.
 	args.Set("shutdown-watch-termination-grace-period", "2s")
 	configureAudit(args, a)
-	for _, arg := range a.cluster.options.apiServerArgs {
+	for _, arg := range slices.Concat(a.cluster.options.apiServerArgs, a.as.args) {
 		args.Set(arg[0], arg[1])
 	}
 	a.proc.start, a.proc.stop = a.envtest.Start, a.envtest.Stop

@@ -77,6 +77,9 @@ type Request struct {
 	Time        time.Time
 	// Rejected says that it failed to authenticate and was answered with 401.
 	Rejected bool
+	// Unstreamed says that it asked for a streamed list, of a server that streams
+	// none: versions before 1.34, or by a feature gate. A list follows.
+	Unstreamed bool
 }
 
 // Match selects requests.
@@ -125,21 +128,29 @@ func (a *APIServer) Requests(matches ...Match) ([]Request, error) {
 		return nil, err
 	}
 	var found []Request
+	received := map[string]int{} // where a request is in found, by the audit's id
 	// The last line may be half written.
 	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
-		r, ok, err := parseAudit(line)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", a.path(auditFile), err)
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("%s: parse audit event: %w", a.path(auditFile), err)
 		}
-		if ok && !slices.ContainsFunc(matches, func(m Match) bool { return !m(r) }) {
+		if i, ok := received[e.AuditID]; ok && e.ResponseStatus.Code == http.StatusUnprocessableEntity {
+			found[i].Unstreamed = true
+		}
+		if r, ok := e.request(); ok {
+			received[e.AuditID] = len(found)
 			found = append(found, r)
 		}
 	}
-	return found, nil
+	return slices.DeleteFunc(found, func(r Request) bool {
+		return slices.ContainsFunc(matches, func(m Match) bool { return !m(r) })
+	}), nil
 }
 
 // event is what we read of an audit event.
 type event struct {
+	AuditID        string    `json:"auditID"`
 	Stage          string    `json:"stage"`
 	RequestURI     string    `json:"requestURI"`
 	Verb           string    `json:"verb"`
@@ -162,16 +173,12 @@ type event struct {
 	} `json:"responseStatus"`
 }
 
-// parseAudit reads a line of an audit log. It returns false for one that does
-// not stand for a request of its own.
-func parseAudit(line []byte) (Request, bool, error) {
-	var e event
-	if err := json.Unmarshal(line, &e); err != nil {
-		return Request{}, false, fmt.Errorf("parse audit event: %w", err)
-	}
+// request returns the request that an event of the audit log stands for. It
+// returns false for one that does not stand for a request of its own.
+func (e event) request() (Request, bool) {
 	rejected := e.Stage == "ResponseStarted" && e.ResponseStatus.Code == http.StatusUnauthorized && e.User.Username == ""
 	if (e.Stage != "RequestReceived" && !rejected) || e.UserAgent == userAgent {
-		return Request{}, false, nil
+		return Request{}, false
 	}
 	return Request{
 		Verb:        e.Verb,
@@ -186,5 +193,5 @@ func parseAudit(line []byte) (Request, bool, error) {
 		URI:         e.RequestURI,
 		Time:        e.StageTimestamp,
 		Rejected:    rejected,
-	}, true, nil
+	}, true
 }

@@ -72,7 +72,7 @@ func newCluster(dir, name string, o options, binaries assets.Binaries, p *pki) (
 	if c.etcd, err = newEtcd(filepath.Join(c.dir, "etcd"), binaries.Etcd, c.thread); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
-	if c.APIServer, err = newAPIServer(c, "apiserver"); err != nil {
+	if c.APIServer, err = newAPIServer(c, "apiserver", settings{program: binaries.APIServer}); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	if err := c.renewClient(); err != nil {

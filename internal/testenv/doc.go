@@ -21,22 +21,24 @@
 // # Faults
 //
 // A [Cluster] can be killed, restarted on the same port with the same data and
-// certificates, given another CA or an expired certificate, wiped, paused, and
-// rolled back to an earlier state. [APIServer.Proxy] puts a proxy between a
+// certificates, given another CA or an expired certificate, wiped, paused, rolled
+// back to an earlier state, and restored from a backup. [APIServer.RestartAs]
+// exchanges the version of a server or its feature gates, and
+// [Cluster.AddReplica] adds one, of another version if need be. [APIServer.Proxy] puts a proxy between a
 // client and a server that refuses, stalls, slows or cuts connections
 // (package faultproxy). [User.Deny] takes rights away, [ServiceAccount.Revoke] a
 // token. [APIServer.Requests] tells what reached a server.
 //
 // # Programs
 //
-// The programs are found or built by package assets, in this order:
-// KUBEBUILDER_ASSETS, what setup-envtest has installed, an own build in the
+// The programs are found or built by package assets, in this order: the version
+// that FLEETCACHE_KUBERNETES names, KUBEBUILDER_ASSETS, what setup-envtest has installed, an own build in the
 // user's cache directory. The build takes minutes once; [Main] has it done
 // before the time of the tests begins to run, and
 //
 //	go run ./internal/testenv/install
 //
-// does it by hand.
+// does it by hand; with versions as arguments, or with "all", for those.
 //
 // # Nothing survives
 //
@@ -49,6 +51,8 @@
 //
 // # Environment
 //
+//   - FLEETCACHE_KUBERNETES: the version of Kubernetes to run, such as 1.34.4 or
+//     1.34, unless a test asks for one by [WithKubernetes] or [Version].
 //   - KUBEBUILDER_ASSETS: directory of the programs; nothing else is looked at.
 //   - XDG_CACHE_HOME, XDG_DATA_HOME, HOME: where own builds are kept, and where
 //     setup-envtest installs.

@@ -35,7 +35,7 @@ type Env struct {
 // Whatever happens to this process, its clusters end with it.
 func Run(ctx context.Context, n int, opts ...Option) (*Env, error) {
 	o := newOptions(opts)
-	binaries, err := assets.Find(ctx, o.log)
+	binaries, err := o.find(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func Start(t testing.TB, n int, opts ...Option) []*Cluster {
 	ctx, cancel := beforeDeadline(t)
 	defer cancel()
 	o := newOptions(opts)
-	binaries, err := assets.Find(ctx, o.log)
+	binaries, err := o.find(ctx)
 	if err != nil {
 		t.Fatalf("no clusters: %v", err)
 	}

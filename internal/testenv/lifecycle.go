@@ -142,18 +142,44 @@ func (c *Cluster) PauseEtcd() error {
 // ResumeEtcd lets a paused etcd go on.
 func (c *Cluster) ResumeEtcd() error { return c.etcd.resume() }
 
+// KillEtcd ends etcd at once, by SIGKILL. The API server lives on and answers
+// what needs no storage; StartEtcd brings etcd back.
+func (c *Cluster) KillEtcd() error {
+	_, done, err := c.begin(context.Background())
+	if err != nil {
+		return err
+	}
+	defer done()
+	return c.etcd.kill()
+}
+
+// StartEtcd starts etcd again after KillEtcd, with the same data and port.
+func (c *Cluster) StartEtcd(ctx context.Context) error {
+	ctx, done, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return c.etcd.begin(ctx)
+}
+
 // AddReplica starts a further API server for the cluster, on a port of its own
-// and on the same etcd.
-func (c *Cluster) AddReplica(ctx context.Context) (*APIServer, error) {
+// and on the same etcd. It is of the version of the first one unless an option
+// says otherwise.
+func (c *Cluster) AddReplica(ctx context.Context, opts ...ServerOption) (*APIServer, error) {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	as, err := c.settings(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	name := fmt.Sprintf("replica-%d", len(c.replicas)+1)
 	c.mu.Unlock()
-	a, err := newAPIServer(c, name)
+	a, err := newAPIServer(c, name, as)
 	if err != nil {
 		return nil, err
 	}

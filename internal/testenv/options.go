@@ -4,6 +4,7 @@
 package testenv
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
 // Option changes what [Start] and [Run] start.
@@ -21,6 +24,7 @@ type options struct {
 	names         []string
 	crds          []*apiextensionsv1.CustomResourceDefinition
 	apiServerArgs [][2]string
+	kubernetes    string
 	sharedPKI     bool
 }
 
@@ -67,6 +71,12 @@ func WithCRDs(crds ...*apiextensionsv1.CustomResourceDefinition) Option {
 // WithAPIServerArgs sets arguments of the form --flag=value of every API server,
 // in the place of a default if there is one. It panics if one has another form.
 func WithAPIServerArgs(args ...string) Option {
+	parsed := parseArgs(args)
+	return func(o *options) { o.apiServerArgs = append(o.apiServerArgs, parsed...) }
+}
+
+// parseArgs splits arguments. It panics if one is not of the form --flag=value.
+func parseArgs(args []string) [][2]string {
 	parsed := make([][2]string, 0, len(args))
 	for _, arg := range args {
 		flag, value, ok := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
@@ -75,7 +85,22 @@ func WithAPIServerArgs(args ...string) Option {
 		}
 		parsed = append(parsed, [2]string{flag, value})
 	}
-	return func(o *options) { o.apiServerArgs = append(o.apiServerArgs, parsed...) }
+	return parsed
+}
+
+// WithKubernetes starts an etcd and API servers of a version of Kubernetes, given
+// as 1.34.4 or as 1.34, and not those that the environment names (package
+// assets).
+func WithKubernetes(version string) Option {
+	return func(o *options) { o.kubernetes = version }
+}
+
+// find returns the programs that the clusters consist of.
+func (o options) find(ctx context.Context) (assets.Binaries, error) {
+	if o.kubernetes != "" {
+		return assets.FindVersion(ctx, o.kubernetes, o.log)
+	}
+	return assets.Find(ctx, o.log)
 }
 
 // WithSharedPKI gives all clusters of the call the same authorities and keys and

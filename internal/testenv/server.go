@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,10 @@ const (
 	// termPatience is how long a server may take over SIGTERM.
 	termPatience = 90 * time.Second
 )
+
+// errImpatient is why a server that does not end by SIGTERM is waited for no
+// longer.
+var errImpatient = errors.New("did not end by SIGTERM")
 
 // server is one process of a cluster. envtest starts it, and knows when it is
 // healthy and when it has ended; what envtest does not offer is done here by
@@ -46,6 +51,18 @@ func newServer(dir, name, program string, t *thread) (*server, error) {
 		return nil, err
 	}
 	return &server{path: path, thread: t, output: output}, nil
+}
+
+// become makes the server another program from its next start on. It must not
+// run.
+func (s *server) become(program string) error {
+	for _, link := range []string{s.path, s.path + realSuffix} {
+		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	_, err := install(filepath.Dir(s.path), filepath.Base(s.path), program)
+	return err
 }
 
 // run starts the process and returns when it is healthy, or when it or ctx has
@@ -90,16 +107,22 @@ func (s *server) kill() error {
 	return s.end(context.Background(), syscall.SIGKILL)
 }
 
-// terminate asks the process to end and waits until it has; if ctx ends or the
-// process takes all too long, it kills it, which is an error.
+// terminate asks the process to end and waits until it has. One that takes all
+// too long, as on a machine that is busy or without its etcd, is killed: that it
+// has ended is what the caller needs. If ctx ends, it is killed, too, which is
+// an error.
 func (s *server) terminate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, termPatience,
-		fmt.Errorf("%s did not end within %s of SIGTERM", filepath.Base(s.path), termPatience))
+	patient, cancel := context.WithTimeoutCause(ctx, termPatience, errImpatient)
 	defer cancel()
-	if err := s.end(ctx, syscall.SIGTERM); err != nil {
-		return errors.Join(err, s.kill())
+	err := s.end(patient, syscall.SIGTERM)
+	if err == nil {
+		return nil
 	}
-	return nil
+	killed := s.kill()
+	if errors.Is(err, errImpatient) && ctx.Err() == nil {
+		return killed
+	}
+	return errors.Join(err, killed)
 }
 
 // end signals the process and waits until it is gone.

@@ -6,15 +6,18 @@
 //
 // [Find] looks in this order:
 //
-//  1. the directory KUBEBUILDER_ASSETS names, if it is set;
-//  2. the newest version setup-envtest has installed, from v1.34 on;
-//  3. our own build in the user's cache directory (XDG_CACHE_HOME or its
+//  1. the version FLEETCACHE_KUBERNETES names, if it is set, as by
+//     [FindVersion];
+//  2. the directory KUBEBUILDER_ASSETS names, if it is set;
+//  3. the newest version setup-envtest has installed, from v1.34 on;
+//  4. our own build in the user's cache directory (XDG_CACHE_HOME or its
 //     equivalent), which is made at first use.
 //
-// The build is that of the versions in internal/testenv/binaries/go.mod. It
-// needs the go command and the module proxy, some five minutes on two cores,
-// and happens once: processes that want it at the same time wait for one of
-// them, and what is there is complete.
+// The build is that of the versions in internal/testenv/binaries/go.mod; those
+// of the other versions have modules of their own beside it, one for each minor
+// version. A build needs the go command and the module proxy, some five minutes
+// on two cores, and happens once: processes that want it at the same time wait
+// for one of them, and what is there is complete.
 package assets
 
 import (
@@ -36,9 +39,12 @@ import (
 var ErrUnavailable = errors.New("control plane binaries are not available")
 
 const (
-	apiServer = "kube-apiserver"
-	etcd      = "etcd"
-	envAssets = "KUBEBUILDER_ASSETS"
+	apiServer  = "kube-apiserver"
+	etcd       = "etcd"
+	etcdctl    = "etcdctl"
+	etcdutl    = "etcdutl"
+	envAssets  = "KUBEBUILDER_ASSETS"
+	envVersion = "FLEETCACHE_KUBERNETES"
 )
 
 // oldest is the first version whose API server streams lists by default.
@@ -59,6 +65,13 @@ func Find(ctx context.Context, log func(line string)) (Binaries, error) {
 }
 
 func find(ctx context.Context, log func(string), every time.Duration) (Binaries, error) {
+	if given := os.Getenv(envVersion); given != "" {
+		found, err := findVersion(ctx, given, log, every)
+		if err != nil {
+			return Binaries{}, fmt.Errorf("%s is %q: %w", envVersion, given, err)
+		}
+		return found, nil
+	}
 	if dir := os.Getenv(envAssets); dir != "" {
 		found, err := inDir(dir, "$"+envAssets)
 		if err != nil {
@@ -69,19 +82,93 @@ func find(ctx context.Context, log func(string), every time.Duration) (Binaries,
 	if found, ok := installed(); ok {
 		return found, nil
 	}
-	r, err := loadRecipe()
+	root, err := moduleDir()
 	if err != nil {
 		return Binaries{}, unavailable(err)
 	}
-	b := builder{recipe: r, log: log, every: every}
-	if err := b.ensure(ctx); err != nil {
+	r, err := controlPlane(filepath.Join(root, defaultModule))
+	if err != nil {
 		return Binaries{}, unavailable(err)
+	}
+	return r.binaries(ctx, log, every)
+}
+
+// FindVersion returns the programs of a version of Kubernetes, given as 1.34.4 or
+// as 1.34: what setup-envtest has installed of exactly that version, or an own
+// build, for which there has to be a module. It behaves as [Find].
+func FindVersion(ctx context.Context, kubernetes string, log func(line string)) (Binaries, error) {
+	return findVersion(ctx, kubernetes, log, 5*time.Second)
+}
+
+func findVersion(ctx context.Context, given string, log func(string), every time.Duration) (Binaries, error) {
+	given = strings.TrimPrefix(given, "v")
+	if dir, err := installedDir(given); err == nil {
+		if found, err := inDir(dir, "setup-envtest"); err == nil {
+			return found, nil
+		}
+	}
+	r, err := choose(given)
+	if err != nil {
+		return Binaries{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return r.binaries(ctx, log, every)
+}
+
+// Versions returns the versions of Kubernetes that [FindVersion] can build,
+// oldest first, without a v: one of each minor version that upstream supports.
+func Versions() ([]string, error) {
+	all, err := controlPlanes()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(all))
+	for _, r := range all {
+		out = append(out, strings.TrimPrefix(r.kubernetes, "v"))
+	}
+	return out, nil
+}
+
+// EtcdTools are the programs that save a snapshot of etcd and restore it.
+type EtcdTools struct {
+	Etcdctl string // path
+	Etcdutl string // path
+}
+
+// FindEtcdTools builds the programs if need be, as [Find] does, in half a minute.
+func FindEtcdTools(ctx context.Context, log func(line string)) (EtcdTools, error) {
+	root, err := moduleDir()
+	if err != nil {
+		return EtcdTools{}, unavailable(err)
+	}
+	r, err := etcdTools(filepath.Join(root, etcdutlModule))
+	if err != nil {
+		return EtcdTools{}, unavailable(err)
+	}
+	if err := r.ensure(ctx, log, 5*time.Second); err != nil {
+		return EtcdTools{}, err
+	}
+	return EtcdTools{Etcdctl: filepath.Join(r.target, etcdctl), Etcdutl: filepath.Join(r.target, etcdutl)}, nil
+}
+
+// binaries returns the programs of a control plane, which are built if need be.
+func (r recipe) binaries(ctx context.Context, log func(string), every time.Duration) (Binaries, error) {
+	if err := r.ensure(ctx, log, every); err != nil {
+		return Binaries{}, err
 	}
 	found, err := inDir(r.target, "own build")
 	if err != nil {
 		return Binaries{}, unavailable(err)
 	}
 	return found, nil
+}
+
+// ensure builds the programs if need be.
+func (r recipe) ensure(ctx context.Context, log func(string), every time.Duration) error {
+	b := builder{recipe: r, log: log, every: every}
+	if err := b.ensure(ctx); err != nil {
+		return unavailable(err)
+	}
+	return nil
 }
 
 // unavailable adds what a user can do about it.
@@ -99,15 +186,32 @@ func inDir(dir, source string) (Binaries, error) {
 		Source:    fmt.Sprintf("%s (%s)", source, dir),
 	}
 	for _, path := range []string{found.APIServer, found.Etcd} {
-		info, err := os.Stat(path)
-		if err != nil {
+		if err := executable(path); err != nil {
 			return Binaries{}, err
-		}
-		if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-			return Binaries{}, fmt.Errorf("%s is not an executable file", path)
 		}
 	}
 	return found, nil
+}
+
+// executable returns an error that names the file unless it can be run.
+func executable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return fmt.Errorf("%s is not an executable file", path)
+	}
+	return nil
+}
+
+// installedDir returns where setup-envtest keeps a version.
+func installedDir(number string) (string, error) {
+	store, err := envtest.SetupEnvtestDefaultBinaryAssetsDirectory()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(store, number+"-"+runtime.GOOS+"-"+runtime.GOARCH), nil
 }
 
 // installed returns the newest complete version in setup-envtest's store.

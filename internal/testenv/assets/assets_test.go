@@ -46,6 +46,7 @@ func newWorld(t *testing.T) world {
 		require.NoError(t, os.Mkdir(d, 0o755))
 	}
 	t.Setenv("KUBEBUILDER_ASSETS", "")
+	t.Setenv("FLEETCACHE_KUBERNETES", "")
 	t.Setenv("HOME", dir)
 	t.Setenv("XDG_DATA_HOME", w.data)
 	t.Setenv("XDG_CACHE_HOME", w.cache)
@@ -137,7 +138,7 @@ func TestWithoutAnythingTheErrorSaysWhatWouldHelp(t *testing.T) {
 
 func TestTheVersionsAreThePinnedOnes(t *testing.T) {
 	newWorld(t)
-	kubernetes, etcd, err := assets.Versions()
+	kubernetes, etcd, err := assets.Pinned()
 	require.NoError(t, err)
 	require.Regexp(t, `^v1\.36\.\d+$`, kubernetes)
 	require.Regexp(t, `^v3\.6\.\d+$`, etcd)

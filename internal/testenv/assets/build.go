@@ -115,13 +115,15 @@ func (b builder) build(ctx context.Context) error {
 		}
 	}
 	if err := b.compile(ctx, out, work); err != nil {
-		return fmt.Errorf("build kube-apiserver %s and etcd %s: %w", b.kubernetes, b.etcd, err)
+		return fmt.Errorf("build %s: %w", b.content, err)
 	}
-	if err := os.Rename(filepath.Join(out, "server"), filepath.Join(out, etcd)); err != nil {
-		return err
-	}
-	if _, err := inDir(out, "build"); err != nil {
-		return err
+	for _, p := range b.programs {
+		if err := os.Rename(filepath.Join(out, p.built), filepath.Join(out, p.name)); err != nil {
+			return err
+		}
+		if err := executable(filepath.Join(out, p.name)); err != nil {
+			return err
+		}
 	}
 	return os.Rename(out, b.target)
 }
@@ -129,8 +131,11 @@ func (b builder) build(ctx context.Context) error {
 // compile runs the go command and reports its progress until it has ended.
 func (b builder) compile(ctx context.Context, out, work string) error {
 	var output output
-	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-ldflags", b.ldflags(),
-		"-o", out+string(filepath.Separator), etcdPackage, apiServerPackage)
+	args := []string{"build", "-v", "-buildvcs=false", "-ldflags", b.ldflags(), "-o", out + string(filepath.Separator)}
+	for _, p := range b.programs {
+		args = append(args, p.pkg)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.module
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly", "CGO_ENABLED=0", "GOTMPDIR="+work,
 		"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
@@ -152,13 +157,11 @@ func (b builder) compile(ctx context.Context, out, work string) error {
 	start := time.Now()
 	tick := time.NewTicker(b.every)
 	defer tick.Stop()
-	b.report("building kube-apiserver %s and etcd %s from source (about five minutes on two cores), once for all: kept in %s",
-		b.kubernetes, b.etcd, b.target)
+	b.report("building %s from source (%s), once for all: kept in %s", b.content, b.effort, b.target)
 	for {
 		select {
 		case <-tick.C:
-			b.report("building kube-apiserver %s and etcd %s from source: %s so far, %s",
-				b.kubernetes, b.etcd, time.Since(start).Round(time.Second), output.progress())
+			b.report("building %s from source: %s so far, %s", b.content, time.Since(start).Round(time.Second), output.progress())
 		case err := <-ended:
 			if err != nil && ctx.Err() != nil {
 				return fmt.Errorf("given up after %s: %w", time.Since(start).Round(time.Second), context.Cause(ctx))
@@ -166,7 +169,7 @@ func (b builder) compile(ctx context.Context, out, work string) error {
 			if err != nil {
 				return fmt.Errorf("%w\n%s", err, output.tail())
 			}
-			b.report("built kube-apiserver %s and etcd %s in %s", b.kubernetes, b.etcd, time.Since(start).Round(time.Second))
+			b.report("built %s in %s", b.content, time.Since(start).Round(time.Second))
 			return nil
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 // fakeGo stands for the go command: it writes its arguments and environment down,
 // makes one program, says so, waits for the file "gate", if there is "wait",
-// and makes the other program, unless there is "fail".
+// and makes the other programs, unless there is "fail".
 const fakeGo = `#!/bin/sh
 here=$(dirname "$0")
 echo "$PWD $GOWORK $GOFLAGS $CGO_ENABLED $*" >>"$here/calls"
@@ -40,8 +40,10 @@ if [ -e "$here/fail" ]; then
 	echo 'example.com/one/pkg: does not compile' >&2
 	exit 1
 fi
-printf '#!/bin/sh\n' >"$out/kube-apiserver"
-chmod +x "$out/kube-apiserver"
+for program in kube-apiserver etcdctl etcdutl; do
+	printf '#!/bin/sh\n' >"$out/$program"
+	chmod +x "$out/$program"
+done
 `
 
 func (w world) fakeGo(t *testing.T) {
@@ -117,10 +119,65 @@ func TestTheBuildIsOfThePinnedModuleAndChangesNothingThere(t *testing.T) {
 	calls := w.calls(t)
 	require.Len(t, calls, 1)
 	require.Contains(t, calls[0], filepath.Join("internal", "testenv", "binaries")+" off -mod=readonly 0 build ")
-	kubernetes, _, err := assets.Versions()
+	kubernetes, _, err := assets.Pinned()
 	require.NoError(t, err)
 	require.Contains(t, calls[0], "-X k8s.io/component-base/version.gitVersion="+kubernetes)
 	require.Empty(t, w.leftovers(t))
+}
+
+func TestEachVersionIsBuiltByAModuleOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	w.fakeGo(t)
+	versions, err := assets.Versions()
+	require.NoError(t, err)
+	require.Len(t, versions, 4)
+	for i, minor := range []string{"1.33", "1.34", "1.35", "1.36"} {
+		require.Contains(t, versions[i], minor+".")
+		found, err := assets.FindVersion(t.Context(), minor, quiet)
+		require.NoError(t, err)
+		require.Contains(t, found.APIServer, "kubernetes-v"+versions[i]+"_etcd-v3.")
+		again, err := assets.FindVersion(t.Context(), "v"+versions[i], quiet)
+		require.NoError(t, err)
+		require.Equal(t, found, again)
+	}
+	calls := w.calls(t)
+	require.Len(t, calls, 4)
+	require.Contains(t, calls[1], filepath.Join("binaries", "kubernetes-1.34")+" ")
+	require.Contains(t, calls[1], "-X k8s.io/component-base/version.gitVersion=v"+versions[1])
+}
+
+func TestTheEnvironmentNamesAVersion(t *testing.T) {
+	w := newWorld(t)
+	w.fakeGo(t)
+	dir := t.TempDir()
+	programs(t, dir, "kube-apiserver", "etcd")
+	t.Setenv("KUBEBUILDER_ASSETS", dir)
+	t.Setenv("FLEETCACHE_KUBERNETES", "1.34")
+	found, err := assets.Find(t.Context(), quiet)
+	require.NoError(t, err)
+	require.Contains(t, found.APIServer, "kubernetes-v1.34.")
+	t.Setenv("FLEETCACHE_KUBERNETES", "1.7")
+	_, err = assets.Find(t.Context(), quiet)
+	require.ErrorIs(t, err, assets.ErrUnavailable)
+	require.ErrorContains(t, err, "no module builds Kubernetes 1.7, only 1.33.")
+	t.Setenv("FLEETCACHE_KUBERNETES", "1.7.9")
+	programs(t, w.store("1.7.9"), "kube-apiserver", "etcd")
+	found, err = assets.Find(t.Context(), quiet)
+	require.NoError(t, err, "what is installed needs no module")
+	require.Equal(t, filepath.Join(w.store("1.7.9"), "etcd"), found.Etcd)
+}
+
+func TestTheToolsOfEtcdAreBuiltApart(t *testing.T) {
+	w := newWorld(t)
+	w.fakeGo(t)
+	tools, err := assets.FindEtcdTools(t.Context(), quiet)
+	require.NoError(t, err)
+	require.FileExists(t, tools.Etcdctl)
+	require.FileExists(t, tools.Etcdutl)
+	again, err := assets.FindEtcdTools(t.Context(), quiet)
+	require.NoError(t, err)
+	require.Equal(t, tools, again)
+	require.Len(t, w.calls(t), 1)
 }
 
 func TestProcessesShareOneBuild(t *testing.T) {

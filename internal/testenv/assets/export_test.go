@@ -3,17 +3,27 @@
 
 package assets
 
+import "path/filepath"
+
 // FindReporting is Find with another time between lines of progress.
 var FindReporting = find
 
 // Target returns where the own build is kept.
 func Target() (string, error) {
-	r, err := loadRecipe()
+	r, err := pinned()
 	return r.target, err
 }
 
-// Versions returns the versions that are built.
-func Versions() (kubernetes, etcd string, err error) {
-	r, err := loadRecipe()
+// Pinned returns the versions that are built.
+func Pinned() (kubernetes, etcd string, err error) {
+	r, err := pinned()
 	return r.kubernetes, r.etcd, err
+}
+
+func pinned() (recipe, error) {
+	root, err := moduleDir()
+	if err != nil {
+		return recipe{}, err
+	}
+	return controlPlane(filepath.Join(root, defaultModule))
 }

@@ -11,59 +11,173 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// The main packages of the programs, and the modules whose versions are theirs.
+// The modules whose versions are those of the programs, and the packages of the
+// programs.
 const (
 	apiServerPackage = "k8s.io/kubernetes/cmd/kube-apiserver"
 	apiServerModule  = "k8s.io/kubernetes"
 	etcdPackage      = "go.etcd.io/etcd/server/v3"
 	etcdModule       = etcdPackage
+	etcdctlPackage   = "go.etcd.io/etcd/etcdctl/v3"
+	etcdutlPackage   = "go.etcd.io/etcd/etcdutl/v3"
 )
+
+// The directories of modules, below internal/testenv/binaries.
+const (
+	defaultModule = "."
+	etcdutlModule = "etcdutl"
+	otherModules  = "kubernetes-*"
+)
+
+// program is one that is built.
+type program struct {
+	pkg   string
+	built string // the go command's name of it
+	name  string // ours
+}
 
 // recipe is what is built, from what, and where it goes.
 type recipe struct {
 	module     string // directory of the go.mod that pins the versions
-	kubernetes string // version, with its v
+	kubernetes string // version, with its v; empty if there is no API server
 	etcd       string
+	content    string // programs and versions, for people
+	effort     string // how long it takes, for people
+	programs   []program
 	cache      string // directory of ours in the user's cache
 	target     string // directory below cache, named by everything that decides the content
 }
 
-// loadRecipe reads the pinned versions.
-func loadRecipe() (recipe, error) {
-	module, err := moduleDir()
+// controlPlane returns how the API server and the etcd are built that a module
+// pins.
+func controlPlane(module string) (recipe, error) {
+	r := recipe{
+		module: module,
+		effort: "about five minutes on two cores",
+		programs: []program{
+			{pkg: etcdPackage, built: "server", name: etcd},
+			{pkg: apiServerPackage, built: apiServer, name: apiServer},
+		},
+	}
+	err := r.complete(func(mod []byte) (kind string, err error) {
+		if r.kubernetes, err = required(mod, apiServerModule); err != nil {
+			return "", err
+		}
+		if r.etcd, err = required(mod, etcdModule); err != nil {
+			return "", err
+		}
+		r.content = fmt.Sprintf("kube-apiserver %s and etcd %s", r.kubernetes, r.etcd)
+		return fmt.Sprintf("kubernetes-%s_etcd-%s", r.kubernetes, r.etcd), nil
+	})
+	return r, err
+}
+
+// etcdTools returns how the programs are built that save and restore snapshots.
+func etcdTools(module string) (recipe, error) {
+	r := recipe{
+		module: module,
+		effort: "half a minute on two cores",
+		programs: []program{
+			{pkg: etcdctlPackage, built: etcdctl, name: etcdctl},
+			{pkg: etcdutlPackage, built: etcdutl, name: etcdutl},
+		},
+	}
+	err := r.complete(func(mod []byte) (kind string, err error) {
+		if r.etcd, err = required(mod, etcdutlPackage); err != nil {
+			return "", err
+		}
+		r.content = fmt.Sprintf("etcdctl and etcdutl %s", r.etcd)
+		return "etcdutl-" + r.etcd, nil
+	})
+	return r, err
+}
+
+// complete reads the pinned versions by a function that returns a name for what
+// is built, and adds where it goes.
+func (r *recipe) complete(read func(mod []byte) (name string, err error)) error {
+	mod, err := os.ReadFile(filepath.Join(r.module, "go.mod"))
 	if err != nil {
-		return recipe{}, err
+		return err
 	}
-	mod, err := os.ReadFile(filepath.Join(module, "go.mod"))
+	sum, err := os.ReadFile(filepath.Join(r.module, "go.sum"))
 	if err != nil {
-		return recipe{}, err
+		return err
 	}
-	sum, err := os.ReadFile(filepath.Join(module, "go.sum"))
+	name, err := read(mod)
 	if err != nil {
-		return recipe{}, err
-	}
-	r := recipe{module: module}
-	if r.kubernetes, err = required(mod, apiServerModule); err != nil {
-		return recipe{}, err
-	}
-	if r.etcd, err = required(mod, etcdModule); err != nil {
-		return recipe{}, err
+		return fmt.Errorf("%s: %w", r.module, err)
 	}
 	user, err := os.UserCacheDir()
 	if err != nil {
-		return recipe{}, fmt.Errorf("find the user's cache directory: %w", err)
+		return fmt.Errorf("find the user's cache directory: %w", err)
 	}
 	r.cache = filepath.Join(user, "fleetcache", "testenv")
 	digest := sha256.New()
 	for _, part := range [][]byte{mod, sum, []byte(r.ldflags())} {
 		digest.Write(fmt.Appendf(nil, "%d\n%s", len(part), part))
 	}
-	r.target = filepath.Join(r.cache, fmt.Sprintf("kubernetes-%s_etcd-%s_%s-%s_%x",
-		r.kubernetes, r.etcd, runtime.GOOS, runtime.GOARCH, digest.Sum(nil)[:6]))
-	return r, nil
+	r.target = filepath.Join(r.cache, fmt.Sprintf("%s_%s-%s_%x", name, runtime.GOOS, runtime.GOARCH, digest.Sum(nil)[:6]))
+	return nil
+}
+
+// controlPlanes returns what can be built, oldest first.
+func controlPlanes() ([]recipe, error) {
+	root, err := moduleDir()
+	if err != nil {
+		return nil, err
+	}
+	modules, err := filepath.Glob(filepath.Join(root, otherModules))
+	if err != nil {
+		return nil, err
+	}
+	all := make([]recipe, 0, len(modules)+1)
+	for _, module := range append(modules, filepath.Join(root, defaultModule)) {
+		r, err := controlPlane(module)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b recipe) int { return compareVersions(a.kubernetes, b.kubernetes) })
+	return all, nil
+}
+
+// choose returns what is built for a version, given as 1.34.4 or as 1.34.
+func choose(given string) (recipe, error) {
+	all, err := controlPlanes()
+	if err != nil {
+		return recipe{}, err
+	}
+	known := make([]string, 0, len(all))
+	for _, r := range all {
+		if r.kubernetes == "v"+given || strings.HasPrefix(r.kubernetes, "v"+given+".") {
+			return r, nil
+		}
+		known = append(known, strings.TrimPrefix(r.kubernetes, "v"))
+	}
+	return recipe{}, fmt.Errorf("no module builds Kubernetes %s, only %s", given, strings.Join(known, ", "))
+}
+
+// compareVersions orders versions as they follow one another.
+func compareVersions(a, b string) int {
+	x, errX := version.ParseGeneric(a)
+	y, errY := version.ParseGeneric(b)
+	switch {
+	case errX != nil || errY != nil:
+		return strings.Compare(a, b)
+	case x.LessThan(y):
+		return -1
+	case y.LessThan(x):
+		return 1
+	default:
+		return 0
+	}
 }
 
 // moduleDir finds the directory of the pinning go.mod: beside this package or,
@@ -104,6 +218,9 @@ func required(mod []byte, module string) (string, error) {
 // its own.
 func (r recipe) ldflags() string {
 	flags := []string{"-s", "-w"}
+	if r.kubernetes == "" {
+		return strings.Join(flags, " ")
+	}
 	number := strings.Split(strings.TrimPrefix(r.kubernetes, "v"), ".")
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		for _, v := range [][2]string{

@@ -5,8 +5,11 @@
 // examples use, ahead of time:
 //
 //	go run ./internal/testenv/install
+//	go run ./internal/testenv/install 1.34 1.35
+//	go run ./internal/testenv/install all
 //
-// It prints the directory they are in.
+// It prints the directories they are in. Without arguments these are the
+// binaries of the version that is tested against by default, and etcd's tools.
 package main
 
 import (
@@ -22,12 +25,45 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	found, err := assets.Find(ctx, func(line string) { fmt.Fprintln(os.Stderr, "install:", line) })
+	err := install(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "install:", err)
 		os.Exit(1)
 	}
-	fmt.Fprintln(os.Stderr, "install: found in", found.Source)
+}
+
+func install(ctx context.Context, versions []string) error {
+	if len(versions) == 0 {
+		if _, err := assets.FindEtcdTools(ctx, report); err != nil {
+			return err
+		}
+		found, err := assets.Find(ctx, report)
+		if err != nil {
+			return err
+		}
+		show(found)
+		return nil
+	}
+	if len(versions) == 1 && versions[0] == "all" {
+		var err error
+		if versions, err = assets.Versions(); err != nil {
+			return err
+		}
+	}
+	for _, version := range versions {
+		found, err := assets.FindVersion(ctx, version, report)
+		if err != nil {
+			return err
+		}
+		show(found)
+	}
+	return nil
+}
+
+func report(line string) { fmt.Fprintln(os.Stderr, "install:", line) }
+
+func show(found assets.Binaries) {
+	report("found in " + found.Source)
 	fmt.Println(filepath.Dir(found.APIServer))
 }

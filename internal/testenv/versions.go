@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/fleetcache/fleetcache/internal/testenv/assets"
+)
+
+// ServerOption changes what an API server is.
+type ServerOption func(*serverOptions)
+
+type serverOptions struct {
+	kubernetes string
+	args       [][2]string
+}
+
+// settings are what sets an API server apart from others of its cluster. They
+// change only between two runs of it, by the holder of the turn.
+type settings struct {
+	program string // path of kube-apiserver
+	args    [][2]string
+}
+
+// Version makes an API server one of another version of Kubernetes, given as
+// 1.34.4 or as 1.34.
+func Version(kubernetes string) ServerOption {
+	return func(o *serverOptions) { o.kubernetes = kubernetes }
+}
+
+// Args sets arguments of the form --flag=value of an API server, in the place of
+// those of the cluster. It panics if one has another form.
+func Args(args ...string) ServerOption {
+	parsed := parseArgs(args)
+	return func(o *serverOptions) { o.args = append(o.args, parsed...) }
+}
+
+// settings returns what options make of an API server of the cluster.
+func (c *Cluster) settings(ctx context.Context, opts []ServerOption) (settings, error) {
+	var o serverOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	as := settings{program: c.binaries.APIServer, args: o.args}
+	if o.kubernetes == "" {
+		return as, nil
+	}
+	found, err := assets.FindVersion(ctx, o.kubernetes, c.options.log)
+	as.program = found.APIServer
+	return as, err
+}
+
+// RestartAs ends the process in the orderly way and starts it on the same port,
+// with the same data and certificates, as what the options say: another version,
+// other arguments. Without a Version it is of the cluster's, and without Args it
+// has the cluster's: what an earlier RestartAs said is over.
+func (a *APIServer) RestartAs(ctx context.Context, opts ...ServerOption) error {
+	ctx, done, err := a.cluster.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	as, err := a.cluster.settings(ctx, opts)
+	if err != nil {
+		return err
+	}
+	if err := a.proc.terminate(ctx); err != nil {
+		return err
+	}
+	if err := a.proc.become(as.program); err != nil {
+		return err
+	}
+	a.as = as
+	a.configure()
+	return a.run(ctx)
+}
+
+// StreamsLists reports whether the server streams lists. Versions and feature
+// gates decide on that.
+func (a *APIServer) StreamsLists(ctx context.Context) (bool, error) {
+	client, err := a.ownClient()
+	if err != nil {
+		return false, err
+	}
+	query := url.Values{
+		"watch":                {"true"},
+		"sendInitialEvents":    {"true"},
+		"resourceVersionMatch": {"NotOlderThan"},
+		"allowWatchBookmarks":  {"true"},
+		"timeoutSeconds":       {"1"},
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.Addr()+"/api/v1/nodes?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("User-Agent", userAgent)
+	resp, err := client.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return true, nil
+	case http.StatusUnprocessableEntity:
+		return false, nil
+	default:
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		return false, fmt.Errorf("ask %s whether it streams lists: %s: %s", a.Addr(), resp.Status, body)
+	}
+}
