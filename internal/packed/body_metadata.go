@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -66,8 +67,21 @@ func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
 	return seconds
 }
 
-// GetManagedFields returns nil: managed fields are not kept.
-func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry { return nil }
+// GetManagedFields returns the managed fields, nil if there are none or the codec
+// drops them. It decompresses the body.
+func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry {
+	if o.flags&hasManagedFields == 0 {
+		return nil
+	}
+	var entries []metav1.ManagedFieldsEntry
+	o.eachBodyField(func(key string, value []byte) {
+		// What does not fit is refused by a decode of the object, with an error.
+		if key == "managedFields" && json.Unmarshal(value, &entries) != nil {
+			entries = nil
+		}
+	})
+	return entries
+}
 
 func (o *Object) bodyString(name string) string {
 	var s string

@@ -4,6 +4,7 @@
 package packed
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"time"
@@ -87,4 +88,18 @@ func comma(dst []byte, start int) []byte {
 		return append(dst, ',')
 	}
 	return dst
+}
+
+var _ json.Marshaler = (*Object)(nil)
+
+// MarshalJSON returns the whole object, apiVersion and kind included. Encoders,
+// runtime.DefaultUnstructuredConverter and tools that evaluate jq or CEL go
+// this way.
+func (o *Object) MarshalJSON() ([]byte, error) {
+	s, err := o.open()
+	if err != nil {
+		return nil, o.decodeError(o, err)
+	}
+	defer s.close()
+	return o.appendJSON(nil, s), nil
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"unique"
-	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -24,12 +23,13 @@ var (
 
 // What an object's header holds.
 const (
-	hasUID         = 1 << iota // uid
-	hasVersion                 // version
-	hasCreated                 // created
-	hasAnnotations             // the body may hold annotations
-	hasFinalizers              // the body may hold finalizers
-	hasGracePeriod             // the body may hold deletionGracePeriodSeconds
+	hasUID           = 1 << iota // uid
+	hasVersion                   // version
+	hasCreated                   // created
+	hasAnnotations               // the body may hold annotations
+	hasFinalizers                // the body may hold finalizers
+	hasGracePeriod               // the body may hold deletionGracePeriodSeconds
+	hasManagedFields             // the body may hold managedFields
 )
 
 // Object is one packed object. It is immutable and safe for concurrent use.
@@ -162,20 +162,6 @@ func (o *Object) OwnerUIDs() iter.Seq[types.UID] {
 
 // GetObjectKind returns the kind; setting it panics.
 func (o *Object) GetObjectKind() schema.ObjectKind { return objectKind{o.kind} }
-
-// headerSize is what each object's header takes.
-const headerSize = int(unsafe.Sizeof(Object{}))
-
-// Size returns about how many bytes of heap the object costs: header, name and
-// body. What it shares with other objects (namespace, labels, owner references,
-// dictionary) is not counted.
-func (o *Object) Size() int {
-	n := headerSize + len(o.name) + len(o.body)
-	if o.rare != nil {
-		n += int(unsafe.Sizeof(rare{})) + len(o.rare.uid) + len(o.rare.version)
-	}
-	return n
-}
 
 // SameContent reports whether o and p are the same object in the same state,
 // whatever their resourceVersions. True is certain; false may also mean that two

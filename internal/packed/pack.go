@@ -19,12 +19,20 @@ import (
 // Pack packs a scanned object. It copies what it keeps, so the scanned bytes may
 // be reused. It refuses an item that says it is of another kind or that has no
 // metadata with a [*wire.FieldError].
-func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) {
+func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) { return c.PackShared(k, it, nil) }
+
+// PackShared is Pack for an object that is to be stored where others share what
+// they have in common with it.
+func (c *Codec) PackShared(k *Kind, it wire.Item, shared *Shared) (*Object, error) {
 	if err := k.check(&it); err != nil {
 		return nil, err
 	}
 	o := &Object{kind: k}
-	drop := o.takeHeader(&it, &c.shared)
+	drop := o.takeHeader(&it, shared)
+	if c.DropManagedFields {
+		drop |= wire.FieldManagedFields
+		o.flags &^= hasManagedFields
+	}
 	s := newScratch()
 	defer s.close()
 	s.plain = it.AppendMetadata(s.plain[:0], drop)
@@ -38,6 +46,12 @@ func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) {
 // PackUnstructured packs u as if its JSON had been scanned; it does not keep or
 // change u. Content that is not JSON, such as NaN or a channel, is an error.
 func (c *Codec) PackUnstructured(k *Kind, u *unstructured.Unstructured) (*Object, error) {
+	return c.PackUnstructuredShared(k, u, nil)
+}
+
+// PackUnstructuredShared is PackUnstructured for an object that is to be stored
+// where others share what they have in common with it.
+func (c *Codec) PackUnstructuredShared(k *Kind, u *unstructured.Unstructured, shared *Shared) (*Object, error) {
 	b, err := u.MarshalJSON()
 	if err != nil {
 		return nil, err
@@ -46,12 +60,12 @@ func (c *Codec) PackUnstructured(k *Kind, u *unstructured.Unstructured) (*Object
 	if err != nil {
 		return nil, err
 	}
-	return c.Pack(k, it)
+	return c.PackShared(k, it, shared)
 }
 
 // takeHeader fills the header and returns the metadata fields that it holds so
 // exactly that the body need not.
-func (o *Object) takeHeader(it *wire.Item, shared *interner) wire.Fields {
+func (o *Object) takeHeader(it *wire.Item, shared *Shared) wire.Fields {
 	var drop wire.Fields
 	o.namespace = unique.Make(it.Namespace)
 	if it.Namespace != "" {
@@ -78,6 +92,9 @@ func (o *Object) takeHeader(it *wire.Item, shared *interner) wire.Fields {
 	}
 	if it.Finalizers != nil {
 		o.flags |= hasFinalizers
+	}
+	if it.Has()&wire.FieldManagedFields != 0 {
+		o.flags |= hasManagedFields
 	}
 	if it.Has()&wire.FieldDeletionGracePeriodSeconds != 0 {
 		o.flags |= hasGracePeriod

@@ -85,7 +85,6 @@ func requireSameObject(t *testing.T, raw []byte, o *Object) {
 	t.Helper()
 	want := &unstructured.Unstructured{}
 	require.NoError(t, json.Unmarshal(raw, &want.Object))
-	unstructured.RemoveNestedField(want.Object, "metadata", "managedFields")
 	want.SetGroupVersionKind(o.Kind().GVK()) // items of typed lists have none
 	require.Equal(t, want, o.DeepCopyObject())
 
@@ -129,7 +128,7 @@ func requireSameAccessors(t *testing.T, want *unstructured.Unstructured, o *Obje
 	require.Equal(t, want.GetGenerateName(), o.GetGenerateName())
 	require.Equal(t, want.GetSelfLink(), o.GetSelfLink())
 	require.Equal(t, want.GroupVersionKind(), o.GetObjectKind().GroupVersionKind())
-	require.Nil(t, o.GetManagedFields())
+	require.Len(t, o.GetManagedFields(), len(want.GetManagedFields()))
 	owners := []types.UID{}
 	for uid := range o.OwnerUIDs() {
 		owners = append(owners, uid)
@@ -154,9 +153,6 @@ func requireSameTyped(t *testing.T, raw []byte, o *Object, prototype runtime.Obj
 		want := reflect.New(reflect.TypeOf(form).Elem()).Interface().(runtime.Object)
 		got := reflect.New(reflect.TypeOf(form).Elem()).Interface().(runtime.Object)
 		require.NoError(t, json.Unmarshal(raw, want))
-		m, err := meta.Accessor(want)
-		require.NoError(t, err)
-		m.SetManagedFields(nil)
 		want.GetObjectKind().SetGroupVersionKind(o.Kind().GVK())
 		require.NoError(t, o.Into(got))
 		require.Equal(t, want, got)

@@ -1,0 +1,370 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package meter
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"strings"
+)
+
+const (
+	// maxDepth is how deep decoders let objects and arrays nest.
+	maxDepth = 10000
+	// maxSpace is how much white space may lie between two tokens.
+	maxSpace = 1 << 20
+	// maxName bounds the keys that are looked up: no field has a longer name.
+	maxName = 512
+	// excessive is the cost of what is no answer at any price.
+	excessive = math.MaxInt64 / 4
+)
+
+// Meter estimates the cost of one document, or of several in a row. It is not
+// safe for concurrent use.
+type Meter struct {
+	root  target
+	cost  int64
+	stack []frame
+	state state
+	space int
+
+	key     []byte // of the member at hand; longer ones are cut off
+	escaped bool   // the string at hand has an escape
+	isKey   bool   // the string at hand is a key
+	length  int64  // of the string at hand
+	slot    target // where the value of the member at hand goes
+	label   *string
+	value   []byte // of the label at hand
+
+	apiVersion, kind string
+}
+
+// frame is an object or an array that has begun.
+type frame struct {
+	target  *plan
+	array   bool
+	key     bool  // a key is next
+	entries int64 // so far
+}
+
+type state uint8
+
+const (
+	between state = iota
+	inString
+	inEscape
+	inLiteral
+)
+
+// New returns a meter for documents that are decoded into a type.
+func New(t reflect.Type) *Meter { return &Meter{root: targetOf(t)} }
+
+// Cost returns the estimate in bytes, for all documents so far.
+func (m *Meter) Cost() int64 { return m.cost }
+
+// TypeMeta returns the apiVersion and the kind of the last document.
+func (m *Meter) TypeMeta() (apiVersion, kind string) { return m.apiVersion, m.kind }
+
+// Next makes the meter ready for the next document.
+func (m *Meter) Next() {
+	m.stack, m.state, m.space = m.stack[:0], between, 0
+	m.apiVersion, m.kind, m.label = "", "", nil
+}
+
+// Feed takes the next bytes of the document.
+func (m *Meter) Feed(p []byte) {
+	for i := 0; i < len(p); {
+		switch m.state {
+		case inString:
+			i = m.characters(p, i)
+		case inEscape:
+			m.character(p[i])
+			m.state = inString
+			i++
+		case inLiteral:
+			for i < len(p) && !delimits(p[i]) {
+				i++
+			}
+			if i < len(p) {
+				m.state = between
+			}
+		case between:
+			m.token(p[i])
+			i++
+		}
+	}
+}
+
+func delimits(c byte) bool {
+	return c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n' || c == '\t' || c == '\r'
+}
+
+// characters goes on in a string, to its end if that is there.
+func (m *Meter) characters(p []byte, i int) int {
+	from := i
+	for i < len(p) && p[i] != '"' && p[i] != '\\' {
+		i++
+	}
+	m.length += int64(i - from)
+	m.keep(p[from:i])
+	switch {
+	case i == len(p):
+		return i
+	case p[i] == '"':
+		m.endString()
+		return i + 1
+	}
+	m.escaped = true
+	m.character('\\')
+	m.state = inEscape
+	return i + 1
+}
+
+func (m *Meter) character(c byte) {
+	m.length++
+	m.keep([]byte{c})
+}
+
+// keep remembers a key, and the value of a label.
+func (m *Meter) keep(p []byte) {
+	switch {
+	case m.isKey:
+		m.key = append(m.key, p[:min(len(p), maxName-len(m.key))]...)
+	case m.label != nil:
+		m.value = append(m.value, p[:min(len(p), maxName-len(m.value))]...)
+	}
+}
+
+// token takes a byte between strings and literals.
+func (m *Meter) token(c byte) {
+	if c == ' ' || c == '\n' || c == '\t' || c == '\r' {
+		if m.space++; m.space > maxSpace {
+			m.cost = excessive
+		}
+		return
+	}
+	m.space = 0
+	switch c {
+	case '{', '[':
+		m.open(m.begin(), c == '[')
+	case '}', ']':
+		if len(m.stack) > 0 {
+			m.stack = m.stack[:len(m.stack)-1]
+		}
+	case ',':
+		if f := m.top(); f != nil {
+			f.key = !f.array
+		}
+	case ':':
+	case '"':
+		m.beginString()
+	default:
+		if to := m.begin(); to.plan != nil && to.plan.shape == dynamic {
+			m.add(2 * word)
+		}
+		m.state = inLiteral
+	}
+}
+
+func (m *Meter) top() *frame {
+	if len(m.stack) == 0 {
+		return nil
+	}
+	return &m.stack[len(m.stack)-1]
+}
+
+// begin counts a value and what holds it, and returns where it goes.
+func (m *Meter) begin() target {
+	f := m.top()
+	if f == nil {
+		m.add(m.root.extra)
+		return m.root
+	}
+	if f.target == nil {
+		return target{}
+	}
+	to := m.slot
+	if f.array {
+		to = m.element(f)
+	}
+	m.add(to.extra)
+	return to
+}
+
+// element counts an element of an array.
+func (m *Meter) element(f *frame) target {
+	switch f.target.shape {
+	case list:
+		m.add(f.target.each)
+		return f.target.elem
+	case dynamic:
+		m.add(grown(anySize))
+		return target{plan: f.target}
+	case opaque:
+		m.add(f.target.worst)
+		return target{plan: f.target}
+	default:
+		return target{}
+	}
+}
+
+func (m *Meter) add(n int64) { m.cost = min(m.cost+n, excessive) }
+
+// open begins an object or an array.
+func (m *Meter) open(to target, array bool) {
+	if len(m.stack) >= maxDepth {
+		m.cost = excessive
+		return
+	}
+	if to.plan != nil {
+		switch to.plan.shape {
+		case table, dynamic:
+			m.add(mapHeader)
+		case opaque:
+			m.add(4 * word)
+			to = m.alternative(to, array)
+		default:
+		}
+	}
+	m.stack = append(m.stack, frame{target: to.plan, array: array, key: !array})
+}
+
+// alternative returns what an opaque value makes of an object or an array.
+func (m *Meter) alternative(to target, array bool) target {
+	known := to.plan.object
+	if array {
+		known = to.plan.array
+	}
+	if known.plan == nil {
+		return to
+	}
+	m.add(known.extra)
+	return known
+}
+
+// beginString begins a key or a value.
+func (m *Meter) beginString() {
+	m.state, m.escaped, m.length, m.label = inString, false, 0, nil
+	f := m.top()
+	m.isKey = f != nil && f.key
+	if m.isKey {
+		m.key = m.key[:0]
+		return
+	}
+	if to := m.begin(); to.plan != nil && to.plan.shape != structure {
+		m.add(stringCost(to.plan.shape))
+	} else if to.plan == nil {
+		m.length = math.MinInt64 / 2 // skipped
+	}
+	if len(m.stack) == 1 && !f.array {
+		switch string(m.key) {
+		case "kind":
+			m.label = &m.kind
+		case "apiVersion":
+			m.label = &m.apiVersion
+		}
+		m.value = m.value[:0]
+	}
+}
+
+// stringCost is what a string takes beside its bytes.
+func stringCost(s shape) int64 {
+	if s == dynamic {
+		return stringSize + 2*word
+	}
+	return 2 * word
+}
+
+// endString ends a key or a value.
+func (m *Meter) endString() {
+	m.state = between
+	if m.isKey {
+		m.endKey()
+		return
+	}
+	if m.length > 0 {
+		m.add(m.length)
+	}
+	if m.label != nil {
+		*m.label = unescaped(m.value, m.escaped)
+		m.label = nil
+	}
+}
+
+// endKey finds out where the value of a member goes, and counts its entry.
+func (m *Meter) endKey() {
+	f := m.top()
+	f.key, m.slot = false, target{}
+	if m.escaped {
+		m.key = append(m.key[:0], unescaped(m.key, true)...)
+	}
+	if f.target == nil {
+		return
+	}
+	f.entries++
+	switch f.target.shape {
+	case structure:
+		m.slot = f.target.member(m.key)
+	case table:
+		m.slot = f.target.elem
+		m.add(entryCost(f.entries, f.target.each) + m.length + 2*word)
+	case dynamic:
+		m.slot = target{plan: f.target}
+		m.add(entryCost(f.entries, stringSize+anySize) + m.length + 2*word)
+	case opaque:
+		m.slot = target{plan: f.target}
+		m.add(f.target.worst + m.length + 2*word)
+	default:
+	}
+}
+
+// entryCost is what the n-th entry of a map adds, if a place takes each bytes:
+// maps have places for eight, and are made anew at twice the size.
+func entryCost(n, each int64) int64 {
+	switch {
+	case n == 1:
+		return mapSlots*each + 2*word
+	case n <= mapSlots:
+		return 0
+	case n == mapSlots+1:
+		return 2*mapSlots*each + 16*word
+	}
+	return each * 7 / 2
+}
+
+// member returns where a member of a structure goes. Some decoders overlook case.
+func (p *plan) member(key []byte) target {
+	if to, ok := p.fields[string(key)]; ok {
+		return to
+	}
+	for name, to := range p.fields {
+		if len(name) == len(key) && strings.EqualFold(name, string(key)) {
+			return to
+		}
+	}
+	return target{}
+}
+
+func unescaped(b []byte, escaped bool) string {
+	if !escaped {
+		return string(b)
+	}
+	var out string
+	if json.Unmarshal([]byte(`"`+string(b)+`"`), &out) != nil {
+		return string(b)
+	}
+	return out
+}
+
+// Decode decodes a document, unless it takes more than limit bytes in memory:
+// then nothing is decoded, and the first result is false.
+func Decode(doc []byte, into any, limit int64) (fits bool, err error) {
+	m := New(reflect.TypeOf(into))
+	m.Feed(doc)
+	if m.Cost() > limit {
+		return false, nil
+	}
+	return true, json.Unmarshal(doc, into)
+}

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package packed
+
+import (
+	"errors"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Objects are unstructured ones to code that asks: it finds their kind without a
+// scheme, as apiutil.GVKForObject does, and their content without reflection, as
+// runtime.DefaultUnstructuredConverter does.
+var _ runtime.Unstructured = (*Object)(nil)
+
+// UnstructuredContent returns a new map of the whole object, which belongs to
+// the caller. It panics if the body is damaged.
+func (o *Object) UnstructuredContent() map[string]any {
+	var u unstructured.Unstructured
+	if err := o.Into(&u); err != nil {
+		panic(err)
+	}
+	return u.Object
+}
+
+// SetUnstructuredContent panics: objects are read-only.
+func (o *Object) SetUnstructuredContent(map[string]any) { panic(readOnly) }
+
+// NewEmptyInstance returns a new, mutable object of the same kind.
+func (o *Object) NewEmptyInstance() runtime.Unstructured {
+	u := new(unstructured.Unstructured)
+	u.SetGroupVersionKind(o.kind.gvk)
+	return u
+}
+
+var errNoList = errors.New("informerpool: an object is no list")
+
+// IsList returns false.
+func (o *Object) IsList() bool { return false }
+
+// EachListItem fails: an object is no list.
+func (o *Object) EachListItem(func(runtime.Object) error) error { return errNoList }
+
+// EachListItemWithAlloc fails: an object is no list.
+func (o *Object) EachListItemWithAlloc(func(runtime.Object) error) error { return errNoList }
