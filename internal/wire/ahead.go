@@ -11,15 +11,19 @@ type ahead struct {
 	strip *Strip // what the reader's Scan was called with
 	raw   []byte // the object that was read last
 	size  int    // how long it was with what surrounds it
+	over  error  // why raw is only the identity of the object; nil if it is all of it
 }
 
 // begin forgets the last object.
-func (a *ahead) begin() { a.raw, a.done = nil, false }
+func (a *ahead) begin() { a.raw, a.done, a.over = nil, false, nil }
 
 // scan scans the object that was read last.
 func (a *ahead) scan(w *window, strip *Strip) (Item, error) {
 	if a.raw == nil {
 		return Item{}, &FieldError{"", "was not read"}
+	}
+	if a.over != nil {
+		return Item{}, a.over
 	}
 	if !a.done || strip != a.strip {
 		a.on, a.done, a.strip = true, false, strip

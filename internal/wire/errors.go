@@ -26,9 +26,17 @@ func (e *FieldError) Error() string {
 	return e.Field + " " + e.Reason
 }
 
+// ErrNoItems indicates that a document is an object without items, as a list is
+// whose server leaves out what is empty.
+var ErrNoItems error = &FieldError{"items", "is missing: not a list"}
+
+// ResponseBytes is What a [LimitError] of Limits.Response names.
+const ResponseBytes = "response bytes"
+
 // LimitError indicates that a document was refused for its size, not its content.
 type LimitError struct {
-	// What names the limit: "object bytes", "response bytes" or "nesting depth".
+	// What names the limit: "object bytes", "bytes of one object" where that was
+	// passed, "response bytes", "bytes of white space" or "nesting depth".
 	What string
 	// Limit is its value.
 	Limit int64

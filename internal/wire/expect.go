@@ -33,11 +33,26 @@ func (e Expect) Check(it Item) error {
 	switch {
 	case it.UID == "":
 		return &FieldError{"metadata.uid", "is missing"}
+	case len(it.UID) > maxUID:
+		return &FieldError{"metadata.uid", "is too long"}
 	case it.ResourceVersion == "":
 		return &FieldError{"metadata.resourceVersion", "is missing"}
+	case len(it.ResourceVersion) > MaxVersion:
+		return &FieldError{"metadata.resourceVersion", "is too long"}
 	}
 	return nil
 }
+
+// What identities may take. They are in every header, index, queue and error of
+// an object, so that their size is not that of the object.
+const (
+	// MaxVersion is the longest resourceVersion; those of etcd have 19 digits.
+	MaxVersion = 128
+	maxUID     = 256
+	// maxName is far above the 253 bytes of most kinds: names of RBAC objects
+	// have no limit but that of etcd.
+	maxName = 2 << 10
+)
 
 // CheckKind is the part of Check that concerns the kind and the API version.
 func (e Expect) CheckKind(it Item) error {
@@ -71,13 +86,20 @@ func (e Expect) checkNamespace(namespace string) error {
 }
 
 // badSegment says why a name cannot be a segment of a path: objects are keyed
-// by namespace/name, and names end up in request paths.
+// by namespace/name, and names end up in request paths. Beyond that, names are
+// for the server to judge: those of RBAC objects may hold colons and newlines.
+// NUL is refused even though servers accept it in these, and so is what is no
+// UTF-8, which reads as U+FFFD: two such names could be taken for one.
 func badSegment(name string) string {
 	switch {
 	case name == "":
 		return "is missing"
 	case name == ".", name == "..", strings.ContainsAny(name, "/%"):
 		return "is " + Excerpt(name) + ", which is no path segment"
+	case len(name) > maxName:
+		return "is too long"
+	case strings.ContainsAny(name, "\x00\uFFFD"):
+		return "holds NUL or invalid UTF-8"
 	}
 	return ""
 }

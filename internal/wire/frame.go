@@ -38,6 +38,7 @@ const tinyRead = 128
 type FrameReader struct {
 	w     window
 	max   int
+	pass  int64 // how much of an object is read on for; 0 if none is passed
 	split splitter
 	fed   int // bytes of the pending frame that the splitter has seen
 	err   error
@@ -47,7 +48,7 @@ type FrameReader struct {
 
 // NewFrameReader reads frames from r, which may return any amounts.
 func NewFrameReader(r io.Reader, l Limits) *FrameReader {
-	return &FrameReader{w: window{r: r}, max: l.object()}
+	return &FrameReader{w: window{r: r}, max: l.object(), pass: l.passing()}
 }
 
 // Next returns the next frame, valid until the next call. It blocks in the
@@ -68,6 +69,9 @@ func (f *FrameReader) Next() (Frame, error) {
 	f.ahead.raw = fr.Object
 	return fr, nil
 }
+
+// Object returns the object in the frame that Next returned last.
+func (f *FrameReader) Object() []byte { return f.ahead.raw }
 
 // Scan is the package's Scan (or the Scan of strip, if not nil) of the object
 // in the frame that Next returned last. A reader on which it is called finds and
@@ -140,7 +144,10 @@ func (f *FrameReader) splitOff(pending []byte) ([]byte, error) {
 	}
 	end, done := f.split.scan(pending, f.fed)
 	if end > f.max+frameOverhead {
-		return nil, f.tooLarge()
+		if f.pass == 0 {
+			return nil, f.tooLarge()
+		}
+		return f.passBy(end, done)
 	}
 	if !done {
 		f.fed = end
@@ -151,6 +158,20 @@ func (f *FrameReader) splitOff(pending []byte) ([]byte, error) {
 	return pending[:end:end], nil
 }
 
+// passBy reads on to the end of a frame that is too large, and returns one that
+// holds the identity of its object alone.
+func (f *FrameReader) passBy(end int, done bool) ([]byte, error) {
+	c := capture{base: 2}
+	if err := f.w.pass(&f.split, done, end, f.pass, &c); errors.Is(err, io.EOF) {
+		return nil, io.ErrUnexpectedEOF
+	} else if err != nil {
+		return nil, err
+	}
+	f.split, f.fed, f.ahead.over = splitter{}, 0, f.tooLarge()
+	stub := appendJSON([]byte(`{"type":`), c.kind)
+	return append(c.identity().appendStub(append(stub, `,"object":`...)), '}'), nil
+}
+
 func (f *FrameReader) tooLarge() error {
 	return &LimitError{What: "object bytes", Limit: int64(f.max)}
 }
@@ -159,8 +180,8 @@ func (f *FrameReader) tooLarge() error {
 // idle watches as informers in the fleet, and none of them may hold a buffer.
 func (f *FrameReader) wait() error {
 	f.w.drop()
-	if f.w.readEr != nil {
-		return f.w.readEr
+	if err := f.w.checkSpace(f.w.space); err != nil {
+		return err
 	}
 	n, err := readSome(f.w.r, f.tiny[:])
 	f.w.readEr = err
@@ -184,7 +205,11 @@ func (f *FrameReader) parse(raw []byte) (Frame, error) {
 		}
 	}
 	if len(fr.Object) > f.max {
-		return Frame{}, f.tooLarge()
+		if f.pass == 0 {
+			return Frame{}, f.tooLarge()
+		}
+		f.ahead.over = f.tooLarge()
+		fr.Object = Identify(fr.Object).appendStub(nil)
 	}
 	return fr, nil
 }

@@ -46,7 +46,7 @@ type Item struct {
 	object []byte
 	shape  shape
 	top    memberList // members of the object, less apiVersion, kind, metadata and stripped ones
-	meta   memberList // members of metadata, less managedFields and stripped ones
+	meta   memberList // members of metadata, less stripped ones
 	has    Fields     // what metadata holds, null included
 	cuts   []span     // what a Strip removes further down, ascending
 }
@@ -61,7 +61,7 @@ func (it *Item) Append(dst []byte) []byte {
 		dst = append(dst, `"metadata":null`...)
 	case metadataObject:
 		dst = append(dst, `"metadata":{`...)
-		dst = it.AppendMetadata(dst, 0)
+		dst = it.AppendMetadata(dst, FieldManagedFields)
 		dst = append(dst, '}')
 	}
 	if it.shape != metadataAbsent && it.top.n > 0 {
@@ -75,7 +75,7 @@ func (it *Item) Append(dst []byte) []byte {
 func (it *Item) HasMetadata() bool { return it.shape == metadataObject }
 
 // AppendMetadata appends the members of metadata, separated by commas and
-// without the braces, less managedFields, what a [Strip] named and drop.
+// without the braces, less what a [Strip] named and drop.
 func (it *Item) AppendMetadata(dst []byte, drop Fields) []byte {
 	return it.appendMembers(dst, &it.meta, drop)
 }
@@ -135,7 +135,7 @@ const (
 // last; the usual number of them costs no allocation.
 type memberList struct {
 	n     int
-	first [10]fieldSpan
+	first [12]fieldSpan
 	more  []fieldSpan
 }
 

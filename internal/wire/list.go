@@ -4,6 +4,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 )
@@ -14,16 +15,18 @@ import (
 type ListReader struct {
 	w      window
 	max    int
+	pass   int64 // how much of an item is read on for; 0 if none is passed
 	state  func(*ListReader) ([]byte, error)
 	header ListHeader
 	items  bool // the key was seen
+	kept   *[]byte
 	err    error
 	ahead  ahead
 }
 
 // NewListReader reads one list page from r.
 func NewListReader(r io.Reader, l Limits) *ListReader {
-	return &ListReader{w: window{r: r, limit: l.response()}, max: l.object(), state: (*ListReader).begin}
+	return &ListReader{w: window{r: r, limit: l.response()}, max: l.object(), pass: l.passing(), state: (*ListReader).begin}
 }
 
 // Next returns the next item's raw JSON, not yet validated (see Scan) and valid
@@ -45,6 +48,9 @@ func (l *ListReader) Next() ([]byte, error) {
 	return nil, l.err
 }
 
+// Object returns the item that Next returned last.
+func (l *ListReader) Object() []byte { return l.ahead.raw }
+
 // Scan is the package's Scan (or the Scan of strip, if not nil) of the item that
 // Next returned last. A reader on which it is called finds and validates later
 // items in one pass, which takes half the time of both.
@@ -53,6 +59,32 @@ func (l *ListReader) Scan(strip *Strip) (Item, error) { return l.ahead.scan(&l.w
 // Header returns what has been read of the list's header so far: lists of
 // custom resources write it behind the items, so it is complete after io.EOF.
 func (l *ListReader) Header() ListHeader { return l.header }
+
+// KeepMembers makes the reader keep the other members of the list, up to
+// MaxKept bytes, for [ListReader.Members].
+func (l *ListReader) KeepMembers() { l.kept = new([]byte) }
+
+// Members returns the members of the list other than apiVersion, kind and items
+// as they were sent, each behind a comma. They are complete after io.EOF.
+func (l *ListReader) Members() []byte {
+	if l.kept == nil {
+		return nil
+	}
+	return *l.kept
+}
+
+// keepMember keeps a member for Members.
+func (l *ListReader) keepMember(key string, raw []byte) error {
+	quoted, err := json.Marshal(key)
+	if err != nil {
+		return err
+	}
+	if len(*l.kept)+len(quoted)+len(raw) > MaxKept {
+		return &LimitError{What: "bytes beside the items", Limit: MaxKept}
+	}
+	*l.kept = append(append(append(append(*l.kept, ','), quoted...), ':'), raw...)
+	return nil
+}
 
 // Close gives the buffer back; later calls of Next fail. It does not close the
 // underlying reader. The item returned last is void.
@@ -151,7 +183,7 @@ func (l *ListReader) item() ([]byte, error) {
 			return item, nil
 		}
 	}
-	item, err := l.value()
+	item, err := l.itemValue()
 	if err == nil && len(item) == 0 {
 		return nil, l.fail("expected an item")
 	}
@@ -230,7 +262,7 @@ func (l *ListReader) verdict() error {
 	case l.header.Kind == "Status":
 		return &FieldError{"kind", `is "Status", not a list`}
 	case !l.items:
-		return &FieldError{"items", "is missing: not a list"}
+		return ErrNoItems
 	}
 	return io.EOF
 }

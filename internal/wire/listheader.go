@@ -46,6 +46,9 @@ func (l *ListReader) readMember(key string) error {
 	if end >= 0 && end != len(raw) {
 		s.fail(end, "more after a value")
 	}
+	if s.err == nil && l.kept != nil && key != "apiVersion" && key != "kind" && key != "items" {
+		return l.keepMember(key, raw)
+	}
 	return l.locate(s.err, len(raw))
 }
 

@@ -9,7 +9,12 @@ import (
 )
 
 // value consumes one JSON value, which need not be well-formed.
-func (l *ListReader) value() ([]byte, error) {
+func (l *ListReader) value() ([]byte, error) { return l.bounded(false) }
+
+// itemValue is value for an item, which may be passed.
+func (l *ListReader) itemValue() ([]byte, error) { return l.bounded(l.pass > 0) }
+
+func (l *ListReader) bounded(pass bool) ([]byte, error) {
 	var split splitter
 	fed := 0
 	for {
@@ -21,6 +26,9 @@ func (l *ListReader) value() ([]byte, error) {
 			end, done = split.scan(pending, fed)
 		default:
 			end, done = scalarEnd(pending, fed)
+		}
+		if end > l.max && pass && pending[0] == '{' {
+			return l.passBy(&split, end, done)
 		}
 		if end > l.max {
 			return nil, &LimitError{What: "object bytes", Limit: int64(l.max)}
@@ -34,6 +42,21 @@ func (l *ListReader) value() ([]byte, error) {
 			return nil, err
 		}
 	}
+}
+
+// passBy reads on to the end of an item that is too large, and returns one that
+// holds its identity alone.
+func (l *ListReader) passBy(split *splitter, end int, done bool) ([]byte, error) {
+	c := capture{base: 1}
+	err := l.w.pass(split, done, end, l.pass, &c)
+	if errors.Is(err, io.EOF) {
+		err = l.cutOff()
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.ahead.over = &LimitError{What: "object bytes", Limit: int64(l.max)}
+	return c.identity().appendStub(nil), nil
 }
 
 // scalarEnd finds what ends a number or literal.
@@ -61,9 +84,13 @@ func (l *ListReader) peek() (byte, error) {
 func (l *ListReader) more() error {
 	err := l.w.fill()
 	if errors.Is(err, io.EOF) {
-		return &SyntaxError{Offset: l.w.base + int64(l.w.end), Reason: "unexpected end", Err: io.ErrUnexpectedEOF}
+		return l.cutOff()
 	}
 	return err
+}
+
+func (l *ListReader) cutOff() error {
+	return &SyntaxError{Offset: l.w.base + int64(l.w.end), Reason: "unexpected end", Err: io.ErrUnexpectedEOF}
 }
 
 func (l *ListReader) fail(reason string) error {

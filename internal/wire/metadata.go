@@ -77,9 +77,6 @@ func (s *scanner) metadata(i int) int {
 		if i = s.field(field, from); i < 0 {
 			return -1
 		}
-		if field == FieldManagedFields {
-			continue
-		}
 		// Only unknown fields and annotations can be stripped, so the second look at the value is rare.
 		if child := strip.child(key.of(s.b)); child != nil {
 			s.keep(&s.it.meta, start, from, field, child)

@@ -366,3 +366,20 @@ func TestWaitEndsWhenAFrameBegins(t *testing.T) {
 	require.Equal(t, io.EOF, err)
 	require.False(t, h.reader.HoldsBuffer())
 }
+
+func TestListReaderKeepsTheOtherMembers(t *testing.T) {
+	const list = `{"kind":"L","metadata":{"continue":"c","x":[1]},"items":[{}],"ex\u0074ra":{"a":"b"},"apiVersion":"v1"}`
+	r := wire.NewListReader(strings.NewReader(list), wire.Limits{})
+	r.KeepMembers()
+	_, err := r.Next()
+	require.NoError(t, err)
+	_, err = r.Next()
+	require.ErrorIs(t, err, io.EOF)
+	require.Equal(t, `,"metadata":{"continue":"c","x":[1]},"extra":{"a":"b"}`, string(r.Members()))
+
+	r = wire.NewListReader(strings.NewReader(`{"a":"`+strings.Repeat("x", wire.MaxKept)+`","items":[]}`), wire.Limits{})
+	r.KeepMembers()
+	_, err = r.Next()
+	var limit *wire.LimitError
+	require.ErrorAs(t, err, &limit)
+}

@@ -16,6 +16,7 @@ type window struct {
 	end    int     // end of what was read
 	base   int64   // offset of buf[0] in the body
 	limit  int64   // how much of the body may be read; 0 is all
+	space  int     // white space in a row up to pos
 	readEr error   // what ended reading; reported when more is asked for
 }
 
@@ -33,27 +34,38 @@ func (w *window) offset() int64 { return w.base + int64(w.pos) }
 // skipSpace consumes insignificant white space that was already read and
 // reports whether a byte follows it.
 func (w *window) skipSpace() bool {
+	from := w.pos
 	for w.pos < w.end {
 		if !isSpace(w.buf.b[w.pos]) {
+			w.space = 0
 			return true
 		}
 		w.pos++
 	}
+	w.space += w.pos - from
 	return false
+}
+
+// checkSpace fails where there was too much white space in a row.
+func (w *window) checkSpace(n int) error {
+	if n > MaxSpace && w.readEr == nil {
+		w.readEr = &LimitError{What: "bytes of white space", Limit: MaxSpace}
+	}
+	return w.readEr
 }
 
 // fill reads more behind what is pending. It moves or replaces the buffer, so
 // slices taken from it before are void.
 func (w *window) fill() error {
-	if w.readEr != nil {
-		return w.readEr
+	if err := w.checkSpace(w.space); err != nil {
+		return err
 	}
 	w.makeRoom()
 	n, err := readSome(w.r, w.buf.b[w.end:])
 	w.end += n
 	w.readEr = err
 	if w.limit > 0 && w.base+int64(w.end) > w.limit {
-		w.readEr = &LimitError{What: "response bytes", Limit: w.limit}
+		w.readEr = &LimitError{What: ResponseBytes, Limit: w.limit}
 	}
 	if n > 0 {
 		return nil
