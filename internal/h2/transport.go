@@ -4,8 +4,10 @@
 package h2
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 )
@@ -69,6 +71,24 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, err
 		}
 	}
+}
+
+// Connect makes a connection to the host of u, unless there is one with room for a stream. It sends no request.
+func (t *Transport) Connect(ctx context.Context, u *url.URL) error {
+	addr, err := address(u)
+	if err != nil {
+		return err
+	}
+	if !t.begin() {
+		return ErrClosed
+	}
+	defer t.running.Done()
+
+	c, err := t.acquire(ctx, addr)
+	if err == nil {
+		c.unreserve()
+	}
+	return err
 }
 
 // try sends the request on one connection.

@@ -26,7 +26,7 @@ const (
 	Doubted
 	// RolledBack: the cluster's history went backwards.
 	RolledBack
-	// Removed: the cluster is no more.
+	// Removed: the cluster is no more; Event.Reason says why.
 	Removed
 
 	// Kinds is the number of kinds.
@@ -48,6 +48,8 @@ const (
 	Policy
 	// Rejected: the server does not accept the credentials.
 	Rejected
+	// Busy: the server is there, and asks to come back soon.
+	Busy
 
 	// Classes is the number of classes.
 	Classes
@@ -98,4 +100,6 @@ const (
 	Renew
 	// Evict: it is gone; drop what is held of it.
 	Evict
+	// Silence: no question was answered for Config.SilentAfter. It comes once for each silence.
+	Silence
 )

@@ -11,6 +11,7 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 	switch e.Kind {
 	case Asked:
 		if m.Running == None && (m.Phase == Gone || (m.Phase == Pending && m.Gen == 0)) {
+			m.Err, m.Reason = nil, "" // of an earlier life
 			m.connect()
 		}
 	case Changed:
@@ -37,6 +38,7 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 		}
 	case Removed:
 		m.gone()
+		m.Err, m.Reason = nil, e.Reason
 	}
 	if m.Connected && m.Running != Connect && m.ResolveAt.IsZero() && cfg.ResolveInterval > 0 {
 		m.ResolveAt = m.after(now, cfg.ResolveInterval)
@@ -117,6 +119,11 @@ func (m *machine) outdated() bool { return m.e.News < m.News }
 
 func (m *machine) tick() {
 	due := func(t time.Time) bool { return !t.IsZero() && !m.now.Before(t) }
+	if due(m.SilentAt) && !m.lives() {
+		m.SilentAt, m.Silent = time.Time{}, true
+		m.do(Silence)
+	}
+
 	switch {
 	case m.Running == Connect:
 	case m.Connected && due(m.GraceUntil):
@@ -124,7 +131,7 @@ func (m *machine) tick() {
 	case due(m.RetryAt), m.Connected && m.Running == None && due(m.ResolveAt):
 		m.connect()
 	case m.Connected && m.Running == None && due(m.ProbeAt):
-		if alive := m.e.Life; alive.After(m.ProbeEnd) && m.now.Before(alive.Add(m.cfg.ProbeInterval)) && m.Phase == Ready {
+		if alive := m.e.Life; m.lives() {
 			m.ProbeAt = m.after(alive, m.cfg.ProbeInterval)
 			if !m.ProbeAt.After(m.now) {
 				m.ProbeAt = alive.Add(m.cfg.ProbeInterval)
@@ -137,9 +144,39 @@ func (m *machine) tick() {
 	}
 }
 
+// lives reports whether a sign of life stands for a probe, and notes it as an answer if so. Where probes fail it does not: a
+// stream may go on while the server refuses everything else.
+func (m *machine) lives() bool {
+	alive := m.e.Life
+	if m.Phase != Ready || m.Running != None || !alive.After(m.ProbeEnd) || !m.now.Before(alive.Add(m.cfg.ProbeInterval)) {
+		return false
+	}
+	m.answered(alive)
+	return true
+}
+
+// answered notes that the server answered a question.
+func (m *machine) answered(at time.Time) {
+	m.Missed, m.LastSuccess, m.Silent, m.SilentAt = 0, at, false, time.Time{}
+	if m.cfg.SilentAfter > 0 {
+		m.SilentAt = at.Add(m.cfg.SilentAfter)
+	}
+}
+
+// unanswered notes that it did not.
+func (m *machine) unanswered() {
+	m.Missed++
+	m.LastProbe = m.now
+	if m.cfg.SilentAfter > 0 && m.SilentAt.IsZero() && !m.Silent {
+		m.SilentAt = m.now.Add(m.cfg.SilentAfter) // it never answered
+	}
+}
+
 func (m *machine) endGrace() {
 	if m.GraceGone {
 		m.gone()
+		// It may be made again, and a resolver that reports no changes is asked.
+		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
 		return
 	}
 	if m.Running == Probe {
@@ -162,6 +199,7 @@ func (m *machine) gone() {
 	}
 	m.enter(Gone)
 	m.RetryAt, m.Tries, m.Prove = time.Time{}, 0, false
+	m.SilentAt, m.Silent, m.Missed = time.Time{}, false, 0
 	if m.Known {
 		m.Known = false
 		m.do(Evict)
@@ -186,7 +224,8 @@ func (m *machine) succeeded() {
 	m.Running = None
 	switch {
 	case was == Probe:
-		m.ProbeEnd, m.Failures = m.now, 0
+		m.ProbeEnd, m.LastProbe, m.Failures = m.now, m.now, 0
+		m.answered(m.now)
 		m.Successes++
 		if m.Phase == Degraded && m.Successes >= m.cfg.SuccessThreshold {
 			m.enter(Ready)
@@ -206,7 +245,8 @@ func (m *machine) succeeded() {
 
 // proven: the server answered to the access that is in use from now on.
 func (m *machine) proven() {
-	m.ProbeEnd, m.Failures, m.Successes = m.now, 0, 0
+	m.ProbeEnd, m.LastProbe, m.Failures, m.Successes = m.now, m.now, 0, 0
+	m.answered(m.now)
 	m.Tries, m.Err, m.Reason = 0, nil, ""
 	m.Revision, m.Rejected, m.Prove = m.e.Revision, "", false
 	m.GraceUntil, m.GraceGone = time.Time{}, false
@@ -250,6 +290,7 @@ func (m *machine) failed() {
 	m.Running = None
 	if was == Probe || m.e.Revision != "" { // the server was asked
 		m.ProbeEnd = m.now
+		m.unanswered()
 	}
 	m.Prove = m.Prove || m.e.Class == Rejected
 	switch {
@@ -326,6 +367,9 @@ func (m *machine) connectFailed() {
 	case Policy:
 		m.enter(Refused)
 		m.RetryAt = m.after(m.now, m.cfg.RetryMax)
+	case Busy: // others get through, and so shall we: the pause does not grow
+		m.enter(Disconnected)
+		m.RetryAt = m.after(m.now, 3*m.cfg.RetryBase)
 	default:
 		m.enter(Disconnected)
 		m.Tries++

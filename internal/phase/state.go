@@ -50,7 +50,7 @@ const (
 	Probe
 )
 
-// Config are the numbers the decisions depend on. All but the last are positive.
+// Config are the numbers the decisions depend on. All but the last two are positive.
 type Config struct {
 	// ProbeInterval is the time between the starts of two probes, and how long a sign of life spares one.
 	ProbeInterval time.Duration
@@ -66,6 +66,8 @@ type Config struct {
 	ResolveRetry time.Duration
 	// ResolveInterval is the time between two questions to the resolver about a connected cluster; zero is never.
 	ResolveInterval time.Duration
+	// SilentAfter is how long no question is answered before that is reported; zero is never.
+	SilentAfter time.Duration
 }
 
 // State is all that is remembered of one cluster. The zero State is a cluster nobody asked for.
@@ -92,6 +94,16 @@ type State struct {
 	Revision, Rejected string
 	// Failures and Successes count probes in a row; Tries counts failed attempts to connect in a row.
 	Failures, Successes, Tries int
+	// Missed counts the questions that the server did not answer since it last answered one, probes and attempts to connect
+	// alike.
+	Missed int
+	// LastProbe is when a question last ended, and LastSuccess when one was last answered, or when a sign of life last
+	// spared one.
+	LastProbe, LastSuccess time.Time
+	// SilentAt is when the silence has lasted for Config.SilentAfter; zero if it never will, or was reported.
+	SilentAt time.Time
+	// Silent: the silence was reported.
+	Silent bool
 	// ProbeStart is when the last probe, or connect, began; ProbeEnd when it ended.
 	ProbeStart, ProbeEnd time.Time
 	// ProbeAt, RetryAt, ResolveAt and GraceUntil are due times; zero is never.
@@ -100,12 +112,13 @@ type State struct {
 	GraceGone bool
 }
 
-// Deadline is when a Tick is due; zero is never. While an attempt runs, its result is the next event.
+// Deadline is when a Tick is due; zero is never. While an attempt runs, its result is the next event, unless a silence is
+// to be reported before.
 func (s State) Deadline() time.Time {
 	if s.Running == Connect {
-		return time.Time{}
+		return s.SilentAt
 	}
-	due := s.RetryAt
+	due := earliest(s.RetryAt, s.SilentAt)
 	if s.Connected {
 		due = earliest(earliest(due, s.GraceUntil), s.ProbeAt)
 		if s.Running == None { // a probe ends soon

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // document is what one discovery path said, in order of preference as served. It is immutable and shared.
@@ -32,6 +35,39 @@ type resource struct {
 	singular   string
 	kind       string
 	namespaced bool
+	lacks      Verbs
+}
+
+// Verbs are those of a resource that decide how its objects are read.
+type Verbs uint8
+
+// Verbs of a resource.
+const (
+	Get Verbs = 1 << iota
+	List
+	Watch
+
+	allVerbs = Get | List | Watch
+)
+
+// lacking returns which of the verbs that matter a resource does not have. A
+// document that names none does not tell: then all are presumed.
+func lacking(names []string) Verbs {
+	if len(names) == 0 {
+		return 0
+	}
+	var v Verbs
+	for _, name := range names {
+		switch name {
+		case "get":
+			v |= Get
+		case "list":
+			v |= List
+		case "watch":
+			v |= Watch
+		}
+	}
+	return allVerbs &^ v
 }
 
 // version returns the version of that name, or nil.
@@ -43,13 +79,43 @@ func (g *group) version(name string) *version {
 	return &g.versions[i]
 }
 
-// kind returns the resource that serves the kind, or nil.
+// kind returns the resource that serves the kind, or nil. Of several, such as
+// one that can only be created and shares the kind of its answer with the true
+// one, it is the one that can do most of what readers need; then the one whose
+// name is the kind's plural; then the first.
 func (v *version) kind(kind string) *resource {
-	i := slices.IndexFunc(v.resources, func(r resource) bool { return r.kind == kind })
-	if i < 0 {
-		return nil
+	var best *resource
+	for i := range v.resources {
+		r := &v.resources[i]
+		if r.kind == kind && (best == nil || r.betterThan(best)) {
+			best = r
+		}
 	}
-	return &v.resources[i]
+	return best
+}
+
+func (r *resource) betterThan(other *resource) bool {
+	if a, b := r.lacks.rank(), other.lacks.rank(); a != b {
+		return a < b
+	}
+	return r.isNamesake() && !other.isNamesake()
+}
+
+// rank orders sets of verbs by how much readers miss without them.
+func (v Verbs) rank() int {
+	rank := 0
+	for i, verb := range []Verbs{Get, Watch, List} { // the later ones weigh more
+		if v&verb != 0 {
+			rank |= 1 << i
+		}
+	}
+	return rank
+}
+
+// isNamesake reports whether the name is the usual plural of the kind.
+func (r *resource) isNamesake() bool {
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: r.kind})
+	return r.name == plural.Resource
 }
 
 // resource returns the resource of that plural name, or nil.
@@ -78,6 +144,7 @@ func (d *document) fingerprint() fingerprint {
 				line = strconv.AppendQuote(line, r.singular)
 				line = strconv.AppendQuote(line, r.kind)
 				line = strconv.AppendBool(line, r.namespaced)
+				line = strconv.AppendUint(line, uint64(r.lacks), 10)
 				h.Write(line)
 			}
 		}
@@ -98,7 +165,11 @@ func (d *document) compacted() *document {
 			copied := version{name: intern(v.name), stale: v.stale, resources: make([]resource, len(v.resources))}
 			for k, r := range v.resources {
 				copied.resources[k] = resource{
-					name: intern(r.name), singular: intern(r.singular), kind: intern(r.kind), namespaced: r.namespaced,
+					name:       intern(r.name),
+					singular:   intern(r.singular),
+					kind:       intern(r.kind),
+					namespaced: r.namespaced,
+					lacks:      r.lacks,
 				}
 			}
 			out.groups[i].versions[j] = copied

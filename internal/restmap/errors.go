@@ -13,4 +13,6 @@ var (
 	// ErrUnavailable indicates that a kind may exist, but that the API server could not reach the extension server
 	// of its group to say so. It is not a "no match" error: asking later may help.
 	ErrUnavailable = errors.New("discovery of the API group is unavailable")
+
+	errReset = errors.New("what is known was forgotten meanwhile")
 )

@@ -5,11 +5,12 @@ package restmap
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,9 @@ const (
 type part struct {
 	entry *entry
 	etag  string // validates entry at this server; fleet-wide only if the table knows it too
+	at    time.Time
+	// failed says that the last question about it was not answered.
+	failed bool
 }
 
 // answer is a response that has been read.
@@ -71,7 +75,21 @@ func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 }
 
 // fetch brings one part up to date. The part it returns holds a use of its entry.
+// With an error it is the old one, which may be empty.
 func (m *Mapper) fetch(ctx context.Context, path string, old part) (part, error) {
+	p, err := m.fetchPart(ctx, path, old)
+	if err != nil {
+		if old.entry != nil {
+			m.table.keep(old.entry)
+		}
+		old.failed = true
+		return old, err
+	}
+	p.at = time.Now()
+	return p, nil
+}
+
+func (m *Mapper) fetchPart(ctx context.Context, path string, old part) (part, error) {
 	if old.entry == nil {
 		hint, etag := m.table.common(path)
 		defer m.table.drop(hint)
@@ -85,7 +103,7 @@ func (m *Mapper) fetch(ctx context.Context, path string, old part) (part, error)
 		return part{}, err
 	}
 	if a.status == http.StatusNotModified {
-		return part{m.table.add(path, old.entry.doc, ""), old.etag}, nil
+		return part{entry: m.table.add(path, old.entry.doc, ""), etag: old.etag}, nil
 	}
 	if len(a.etag) > maxName {
 		a.etag = ""
@@ -101,14 +119,14 @@ func (m *Mapper) fetch(ctx context.Context, path string, old part) (part, error)
 	if verifies(a.etag, a.body) {
 		verified = a.etag
 		if e := m.table.known(path, verified); e != nil {
-			return part{e, verified}, nil
+			return part{entry: e, etag: verified}, nil
 		}
 	}
 	doc, err := parseAggregated(a.body)
 	if err != nil {
 		return part{}, fmt.Errorf("discover %s: %w", path, err)
 	}
-	return part{m.table.add(path, doc, verified), a.etag}, nil
+	return part{entry: m.table.add(path, doc, verified), etag: a.etag}, nil
 }
 
 // legacy reads the older form of discovery: one document per group version.
@@ -120,9 +138,13 @@ func (m *Mapper) legacy(ctx context.Context, path string, body []byte) (*documen
 	lists := make([]*metav1.APIResourceList, len(versions))
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(legacyParallel)
+	var resources atomic.Int64
 	for i, gv := range versions {
 		work.Go(func() error {
 			list, err := m.legacyList(ctx, path+"/"+gv.String())
+			if list != nil && resources.Add(int64(len(list.APIResources))) > maxResources {
+				return fmt.Errorf("discover %s: %w: more than %d resources", path, ErrTooLarge, maxResources)
+			}
 			lists[i] = list
 			return err
 		})
@@ -137,15 +159,17 @@ func (m *Mapper) legacy(ctx context.Context, path string, body []byte) (*documen
 func (m *Mapper) legacyList(ctx context.Context, path string) (*metav1.APIResourceList, error) {
 	a, err := m.get(ctx, path, "")
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		if code := status.Status().Code; code == http.StatusNotFound || code >= http.StatusInternalServerError {
-			return nil, nil // an extension server that is down, or one that was just removed
+		if code := status.Status().Code; code == http.StatusNotFound || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError {
+			return nil, nil // an extension server that is down or busy, or one that was just removed
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	list := &metav1.APIResourceList{}
-	if json.Unmarshal(a.body, list) != nil || list.Kind != "APIResourceList" {
+	if err := decode(a.body, list); err != nil {
+		return nil, fmt.Errorf("discover %s: %w", path, err)
+	} else if list.Kind != "APIResourceList" {
 		return nil, fmt.Errorf("discover %s: %w", path, ErrMalformed)
 	}
 	return list, nil

@@ -4,7 +4,6 @@
 package restmap
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +18,9 @@ func legacyVersions(path string, body []byte) ([]schema.GroupVersion, error) {
 		return legacyCore(body)
 	}
 	var list metav1.APIGroupList
-	if json.Unmarshal(body, &list) != nil || list.Kind != "APIGroupList" {
+	if err := decode(body, &list); err != nil {
+		return nil, err
+	} else if list.Kind != "APIGroupList" {
 		return nil, ErrMalformed
 	}
 	var versions []schema.GroupVersion
@@ -46,7 +47,9 @@ func legacyVersions(path string, body []byte) ([]schema.GroupVersion, error) {
 
 func legacyCore(body []byte) ([]schema.GroupVersion, error) {
 	var list metav1.APIVersions
-	if json.Unmarshal(body, &list) != nil || list.Kind != "APIVersions" {
+	if err := decode(body, &list); err != nil {
+		return nil, err
+	} else if list.Kind != "APIVersions" {
 		return nil, ErrMalformed
 	}
 	var versions []schema.GroupVersion
@@ -81,7 +84,13 @@ func legacyDocument(versions []schema.GroupVersion, lists []*metav1.APIResourceL
 			if strings.Contains(r.Name, "/") {
 				continue // a subresource
 			}
-			err := b.add(into, resource{name: r.Name, singular: r.SingularName, kind: r.Kind, namespaced: r.Namespaced})
+			err := b.add(into, resource{
+				name:       r.Name,
+				singular:   r.SingularName,
+				kind:       r.Kind,
+				namespaced: r.Namespaced,
+				lacks:      lacking(r.Verbs),
+			})
 			if err != nil {
 				return nil, err
 			}

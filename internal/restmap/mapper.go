@@ -5,6 +5,7 @@ package restmap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -27,19 +28,21 @@ type Mapper struct {
 
 	known   atomic.Pointer[snapshot] // nil before the first discovery
 	invalid atomic.Bool
+	changes atomic.Int64
 
 	// mu protects everything below. It is never held over I/O.
 	mu       sync.Mutex
 	flight   *flight // the discovery under way, if any
 	failed   error   // of the last discovery; nil if it succeeded
 	failedAt time.Time
+	resets   int
 }
 
 // flight is a discovery that one caller makes while others wait for it.
 type flight struct {
 	done      chan struct{} // closed at the end
 	err       error         // set before done is closed
-	abandoned bool          // only the caller gave up: whoever waits has to do it again
+	abandoned bool          // only the caller gave up, or it was of before a Reset: whoever waits has to do it again
 }
 
 // uses holds what a mapper uses of the table, apart from the mapper so that it can be given back when nobody holds the
@@ -67,11 +70,15 @@ func (u *uses) replace(t *Table, core, apis *entry) {
 }
 
 // ResourceFor returns how the kind is served; by the preferred version if gvk names none. A known kind is answered
-// without I/O. Otherwise the cluster is asked, by one caller for all, but not more often than Options.NegativeTTL
+// without I/O, unless what is known is older than Options.MaxAge: then one caller looks whether it still holds. Otherwise the cluster is asked, by one caller for all, but not more often than Options.NegativeTTL
 // allows. The error of a kind that does not exist satisfies meta.IsNoMatchError; one that cannot be told about wraps
 // ErrUnavailable; others are those of the request.
 func (m *Mapper) ResourceFor(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
-	found, err := m.resolve(ctx, func(s *snapshot) ([]Mapping, bool) { return s.kind(gvk) }, noKind(gvk.GroupKind(), gvk.Version))
+	found, err := m.resolve(ctx, question{
+		look:  func(s *snapshot) ([]Mapping, bool) { return s.kind(gvk) },
+		group: gvk.Group,
+		none:  noKind(gvk.GroupKind(), gvk.Version),
+	})
 	if err != nil {
 		return Mapping{}, err
 	}
@@ -81,7 +88,11 @@ func (m *Mapper) ResourceFor(ctx context.Context, gvk schema.GroupVersionKind) (
 // KindFor returns the kind that the resource serves; of the preferred version if gvr names none. It works like
 // ResourceFor.
 func (m *Mapper) KindFor(ctx context.Context, gvr schema.GroupVersionResource) (schema.GroupVersionKind, error) {
-	found, err := m.resolve(ctx, func(s *snapshot) ([]Mapping, bool) { return s.resource(gvr) }, noResource(gvr))
+	found, err := m.resolve(ctx, question{
+		look:  func(s *snapshot) ([]Mapping, bool) { return s.resource(gvr) },
+		group: gvr.Group,
+		none:  noResource(gvr),
+	})
 	if err != nil {
 		return schema.GroupVersionKind{}, err
 	}
@@ -101,6 +112,23 @@ func (m *Mapper) Cached(gvk schema.GroupVersionKind) (Mapping, bool) {
 // CustomResourceDefinition. Known kinds stay known; see Refresh.
 func (m *Mapper) Invalidate() { m.invalid.Store(true) }
 
+// Reset forgets everything: another cluster answers, or another history of it.
+func (m *Mapper) Reset() {
+	m.mu.Lock()
+	m.resets++
+	m.failed = nil
+	m.flight = nil // it asks who answered before; its caller finds out
+	m.known.Store(nil)
+	m.changes.Add(1)
+	m.invalid.Store(true)
+	m.mu.Unlock()
+	m.uses.replace(m.table, nil, nil)
+}
+
+// Changes counts how often what is known has become different: who remembers an
+// answer compares.
+func (m *Mapper) Changes() int64 { return m.changes.Load() }
+
 // Refresh asks the cluster now, so that kinds which are gone or served otherwise are noticed. It costs two small
 // requests if nothing has changed. A discovery that is under way counts.
 func (m *Mapper) Refresh(ctx context.Context) error {
@@ -117,23 +145,49 @@ func noResource(gvr schema.GroupVersionResource) error {
 	return &meta.NoResourceMatchError{PartialResource: gvr}
 }
 
+// question is what a resolve looks for.
+type question struct {
+	look  func(*snapshot) ([]Mapping, bool)
+	group string // whose part of discovery decides
+	every bool   // all groups do
+	none  error  // says that there is no match
+}
+
 // resolve looks in what is known, and once more after a discovery if need be.
-func (m *Mapper) resolve(ctx context.Context, look func(*snapshot) ([]Mapping, bool), none error) ([]Mapping, error) {
-	found, _ := look(m.known.Load())
-	if len(found) > 0 {
+func (m *Mapper) resolve(ctx context.Context, q question) ([]Mapping, error) {
+	s := m.known.Load()
+	found, _ := q.look(s)
+	if len(found) > 0 && !m.outdated(s) {
 		return found, nil
 	}
-	if err := m.discover(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUndecided(none), err)
-	}
-	found, unavailable := look(m.known.Load())
+	err := m.discover(ctx)
+	s = m.known.Load()
+	again, unavailable := q.look(s)
 	switch {
-	case len(found) > 0:
-		return found, nil
+	case len(again) > 0:
+		return again, nil
+	case err != nil && len(found) > 0 && s != nil && !s.trusts(q.group, q.every, m.opts.NegativeTTL):
+		return found, nil // an old answer, and no newer one to be had
+	case err != nil && !s.trusts(q.group, q.every, m.opts.NegativeTTL):
+		return nil, fmt.Errorf("%w: %w", errUndecided(q.none), err)
 	case unavailable:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errUndecided(none))
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errUndecided(q.none))
 	}
-	return nil, none
+	return nil, q.none
+}
+
+// outdated reports whether what is known should be looked at again, by this
+// caller. While another one does, what is known is good enough.
+func (m *Mapper) outdated(s *snapshot) bool {
+	if s.at.IsZero() || time.Since(s.at) < m.opts.MaxAge {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.flight != nil || m.failed != nil && time.Since(m.failedAt) < m.opts.NegativeTTL {
+		return false
+	}
+	return true
 }
 
 // undecided names what was asked for without claiming that it does not exist.
@@ -186,19 +240,31 @@ func (m *Mapper) discover(ctx context.Context) error {
 	}
 }
 
-// lead makes the discovery for everybody who waits on f.
+// lead makes the discovery for everybody who waits on f. What one of the two
+// paths answered is kept, whatever became of the other.
 func (m *Mapper) lead(ctx context.Context, f *flight) error {
 	bounded, cancel := context.WithTimeout(ctx, m.opts.Timeout)
 	defer cancel()
+	m.mu.Lock()
+	resets := m.resets
+	m.mu.Unlock()
 	next, err := m.ask(bounded)
-	if err == nil {
-		m.known.Store(next)
-		m.uses.replace(m.table, next.core.entry, next.apis.entry)
-	}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer close(f.done)
 
+	if m.resets != resets { // another cluster was asked
+		m.table.drop(next.core.entry)
+		m.table.drop(next.apis.entry)
+		f.err, f.abandoned = errReset, true
+		return errReset
+	}
+	if old := m.known.Load(); old == nil || old.core.entry != next.core.entry || old.apis.entry != next.apis.entry {
+		m.changes.Add(1)
+	}
+	m.known.Store(next)
+	m.uses.replace(m.table, next.core.entry, next.apis.entry)
 	m.flight = nil
 	f.err = err
 	f.abandoned = err != nil && ctx.Err() != nil
@@ -207,26 +273,21 @@ func (m *Mapper) lead(ctx context.Context, f *flight) error {
 	} else {
 		m.invalid.Store(true)
 	}
-	close(f.done)
 	return err
 }
 
-// ask reads both discovery paths.
+// ask reads both discovery paths. A path that does not answer keeps its old part.
 func (m *Mapper) ask(ctx context.Context) (*snapshot, error) {
 	var old snapshot
 	if s := m.known.Load(); s != nil {
 		old = *s
 	}
-	core, err := m.fetch(ctx, corePath, old.core)
-	if err != nil {
-		return nil, err
-	}
-	apis, err := m.fetch(ctx, apisPath, old.apis)
-	if err != nil {
-		m.table.drop(core.entry)
-		return nil, err
-	}
+	core, coreErr := m.fetch(ctx, corePath, old.core)
+	apis, apisErr := m.fetch(ctx, apisPath, old.apis)
 	next := &snapshot{core: core, apis: apis, at: time.Now()}
+	if coreErr != nil || apisErr != nil {
+		next.at = old.at
+	}
 	next.kept = old.keep(next)
-	return next, nil
+	return next, errors.Join(coreErr, apisErr)
 }

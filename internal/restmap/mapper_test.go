@@ -336,6 +336,7 @@ func TestHostileDiscoveryIsBounded(t *testing.T) {
 	endless := `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"` + strings.Repeat("a", maxBody) + `"}}]}`
 	many := `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"a"},"versions":[{"version":"v1","resources":[` +
 		strings.Repeat(`{"resource":"as","responseKind":{"kind":"A"}},`, maxResources) + `{"resource":"as","responseKind":{"kind":"A"}}]}]}]}`
+	nothings := strings.Repeat(",{}", 1_000_000)
 	for name, test := range map[string]struct {
 		contentType, body string
 		want              error
@@ -347,7 +348,9 @@ func TestHostileDiscoveryIsBounded(t *testing.T) {
 		"empty":               {"application/json", "", ErrMalformed},
 		"another kind":        {aggregatedType, `{"kind":"Status","message":"canary"}`, ErrMalformed},
 		"too many versions":   {"application/json", `{"kind":"APIVersions","versions":["v1"` + strings.Repeat(`,"v1"`, maxVersions) + `]}`, ErrTooLarge},
-		"bottomless document": {aggregatedType, strings.Repeat(`{"items":[`, 100000), ErrMalformed},
+		"bottomless document": {aggregatedType, strings.Repeat(`{"items":[`, 100000), ErrTooLarge},
+		"nothings":            {aggregatedType, `{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"resources":[{}` + nothings + `]}]}]}`, ErrTooLarge},
+		"nothings, legacy":    {"application/json", `{"kind":"APIVersions","versions":[""` + strings.ReplaceAll(nothings, "{}", `""`) + `]}`, ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := NewTable().NewMapper(answer(test.contentType, test.body), "https://cluster.invalid", Options{})
@@ -361,3 +364,87 @@ func TestHostileDiscoveryIsBounded(t *testing.T) {
 type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
+
+// TestHazardHalfADiscoveryIsKept: kinds of the path that answered are known, and
+// known not to exist, whatever the other path answered.
+func TestHazardHalfADiscoveryIsKept(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			c.status[apisPath] = status
+			m := c.mapper(NewTable())
+			_, err := m.ResourceFor(t.Context(), pod)
+			require.NoError(t, err)
+			_, err = m.ResourceFor(t.Context(), gvkOf("", "v1", "Nothing"))
+			requireNoMatch(t, err)
+			_, err = m.ResourceFor(t.Context(), widget)
+			require.Error(t, err)
+			require.False(t, meta.IsNoMatchError(err))
+			delete(c.status, apisPath)
+			time.Sleep(errorTTL)
+			_, err = m.ResourceFor(t.Context(), gvkOf("apps", "v1", "Deployment"))
+			require.NoError(t, err)
+		})
+	}
+}
+
+// TestHazardKindOfTwoResourcesIsServedByTheOneThatCanBeRead: as OpenShift's
+// Template, of which the first resource can be created alone.
+func TestHazardKindOfTwoResourcesIsServedByTheOneThatCanBeRead(t *testing.T) {
+	template := gvkOf("template.openshift.io", "v1", "Template")
+	processed, true_ := resourceOf("processedtemplates", "Template", true), resourceOf("templates", "Template", true)
+	processed.Verbs = []string{"create"}
+	polled := resourceOf("componentstatuses", "ComponentStatus", false)
+	polled.Verbs = []string{"get", "list"}
+	for _, legacy := range []bool{false, true} {
+		c := newCluster(t)
+		c.legacy = legacy
+		c.core = append(c.core[:0:0], served("", versioned("v1", polled)))
+		c.serve(served("template.openshift.io", versioned("v1", processed, true_)), served("x", versioned("v1", resourceOf("others", "Thing", true), resourceOf("things", "Thing", true))))
+		m := c.mapper(NewTable())
+		mapping, err := m.ResourceFor(t.Context(), template)
+		require.NoError(t, err)
+		require.Equal(t, "templates", mapping.Resource.Resource)
+		require.True(t, mapping.Can(Get|List|Watch))
+		mapped, err := m.RESTMapper().RESTMapping(template.GroupKind(), "v1")
+		require.NoError(t, err)
+		require.Equal(t, "templates", mapped.Resource.Resource)
+		mapping, err = m.ResourceFor(t.Context(), gvkOf("x", "v1", "Thing"))
+		require.NoError(t, err)
+		require.Equal(t, "things", mapping.Resource.Resource)
+		mapping, err = m.ResourceFor(t.Context(), gvkOf("", "v1", "ComponentStatus"))
+		require.NoError(t, err)
+		require.True(t, mapping.Can(List))
+		require.False(t, mapping.Can(Watch))
+	}
+}
+
+// TestHazardDiscoveryHasAnAge: known kinds are looked at again from time to time,
+// and after a Reset nothing is known.
+func TestHazardDiscoveryHasAnAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		table := NewTable()
+		m := c.mapper(table)
+		_, err := m.ResourceFor(t.Context(), pod)
+		require.NoError(t, err)
+		c.asked()
+		time.Sleep(defaultMaxAge)
+		for range 3 {
+			_, err = m.ResourceFor(t.Context(), pod)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{"/api 304", "/apis 304"}, c.asked())
+		time.Sleep(defaultMaxAge)
+		c.status[corePath] = http.StatusServiceUnavailable
+		_, err = m.ResourceFor(t.Context(), pod)
+		require.NoError(t, err, "an old answer is better than none")
+
+		m.Reset()
+		require.Zero(t, table.Len())
+		_, known := m.Cached(pod)
+		require.False(t, known)
+		_, err = m.ResourceFor(t.Context(), pod)
+		require.True(t, apierrors.IsServiceUnavailable(err), "%v", err)
+	})
+}

@@ -6,12 +6,13 @@ package restmap
 import (
 	"crypto/sha512"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"mime"
 	"strings"
 
 	"bytes"
+
+	"github.com/fleetcache/fleetcache/internal/meter"
 )
 
 // accept asks for aggregated discovery, of servers from 1.30 and from 1.27 on, and for the older form of any other.
@@ -19,7 +20,7 @@ const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscovery
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList," +
 	"application/json"
 
-// aggregated is the part of an APIGroupDiscoveryList that we keep; subresources, verbs and short names are skipped
+// aggregated is the part of an APIGroupDiscoveryList that we keep; subresources, most verbs and short names are skipped
 // while decoding.
 type aggregated struct {
 	Kind  string `json:"kind"`
@@ -37,6 +38,7 @@ type aggregated struct {
 				ResponseKind struct {
 					Kind string `json:"kind"`
 				} `json:"responseKind"`
+				Verbs []string `json:"verbs"`
 			} `json:"resources"`
 		} `json:"versions"`
 	} `json:"items"`
@@ -52,8 +54,8 @@ func isAggregated(contentType string) bool {
 // parseAggregated reads an APIGroupDiscoveryList, v2 or v2beta1. Names that cannot be real are left out.
 func parseAggregated(body []byte) (*document, error) {
 	var list aggregated
-	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, ErrMalformed // the decoder's own words may quote the body
+	if err := decode(body, &list); err != nil {
+		return nil, err
 	}
 	if list.Kind != "APIGroupDiscoveryList" {
 		return nil, ErrMalformed
@@ -67,7 +69,11 @@ func parseAggregated(body []byte) (*document, error) {
 			}
 			for _, r := range v.Resources {
 				err := b.add(into, resource{
-					name: r.Resource, singular: r.Singular, kind: r.ResponseKind.Kind, namespaced: r.Scope == "Namespaced",
+					name:       r.Resource,
+					singular:   r.Singular,
+					kind:       r.ResponseKind.Kind,
+					namespaced: r.Scope == "Namespaced",
+					lacks:      lacking(r.Verbs),
 				})
 				if err != nil {
 					return nil, err
@@ -76,6 +82,19 @@ func parseAggregated(body []byte) (*document, error) {
 		}
 	}
 	return b.document(), nil
+}
+
+// decode decodes a document that does not take too much memory. The errors are
+// our own: the decoder's words may quote the body.
+func decode(body []byte, into any) error {
+	fits, err := meter.Decode(body, into, maxMemory)
+	switch {
+	case !fits:
+		return fmt.Errorf("%w: more than %d bytes in memory", ErrTooLarge, maxMemory)
+	case err != nil:
+		return ErrMalformed
+	}
+	return nil
 }
 
 // builder collects a document within the limits.

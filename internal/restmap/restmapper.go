@@ -73,14 +73,14 @@ func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*me
 	if len(asked) == 0 {
 		asked = []string{""}
 	}
-	found, err := r.m.resolve(context.Background(), func(s *snapshot) (found []Mapping, unavailable bool) {
+	found, err := r.m.resolve(context.Background(), question{group: gk.Group, none: noKind(gk, versions...), look: func(s *snapshot) (found []Mapping, unavailable bool) {
 		for _, version := range asked {
 			more, partial := s.kind(gk.WithVersion(version))
 			found = append(found, more...)
 			unavailable = unavailable || partial
 		}
 		return found, unavailable
-	}, noKind(gk, versions...))
+	}})
 	mappings := make([]*meta.RESTMapping, 0, len(found))
 	for _, mapping := range found {
 		scope := meta.RESTScopeRoot
@@ -106,7 +106,7 @@ func (r restMapper) ResourceSingularizer(name string) (string, error) {
 // resources finds what a user may mean: plural or singular, without version or group, or with the start of a group.
 func (r restMapper) resources(partial schema.GroupVersionResource) ([]Mapping, error) {
 	name := strings.ToLower(partial.Resource)
-	return r.m.resolve(context.Background(), func(s *snapshot) ([]Mapping, bool) {
+	return r.m.resolve(context.Background(), question{every: true, none: noResource(partial), look: func(s *snapshot) ([]Mapping, bool) {
 		groups := s.all()
 		if partial.Group != "" {
 			if groups = s.group(partial.Group); len(groups) == 0 {
@@ -114,7 +114,7 @@ func (r restMapper) resources(partial schema.GroupVersionResource) ([]Mapping, e
 			}
 		}
 		return s.find(groups, partial.Version, func(v *version) *resource { return v.named(name) })
-	}, noResource(partial))
+	}})
 }
 
 func withPrefix(groups []group, prefix string) []group {

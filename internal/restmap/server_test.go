@@ -184,7 +184,7 @@ func legacyList(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) metav
 	for _, r := range v.Resources {
 		namespaced := r.Scope == discoveryv2.ScopeNamespace
 		list.APIResources = append(list.APIResources, metav1.APIResource{
-			Name: r.Resource, SingularName: r.SingularResource, Kind: r.ResponseKind.Kind, Namespaced: namespaced})
+			Name: r.Resource, SingularName: r.SingularResource, Kind: r.ResponseKind.Kind, Namespaced: namespaced, Verbs: r.Verbs})
 		for _, sub := range r.Subresources {
 			list.APIResources = append(list.APIResources, metav1.APIResource{
 				Name: r.Resource + "/" + sub.Subresource, Kind: sub.ResponseKind.Kind, Namespaced: namespaced})

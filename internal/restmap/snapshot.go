@@ -20,7 +20,12 @@ type Mapping struct {
 	Singular string
 	// Namespaced tells whether the objects live in namespaces.
 	Namespaced bool
+	// Lacks are those verbs of readers that the resource does not have.
+	Lacks Verbs
 }
+
+// Can reports whether the resource has all of the verbs.
+func (m Mapping) Can(verbs Verbs) bool { return m.Lacks&verbs == 0 }
 
 // GroupVersionKind returns the kind with its group and version.
 func (m Mapping) GroupVersionKind() schema.GroupVersionKind {
@@ -38,6 +43,22 @@ type snapshot struct {
 type kept struct {
 	group   string
 	version version
+}
+
+// trusts reports whether the parts that would know of a group have been asked
+// successfully within ttl. every stands for a question about all groups.
+func (s *snapshot) trusts(group string, every bool, ttl time.Duration) bool {
+	if s == nil {
+		return false
+	}
+	fresh := func(p part) bool { return p.entry != nil && !p.failed && time.Since(p.at) < ttl }
+	switch {
+	case every:
+		return fresh(s.core) && fresh(s.apis)
+	case group == "":
+		return fresh(s.core)
+	}
+	return fresh(s.apis)
 }
 
 // group returns the group of that name, alone in a slice. Each path speaks for its own groups only.
@@ -106,7 +127,7 @@ func (s *snapshot) find(groups []group, versionName string, match func(*version)
 			}
 			found = append(found, Mapping{
 				Resource: schema.GroupVersionResource{Group: g.name, Version: v.name, Resource: r.name},
-				Kind:     r.kind, Singular: r.singular, Namespaced: r.namespaced,
+				Kind:     r.kind, Singular: r.singular, Namespaced: r.namespaced, Lacks: r.lacks,
 			})
 		}
 	}

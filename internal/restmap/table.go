@@ -104,6 +104,13 @@ func (t *Table) add(path string, doc *document, verified string) *entry {
 	return e
 }
 
+// keep takes another use of an entry that is in use.
+func (t *Table) keep(e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.uses++
+}
+
 // drop gives a use back. The last one removes the entry.
 func (t *Table) drop(e *entry) {
 	if e == nil {

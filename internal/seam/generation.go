@@ -129,7 +129,7 @@ func (g *generation) retire() {
 	g.mu.Lock()
 	g.retired = true
 	idle := g.inflight == 0
-	lanes := slices.Clip(g.lanes)
+	lanes := slices.Clone(g.lanes)
 	g.mu.Unlock()
 
 	if idle {

@@ -108,16 +108,57 @@ func (g *generation) newLane() *lane {
 	return l
 }
 
-// trace makes the round end as soon as its request has the connection, long before the response.
-func (t ticket) trace(ctx context.Context) context.Context {
-	if t.round == nil {
-		return ctx
+// enterProof admits a question who answers. It never waits for a connection that another request makes, since that one may
+// wait for the answer. anew has the question go over a new connection: that of a lane which has none, and is going to use
+// it, or one for this question alone.
+func (g *generation) enterProof(anew bool) (ticket, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	if g.cause != nil {
+		return ticket{}, errGone
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: t.connected})
+	l := g.proofLaneLocked(anew)
+	t := ticket{lane: l}
+	if l.ready == 0 {
+		l.round = &round{done: make(chan struct{})}
+		t.round = l.round
+	}
+	l.inflight++
+	g.inflight++
+	return t, nil
 }
 
-// connected counts the connection that a round brought.
+// proofLaneLocked picks a lane that has a connection, unless it is to be a new one, or one on which none is being made.
+func (g *generation) proofLaneLocked(anew bool) *lane {
+	var cold *lane
+	for _, l := range g.lanes {
+		switch {
+		case g.multiplexed && l.inflight >= streamsPerLane:
+		case l.ready > 0 && !anew:
+			return l
+		case l.ready == 0 && l.round == nil:
+			cold = l
+		}
+	}
+	switch {
+	case cold != nil:
+	case len(g.lanes) == 0:
+		cold = g.newLane()
+		g.lanes = append(g.lanes, cold)
+	default:
+		cold = g.newLane()
+		cold.transport.DisableKeepAlives = true
+	}
+	return cold
+}
+
+// connected counts the connection that a round brought, and ends the round as
+// soon as its request has the connection, long before the response.
 func (t ticket) connected(info httptrace.GotConnInfo) {
+	if t.round == nil {
+		return
+	}
 	c, multiplexed := connOf(info)
 	g := t.g
 	g.mu.Lock()

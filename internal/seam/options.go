@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
@@ -44,6 +45,8 @@ type Options struct {
 	// Unauthorized is told once per generation that the cluster rejected its credentials. It runs on the goroutine of
 	// a request, outside every lock; it must not block, nor call Close.
 	Unauthorized func(revision string)
+	// Panicked is given the panic of the operator's own transport.
+	Panicked func(*callback.PanicError)
 	// Life is called at each proof of life (see [Seam.LastLife]), concurrently, often; it must be cheap.
 	Life func()
 }

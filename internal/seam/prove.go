@@ -5,7 +5,9 @@ package seam
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,20 +16,27 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/h2"
 )
+
+// Fingerprint is the SHA-256 of a certificate.
+type Fingerprint [sha256.Size]byte
 
 // Proof is what a cluster answered to a single GET.
 type Proof struct {
 	// Status is the HTTP status.
 	Status int
-	// Body is the answer, at most Options.MaxErrorBody bytes. It is the remote side's: never log it.
+	// Body is the answer, or the first event of a watch, at most
+	// Options.MaxErrorBody bytes. It is the remote side's: never log it.
 	Body []byte
 	// Took is the time until the whole answer was there.
 	Took time.Duration
 	// HTTP2 tells whether the connection carries many streams.
 	HTTP2 bool
-	// CertificateExpiry is the end of the server certificate's validity, zero without TLS.
-	CertificateExpiry time.Time
+	// Certificate is the fingerprint of the server's certificate, zero without
+	// TLS.
+	Certificate Fingerprint
 }
 
 // Candidate is access that is not in use yet: it has its own connection, so that what was proven is what gets used.
@@ -121,11 +130,76 @@ func (s *Seam) Probe(ctx context.Context, path string) (Proof, error) {
 	return s.ask(ctx, path, s.enter)
 }
 
+// ProbeAside is Probe, but it does not wait for a connection that another request makes.
+func (s *Seam) ProbeAside(ctx context.Context, path string) (Proof, error) {
+	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterProof(false) })
+}
+
+// ProbeAnew is ProbeAside over a connection that is made for it.
+func (s *Seam) ProbeAnew(ctx context.Context, path string) (Proof, error) {
+	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterProof(true) })
+}
+
+func (s *Seam) enterProof(anew bool) (ticket, error) {
+	for {
+		g, err := s.live()
+		if err != nil {
+			return ticket{}, err
+		}
+		if t, err := g.enterProof(anew); !errors.Is(err, errGone) {
+			return t, err
+		}
+	}
+}
+
+// Warm makes the connection that watches will use, if there is none, and if they have one of their own. It sends no request.
+func (s *Seam) Warm(ctx context.Context) error {
+	g, err := s.live()
+	if err != nil {
+		return s.failed("connect", nil, err)
+	}
+	return s.warm(ctx, g)
+}
+
+// Warm is Seam.Warm for the candidate's access.
+func (c *Candidate) Warm(ctx context.Context) error { return c.s.warm(ctx, c.g) }
+
+func (s *Seam) warm(ctx context.Context, g *generation) error {
+	w := g.watches
+	if w == nil || w.plain.Load() || w.transport.Connections() > 0 {
+		return nil
+	}
+	if !s.begin() {
+		return s.failed("connect", nil, ErrClosed)
+	}
+	defer s.running.Done()
+
+	err := w.transport.Connect(ctx, g.rewrite(s.base))
+	switch {
+	case err == nil:
+	case errors.Is(err, h2.ErrNotHTTP2):
+		w.plain.Store(true)
+	default:
+		if ctx.Err() != nil && g.ended() == nil {
+			err = contextError(ctx, ctx.Err())
+		}
+		return s.failed("connect", g, err)
+	}
+	return nil
+}
+
+// probingKey marks the context of the one GETs of this file.
+type probingKey struct{}
+
+// Probing reports whether a dial, which has this context, is for a Probe or a Candidate's Get.
+func Probing(ctx context.Context) bool { return ctx.Value(probingKey{}) != nil }
+
 // entrance admits a request to a generation.
 type entrance func(context.Context) (ticket, error)
 
 // ask sends one GET and judges the answer.
 func (s *Seam) ask(ctx context.Context, path string, enter entrance) (Proof, error) {
+	ctx = context.WithValue(ctx, probingKey{}, true)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+path, nil)
 	if err != nil {
 		return Proof{}, &Error{Cluster: s.opts.Cluster, Op: "GET", Class: BadConfig, Err: errors.New("bad path")}
@@ -145,18 +219,33 @@ func (s *Seam) ask(ctx context.Context, path string, enter entrance) (Proof, err
 	if err != nil {
 		return Proof{}, err
 	}
-	proof := Proof{Status: resp.StatusCode, HTTP2: resp.ProtoMajor == 2, CertificateExpiry: expiry(resp.TLS)}
+	proof := Proof{Status: resp.StatusCode, HTTP2: resp.ProtoMajor == 2, Certificate: fingerprint(resp.TLS)}
 	header := resp.Header
 	if resp, err = s.admit(req, resp, t.lane, false, true); err != nil {
 		return proof, err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if err := s.judge(req, proof.Status, header); isWatch(req) && err == nil {
+		proof.Body, err = s.firstEvent(req, resp.Body)
+		proof.Took = time.Since(start)
+		return proof, err
+	}
 	proof.Body, err = io.ReadAll(io.LimitReader(resp.Body, s.opts.MaxErrorBody))
 	proof.Took = time.Since(start)
 	if err != nil {
 		return proof, err
 	}
 	return proof, s.judge(req, proof.Status, header)
+}
+
+// firstEvent reads the first event of a watch, and no more.
+func (s *Seam) firstEvent(req *http.Request, body io.Reader) ([]byte, error) {
+	var event json.RawMessage
+	err := json.NewDecoder(io.LimitReader(body, s.opts.MaxErrorBody)).Decode(&event)
+	if _, told := errors.AsType[*Error](err); err != nil && !told {
+		return nil, s.fail(req, NotKubernetes, fmt.Errorf("no event: %w", ErrNotKubernetes))
+	}
+	return event, err
 }
 
 // judge says what an answer means.
@@ -174,9 +263,9 @@ func (s *Seam) judge(req *http.Request, status int, header http.Header) error {
 	return s.fail(req, classifyStatus(status), &statusError{code: status})
 }
 
-func expiry(state *tls.ConnectionState) time.Time {
+func fingerprint(state *tls.ConnectionState) Fingerprint {
 	if state == nil || len(state.PeerCertificates) == 0 {
-		return time.Time{}
+		return Fingerprint{}
 	}
-	return state.PeerCertificates[0].NotAfter
+	return sha256.Sum256(state.PeerCertificates[0].Raw)
 }

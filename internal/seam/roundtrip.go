@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
@@ -126,7 +127,11 @@ func (s *Seam) exchange(req *http.Request, t ticket) (*http.Response, error) {
 
 // send sends req through the lane.
 func (s *Seam) send(req *http.Request, t ticket) (*http.Response, error) {
-	ctx := t.trace(req.Context())
+	ctx, over := t.passage(req.Context())
+	return over.ended(s.sendWith(ctx, req, t))
+}
+
+func (s *Seam) sendWith(ctx context.Context, req *http.Request, t ticket) (*http.Response, error) {
 	watch := isWatch(req)
 	if t.g.foreign == nil && (t.transport == nil || !watch) {
 		out, err := s.address(ctx, req, t.g)
@@ -150,8 +155,15 @@ func (s *Seam) send(req *http.Request, t ticket) (*http.Response, error) {
 	if next == nil {
 		next = t.transport
 	}
-	resp, err := next.RoundTrip(out)
+	var resp *http.Response
+	err = callback.Protect("WrapTransport", func() (err error) { // it is the operator's own, and on goroutines of ours
+		resp, err = next.RoundTrip(out)
+		return err
+	})
 	if err != nil {
+		if p, ok := errors.AsType[*callback.PanicError](err); ok && s.opts.Panicked != nil {
+			s.opts.Panicked(p)
+		}
 		release()
 		return nil, err
 	}
