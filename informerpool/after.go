@@ -11,8 +11,7 @@ type mark struct{ then func() }
 // take as long as the handler. It is not called at all if the lease is released or removed, or the subscription ends,
 // before that; a lease that is not part of the subscription counts as told of.
 func (s *Subscription) After(l *Lease, then func()) {
-	e := l.entry
-	e.mu.Lock()
+	e := l.lock().entry
 	defer e.mu.Unlock()
 	if e.evicted { // the deletes are still to come
 		e.forgotten = append(e.forgotten, func() { s.pushMark(l, then) })
@@ -40,12 +39,8 @@ func (s *Subscription) reachMarkLocked(it item) {
 	s.current = it.tap
 	s.mu.Unlock()
 	defer func() {
-		if recover() != nil {
-			s.panics.Add(1)
-			s.log().Error(nil, "Handler panicked", "informer", it.tap.lease.key.String(), "event", "After")
-		}
 		s.mu.Lock()
 		s.doneLocked()
 	}()
-	it.mark.then()
+	s.guard("After", it.tap.lease.Key(), "After", it.mark.then)
 }

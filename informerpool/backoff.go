@@ -15,6 +15,8 @@ const (
 	firstBackoff = 500 * time.Millisecond
 	// spread is how far resumes of the watches of one broken connection are drawn apart.
 	spread = 200 * time.Millisecond
+	// busyLimit is how far waits grow while a server answers that it has too much to do.
+	busyLimit = 4 * time.Second
 	// healthy is how long an attempt has to last for the next failure to count as the first one.
 	healthy = 10 * time.Second
 )
@@ -36,7 +38,9 @@ func (b *backoff) after(lasted time.Duration, err error) time.Duration {
 		b.next = firstBackoff
 	}
 	wait := b.next/2 + rand.N(b.next/2)
-	b.next = min(2*b.next, b.limit)
+	if b.next = min(2*b.next, b.limit); apierrors.IsTooManyRequests(err) {
+		b.next = min(b.next, busyLimit) // some get through at any time, and Retry-After says when to try
+	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		wait = max(wait, min(time.Duration(seconds)*time.Second, maxRetryAfter))
 	}

@@ -5,11 +5,13 @@ package informerpool
 
 import (
 	"reflect"
+	"runtime"
 	"sync"
+	"weak"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/lru"
 )
 
@@ -17,12 +19,18 @@ const (
 	// entries of the caches are bounded by number, too, since that is what the library bounds.
 	maxDecoded = 1 << 16
 	maxGhosts  = 1 << 12
-	// decodedFactor is about how much more memory a typed object takes than its JSON: 2.1 for a Pod, 2.8 for a Deployment.
+	// decodedFactor is how much more memory than its JSON a typed object is taken
+	// to need at least: it is 2.1 for a Pod and 2.8 for a Deployment.
 	decodedFactor = 3
+	// decodedBytes is what an entry takes beside its object.
+	decodedBytes = 512
 )
 
 // decodedCache holds typed objects that were read more than once: copying one takes a quarter of the time that decoding
 // takes. An object enters on its second read, so that a pass over everything neither fills the cache nor pays for it.
+//
+// It keeps no cached object alive, and a decoded one only as long as the cached one of which it was made: what an
+// informer replaced, or had when it ended, is gone with that.
 type decodedCache struct {
 	limit  int64
 	ghosts *lru.Cache // keys read once
@@ -33,13 +41,14 @@ type decodedCache struct {
 }
 
 type decodedKey struct {
-	object *Object
+	object weak.Pointer[Object]
 	form   reflect.Type
 }
 
 type decodedValue struct {
-	object runtime.Object
-	size   int64
+	object  kruntime.Object
+	size    int64
+	cleanup runtime.Cleanup // of the entry, when the cached object is gone
 }
 
 func newDecodedCache(limit int64) *decodedCache {
@@ -47,13 +56,15 @@ func newDecodedCache(limit int64) *decodedCache {
 	if limit > 0 {
 		c.ghosts = lru.New(maxGhosts)
 		c.hot = lru.NewWithEvictionFunc(maxDecoded, func(_ lru.Key, value any) {
-			c.bytes -= value.(decodedValue).size
+			v := value.(decodedValue)
+			c.bytes -= v.size
+			v.cleanup.Stop() // an object that comes and goes must not collect them
 		})
 	}
 	return c
 }
 
-func (c *decodedCache) get(k decodedKey) (runtime.Object, bool) {
+func (c *decodedCache) get(k decodedKey) (kruntime.Object, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, ok := c.hot.Get(k)
@@ -74,12 +85,13 @@ func (c *decodedCache) again(k decodedKey) bool {
 	return seen
 }
 
-func (c *decodedCache) add(k decodedKey, v decodedValue) {
+func (c *decodedCache) add(o *Object, k decodedKey, v decodedValue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.hot.Get(k); ok || v.size > c.limit/4 {
 		return
 	}
+	v.cleanup = runtime.AddCleanup(o, c.drop, k)
 	c.hot.Add(k, v)
 	c.bytes += v.size
 	for c.bytes > c.limit {
@@ -87,15 +99,22 @@ func (c *decodedCache) add(k decodedKey, v decodedValue) {
 	}
 }
 
+// drop forgets a decoded object.
+func (c *decodedCache) drop(k decodedKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hot.Remove(k)
+}
+
 // Decode decodes o into dst, which is the caller's own afterwards: an *unstructured.Unstructured, a
 // *metav1.PartialObjectMetadata, or a pointer to a typed struct. Typed objects that are read again and again come from a cache
 // of decoded ones. It does no I/O.
-func (p *Pool) Decode(o *Object, dst runtime.Object) error {
+func (p *Pool) Decode(o *Object, dst kruntime.Object) error {
 	c := p.decoded
 	if c.limit <= 0 || !typed(dst) {
 		return o.Into(dst)
 	}
-	k := decodedKey{object: o, form: reflect.TypeOf(dst)}
+	k := decodedKey{object: weak.Make(o), form: reflect.TypeOf(dst)}
 	if hot, ok := c.get(k); ok {
 		set(dst, hot.DeepCopyObject())
 		return nil
@@ -103,25 +122,26 @@ func (p *Pool) Decode(o *Object, dst runtime.Object) error {
 	if !c.again(k) {
 		return o.Into(dst)
 	}
-	fresh, ok := reflect.TypeAssert[runtime.Object](reflect.New(k.form.Elem()))
+	fresh, ok := reflect.TypeAssert[kruntime.Object](reflect.New(k.form.Elem()))
 	if !ok {
 		return o.Into(dst)
 	}
 	if err := o.Into(fresh); err != nil {
 		return err
 	}
-	c.add(k, decodedValue{object: fresh, size: int64(decodedFactor * len(o.AppendJSON(nil)))})
+	size := max(weigh(fresh, c.limit), int64(decodedFactor*len(o.AppendJSON(nil)))) + decodedBytes
+	c.add(o, k, decodedValue{object: fresh, size: size})
 	set(dst, fresh.DeepCopyObject())
 	return nil
 }
 
 // set makes what dst points to a shallow copy of what src does, which nobody else has.
-func set(dst, src runtime.Object) {
+func set(dst, src kruntime.Object) {
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
 }
 
 // typed tells whether a form is worth keeping: copying the others takes as long as decoding them.
-func typed(o runtime.Object) bool {
+func typed(o kruntime.Object) bool {
 	switch o.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
 		return false

@@ -17,7 +17,8 @@
 //
 // Cached objects are kept as compressed JSON and decoded when they are read; a Pod costs about one KB this way and 50 as a
 // map. [Object] is a read-only client.Object: name, labels, owners and resourceVersion are answered without decoding.
-// managedFields are dropped. Objects are shared: never change what DeepCopyObject or Into did not make.
+// managedFields are kept, so that apply configurations can be extracted from what is read, unless Options.DropManagedFields
+// says otherwise. Objects are shared: never change what DeepCopyObject or Into did not make.
 //
 // # Guarantees
 //
@@ -42,8 +43,10 @@
 //
 // An informer that cannot reach its server keeps what it has, says so in [Lease.Status], and tries again with growing, jittered
 // waits up to 30 s. A refusal (403, 404) is reported by [Lease.WaitForSync] as the server's own error, and the informer
-// heals by itself when it is lifted. When lists keep saying that the resource does not exist its objects are
-// taken away, with deletes. How many initial lists run at once is bounded for the whole pool.
+// heals by itself when it is lifted. Objects are delivered as deleted on proof
+// alone: a list of the same history lacks them, or discovery does not know the
+// resource any more; a 404 by itself proves nothing.
+// How many initial lists run at once is bounded for the whole pool.
 //
 // # Testing
 //

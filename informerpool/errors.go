@@ -24,20 +24,38 @@ var (
 	// ErrHistory indicates that the server's resourceVersion is behind the one an informer already saw, as after a
 	// restore of etcd from an older snapshot.
 	ErrHistory = errors.New("server history is behind the cache")
+	// ErrDetached indicates that an informer follows no live watch, and that its
+	// last one did not end by an error.
+	ErrDetached = errors.New("no live watch")
+	// ErrOtherVersion indicates that the resource is not served in the version of
+	// the key, but in another one of its group: its objects exist.
+	ErrOtherVersion = errors.New("version is not served")
 	// ErrStalled indicates that a list or watch carried nothing for longer than the stall time-out.
 	ErrStalled = errors.New("stalled")
 	// ErrNoIndex indicates that a query names an index that was not added to the informer.
 	ErrNoIndex = errors.New("no such index")
 	// ErrIndexExists indicates that an index of that name exists on the informer.
 	ErrIndexExists = errors.New("index exists")
+	// ErrIndexPanicked indicates that an index function panicked for an object.
+	ErrIndexPanicked = errors.New("index function panicked")
 	// ErrBudget indicates that a list or an informer exceeded a limit on objects or pages.
 	ErrBudget = errors.New("over budget")
+
+	// ErrKind indicates that a server answered with objects or a list of another kind than was asked for. The whole
+	// answer is refused.
+	ErrKind = errors.New("another kind")
+
+	// ErrRefused indicates that the informer refused what the server sent about an object: it exists, or may, and the
+	// cache does not know its state. See [Lease.Unknown].
+	ErrRefused = errors.New("refused")
 
 	errNoField     = errors.New("a term without a field")
 	errRequired    = errors.New("required")
 	errServerOnly  = errors.New("only a server can select by these fields")
 	errWait        = errors.New("not yet")
 	errAttemptOver = errors.New("attempt over")
+	errQuiet       = errors.New("nothing happened")
+	errAudited     = errors.New("an audit found a difference")
 	errEvicted     = errors.New("cluster evicted")
 )
 
@@ -73,5 +91,5 @@ func (e *OptionError) Unwrap() error { return e.Err }
 func permanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) ||
-		meta.IsNoMatchError(err) || errors.Is(err, ErrBudget)
+		meta.IsNoMatchError(err) || errors.Is(err, ErrBudget) || errors.Is(err, ErrKind) || errors.Is(err, ErrRefused)
 }

@@ -40,6 +40,9 @@ type Event struct {
 	// FinalStateUnknown marks a Deleted event that was concluded from the object's absence: Old is the last state
 	// seen, and there may have been later ones.
 	FinalStateUnknown bool
+	// Evicted marks a Deleted event that says nothing about the object: its
+	// cluster was taken away, by [Pool.Evict] or [Lease.Retire].
+	Evicted bool
 }
 
 // Object returns the newest state the event carries.
@@ -87,6 +90,7 @@ type change struct {
 	new     *Object // the state after, nil if there is none
 	final   *Object // of a delete: the state it ended with
 	unknown bool    // of a delete: it was concluded from absence
+	evicted bool    // of a delete: the cluster was taken away
 	initial bool
 	resync  bool
 }
@@ -116,7 +120,9 @@ func (c change) narrow(s sieve) (change, bool) {
 type pending struct {
 	change
 
-	asked bool // by Resync or Trigger
+	asked   bool // by Resync or Trigger
+	unheard bool // old was only seen: the handler was not told of it
+	shown   bool // the object was seen: its delete is told, though it came and went
 }
 
 // merge adds a later change.
@@ -124,13 +130,27 @@ func (p *pending) merge(c change) {
 	p.resync = p.resync && c.resync
 	p.asked = p.asked || c.resync
 	if p.new = c.new; c.new == nil {
-		p.final, p.unknown = c.final, c.unknown
+		p.final, p.unknown, p.evicted = c.final, c.unknown, c.evicted
+	}
+	switch {
+	case p.unheard && c.new != nil && p.old.GetUID() == c.new.GetUID():
+		p.old, p.unheard, p.shown = nil, false, true // it is there, and was not told of
+	case p.isEmpty() && p.shown && c.old != nil:
+		p.old, p.unheard = c.old, true
+		if c.final != nil {
+			p.old = c.final
+		}
+	case p.isEmpty():
+		p.final = nil // nothing is told of it
 	}
 }
 
+// isEmpty reports whether there is nothing to tell: it came and went.
+func (p *pending) isEmpty() bool { return p.old == nil && p.new == nil }
+
 // events returns what is left to tell: nothing, one event, or a delete and an add where one object took another's name.
 func (p *pending) events(key Key) []Event {
-	deleted := Event{Key: key, Type: Deleted, Old: p.old, FinalStateUnknown: p.unknown, Requested: p.asked}
+	deleted := Event{Key: key, Type: Deleted, Old: p.old, FinalStateUnknown: p.unknown, Evicted: p.evicted, Requested: p.asked}
 	switch {
 	case p.final == nil || p.old == nil || p.final.GetUID() != p.old.GetUID():
 		deleted.FinalStateUnknown = true
@@ -139,8 +159,8 @@ func (p *pending) events(key Key) []Event {
 	}
 	added := Event{Key: key, Type: Added, New: p.new, Initial: p.initial, Requested: p.asked}
 	switch {
-	case p.old == nil && p.new == nil:
-		return nil // it came and went before its turn
+	case p.isEmpty():
+		return nil // before its turn
 	case p.old == nil:
 		return []Event{added}
 	case p.new == nil:

@@ -6,15 +6,12 @@ package informerpool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
-
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
@@ -26,18 +23,29 @@ type feed struct {
 	*entry
 	options *Options
 
-	backoff backoff
-	known   Epoch        // the epoch resume continues in
-	resume  string       // the resourceVersion to continue at; empty asks for a list
-	replace bool         // the next list is of a new history: versions are not comparable with those of the store
-	kind    *packed.Kind // learned from the first object
-	misses  int          // lists in a row that said the resource does not exist
+	backoff  backoff
+	known    Epoch        // the epoch resume continues in
+	resume   string       // the resourceVersion to continue at; empty asks for a list
+	reach    string       // the newest resourceVersion the store has seen in this history
+	replace  bool         // the next list is of a new history: versions are not comparable with those of the store
+	kind     *packed.Kind // nil until it is learned
+	distrust error        // why the stream is to be followed by a list, not resumed; nil if it may be
+	unnamed  int          // items of the page under way whose kind neither they nor, so far, the page named
+	inPage   bool         // a page is under way, and its kind is not confirmed yet
+	listing  *listing     // the list under way; nil between lists
+	absent   absence      // what lists said of the resource itself
 
-	noStreaming bool // the server does not stream lists
+	unanswered  time.Time // since when the history question is not answered
+	ends        bool      // the server was seen to end a list that it streamed
+	unstreamed  int       // streamed lists in a row that failed within the server
+	smaller     int       // how often the size of pages was halved
+	silent      bool      // this resource's watches were seen to carry nothing while nothing happens
+	bookmarks   bool      // this resource's watches carry bookmarks while nothing happens
+	unwatchable time.Time // until when the server is taken at its word that the resource cannot be watched
+	relisted    bool      // the attempt began with a list
+	unordered   bool      // the stream still shows what it began with, in no order
+	listsAs     string    // of lists that held the kind, where it is not the usual one
 }
-
-// confirmedGone is how many lists in a row must say that a resource does not exist before its objects are taken away.
-const confirmedGone = 2
 
 // run goes from attempt to attempt until ctx ends. It is where the goroutines of idle informers sit, in the follow at the
 // bottom of an attempt, so what is below it is kept shallow: a fleet has 100,000 of these stacks.
@@ -45,7 +53,7 @@ func (f *feed) run(ctx context.Context) {
 	f.backoff.limit = f.options.MaxBackoff
 	for ctx.Err() == nil {
 		wait := f.attemptOnce(ctx)
-		if ctx.Err() == nil && wait > 0 && sleep(ctx, wait, f.wake) {
+		if ctx.Err() == nil && wait > 0 && sleep(ctx, wait, f.wake) && f.anew.Swap(false) {
 			f.backoff.reset()
 		}
 	}
@@ -56,8 +64,10 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) attemptOnce(ctx context.Context) time.Duration {
 	ctx, forgot := f.begin(ctx)
 	if forgot {
-		f.known, f.resume, f.replace, f.misses = "", "", false, 0
+		*f = feed{entry: f.entry, options: f.options, backoff: f.backoff}
 	}
+	f.relisted = false
+	f.takeFinding()
 	s, err := f.connect(ctx)
 	began := time.Now()
 	if err == nil {
@@ -71,55 +81,108 @@ func (f *feed) attemptOnce(ctx context.Context) time.Duration {
 func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Duration {
 	cause := context.Cause(ctx)
 	f.end()
+	f.endUnordered()
+	if errors.Is(cause, errAudited) {
+		return 0
+	}
 	if errors.Is(cause, errEvicted) {
 		f.backoff.reset()
 		return 0
 	}
-	err = f.checkGone(f.checkHistory(err))
+	err = f.checkHistory(err)
+	if !f.absent.proven && !apierrors.IsNotFound(err) {
+		f.absent = absence{} // proofs have to come in a row
+	}
 	if cause != nil {
 		return 0 // the informer's end
+	}
+	switch {
+	case errors.Is(err, errPolled):
+		f.polled()
+		f.backoff.reset()
+		return jitter(f.options.PollInterval)
+	case errors.Is(err, errQuiet):
+		return 0 // a new watch proves what the silent one did not
 	}
 	if err != nil && f.fail(err) {
 		f.options.Logger.Info("Informer interrupted", "informer", f.key.String(), "error", err.Error())
 	}
+	if err != nil {
+		f.pool.forsake(f.entry, err)
+		if f.options.OnFailed != nil {
+			_ = f.pool.call("OnFailed", f.key, func() error {
+				f.options.OnFailed(f.key, err)
+				return nil
+			})
+		}
+	}
 	if errors.Is(err, ErrEpochChanged) {
 		return 0 // Ready knows the new one, or waits for it
 	}
-	return f.backoff.after(time.Since(began), err)
+	wait := f.backoff.after(time.Since(began), err)
+	if soon, pending := f.absent.due(); pending && apierrors.IsNotFound(err) {
+		wait = min(wait, soon) // deletes wait for it
+	}
+	return wait
 }
 
 // connect waits for the cluster and returns a live stream that continues the store.
 func (f *feed) connect(ctx context.Context) (*stream, error) {
-	epoch, err := f.pool.options.Source.Ready(ctx, f.key.Cluster)
+	epoch, err := f.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if epoch != f.known {
 		f.replace = f.replace || f.hasSynced()
-		f.known, f.resume = epoch, ""
+		f.known, f.resume, f.reach = epoch, "", ""
+		f.forgetKind()
 	}
-	if f.resume == "" {
-		return f.relist(ctx)
+	if !versionless(f.resume) && f.watchable() && f.distrust == nil {
+		err := f.guard(ctx)
+		if err == nil {
+			f.counters.resumes.inc()
+			s, err := f.watch(ctx)
+			if !errors.Is(err, errPolled) {
+				return s, err
+			}
+		} else if !f.listsInstead(err) {
+			return nil, err
+		}
 	}
-	if err := f.guard(ctx); err != nil {
-		return nil, err
-	}
-	f.counters.resumes.inc()
-	return f.watch(ctx)
+	return f.relist(ctx)
+}
+
+// ready asks the source, whose panic is an error.
+func (f *feed) ready(ctx context.Context) (epoch Epoch, err error) {
+	err = f.pool.call("Source", f.key, func() (err error) {
+		epoch, err = f.pool.options.Source.Ready(ctx, f.key.Cluster)
+		return err
+	})
+	return epoch, err
 }
 
 // checkHistory makes the next attempt a list where an error says that resuming is over.
 func (f *feed) checkHistory(err error) error {
+	_, list := errors.AsType[listError](err)
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrHistory):
 		f.resume, f.replace = "", true
-		if f.options.OnRollback != nil {
-			f.options.OnRollback(f.key)
-		}
+		f.backoff.reset()
+		f.rolledBack(err)
+	case errors.Is(err, ErrKind):
+		f.resume = "" // what else the answer said cannot be believed
+		f.forgetKind()
+	case list: // the next attempt lists anyhow, or resumes where it can
+	case errors.Is(err, ErrBudget):
+		// A watch would bring the same objects in the same order, those that
+		// are gone by now included, and so never get past them.
+		f.resume = ""
 	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
 		f.resume = ""
-		f.backoff.reset()
+		if !f.relisted { // a server that does so right after a list is not to be asked for one after the other
+			f.backoff.reset()
+		}
 	case apierrors.IsNotFound(err):
 		f.resume = "" // a list tells whether the resource itself is gone
 	}
@@ -133,58 +196,28 @@ func (f *feed) watch(ctx context.Context) (*stream, error) {
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = f.watchSeconds()
 	f.counters.watches.inc()
-	s, err := f.open(ctx, opts)
+	s, err := f.open(ctx, opts, f.options.StallTimeout)
+	f.unordered = versionless(f.resume)
+	if apierrors.IsMethodNotSupported(err) {
+		f.unwatchable = time.Now().Add(capabilityAge)
+		return nil, errPolled
+	}
 	if err == nil {
+		s.calm(!f.bookmarks)
 		f.advance(f.resume)
 	}
 	return s, err
 }
 
-// guard finds out whether the server's history reaches what we saw. A server whose etcd was restored from an older
-// snapshot takes a resourceVersion from the future and then is silent until its own history gets there, for ever in practice.
-func (f *feed) guard(ctx context.Context) error {
-	server, err := f.currentVersion(ctx)
-	if err != nil {
-		return err
-	}
-	if order, err := resourceversion.CompareResourceVersion(server, f.resume); err == nil && order < 0 {
-		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", f.key, ErrHistory, server, f.resume)
-	}
-	return nil
-}
+// versionless reports whether a version stands for no moment. A watch from there
+// begins with all objects, in no order, and does not say where they end.
+func versionless(rv string) bool { return rv == "" || rv == "0" }
 
-// currentVersion asks the server for the newest resourceVersion of the resource. Where lists are streamed it asks for the
-// stream of a name that does not exist: the bookmark that ends it is the answer, and it is no LIST.
-func (f *feed) currentVersion(ctx context.Context) (string, error) {
-	if f.paged() {
-		page, err := f.openPage(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil {
-			return "", err
-		}
-		defer page.close()
-		for err == nil {
-			err = page.next()
-		}
-		if !errors.Is(err, io.EOF) {
-			return "", err
-		}
-		return page.header().ResourceVersion, nil
-	}
-	opts := streamOptions(metav1.ListOptions{FieldSelector: "metadata.name=fleetcache-history"})
-	opts.TimeoutSeconds = new(int64(30))
-	s, err := f.open(ctx, opts)
-	if err != nil {
-		return "", err
-	}
-	defer s.close()
-	for {
-		frame, err := s.next()
-		if err != nil {
-			return "", eofIsUnexpected(err)
-		}
-		if end, rv, err := initialEventsEnd(frame); end || err != nil {
-			return rv, err
-		}
+// endUnordered makes a list follow a stream that ended within the objects it
+// began with: their versions do not say how far it came.
+func (f *feed) endUnordered() {
+	if f.unordered {
+		f.unordered, f.resume = false, ""
 	}
 }
 
@@ -210,12 +243,23 @@ func streamOptions(o metav1.ListOptions) metav1.ListOptions {
 }
 
 func (f *feed) watchSeconds() *int64 {
-	t := f.options.WatchTimeout
-	return new(int64((2*t/3 + rand.N(2*t/3)) / time.Second))
+	return new(int64(jitter(f.options.WatchTimeout) / time.Second))
 }
+
+// jitter returns between two thirds and four thirds of d, at random.
+func jitter(d time.Duration) time.Duration { return 2*d/3 + rand.N(2*d/3) }
 
 func (f *feed) hasSynced() bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.synced
+}
+
+// quiet notes that a watch carried nothing. The first one counts as a stall,
+// since it may have been one; from then on it is the resource's way.
+func (f *feed) quiet() {
+	if !f.silent {
+		f.silent = true
+		f.counters.stalls.inc()
+	}
 }

@@ -12,16 +12,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // maxPages bounds a list whose server never stops handing out continue tokens.
 const maxPages = 10_000
-
-// errNoStream indicates that a server took a request for a streamed list as one for a plain watch.
-var errNoStream = errors.New("server does not stream lists")
 
 // relist makes the store equal to the server's state and returns the stream of what follows.
 func (f *feed) relist(ctx context.Context) (*stream, error) {
@@ -31,38 +27,76 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 	}
 	defer release()
 	began := time.Now()
+	f.relisted = true
+	if err := f.learnKind(ctx); err != nil {
+		return nil, f.asListError(ctx, err)
+	}
+	var noStream error
 	if !f.paged() {
 		s, err := f.listStreamed(ctx)
 		if err == nil {
 			f.listed(began)
 		}
-		if !cannotStream(err) {
-			return s, asListError(err)
+		if !cannotStream(err) && !f.failsStreaming(err) {
+			return s, f.asListError(ctx, err)
 		}
-		f.noStreaming = true
+		noStream = err
+		f.note(err) // while the list in pages goes on, this is what is known
 	}
 	if err := f.listPaged(ctx); err != nil {
-		return nil, asListError(err)
+		return nil, f.asListError(ctx, err)
+	}
+	if noStream != nil {
+		f.account.pages(f.key)
 	}
 	release()
 	f.listed(began)
-	return f.watch(ctx)
-}
-
-// listed tells how long a list took.
-func (f *feed) listed(began time.Time) {
-	if f.options.OnListed != nil {
-		f.options.OnListed(f.key, time.Since(began))
+	if !f.watchable() {
+		return nil, errPolled
 	}
+	s, err := f.watch(ctx)
+	if err != nil || !f.unordered {
+		return s, err
+	}
+	if err := f.listBehind(ctx, s); err != nil {
+		s.close()
+		return nil, f.asListError(ctx, err)
+	}
+	return s, nil
 }
 
-func (f *feed) paged() bool { return f.options.PagedLists || f.noStreaming }
+// listBehind lists once more, behind the begin of a watch without a version. The
+// watch begins with the objects that there were then, and so says nothing of one
+// that was deleted between the list before it and its begin. The stream is read
+// afterwards: it has every change since, and with that the last word on each
+// object that it names. One that it does not name was not there when it began,
+// nor was it made later: the list lacks it, and it is deleted.
+func (f *feed) listBehind(ctx context.Context, s *stream) error {
+	release, err := f.pool.permits.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	s.timer.Stop() // nobody reads what arrives meanwhile
+	from := f.resume
+	if err := f.listPaged(ctx); err != nil {
+		return err
+	}
+	f.resume, f.reach = from, from // changes from before the list are still to come
+	s.calm(s.quiet)
+	return nil
+}
 
-// cannotStream tells whether an error may mean that the server has no streamed lists: older ones refuse the parameters,
-// the oldest overlook them. If it meant something else, the paged list that follows fails alike.
-func cannotStream(err error) bool {
-	return errors.Is(err, errNoStream) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)
+// listed tells how long a list took. It answers the history question, too.
+func (f *feed) listed(began time.Time) {
+	f.unanswered = time.Time{}
+	f.pool.permits.listed(time.Since(began))
+	if f.options.OnListed != nil {
+		_ = f.pool.call("OnListed", f.key, func() error {
+			f.options.OnListed(f.key, time.Since(began))
+			return nil
+		})
+	}
 }
 
 // listError marks an error as that of a list.
@@ -71,23 +105,16 @@ type listError struct{ error }
 // Unwrap returns what the list failed with.
 func (e listError) Unwrap() error { return e.error }
 
-func asListError(err error) error {
-	if err == nil {
+// asListError marks the error of a list, and looks into one that says that there
+// is no such resource.
+func (f *feed) asListError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
 		return nil
+	case apierrors.IsNotFound(err):
+		err = f.missing(ctx, err)
 	}
 	return listError{err}
-}
-
-// checkGone takes the objects away when lists keep saying that the resource does not exist, as when its definition was
-// deleted. One such answer may come from a server that is starting, and that of a watch is no proof.
-func (f *feed) checkGone(err error) error {
-	if _, list := errors.AsType[listError](err); !list || !apierrors.IsNotFound(err) {
-		return err
-	}
-	if f.misses++; f.misses == confirmedGone {
-		f.vanish()
-	}
-	return err
 }
 
 // listStreamed lists by a watch that begins with the current objects, and returns it behind those.
@@ -95,36 +122,46 @@ func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(f.listOptions())
 	opts.TimeoutSeconds = f.watchSeconds()
 	f.counters.watches.inc()
-	s, err := f.open(ctx, opts)
+	s, err := f.open(ctx, opts, f.options.StallTimeout)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.readInitial(s); err != nil {
+	s.limit(initialSilence)
+	err = f.readInitial(s)
+	if err != nil {
 		s.close()
 		return nil, err
 	}
+	s.calm(!f.bookmarks)
 	return s, nil
 }
 
 // readInitial applies the objects a stream begins with.
-func (f *feed) readInitial(s *stream) error {
+func (f *feed) readInitial(s *stream) (err error) {
 	l := f.beginList()
-	defer l.abort()
+	defer func() { l.abort(err) }()
+	var bound endless
 	for {
 		frame, err := s.next()
+		if errors.Is(err, ErrStalled) || bound.passed(frame.Type, l.repeats) {
+			return fmt.Errorf("%s: %w", f.key, errEndless)
+		}
 		if err != nil {
 			return eofIsUnexpected(err)
 		}
 		if frame.Type == wire.Bookmark {
-			end, rv, err := initialEventsEnd(frame)
+			end, it, err := initialEventsEnd(frame)
+			if err == nil {
+				err = f.checkBookmark(&it)
+			}
 			if err != nil {
 				return err
 			}
 			if !end {
 				return errNoStream
 			}
-			l.finish(rv)
-			return nil
+			f.ends = true
+			return l.finish(it.ResourceVersion)
 		}
 		if err := l.apply(frame.Type, s.frames, wire.ListHeader{}); err != nil {
 			return err
@@ -133,20 +170,28 @@ func (f *feed) readInitial(s *stream) error {
 }
 
 // listPaged lists page by page.
-func (f *feed) listPaged(ctx context.Context) error {
+func (f *feed) listPaged(ctx context.Context) (err error) {
 	l := f.beginList()
-	defer l.abort()
+	defer func() { l.abort(err) }()
 	opts := f.listOptions()
-	opts.Limit = f.options.PageSize
+	opts.Limit = max(f.options.PageSize>>f.smaller, 1)
 	f.counters.lists.inc()
 	for range maxPages {
 		header, err := f.listPage(ctx, opts, l)
+		if opts.Continue != "" && apierrors.IsResourceExpired(err) {
+			// The server forgets the list's moment faster than we read: all in
+			// one answer has one moment, and begins anew with it.
+			l.restart()
+			opts.Limit, opts.Continue = 0, ""
+			f.counters.lists.inc()
+			header, err = f.listPage(ctx, opts, l)
+		}
 		if err != nil {
+			f.shrink(opts.Limit, err)
 			return err
 		}
 		if header.Continue == "" {
-			l.finish(header.ResourceVersion)
-			return nil
+			return l.finish(header.ResourceVersion)
 		}
 		if header.Continue == opts.Continue {
 			return fmt.Errorf("list %s: server repeats a page: %w", f.key, ErrBudget)
@@ -156,16 +201,27 @@ func (f *feed) listPaged(ctx context.Context) error {
 	return fmt.Errorf("list %s: more than %d pages: %w", f.key, maxPages, ErrBudget)
 }
 
+// shrink makes the pages of the next list smaller where one was too large: what
+// is in them may be legal.
+func (f *feed) shrink(limit int64, err error) {
+	if e, ok := errors.AsType[*wire.LimitError](err); ok && e.What == wire.ResponseBytes && limit > 1 {
+		f.smaller++
+	}
+}
+
 func (f *feed) listPage(ctx context.Context, opts metav1.ListOptions, l *listing) (wire.ListHeader, error) {
-	p, err := f.openPage(ctx, opts)
+	p, err := f.openPage(ctx, opts, f.options.StallTimeout)
 	if err != nil {
 		return wire.ListHeader{}, err
 	}
 	defer p.close()
+	f.unnamed, f.inPage = 0, true
 	for {
 		err := p.next()
 		if errors.Is(err, io.EOF) {
-			return p.header(), nil
+			err = f.checkListKind(p.header(), p.count, f.unnamed)
+			f.inPage = err != nil
+			return p.header(), err
 		}
 		if err != nil {
 			return wire.ListHeader{}, err
@@ -176,98 +232,28 @@ func (f *feed) listPage(ctx context.Context, opts metav1.ListOptions, l *listing
 	}
 }
 
-// listing is a list under way. In the epoch of the store it updates the store in place and ends by removing what it did
-// not see, guarded by each object's version. In a new epoch it fills a second store, since versions of different epochs cannot be
-// compared and no read may mix their objects.
-type listing struct {
-	feed  *feed
-	seen  marks
-	count int
-	over  bool
+// checkBytes fails where storing an object in place of old would take more memory
+// than the cluster may. It is asked before: a server that is tried again and again
+// must not get one object in with each try.
+func (f *feed) checkBytes(old, o *Object) error {
+	growth := int64(o.Size()) + entryBytes
+	if old != nil {
+		growth -= int64(old.Size())
+	}
+	limit := f.options.MaxClusterBytes
+	if limit <= 0 || growth <= 0 || f.account.bytes.Load()+growth <= limit {
+		return nil
+	}
+	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)
 }
 
-func (f *feed) beginList() *listing {
-	l := &listing{feed: f}
-	f.kind = nil // a definition may have been replaced by one of another kind
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.synced {
-		f.counters.resyncs.inc()
+// checkRoom is checkBytes for an object of a stream, which counts, too.
+func (f *feed) checkRoom(o *Object) error {
+	old := f.store.get(o.GetNamespace(), o.GetName())
+	if limit := f.options.MaxObjects; limit > 0 && old == nil && f.store.count >= limit {
+		return fmt.Errorf("%s: more than %d objects: %w", f.key, limit, ErrBudget)
 	}
-	switch {
-	case f.replace && f.synced:
-		f.next = f.store.emptyCopy()
-	case f.replace:
-		f.store = f.store.emptyCopy()
-		f.replace = false
-	case f.store.count > 0:
-		l.seen = make(marks, f.store.count)
-	}
-	return l
-}
-
-// apply takes one object of the list, or one change that came while it was streamed.
-func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error {
-	f := l.feed
-	o, err := f.object(at, header)
-	if o == nil || err != nil {
-		return err
-	}
-	if l.count++; f.options.MaxObjects > 0 && l.count > f.options.MaxObjects {
-		return fmt.Errorf("list %s: more than %d objects: %w", f.key, f.options.MaxObjects, ErrBudget)
-	}
-	switch {
-	case frame == wire.Deleted && f.replace:
-		f.removeNext(o)
-	case frame == wire.Deleted:
-		f.remove(o)
-	case f.replace:
-		f.putNext(o)
-	default:
-		f.put(o, l.seen)
-	}
-	return f.checkBudget()
-}
-
-// checkBudget fails the informer while its cluster takes more memory than it may.
-func (f *feed) checkBudget() error {
-	if limit := f.options.MaxClusterBytes; limit > 0 && f.account.bytes.Load() > limit {
-		return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)
-	}
-	return nil
-}
-
-// finish makes the list's result the informer's.
-func (l *listing) finish(rv string) {
-	f := l.feed
-	l.over = true
-	f.misses = 0
-	f.resume = rv
-	f.proof()
-	if f.replace {
-		f.replace = false
-		f.swap(rv, f.known)
-		return
-	}
-	f.sweep(l.seen, rv, f.known)
-}
-
-// abort forgets an unfinished list of a new epoch, or the first one, of which nobody has seen anything. One that was to
-// bring a synced store up to date leaves what it brought: it is newer.
-func (l *listing) abort() {
-	if l.over {
-		return
-	}
-	f := l.feed
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.replace:
-		f.next = nil
-	case !f.synced:
-		f.store = f.store.emptyCopy()
-	}
-	f.chargeLocked()
+	return f.checkBytes(old, o)
 }
 
 // follow applies a live stream until it ends; a regular end is nil.
@@ -276,6 +262,9 @@ func (f *feed) follow(s *stream) error {
 		if err := s.wait(); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
+			if errors.Is(err, ErrStalled) {
+				f.bookmarks = false // to be seen again before silence means anything
+			}
 			return err
 		}
 		if err := f.applyNext(s); err != nil {
@@ -290,38 +279,66 @@ func (f *feed) applyNext(s *stream) error {
 	if err != nil {
 		return eofIsUnexpected(err)
 	}
+	f.unordered = f.unordered && frame.Type == wire.Added
 	if frame.Type == wire.Bookmark {
 		it, err := s.frames.Scan(nil)
+		if err == nil {
+			err = f.checkBookmark(&it)
+		}
+		if err == nil {
+			err = f.distrust
+		}
 		if err != nil {
 			return err
 		}
+		if !f.bookmarks {
+			f.bookmarks = true
+			s.calm(false)
+		}
 		return f.reached(it.ResourceVersion)
 	}
-	o, err := f.object(s.frames, wire.ListHeader{})
+	o, err := f.object(frame.Type, s.frames, wire.ListHeader{})
 	if o == nil || err != nil {
 		return err
+	}
+	if err := f.checkOrder(o.GetResourceVersion()); err != nil {
+		return err // before it does harm
 	}
 	f.lastEvent.Store(f.lastProof.Load())
 	if frame.Type == wire.Deleted {
 		f.remove(o)
 	} else {
-		f.put(o, nil)
+		if err := f.checkRoom(o); err != nil {
+			f.unknown(func(r *refusals) { r.add(nameOf(o), err) })
+			return err
+		}
+		f.put(o)
 	}
-	if err := f.reached(o.GetResourceVersion()); err != nil {
-		return err
-	}
-	return f.checkBudget()
+	return f.reached(o.GetResourceVersion())
 }
 
-// reached notes how far the stream has come. Versions of a stream only grow; one that falls is another history's.
+// checkOrder fails where a stream shows a version before the one it has reached:
+// those of one history only grow. What a watch without a version begins with is
+// no history.
+func (f *feed) checkOrder(rv string) error {
+	if !f.unordered && behind(rv, f.resume) {
+		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", f.key, ErrHistory, f.resume, rv)
+	}
+	return nil
+}
+
+// reached notes how far the stream has come.
 func (f *feed) reached(rv string) error {
 	if rv == "" {
 		return nil
 	}
-	if order, err := resourceversion.CompareResourceVersion(rv, f.resume); err == nil && order < 0 {
-		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", f.key, ErrHistory, f.resume, rv)
+	if err := f.checkOrder(rv); err != nil {
+		return err
 	}
-	f.resume = rv
+	if behind(rv, f.resume) {
+		rv = f.resume
+	}
+	f.resume, f.reach = rv, rv
 	f.advance(rv)
 	return nil
 }

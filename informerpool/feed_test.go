@@ -364,8 +364,10 @@ func TestListsOfTheFleetAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, 3, s.count("stream"))
-		time.Sleep(informerpool.DefaultPermitTimeout + time.Second)
-		require.Equal(t, 6, s.count("stream"), "lists that hang do not hold back the others for ever")
+		time.Sleep(informerpool.DefaultPermitTimeout - time.Millisecond)
+		require.Equal(t, 3, s.count("stream"))
+		time.Sleep(500 * time.Millisecond)
+		require.Equal(t, 20, s.count("stream"), "lists that hang do not hold back the others")
 		close(s.block)
 		for _, l := range leases {
 			require.NoError(t, l.WaitForSync(context.Background()))

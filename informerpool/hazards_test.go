@@ -219,19 +219,23 @@ func TestOneBrokenResourceStopsNoOther(t *testing.T) {
 	}
 }
 
-func TestObjectOverTheSizeLimitIsAnErrorThatSaysSo(t *testing.T) {
+// TestObjectOverTheSizeLimitStopsNoOther: everybody who may create one object could freeze the informer of all.
+func TestObjectOverTheSizeLimitStopsNoOther(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 4096 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "small", 1)
 		l := acquireSynced(t, p, everything)
 		s.put("ns", "huge", 1, "l="+strings.Repeat("x", 5000))
-		after(time.Minute)
-		require.ErrorContains(t, l.Status().LastError, "4096")
-		require.Equal(t, informerpool.StateDegraded, l.Status().State)
-		require.Len(t, contents(t, l), 1)
-		s.delete("ns", "huge")
-		s.compact()
-		after(time.Minute)
+		s.put("ns", "small", 2)
+		synctest.Wait()
 		require.Equal(t, informerpool.StateSynced, l.Status().State)
+		require.Contains(t, l.Status().LastRefusal, "4096")
+		require.ErrorIs(t, l.Unknown("ns", "huge"), informerpool.ErrRefused)
+		require.NoError(t, l.Trust(0))
+		require.Len(t, contents(t, l), 1)
+		require.Equal(t, s.state(nil)["ns/small"], contents(t, l)["ns/small"])
+		s.delete("ns", "huge")
+		synctest.Wait()
+		require.NoError(t, l.Unknown("ns", "huge"))
 		require.Equal(t, s.state(nil), contents(t, l))
 	})
 }

@@ -5,12 +5,42 @@ package informerpool
 
 import (
 	"fmt"
+	"iter"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// IndexFunc computes the values under which an index finds an object. It must be pure and must not block. It is called
-// without locks, once per state of an object. A panic in it counts as no values.
+// IndexFunc computes the values under which an index finds an object. It must
+// be pure and must not block. It is called without locks, once per state of an
+// object. While it panics for an object of the store, queries of the index fail
+// with an [*IndexError]: without that object's values they could miss it.
 type IndexFunc func(*Object) []string
+
+// TryIndexFunc is an [IndexFunc] that can fail, as where it decodes the object.
+// An error counts as a panic does.
+type TryIndexFunc func(*Object) ([]string, error)
+
+// IndexError says that an index cannot answer, since its function failed for
+// objects of the store.
+type IndexError struct {
+	Key   Key
+	Index string
+	// Objects is the number of objects it failed for, and Object is one of them.
+	Objects int
+	Object  types.NamespacedName
+	// Err is what the function failed with for that object: its error, or
+	// [ErrIndexPanicked].
+	Err error
+}
+
+// Error implements error.
+func (e *IndexError) Error() string {
+	return fmt.Sprintf("informer %s: index %q: no values of %d objects, %s for one: %v", e.Key, e.Index, e.Objects, e.Object, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *IndexError) Unwrap() error { return e.Err }
 
 // ownerIndex is the name of the built-in index by owner UID; it is built by the first query that wants it.
 const ownerIndex = "\x00owner"
@@ -19,134 +49,165 @@ const ownerIndex = "\x00owner"
 // that removing an object calls no function of the user under that lock.
 type index struct {
 	name   string
-	values IndexFunc
+	values TryIndexFunc
 	ready  bool
 	found  map[string]map[*Object]struct{}
 	listed map[*Object][]string
+	failed map[*Object]error // objects whose values could not be computed
+	bytes  int64             // what the index takes, about
 }
 
-func newIndex(name string, values IndexFunc) *index {
-	return &index{name: name, values: values, found: map[string]map[*Object]struct{}{}, listed: map[*Object][]string{}}
+// What an index takes on average for an object, for each of its values, and for
+// a value that no other object has.
+const (
+	listedBytes = 64
+	valueBytes  = 40
+	setBytes    = 200
+)
+
+func newIndex(name string, values TryIndexFunc) *index {
+	return &index{
+		name:   name,
+		values: values,
+		found:  map[string]map[*Object]struct{}{},
+		listed: map[*Object][]string{},
+		failed: map[*Object]error{},
+	}
+}
+
+// computed is what an index function returned for one object.
+type computed struct {
+	values []string
+	err    error
 }
 
 // compute calls the index function and survives its panic.
-func (x *index) compute(o *Object) (values []string) {
+func (x *index) compute(o *Object) (out computed) {
 	defer func() {
 		if recover() != nil {
-			values = nil
+			out = computed{err: ErrIndexPanicked}
 		}
 	}()
-	values = x.values(o)
+	values, err := x.values(o)
+	if err != nil {
+		return computed{err: err}
+	}
 	if len(values) > 1 {
 		values = slices.Compact(slices.Sorted(slices.Values(values)))
 	}
-	return values
+	return computed{values: values}
 }
 
-func (x *index) add(o *Object, values []string) {
-	x.listed[o] = values
-	for _, v := range values {
+func (x *index) add(o *Object, of computed) {
+	x.listed[o] = of.values
+	x.bytes += listedBytes + valueBytes*int64(len(of.values))
+	if of.err != nil {
+		x.failed[o] = of.err
+	}
+	for _, v := range of.values {
 		set := x.found[v]
 		if set == nil {
 			set = map[*Object]struct{}{}
 			x.found[v] = set
+			x.bytes += setBytes + int64(len(v))
 		}
 		set[o] = struct{}{}
 	}
 }
 
+// check returns why queries of the index cannot be answered, or nil.
+func (x *index) check(k Key) error {
+	for o, err := range x.failed {
+		return &IndexError{Key: k, Index: x.name, Objects: len(x.failed), Object: nameOf(o), Err: err}
+	}
+	return nil
+}
+
 func (x *index) remove(o *Object) {
-	for _, v := range x.listed[o] {
-		set := x.found[v]
+	values, listed := x.listed[o]
+	if listed {
+		x.bytes -= listedBytes + valueBytes*int64(len(values))
+	}
+	for _, v := range values {
+		set, ok := x.found[v]
 		delete(set, o)
-		if len(set) == 0 {
+		if ok && len(set) == 0 { // a value may be there twice
 			delete(x.found, v)
+			x.bytes -= setBytes + int64(len(v))
 		}
 	}
 	delete(x.listed, o)
+	delete(x.failed, o)
 }
 
-func ownerUIDs(o *Object) []string {
+func ownerUIDs(o *Object) ([]string, error) {
 	var uids []string
 	for uid := range o.OwnerUIDs() {
 		uids = append(uids, string(uid))
 	}
-	return uids
+	return uids, nil
 }
 
-// lockWith takes the entry's lock with o's values for every index of the store at hand. The values are computed without
-// the lock, since the functions are the user's; an index that is added in the meantime makes it start over.
-func (e *entry) lockWith(s *store, o *Object) map[*index][]string {
-	var values map[*index][]string
+// indexed are the values of objects, by index.
+type indexed map[*index]map[*Object]computed
+
+// of returns the values of one object, by index.
+func (v indexed) of(o *Object) map[*index]computed {
+	if len(v) == 0 {
+		return nil
+	}
+	out := make(map[*index]computed, len(v))
+	for x, values := range v {
+		out[x] = values[o]
+	}
+	return out
+}
+
+// one yields one object.
+func one(o *Object) iter.Seq[*Object] {
+	return func(yield func(*Object) bool) { yield(o) }
+}
+
+// lockWith takes the entry's lock with the objects' values for every index of the store at hand. The values are computed
+// without the lock, since the functions are the user's; an index that is added in the meantime makes it start over.
+func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
+	var values indexed
 	for {
 		e.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(s.indexes), func(x *index) bool { _, ok := values[x]; return ok })
+		missing := slices.DeleteFunc(slices.Clone(e.store.indexes), func(x *index) bool { _, ok := values[x]; return ok })
 		if len(missing) == 0 {
 			return values
 		}
 		e.mu.Unlock()
 		if values == nil {
-			values = make(map[*index][]string, len(missing))
+			values = make(indexed, len(missing))
 		}
 		for _, x := range missing {
-			values[x] = x.compute(o)
-		}
-	}
-}
-
-// lockComplete takes the entry's lock when every index of the next store knows all of its objects.
-func (e *entry) lockComplete() {
-	type missing struct {
-		index  *index
-		object *Object
-		values []string
-	}
-	for {
-		var todo []missing
-		e.mu.Lock()
-		for _, x := range e.next.indexes {
-			if len(x.listed) == e.next.count {
-				x.ready = true
-				continue
-			}
-			for o := range e.next.all() {
-				if _, known := x.listed[o]; !known {
-					todo = append(todo, missing{index: x, object: o})
-				}
+			values[x] = map[*Object]computed{}
+			for o := range objects {
+				values[x][o] = x.compute(o)
 			}
 		}
-		if len(todo) == 0 {
-			return
-		}
-		e.mu.Unlock()
-		for i, m := range todo {
-			todo[i].values = m.index.compute(m.object)
-		}
-		e.mu.Lock()
-		for _, m := range todo { // only the feed, which is here, changes the objects of next
-			m.index.add(m.object, m.values)
-		}
-		e.mu.Unlock()
 	}
 }
 
 // addIndex adds an index to the informer and fills it. It returns when queries can use it. From its registration on the
 // writer brings the values of every object it puts; those of the objects that are there are computed here.
-func (e *entry) addIndex(name string, values IndexFunc) error {
-	x, missing, err := e.registerIndex(name, values)
+func (e *entry) addIndex(name string, f TryIndexFunc) error {
+	x, missing, err := e.registerIndex(name, f)
 	if err != nil || x == nil {
 		return err
 	}
-	computed := make([][]string, len(missing))
+	values := make([]computed, len(missing))
 	for i, o := range missing {
-		computed[i] = x.compute(o)
+		values[i] = x.compute(o)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, o := range missing {
-		// One that was replaced meanwhile is not the store's any more. Where all were, by a new epoch, x is not either.
+		// One that was replaced meanwhile is not the store's any more.
 		if e.store.get(o.GetNamespace(), o.GetName()) == o {
-			x.add(o, computed[i])
+			x.add(o, values[i])
 		}
 	}
 	x.ready = true
@@ -154,7 +215,7 @@ func (e *entry) addIndex(name string, values IndexFunc) error {
 }
 
 // registerIndex returns the new index and the objects it lacks, or nil where it is the built-in one and exists.
-func (e *entry) registerIndex(name string, values IndexFunc) (*index, []*Object, error) {
+func (e *entry) registerIndex(name string, values TryIndexFunc) (*index, []*Object, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x := e.store.index(name); x != nil {
@@ -165,11 +226,15 @@ func (e *entry) registerIndex(name string, values IndexFunc) (*index, []*Object,
 	}
 	x := newIndex(name, values)
 	e.store.indexes = append(slices.Clip(e.store.indexes), x)
-	if e.next != nil {
-		// What it has been given already is completed before it becomes the store.
-		e.next.indexes = append(slices.Clip(e.next.indexes), newIndex(name, values))
-	}
 	return x, slices.Collect(e.store.all()), nil
+}
+
+// indexReady reports whether queries can use an index.
+func (e *entry) indexReady(name string) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	x := e.store.index(name)
+	return x != nil && x.ready
 }
 
 // index returns the index of that name, or nil.

@@ -25,6 +25,10 @@ type Key struct {
 	Cluster types.NamespacedName
 	// Resource is the watched resource. Version and resource are required.
 	Resource schema.GroupVersionResource
+	// Kind is the kind that the resource is expected to have; an answer of another kind is refused. Empty means the one
+	// that the source knows (see [KindSource]), or else the one that the server's lists are of. Keys of different kinds
+	// are different informers, so that the users of one pool should all name it, or none.
+	Kind string
 	// Namespace restricts the informer to one namespace; empty means all of them, and is right for cluster-scoped resources.
 	Namespace string
 	// LabelSelector is evaluated by the server; empty selects everything.
@@ -76,7 +80,7 @@ func (k Key) Canonical() (Key, error) {
 	}
 	for _, f := range []struct{ name, value string }{
 		{"Resource.Group", k.Resource.Group}, {"Resource.Version", k.Resource.Version},
-		{"Resource.Resource", k.Resource.Resource}, {"Namespace", k.Namespace},
+		{"Resource.Resource", k.Resource.Resource}, {"Kind", k.Kind}, {"Namespace", k.Namespace},
 	} {
 		// Each of them becomes a segment of the request's path.
 		if msgs := content.IsPathSegmentName(f.value); len(msgs) > 0 {
@@ -194,18 +198,19 @@ type sieve struct {
 
 // newSieve returns what the keys select of a lease's objects. The error is a *KeyError for what cannot be evaluated here.
 func newSieve(l *Lease, narrower []Key) (sieve, error) {
-	s := sieve{lease: l.filter}
+	key := l.Key()
+	s := sieve{lease: l.at.Load().filter}
 	for _, k := range narrower {
-		k.Cluster, k.Resource = l.key.Cluster, l.key.Resource
+		k.Cluster, k.Resource, k.Kind = key.Cluster, key.Resource, key.Kind
 		k, err := k.Canonical()
 		if err != nil {
 			return s, err
 		}
-		if k.FieldSelector != l.key.FieldSelector && !localFields(k.FieldSelector) {
+		if k.FieldSelector != key.FieldSelector && !localFields(k.FieldSelector) {
 			return s, &KeyError{Key: k, Field: "FieldSelector", Err: errServerOnly}
 		}
 		f := newFilter(Key{}, k)
-		if k.FieldSelector == l.key.FieldSelector {
+		if k.FieldSelector == key.FieldSelector {
 			f.fields = nil // the server did it
 		}
 		s.any = append(s.any, f)

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,26 +22,60 @@ import (
 // Lease is one user's hold on an informer. While any lease on it is held the informer runs; it survives disconnects of
 // its cluster. All methods may be called from many goroutines. Those that read never wait for the network.
 type Lease struct {
-	key      Key
+	pool     *Pool
 	owner    string
-	entry    *entry
-	filter   filter // narrows a wider informer down to key
+	at       atomic.Pointer[place] // replaced with the locks of both entries held
 	released chan struct{}
 	once     sync.Once
+	next     *entry // the informer it is handed over to; protected by the pool's lock
 
 	mu   sync.Mutex // protects taps; never held while another lock is taken
 	taps []*tap
 }
 
-// Key returns the canonical key the lease was acquired with.
-func (l *Lease) Key() Key { return l.key }
+// place is which informer serves a lease.
+type place struct {
+	key    Key
+	entry  *entry
+	filter filter // narrows a wider informer down to key
+}
+
+func (l *Lease) entry() *entry { return l.at.Load().entry }
+
+// lock takes the lock of the entry that serves the lease; that stays the one for
+// as long as the lock is held.
+func (l *Lease) lock() *place {
+	for {
+		at := l.at.Load()
+		at.entry.mu.Lock()
+		if l.at.Load() == at {
+			return at
+		}
+		at.entry.mu.Unlock() // handed over meanwhile
+	}
+}
+
+// rlock is lock for readers.
+func (l *Lease) rlock() *place {
+	for {
+		at := l.at.Load()
+		at.entry.mu.RLock()
+		if l.at.Load() == at {
+			return at
+		}
+		at.entry.mu.RUnlock()
+	}
+}
+
+// Key returns the canonical key the lease was acquired with, or retargeted to.
+func (l *Lease) Key() Key { return l.at.Load().key }
 
 // Owner returns the name the lease was acquired for, or nothing.
 func (l *Lease) Owner() string { return l.owner }
 
 // Release gives the lease up. It is idempotent and does not wait: a call of a handler that has begun goes on.
 // Reads through the lease fail with [ErrReleased] from then on. After the last release the informer lingers.
-func (l *Lease) Release() { l.release(l.entry.pool.options.Linger) }
+func (l *Lease) Release() { l.release(l.pool.options.Linger) }
 
 // ReleaseNow is Release without the linger: if no other lease is held, the informer stops at once. It is for those who
 // kept the informer long enough themselves.
@@ -52,7 +87,7 @@ func (l *Lease) release(linger time.Duration) {
 		for _, t := range l.attached() {
 			t.sub.Remove(l)
 		}
-		l.entry.pool.release(l, linger)
+		l.pool.release(l, linger)
 	})
 }
 
@@ -80,8 +115,7 @@ func (l *Lease) attach(t *tap) bool {
 	l.mu.Lock()
 	l.taps = append(l.taps, t)
 	l.mu.Unlock()
-	e := l.entry
-	e.mu.Lock()
+	e := l.lock().entry
 	defer e.mu.Unlock()
 	// A Release that found the tap may already have detached it: it closed released before that, so it is seen here. One
 	// that comes later detaches what is attached now.
@@ -99,9 +133,9 @@ func (l *Lease) detach(t *tap) {
 	l.mu.Lock()
 	l.taps = slices.DeleteFunc(l.taps, func(x *tap) bool { return x == t })
 	l.mu.Unlock()
-	l.entry.mu.Lock()
-	defer l.entry.mu.Unlock()
-	l.entry.taps = slices.DeleteFunc(l.entry.taps, func(x *tap) bool { return x == t })
+	e := l.lock().entry
+	defer e.mu.Unlock()
+	e.taps = slices.DeleteFunc(e.taps, func(x *tap) bool { return x == t })
 }
 
 // gone returns ErrReleased after the release, ErrClosed after the pool's end, and nil before.
@@ -111,7 +145,7 @@ func (l *Lease) gone() error {
 		return ErrReleased
 	default:
 	}
-	if l.entry.ctx.Err() != nil {
+	if l.entry().ctx.Err() != nil {
 		return ErrClosed
 	}
 	return nil
@@ -120,30 +154,34 @@ func (l *Lease) gone() error {
 // readable returns why the store cannot be read, or nil. The entry's lock is held.
 func (l *Lease) readableLocked() error {
 	if err := l.gone(); err != nil {
-		return fmt.Errorf("%s: %w", l.key, err)
+		return fmt.Errorf("%s: %w", l.Key(), err)
 	}
-	if !l.entry.synced {
-		return fmt.Errorf("%s: %w", l.key, ErrNotSynced)
+	if !l.entry().synced {
+		return fmt.Errorf("%s: %w", l.Key(), ErrNotSynced)
 	}
 	return nil
 }
 
-// Get returns a cached object. The error is [ErrReleased], [ErrNotSynced], or one that apierrors.IsNotFound tells. The
+// Get returns a cached object. The error is [ErrReleased], [ErrNotSynced], [ErrRefused] for an object of
+// which only refused states were seen, or one that apierrors.IsNotFound tells. The
 // object is shared and read-only.
 func (l *Lease) Get(namespace, name string) (*Object, error) {
-	e := l.entry
-	e.mu.RLock()
+	at := l.rlock()
 	err := l.readableLocked()
+	e := at.entry
 	o := e.store.get(namespace, name)
+	if err == nil && o == nil && e.refused.has(types.NamespacedName{Namespace: namespace, Name: name}) {
+		err = refusedError(at.key, e.refused.last)
+	}
 	e.mu.RUnlock()
 	if err != nil {
 		return nil, err
 	}
-	if !l.filter.empty() && !l.filter.match(o) {
+	if !at.filter.empty() && !at.filter.match(o) {
 		o = nil
 	}
 	if o == nil {
-		return nil, apierrors.NewNotFound(l.key.Resource.GroupResource(), name)
+		return nil, apierrors.NewNotFound(at.key.Resource.GroupResource(), name)
 	}
 	return o, nil
 }
@@ -155,7 +193,15 @@ func (l *Lease) GetInto(namespace, name string, dst runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	return l.entry.pool.Decode(o, dst)
+	return l.pool.Decode(o, dst)
+}
+
+// Namespaced reports whether the cached objects live in namespaces; known is
+// false where there are none, or some of both. A definition can come back with
+// another scope, and what is cached says so before discovery is asked again.
+func (l *Lease) Namespaced() (namespaced, known bool) {
+	s := scope(l.entry().scope.Load())
+	return s == scopeNamespace, s != scopeUnknown
 }
 
 // Query narrows a list. The zero query selects everything.
@@ -173,9 +219,9 @@ type Query struct {
 }
 
 // List returns the cached objects a query selects, in no order, and the resourceVersion the cache is at. All of them are of
-// one epoch. The error is [ErrReleased], [ErrNotSynced] or [ErrNoIndex]. The objects are shared and read-only.
+// one epoch. The error is [ErrReleased], [ErrNotSynced], [ErrNoIndex] or an [*IndexError]. The objects are shared and read-only.
 func (l *Lease) List(q Query) ([]*Object, string, error) {
-	candidates, rv, err := l.candidates(l.byOwner(&q))
+	candidates, rv, narrow, err := l.candidates(l.byOwner(&q))
 	if err != nil {
 		return nil, "", err
 	}
@@ -184,7 +230,7 @@ func (l *Lease) List(q Query) ([]*Object, string, error) {
 		if q.Limit > 0 && len(out) == q.Limit {
 			break
 		}
-		if l.selects(q, o) {
+		if q.selects(o, narrow) {
 			out = append(out, o)
 		}
 	}
@@ -194,14 +240,14 @@ func (l *Lease) List(q Query) ([]*Object, string, error) {
 // All returns the objects that List returns, as a sequence over a snapshot: it filters while it is iterated, without a
 // lock, and sees no later changes. It can be iterated more than once.
 func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
-	candidates, _, err := l.candidates(l.byOwner(&q))
+	candidates, _, narrow, err := l.candidates(l.byOwner(&q))
 	if err != nil {
 		return nil, err
 	}
 	return func(yield func(*Object) bool) {
 		left := q.Limit
 		for _, o := range candidates {
-			if !l.selects(q, o) {
+			if !q.selects(o, narrow) {
 				continue
 			}
 			if !yield(o) || left == 1 {
@@ -212,45 +258,50 @@ func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 	}, nil
 }
 
-// byOwner makes a query for an owner one of the built-in index, which the first such query builds.
+// byOwner makes a query for an owner one of the built-in index, which the first
+// such query builds. Those that come meanwhile look at every object instead.
 func (l *Lease) byOwner(q *Query) Query {
-	if q.Owner != "" && q.Index == "" && l.entry.addIndex(ownerIndex, ownerUIDs) == nil {
+	if q.Owner != "" && q.Index == "" && l.entry().addIndex(ownerIndex, ownerUIDs) == nil && l.entry().indexReady(ownerIndex) {
 		q.Index, q.Value, q.Owner = ownerIndex, string(q.Owner), ""
 	}
 	return *q
 }
 
 // candidates copies out what the indexes narrow a query down to; the rest is checked without the lock.
-func (l *Lease) candidates(q Query) ([]*Object, string, error) {
-	e := l.entry
-	e.mu.RLock()
+func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter, err error) {
+	at := l.rlock()
+	e := at.entry
 	defer e.mu.RUnlock()
 	if err := l.readableLocked(); err != nil {
-		return nil, "", err
+		return nil, "", narrow, err
 	}
 	if q.Index != "" {
 		x := e.store.index(q.Index)
 		if x == nil || !x.ready {
-			return nil, "", fmt.Errorf("%s: index %q: %w", l.key, q.Index, ErrNoIndex)
+			return nil, "", narrow, fmt.Errorf("%s: index %q: %w", at.key, q.Index, ErrNoIndex)
 		}
-		return x.lookup(q.Value, nil), e.rv, nil
+		if err := x.check(at.key); err != nil {
+			return nil, "", narrow, err
+		}
+		return x.lookup(q.Value, nil), e.rv, at.filter, nil
 	}
 	namespace := q.Namespace
 	if namespace == "" {
-		namespace = l.filter.namespace
+		namespace = at.filter.namespace
 	}
 	size := e.store.count
 	if namespace != "" {
-		size = len(e.store.objects[namespace])
+		size = e.store.countIn(namespace)
 	}
-	objects := make([]*Object, 0, size)
+	objects = make([]*Object, 0, size)
 	for o := range e.store.in(namespace) {
 		objects = append(objects, o)
 	}
-	return objects, e.rv, nil
+	return objects, e.rv, at.filter, nil
 }
 
-func (l *Lease) selects(q Query, o *Object) bool {
+// selects reports whether a query selects an object that passes the filter.
+func (q *Query) selects(o *Object, narrow filter) bool {
 	if q.Namespace != "" && o.GetNamespace() != q.Namespace {
 		return false
 	}
@@ -260,38 +311,70 @@ func (l *Lease) selects(q Query, o *Object) bool {
 	if q.Owner != "" && !slices.Contains(slices.Collect(o.OwnerUIDs()), q.Owner) {
 		return false
 	}
-	return l.filter.empty() || l.filter.match(o)
+	return narrow.empty() || narrow.match(o)
 }
 
 // AddIndex adds an index to the informer, for all its leases, and fills it before it returns. The index lives as long
 // as the informer. A name that is taken is [ErrIndexExists].
 func (l *Lease) AddIndex(name string, values IndexFunc) error {
+	return l.TryAddIndex(name, func(o *Object) ([]string, error) { return values(o), nil })
+}
+
+// TryAddIndex is AddIndex of a function that can fail.
+func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 	if err := l.gone(); err != nil {
-		return fmt.Errorf("%s: %w", l.key, err)
+		return fmt.Errorf("%s: %w", l.Key(), err)
 	}
 	if name == "" || name == ownerIndex {
-		return fmt.Errorf("%s: index %q: %w", l.key, name, ErrIndexExists)
+		return fmt.Errorf("%s: index %q: %w", l.Key(), name, ErrIndexExists)
 	}
-	return l.entry.addIndex(name, values)
+	if err := l.entry().addIndex(name, values); err != nil {
+		return err
+	}
+	if next := l.pool.successor(l); next != nil {
+		_ = next.addIndex(name, values) // it may have it, from another lease
+	}
+	return nil
 }
 
 // HasSynced tells whether the informer's first list is complete, so that reads are answered.
 func (l *Lease) HasSynced() bool {
-	l.entry.mu.RLock()
-	defer l.entry.mu.RUnlock()
+	defer l.rlock().entry.mu.RUnlock()
 	return l.readableLocked() == nil
+}
+
+// Polls reports whether the informer lists its resource again and again, since
+// the server does not let it watch: what it has is as old as the last list.
+func (l *Lease) Polls() bool {
+	e := l.rlock().entry
+	defer e.mu.RUnlock()
+	return e.polling
 }
 
 // WaitForSync waits for the informer's first list. It returns nil once that is complete, and otherwise as soon as it is
 // known that waiting does not help: the server's refusal (apierrors.IsForbidden, IsNotFound and so on tell them), [ErrReleased],
-// [ErrClosed], or the cause of ctx's end. The informer goes on trying after a refusal, and so can the caller.
+// [ErrClosed], or the cause of ctx's end. A resource that does not exist any more counts as refused, too. The informer goes on trying after a refusal, and so can the caller.
 func (l *Lease) WaitForSync(ctx context.Context) error {
-	return l.entry.await(ctx, l, func() error {
+	return l.await(ctx, func(e *entry) error {
 		switch {
-		case l.entry.synced:
+		case e.synced && (!e.unserved || e.cause == nil):
 			return nil
-		case l.entry.cause != nil:
-			return l.entry.cause
+		case e.cause != nil:
+			return e.cause
+		}
+		return errWait
+	})
+}
+
+// WaitForSyncIn is WaitForSync for the list of one epoch: while the informer has
+// listed in another one only, it waits, as far as waiting helps.
+func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
+	return l.await(ctx, func(e *entry) error {
+		switch {
+		case e.synced && e.epoch == epoch && (!e.unserved || e.cause == nil):
+			return nil
+		case e.cause != nil:
+			return e.cause
 		}
 		return errWait
 	})
@@ -301,13 +384,13 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 // with. An idle server tells where it is once a minute.
 func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
-		return fmt.Errorf("%s: resourceVersion: %w", l.key, err)
+		return fmt.Errorf("%s: resourceVersion: %w", l.Key(), err)
 	}
-	return l.entry.await(ctx, l, func() error {
-		if !l.entry.synced {
+	return l.await(ctx, func(e *entry) error {
+		if !e.synced {
 			return errWait
 		}
-		if order, err := resourceversion.CompareResourceVersion(l.entry.rv, rv); err != nil || order < 0 {
+		if order, err := resourceversion.CompareResourceVersion(e.rv, rv); err != nil || order < 0 {
 			return errWait
 		}
 		return nil
@@ -316,14 +399,14 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 
 // ResourceVersion returns the version the cache has reached, by events and bookmarks; empty before the first list.
 func (l *Lease) ResourceVersion() string {
-	l.entry.mu.RLock()
-	defer l.entry.mu.RUnlock()
-	return l.entry.rv
+	e := l.rlock().entry
+	defer e.mu.RUnlock()
+	return e.rv
 }
 
 // Epoch returns the epoch of the objects that reads return now.
 func (l *Lease) Epoch() Epoch {
-	l.entry.mu.RLock()
-	defer l.entry.mu.RUnlock()
-	return l.entry.epoch
+	e := l.rlock().entry
+	defer e.mu.RUnlock()
+	return e.epoch
 }

@@ -5,6 +5,7 @@ package informerpool_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -165,17 +167,53 @@ func TestObjectsAreFoundByTheirOwner(t *testing.T) {
 	})
 }
 
-func TestIndexFunctionThatPanicsFindsNothingAndStopsNothing(t *testing.T) {
+// TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList: a list by an index that
+// lacks objects says so, for as long as it does, and nothing else is affected.
+func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
+		s.put("ns", "bad", 1)
 		l := acquireSynced(t, p, everything)
-		require.NoError(t, l.AddIndex("bad", func(*informerpool.Object) []string { panic("no") }))
+		require.NoError(t, l.AddIndex("name", func(o *informerpool.Object) []string {
+			if o.GetName() == "bad" {
+				panic("no")
+			}
+			return []string{o.GetName()}
+		}))
 		s.put("ns", "b", 1)
 		synctest.Wait()
-		require.Len(t, contents(t, l), 2)
-		objects, _, err := l.List(informerpool.Query{Index: "bad", Value: ""})
+		require.Len(t, contents(t, l), 3)
+		_, _, err := l.List(informerpool.Query{Index: "name", Value: "a"})
+		failed, ok := errors.AsType[*informerpool.IndexError](err)
+		require.True(t, ok, "%v", err)
+		require.ErrorIs(t, err, informerpool.ErrIndexPanicked)
+		require.Equal(t, "bad", failed.Object.Name)
+		require.Equal(t, 1, failed.Objects)
+		s.delete("ns", "bad")
+		synctest.Wait()
+		found, _, err := l.List(informerpool.Query{Index: "name", Value: "b"})
 		require.NoError(t, err)
-		require.Empty(t, objects)
+		require.Len(t, found, 1)
+	})
+}
+
+// TestFirstQueriesForAnOwnerAreAllAnswered: the index is built by one of them.
+func TestFirstQueriesForAnOwnerAreAllAnswered(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		for i := range 50 {
+			s.put("ns", fmt.Sprint("o", i), 1, "owner=x")
+		}
+		l := acquireSynced(t, p, everything)
+		var readers sync.WaitGroup
+		for range 16 {
+			readers.Go(func() {
+				found, _, err := l.List(informerpool.Query{Owner: "x"})
+				if assert.NoError(t, err) {
+					assert.Len(t, found, 50)
+				}
+			})
+		}
+		readers.Wait()
 	})
 }
 

@@ -43,7 +43,7 @@ func bubble(t *testing.T, change func(*informerpool.Options), test func(t *testi
 	})
 }
 
-var everything = informerpool.Key{Cluster: types.NamespacedName{Namespace: "fleet", Name: "one"}, Resource: widgets}
+var everything = informerpool.Key{Cluster: types.NamespacedName{Namespace: "fleet", Name: "one"}, Resource: widgets, Kind: "Widget"}
 
 func in(namespace string) informerpool.Key {
 	k := everything

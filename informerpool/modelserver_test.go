@@ -18,6 +18,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,11 +41,15 @@ type modelServer struct {
 	compacted uint64 // watches from before are answered with 410
 	watchers  map[*modelWatch]struct{}
 	fail      func(verb string) error // answers in place of the server
-	block     chan struct{}           // requests wait for it to close
-	notReady  chan struct{}           // Ready waits for it to close
-	noStream  bool                    // an old server
-	requests  map[string]int          // by verb; "stream" is a streamed list, "guard" the question for the version
-	cutAfter  int                     // bytes until a list breaks; 0 is never
+	refuse    func(k informerpool.Key) error
+	block     chan struct{}  // requests wait for it to close
+	notReady  chan struct{}  // Ready waits for it to close
+	noStream  bool           // an old server
+	requests  map[string]int // by verb; "stream" is a streamed list, "guard" the question for the version
+	cutAfter  int            // bytes until a list breaks; 0 is never
+	deaf      bool           // watches are not told of changes
+	inexact   bool           // no list of an earlier moment
+	late      time.Duration  // how much later than lists watches show a change
 }
 
 type modelObject struct {
@@ -136,8 +141,28 @@ func (s *modelServer) delete(namespace, name string) {
 
 func (s *modelServer) emit(e modelEvent) {
 	s.log = append(s.log, e)
+	if s.deaf {
+		return
+	}
+	if s.late > 0 {
+		time.AfterFunc(s.late, func() { s.tell(e) })
+		return
+	}
 	for w := range s.watchers {
 		w.offer(e)
+	}
+}
+
+// tell shows watches the changes up to one that is late, in their order.
+func (s *modelServer) tell(until modelEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watchers {
+		for _, e := range s.log {
+			if e.rv <= until.rv && e.rv > w.told {
+				w.offer(e)
+			}
+		}
 	}
 }
 
@@ -233,7 +258,7 @@ func (s *modelServer) Ready(ctx context.Context, _ types.NamespacedName) (inform
 func (s *modelServer) begin(ctx context.Context, verb string, r informerpool.Request) error {
 	s.mu.Lock()
 	s.requests[verb]++
-	fail, block := s.fail, s.block
+	fail, block, refuse := s.fail, s.block, s.refuse
 	epoch := s.epoch
 	s.mu.Unlock()
 	if block != nil {
@@ -248,6 +273,11 @@ func (s *modelServer) begin(ctx context.Context, verb string, r informerpool.Req
 			return err
 		}
 	}
+	if refuse != nil {
+		if err := refuse(r.Key); err != nil {
+			return err
+		}
+	}
 	if epoch != r.Epoch {
 		return informerpool.ErrEpochChanged
 	}
@@ -256,12 +286,22 @@ func (s *modelServer) begin(ctx context.Context, verb string, r informerpool.Req
 
 // List implements informerpool.Source.
 func (s *modelServer) List(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
-	if err := s.begin(ctx, "list", r); err != nil {
+	verb := "list"
+	if r.MetadataOnly {
+		verb = "audit"
+	}
+	if err := s.begin(ctx, verb, r); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	match := matcher(r.Key)
+	if r.Options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		if err := s.keep(r.Options.ResourceVersion); err != nil {
+			return nil, err
+		}
+		r.Options.Continue = r.Options.ResourceVersion + " !"
+	}
 	rv, after, err := s.snapshot(r.Options.Continue)
 	if err != nil {
 		return nil, err
@@ -284,6 +324,30 @@ func (s *modelServer) List(ctx context.Context, r informerpool.Request) (io.Read
 		return io.NopCloser(io.MultiReader(bytes.NewReader(doc[:s.cutAfter]), errReader{io.ErrUnexpectedEOF})), nil
 	}
 	return io.NopCloser(bytes.NewReader(doc)), nil
+}
+
+// keep makes a snapshot of an earlier moment.
+func (s *modelServer) keep(version string) error {
+	at, err := strconv.ParseUint(version, 10, 64)
+	if err != nil || s.inexact {
+		return apierrors.NewBadRequest("resourceVersion")
+	}
+	if at < s.compacted {
+		return apierrors.NewResourceExpired("too old")
+	}
+	objects := maps.Clone(s.objects)
+	for _, e := range slices.Backward(s.log) {
+		key := types.NamespacedName{Namespace: e.object.namespace, Name: e.object.name}
+		switch {
+		case e.rv <= at:
+		case e.frame == "ADDED":
+			delete(objects, key)
+		default:
+			objects[key] = e.before
+		}
+	}
+	s.snapshots[at] = objects
+	return nil
 }
 
 // snapshot keeps the state that the pages of one list show, as a server's history does.
@@ -370,6 +434,7 @@ type modelWatch struct {
 	match  func(modelObject) bool
 	news   chan struct{} // one slot
 	from   uint64
+	told   uint64 // the last event offered; the server's lock protects it
 
 	mu   sync.Mutex // protects the fields below
 	data []byte
@@ -382,6 +447,7 @@ func (w *modelWatch) offer(e modelEvent) {
 	if e.rv <= w.from {
 		return
 	}
+	w.told = e.rv
 	is, was := e.frame != "DELETED" && w.match(e.object), e.frame != "ADDED" && w.match(e.before)
 	switch {
 	case is && was:

@@ -6,37 +6,42 @@ package informerpool
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // scanner is a reader at an object.
 type scanner interface {
+	Object() []byte
 	Scan(strip *wire.Strip) (wire.Item, error)
 }
 
-// object turns an object's bytes into what is stored. What is not of the key's kind or place, or has no identity, is
-// refused and counted, and nil is returned: a broken object must not stop the others. An error ends the stream.
-func (f *feed) object(at scanner, header wire.ListHeader) (*Object, error) {
+// object turns an object's bytes into what is stored. What is not of the key's place, has no identity or is too large is
+// refused, and nil is returned: a broken object must not stop the others. An error ends the stream.
+func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object, error) {
 	it, err := at.Scan(nil)
-	if err == nil {
+	id := it.Identity()
+	if err != nil {
+		id = wire.Identify(at.Object())
+	} else {
 		err = f.check(&it, header)
 	}
 	var o *Object
 	if err == nil {
-		o, err = f.pool.codec.Pack(f.kind, it)
+		o, err = f.pool.codec.PackShared(f.kind, it, f.store.shared)
 	}
 	if err == nil {
 		o, err = f.transform(o)
 	}
-	if field, ok := errors.AsType[*wire.FieldError](err); ok {
-		f.counters.rejected.inc()
-		f.options.Logger.V(1).Info("Object refused", "informer", f.key.String(), "error", field.Error())
+	if isRefusal(err) || errors.Is(err, ErrKind) && f.listing == nil {
+		f.refuse(frame, id, err)
 		return nil, nil
+	}
+	if errors.Is(err, ErrKind) { // it names the key
+		return nil, err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.key, err)
@@ -44,27 +49,21 @@ func (f *feed) object(at scanner, header wire.ListHeader) (*Object, error) {
 	return o, nil
 }
 
-// check validates an object against the key, and learns the kind from the first one.
+// check validates an object against the key. An error that is no *wire.FieldError refuses the whole answer.
+//
+// In a list an object of another kind is such an error. In a stream that goes on from a list it makes every object
+// unknown, and the stream ends where the server next shows a pause, so that what came with it is still used.
 func (f *feed) check(it *wire.Item, header wire.ListHeader) error {
-	version := f.key.Resource.GroupVersion().String()
-	kind := it.Kind
-	if kind == "" {
-		kind = strings.TrimSuffix(header.Kind, "List")
-	}
-	if kind == "" {
-		return &wire.FieldError{Field: "kind", Reason: "missing"}
-	}
-	expect := wire.Expect{APIVersion: version, Namespace: f.key.Namespace}
-	if f.kind != nil {
-		expect.Kind = f.kind.GVK().Kind
-	}
-	if err := expect.Check(*it); err != nil {
+	if err := f.checkItemKind(it); err != nil {
 		return err
 	}
-	if f.kind == nil {
-		f.kind = f.pool.codec.Kind(schema.GroupVersionKind{Group: f.key.Resource.Group, Version: f.key.Resource.Version, Kind: kind})
+	if it.Kind == "" {
+		if err := f.checkUnnamed(header); err != nil {
+			return err
+		}
 	}
-	return nil
+	expect := wire.Expect{APIVersion: f.key.Resource.GroupVersion().String(), Namespace: f.key.Namespace}
+	return expect.Check(*it)
 }
 
 // transform applies the user's transform, which must leave alone what the object is known by.
@@ -78,9 +77,12 @@ func (f *feed) transform(o *Object) (*Object, error) {
 		return nil, err
 	}
 	if err := callTransform(change, u); err != nil {
+		if p, ok := errors.AsType[*callback.PanicError](err); ok {
+			f.pool.panicked(p.Callback)
+		}
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
-	changed, err := f.pool.codec.PackUnstructured(f.kind, u)
+	changed, err := f.pool.codec.PackUnstructuredShared(f.kind, u, f.store.shared)
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
@@ -90,11 +92,7 @@ func (f *feed) transform(o *Object) (*Object, error) {
 	return changed, nil
 }
 
-func callTransform(change TransformFunc, u *unstructured.Unstructured) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = errors.New("panicked")
-		}
-	}()
-	return change(u)
+// callTransform is given what may be a secret, so that little is said of a panic.
+func callTransform(change TransformFunc, u *unstructured.Unstructured) error {
+	return callback.ProtectSecret("Transforms", func() error { return change(u) })
 }

@@ -17,11 +17,15 @@ const (
 	DefaultLinger          = 30 * time.Second
 	DefaultStallTimeout    = 3 * time.Minute
 	DefaultListConcurrency = 50
-	DefaultPermitTimeout   = 30 * time.Second
+	DefaultPermitTimeout   = time.Second
 	DefaultPageSize        = 500
 	DefaultMaxBackoff      = 30 * time.Second
 	DefaultWatchTimeout    = 45 * time.Minute
-	DefaultMaxObjectBytes  = 3 << 20
+	DefaultPollInterval    = 30 * time.Second
+	DefaultMaxObjectBytes  = 10 << 20
+	DefaultAuditInterval   = 6 * time.Hour
+	DefaultMaxObjects      = 1_000_000
+	DefaultMaxClusterBytes = 2 << 30
 	DefaultDecodedBytes    = 8 << 20
 )
 
@@ -44,10 +48,33 @@ type Options struct {
 	// WatchTimeout is how long a watch is asked to last; each one gets between two thirds and four thirds of it, at
 	// random. Defaults to 45 min, which gives 30 to 60 min.
 	WatchTimeout time.Duration
+	// PollInterval is about how long an informer waits between two lists of a resource that cannot be watched. Each wait takes
+	// between two thirds and four thirds of it, at random. Defaults to 30 s; less than a second is refused.
+	PollInterval time.Duration
+	// AuditInterval bounds how long a cache can differ from its server without
+	// knowing, whatever happened to the server: within it each informer compares
+	// names, uids and versions with a list of the server's present, and lists anew
+	// where they differ. A change that the list shows and the stream does not
+	// bring within 5 s (a quarter of the interval where that is less) is lost.
+	// Where the comparison fails, the informer lists instead, and is degraded if
+	// that fails, too. Where it fails because the server is over its limit (429),
+	// and lists come in pages, the informer follows its watch on for up to five
+	// minutes before: its own list would be refused as well.
+	//
+	// An audit finds lost, missed and undone changes. It does not read objects,
+	// and so does not find content that changed under one resourceVersion, as by
+	// a new default in a definition: the next list does.
+	//
+	// Audits are spread over time, and wait behind lists. Defaults to 6 h; less
+	// than a second is refused; negative means never. Intervals of seconds, as in
+	// tests, are exceeded by what the lists take, and a second or two.
+	AuditInterval time.Duration
 	// ListConcurrency is how many initial lists of the whole pool may be under way at once. Defaults to 50.
 	ListConcurrency int
-	// PermitTimeout is how long one list can hold back others: after it, the list goes on without being counted, so
-	// that hung clusters do not stop the rest. Defaults to 30 s.
+	// PermitTimeout is how long one list can hold back others: after it, the list
+	// goes on without being counted, so that hung clusters do not stop the rest. It is
+	// shorter, down to 50 ms, while lists are much quicker; and once lists hang, none
+	// waits for them longer than half a second. Defaults to 1 s.
 	PermitTimeout time.Duration
 	// PageSize is how many objects one list page holds where the server does not stream lists. Defaults to 500.
 	PageSize int64
@@ -58,17 +85,24 @@ type Options struct {
 	// MaxBackoff caps the wait between attempts. The wait starts at 0.5 s, doubles, and is jittered by half.
 	// Defaults to 30 s.
 	MaxBackoff time.Duration
-	// MaxObjectBytes is the largest JSON object accepted. Defaults to 3 MiB, twice what etcd takes by default. A larger one
-	// ends the list or watch it comes in, since its state would be missing from the store.
+	// MaxObjectBytes is the largest JSON object accepted. Defaults to 10 MiB: etcd takes 1.5 MiB by default, which JSON may
+	// spell six times as long. The informer passes a larger one, whose state is unknown then, see [Lease.Unknown].
 	MaxObjectBytes int
-	// MaxObjects is how many objects one informer may hold. A list beyond it fails with [ErrBudget]. Zero means no limit.
+	// MaxObjects is how many objects one informer may hold. A list or stream beyond it fails with [ErrBudget]. Defaults to a
+	// million, several times what API servers are tested with; negative means no limit.
 	MaxObjects int
 	// MaxClusterBytes is how much memory the informers of one cluster may take together, as Status reports it. Beyond it the
-	// informer that is adding objects fails with [ErrBudget], and the others of the cluster go on. Zero means no limit.
+	// informer that is adding objects fails with [ErrBudget], and the others of the cluster go on; while it replaces what it
+	// has, as after a restore, both count. Defaults to 2 GiB, which is more than a million Pods; negative means no limit.
 	MaxClusterBytes int64
 	// DecodedBytes bounds the cache of decoded typed objects that repeated reads are served from, for the whole pool.
 	// Zero means 8 MiB; negative means none.
 	DecodedBytes int64
+	// DropManagedFields leaves metadata.managedFields out of the cache, which saves about an eighth of the memory. Never extract
+	// an apply configuration (ExtractConfigMap and the like) from an object that was read without them: what is extracted is
+	// empty, and applying that removes everything its manager owns from the remote object. Read such objects live,
+	// in clustercache with the option ForApply.
+	DropManagedFields bool
 	// Transforms change objects of a resource before they are stored.
 	Transforms map[schema.GroupResource]TransformFunc
 	// OnRollback is called when a server's resourceVersion is found behind what an informer already saw. It runs on
@@ -77,6 +111,12 @@ type Options struct {
 	// OnListed is called when a list has been taken over, with the time that passed since the first request for
 	// it. It runs on the informer's goroutine, and has to be quick.
 	OnListed func(Key, time.Duration)
+	// OnPanic is called when a function of the user panicked, with its name, such
+	// as "Handler" or "OnListed". The panic is logged.
+	OnPanic func(callback string)
+	// OnFailed is called after each attempt that failed, with the reason. It runs
+	// on the informer's goroutine, without locks, and has to be quick.
+	OnFailed func(Key, error)
 }
 
 // withDefaults returns the options with every zero replaced, or one error for everything that is wrong.
@@ -90,24 +130,28 @@ func (o Options) withDefaults() (Options, error) {
 	check(o.Source != nil, "Source", "required")
 	check(o.StallTimeout == 0 || o.StallTimeout >= 90*time.Second, "StallTimeout", "less than 90 s: an idle server speaks every 60 s")
 	check(o.WatchTimeout == 0 || o.WatchTimeout >= time.Minute, "WatchTimeout", "less than a minute")
+	check(o.PollInterval == 0 || o.PollInterval >= time.Second, "PollInterval", "less than a second")
+	check(o.AuditInterval <= 0 || o.AuditInterval >= time.Second, "AuditInterval", "less than a second")
 	check(o.ListConcurrency >= 0, "ListConcurrency", "negative")
 	check(o.PermitTimeout >= 0, "PermitTimeout", "negative")
 	check(o.PageSize >= 0, "PageSize", "negative")
 	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")
 	check(o.MaxObjectBytes >= 0, "MaxObjectBytes", "negative")
-	check(o.MaxObjects >= 0, "MaxObjects", "negative")
-	check(o.MaxClusterBytes >= 0, "MaxClusterBytes", "negative")
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}
 	setDefault(&o.Linger, DefaultLinger)
 	setDefault(&o.StallTimeout, DefaultStallTimeout)
 	setDefault(&o.WatchTimeout, DefaultWatchTimeout)
+	setDefault(&o.PollInterval, DefaultPollInterval)
+	setDefault(&o.AuditInterval, DefaultAuditInterval)
 	setDefault(&o.ListConcurrency, DefaultListConcurrency)
 	setDefault(&o.PermitTimeout, DefaultPermitTimeout)
 	setDefault(&o.PageSize, DefaultPageSize)
 	setDefault(&o.MaxBackoff, DefaultMaxBackoff)
 	setDefault(&o.MaxObjectBytes, DefaultMaxObjectBytes)
+	setDefault(&o.MaxObjects, DefaultMaxObjects)
+	setDefault(&o.MaxClusterBytes, DefaultMaxClusterBytes)
 	setDefault(&o.DecodedBytes, DefaultDecodedBytes)
 	return o, errors.Join(errs...)
 }

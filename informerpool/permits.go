@@ -5,32 +5,35 @@ package informerpool
 
 import (
 	"context"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/fleetcache/fleetcache/internal/slots"
 )
 
 // permits bound how many lists are under way at once, so that a fleet that comes back does not do so in one moment. A
-// permit counts for a limited time only: clusters that hang must not use them up.
-type permits struct {
-	sem     *semaphore.Weighted
-	timeout time.Duration
-}
+// permit counts for a limited time only, and for much less where lists use to be quick: clusters that hang must not use
+// them up.
+type permits struct{ queue *slots.Queue }
 
 func newPermits(n int, timeout time.Duration) *permits {
-	return &permits{sem: semaphore.NewWeighted(int64(n)), timeout: timeout}
+	return &permits{queue: slots.NewLearning(n, timeout)}
 }
 
 // take waits for a permit. The function it returns gives it back, and may be called more than once.
 func (p *permits) take(ctx context.Context) (func(), error) {
-	if err := p.sem.Acquire(ctx, 1); err != nil {
+	turn := make(chan struct{})
+	slot := p.queue.Submit(func() { close(turn) })
+	select {
+	case <-turn:
+		return slot.Free, nil
+	case <-ctx.Done():
+		slot.Free()
 		return nil, context.Cause(ctx)
 	}
-	release := sync.OnceFunc(func() { p.sem.Release(1) })
-	timer := time.AfterFunc(p.timeout, release)
-	return func() {
-		timer.Stop()
-		release()
-	}, nil
 }
+
+// listed notes how long a list took that came to its end.
+func (p *permits) listed(took time.Duration) { p.queue.Succeeded(took) }
+
+// busy reports whether lists wait for a permit.
+func (p *permits) busy() bool { return p.queue.Waiting() }

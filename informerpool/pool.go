@@ -22,6 +22,7 @@ type Pool struct {
 	codec   *packed.Codec
 	permits *permits
 	decoded *decodedCache
+	clock   clock
 
 	ctx     context.Context //nolint:containedctx // the pool's life, parent of its informers'
 	cancel  context.CancelCauseFunc
@@ -33,6 +34,7 @@ type Pool struct {
 	past     Totals                            // of those that were closed
 	subs     map[*Subscription]struct{}
 	closed   bool
+	audits   audits
 }
 
 // New returns a pool. It does no I/O and starts nothing: informers start when they are acquired. The error joins an
@@ -43,9 +45,11 @@ func New(o Options) (*Pool, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
+	codec := packed.NewCodec()
+	codec.DropManagedFields = o.DropManagedFields
 	return &Pool{
-		options: o, codec: packed.NewCodec(), permits: newPermits(o.ListConcurrency, o.PermitTimeout),
-		decoded: newDecodedCache(o.DecodedBytes), ctx: ctx, cancel: cancel,
+		options: o, codec: codec, permits: newPermits(o.ListConcurrency, o.PermitTimeout),
+		decoded: newDecodedCache(o.DecodedBytes), clock: clock{zero: time.Now()}, ctx: ctx, cancel: cancel,
 		entries: map[Key]*entry{}, accounts: map[types.NamespacedName]*account{}, subs: map[*Subscription]struct{}{},
 	}, nil
 }
@@ -80,30 +84,41 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	if p.closed {
 		return nil, false, ErrClosed
 	}
-	e := p.findLocked(key)
+	e := p.findLocked(key, nil)
 	if e == nil {
-		e, started = newEntry(p, key), true
-		p.entries[key] = e
-		e.account.entries[e] = struct{}{}
-		p.running.Go(e.run) // under the lock and after the look at closed: Close waits for all there can be
+		e, started = p.startLocked(key), true
 	}
 	if e.linger != nil {
 		e.linger.Stop() // if it has fired, it finds the lease
 		e.linger = nil
 	}
-	l := &Lease{key: key, owner: owner, entry: e, filter: newFilter(e.key, key), released: make(chan struct{})}
+	l := &Lease{pool: p, owner: owner, released: make(chan struct{})}
+	l.at.Store(&place{key: key, entry: e, filter: newFilter(e.key, key)})
 	e.leases[l] = struct{}{}
 	return l, started, nil
 }
 
-// findLocked returns the informer for key, or a synced one that covers it. Entries in the map are alive: they are taken
-// out before they are stopped.
-func (p *Pool) findLocked(key Key) *entry {
+// startLocked starts an informer. It is called after the look at closed: Close
+// waits for all there can be.
+func (p *Pool) startLocked(key Key) *entry {
+	e := newEntry(p, key)
+	p.entries[key] = e
+	p.scheduleAuditLocked(e)
+	e.account.entries[e] = struct{}{}
+	p.running.Go(e.run)
+	return e
+}
+
+// findLocked returns the informer for key, or another than except that covers
+// it: one that has synced and is held for itself, since it ends with its own
+// holders. Entries in the map are alive: they are taken out before they are
+// stopped.
+func (p *Pool) findLocked(key Key, except *entry) *entry {
 	if e := p.entries[key]; e != nil {
 		return e
 	}
 	for _, wider := range key.wider() {
-		if e := p.entries[wider]; e != nil && e.healthy() {
+		if e := p.entries[wider]; e != nil && e != except && e.ownedLocked() && e.healthy() {
 			return e
 		}
 	}
@@ -117,26 +132,46 @@ func (e *entry) healthy() bool {
 	return e.state == StateSynced
 }
 
-// release takes back a lease; the last one starts the linger, or stops the informer if there is to be none.
+// release takes back a lease; the last one of the informer's own key starts the
+// linger, or ends the informer if there is to be none.
 func (p *Pool) release(l *Lease, linger time.Duration) {
-	e := l.entry
 	p.mu.Lock()
+	e := l.entry() // stays the one under the pool's lock
 	delete(e.leases, l)
-	if len(e.leases) > 0 || p.entries[e.key] != e {
+	end := p.unhandLocked(l)
+	if e.ownedLocked() || p.entries[e.key] != e {
 		p.mu.Unlock()
+		p.stopUnused(end)
 		return
 	}
-	if linger > 0 {
+	idle := len(e.leases)+len(e.heirs) == 0
+	if linger > 0 && (idle || e.linger == nil && e.key == l.Key()) {
 		var t *time.Timer
 		t = time.AfterFunc(linger, func() { p.expire(e, &t) })
 		e.linger = t
 		p.mu.Unlock()
+		p.stopUnused(end)
 		return
 	}
-	p.unlinkLocked(e)
+	var moves []move
+	switch {
+	case idle:
+		p.unlinkLocked(e)
+		end = append(end, e)
+	case e.linger == nil:
+		moves = p.handOverLocked(e)
+	}
 	p.mu.Unlock()
-	p.options.Logger.V(1).Info("Informer stopped", "informer", e.key.String())
-	e.stop(ErrReleased)
+	p.stopUnused(end)
+	p.begin(moves)
+}
+
+// stopUnused stops informers that were taken out of the pool.
+func (p *Pool) stopUnused(entries []*entry) {
+	for _, e := range entries {
+		p.options.Logger.V(1).Info("Informer stopped", "informer", e.key.String())
+		e.stop(ErrReleased)
+	}
 }
 
 // unlinkLocked takes an informer out of the pool. Nobody finds it any more.
@@ -151,20 +186,41 @@ func (p *Pool) expire(e *entry, timer **time.Timer) {
 	p.mu.Lock()
 	// The timer of an earlier linger may come here after the informer was taken and released again: e.linger is another one
 	// then. Reading *timer under the lock orders it after its assignment.
-	if len(e.leases) > 0 || p.entries[e.key] != e || e.linger != *timer {
+	if e.ownedLocked() || p.entries[e.key] != e || e.linger != *timer {
 		p.mu.Unlock()
+		return
+	}
+	e.linger = nil
+	if len(e.leases)+len(e.heirs) > 0 { // narrower ones ride on it
+		moves := p.handOverLocked(e)
+		p.mu.Unlock()
+		p.begin(moves)
 		return
 	}
 	p.unlinkLocked(e)
 	p.mu.Unlock()
-	p.options.Logger.V(1).Info("Informer stopped", "informer", e.key.String())
-	e.stop(ErrReleased)
+	p.stopUnused([]*entry{e})
 }
 
 // Wake makes the cluster's informers that wait between two attempts try at once, as after a reconnect.
 func (p *Pool) Wake(cluster types.NamespacedName) {
+	p.mu.Lock()
+	a := p.accounts[cluster]
+	p.mu.Unlock()
+	if a != nil {
+		a.forget() // another server may answer now
+	}
 	for _, e := range p.of(cluster) {
 		e.kick()
+	}
+}
+
+// Nudge makes the cluster's informers that wait between two attempts try at
+// once, as Wake does, without a reason to think that they will succeed: after
+// another failure the wait is as long as it would have been.
+func (p *Pool) Nudge(cluster types.NamespacedName) {
+	for _, e := range p.of(cluster) {
+		e.nudge()
 	}
 }
 
@@ -191,6 +247,7 @@ func (p *Pool) of(cluster types.NamespacedName) []*entry {
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
+	p.stopAuditsLocked()
 	entries := p.entries
 	p.entries = map[Key]*entry{}
 	for _, a := range p.accounts {

@@ -30,13 +30,7 @@ func (s *Subscription) endReplayLocked(t *tap) {
 }
 
 func (s *Subscription) callReplayed(h ReplayHandler, t *tap) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.panics.Add(1)
-			s.log().Error(nil, "Handler panicked", "informer", t.lease.key.String(), "event", "Replayed")
-		}
-	}()
-	h.Replayed(t.lease.key)
+	s.guard("Handler", t.lease.Key(), "Replayed", func() { h.Replayed(t.lease.Key()) })
 }
 
 // doneLocked notes that the handler has returned.

@@ -22,6 +22,8 @@ type Request struct {
 	Epoch Epoch
 	// Options are passed to the server; selectors in it are already those of the key.
 	Options metav1.ListOptions
+	// MetadataOnly says that nothing but the objects' metadata will be read. A source that cannot ask for less answers with all.
+	MetadataOnly bool
 }
 
 // Source is where lists and watches come from. [FromREST] reads an API server's own bytes, the fast way; [FromDynamic]

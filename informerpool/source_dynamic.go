@@ -5,12 +5,14 @@ package informerpool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,12 +43,42 @@ type dynamicSource struct {
 	early    map[Key]watch.Interface // opened before a list without history
 }
 
-var _ Source = (*dynamicSource)(nil)
+var (
+	_ Source     = (*dynamicSource)(nil)
+	_ KindSource = (*dynamicSource)(nil)
+)
+
+// forget drops what is kept of an informer that has ended.
+func (s *dynamicSource) forget(key Key) {
+	s.mu.Lock()
+	delete(s.versions, key)
+	w := s.early[key]
+	delete(s.early, key)
+	s.mu.Unlock()
+	if w != nil {
+		w.Stop()
+	}
+}
 
 // Ready implements Source.
 func (s *dynamicSource) Ready(_ context.Context, cluster types.NamespacedName) (Epoch, error) {
 	_, err := s.clients(cluster)
 	return "", err
+}
+
+// KindOf implements KindSource by the kind of the shortest list, which fakes know, too.
+func (s *dynamicSource) KindOf(ctx context.Context, r Request) (string, error) {
+	client, err := s.clients(r.Key.Cluster)
+	if err != nil {
+		return "", err
+	}
+	list, err := client.Resource(r.Key.Resource).Namespace(r.Key.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: r.Key.LabelSelector, FieldSelector: r.Key.FieldSelector, Limit: 1,
+	})
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSuffix(list.GetKind(), listSuffix), nil
 }
 
 // List implements Source.
@@ -63,7 +95,12 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 	if err != nil {
 		return nil, err
 	}
-	if list.GetResourceVersion() == "" || unsupported(client) {
+	if v := s.versionsOf(r.Key); r.MetadataOnly && v.counting() {
+		list.SetResourceVersion("")
+		for i := range list.Items {
+			v.peek(&list.Items[i])
+		}
+	} else if list.GetResourceVersion() == "" || unsupported(client) {
 		if list, err = s.listWithoutHistory(ctx, r, resource); err != nil {
 			return nil, err
 		}
@@ -134,11 +171,11 @@ func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, er
 		if err != nil {
 			return nil, err
 		}
+		if r.Options.SendInitialEvents != nil && (v.counting() || unsupported(client)) {
+			return nil, apierrors.NewBadRequest("the client does not stream lists")
+		}
 		if v.counting() {
 			return nil, apierrors.NewResourceExpired("the client keeps no history to resume from")
-		}
-		if r.Options.SendInitialEvents != nil && unsupported(client) {
-			return nil, apierrors.NewBadRequest("the client does not stream lists")
 		}
 		if w, err = client.Resource(r.Key.Resource).Namespace(r.Key.Namespace).Watch(ctx, r.Options); err != nil {
 			return nil, err
@@ -229,6 +266,27 @@ func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
 	}
 	u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
 	return news
+}
+
+// peek gives the object the version and the uid that stamp would, but does not
+// take note of what is news: its event may be on the way.
+func (v *versions) peek(u *unstructured.Unstructured) {
+	content, err := u.MarshalJSON()
+	if err != nil {
+		return
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(content)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, known := v.seen[types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}]
+	if !known || s.hash != h.Sum64() {
+		s.rv = v.last + 1
+	}
+	if u.GetUID() == "" {
+		u.SetUID(cmp.Or(s.uid, "new"))
+	}
+	u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
 }
 
 // deleted gives a deleted object its last version, which is newer than all before, and forgets it.

@@ -18,10 +18,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/internal/foreign"
+	"github.com/fleetcache/fleetcache/internal/meter"
 )
 
 const (
@@ -30,6 +32,9 @@ const (
 	// maxRetryAfter bounds how long a server can tell an informer to stay away.
 	maxRetryAfter = foreign.MaxRetryAfter * time.Second
 )
+
+// metadataType asks for metadata alone, of a server that can do that.
+const metadataType = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 // Endpoint says how to send requests to a cluster.
 type Endpoint struct {
@@ -71,7 +76,10 @@ type restSource struct {
 	connect func(ctx context.Context, cluster types.NamespacedName) (Endpoint, error)
 }
 
-var _ Source = (*restSource)(nil)
+var (
+	_ Source     = (*restSource)(nil)
+	_ KindSource = (*restSource)(nil)
+)
 
 // Ready implements Source.
 func (s *restSource) Ready(ctx context.Context, cluster types.NamespacedName) (Epoch, error) {
@@ -90,19 +98,59 @@ func (s *restSource) Watch(ctx context.Context, r Request) (io.ReadCloser, error
 	return s.get(ctx, r, "watch")
 }
 
-func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCloser, error) {
+// KindOf implements KindSource by the discovery document of the resource's group and version. A server that does not
+// show that, as where rights are narrow, is asked for a list by the informer.
+func (s *restSource) KindOf(ctx context.Context, r Request) (string, error) {
+	endpoint, err := s.endpoint(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, groupVersionURL(endpoint.URL, r.Key.Resource.GroupVersion()), http.NoBody)
+	if err != nil {
+		return "", fmt.Errorf("discover %s: bad endpoint", r.Key)
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := endpoint.Client.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("discover %s: %w", r.Key, withoutURL(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if checkResponse(resp, r.Key, "discover") != nil {
+		return "", nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
+	if err != nil {
+		return "", fmt.Errorf("discover %s: %w", r.Key, err)
+	}
+	var doc metav1.APIResourceList
+	if fits, err := meter.Decode(body, &doc, maxDiscoveryMemory); !fits || err != nil || doc.Kind != "APIResourceList" {
+		return "", nil
+	}
+	return discoveredKind(&doc, r.Key.Resource.Resource), nil
+}
+
+// endpoint returns where a request goes, in the history that it is made for.
+func (s *restSource) endpoint(ctx context.Context, r Request) (Endpoint, error) {
 	endpoint, err := s.connect(ctx, r.Key.Cluster)
+	if err == nil && endpoint.Epoch != r.Epoch {
+		err = ErrEpochChanged
+	}
+	return endpoint, err
+}
+
+func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCloser, error) {
+	endpoint, err := s.endpoint(ctx, r)
 	if err != nil {
 		return nil, err
-	}
-	if endpoint.Epoch != r.Epoch {
-		return nil, ErrEpochChanged
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, requestURL(endpoint.URL, r), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: bad endpoint", verb, r.Key) // the cause would quote the URL
 	}
 	req.Header.Set("Accept", "application/json")
+	if r.MetadataOnly {
+		req.Header.Set("Accept", metadataType)
+	}
 	if r.Options.Watch {
 		// A compressed watch would hold a decompressor of 38 KB for as long as it is open.
 		req.Header.Set("Accept-Encoding", "identity")
@@ -129,16 +177,8 @@ func withoutURL(err error) error {
 
 func requestURL(base string, r Request) string {
 	var b strings.Builder
-	b.WriteString(strings.TrimSuffix(base, "/"))
 	gvr := r.Key.Resource
-	if gvr.Group == "" {
-		b.WriteString("/api/")
-	} else {
-		b.WriteString("/apis/")
-		b.WriteString(url.PathEscape(gvr.Group))
-		b.WriteByte('/')
-	}
-	b.WriteString(url.PathEscape(gvr.Version))
+	b.WriteString(groupVersionURL(base, gvr.GroupVersion()))
 	if r.Key.Namespace != "" {
 		b.WriteString("/namespaces/")
 		b.WriteString(url.PathEscape(r.Key.Namespace))
@@ -150,6 +190,15 @@ func requestURL(base string, r Request) string {
 		b.WriteString(q)
 	}
 	return b.String()
+}
+
+// groupVersionURL is where the resources of a group and version are, and the document that lists them.
+func groupVersionURL(base string, gv schema.GroupVersion) string {
+	base = strings.TrimSuffix(base, "/")
+	if gv.Group == "" {
+		return base + "/api/" + url.PathEscape(gv.Version)
+	}
+	return base + "/apis/" + url.PathEscape(gv.Group) + "/" + url.PathEscape(gv.Version)
 }
 
 func query(o metav1.ListOptions) url.Values {

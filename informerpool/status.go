@@ -24,6 +24,9 @@ type Status struct {
 	// ResourceVersion is how far the cache has come, and Epoch the history it belongs to.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Epoch           Epoch  `json:"epoch,omitempty"`
+	// History numbers the histories that the resource itself has had inside the epoch. ResourceVersions can be compared where
+	// both are the same.
+	History int `json:"history,omitempty"`
 	// LastEvent is when an object's change last arrived, LastProof when anything did, bookmarks included.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 	LastProof time.Time `json:"lastProof,omitzero"`
@@ -43,6 +46,15 @@ type Status struct {
 	Resyncs  int64 `json:"resyncs"`
 	Stalls   int64 `json:"stalls"`
 	Rejected int64 `json:"rejected"`
+	// Unknown is the number of objects whose state is not known since it was refused, AllUnknown whether any object may be
+	// one of them, and LastRefusal why the last one was refused.
+	Unknown     int    `json:"unknown,omitempty"`
+	AllUnknown  bool   `json:"allUnknown,omitempty"`
+	LastRefusal string `json:"lastRefusal,omitempty"`
+	// Rollbacks counts how often the server's history was found to be another one.
+	Rollbacks int64 `json:"rollbacks"`
+	// Polling reports that the resource can be listed but not watched, so that it is listed again every Options.PollInterval.
+	Polling bool `json:"polling,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler: the key and the error are texts.
@@ -61,7 +73,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 }
 
 // Status returns the lease's informer's status; Key is that of the informer, which may cover more than the lease's.
-func (l *Lease) Status() Status { return l.entry.pool.status(l.entry) }
+func (l *Lease) Status() Status { return l.pool.status(l.entry()) }
 
 // Status returns the status of all informers, sorted by key. It waits for nothing but short locks.
 func (p *Pool) Status() []Status {
@@ -87,9 +99,10 @@ func (p *Pool) statuses(entries []*entry) []Status {
 
 func (p *Pool) status(e *entry) Status {
 	s := Status{
-		Key: e.key, LastEvent: unixTime(e.lastEvent.Load()), LastProof: unixTime(e.lastProof.Load()),
+		Key: e.key, LastEvent: p.clock.at(e.lastEvent.Load()), LastProof: p.clock.at(e.lastProof.Load()),
 		Lists: e.counters.lists.load(), Watches: e.counters.watches.load(), Resumes: e.counters.resumes.load(),
 		Resyncs: e.counters.resyncs.load(), Stalls: e.counters.stalls.load(), Rejected: e.counters.rejected.load(),
+		Rollbacks: e.counters.rollbacks.load(),
 	}
 	p.mu.Lock()
 	s.Leases = len(e.leases)
@@ -104,15 +117,14 @@ func (p *Pool) status(e *entry) Status {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = e.state, e.since, e.synced, e.rv, e.epoch
-	s.LastError, s.Objects, s.Bytes = e.lastErr, e.store.count, e.store.bytes
-	return s
-}
-
-func unixTime(nanoseconds int64) time.Time {
-	if nanoseconds == 0 {
-		return time.Time{}
+	s.History = e.history
+	s.Unknown, s.AllUnknown = len(e.refused.names), e.refused.all != nil
+	if s.Unknown > 0 || s.AllUnknown {
+		s.LastRefusal = e.refused.last.Error()
 	}
-	return time.Unix(0, nanoseconds)
+	s.LastError, s.Objects, s.Bytes = e.lastErr, e.store.count, e.store.size()
+	s.Polling = e.polling
+	return s
 }
 
 // compareKeys orders keys by cluster, kind and what they select.
@@ -120,7 +132,7 @@ func compareKeys(a, b Key) int {
 	return cmp.Or(
 		cmp.Compare(a.Cluster.Namespace, b.Cluster.Namespace), cmp.Compare(a.Cluster.Name, b.Cluster.Name),
 		cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource),
-		cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Resource.Version, b.Resource.Version), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
 	)
 }

@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"iter"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,13 +18,45 @@ type Object = packed.Object
 
 // store holds the objects of one informer. Its owner's lock protects it.
 type store struct {
-	objects map[string]map[string]*Object // by namespace, then name: the namespace index costs nothing more
+	objects map[string]*names // by namespace: the namespace index costs nothing more
 	count   int
-	bytes   int64
+	bytes   int64 // what the objects and the maps take, less what the objects share
+	shared  *packed.Shared
 	indexes []*index
 }
 
-func newStore() *store { return &store{objects: map[string]map[string]*Object{}} }
+// names are the objects of one namespace.
+type names struct {
+	objects map[string]*Object
+	peak    int // the most objects that objects has had: maps do not shrink
+}
+
+const (
+	// namespaceBytes is what a namespace takes whose objects fit into one group
+	// of a map, with its own place in the map of namespaces.
+	namespaceBytes = 400
+	// smallMap is how many entries that are, and entryBytes is what each further
+	// one takes on average.
+	smallMap   = 8
+	entryBytes = 38
+)
+
+func newStore() *store { return &store{objects: map[string]*names{}, shared: new(packed.Shared)} }
+
+// size is about what the store takes in memory.
+func (s *store) size() int64 {
+	n := s.bytes + s.shared.Bytes()
+	for _, x := range s.indexes {
+		n += x.bytes
+	}
+	return n
+}
+
+// mapBytes is what a map of names takes that has had so many entries.
+func mapBytes(peak int) int64 { return entryBytes * int64(max(peak-smallMap, 0)) }
+
+// stage returns a store for objects that are going to be this store's.
+func (s *store) stage() *store { return &store{objects: map[string]*names{}, shared: s.shared} }
 
 // emptyCopy returns a store without objects and with the same indexes, which lack nothing.
 func (s *store) emptyCopy() *store {
@@ -36,22 +69,33 @@ func (s *store) emptyCopy() *store {
 	return c
 }
 
-func (s *store) get(namespace, name string) *Object { return s.objects[namespace][name] }
+func (s *store) get(namespace, name string) *Object {
+	if n := s.objects[namespace]; n != nil {
+		return n.objects[name]
+	}
+	return nil
+}
 
 // put stores o in place of old, which is what get answers for its name, and may be nil. values are o's, by index.
-func (s *store) put(old, o *Object, values map[*index][]string) {
+func (s *store) put(old, o *Object, values map[*index]computed) {
 	s.unlist(old)
-	names := s.objects[o.GetNamespace()]
-	if names == nil {
-		names = map[string]*Object{}
-		s.objects[o.GetNamespace()] = names
+	n := s.objects[o.GetNamespace()]
+	if n == nil {
+		n = &names{objects: map[string]*Object{}}
+		s.objects[o.GetNamespace()] = n
+		s.bytes += namespaceBytes + int64(len(o.GetNamespace()))
 	}
 	if old != nil {
-		delete(names, o.GetName()) // the entry's key must be a part of the new object, not keep the old one's bytes alive
+		delete(n.objects, o.GetName()) // the entry's key must be a part of the new object, not keep the old one's bytes alive
 	}
-	names[o.GetName()] = o
+	n.objects[o.GetName()] = o
+	if len(n.objects) > n.peak {
+		s.bytes += mapBytes(len(n.objects)) - mapBytes(n.peak)
+		n.peak = len(n.objects)
+	}
 	s.count++
-	s.bytes += int64(o.Size())
+	s.bytes += int64(o.OwnSize())
+	s.shared.Retain(o)
 	for _, x := range s.indexes {
 		x.add(o, values[x])
 	}
@@ -60,10 +104,17 @@ func (s *store) put(old, o *Object, values map[*index][]string) {
 // remove takes old out of the store.
 func (s *store) remove(old *Object) {
 	s.unlist(old)
-	names := s.objects[old.GetNamespace()]
-	delete(names, old.GetName())
-	if len(names) == 0 {
+	n := s.objects[old.GetNamespace()]
+	delete(n.objects, old.GetName())
+	switch left := len(n.objects); {
+	case left == 0:
 		delete(s.objects, old.GetNamespace())
+		s.bytes -= mapBytes(n.peak) + namespaceBytes + int64(len(old.GetNamespace()))
+	case n.peak > 64 && left < n.peak/4:
+		smaller := make(map[string]*Object, left)
+		maps.Copy(smaller, n.objects)
+		s.bytes += mapBytes(left) - mapBytes(n.peak)
+		n.objects, n.peak = smaller, left
 	}
 }
 
@@ -72,7 +123,8 @@ func (s *store) unlist(old *Object) {
 		return
 	}
 	s.count--
-	s.bytes -= int64(old.Size())
+	s.bytes -= int64(old.OwnSize())
+	s.shared.Release(old)
 	for _, x := range s.indexes {
 		x.remove(old)
 	}
@@ -81,8 +133,8 @@ func (s *store) unlist(old *Object) {
 // all yields every object, in no order.
 func (s *store) all() iter.Seq[*Object] {
 	return func(yield func(*Object) bool) {
-		for _, names := range s.objects {
-			for _, o := range names {
+		for _, n := range s.objects {
+			for _, o := range n.objects {
 				if !yield(o) {
 					return
 				}
@@ -97,12 +149,47 @@ func (s *store) in(namespace string) iter.Seq[*Object] {
 		return s.all()
 	}
 	return func(yield func(*Object) bool) {
-		for _, o := range s.objects[namespace] {
+		n := s.objects[namespace]
+		if n == nil {
+			return
+		}
+		for _, o := range n.objects {
 			if !yield(o) {
 				return
 			}
 		}
 	}
+}
+
+// countIn is the number of objects in a namespace.
+func (s *store) countIn(namespace string) int {
+	if n := s.objects[namespace]; n != nil {
+		return len(n.objects)
+	}
+	return 0
+}
+
+// scope says whether objects live in namespaces.
+type scope int32
+
+const (
+	scopeUnknown scope = iota // there is no object, or there are some of both
+	scopeNamespace
+	scopeCluster
+)
+
+// scope returns that of all objects.
+func (s *store) scope() scope {
+	switch s.countIn("") {
+	case s.count:
+		if s.count == 0 {
+			return scopeUnknown
+		}
+		return scopeCluster
+	case 0:
+		return scopeNamespace
+	}
+	return scopeUnknown
 }
 
 // nameOf returns what an object is stored under.

@@ -21,43 +21,76 @@ import (
 // body is the body of a list or watch under the watch of a timer: when nothing arrives for the stall time-out, it ends.
 type body struct {
 	io.ReadCloser
-	feed   *feed
-	ctx    context.Context //nolint:containedctx // the request's life, to tell a stall from other ends
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
+	feed    *feed
+	ctx     context.Context //nolint:containedctx // the request's life, to tell a stall from other ends
+	cancel  context.CancelCauseFunc
+	silence time.Duration // how long nothing may arrive
+	quiet   bool          // silence alone does not prove that the stream is broken
+	within  bool          // a part of a frame has arrived, and the rest is due
+	timer   *time.Timer
+
+	unproven bool // what arrives is no sign of life of the informer's own stream
 }
 
 // send opens a body. Waiting for the answer's header counts as a stall, too.
-func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions) (*body, error) {
+func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions, silence time.Duration) (*body, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	b := &body{feed: f, ctx: ctx, cancel: cancel}
-	b.timer = time.AfterFunc(f.options.StallTimeout, func() { cancel(ErrStalled) })
-	rc, err := open(ctx, Request{Key: f.key, Epoch: f.known, Options: opts})
+	b := &body{feed: f, ctx: ctx, cancel: cancel, silence: silence}
+	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
+	var rc io.ReadCloser
+	err := f.pool.call("Source", f.key, func() (err error) {
+		rc, err = open(ctx, Request{Key: f.key, Epoch: f.known, Options: opts})
+		return err
+	})
 	if err != nil {
 		err = b.explain(err)
 		b.timer.Stop()
 		cancel(errAttemptOver)
 		return nil, err
 	}
-	b.ReadCloser = rc
+	b.ReadCloser = &calledBody{rc, f.pool, f.key}
 	return b, nil
 }
 
 // alive notes that something arrived.
 func (b *body) alive() {
-	b.timer.Reset(b.feed.options.StallTimeout)
-	b.feed.proof()
+	b.timer.Reset(b.silence)
+	if !b.unproven {
+		b.feed.proof()
+	}
+}
+
+// limit changes how long nothing may arrive, from now on.
+func (b *body) limit(silence time.Duration) {
+	b.silence = silence
+	b.timer.Reset(silence)
+}
+
+// calm makes silence end the stream without blame, early enough for the next
+// one to find out in time whether the server is there: a server that sends no
+// bookmarks of the resource is silent while nothing happens.
+func (b *body) calm(quiet bool) {
+	b.quiet = quiet
+	b.silence = b.feed.options.StallTimeout
+	if quiet {
+		b.silence -= questionTimeout
+	}
+	b.timer.Reset(b.silence)
 }
 
 // explain returns why a body ended where the cancelled ctx alone would be the answer.
 func (b *body) explain(err error) error {
-	if errors.Is(err, io.EOF) || b.ctx.Err() == nil {
-		return err
+	if errors.Is(err, io.EOF) || b.ctx.Err() == nil || isRefusal(err) {
+		return err // what was read is wrong, however the request ended
 	}
 	cause := context.Cause(b.ctx)
 	if errors.Is(cause, ErrStalled) {
+		if b.quiet && !b.within {
+			b.feed.quiet()
+			return errQuiet
+		}
 		b.feed.counters.stalls.inc()
-		return fmt.Errorf("%s: %w: nothing received for %s", b.feed.key, ErrStalled, b.feed.options.StallTimeout)
+		return fmt.Errorf("%s: %w: nothing received for %s", b.feed.key, ErrStalled, b.silence)
 	}
 	return cause
 }
@@ -68,34 +101,55 @@ func (b *body) close() {
 	_ = b.Close()
 }
 
+// limits are those of readers. Objects that are too large are passed: one that anybody may create must not end the
+// stream of all others.
+func (f *feed) limits() wire.Limits { return wire.Limits{Object: f.options.MaxObjectBytes, Pass: true} }
+
+// asBudget marks the error of a body that is larger than one may be, and names
+// the informer in that of one that is malformed.
+func (f *feed) asBudget(err error) error {
+	if _, limit := errors.AsType[*wire.LimitError](err); limit {
+		return fmt.Errorf("%s: %w: %w", f.key, ErrBudget, err)
+	}
+	if _, malformed := errors.AsType[*wire.SyntaxError](err); malformed {
+		return fmt.Errorf("%s: %w", f.key, err)
+	}
+	return err
+}
+
 // stream is the body of a watch.
 type stream struct {
 	*body
 	frames *wire.FrameReader
 }
 
-func (f *feed) open(ctx context.Context, opts metav1.ListOptions) (*stream, error) {
-	b, err := f.send(ctx, f.options.Source.Watch, opts)
+func (f *feed) open(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*stream, error) {
+	b, err := f.send(ctx, f.options.Source.Watch, opts, silence)
 	if err != nil {
 		return nil, err
 	}
-	return &stream{body: b, frames: wire.NewFrameReader(b.ReadCloser, wire.Limits{Object: f.options.MaxObjectBytes})}, nil
+	return &stream{body: b, frames: wire.NewFrameReader(b.ReadCloser, f.limits())}, nil
 }
 
 // wait waits until a frame begins to arrive, holding next to nothing meanwhile.
 func (s *stream) wait() error {
 	if err := s.frames.Wait(); err != nil {
-		return s.explain(err)
+		return s.feed.asBudget(s.explain(err))
 	}
+	s.within = true
 	return nil
 }
 
 // next returns the next frame, valid until the next call. A frame that reports an error is returned as that error.
 func (s *stream) next() (wire.Frame, error) {
 	frame, err := s.frames.Next()
-	if err != nil {
-		return frame, s.explain(err)
+	if _, field := errors.AsType[*wire.FieldError](err); field {
+		return frame, refusedError(s.feed.key, err)
 	}
+	if err != nil {
+		return frame, s.feed.asBudget(s.explain(err))
+	}
+	s.within = false
 	s.alive()
 	if frame.Type == wire.Error {
 		return frame, frameStatus(frame.Object)
@@ -112,21 +166,36 @@ func (s *stream) close() {
 type page struct {
 	*body
 	items *wire.ListReader
+	count int // items read
 }
 
-func (f *feed) openPage(ctx context.Context, opts metav1.ListOptions) (*page, error) {
-	b, err := f.send(ctx, f.options.Source.List, opts)
+func (f *feed) openPage(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
+	b, err := f.send(ctx, f.options.Source.List, opts, silence)
 	if err != nil {
 		return nil, err
 	}
-	return &page{body: b, items: wire.NewListReader(b.ReadCloser, wire.Limits{Object: f.options.MaxObjectBytes})}, nil
+	limits := f.limits()
+	limits.Response = pageBytes(opts.Limit)
+	return &page{body: b, items: wire.NewListReader(b.ReadCloser, limits)}, nil
+}
+
+// wholeList bounds a list in one answer, of which a page is the whole.
+const wholeList = 1 << 30
+
+// pageBytes is how large the page of a list may be; 0 means the default.
+func pageBytes(limit int64) int64 {
+	if limit == 0 {
+		return wholeList
+	}
+	return 0
 }
 
 // next goes to the next item.
 func (p *page) next() error {
 	if _, err := p.items.Next(); err != nil {
-		return p.explain(err)
+		return p.feed.asBudget(p.explain(err))
 	}
+	p.count++
 	p.alive()
 	return nil
 }
@@ -147,15 +216,15 @@ func frameStatus(object []byte) error {
 	return foreign.Status(status, int(status.Code), 0)
 }
 
-// initialEventsEnd tells whether a frame is the bookmark that ends the initial objects, and the resourceVersion they show.
-func initialEventsEnd(frame wire.Frame) (end bool, rv string, err error) {
+// initialEventsEnd reports whether a frame is the bookmark that ends the initial objects. The item's resourceVersion is
+// the one that they show.
+func initialEventsEnd(frame wire.Frame) (end bool, it wire.Item, err error) {
 	if frame.Type != wire.Bookmark {
-		return false, "", nil
+		return false, it, nil
 	}
-	it, err := wire.Scan(frame.Object)
-	if err != nil {
-		return false, "", err
+	if it, err = wire.Scan(frame.Object); err != nil {
+		return false, it, err
 	}
 	value, ok := it.Annotation(metav1.InitialEventsAnnotationKey)
-	return ok && value == "true", it.ResourceVersion, nil
+	return ok && value == "true", it, nil
 }

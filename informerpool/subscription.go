@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/go-logr/logr"
-
 	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
@@ -46,10 +44,20 @@ type item struct {
 type tap struct {
 	sub   *Subscription
 	lease *Lease
-	wants sieve
 
-	// removed and replayed are protected by the subscription's lock.
+	// wants and inherited are protected by the lock of the entry that serves the
+	// lease. inherited are the objects it was told of by another entry, until
+	// this one has synced; nil if there was none.
+	// alias holds, of the objects that were told of as they are by another entry,
+	// which object that was: handlers are told what they were told of last.
+	wants     sieve
+	inherited []*Object
+	alias     map[*Object]*Object
+
+	// removed, parted and replayed are protected by the subscription's lock. A
+	// parted tap has no lease any more; what waits is delivered.
 	removed  bool
+	parted   bool
 	replayed bool
 	changed  chan struct{} // closed when the replay was delivered
 }
@@ -153,7 +161,7 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.removed {
+	if t.removed || t.parted {
 		return ErrReleased
 	}
 	return nil
@@ -161,7 +169,7 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 
 // Resync delivers every object of the lease once more, marked as a resync. It does not wait for the handler.
 func (s *Subscription) Resync(l *Lease) {
-	s.trigger(l, func(st *store) iter.Seq[*Object] { return st.in(l.filter.namespace) })
+	s.trigger(l, func(st *store) iter.Seq[*Object] { return st.in(l.at.Load().filter.namespace) })
 }
 
 // Trigger delivers one object of the lease once more, marked as a resync, if it exists. It does not wait for the handler.
@@ -182,8 +190,7 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 	if t == nil {
 		return
 	}
-	e := l.entry
-	e.mu.RLock() // so that a change is not offered between the look at the object and the offer of its old state
+	e := l.rlock().entry // so that a change is not offered between the look at the object and the offer of its old state
 	defer e.mu.RUnlock()
 	if !e.synced {
 		return
@@ -279,9 +286,19 @@ func (t *tap) replayLocked(s *store) {
 
 // offer queues a change, merged with what waits of the same object. The entry's lock is held, so changes come in order.
 func (t *tap) offer(c change) {
-	c, relevant := c.narrow(t.wants)
-	if !relevant {
-		return
+	if c, relevant := c.narrow(t.wants); relevant {
+		t.offerAll(c)
+	}
+}
+
+// offerAll is offer for a change that is known to be selected.
+func (t *tap) offerAll(c change) {
+	if told, ok := t.alias[c.old]; ok {
+		delete(t.alias, c.old)
+		if c.final == c.old {
+			c.final = told
+		}
+		c.old = told
 	}
 	o := c.new
 	if o == nil {
@@ -296,10 +313,27 @@ func (t *tap) offer(c change) {
 	}
 	if p := s.pending[it]; p != nil {
 		p.merge(c)
+		t.returnedLocked(p)
 		return
 	}
 	s.pending[it] = &pending{change: c, asked: c.resync}
 	s.pushLocked(it)
+}
+
+// returnedLocked leaves nothing to tell of an object that is what was told last,
+// as where another cluster took the place, and left it again while the handler
+// was busy. The state is in another object then, which what was told stands for.
+// The locks of the entry and the subscription are held.
+func (t *tap) returnedLocked(p *pending) {
+	told, is := p.old, p.new
+	if told == nil || is == nil || told == is || told.GetUID() != is.GetUID() || !sameState(told, is) {
+		return
+	}
+	if t.alias == nil {
+		t.alias = map[*Object]*Object{}
+	}
+	t.alias[is] = told
+	p.new = told
 }
 
 func (s *Subscription) pushLocked(it item) {
@@ -353,7 +387,7 @@ func (s *Subscription) deliver() {
 
 // tell calls the handler with what is left to tell of one object, unless the handler itself ends that half-way.
 func (s *Subscription) tell(p *pending, t *tap) {
-	for i, e := range p.events(t.lease.key) {
+	for i, e := range p.events(t.lease.Key()) {
 		if i > 0 && s.hasRemoved(t) {
 			return
 		}
@@ -364,17 +398,21 @@ func (s *Subscription) tell(p *pending, t *tap) {
 func (s *Subscription) hasRemoved(t *tap) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return t.removed
+	return t.removed || s.closed
 }
 
 func (s *Subscription) call(e Event) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.panics.Add(1)
-			s.log().Error(nil, "Handler panicked", "informer", e.Key.String(), "event", string(e.Type))
-		}
-	}()
-	s.handler.Handle(e)
+	s.guard("Handler", e.Key, string(e.Type), func() { s.handler.Handle(e) })
 }
 
-func (s *Subscription) log() logr.Logger { return s.pool.options.Logger }
+// guard calls a function of the user. A panic is counted and logged, and nothing
+// else.
+func (s *Subscription) guard(name string, key Key, event string, f func()) {
+	err := s.pool.call(name, key, func() error {
+		f()
+		return nil
+	}, "event", event)
+	if err != nil {
+		s.panics.Add(1)
+	}
+}

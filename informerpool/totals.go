@@ -13,7 +13,11 @@ import (
 // Totals count what the informers of a cluster, or of the pool, have done since the pool was made, those that have ended
 // included. They never go down. The fields are those of [Status].
 type Totals struct {
-	Lists, Watches, Resumes, Resyncs, Stalls, Rejected int64
+	Lists, Watches, Resumes, Resyncs, Stalls, Rejected, Rollbacks int64
+
+	// Audits counts those that found nothing, AuditDifferences those that found the cache to differ from the server, and
+	// AuditFailures those that found out neither.
+	Audits, AuditDifferences, AuditFailures int64
 }
 
 func (t *Totals) add(other Totals) {
@@ -23,6 +27,10 @@ func (t *Totals) add(other Totals) {
 	t.Resyncs += other.Resyncs
 	t.Stalls += other.Stalls
 	t.Rejected += other.Rejected
+	t.Rollbacks += other.Rollbacks
+	t.Audits += other.Audits
+	t.AuditDifferences += other.AuditDifferences
+	t.AuditFailures += other.AuditFailures
 }
 
 // Totals returns those of all clusters together.
@@ -107,7 +115,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 		e.mu.RLock()
 		synced := e.synced
 		s.Objects += e.store.count
-		s.Bytes += e.store.bytes
+		s.Bytes += e.store.size()
 		e.mu.RUnlock()
 		if !synced {
 			continue
@@ -117,7 +125,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 			oldest = proof
 		}
 	}
-	s.LastEvent, s.OldestProof = unixTime(lastEvent), unixTime(oldest)
+	s.LastEvent, s.OldestProof = p.clock.at(lastEvent), p.clock.at(oldest)
 	return s
 }
 
@@ -127,13 +135,19 @@ type account struct {
 	entries map[*entry]struct{} // those in the pool; protected by its lock
 	leaving bool                // to be closed with its last entry; protected by the pool's lock
 
-	lists, watches, resumes, resyncs, stalls, rejected atomic.Int64
+	lists, watches, resumes, resyncs, stalls, rejected, rollbacks atomic.Int64
+	audits, differences, unaudited                                atomic.Int64
+
+	pagedGroups
+
+	lineages lineages
 }
 
 func (a *account) totals() Totals {
 	return Totals{
 		Lists: a.lists.Load(), Watches: a.watches.Load(), Resumes: a.resumes.Load(), Resyncs: a.resyncs.Load(),
-		Stalls: a.stalls.Load(), Rejected: a.rejected.Load(),
+		Stalls: a.stalls.Load(), Rejected: a.rejected.Load(), Rollbacks: a.rollbacks.Load(),
+		Audits: a.audits.Load(), AuditDifferences: a.differences.Load(), AuditFailures: a.unaudited.Load(),
 	}
 }
 
@@ -150,13 +164,16 @@ func (p *Pool) accountLocked(cluster types.NamespacedName) *account {
 
 // counters are an informer's own, each with that of its cluster.
 type counters struct {
-	lists, watches, resumes, resyncs, stalls, rejected counter
+	lists, watches, resumes, resyncs, stalls, rejected, rollbacks counter
+	audits, differences, unaudited                                counter
 }
 
 func newCounters(a *account) counters {
 	return counters{
 		lists: counter{total: &a.lists}, watches: counter{total: &a.watches}, resumes: counter{total: &a.resumes},
 		resyncs: counter{total: &a.resyncs}, stalls: counter{total: &a.stalls}, rejected: counter{total: &a.rejected},
+		rollbacks: counter{total: &a.rollbacks},
+		audits:    counter{total: &a.audits}, differences: counter{total: &a.differences}, unaudited: counter{total: &a.unaudited},
 	}
 }
 

@@ -1,0 +1,361 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+const (
+	// auditSilence is how long a stream may owe a change that a list has shown
+	// before the change counts as lost, and auditLag the same for a stream that
+	// goes on, and so is merely late.
+	auditSilence = 5 * time.Second
+	auditLag     = 30 * time.Second
+	// maxDifferent is how many differing objects an audit keeps. One is enough
+	// for a finding, and a server may show any number.
+	maxDifferent = 256
+)
+
+// errUnsettled ends an audit that the informer's own progress has overtaken.
+var errUnsettled = errors.New("informer moved on")
+
+// An audit compares the informer's cache with a list of its server. Nothing that
+// only follows a stream can notice what the stream does not say: events that a
+// server dropped, or a history that was rolled back and has overtaken the place
+// where the informer was.
+//
+// It asks for names, uids and versions alone, and for the present. As of the
+// version that the informer has reached, a server would agree with it for ever
+// that has stopped to speak at that version, and no bookmark moves it. A list of
+// the present may be ahead, though: a difference can be a change on its way. The
+// stream owes it from then on, and has a bounded time to bring it:
+//
+//	list ──► no difference: equal
+//	  └────► wait for the stream ──► it brought everything: equal
+//	           └─► it was silent, or passed the list's version without it
+//	                 └─► a second list differs there, too: ErrHistory
+type audit struct {
+	*entry
+
+	epoch Epoch
+	lists int                                 // lists the informer had taken over
+	since int                                 // number of the audit among the looks at the server
+	rest  map[string]map[string]*Object       // cached and not yet seen in the list
+	wrong map[types.NamespacedName]difference // of the last list; at most maxDifferent
+	owed  map[types.NamespacedName]difference // of the first list; nil until it is settled
+	at    string                              // the version of the last list
+	blind bool                                // the list has objects that cannot be told apart
+}
+
+// difference is how a list shows an object that is cached in another state.
+type difference struct {
+	absent  bool
+	version string // of the object, or of the list that lacks it
+}
+
+// audit compares the informer with its server. It returns [ErrHistory] if they
+// differ, and another error if that is not known.
+func (e *entry) audit(ctx context.Context) error {
+	a := &audit{entry: e}
+	if !a.begin() {
+		return errUnsettled
+	}
+	defer a.finish()
+	if err := a.differs(ctx); err != nil {
+		return err
+	}
+	a.settleSeen()
+	return nil
+}
+
+// differs returns why the informer is not equal to its server, or nil.
+func (a *audit) differs(ctx context.Context) error {
+	if err := a.look(ctx); err != nil || len(a.wrong) == 0 {
+		return err
+	}
+	if err := a.settle(ctx); err != nil || len(a.wrong) == 0 {
+		return err
+	}
+	a.owed = a.wrong
+	if err := a.look(ctx); err != nil {
+		return err
+	}
+	return a.verdict()
+}
+
+// settleSeen tells of the objects that were seen before the audit, and that
+// cache and server lack in agreement.
+func (a *audit) settleSeen() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.blind && a.followsLocked() {
+		a.missedLocked(a.since, a.at, false)
+	}
+}
+
+// begin makes the informer note which changes its stream brings from now on. It
+// reports whether the informer follows its server.
+func (a *audit) begin() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.epoch, a.lists = a.entry.epoch, a.taken
+	if !a.followsLocked() {
+		return false
+	}
+	a.touched, a.since = map[types.NamespacedName]string{}, a.lookLocked()
+	return true
+}
+
+func (a *audit) finish() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.touched = nil
+}
+
+// followsLocked reports whether the informer follows its server, in the history
+// in which it did when the audit began, and has not listed since.
+func (a *audit) followsLocked() bool {
+	return a.state == StateSynced && !a.polling && a.doubt == nil && a.detached.IsZero() && a.lists == a.taken
+}
+
+// look compares the present cache with a list of the present.
+func (a *audit) look(ctx context.Context) error {
+	err := a.list(ctx, a.pool.options.PageSize)
+	if apierrors.IsResourceExpired(err) { // its pages are forgotten faster than they are read
+		err = a.list(ctx, 0)
+	}
+	if err != nil {
+		return err
+	}
+	for _, objects := range a.rest {
+		if a.blind {
+			break // any of them may be what could not be read
+		}
+		for _, o := range objects {
+			a.differ(nameOf(o), difference{absent: true, version: a.at})
+		}
+	}
+	a.rest = nil
+	return nil
+}
+
+// list compares a list of the server with what is cached when it begins.
+func (a *audit) list(ctx context.Context, limit int64) error {
+	if !a.snapshot() {
+		return errUnsettled
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.pool.options.auditTimeout())
+	defer cancel()
+	opts := metav1.ListOptions{LabelSelector: a.key.LabelSelector, FieldSelector: a.key.FieldSelector, Limit: limit}
+	for range maxPages {
+		header, err := a.page(ctx, opts)
+		if err != nil || header.Continue == "" || header.Continue == opts.Continue {
+			a.at = header.ResourceVersion
+			return err
+		}
+		opts.Continue = header.Continue
+	}
+	return fmt.Errorf("audit %s: more than %d pages: %w", a.key, maxPages, ErrBudget)
+}
+
+// snapshot notes what is cached now. It fails where the audit is overtaken.
+func (a *audit) snapshot() bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if !a.followsLocked() {
+		return false
+	}
+	a.wrong, a.blind = map[types.NamespacedName]difference{}, false
+	a.rest = make(map[string]map[string]*Object, len(a.store.objects))
+	for namespace, n := range a.store.objects {
+		a.rest[namespace] = maps.Clone(n.objects)
+	}
+	return true
+}
+
+func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
+	var body io.ReadCloser
+	err := a.pool.call("Source", a.key, func() (err error) {
+		body, err = a.pool.options.Source.List(ctx, Request{Key: a.key, Epoch: a.epoch, Options: opts, MetadataOnly: true})
+		return err
+	})
+	if err != nil {
+		return wire.ListHeader{}, err
+	}
+	body = &calledBody{body, a.pool, a.key}
+	items := wire.NewListReader(body, wire.Limits{Object: a.pool.options.MaxObjectBytes, Pass: true, Response: pageBytes(opts.Limit)})
+	defer func() {
+		items.Close()
+		_ = body.Close()
+	}()
+	for {
+		if _, err := items.Next(); errors.Is(err, io.EOF) {
+			return items.Header(), nil
+		} else if err != nil {
+			return wire.ListHeader{}, err
+		}
+		if it, err := items.Scan(nil); err != nil {
+			a.pass(wire.Identify(items.Object()))
+		} else {
+			a.compare(it)
+		}
+	}
+}
+
+// pass takes an object of the list that cannot be read, such as one that is too
+// large. Its state says nothing: one that anybody may create must not end the
+// audits of all others.
+func (a *audit) pass(id wire.Identity) {
+	delete(a.rest[id.Namespace], id.Name)
+	a.blind = a.blind || id.Name == ""
+}
+
+// compare takes one object of the list.
+func (a *audit) compare(it wire.Item) {
+	if (wire.Expect{Namespace: a.key.Namespace}).Check(it) != nil {
+		return // a list of the informer refuses it as well
+	}
+	cached := a.rest[it.Namespace][it.Name]
+	if cached == nil || string(cached.GetUID()) != it.UID || cached.GetResourceVersion() != it.ResourceVersion {
+		a.differ(types.NamespacedName{Namespace: it.Namespace, Name: it.Name}, difference{version: it.ResourceVersion})
+	}
+	delete(a.rest[it.Namespace], it.Name)
+}
+
+// differ notes a difference. The second list is asked about those of the first.
+func (a *audit) differ(name types.NamespacedName, d difference) {
+	if _, owed := a.owed[name]; len(a.wrong) < maxDifferent && (owed || a.owed == nil) {
+		a.wrong[name] = d
+	}
+}
+
+// settle waits for the stream to bring what differs, and keeps what it did not.
+func (a *audit) settle(ctx context.Context) error {
+	silence := a.pool.options.auditSilence()
+	began := time.Now()
+	moved, last := began, ""
+	for {
+		rv, err := a.drop(a.wrong)
+		if err != nil || len(a.wrong) == 0 {
+			return err
+		}
+		if rv != last {
+			moved, last = time.Now(), rv
+		}
+		waited := time.Since(began)
+		if waited >= auditLag || waited >= silence && (reaches(rv, a.at) || time.Since(moved) >= silence) {
+			return nil
+		}
+		if !pause(ctx, silence/10) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// drop takes the differences out that the stream has settled meanwhile. It
+// returns the version that the stream has reached.
+func (a *audit) drop(differences map[types.NamespacedName]difference) (string, error) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if !a.followsLocked() {
+		return "", errUnsettled
+	}
+	for name, d := range differences {
+		if a.refused.has(name) || a.settledLocked(name, d) {
+			delete(differences, name)
+		}
+	}
+	return a.rv, nil
+}
+
+// settledLocked reports whether the stream has brought the state that a list
+// showed, or a later one. Where versions have no order, any change counts.
+func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
+	version, touched := a.touched[name]
+	if !d.absent {
+		return touched && !behind(version, d.version)
+	}
+	o := a.store.get(name.Namespace, name.Name)
+	return o == nil || touched && !atMost(o, d.version)
+}
+
+// verdict sums up both lists: a change is lost if the stream still owes it since
+// the first one, and the second differs from the cache there, too.
+func (a *audit) verdict() error {
+	if _, err := a.drop(a.owed); err != nil {
+		return err
+	}
+	lost := 0
+	for name := range a.owed {
+		if _, differs := a.wrong[name]; differs {
+			lost++
+		}
+	}
+	if lost > 0 {
+		return fmt.Errorf("%s: %w: %d objects or more differ from the server's at %s", a.key, ErrHistory, lost, a.at)
+	}
+	return nil
+}
+
+// reaches reports whether version a is not before version b.
+func reaches(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order >= 0
+}
+
+// pause waits, and reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	sleep(ctx, d, nil)
+	return ctx.Err() == nil
+}
+
+// distrust is doubtful where an audit has found that the store is of another
+// history.
+func (e *entry) distrust(found error) {
+	e.mu.Lock()
+	e.doubt = found
+	e.mu.Unlock()
+	e.doubtful(found)
+}
+
+// doubtful makes the feed give up its watch and list.
+func (e *entry) doubtful(why error) {
+	e.mu.Lock()
+	e.finding = why
+	cancel := e.attempt
+	e.mu.Unlock()
+	if cancel != nil {
+		cancel(errAudited)
+	}
+	e.kick()
+}
+
+// takeFinding obeys what an audit has found since the last attempt, once.
+func (f *feed) takeFinding() {
+	f.mu.Lock()
+	found := f.finding
+	f.finding = nil
+	f.mu.Unlock()
+	switch {
+	case errors.Is(found, ErrHistory):
+		_ = f.checkHistory(found)
+		f.fail(found)
+	case found != nil:
+		f.distrust = found
+		f.note(found)
+	}
+}

@@ -1,0 +1,282 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// maxAudits is how many audits of the pool begin at once, and auditPace how
+	// long the next one waits behind the start of the last. One that takes longer
+	// than auditHold, such as for a server that hangs, holds up no other.
+	maxAudits = 4
+	auditPace = 50 * time.Millisecond
+	auditHold = time.Second
+	// auditSoon is when an audit that is brought forward begins at the earliest,
+	// and auditSpread how much later at most: a fleet that comes back has other
+	// things to do first.
+	auditSoon   = 2 * time.Minute
+	auditSpread = 3*time.Minute - 2*auditSilence
+	// auditAgain is about when an audit that could not be made is tried again,
+	// and maxFailures how often in a row a regular one may fail, if there is time
+	// for more than one, before a list of the informer itself takes its place.
+	auditAgain  = 5 * time.Minute
+	maxFailures = 2
+	// auditBusy is how much later a regular audit may be where the server has too
+	// much to do for lists. It is as short as overloads are.
+	auditBusy = 5 * time.Minute
+	// auditYield is how long audits wait while lists take all permits.
+	auditYield = 5 * time.Second
+	// auditTimeout bounds one list of an audit.
+	auditTimeout = 5 * time.Minute
+)
+
+// errUnaudited indicates that audits fail, so that the informer lists instead.
+var errUnaudited = errors.New("audits fail")
+
+// errUntold indicates that an object was read which the stream has not told of.
+var errUntold = errors.New("an object was read that the watch has not told of")
+
+// margin is the part of the interval that is left for what may come between an
+// audit's appointment and its end: waits for lists and further tries, one each.
+func (o *Options) margin() time.Duration { return max(o.AuditInterval/40, 100*time.Millisecond) }
+
+// auditSilence is how long a stream may owe what a list has shown.
+func (o *Options) auditSilence() time.Duration {
+	return min(auditSilence, max(o.AuditInterval/4, time.Second))
+}
+
+// auditTimeout bounds one list of an audit.
+func (o *Options) auditTimeout() time.Duration {
+	return min(auditTimeout, max(o.AuditInterval/40, 10*time.Second))
+}
+
+// nextAudit returns how long after a comparison the next one begins: it ends,
+// and what it found is mended, within the interval. Intervals of a few seconds
+// are too short for that, by about a second.
+func (o *Options) nextAudit() time.Duration {
+	least := o.AuditInterval / 2
+	return least + rand.N(max(o.AuditInterval-4*o.margin()-o.auditSilence()-least, 1))
+}
+
+// audits is the pool's timetable of audits: one timer, whatever the number of
+// informers, and no goroutine but those of the audits under way. The pool's lock
+// protects it.
+type audits struct {
+	due     []appointment // a heap
+	timer   *time.Timer
+	running int
+	last    time.Time // when one began
+}
+
+// appointment is when an informer is to be audited. It is void if the informer
+// has another one.
+type appointment struct {
+	at    time.Time
+	entry *entry
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (a *audits) Len() int           { return len(a.due) }
+func (a *audits) Less(i, j int) bool { return a.due[i].at.Before(a.due[j].at) }
+func (a *audits) Swap(i, j int)      { a.due[i], a.due[j] = a.due[j], a.due[i] }
+func (a *audits) Push(x any)         { a.due = append(a.due, x.(appointment)) }
+
+// Pop implements heap.Interface.
+func (a *audits) Pop() any {
+	last := a.due[len(a.due)-1]
+	a.due[len(a.due)-1] = appointment{}
+	a.due = a.due[:len(a.due)-1]
+	return last
+}
+
+// AuditSoon brings the audits of a cluster's informers forward: within five
+// minutes they are compared with the server. It is for a cluster that was away,
+// or whose server was exchanged. It does not wait.
+func (p *Pool) AuditSoon(cluster types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.accounts[cluster]
+	if a == nil || p.options.AuditInterval < 0 {
+		return
+	}
+	for e := range a.entries {
+		at := time.Now().Add(auditSoon + rand.N(auditSpread))
+		switch {
+		case e.auditAt.IsZero():
+			e.auditThen = at // the one under way may have compared what was before
+		case at.Before(e.auditAt):
+			p.appointLocked(e, at)
+		}
+	}
+	p.wakeAuditsLocked()
+}
+
+// auditSeen has an informer audited at once, since an object was seen that it
+// should have by now, and has not: it was deleted unseen, or the informer is of
+// another history. Without audits the informer lists.
+func (p *Pool) auditSeen(e *entry) {
+	if p.options.AuditInterval < 0 {
+		e.doubtful(fmt.Errorf("%s: %w", e.key, errUntold))
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.entries[e.key] != e {
+		return
+	}
+	now := time.Now()
+	if e.auditAt.IsZero() {
+		e.auditThen = now // the one under way may have begun before
+	} else if now.Before(e.auditAt) {
+		p.appointLocked(e, now)
+	}
+	p.wakeAuditsLocked()
+}
+
+// scheduleAuditLocked gives an informer its regular appointment, or the earlier
+// one that was asked for while it was audited.
+func (p *Pool) scheduleAuditLocked(e *entry) {
+	if p.options.AuditInterval <= 0 {
+		return
+	}
+	at := time.Now().Add(p.options.nextAudit())
+	e.auditBy, e.auditFailures = at, 0
+	if next := e.auditThen; !next.IsZero() && next.Before(at) {
+		at = next
+	}
+	p.appointLocked(e, at)
+	p.wakeAuditsLocked()
+}
+
+func (p *Pool) appointLocked(e *entry, at time.Time) {
+	e.auditAt, e.auditThen = at, time.Time{}
+	heap.Push(&p.audits, appointment{at: at, entry: e})
+}
+
+// wakeAuditsLocked sets the timer to the next appointment.
+func (p *Pool) wakeAuditsLocked() {
+	for len(p.audits.due) > 0 {
+		if next := p.audits.due[0]; p.entries[next.entry.key] == next.entry && next.entry.auditAt.Equal(next.at) {
+			break
+		}
+		heap.Pop(&p.audits) // the informer has ended, or another appointment
+	}
+	if len(p.audits.due) == 0 || p.closed || p.audits.running >= maxAudits {
+		p.stopAuditsLocked()
+		return
+	}
+	at := p.audits.due[0].at
+	if paced := p.audits.last.Add(auditPace); at.Before(paced) {
+		at = paced
+	}
+	if p.audits.timer == nil {
+		p.audits.timer = time.AfterFunc(time.Until(at), p.auditNext)
+		return
+	}
+	p.audits.timer.Reset(time.Until(at))
+}
+
+func (p *Pool) stopAuditsLocked() {
+	if p.audits.timer != nil {
+		p.audits.timer.Stop()
+	}
+}
+
+// auditNext runs the audit that is due. A list never waits for one: audits hold
+// no permit, and wait a while for permits to be free.
+func (p *Pool) auditNext() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.closed || p.audits.running >= maxAudits || len(p.audits.due) == 0 || p.audits.due[0].at.After(now) {
+		p.wakeAuditsLocked() // the timer fired while it was set anew
+		return
+	}
+	e := heap.Pop(&p.audits).(appointment).entry
+	if margin := p.options.margin(); p.permits.busy() && now.Before(e.auditBy.Add(margin)) {
+		p.appointLocked(e, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
+		p.wakeAuditsLocked()
+		return
+	}
+	e.auditAt = time.Time{}
+	p.audits.last = now
+	p.audits.running++
+	p.running.Go(func() { p.runAudit(e) }) // under the lock and after the look at closed, as informers
+	p.wakeAuditsLocked()
+}
+
+// runAudit audits one informer, and makes its next appointment.
+func (p *Pool) runAudit(e *entry) {
+	release := sync.OnceFunc(p.auditDone)
+	hold := time.AfterFunc(auditHold, release)
+	err := e.audit(e.ctx)
+	hold.Stop()
+	failed := false
+	switch {
+	case err == nil:
+		e.counters.audits.inc()
+	case errors.Is(err, ErrHistory):
+		e.counters.differences.inc()
+		e.distrust(err)
+	case errors.Is(err, errUnsettled), errors.Is(err, ErrEpochChanged), e.ctx.Err() != nil:
+	default:
+		failed = true
+		e.counters.unaudited.inc()
+		p.options.Logger.V(1).Info("Audit failed", "informer", e.key.String(), "error", err.Error())
+	}
+	if p.audited(e, err, failed) {
+		e.doubtful(fmt.Errorf("%s: %w: %w", e.key, errUnaudited, err))
+	}
+	release()
+}
+
+// audited makes the next appointment of an informer. It reports whether the
+// informer has to list, since its regular audit failed again and again: what the
+// server says of the list then is what is known of the cache.
+func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if failed {
+		e.auditFailures++
+	} else {
+		e.auditFailures = 0
+	}
+	late := time.Since(e.auditBy)
+	list = failed && late >= 0 && (e.auditFailures >= maxFailures || late > 2*p.options.margin()) && !e.spares(err, late)
+	switch {
+	case p.entries[e.key] != e || !e.auditAt.IsZero():
+	case list || err == nil || errors.Is(err, ErrHistory):
+		p.scheduleAuditLocked(e)
+	default:
+		p.appointLocked(e, time.Now().Add(jitter(min(auditAgain, p.options.margin()))))
+	}
+	return list
+}
+
+// spares reports whether an informer keeps its watch although its regular audit
+// fails. A server over its limit refuses lists, and serves watches: where the
+// informer lists in pages, its list would be refused as the audit's was, and
+// nothing would be followed meanwhile. A streamed list is a watch.
+func (e *entry) spares(err error, late time.Duration) bool {
+	pages := e.pool.options.PagedLists || e.account.paged(e.key)
+	return pages && late < auditBusy && apierrors.IsTooManyRequests(err)
+}
+
+// auditDone lets the next audit begin.
+func (p *Pool) auditDone() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.audits.running--
+	p.wakeAuditsLocked()
+}

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// touchySource panics in one of its methods.
+type touchySource struct {
+	*modelServer
+
+	in   string
+	calm *atomic.Bool
+}
+
+func (s *touchySource) at(place string) {
+	if s.in == place && !s.calm.Load() {
+		panic("no " + place)
+	}
+}
+
+func (s *touchySource) KindOf(context.Context, informerpool.Request) (string, error) {
+	s.at("KindOf")
+	return "Widget", nil
+}
+
+func (s *touchySource) List(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	body, err := s.modelServer.List(ctx, r)
+	return &touchyBody{body, s}, err
+}
+
+func (s *touchySource) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	s.at("Watch")
+	body, err := s.modelServer.Watch(ctx, r)
+	return &touchyBody{body, s}, err
+}
+
+type touchyBody struct {
+	io.ReadCloser
+
+	s *touchySource
+}
+
+func (b *touchyBody) Read(p []byte) (int, error) {
+	b.s.at("Read")
+	return b.ReadCloser.Read(p)
+}
+
+func (b *touchyBody) Close() error {
+	_ = b.ReadCloser.Close()
+	b.s.at("Close")
+	return nil
+}
+
+// TestHazardPanicOfASourceEndsTheProcess: its methods, those of its bodies, and
+// the callback that is called for the failures.
+func TestHazardPanicOfASourceEndsTheProcess(t *testing.T) {
+	for _, place := range []string{"KindOf", "Watch", "Read", "Close"} {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &touchySource{modelServer: newModelServer(), in: place, calm: &atomic.Bool{}}
+				s.put("ns", "a", 1)
+				var panics atomic.Int64
+				p, err := informerpool.New(informerpool.Options{
+					Source:   s,
+					OnFailed: func(informerpool.Key, error) { panic("no OnFailed") },
+					OnPanic:  func(string) { panics.Add(1) },
+				})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, p.Close(context.Background())) }()
+				k := everything
+				k.Kind = "" // the source is asked
+				l := acquire(t, p, k)
+				time.Sleep(10 * time.Minute)
+				s.calm.Store(true)
+				require.NoError(t, l.WaitForSync(t.Context()))
+				require.Positive(t, panics.Load())
+				time.Sleep(10 * time.Minute)
+				s.put("ns", "b", 1)
+				synctest.Wait()
+				require.Len(t, contents(t, l), 2)
+			})
+		})
+	}
+}

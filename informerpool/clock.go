@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import "time"
+
+// clock counts nanoseconds from the pool's beginning, so that instants can be
+// shared without a lock. Unlike nanoseconds since 1970 they keep to the
+// monotonic clock: ages do not change when the wall clock is set.
+type clock struct{ zero time.Time }
+
+// now returns the present instant, which is never zero.
+func (c clock) now() int64 { return int64(time.Since(c.zero)) + 1 }
+
+// at returns the time of an instant; the zero instant has none.
+func (c clock) at(instant int64) time.Time {
+	if instant == 0 {
+		return time.Time{}
+	}
+	return c.zero.Add(time.Duration(instant - 1))
+}

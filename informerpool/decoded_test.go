@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// poolOf returns a pool whose server has n Pods, and a lease that has synced.
+func poolOf(t *testing.T, n int, rest func(i int) string) (*informerpool.Pool, *informerpool.Lease) {
+	t.Helper()
+	i := 0
+	p, err := informerpool.New(informerpool.Options{Source: &generated{next: func() []byte {
+		i++
+		if i > n {
+			return endOfList()
+		}
+		return item(i, "ns", rest(i))
+	}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close(context.Background())) })
+	return p, acquireSynced(t, p, anyKind)
+}
+
+// read reads objects into Pods, each so many times.
+func read(t *testing.T, l *informerpool.Lease, n, times int) {
+	t.Helper()
+	for i := range n {
+		for range times {
+			require.NoError(t, l.GetInto("ns", fmt.Sprint("object-", i+1), &corev1.Pod{}))
+		}
+	}
+}
+
+// TestHazardObjectsOfEndedInformersAreKept by what served their reads.
+func TestHazardObjectsOfEndedInformersAreKept(t *testing.T) {
+	for _, times := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint(times), func(t *testing.T) {
+			const objects = 60
+			before := liveHeap()
+			p, l := poolOf(t, objects, func(i int) string { return `,"annotations":{"a":"` + noise(i, 400_000) + `"}}}` })
+			require.Greater(t, liveHeap()-before, int64(9<<20))
+			read(t, l, objects, times)
+			l.ReleaseNow()
+			for range 100 {
+				if liveHeap()-before < 3<<20 {
+					break
+				}
+				runtime.Gosched() // it takes more than one collection
+			}
+			require.Less(t, liveHeap()-before, int64(3<<20))
+			runtime.KeepAlive(p)
+		})
+	}
+}
+
+// TestDecodedObjectsAreBoundedByWhatTheyWeigh: the JSON may be of a hundredth of the size.
+func TestDecodedObjectsAreBoundedByWhatTheyWeigh(t *testing.T) {
+	const objects = 40
+	_, l := poolOf(t, objects, func(int) string {
+		return `},"spec":{"containers":[` + strings.TrimSuffix(strings.Repeat("{},", 3000), ",") + `]}}`
+	})
+	before := liveHeap()
+	read(t, l, objects, 3)
+	require.Less(t, liveHeap()-before, int64(12<<20))
+	runtime.KeepAlive(l)
+}

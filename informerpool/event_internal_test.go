@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/packed"
+)
+
+func packBy(t *testing.T, codec *packed.Codec, uid, version string) *Object {
+	t.Helper()
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	u := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"v": version}}}
+	u.SetGroupVersionKind(gvk)
+	u.SetName("a")
+	u.SetUID(types.UID(uid))
+	u.SetResourceVersion(version)
+	o, err := codec.PackUnstructured(codec.Kind(gvk), u)
+	require.NoError(t, err)
+	return o
+}
+
+// TestHazardSlowHandlerIsToldOfOneStateTwice: what comes to the same, while a
+// handler is slow, is nothing to tell. A cluster that was replaced, and then
+// replaced by the first one again, shows equal states in other objects.
+func TestHazardSlowHandlerIsToldOfOneStateTwice(t *testing.T) {
+	codec := packed.NewCodec()
+	pack := func(uid, version string) *Object { return packBy(t, codec, uid, version) }
+	told, other, again := pack("one", "1"), pack("two", "7"), pack("one", "1")
+	at := &tap{}
+	p := &pending{change: change{old: told, new: other}}
+	p.merge(change{old: other, new: again})
+	at.returnedLocked(p)
+	require.Empty(t, p.events(Key{}))
+	require.Same(t, told, at.alias[again], "what the next event says was told last")
+
+	p.merge(change{old: again, new: pack("one", "2")})
+	at.returnedLocked(p)
+	require.Len(t, p.events(Key{}), 1)
+}
+
+// TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd: an object that only a read
+// had shown was taken for gone, and is there after all.
+func TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd(t *testing.T) {
+	codec := packed.NewCodec()
+	shown, same, another := packBy(t, codec, "one", "1"), packBy(t, codec, "one", "2"), packBy(t, codec, "two", "3")
+	for name, row := range map[string]struct {
+		comes *Object
+		want  []EventType
+	}{
+		"the same": {comes: same, want: []EventType{Added}},
+		"another":  {comes: another, want: []EventType{Deleted, Added}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pending{change: change{old: shown, final: shown, unknown: true}, unheard: true}
+			p.merge(change{new: row.comes})
+			var got []EventType
+			for _, e := range p.events(Key{}) {
+				got = append(got, e.Type)
+			}
+			require.Equal(t, row.want, got)
+
+			p.merge(change{old: row.comes, final: row.comes})
+			events := p.events(Key{})
+			require.Len(t, events, 1, "whoever saw it hears that it is gone")
+			require.Equal(t, Deleted, events[0].Type)
+			require.Nil(t, events[0].Told)
+		})
+	}
+}

@@ -1,0 +1,376 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// A lease may be served by a wider informer than its own key asks for, which
+// then has two kinds of leases: its own, and riders. Riders stay only while it
+// is held for itself and the server lets it go on. After that each gets an
+// informer of its own. The wider one serves it until that has synced and is not
+// behind; then the lease is moved, and its handlers are told the difference, if
+// there is one.
+
+// forsakenAfter is how long an informer may be degraded before narrower leases
+// stop relying on it.
+const forsakenAfter = time.Minute
+
+// ownedLocked reports whether a lease is held on just what the informer watches.
+// The pool's lock is held.
+func (e *entry) ownedLocked() bool {
+	for l := range e.leases {
+		if l.Key() == e.key {
+			return true
+		}
+	}
+	return false
+}
+
+// move is a lease on its way to another informer.
+type move struct{ from, to *entry }
+
+// handOverLocked finds another informer for every rider. The pool's lock is
+// held; begin goes on without it.
+func (p *Pool) handOverLocked(e *entry) []move {
+	if p.closed {
+		return nil
+	}
+	var moves []move
+	for l := range e.leases {
+		key := l.Key()
+		if key == e.key || l.next != nil {
+			continue
+		}
+		to := p.findLocked(key, e)
+		if to == nil {
+			to = p.startLocked(key)
+		}
+		l.next = to
+		to.heirs[l] = struct{}{}
+		to.moving.Add(1)
+		e.moving.Add(1)
+		moves = append(moves, move{from: e, to: to})
+	}
+	return moves
+}
+
+// begin gives the new informers the indexes that the leases have, and moves those
+// whose new informer has synced already.
+func (p *Pool) begin(moves []move) {
+	for _, m := range moves {
+		m.to.copyIndexes(m.from)
+		p.takeOver(m.to)
+	}
+}
+
+// copyIndexes adds the indexes of another informer.
+func (e *entry) copyIndexes(from *entry) {
+	from.mu.RLock()
+	indexes := from.store.indexes // never changed in place
+	from.mu.RUnlock()
+	for _, x := range indexes {
+		_ = e.addIndex(x.name, x.values) // it may have it
+	}
+}
+
+// successor returns the informer that a lease is on its way to, or nil.
+func (p *Pool) successor(l *Lease) *entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return l.next
+}
+
+// unhandLocked gives up the move of a lease, and returns the informer that is
+// not needed any more, if any, taken out of the pool.
+func (p *Pool) unhandLocked(l *Lease) []*entry {
+	to := l.next
+	if to == nil {
+		return nil
+	}
+	l.next = nil
+	delete(to.heirs, l)
+	to.moving.Add(-1)
+	l.entry().moving.Add(-1)
+	return p.unlinkUnusedLocked(to)
+}
+
+// unlinkUnusedLocked takes an informer out of the pool that no lease needs and
+// that does not linger.
+func (p *Pool) unlinkUnusedLocked(e *entry) []*entry {
+	if len(e.leases)+len(e.heirs) > 0 || e.linger != nil || p.entries[e.key] != e {
+		return nil
+	}
+	p.unlinkLocked(e)
+	return []*entry{e}
+}
+
+// forsake lets the riders of an informer go that was refused, or that has been
+// degraded for long: their own may be allowed, or work.
+func (p *Pool) forsake(e *entry, err error) {
+	if !permanent(err) && !e.degradedFor(forsakenAfter) {
+		return
+	}
+	p.mu.Lock()
+	var moves []move
+	if p.entries[e.key] == e {
+		moves = p.handOverLocked(e)
+	}
+	p.mu.Unlock()
+	p.begin(moves)
+}
+
+func (e *entry) degradedFor(d time.Duration) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.state == StateDegraded && time.Since(e.since) > d
+}
+
+// takeOver moves what is to be moved to an informer that got further, and keeps
+// what was to leave it if there is no reason any more.
+func (p *Pool) takeOver(e *entry) {
+	if e.moving.Load() == 0 {
+		return
+	}
+	var unused []*entry
+	p.mu.Lock()
+	for l := range e.heirs {
+		from := l.entry()
+		if from.ownedLocked() && from.healthy() {
+			unused = append(unused, p.unhandLocked(l)...)
+		} else if l.moveLocked(e) {
+			unused = append(unused, p.unlinkUnusedLocked(from)...)
+		}
+	}
+	if e.ownedLocked() && e.healthy() {
+		for l := range e.leases {
+			unused = append(unused, p.unhandLocked(l)...)
+		}
+	}
+	p.mu.Unlock()
+	p.stopUnused(unused)
+}
+
+// moveLocked makes e serve the lease if it is not behind the informer that does
+// now. The pool's lock is held, so that the locks of two entries are never taken
+// in two orders.
+func (l *Lease) moveLocked(e *entry) bool {
+	from := l.at.Load()
+	to := &place{key: from.key, entry: e, filter: newFilter(e.key, from.key)}
+	from.entry.mu.Lock()
+	defer from.entry.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.synced || to.behindLocked(from) {
+		return false
+	}
+	l.next = nil
+	delete(e.heirs, l)
+	e.moving.Add(-1)
+	from.entry.moving.Add(-1)
+	l.replaceLocked(from, to)
+	return true
+}
+
+// replaceLocked makes another place that of the lease, and takes its taps along.
+// The locks of both entries and of the pool are held.
+func (l *Lease) replaceLocked(from, to *place) {
+	delete(from.entry.leases, l)
+	to.entry.leases[l] = struct{}{}
+	var told []*Object
+	if from.entry.synced {
+		told = from.selectedLocked()
+	}
+	taps := from.entry.taps[:0:0]
+	for _, t := range from.entry.taps {
+		if t.lease != l {
+			taps = append(taps, t)
+			continue
+		}
+		if told != nil {
+			t.inherited = t.told(told)
+		}
+		t.wants.lease = to.filter
+		to.entry.taps = append(to.entry.taps, t)
+		if to.entry.synced {
+			t.catchUpLocked(to.entry.store)
+		}
+	}
+	from.entry.taps = taps
+	l.at.Store(to)
+	from.entry.broadcastLocked()
+}
+
+// selectedLocked returns the objects of the place's informer that pass its filter.
+func (p *place) selectedLocked() []*Object {
+	out := []*Object{}
+	for o := range p.entry.store.in(p.filter.namespace) {
+		if p.filter.empty() || p.filter.match(o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// behindLocked reports whether the place does not know yet of a change that the
+// other one has shown. Only versions of one history can be compared: in another
+// one, the newer list is right.
+func (p *place) behindLocked(other *place) bool {
+	a, b := p.entry, other.entry
+	if !b.synced || a.epoch != b.epoch || b.doubt != nil {
+		return false
+	}
+	for _, o := range other.selectedLocked() {
+		if a.refused.has(nameOf(o)) {
+			return true // it refused the object: handlers must not be told that it is gone
+		}
+	}
+	if order, err := resourceversion.CompareResourceVersion(a.rv, b.rv); err != nil || order >= 0 {
+		return false
+	}
+	for _, o := range other.selectedLocked() {
+		n := a.store.get(o.GetNamespace(), o.GetName())
+		if n == nil && !atMost(o, a.rv) || n != nil && older(n, o) {
+			return true
+		}
+	}
+	for _, n := range p.selectedLocked() {
+		o := b.store.get(n.GetNamespace(), n.GetName())
+		if (o == nil || !other.filter.empty() && !other.filter.match(o)) && atMost(n, b.rv) {
+			return true // it was deleted, or left the selection, since
+		}
+	}
+	return false
+}
+
+// atMost reports whether an object's state is no later than a version.
+func atMost(o *Object, rv string) bool {
+	order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), rv)
+	return err == nil && order <= 0
+}
+
+// told returns which of the objects the subscription selects.
+func (t *tap) told(objects []*Object) []*Object {
+	out := make([]*Object, 0, len(objects))
+	for _, o := range objects {
+		if !t.wants.empty() && !t.wants.match(o) {
+			continue
+		}
+		if told, ok := t.alias[o]; ok {
+			o = told
+		}
+		out = append(out, o)
+	}
+	t.alias = nil
+	return out
+}
+
+// catchUpLocked begins a tap at an entry that has synced: it offers every object,
+// or, of one that came from another entry, the difference. The entry's lock is
+// held.
+func (t *tap) catchUpLocked(s *store) {
+	was := t.inherited
+	t.inherited = nil
+	if was == nil {
+		t.replayLocked(s)
+		return
+	}
+	known := make(map[*Object]struct{}, len(was))
+	for _, old := range was {
+		o := s.get(old.GetNamespace(), old.GetName())
+		switch {
+		case o == nil || !t.wants.empty() && !t.wants.match(o):
+			t.offerAll(change{old: old, final: old, unknown: true})
+			continue
+		case o.GetUID() != old.GetUID() || !sameState(old, o):
+			t.offerAll(change{old: old, new: o})
+		case o != old:
+			if t.alias == nil {
+				t.alias = map[*Object]*Object{}
+			}
+			t.alias[o] = old
+		}
+		known[o] = struct{}{}
+	}
+	for o := range s.in(t.wants.lease.namespace) {
+		if _, ok := known[o]; !ok {
+			t.offer(change{new: o})
+		}
+	}
+}
+
+// disinheritLocked tells the deletes of what came from another entry: the cluster
+// is gone.
+func (t *tap) disinheritLocked() {
+	for _, o := range t.inherited {
+		t.offerAll(evicted(o))
+	}
+	t.inherited = nil
+}
+
+// Retarget makes the lease one on another key of its cluster, as when a kind
+// turns out to be served by another resource. It returns at once. Until the
+// informer of that key has listed, reads fail with [ErrNotSynced]; then handlers
+// are told the difference: deletes, additions and updates. The error is a
+// [*KeyError], [ErrReleased] or [ErrClosed].
+func (l *Lease) Retarget(ctx context.Context, key Key) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	key, err := key.Canonical()
+	if err != nil {
+		return err
+	}
+	if l.Key() == key {
+		return nil
+	}
+	p := l.pool
+	p.mu.Lock()
+	if err := l.gone(); err != nil {
+		p.mu.Unlock()
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	unused := p.unhandLocked(l)
+	from := l.at.Load()
+	e := p.findLocked(key, nil)
+	if e == nil {
+		e = p.startLocked(key)
+	}
+	if e.linger != nil {
+		e.linger.Stop()
+		e.linger = nil
+	}
+	l.retargetLocked(from, &place{key: key, entry: e, filter: newFilter(e.key, key)})
+	var moves []move
+	if !from.entry.ownedLocked() {
+		unused = append(unused, p.unlinkUnusedLocked(from.entry)...)
+		moves = p.handOverLocked(from.entry)
+	}
+	p.mu.Unlock()
+	e.copyIndexes(from.entry)
+	p.stopUnused(unused)
+	p.begin(moves)
+	return nil
+}
+
+// retargetLocked moves the lease whatever the new informer has. The pool's lock
+// is held.
+func (l *Lease) retargetLocked(from, to *place) {
+	if from.entry == to.entry {
+		from.entry.mu.Lock()
+		defer from.entry.mu.Unlock()
+		l.replaceLocked(from, to)
+		return
+	}
+	from.entry.mu.Lock()
+	defer from.entry.mu.Unlock()
+	to.entry.mu.Lock()
+	defer to.entry.mu.Unlock()
+	l.replaceLocked(from, to)
+}

@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+// listing is a list under way. It leaves the store alone until it is complete,
+// and becomes visible in one step then: no read and no handler sees a part of
+// it, also where it turns out to be of another history.
+//
+// In a list the list wins. What the server says now is the truth of its
+// history, and where that contradicts the store it proves that the store is of
+// another one: versions of one history only grow. What the list has in common
+// with the store stays as it is, so that a list costs memory for what changed,
+// and no event for what did not.
+type listing struct {
+	feed    *feed
+	seen    marks  // cached objects that the list has, too, unchanged
+	version string // of the whole list, once it is known
+	broken  error  // what proves that the store is of another history
+	repeats int    // objects that it showed again, unchanged
+	over    bool
+	history int // number of the history that it shows, once it is known
+	look    int // number of the list among the informer's looks at its server
+
+	refused            refusals // of the list
+	accepted, rejected int      // how many objects were taken and refused
+	senseless          bool     // one of them was refused for what it is, not for its size
+}
+
+// marks are cached objects that a list has confirmed.
+type marks map[*Object]struct{}
+
+func (f *feed) beginList() *listing {
+	l := &listing{feed: f, seen: marks{}}
+	f.listing = l
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.synced {
+		f.counters.resyncs.inc()
+	}
+	f.staged, l.look = f.store.stage(), f.lookLocked()
+	return l
+}
+
+// restart forgets what the list has brought so far.
+func (l *listing) restart() {
+	f := l.feed
+	f.discard()
+	f.mu.Lock()
+	f.staged = f.store.stage()
+	f.mu.Unlock()
+	*l = listing{feed: f, seen: marks{}, look: l.look}
+}
+
+// apply takes one object of the list, or one change that came while it was streamed.
+func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error {
+	f := l.feed
+	if header.ResourceVersion != "" {
+		l.version = header.ResourceVersion
+	}
+	o, err := f.object(frame, at, header)
+	if err != nil {
+		return err
+	}
+	if o == nil {
+		return l.nonsense()
+	}
+	l.accepted++
+	l.refused.forget(nameOf(o))
+	if frame == wire.Deleted {
+		l.drop(o)
+		return nil
+	}
+	if err := l.take(o); err != nil {
+		return err
+	}
+	if n := len(l.seen) + f.staged.count; f.options.MaxObjects > 0 && n > f.options.MaxObjects {
+		return fmt.Errorf("list %s: more than %d objects: %w", f.key, f.options.MaxObjects, ErrBudget)
+	}
+	return nil
+}
+
+// take compares an object with the cached one of its name. The feed alone
+// changes the objects of a store, and this is its goroutine, so that looking
+// needs no lock.
+func (l *listing) take(o *Object) error {
+	f := l.feed
+	if earlier := f.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
+		if newer(o, earlier) { // it changed while the list was streamed
+			return l.stage(earlier, o)
+		}
+		l.repeats++
+		return nil
+	}
+	old := f.store.get(o.GetNamespace(), o.GetName())
+	_, seen := l.seen[old]
+	switch {
+	case old == nil:
+	case seen && !newer(o, old):
+		l.repeats++
+		return nil
+	case sameState(old, o):
+		l.seen[old] = struct{}{}
+		return nil
+	case !f.replace && goesBack(old, o):
+		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", f.key, nameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
+	}
+	delete(l.seen, old)
+	return l.stage(nil, o)
+}
+
+// stage keeps an object unless that is beyond the budget.
+func (l *listing) stage(earlier, o *Object) error {
+	if err := l.feed.checkBytes(earlier, o); err != nil {
+		return err
+	}
+	l.feed.stage(earlier, o)
+	return nil
+}
+
+// drop takes out an object that was deleted while the list was streamed.
+func (l *listing) drop(final *Object) {
+	f := l.feed
+	if o := f.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
+		f.unstage(o)
+	}
+	if old := f.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
+		delete(l.seen, old)
+	}
+}
+
+// contradict notes the first proof that the store is of another history.
+func (l *listing) contradict(proof error) {
+	if l.broken == nil {
+		l.broken = fmt.Errorf("%w: %w", ErrHistory, proof)
+	}
+}
+
+// finish makes the list's result the informer's.
+func (l *listing) finish(rv string) error {
+	if err := l.verdict(); err != nil {
+		return err
+	}
+	f := l.feed
+	l.over = true
+	f.listing, f.distrust = nil, nil
+	if !f.replace && behind(rv, f.reach) {
+		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", f.key, rv, f.reach))
+	}
+	l.history = f.lineage(l)
+	f.resume, f.reach, f.replace, f.absent = rv, rv, false, absence{}
+	f.unanswered, f.unstreamed = time.Time{}, 0
+	f.proof()
+	if f.commit(l, rv, f.known) {
+		f.pool.auditSeen(f.entry)
+	}
+	if l.broken != nil {
+		f.rolledBack(l.broken)
+	}
+	f.pool.takeOver(f.entry)
+	return nil
+}
+
+// abort forgets an unfinished list. One that broke on its way, and is known to
+// be of the store's own history, leaves what it brought: that is newer. Nothing
+// is taken away for its absence from a part of a list. A page that broke before
+// it said what it is a list of leaves nothing.
+func (l *listing) abort(err error) {
+	if l.over {
+		return
+	}
+	f := l.feed
+	f.listing = nil
+	confirmed := !f.inPage || f.unnamed == 0
+	f.inPage = false
+	own := confirmed && l.broken == nil && !f.replace && l.version != "" && !behind(l.version, f.reach)
+	if own && f.hasSynced() && !errors.Is(err, ErrBudget) {
+		f.commitPart()
+		return
+	}
+	f.discard()
+}
+
+// behind reports whether version a is before version b. Versions that are no
+// numbers have no order: the API allows no conclusion from them.
+func behind(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}
+
+// sameState reports whether a list shows the cached state of an object. That
+// the version is the same is no proof of it: a default that was added to a
+// definition, or another conversion, changes content under the same version.
+func sameState(cached, listed *Object) bool {
+	return cached.GetResourceVersion() == listed.GetResourceVersion() && cached.SameContent(listed)
+}
+
+// goesBack reports whether an object that a list shows cannot follow the cached
+// one of its name in one history: it is older, or another object that was made
+// no later.
+func goesBack(cached, listed *Object) bool {
+	if older(listed, cached) {
+		return true
+	}
+	return listed.GetUID() != cached.GetUID() && listed.GetResourceVersion() == cached.GetResourceVersion()
+}

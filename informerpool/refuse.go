@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+const (
+	// maxUnknown is how many refused objects are known by name. Beyond it every
+	// object is unknown: a server that sends so many answers nothing reliably.
+	maxUnknown = 1024
+	// maxUnknownBytes bounds the names together.
+	maxUnknownBytes = 128 << 10
+	// maxRefused is how many objects of one list may be refused while fewer are
+	// accepted, so that an endless list of nonsense ends soon.
+	maxRefused = 10_000
+)
+
+// refusals are the objects that an informer refused and that may exist all the
+// same. They are unknown, which is not absent: the store cannot answer for them.
+type refusals struct {
+	names map[types.NamespacedName]struct{}
+	bytes int
+	all   error // why any object may be unknown; nil while the names are all there is
+	last  error // why the last one was refused
+}
+
+// add notes a refused object. It reports whether that is news.
+func (r *refusals) add(name types.NamespacedName, why error) bool {
+	r.last = why
+	if _, known := r.names[name]; known || r.all != nil {
+		return false
+	}
+	size := len(name.Namespace) + len(name.Name)
+	if name.Name == "" || len(r.names) == maxUnknown || r.bytes+size > maxUnknownBytes {
+		r.addAll(why)
+		return true
+	}
+	if r.names == nil {
+		r.names = map[types.NamespacedName]struct{}{}
+	}
+	r.names[name] = struct{}{}
+	r.bytes += size
+	return true
+}
+
+// addAll notes that any object may be unknown.
+func (r *refusals) addAll(why error) { r.names, r.bytes, r.all, r.last = nil, 0, why, why }
+
+// forget notes that the state of an object is known again.
+func (r *refusals) forget(name types.NamespacedName) {
+	if _, known := r.names[name]; known {
+		delete(r.names, name)
+		r.bytes -= len(name.Namespace) + len(name.Name)
+	}
+}
+
+func (r *refusals) has(name types.NamespacedName) bool {
+	_, known := r.names[name]
+	return known || r.all != nil
+}
+
+// in reports whether an object of the namespace, or of any for the empty one, is
+// unknown.
+func (r *refusals) in(namespace string) bool {
+	if r.all != nil || namespace == "" {
+		return r.all != nil || len(r.names) > 0
+	}
+	for name := range r.names {
+		if name.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// Unknown returns why the cache cannot answer for an object, or for a list of
+// the namespace if the name is empty; of all namespaces if both are. It returns
+// nil where it can.
+//
+// A server may send objects that the informer refuses: larger than
+// Options.MaxObjectBytes, without a uid or a resourceVersion, of an invalid
+// name, over budget, or refused by a transform. Such an object exists, or has
+// changed, and is not in the cache, or not in its present state: reads of it,
+// and lists that would hold it, have to ask the server. The last state that was
+// accepted stays in the cache, since a refused change is no proof of a delete.
+//
+// Unknown is about single objects and comes beside [Lease.Trust], which fails if
+// any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
+func (l *Lease) Unknown(namespace, name string) error {
+	at := l.rlock()
+	e := at.entry
+	defer e.mu.RUnlock()
+	if at.filter.namespace != "" {
+		namespace = at.filter.namespace
+	}
+	switch {
+	case name == "" && e.refused.in(namespace):
+	case name != "" && e.refused.has(types.NamespacedName{Namespace: namespace, Name: name}):
+	default:
+		return nil
+	}
+	return refusedError(at.key, e.refused.last)
+}
+
+func refusedError(key Key, why error) error {
+	if errors.Is(why, ErrRefused) {
+		return fmt.Errorf("%s: %w", key, why)
+	}
+	return fmt.Errorf("%s: %w: %w", key, ErrRefused, why)
+}
+
+// isRefusal reports whether an error is about one object alone, so that the
+// others of the answer go on.
+func isRefusal(err error) bool {
+	_, field := errors.AsType[*wire.FieldError](err)
+	_, limit := errors.AsType[*wire.LimitError](err)
+	return field || limit
+}
+
+// refuse notes that an object was refused: its state is unknown from now on. A
+// frame that deletes it needs no more than its identity, and is obeyed.
+func (f *feed) refuse(frame string, id wire.Identity, why error) {
+	f.counters.rejected.inc()
+	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
+	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
+		if f.listing != nil {
+			f.listing.dropNamed(id)
+		} else {
+			f.removeNamed(id)
+		}
+		return
+	}
+	news := false
+	switch {
+	case f.listing != nil:
+		news = f.listing.refuse(name, why) && !f.refused.has(name)
+	case errors.Is(why, ErrKind):
+		news = f.refused.all == nil
+		f.unknown(func(r *refusals) { r.addAll(why) })
+	default:
+		f.unknown(func(r *refusals) { news = r.add(name, why) })
+	}
+	if f.listing == nil && f.refused.all != nil {
+		f.distrust = f.refused.all // the feed alone writes it, so that it reads without a lock
+	}
+	log := f.options.Logger.V(1)
+	if news {
+		log = f.options.Logger
+	}
+	log.Info("Object refused: its state is unknown", "informer", f.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
+}
+
+// unknown changes what is unknown.
+func (e *entry) unknown(change func(*refusals)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(&e.refused)
+}
+
+// refuse notes a refused object of the list. It reports whether that is news.
+func (l *listing) refuse(name types.NamespacedName, why error) bool {
+	_, limit := errors.AsType[*wire.LimitError](why)
+	l.senseless = l.senseless || !limit
+	l.rejected++
+	return l.refused.add(name, why)
+}
+
+// verdict returns why a complete list cannot be taken over, or nil. One of which
+// everything is refused is no answer at all: the server's idea of the kind is
+// not that of a cache. Objects that are merely large do not count.
+func (l *listing) verdict() error {
+	if l.rejected > 0 && l.accepted == 0 && l.senseless {
+		return l.refusal()
+	}
+	return nil
+}
+
+// nonsense returns why a list under way is not worth to be read to its end, or nil.
+func (l *listing) nonsense() error {
+	if l.rejected > maxRefused && l.rejected > l.accepted {
+		return l.refusal()
+	}
+	return nil
+}
+
+func (l *listing) refusal() error {
+	return refusedError(l.feed.key, fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.last))
+}
+
+// dropNamed is drop for an object of which only the identity is known.
+func (l *listing) dropNamed(id wire.Identity) {
+	f := l.feed
+	l.refused.forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
+	if o := f.staged.get(id.Namespace, id.Name); o != nil && ends(id, o) {
+		f.unstage(o)
+	}
+	if old := f.store.get(id.Namespace, id.Name); old != nil && ends(id, old) {
+		delete(l.seen, old)
+	}
+}
+
+// removeNamed is remove for an object of which only the identity is known, or
+// only that is fit to be shown: the last known state stands for it.
+func (f *feed) removeNamed(id wire.Identity) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused.forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
+	old := f.store.get(id.Namespace, id.Name)
+	if old == nil || !ends(id, old) {
+		return
+	}
+	f.store.remove(old)
+	f.chargeLocked()
+	f.emitLocked(change{old: old, final: old, unknown: true})
+}
+
+// ends reports whether the delete of what an identity names is that of a cached
+// object, and not of an earlier state or of another object of its name.
+func ends(id wire.Identity, o *Object) bool {
+	if id.UID != "" && string(o.GetUID()) != id.UID {
+		return false
+	}
+	n, err := strconv.ParseUint(id.ResourceVersion, 10, 64)
+	version, ok := o.Version()
+	return err != nil || !ok || n >= version
+}

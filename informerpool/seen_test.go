@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// read returns an object of a model server as a live read shows it.
+func (s *modelServer) read(t *testing.T, name string) *unstructured.Unstructured {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.objects {
+		if o.name == name {
+			u := &unstructured.Unstructured{}
+			require.NoError(t, u.UnmarshalJSON([]byte(o.json())))
+			return u
+		}
+	}
+	require.Fail(t, "no object", name)
+	return nil
+}
+
+// TestHazardReadOfAnotherHistoryIsToldAsDeleted: a read shows an object of the
+// history that is served, while the informer is still on the one before, which
+// had come further. That the informer has passed the version says nothing.
+func TestHazardReadOfAnotherHistoryIsToldAsDeleted(t *testing.T) {
+	for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "kept", 1)
+				before := snapshot(s)
+				for i := range 5 {
+					s.put("ns", fmt.Sprint("lost", i), 1)
+				}
+				l := acquireSynced(t, p, everything)
+				r := newRecorder()
+				r.epochs = true
+				subscribe(t, p, l, r)
+				synctest.Wait()
+				r.take()
+				s.set(func(s *modelServer) {
+					s.objects, s.rv, s.log = before.objects, before.rv, nil
+					for w := range s.watchers {
+						w.end(io.ErrUnexpectedEOF)
+					}
+					clear(s.watchers)
+				})
+				s.put("ns", "read", 1)
+				for i := range 9 {
+					s.put("ns", fmt.Sprint("other", i), 1)
+				}
+				seen := s.read(t, "read")
+				for range 3 {
+					l.Seen(seen)
+					after(time.Second)
+				}
+				s.speak(3)
+				require.Equal(t, s.state(nil), contents(t, l))
+				require.Equal(t, s.state(nil), r.told())
+				for _, e := range r.take() {
+					require.False(t, strings.Contains(e, "Deleted") && strings.Contains(e, "read"), e)
+				}
+				r.requireSound(t)
+			})
+		})
+	}
+}
+
+// TestHazardObjectSeenAndDeletedUnseen: the informer had come further when the
+// read was noted. The delete is told once a look at the server has proven it.
+func TestHazardObjectSeenAndDeletedUnseen(t *testing.T) {
+	for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "gone", 1)
+				seen := s.read(t, "gone")
+				s.delete("ns", "gone")
+				l := acquireSynced(t, p, everything)
+				r := newRecorder()
+				subscribe(t, p, l, r)
+				l.Seen(seen)
+				after(10 * time.Second)
+				synctest.Wait()
+				require.Equal(t, []string{"Deleted ns/gone@101"}, r.take())
+				s.speak(10)
+				require.Empty(t, r.take())
+			})
+		})
+	}
+}
+
+// TestHazardDeleteOfASeenObjectIsToldTwice: the stream brings the object that was
+// seen before, and its delete. There is no other delete to tell.
+func TestHazardDeleteOfASeenObjectIsToldTwice(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, everything)
+		r := newRecorder()
+		subscribe(t, p, l, r)
+		s.put("ns", "o", 1)
+		l.Seen(s.read(t, "o"))
+		synctest.Wait()
+		s.delete("ns", "o")
+		s.speak(10)
+		require.Len(t, r.take(), 2)
+		r.requireSound(t)
+	})
+}
+
+// TestHazardSeenObjectComesAndGoesWhileTheHandlerIsBusy: who acted on what was
+// read has to hear that it is gone.
+func TestHazardSeenObjectComesAndGoesWhileTheHandlerIsBusy(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, everything)
+		r := newRecorder()
+		sub := subscribe(t, p, l, r)
+		sub.Pause()
+		s.put("ns", "o", 1)
+		l.Seen(s.read(t, "o"))
+		synctest.Wait()
+		s.delete("ns", "o")
+		synctest.Wait()
+		sub.Continue()
+		s.speak(10)
+		require.Len(t, r.take(), 1)
+	})
+}

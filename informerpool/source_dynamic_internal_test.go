@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+)
+
+// TestHazardKeysComeAndGoneAreKept: the source of a dynamic client kept the
+// versions of each key for ever. Client-go's fake counts none by itself, so that
+// there is something to keep.
+func TestHazardKeysComeAndGoneAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+		client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"})
+		source := FromDynamic(func(types.NamespacedName) (dynamic.Interface, error) { return client, nil })
+		pool, err := New(Options{Source: source})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, pool.Close(context.Background())) }()
+		for i := range 300 {
+			cluster := types.NamespacedName{Name: fmt.Sprint("cluster", i%3)}
+			l, err := pool.Acquire(t.Context(), Key{Cluster: cluster, Resource: configMaps, Namespace: fmt.Sprint("ns", i)})
+			require.NoError(t, err)
+			require.NoError(t, l.WaitForSync(t.Context()))
+			l.ReleaseNow()
+		}
+		synctest.Wait()
+		s, ok := source.(*dynamicSource)
+		require.True(t, ok)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		require.Empty(t, s.versions)
+		require.Empty(t, s.early)
+	})
+}

@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+// capabilityAge is how long a server is taken at its word about what it cannot
+// do. Servers are upgraded, downgraded and exchanged in place.
+const capabilityAge = 10 * time.Minute
+
+const (
+	// initialSilence bounds the silence within the objects a stream begins with.
+	initialSilence = 30 * time.Second
+	// maxRepeats bounds how often such a stream shows what it has shown.
+	maxRepeats = 1000
+	// maxChanges bounds how long it shows changes before its end, and maxInitial
+	// how long it lasts.
+	maxChanges = time.Minute
+	maxInitial = 20 * time.Minute
+)
+
+var (
+	// errNoStream indicates that a server took a request for a streamed list as one for a plain watch.
+	errNoStream = errors.New("server does not stream lists")
+	// errEndless indicates that a server streams a list without an end.
+	errEndless = fmt.Errorf("%w: it began one and did not end it", errNoStream)
+)
+
+// endless bounds the objects a stream begins with. A server that takes the
+// request for one of a plain watch goes on with changes for ever, and the list
+// would never be complete.
+type endless struct {
+	began, changing time.Time
+}
+
+// passed reports whether the frame at hand comes too late to be a part of a list.
+func (b *endless) passed(frame string, repeats int) bool {
+	now := time.Now()
+	if b.began.IsZero() {
+		b.began = now
+	}
+	if b.changing.IsZero() && (frame == wire.Modified || frame == wire.Deleted) {
+		b.changing = now
+	}
+	return repeats > maxRepeats || now.Sub(b.began) > maxInitial || !b.changing.IsZero() && now.Sub(b.changing) > maxChanges
+}
+
+// cannotStream reports whether an error may mean that the server has no streamed lists: older ones refuse the parameters,
+// the oldest overlook them. If it meant something else, the paged list that follows fails alike.
+func cannotStream(err error) bool {
+	if errors.Is(err, errNoStream) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusGone, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= 400 && code < 500 || code == http.StatusNotImplemented
+	}
+}
+
+// maxUnstreamed is how many streamed lists in a row may fail within a server
+// before one in pages is tried.
+const maxUnstreamed = 3
+
+// failsStreaming reports whether a server keeps failing at streamed lists: that
+// may be all it fails at.
+func (f *feed) failsStreaming(err error) bool {
+	if !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) {
+		f.unstreamed = 0
+		return false
+	}
+	f.unstreamed++
+	return f.unstreamed >= maxUnstreamed
+}
+
+// pagedGroups are the API groups of a cluster whose server does not stream lists,
+// each with when it said so. A group may have a server of its own.
+type pagedGroups struct {
+	mu    sync.Mutex // protects since; nothing else is locked under it
+	since map[string]time.Time
+}
+
+// pages notes that the key's server does not stream lists, and lists in pages.
+func (g *pagedGroups) pages(k Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.since == nil {
+		g.since = map[string]time.Time{}
+	}
+	g.since[k.Resource.Group] = time.Now()
+}
+
+// paged reports whether the key's server said lately that it does not stream lists.
+func (g *pagedGroups) paged(k Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	since, ok := g.since[k.Resource.Group]
+	if ok && time.Since(since) > capabilityAge {
+		delete(g.since, k.Resource.Group)
+		return false
+	}
+	return ok
+}
+
+// forget makes every group be asked again: another server may answer.
+func (g *pagedGroups) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(g.since)
+}
+
+// paged reports whether lists are asked for in pages.
+func (f *feed) paged() bool {
+	return f.options.PagedLists || !f.watchable() || f.account.paged(f.key)
+}
+
+// watchable reports whether the server is asked to watch the resource.
+func (f *feed) watchable() bool { return time.Now().After(f.unwatchable) }
