@@ -6,6 +6,7 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 // fallbackPath is asked where the probe path is forbidden or missing. Every Kubernetes API has it, and the default rules
 // let everybody read it.
 const fallbackPath = "/version"
+
+// discoveryPath is asked where everything else is forbidden: the default rules let everybody who is authenticated read it.
+const discoveryPath = "/api"
 
 // start is what an attempt may know of the state it was started in.
 type start struct {
@@ -41,7 +45,13 @@ type attempt struct {
 
 func (a *attempt) run() {
 	defer a.cancel()
-	m := a.work(a)
+	var m message
+	if err := a.c.cc.call("transport of the access", func() error {
+		m = a.work(a)
+		return nil
+	}, "cluster", a.c.name); err != nil {
+		m = failure(a.start.revision, err)
+	}
 	m.Gen = a.gen
 	a.c.post(m)
 }
@@ -57,12 +67,15 @@ func (a *attempt) tell(news uint64) {
 
 // finding is what a connect attempt brings home.
 type finding struct {
-	candidate   *seam.Candidate // nil: the access in use was proven
-	access      Access
-	uid         string
-	version     string // not asked for without a candidate
-	path        string
-	connections int64
+	candidate *seam.Candidate // nil: the access in use was proven
+	access    Access
+	uid       string
+	version   string // not asked for without a candidate
+	path      string
+	adopted   *atomic.Bool // of the candidate's connections
+	number    uint64       // of the question who answers
+	sent      time.Time    // when it was sent
+	over      net.Conn     // what it went over
 }
 
 // drop ends what nobody wants.
@@ -78,7 +91,7 @@ type asker func(ctx context.Context, path string) (seam.Proof, error)
 // probe asks the server whether it is well.
 func (a *attempt) probe() message {
 	began := time.Now()
-	_, err := a.c.alive(a.ctx, a.c.seam.Probe, a.start.path)
+	_, _, err := a.c.alive(a.ctx, a.c.seam.ProbeAside, a.start.path)
 	a.c.cc.metrics.probed(began, err)
 	if err != nil {
 		return failure(a.start.revision, err)
@@ -86,18 +99,19 @@ func (a *attempt) probe() message {
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: a.start.revision}}
 }
 
-// alive asks for path, or the fallback, and returns the one that answered. A server that authenticated us and forbids
-// both is alive, too.
-func (c *cluster) alive(ctx context.Context, ask asker, path string) (string, error) {
-	err := c.askOnce(ctx, ask, path)
+// alive asks for path, or the fallback, and returns the one that answered. A server that knows us and forbids both is alive, and so
+// is one that is too busy to answer; authorized reports whether it did neither.
+func (c *cluster) alive(ctx context.Context, ask asker, path string) (answered string, authorized bool, err error) {
+	err = c.askOnce(ctx, ask, path)
 	if class := seam.Classify(err); path != fallbackPath && (class == seam.Forbidden || class == seam.NotFound) {
 		path = fallbackPath
 		err = c.askOnce(ctx, ask, path)
 	}
-	if seam.Classify(err) == seam.Forbidden {
-		err = nil
+	c.busy.noteProbe(err)
+	if class := seam.Classify(err); class == seam.Forbidden || class == seam.Throttled {
+		return path, false, nil
 	}
-	return path, err
+	return path, err == nil, err
 }
 
 func (c *cluster) askOnce(ctx context.Context, ask asker, path string) error {
@@ -123,7 +137,7 @@ func classify(err error) (phase.Class, string) {
 		return phase.Trouble, ReasonBadAccess
 	}
 	switch {
-	case errors.Is(err, resolver.ErrClusterNotFound):
+	case goneForSure(err):
 		return phase.Unknown, ReasonClusterNotFound
 	case errors.Is(err, resolver.ErrNoAccess):
 		return phase.NoAccess, ReasonNoAccess
@@ -136,6 +150,8 @@ func classify(err error) (phase.Class, string) {
 		return phase.Rejected, string(class)
 	case seam.Refused:
 		return phase.Policy, string(class)
+	case seam.Throttled:
+		return phase.Busy, string(class)
 	default:
 		return phase.Trouble, string(class)
 	}

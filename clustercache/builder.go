@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +46,7 @@ type builderInput struct {
 	object     client.Object
 	mapping    ObjectMapFunc[Request] // nil: the owners of the kind that is reconciled
 	predicates []predicate.Predicate
+	metadata   bool // the mapping reads metadata alone
 }
 
 // NewControllerManagedBy returns a Builder of a controller that mgr runs, for the clusters of cc.
@@ -65,17 +67,20 @@ func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *
 		return b
 	}
 	b.object = object
-	return b.Watches(object, EnqueueObject, predicates...)
+	b.inputs = append(b.inputs, builderInput{object: object, mapping: EnqueueObject, predicates: predicates, metadata: true})
+	return b
 }
 
 // Owns watches a kind whose objects are made by the reconciler, and has their controller reconciled when they change: the
 // owner, of the kind given to For and in the same cluster, that their owner references call the controller.
 func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) *Builder {
-	b.inputs = append(b.inputs, builderInput{object: object, predicates: predicates})
+	b.inputs = append(b.inputs, builderInput{object: object, predicates: predicates, metadata: true})
 	return b
 }
 
-// Watches watches a further kind, and has reconciled what mapping returns.
+// Watches watches a further kind, and has reconciled what mapping returns. Like
+// predicates, mapping is given objects in the form the kind is named in: typed
+// ones for a typed object, see [AsGiven].
 func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate) *Builder {
 	b.inputs = append(b.inputs, builderInput{object: object, mapping: mapping, predicates: predicates})
 	return b
@@ -94,7 +99,8 @@ func (b *Builder) InClusters(selected func(cluster client.ObjectKey) bool) *Buil
 	return b
 }
 
-// WithOptions sets the controller's options. Concurrency is for all clusters together.
+// WithOptions sets the controller's options. Concurrency is for all clusters together. Without a LogConstructor, lines
+// name the controller, the cluster and the object.
 func (b *Builder) WithOptions(options controller.TypedOptions[Request]) *Builder {
 	b.options = options
 	return b
@@ -102,7 +108,11 @@ func (b *Builder) WithOptions(options controller.TypedOptions[Request]) *Builder
 
 // Complete builds the controller. reconciler makes the reconciler of a cluster of its client, as told at [PerCluster]. It does no I/O.
 func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) error {
-	_, err := b.Build(PerCluster(b.cc, reconciler))
+	r := PerCluster(b.cc, reconciler)
+	if b.options.LogConstructor == nil { // ours names the cluster already
+		r = perCluster(b.cc, reconciler, func(Request) []any { return nil })
+	}
+	_, err := b.Build(r)
 	return err
 }
 
@@ -122,7 +132,11 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 	if name == "" {
 		return nil, errors.New("build controller: call For or Named")
 	}
-	stock := builder.TypedControllerManagedBy[Request](b.mgr).Named(name).WithOptions(b.options)
+	options := b.options
+	if options.LogConstructor == nil {
+		options.LogConstructor = logRequests(b.mgr.GetLogger(), name, gvk)
+	}
+	stock := builder.TypedControllerManagedBy[Request](b.mgr).Named(name).WithOptions(options)
 	for _, input := range b.inputs {
 		mapping := input.mapping
 		switch {
@@ -133,14 +147,39 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 		case mapping == nil:
 			mapping = b.cc.controllerOf(gvk)
 		}
-		stock.WatchesRawSource(ObjectSource(b.cc, ObjectFeed{
+		feed := ObjectFeed{
 			Kinds: []client.Object{input.object}, Clusters: b.clusters, Watch: true, Predicates: input.predicates,
-		}, mapping))
+			Form: givenForm(input.object),
+		}
+		options := ObjectSourceOptions{}
+		if input.metadata {
+			options.Form = Packed // for the mapping, which needs no decoding
+		}
+		stock.WatchesRawSource(ObjectSource(b.cc, feed, mapping, options))
 	}
 	for _, s := range b.sources {
 		stock.WatchesRawSource(s)
 	}
 	return stock.Build(reconciler)
+}
+
+// logRequests names what a line is about in the words of controller-runtime's
+// own controllers, which know no requests but theirs.
+func logRequests(log logr.Logger, controller string, gvk schema.GroupVersionKind) func(*Request) logr.Logger {
+	log = log.WithValues("controller", controller)
+	if !gvk.Empty() {
+		log = log.WithValues("controllerGroup", gvk.Group, "controllerKind", gvk.Kind)
+	}
+	return func(r *Request) logr.Logger {
+		if r == nil {
+			return log
+		}
+		out := log.WithValues("cluster", clusterName(r.Cluster))
+		if !r.GVK.Empty() {
+			out = out.WithValues("kind", kindName(r.GVK))
+		}
+		return out.WithValues("namespace", r.Namespace, "name", r.Name)
+	}
 }
 
 // controllerOf is EnqueueOwner for a kind of which nobody said whether it has namespaces: the cluster did. In the moments in

@@ -145,7 +145,8 @@ func (c *crowd) slow(api *fakeAPI) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		if strings.HasSuffix(r.URL.Path, "/configmaps") && (q.Get("sendInitialEvents") == "true" || q.Get("watch") == "") &&
-			!strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=fleetcache") {
+			!strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=fleetcache") &&
+			!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") { // which is an audit
 			c.add(1)
 			time.Sleep(time.Second)
 			c.add(-1)

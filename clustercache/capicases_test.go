@@ -110,7 +110,7 @@ func realCases() []realCase {
 		{4, "a corrected Secret connects and wipes the failure", caseCorrectedSecret},
 		{5, "a watch is synced within its time", caseSynced},
 		{6, "cached and uncached reads answer", caseCachedAndUncachedReads},
-		{19, "managedFields are stripped from the cache and not from live reads, and a transform is applied", caseManagedFields},
+		{19, "managedFields are in the cache as in live reads, unless they are dropped, and a transform is applied", caseManagedFields},
 		{20, "a cluster that is not ready is not dialled until it is", caseNotReadyYet},
 		{21, "a cluster outside of the selection is ignored until it is in", caseSelection},
 		{27, "a revoked token disconnects, keeps the holds, and heals with the next one", caseRevokedToken},

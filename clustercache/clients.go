@@ -6,6 +6,7 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -18,35 +19,95 @@ import (
 	"github.com/fleetcache/fleetcache/internal/phase"
 )
 
-// clients makes a cluster's live client when it is first needed.
+// clients makes a cluster's live client when it is first needed. The client of
+// controller-runtime remembers for ever how a kind is served, so that another one
+// is made when discovery has changed; users hold one that follows.
 type clients struct {
-	mu   sync.Mutex // protects live; making it does no I/O
-	live client.Client
+	mu     sync.Mutex // protects what follows; making clients does no I/O
+	live   client.Client
+	inner  client.Client
+	asOf   int64 // of the mapper's changes
+	asked  time.Time
+	asking bool
 }
 
 func (s *clients) get(c *cluster) (client.Client, error) {
+	if _, err := s.current(c); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.live != nil {
-		return s.live, nil
+	if s.live == nil {
+		o := &c.cc.options
+		s.live = &liveClient{Client: &followingClient{c: c}, after: o.RequestTimeout, limit: o.MaxLiveBytes, item: o.Informers.MaxObjectBytes}
 	}
-	inner := c.seam.Client()
+	return s.live, nil
+}
+
+// current returns a client that knows what discovery says now.
+func (s *clients) current(c *cluster) (client.Client, error) {
+	changes := c.mapper.Changes()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inner != nil && s.asOf == changes {
+		return s.inner, nil
+	}
+	through := c.seam.Client()
+	door := &liveDoor{unary: through.Transport, stream: c.seam.StreamClient().Transport}
 	// The seam has the cluster's one rate limit: a limiter per kind, as client-go has, limits nothing.
 	// Warnings are texts of the server's, which nobody bounds.
-	live, err := client.New(&rest.Config{Host: c.seam.URL(), QPS: -1, WarningHandlerWithContext: rest.NoWarnings{}}, client.Options{
-		HTTPClient: &http.Client{Transport: &deadline{next: inner.Transport, after: c.cc.options.RequestTimeout}, CheckRedirect: inner.CheckRedirect},
+	config := &rest.Config{
+		Host:                      c.seam.URL(),
+		QPS:                       -1,
+		ContentConfig:             rest.ContentConfig{ContentType: mediaJSON},
+		WarningHandlerWithContext: rest.NoWarnings{},
+	}
+	transport := &deadline{next: &answers{next: &liveGuard{c: c, next: door}}, after: c.cc.options.RequestTimeout}
+	inner, err := client.New(config, client.Options{
+		HTTPClient: &http.Client{Transport: transport, CheckRedirect: through.CheckRedirect},
 		Scheme:     c.cc.options.Scheme,
 		Mapper:     c.mapper.RESTMapper(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.live = &liveClient{Client: live, after: c.cc.options.RequestTimeout}
-	return s.live, nil
+	s.inner, s.asOf = inner, changes
+	return inner, nil
+}
+
+// askAgain has discovery asked after an answer that may come from another
+// resource than the one that serves the kind, and reports whether anything has
+// changed since known. It is asked no more often than every Options.RetryInterval.
+func (s *clients) askAgain(ctx context.Context, c *cluster, known int64) bool {
+	if c.mapper.Changes() != known {
+		return true // another call has had it asked
+	}
+	s.mu.Lock()
+	if s.asking || !s.asked.IsZero() && time.Since(s.asked) < c.cc.options.RetryInterval {
+		s.mu.Unlock()
+		return false
+	}
+	s.asking = true
+	s.mu.Unlock()
+	_ = c.mapper.Refresh(ctx) // without an answer nothing has changed
+	s.mu.Lock()
+	s.asking, s.asked = false, time.Now()
+	s.mu.Unlock()
+	if c.mapper.Changes() == known {
+		return false
+	}
+	c.holds.remap.now()
+	return true
 }
 
 // Client returns a client of a cluster: reads are those of Reader, writes go to the API server. It does no I/O, and can be kept for
-// as long as the cluster is known. Writes fail with [ErrNotConnected] at once while the cluster is not connected.
+// as long as the cluster is known. Writes fail with [ErrNotConnected] at once while the cluster is not connected; their
+// errors are a [*ClusterError], through which apierrors.IsConflict and the like look.
+//
+// Beware of Get, Extract and Apply: an apply configuration that is extracted from
+// an object without managedFields is empty, and applying it removes everything that
+// its manager owns. Give [ForApply] to such a Get; it matters where
+// Informers.DropManagedFields or a transform leaves them out of the cache.
 func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) {
 	c, err := cc.known(cluster, "client")
 	if err != nil {
@@ -56,7 +117,7 @@ func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) 
 	if err != nil {
 		return nil, &ClusterError{Cluster: cluster, Op: "client", Err: err}
 	}
-	return &cachedClient{Client: live, reader: c.reader}, nil
+	return &cachedClient{Client: &namedClient{Client: live, key: cluster}, reader: c.reader}, nil
 }
 
 // LiveClient is Client without the cache: reads go to the API server, too, whatever is watched.
@@ -69,7 +130,7 @@ func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, err
 	if err != nil {
 		return nil, &ClusterError{Cluster: cluster, Op: "live client", Err: err}
 	}
-	return live, nil
+	return &namedClient{Client: live, key: cluster}, nil
 }
 
 // known returns a cluster that is known, or why it cannot be used.
@@ -77,6 +138,9 @@ func (cc *ClusterCache) known(cluster client.ObjectKey, op string) (*cluster, er
 	err := ErrUnknownCluster
 	if cc.ctx.Err() != nil {
 		err = ErrClosed
+	} else if !cc.live.Load() && cc.find(cluster) == nil {
+		cc.used()
+		err = fmt.Errorf("%w: %w", err, ErrNotStarted) // Discover may make it known
 	} else if c := cc.find(cluster); c != nil && c.view.Load().phase != phase.Gone {
 		return c, nil
 	}
@@ -142,7 +206,6 @@ func (d *deadline) RoundTrip(req *http.Request) (*http.Response, error) {
 		cancel()
 		return nil, err
 	}
-	noteAnswer(ctx, resp)
 	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: cancel}
 	return resp, nil
 }

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/seam"
@@ -42,9 +41,13 @@ type cluster struct {
 	discovered, unlisted atomic.Bool
 	view                 atomic.Pointer[view]
 	done                 chan struct{} // closed with the cluster
+	asking               chan struct{} // one slot: the Resolver is being asked
 
-	// connections counts dials; the identity of who answers was checked when it was verified.
-	connections, verified atomic.Int64
+	prover    prover
+	busy      busyness
+	rollbacks rollbacks
+	shown     certificates
+	recovery  recovery
 
 	mu       sync.Mutex // protects mailbox, handling and closed; nothing else is locked under it
 	mailbox  []message
@@ -60,7 +63,12 @@ type cluster struct {
 	version string // of the API server
 	history int
 	renewed time.Time
+	lost    time.Time // when it was disconnected last
 }
+
+// awayLong is after how long an absence a cluster's informers are compared with
+// its server soon: a backup may have been restored meanwhile.
+const awayLong = time.Minute
 
 // message is an event with what an attempt brought.
 type message struct {
@@ -83,22 +91,29 @@ type view struct {
 	reason    string
 	connects  int
 	resets    int
+	missed    int // questions in a row that were not answered
+
+	lastProbe, lastSuccess time.Time
 }
 
 func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
-	c := &cluster{cc: cc, key: key, name: clusterName(key), done: make(chan struct{})}
+	c := &cluster{cc: cc, key: key, name: clusterName(key), done: make(chan struct{}), asking: make(chan struct{}, 1)}
 	c.view.Store(&view{up: make(chan struct{}), since: time.Now()})
 	c.seam = seam.New(seam.Options{
 		Cluster: c.name, QPS: cc.options.QPS, Burst: cc.options.Burst, UserAgent: cc.options.UserAgent,
 		Logger: cc.log,
+		Panicked: func(p *callback.PanicError) {
+			_ = cc.panicked(p, "cluster", c.name)
+		},
 		Unauthorized: func(revision string) {
 			c.post(message{Event: phase.Event{Kind: phase.Unauthorized, Revision: revision}})
 		},
 	})
-	c.seam.Shut(ErrNotConnected)
+	c.seam.Shut(ErrConnecting)
 	c.mapper = cc.kinds.NewMapper(c.seam.Do, c.seam.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
 	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
 	c.holds.init(c)
+	c.prover.init(c)
 	c.tick = newTimer(func() {
 		c.post(message{Event: phase.Event{Kind: phase.Tick, Life: c.seam.LastLife()}})
 	})
@@ -145,67 +160,6 @@ func (c *cluster) drain() {
 	}
 }
 
-// handle takes one step and does what it asks for.
-func (c *cluster) handle(m message) {
-	before := c.state
-	m.Jitter = rand.Float64()
-	current := before.Running != phase.None && m.Gen == before.Gen
-	switch m.Kind {
-	case phase.Succeeded, phase.Failed:
-		if !current {
-			m.found.drop()
-			return
-		}
-		c.attempt.cancel()
-		if m.Kind == phase.Succeeded {
-			c.adopt(&m)
-		}
-		if m.Kind == phase.Failed && before.Running == phase.Connect {
-			c.cc.metrics.connFailed.WithLabelValues(m.Reason).Inc()
-			if m.Class == phase.NoAccess && before.Reason != m.Reason && c.discovered.Load() {
-				c.cc.relist() // it may be gone, and not only wait for its Secret
-			}
-		}
-	case phase.Removed:
-		if c.wanted() {
-			return // taken hold of since it was let go
-		}
-	case phase.RolledBack:
-		// Every informer of the cluster reports it. One new epoch serves them all, and the ones that come later heal
-		// themselves.
-		if time.Since(c.renewed) < c.cc.options.RetryInterval {
-			return
-		}
-		c.history++
-	}
-	var actions []phase.Action
-	c.state, actions = phase.Next(c.cc.phases, before, m.Event, time.Now())
-	if slices.Contains(actions, phase.Up) {
-		c.seam.Open() // before readers hear of it
-	}
-	c.publish(before)
-	for _, a := range actions {
-		c.act(a)
-	}
-	c.cc.timers.set(c.tick, c.state.Deadline())
-	if c.state.Phase != before.Phase {
-		c.announce(before)
-		for _, f := range c.cc.allFeeds() {
-			f.phaseChanged(c, c.state.Phase)
-		}
-	}
-	if c.state.Phase != phase.Gone || c.state.Running != phase.None {
-		return
-	}
-	switch {
-	case !c.wanted():
-		c.cc.spawn(func() { c.cc.forget(c) })
-	case m.Kind == phase.Removed:
-		// Somebody took hold of the cluster between the look that let it go and now, and saw it alive.
-		c.post(message{Event: phase.Event{Kind: phase.Asked}})
-	}
-}
-
 // adopt makes use of what a connect attempt found.
 func (c *cluster) adopt(m *message) {
 	f := m.found
@@ -222,26 +176,46 @@ func (c *cluster) adopt(m *message) {
 		c.seam.CutStreams(f.access.Revision()) // they resume at the new address
 	}
 	c.access, c.path = f.access, f.path
-	if f.candidate != nil {
-		c.version = f.version
-	}
 	m.NewEpoch = c.uid != "" && c.uid != f.uid
+	if m.NewEpoch {
+		c.mapper.Reset() // it says what the other cluster serves
+	}
+	c.adoptVersion(f.version, m.NewEpoch)
 	c.uid = f.uid
-	c.verified.Store(f.connections)
+	f.adopted.Store(true)
+	c.prover.adopt(f)
+}
+
+// adoptVersion notes the API server's version. Another one may serve other kinds, and what it refused before.
+func (c *cluster) adoptVersion(version string, newEpoch bool) {
+	changed := c.version != "" && version != "" && version != c.version && !newEpoch
+	c.version = version
+	if !changed {
+		return
+	}
+	c.cc.pool.AuditSoon(c.key)
+	c.cc.spawn(func() {
+		ctx, cancel := context.WithTimeout(c.cc.ctx, c.cc.options.RequestTimeout)
+		defer cancel()
+		_ = c.mapper.Refresh(ctx) // if it fails, the next question after a kind asks again
+		c.cc.pool.Wake(c.key)
+		c.holds.mapNow()
+	})
 }
 
 // publish shows the state to readers.
 func (c *cluster) publish(before phase.State) {
 	s, old := c.state, c.view.Load()
-	v := *old
+	v, fresh := *old, false
 	v.phase, v.since, v.err, v.reason = s.Phase, s.Since, s.Err, s.Reason
+	v.missed, v.lastProbe, v.lastSuccess = s.Missed, s.LastProbe, s.LastSuccess
 	v.uid, v.access, v.version = c.uid, c.access, c.version
 	if epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.uid, c.history)); c.uid != "" && epoch != v.epoch {
 		if v.epoch != "" {
 			v.resets++
 		}
 		v.epoch = epoch
-		v.client = newGuarded(c, epoch, c.uid)
+		fresh = true
 	}
 	v.connected = s.Connected
 	switch {
@@ -249,6 +223,9 @@ func (c *cluster) publish(before phase.State) {
 		v.connects++
 	case !s.Connected && before.Connected:
 		v.up = make(chan struct{})
+	}
+	if fresh {
+		v.client = newGuarded(c, &v)
 	}
 	c.view.Store(&v)
 }
@@ -264,12 +241,17 @@ func (c *cluster) act(a phase.Action) {
 	case phase.Tell:
 		c.attempt.tell(c.state.News)
 	case phase.Up:
+		if !c.lost.IsZero() && time.Since(c.lost) > awayLong {
+			c.cc.pool.AuditSoon(c.key)
+		}
 		c.mapper.Invalidate()
 		close(c.view.Load().up)
 		c.cc.pool.Wake(c.key)
 		c.holds.mapNow()
+		c.holds.remap.now()
 		c.emit(Connected)
 	case phase.Down:
+		c.lost = time.Now()
 		c.seam.Shut(c.notConnected())
 		c.emit(Disconnected)
 	case phase.Renew:
@@ -277,15 +259,19 @@ func (c *cluster) act(a phase.Action) {
 		c.emit(Disconnected)
 		// Streams of the old history must end; those of the current access can only be cut by closing the door.
 		c.seam.Shut(errRenewed)
-		c.mapper.Invalidate()
+		c.mapper.Reset()
 		c.seam.Open()
 		c.cc.pool.Wake(c.key)
 		c.holds.mapNow()
+		c.holds.remap.now()
 		c.emit(Connected)
 	case phase.Evict:
 		c.uid, c.version = "", ""
+		c.mapper.Reset() // another cluster may take the place
 		c.cc.pool.Evict(c.key)
 		c.emit(Removed)
+	case phase.Silence:
+		c.emit(Silent)
 	}
 }
 
@@ -296,6 +282,9 @@ var errRenewed = errors.New("another history is served")
 func (c *cluster) notConnected() error {
 	if err := c.state.Err; err != nil {
 		return fmt.Errorf("%w: %s", ErrNotConnected, unnamed(c.name, err))
+	}
+	if c.state.Phase == phase.Connecting {
+		return ErrConnecting
 	}
 	return ErrNotConnected
 }
@@ -316,8 +305,11 @@ func (c *cluster) startAttempt(w *workers, work func(*attempt) message) {
 func (c *cluster) announce(before phase.State) {
 	s := c.state
 	keys := []any{"cluster", c.name, "phase", s.Phase.String(), "was", before.Phase.String()}
+	if s.Reason != "" {
+		keys = append(keys, "reason", s.Reason)
+	}
 	if s.Err != nil {
-		keys = append(keys, "reason", s.Reason, "error", unnamed(c.name, s.Err))
+		keys = append(keys, "error", unnamed(c.name, s.Err))
 	}
 	c.cc.log.Info("Cluster changed phase", keys...)
 	if before.Connected == s.Connected {
@@ -358,7 +350,7 @@ func (c *cluster) letGo() {
 	case c.view.Load().phase == phase.Gone:
 		c.cc.spawn(func() { c.cc.forget(c) })
 	case c.leaving.Load():
-		c.post(message{Event: phase.Event{Kind: phase.Removed}})
+		c.post(message{Event: phase.Event{Kind: phase.Removed, Reason: ReasonReleased}})
 	}
 }
 
@@ -378,6 +370,7 @@ func (c *cluster) close() (news bool) {
 		m.found.drop()
 	}
 	c.cc.timers.set(c.tick, time.Time{})
+	c.cc.timers.set(c.prover.tick, time.Time{})
 	c.holds.close()
 	c.seam.Close()
 	return news

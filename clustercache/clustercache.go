@@ -36,18 +36,24 @@ type ClusterCache struct {
 	timers  *timers
 	// declared is what owners need.
 	declared *declared
-	connect  workers
-	probe    workers
+	underWay underWay
+	// connect, probe and lookUp are the queues of attempts to connect, of probes
+	// and of look-ups of kinds.
+	connect, probe, lookUp workers
 
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
 	cancel context.CancelCauseFunc
 
+	unstarted notice // says that live never was
+
 	live    atomic.Bool   // since the beginning of Start
 	running chan struct{} // closed at the beginning of Start
 
-	relisting chan struct{}  // one slot: the resolver's list is to be read again
-	listed    atomic.Bool    // the resolver told once which clusters there are
-	tasks     sync.WaitGroup // every goroutine; Add happens under life
+	relisting  chan struct{} // one slot: the resolver's list is to be read again
+	rechecking chan struct{} // one slot: a cluster that was forgotten may be back
+	forgotten  forgotten
+	listed     atomic.Bool    // the resolver told once which clusters there are
+	tasks      sync.WaitGroup // every goroutine; Add happens under life
 
 	life    sync.Mutex // protects started and stopped; nothing else is locked under it
 	started bool
@@ -70,15 +76,22 @@ func New(o Options) (*ClusterCache, error) {
 	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
 		options: o, guarded: guardedDialer(o.DialPolicy), phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(), indexes: newIndexes(o.Indexes),
-		timers: newTimers(), running: make(chan struct{}), relisting: make(chan struct{}, 1), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
+		timers: newTimers(), running: make(chan struct{}), relisting: make(chan struct{}, 1), rechecking: make(chan struct{}, 1), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
 	}
 	cc.metrics = newMetrics(cc)
-	cc.connect = workers{limit: o.ConnectConcurrency, spawn: cc.spawn}
-	cc.probe = workers{limit: o.ProbeConcurrency, spawn: cc.spawn}
+	cc.connect = newWorkers(o.ConnectConcurrency, cc.spawn)
+	cc.lookUp = newWorkers(o.ConnectConcurrency, cc.spawn)
+	cc.probe = newWorkers(o.ProbeConcurrency, cc.spawn)
 	informers := o.Informers
 	informers.Source = informerpool.FromREST(cc.endpoint)
 	informers.OnRollback = cc.rolledBack
 	informers.OnListed = cc.tookList
+	if user := informers.OnPanic; user != nil {
+		informers.OnPanic = func(name string) { cc.informerPanicked(name); user(name) }
+	} else {
+		informers.OnPanic = cc.informerPanicked
+	}
+	informers.OnFailed = cc.informerFailed
 	if cc.pool, err = informerpool.New(informers); err != nil {
 		cancel(err)
 		return nil, &OptionError{Field: "Informers", Err: err}
@@ -141,6 +154,7 @@ func (cc *ClusterCache) all() []*cluster {
 
 // engage returns the cluster, made and set going if need be. pin keeps it from being forgotten.
 func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error) {
+	cc.used()
 	for cc.ctx.Err() == nil {
 		if c, ok := cc.tryEngage(key, pin); ok {
 			return c, nil
@@ -179,13 +193,24 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 func (cc *ClusterCache) forget(c *cluster) {
 	cc.clustersMu.Lock()
 	back := c.view.Load().phase != phase.Gone // since somebody decided to forget it
-	if cc.clusters[c.key] != c || back || c.pinned.Load() || !c.holds.closeIfEmpty() {
+	if cc.clusters[c.key] != c || back || c.pinned.Load() {
+		cc.clustersMu.Unlock()
+		return
+	}
+	kept, ok := c.holds.closeIfEmpty()
+	if !ok {
 		cc.clustersMu.Unlock()
 		return
 	}
 	delete(cc.clusters, c.key)
+	if c.discovered.Load() {
+		cc.forgotten.add(c.key)
+	}
 	cc.events.forget(c.key) // before another cluster of the key can tell of itself
 	cc.clustersMu.Unlock()
+	for _, lease := range kept {
+		lease.Retire() // handlers may not have been told of the deletes yet
+	}
 	cc.pool.Forget(c.key)
 	if c.close() {
 		cc.changed(c.key) // the resolver told of the cluster between the look above and now
@@ -195,14 +220,24 @@ func (cc *ClusterCache) forget(c *cluster) {
 // tookList is told by an informer how long a list took.
 func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 	cc.metrics.listTook.Observe(took.Seconds())
+	if c := cc.find(key.Cluster); c != nil {
+		c.holds.remap.relisted(key)
+	}
 	if told := cc.options.Informers.OnListed; told != nil {
 		told(key, took)
 	}
 }
 
+// informerPanicked counts the panic of a function that the informers called, and
+// logged.
+func (cc *ClusterCache) informerPanicked(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
+
 // rolledBack is told by an informer that the server's history went backwards.
+//
+// It is that informer's own affair, unless resources of the core went back, or those of more than one group within a while: an
+// extension server that keeps its objects in memory begins anew each time that it starts.
 func (cc *ClusterCache) rolledBack(key informerpool.Key) {
-	if c := cc.find(key.Cluster); c != nil {
+	if c := cc.find(key.Cluster); c != nil && c.rollbacks.spread(key.Resource.Group, time.Now()) {
 		c.post(message{Event: phase.Event{Kind: phase.RolledBack}})
 	}
 }

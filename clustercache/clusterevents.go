@@ -6,6 +6,7 @@ package clustercache
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ const (
 	PhaseChanged ClusterEventType = "PhaseChanged"
 	// Removed: the cluster is gone, and what was cached of it with it.
 	Removed ClusterEventType = "Removed"
+	// Silent: the cluster has answered nothing for Options.SilentAfter.
+	Silent ClusterEventType = "Silent"
 )
 
 // ClusterEvent is one change of one cluster. Per cluster and subscriber, Connected and Disconnected alternate. Events are
@@ -44,7 +47,7 @@ type ClusterEvent struct {
 	Initial bool
 }
 
-// broadcaster hands cluster events to subscribers. Each holds at most three events for each cluster.
+// broadcaster hands cluster events to subscribers. Each holds at most four events for each cluster.
 type broadcaster struct {
 	mu     sync.Mutex                          // protects what follows; taken before a subscriber's lock
 	last   map[client.ObjectKey][]ClusterEvent // what a new subscriber is told
@@ -62,12 +65,8 @@ func (b *broadcaster) publish(e ClusterEvent) {
 	switch e.Type {
 	case Removed:
 		delete(b.last, e.Cluster)
-	case PhaseChanged:
-		level := b.last[e.Cluster]
-		if n := len(level); n > 0 && level[n-1].Type == PhaseChanged {
-			level = level[:n-1]
-		}
-		b.last[e.Cluster] = append(level, e)
+	case PhaseChanged, Silent:
+		b.last[e.Cluster] = append(without(b.last[e.Cluster], e.Type), e)
 	default:
 		b.last[e.Cluster] = []ClusterEvent{e}
 	}
@@ -172,8 +171,9 @@ func (s *clusterSubscriber) put(e ClusterEvent) {
 // mergeEvent adds an event to those that wait, and drops what it makes void: of connects and disconnects that alternate, the
 // last two or one are left, so that they still alternate with those that were told.
 func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
-	if n := len(waiting); n > 0 && waiting[n-1].Type == PhaseChanged {
-		waiting = waiting[:n-1]
+	waiting = without(waiting, PhaseChanged)
+	if e.Type != PhaseChanged && e.Type != Disconnected { // neither ends a silence
+		waiting = without(waiting, Silent)
 	}
 	flips := 0
 	for _, w := range waiting {
@@ -185,6 +185,11 @@ func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 		waiting = waiting[:0]
 	}
 	return append(waiting, e)
+}
+
+// without returns events without those of one type. It reuses the slice.
+func without(events []ClusterEvent, t ClusterEventType) []ClusterEvent {
+	return slices.DeleteFunc(events, func(e ClusterEvent) bool { return e.Type == t })
 }
 
 // take returns the next event, if there is one.
@@ -233,6 +238,7 @@ func (s *clusterSubscriber) next(ctx context.Context) (ClusterEvent, bool) {
 // the ClusterCache stops. It holds back nobody, however slow the loop is. Each range over it is a subscription of its own.
 func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[ClusterEvent] {
 	return func(yield func(ClusterEvent) bool) {
+		cc.used()
 		s := cc.events.subscribe()
 		defer cc.events.unsubscribe(s)
 		for {

@@ -6,14 +6,15 @@ package clustercache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 
-	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
 // maxAsked is how often in a row the resolver is asked because there was news while it was asked. After that its answer is
@@ -42,7 +43,7 @@ func (a *attempt) connect() message {
 		return m
 	}
 	if revision := access.Revision(); a.start.connected && revision == a.start.revision && !a.start.prove &&
-		a.c.verified.Load() == a.c.connections.Load() {
+		!a.c.prover.pending() {
 		return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, News: asOf, Unproven: true}}
 	}
 	return a.proveUnlessOutdated(access, asOf)
@@ -66,16 +67,35 @@ func (a *attempt) ask() (Access, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.c.cc.options.ProbeTimeout)
 	defer cancel()
 	ctx = logr.NewContext(ctx, a.c.cc.log.WithValues("cluster", a.c.name)) // what client-go says on behalf of it goes there, too
-	access, err := a.c.cc.options.Resolver.Resolve(ctx, a.c.key)
+	access, err := a.c.resolve(ctx)
 	switch {
 	case err == nil && access.IsZero():
 		err = errNothing
 	case errors.Is(err, ErrNoAccess) && a.c.unlisted.Load() && !a.c.pinned.Load():
 		// A Secret that is missing may come. Where it is also what stood for the cluster, the list alone tells that there
 		// is nothing to wait for.
-		err = fmt.Errorf("%w, %w", resolver.ErrClusterNotFound, err)
+		err = &unlistedError{err: err}
 	}
 	return access, err
+}
+
+// resolve calls the Resolver, one call for a cluster at a time: one that is deaf
+// leaves a single goroutine behind, however often it is asked.
+func (c *cluster) resolve(ctx context.Context) (Access, error) {
+	const name = "Resolver.Resolve"
+	select {
+	case c.asking <- struct{}{}:
+	case <-ctx.Done():
+		return Access{}, &deafError{callback: name, cause: context.Cause(ctx)}
+	}
+	return aside(ctx, c.cc, name, func() (Access, error) {
+		defer func() { <-c.asking }()
+		access, err := c.cc.options.Resolver.Resolve(ctx, c.key)
+		if p, ok := errors.AsType[*callback.PanicError](err); ok { // of a function that the resolver was given
+			_ = c.cc.panicked(p, "cluster", c.name)
+		}
+		return access, err
+	}, func(Access, error) {})
 }
 
 // proveUnlessOutdated proves the access. If there is news meanwhile, the resolver is asked beside, and when it does not stand by
@@ -121,11 +141,11 @@ func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 // prove asks the server whether it is well, and who it is.
 func (a *attempt) prove(ctx context.Context, access Access) message {
 	c, revision := a.c, access.Revision()
-	found := &finding{access: access}
-	ask := c.seam.Probe
+	found := &finding{access: access, adopted: &atomic.Bool{}}
+	ask, identify := c.seam.ProbeAside, c.seam.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
-		config.Dial = c.countDials(c.cc.dialer(access, config.Dial))
+		config.Dial = c.provenDials(c.cc.dialer(access, config.Dial), found.adopted)
 		if !access.Proxied() {
 			config.Proxy = nil // to the seam that is no proxy; a function, whatever it answers, keeps watches from its own transport
 		}
@@ -133,20 +153,47 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		if err != nil {
 			return failure(revision, err)
 		}
-		found.candidate, ask = candidate, candidate.Get
+		found.candidate, ask, identify = candidate, candidate.Get, candidate.Get
+		if err := c.warm(ctx, candidate); err != nil {
+			found.drop()
+			return failure(revision, err)
+		}
 	}
 	var err error
-	found.path, err = c.alive(ctx, ask, c.cc.options.ProbePath)
+	var authorized bool
+	found.path, authorized, err = c.alive(ctx, ask, c.cc.options.ProbePath)
 	if err == nil {
-		found.connections = c.connections.Load()
-		found.uid, err = c.identify(ctx, ask, access, a.start.uid)
+		found.number, found.sent = c.prover.number(), time.Now()
+		found.uid, err = c.identify(asked(ctx, &found.over), identify, access, a.start.uid)
+	}
+	if err == nil && presumed(found.uid) && (found.candidate != nil || !authorized) {
+		// A server that shows no identity may be anything: one behind a wrong
+		// path, or one that takes us for anonymous. Both answer the paths of
+		// health and version, which are public, so that these prove nothing.
+		err = c.askOnce(ctx, ask, discoveryPath)
 	}
 	if err != nil {
 		found.drop()
+		if seam.Classify(err) == seam.Throttled && a.start.connected && revision == a.start.revision {
+			return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, Unproven: true}} // it is busy, and alive
+		}
 		return failure(revision, err)
 	}
-	if found.candidate != nil {
-		found.version = c.serverVersion(ctx, ask)
+	known := ""
+	if found.candidate == nil {
+		known = c.view.Load().version
 	}
+	found.version = c.prover.version(ctx, ask, known, true)
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
+}
+
+// warm makes the connection of the watches that wait for the cluster before the question who answers is sent, so that
+// one question proves both.
+func (c *cluster) warm(ctx context.Context, candidate *seam.Candidate) error {
+	if !c.holds.any() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+	defer cancel()
+	return candidate.Warm(ctx)
 }

@@ -105,18 +105,39 @@ func (cc *ClusterCache) debugPage(only Phase) *debugPage {
 	return p
 }
 
-// focus makes the page one of a single cluster. It returns false if there is none of that name.
+// focus makes the page one of a single cluster, which is named as the page links
+// to it, or as it is spelled. It returns false if there is none of that name.
 func (p *debugPage) focus(cc *ClusterCache, name string) bool {
-	p.Clusters = slices.DeleteFunc(p.Clusters, func(s Status) bool { return clusterName(s.Cluster) != name })
-	if len(p.Clusters) == 0 {
+	i := slices.IndexFunc(p.Clusters, func(s Status) bool { return clusterName(s.Cluster) == name })
+	if i < 0 {
+		i = p.spelled(name)
+	}
+	if i < 0 {
 		return false
 	}
+	p.Clusters = p.Clusters[i : i+1]
 	cluster := p.Clusters[0].Cluster
-	p.Clusters = p.Clusters[:1]
-	p.Focus = name
+	p.Focus = clusterName(cluster)
 	p.Watches, _ = cc.WatchStatuses(cluster) // none, if it was forgotten in this moment
 	p.Users = slices.DeleteFunc(cc.Usage().Uses, func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
 	return true
+}
+
+// spelled returns the index of the cluster whose namespace and name are the text
+// as they are, without the escapes of a rendered name; -1 if there is none, or
+// more than one.
+func (p *debugPage) spelled(text string) int {
+	found := -1
+	for i, s := range p.Clusters {
+		switch {
+		case s.Cluster.String() != text:
+		case found >= 0:
+			return -1
+		default:
+			found = i
+		}
+	}
+	return found
 }
 
 // trouble orders clusters: the larger, the worse.

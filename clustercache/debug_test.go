@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // browse asks a debug page for a query, and fails if the answer is another than expected.
@@ -121,8 +122,9 @@ func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
 		_, err := cc.Watch(t.Context(), evil, clustercache.Kind(schema.GroupVersionKind{Group: "g", Version: "v1", Kind: hostile}))
 		require.NoError(t, err)
 		synctest.Wait()
-		name := hostile + "/" + evil.Name
-		for _, query := range []string{"", "phase=" + url.QueryEscape(hostile), "cluster=" + url.QueryEscape(name)} {
+		name, rendered := hostile+"/"+evil.Name, clustername.Of(evil)
+		require.NotEqual(t, name, rendered)
+		for _, query := range []string{"", "phase=" + url.QueryEscape(hostile), "cluster=" + url.QueryEscape(name), "cluster=" + url.QueryEscape(rendered)} {
 			text := browse(t, cc.DebugHandler(), query, http.StatusOK)
 			require.NotContains(t, text, "<script")
 			require.NotContains(t, text, "<img")

@@ -24,10 +24,24 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	d := &declared{cc: cc, watches: map[WatchKey]*Watch{}}
 	var err error
 	d.collector, err = gc.New(gc.Options[Owner, WatchKey]{
-		Acquire: d.acquire, Release: d.release, InUse: o.InUse, Grace: o.Grace, MinInterval: o.MinInterval, MaxInterval: o.MaxInterval,
+		Acquire: d.acquire, Release: d.release, InUse: cc.protectedInUse(o.InUse), Grace: o.Grace, MinInterval: o.MinInterval, MaxInterval: o.MaxInterval,
 		Timeout: o.Timeout, Concurrency: o.Concurrency, Rate: o.Rate, Logger: cc.log,
 	})
 	return d, err
+}
+
+// protectedInUse returns the liveness query, whose panics are counted.
+func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool, error)) func(context.Context, Owner) (bool, error) {
+	if inUse == nil {
+		return nil
+	}
+	return func(ctx context.Context, owner Owner) (used bool, err error) {
+		err = cc.call("GC.InUse", func() (err error) {
+			used, err = inUse(ctx, owner)
+			return err
+		}, "owner", owner.String())
+		return used, err
+	}
 }
 
 // acquire takes the hold that all owners of a key share. The collector calls it and release in turns for a key.

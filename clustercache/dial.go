@@ -4,8 +4,6 @@
 package clustercache
 
 import (
-	"context"
-	"net"
 	"os"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -24,23 +22,11 @@ func guardedDialer(p resolver.DialPolicy) seam.DialFunc {
 func (cc *ClusterCache) dialer(access Access, own seam.DialFunc) seam.DialFunc {
 	switch {
 	case own != nil:
-		return own
+		return cc.bounded("Dial of the access", own)
 	case cc.options.Dial != nil:
-		return cc.options.Dial
+		return cc.bounded("Options.Dial", cc.options.Dial)
 	case access.Trusted():
 		return seam.Dial
 	}
 	return cc.guarded
-}
-
-// countDials wraps a dialer so that a new connection casts doubt on who answers: behind the same address there may be
-// another cluster now, with the same certificates.
-func (c *cluster) countDials(dial seam.DialFunc) seam.DialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err == nil {
-			c.connections.Add(1)
-		}
-		return conn, err
-	}
 }

@@ -12,14 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
 var (
 	// ErrUnknownCluster indicates that nobody asked for the cluster, or that the resolver says there is none.
 	ErrUnknownCluster = errors.New("unknown cluster")
-	// ErrNotConnected indicates that the cluster cannot be reached now. The cause, if known, is wrapped beside it.
+	// ErrNotConnected indicates that the cluster cannot be reached now. The cause, if known, is wrapped beside it; without
+	// any failure it is [ErrConnecting].
 	ErrNotConnected = errors.New("cluster not connected")
+	// ErrConnecting indicates that the cluster was asked for, that its first attempt to connect has not ended, and so that
+	// nothing has failed yet: a controller that writes a status says "not yet" instead of "broken". It wraps [ErrNotConnected].
+	ErrConnecting = fmt.Errorf("%w: connecting, not failed yet", ErrNotConnected)
+	// ErrNotStarted indicates that Start was not called yet, so that no cluster is connected, and none is known by
+	// Options.Discover. It is an [ErrConnecting].
+	ErrNotStarted error = cacheNotStartedError{}
 	// ErrNotSynced indicates that the informer that would answer has not listed yet. It says nothing about any object.
 	ErrNotSynced = errors.New("informer not synced")
 	// ErrStale indicates that what is cached is older than the read allows.
@@ -37,6 +46,13 @@ var (
 	// ErrRefused indicates that the operator's own policy forbids the way to a cluster: it answers with a redirect. What a dial
 	// policy or a kubeconfig is refused for is told by a *resolver.RefusedError.
 	ErrRefused = seam.ErrRefused
+	// ErrBudget indicates that an answer, or an informer, takes more than its limit: SECURITY.md has a table of them.
+	ErrBudget = informerpool.ErrBudget
+	// ErrKind indicates that a server answered with another kind than was asked for.
+	ErrKind = informerpool.ErrKind
+	// ErrAnswer indicates that a success is not the answer to what was asked: its
+	// object is another one than was read, or it cannot be decoded.
+	ErrAnswer = errors.New("answer cannot be used")
 	// ErrNotKubernetes indicates that something else than a Kubernetes API answers, such as a login page.
 	ErrNotKubernetes = seam.ErrNotKubernetes
 )
@@ -87,15 +103,7 @@ func (e *OptionError) Error() string {
 // Unwrap returns the cause.
 func (e *OptionError) Unwrap() error { return e.Err }
 
-func clusterName(key client.ObjectKey) string {
-	switch {
-	case key == client.ObjectKey{}:
-		return "hub"
-	case key.Namespace == "":
-		return key.Name
-	}
-	return key.Namespace + "/" + key.Name
-}
+func clusterName(key client.ObjectKey) string { return clustername.Of(key) }
 
 func kindName(gvk schema.GroupVersionKind) string {
 	if gvk.Group == "" {

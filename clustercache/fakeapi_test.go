@@ -40,8 +40,9 @@ type fakeAPI struct {
 	requests map[string]int // by verb and path
 	streams  map[string]int // open watches by path
 	dials    int
+	lagging  string // the path whose watches bring no events for now
 
-	gitVersion string // set before it runs
+	gitVersion string
 }
 
 type fakeEvent struct {
@@ -142,6 +143,20 @@ func (f *fakeAPI) die() {
 	f.cutLocked()
 }
 
+// upgrade makes it an API server of another version.
+func (f *fakeAPI) upgrade(version string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gitVersion = version
+}
+
+// cut closes all connections.
+func (f *fakeAPI) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cutLocked()
+}
+
 func (f *fakeAPI) cutLocked() {
 	for c := range f.open {
 		_ = c.Close()
@@ -165,6 +180,27 @@ func (f *fakeAPI) failWith(status int, part string) {
 		}
 		return 0
 	}
+}
+
+// failIf makes the requests that match be answered with the status.
+func (f *fakeAPI) failIf(status int, matches func(r *http.Request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = func(r *http.Request) int {
+		if matches(r) {
+			return status
+		}
+		return 0
+	}
+}
+
+// lag holds back the events of the watches of a path; of none if it is empty.
+func (f *fakeAPI) lag(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lagging = path
+	close(f.news)
+	f.news = make(chan struct{})
 }
 
 func (f *fakeAPI) heal() {
@@ -259,7 +295,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.fail != nil {
 		status = f.fail(r)
 	}
-	uid := f.uid
+	uid, gitVersion := f.uid, f.gitVersion
 	f.mu.Unlock()
 	switch {
 	case status == -1:
@@ -273,7 +309,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/readyz":
 		_, _ = w.Write([]byte("ok"))
 	case path == "/version":
-		answer(w, map[string]any{"gitVersion": f.gitVersion})
+		answer(w, map[string]any{"gitVersion": gitVersion})
 	case path == "/api":
 		answer(w, map[string]any{"kind": "APIVersions", "versions": []string{"v1"}})
 	case path == "/apis":
@@ -282,10 +318,12 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": fakeResources()})
 	case path == "/api/v1/namespaces/kube-system":
 		answer(w, map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "kube-system", "uid": uid}})
+	case path == "/api/v1/namespaces" && verb == "watch":
+		answer(w, map[string]any{"type": "ADDED", "object": map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "kube-system", "uid": uid}}})
 	case fakeKind(path) != "" && verb != "get":
 		f.watch(w, r, verb)
 	case fakeKind(path) != "":
-		f.list(w, fakeKind(path))
+		f.list(w, path)
 	case strings.HasPrefix(path, "/api/v1/namespaces/default/configmaps/"):
 		f.get(w, strings.TrimPrefix(path, "/api/v1/namespaces/default/configmaps/"))
 	default:
@@ -334,23 +372,31 @@ func fakeResources() []any {
 // fakeKind returns the kind whose collection has the path, or nothing.
 func fakeKind(path string) string { return fakeKinds[path[strings.LastIndex(path, "/")+1:]] }
 
-// ofKindLocked returns the objects of a kind.
-func (f *fakeAPI) ofKindLocked(kind string) []any {
+// selects reports whether an object is of the collection that has the path.
+func selects(path string, object map[string]any) bool {
+	_, in, namespaced := strings.Cut(path, "/namespaces/")
+	namespace, _, _ := strings.Cut(in, "/")
+	meta, _ := object["metadata"].(map[string]any)
+	return object["kind"] == fakeKind(path) && (!namespaced || meta["namespace"] == namespace)
+}
+
+// collectionLocked returns the objects of the collection that has the path.
+func (f *fakeAPI) collectionLocked(path string) []any {
 	items := []any{}
 	for _, o := range f.objects {
-		if o["kind"] == kind {
+		if selects(path, o) {
 			items = append(items, o)
 		}
 	}
 	return items
 }
 
-func (f *fakeAPI) list(w http.ResponseWriter, kind string) {
+func (f *fakeAPI) list(w http.ResponseWriter, path string) {
 	f.mu.Lock()
-	items := f.ofKindLocked(kind)
+	items := f.collectionLocked(path)
 	rv := strconv.Itoa(f.rv)
 	f.mu.Unlock()
-	answer(w, map[string]any{"kind": kind + "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": rv}, "items": items})
+	answer(w, map[string]any{"kind": fakeKind(path) + "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": rv}, "items": items})
 }
 
 func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request, verb string) {
@@ -369,7 +415,7 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request, verb string) {
 	if verb != "watch" {
 		f.mu.Lock()
 		from = f.rv
-		objects := f.ofKindLocked(kind)
+		objects := f.collectionLocked(r.URL.Path)
 		f.mu.Unlock()
 		if verb == "stream" {
 			for _, o := range objects {
@@ -385,8 +431,8 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request, verb string) {
 		f.mu.Lock()
 		news := f.news
 		for _, e := range f.log {
-			if e.rv > from {
-				if e.object["kind"] == kind {
+			if e.rv > from && f.lagging != r.URL.Path {
+				if selects(r.URL.Path, e.object) {
 					send(e.kind, e.object)
 				}
 				from = e.rv

@@ -10,11 +10,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/phase"
@@ -24,7 +26,9 @@ import (
 type feed struct {
 	cc     *ClusterCache
 	spec   ObjectFeed
-	wanted []watchID // of the Kinds and Selections; one without a kind stands for every kind
+	wanted []watchID                        // of the Kinds and Selections; one without a kind stands for every kind
+	forms  map[schema.GroupVersionKind]Form // in which the kinds were named
+	misfit atomic.Int64                     // events whose objects did not fit the form
 	pool   *informerpool.Subscription
 	resync *timer
 
@@ -85,7 +89,10 @@ func local(selector string) bool {
 
 // newFeed returns a feed that start begins and stop ends. handle is called with one event at a time; a panic in it, or in
 // a predicate, is counted by the subscription.
-func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent)) (*feed, error) {
+func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views)) (*feed, error) {
+	if spec.Form > Metadata {
+		return nil, &OptionError{Field: "Form", Err: ErrUnsupported}
+	}
 	wanted, err := cc.selected(spec)
 	if err != nil {
 		return nil, err
@@ -93,14 +100,53 @@ func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent)) (*fee
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	f := &feed{cc: cc, spec: spec, wanted: wanted, watches: map[*cluster]map[watchID]*Watch{}}
-	f.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) {
-		if passes(f.spec.Predicates, e) {
-			handle(ObjectEvent{Cluster: e.Key.Cluster, GVK: e.Object().GetObjectKind().GroupVersionKind(), Event: e})
-		}
-	}))
+	f := &feed{cc: cc, spec: spec, wanted: wanted, forms: cc.givenForms(spec), watches: map[*cluster]map[watchID]*Watch{}}
+	f.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { f.handle(e, handle) }))
 	f.resync = newTimer(f.resyncDue)
 	return f, nil
+}
+
+// handle hands an event on if the predicates let it pass.
+func (f *feed) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
+	defer f.cc.underWay.enter("predicate or handler of an ObjectFeed")()
+	gvk := e.Object().GetObjectKind().GroupVersionKind()
+	v := &views{cc: f.cc, form: f.form(gvk)}
+	ok, err := v.passes(f.spec.Predicates, e)
+	if err != nil {
+		f.misfit.Add(1)
+		f.cc.log.Error(err, "Object cannot be given to predicates; its event passes", "cluster", clusterName(e.Key.Cluster), "kind", gvk.Kind)
+	}
+	if ok || err != nil {
+		to(ObjectEvent{Cluster: e.Key.Cluster, GVK: gvk, Event: e}, v)
+	}
+}
+
+// form returns the form that functions are given objects of a kind in.
+func (f *feed) form(gvk schema.GroupVersionKind) Form {
+	if f.spec.Form != AsGiven {
+		return f.spec.Form
+	}
+	if form, ok := f.forms[gvk]; ok {
+		return form
+	}
+	return Packed
+}
+
+// givenForms returns the form in which each kind was named; the typed one, if a
+// kind was named in several.
+func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]Form {
+	kinds := slices.Clone(spec.Kinds)
+	for _, s := range spec.Selections {
+		kinds = append(kinds, s.Kind)
+	}
+	forms := map[schema.GroupVersionKind]Form{}
+	for _, kind := range kinds {
+		gvk, err := apiutil.GVKForObject(kind, cc.options.Scheme)
+		if form := givenForm(kind); err == nil && forms[gvk] != Typed {
+			forms[gvk] = form
+		}
+	}
+	return forms
 }
 
 // start does not block. It does nothing after stop.
@@ -136,13 +182,11 @@ func (f *feed) wants(c *cluster) (ok bool) {
 	if f.spec.Clusters == nil {
 		return true
 	}
-	defer func() {
-		if recover() != nil {
-			f.cc.log.Error(nil, "ObjectFeed.Clusters panicked; the cluster is left out", "cluster", c.name)
-			ok = false
-		}
-	}()
-	return f.spec.Clusters(c.key)
+	err := f.cc.call("ObjectFeed.Clusters", func() error {
+		ok = f.spec.Clusters(c.key)
+		return nil
+	}, "cluster", c.name)
+	return ok && err == nil // one that panics leaves the cluster out
 }
 
 // leaseAdded is told of everything that is watched.
@@ -208,8 +252,9 @@ func (f *feed) holds(c *cluster, id watchID) bool {
 	return f.stopped || f.watches[c][id] != nil
 }
 
-// phaseChanged is told of every change. What the feed holds must not keep a cluster known that does not exist any more;
-// it is let go when the handler has been told of the deletes.
+// phaseChanged is called for every change. What the feed holds must not keep a
+// cluster known that does not exist any more, be the feed paused or its handler
+// slow: the deletes that it has to be given are kept by its subscription alone.
 func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
 	if p != phase.Gone {
 		f.clusterAdded(c)
@@ -218,14 +263,14 @@ func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
 	f.mu.Lock()
 	watches := maps.Clone(f.watches[c])
 	f.mu.Unlock()
-	for id, w := range watches {
-		lease, _, _ := c.holds.look(w.h)
-		if lease == nil {
-			f.letGo(c, id, w)
-			continue
-		}
-		f.pool.After(lease, func() { f.letGo(c, id, w) })
+	if len(watches) == 0 {
+		return
 	}
+	f.cc.spawn(func() { // what handles the cluster's events must not do it by itself
+		for id, w := range watches {
+			f.letGo(c, id, w)
+		}
+	})
 }
 
 // letGo releases a watch of a cluster, unless that is back.
@@ -240,7 +285,7 @@ func (f *feed) letGo(c *cluster, id watchID, w *Watch) {
 		delete(f.watches, c)
 	}
 	f.mu.Unlock()
-	w.Release()
+	w.retire()
 	f.clusterAdded(c) // it may have come back right then, when clusterAdded found that nothing was lacking
 }
 
@@ -251,7 +296,7 @@ func (f *feed) trigger(r Request) {
 		return
 	}
 	for _, h := range c.holds.of(r.GVK) {
-		f.pool.Trigger(h.lease, r.Namespace, r.Name)
+		f.pool.Trigger(h.lease, h.namespace(r.Namespace), r.Name)
 	}
 }
 

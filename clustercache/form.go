@@ -12,13 +12,19 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Form is what kind of object a callback is given.
+// Form is which Go type of object a user's function is given.
 type Form uint8
 
 const (
-	// Packed is the cached object itself, shared and read-only: metadata is read without decoding.
-	Packed Form = iota
-	// Typed is an object of the kind's Go type, by Options.Scheme, and an unstructured one of kinds that it does not have.
+	// AsGiven is the form in which the user named the kind: a typed object asks
+	// for [Typed], an unstructured one for [Unstructured], and [Kind] for
+	// [Packed]. It is the default. Feeds that name no kind are given Packed.
+	AsGiven Form = iota
+	// Packed is the cached object itself, shared and read-only: metadata is
+	// read without decoding.
+	Packed
+	// Typed is an object of the kind's Go type, by Options.Scheme, and an
+	// unstructured one of kinds that the scheme does not have.
 	Typed
 	// Unstructured is an *unstructured.Unstructured.
 	Unstructured
@@ -26,7 +32,19 @@ const (
 	Metadata
 )
 
-// of returns the object in a form. All but packed ones belong to the caller.
+// givenForm returns the form in which a kind was named.
+func givenForm(kind client.Object) Form {
+	switch kind.(type) {
+	case *metav1.PartialObjectMetadata, *informerpool.Object:
+		return Packed
+	case runtime.Unstructured:
+		return Unstructured
+	}
+	return Typed
+}
+
+// of returns the object in a form; in the given one that is not known here,
+// the cached object. All but packed ones belong to the caller.
 func (f Form) of(cc *ClusterCache, o *informerpool.Object) (client.Object, error) {
 	var dst client.Object
 	switch f {

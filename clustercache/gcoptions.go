@@ -14,7 +14,8 @@ import (
 type GC struct {
 	// InUse says whether an owner still exists; [OwnerExists] makes one that asks the hub. It must honour ctx. Any error
 	// means that nothing is known, and nothing is let go; gc.ErrPartial says so without an error in the log. An owner is given up
-	// when two answers at least Grace apart say that it is gone, and it declared nothing between them. Optional.
+	// when two answers at least Grace apart say that it is gone, and it declared nothing between them. Optional;
+	// [SetupWithManager] looks in the manager's cluster by default.
 	InUse func(ctx context.Context, owner Owner) (bool, error)
 
 	// Grace is how long what nobody uses any more is kept, in the place of Informers.Linger: used again by then, it costs

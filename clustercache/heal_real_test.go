@@ -4,6 +4,7 @@
 package clustercache_test
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -51,6 +52,7 @@ func create(t *testing.T, c *testenv.Cluster, names ...string) {
 // requester is a cluster, or one of its API servers.
 type requester interface {
 	Requests(matches ...testenv.Match) ([]testenv.Request, error)
+	StreamsLists(ctx context.Context) (bool, error)
 }
 
 // counted returns how often the kind was listed, and how often watched. A streamed list is a watch that begins with the
@@ -296,9 +298,10 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 var readConfigMaps = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}}
 
 // isVersionQuestion tells the requests by which an informer asks how far the server's history has come, before it resumes.
+// isVersionQuestion reports whether a request is neither a list nor a watch: it asks for a version, or whether lists are streamed.
 func isVersionQuestion(r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
-	return err == nil && (u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1")
+	return err == nil && (r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1")
 }
 
 func isStreamedList(r testenv.Request) bool {

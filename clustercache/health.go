@@ -18,8 +18,7 @@ import (
 const stuckAfter = time.Minute
 
 var (
-	errNotStarted = errors.New("cluster cache not started")
-	errNotListed  = errors.New("the resolver has not listed the clusters yet")
+	errNotListed = errors.New("the resolver has not listed the clusters yet")
 )
 
 // HealthzCheck returns a check for the manager's AddHealthzCheck: it fails if the loop that probes and reconnects has
@@ -47,7 +46,7 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 		case cc.ctx.Err() != nil:
 			return context.Cause(cc.ctx)
 		case !cc.live.Load():
-			return errNotStarted
+			return ErrNotStarted
 		case cc.options.Discover && !cc.listed.Load():
 			return errNotListed
 		}

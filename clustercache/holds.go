@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -29,15 +30,20 @@ type watchID struct {
 // hold is one watchID that somebody wants, with one lease for all of them.
 type hold struct {
 	id   watchID
-	used atomic.Int64 // when a read in mode AutoWatch last asked for it, in nanoseconds of the epoch
+	used instant // when a read in mode AutoWatch last asked for it
+	// mapping is how the kind is served; set before the lease.
+	mapping atomic.Pointer[restmap.Mapping]
+	parted  atomic.Bool          // it answers nothing from now on
+	debt    atomic.Pointer[debt] // what others showed of the kind that it may lack
 
 	// The rest is protected by the lock of the holds.
 	refs    int
-	auto    bool                // one of the refs is that of reads in mode AutoWatch
-	lease   *informerpool.Lease // nil until the cluster told which resource the kind is; never changes after that
-	err     error               // why there is no lease
-	changed chan struct{}       // closed when lease or err change
-	waiting []*Registration     // to be told of the lease
+	auto    bool                         // one of the refs is that of reads in mode AutoWatch
+	lease   *informerpool.Lease          // nil until the cluster told which resource the kind is; never changes after that
+	err     error                        // why there is no lease
+	changed chan struct{}                // closed when lease or err change
+	waiting []*Registration              // to be told of the lease
+	unsent  []*unstructured.Unstructured // seen in live reads, for the lease
 }
 
 // holds are all that is wanted of one cluster. Kinds are looked up when the cluster is connected, by one worker, and those
@@ -46,6 +52,7 @@ type holds struct {
 	c        *cluster
 	retry    *timer
 	idle     *timer
+	remap    remap
 	readable atomic.Pointer[map[schema.GroupVersionKind][]*hold] // those with a lease, widest first
 
 	mu      sync.Mutex // protects what follows; nothing else is locked under it
@@ -61,6 +68,7 @@ func (s *holds) init(c *cluster) {
 	s.readable.Store(&map[schema.GroupVersionKind][]*hold{})
 	s.retry = newTimer(s.mapNow)
 	s.idle = newTimer(s.releaseIdle)
+	s.remap.init(s)
 }
 
 // add takes a reference on id. It returns nil if the cluster is being forgotten.
@@ -76,7 +84,7 @@ func (s *holds) add(id watchID, auto bool) *hold {
 		s.all[id] = h
 	}
 	if auto {
-		h.used.Store(time.Now().UnixNano())
+		h.used.set(time.Now())
 	}
 	if !auto || !h.auto {
 		h.refs++
@@ -95,57 +103,39 @@ func (s *holds) add(id watchID, auto bool) *hold {
 	return h
 }
 
-// release gives one reference back.
-func (s *holds) release(h *hold) {
-	s.mu.Lock()
-	lease := s.releaseLocked(h)
-	s.mu.Unlock()
-	s.let(lease)
-}
-
-// drop is release for what was kept long enough by its user: the informer does not linger, and a cluster that nobody engaged
-// is given up with the last hold on it.
-func (s *holds) drop(h *hold) {
-	s.mu.Lock()
-	lease := s.releaseLocked(h)
-	s.mu.Unlock()
-	if lease != nil {
-		lease.ReleaseNow()
-	}
-	s.c.leave()
-}
-
-func (s *holds) releaseLocked(h *hold) *informerpool.Lease {
-	if h.refs--; h.refs > 0 || s.all[h.id] != h {
-		return nil
-	}
-	delete(s.all, h.id)
-	s.rebuildLocked()
-	return h.lease
-}
-
-func (s *holds) let(leases ...*informerpool.Lease) {
-	for _, l := range leases {
-		if l != nil {
-			l.Release()
-		}
-	}
-	s.c.letGo()
-}
-
-// any tells whether something is wanted.
+// any tells whether something is wanted. What only reads in mode AutoWatch keep
+// is not: it must not keep a cluster that was removed.
 func (s *holds) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.all) > 0
+	return s.anyLocked()
 }
 
-// closeIfEmpty makes add fail from now on, if nothing is wanted.
-func (s *holds) closeIfEmpty() bool {
+func (s *holds) anyLocked() bool {
+	for _, h := range s.all {
+		if !h.auto || h.refs > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// closeIfEmpty makes add fail from now on, if nothing is wanted, and returns the
+// leases that only reads kept.
+func (s *holds) closeIfEmpty() (kept []*informerpool.Lease, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = s.closed || len(s.all) == 0
-	return s.closed
+	if s.closed || s.anyLocked() {
+		return nil, s.closed
+	}
+	s.closed = true
+	for _, h := range s.all {
+		h.auto = false
+		if lease, _ := s.releaseLocked(h); lease != nil { // nothing is left that owes
+			kept = append(kept, lease)
+		}
+	}
+	return kept, true
 }
 
 // close ends the timers. Leases end with the pool or with their owners.
@@ -159,6 +149,7 @@ func (s *holds) close() {
 	s.mu.Unlock()
 	s.c.cc.timers.set(s.retry, time.Time{})
 	s.c.cc.timers.set(s.idle, time.Time{})
+	s.c.cc.timers.set(s.remap.due, time.Time{})
 }
 
 func (h *hold) broadcast() {
@@ -208,6 +199,35 @@ func (id watchID) narrowness() int {
 	return n
 }
 
+// namespaced reports whether the objects live in namespaces, as far as is known.
+// What is cached knows better than what discovery said some time ago.
+func (h *hold) namespaced() bool {
+	_, shown := h.scopes()
+	return shown
+}
+
+// scopes reports whether the objects live in namespaces: by discovery, and by
+// what is cached. Without anything to tell by, the latter is the former.
+func (h *hold) scopes() (mapped, shown bool) {
+	m := h.mapping.Load()
+	mapped = m == nil || m.Namespaced
+	if h.lease != nil {
+		if namespaced, known := h.lease.Namespaced(); known {
+			return mapped, namespaced
+		}
+	}
+	return mapped, mapped
+}
+
+// namespace returns the namespace to look in where a read names one. The API
+// server and controller-runtime overlook that of a cluster-scoped object.
+func (h *hold) namespace(asked string) string {
+	if h.namespaced() {
+		return asked
+	}
+	return ""
+}
+
 // unmapped returns the kinds that wait to be looked up, each with its holds.
 func (s *holds) unmappedLocked() map[schema.GroupVersionKind][]*hold {
 	out := map[schema.GroupVersionKind][]*hold{}
@@ -232,7 +252,7 @@ func (s *holds) mapNow() {
 		s.again = true
 	default:
 		s.mapping = true
-		s.c.cc.connect.submit(s.mapAll)
+		s.c.cc.lookUp.submit(s.mapAll)
 	}
 }
 
@@ -275,12 +295,11 @@ func (s *holds) fail(h *hold, err error) {
 
 // bind gives a hold its lease.
 func (s *holds) bind(h *hold, m restmap.Mapping) {
-	key := informerpool.Key{
-		Cluster: s.c.key, Resource: m.Resource, Namespace: h.id.namespace, LabelSelector: h.id.labels, FieldSelector: h.id.fields,
+	if err := s.watchable(h, m); err != nil {
+		s.fail(h, err)
+		return
 	}
-	if !m.Namespaced {
-		key.Namespace = ""
-	}
+	key := s.key(h, m)
 	lease, err := s.c.cc.pool.Acquire(s.c.cc.ctx, key)
 	if err != nil {
 		s.fail(h, err)
@@ -293,12 +312,14 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 		lease.Release() // bound twice, or released meanwhile
 		return
 	}
+	h.mapping.Store(&m)
 	h.lease, h.err = lease, nil
-	waiting := h.waiting
-	h.waiting = nil
+	waiting, unsent := h.waiting, h.unsent
+	h.waiting, h.unsent = nil, nil
 	s.rebuildLocked()
 	h.broadcast()
 	s.mu.Unlock()
+	s.remap.later()
 	s.c.cc.addIndexes(s.c, lease, h.id.gvk) // those added after the call above looked, by one who did not see the lease
 	for _, r := range waiting {
 		_ = r.sub.Add(lease) // it fails if one of the two was ended meanwhile
@@ -306,13 +327,16 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 	for _, f := range s.c.cc.allFeeds() {
 		f.leaseAdded(s.c, h)
 	}
+	for _, u := range unsent { // after there are handlers to tell
+		lease.Seen(u)
+	}
 }
 
 // keep makes sure that reads in mode AutoWatch have a hold on id, and notes that it is in use.
 func (s *holds) keep(id watchID) *hold {
 	h := s.add(id, true)
 	if h != nil {
-		s.c.cc.timers.set(s.idle, time.Now().Add(s.c.cc.options.IdleTimeout))
+		s.c.cc.timers.setSooner(s.idle, time.Now().Add(s.c.cc.options.IdleTimeout)) // another one may be due earlier
 	}
 	return h
 }
@@ -321,13 +345,14 @@ func (s *holds) keep(id watchID) *hold {
 func (s *holds) releaseIdle() {
 	now := time.Now()
 	var leases []*informerpool.Lease
+	var owed []*debt
 	var next time.Time
 	s.mu.Lock()
 	for _, h := range s.all {
 		if !h.auto {
 			continue
 		}
-		end := time.Unix(0, h.used.Load()).Add(s.c.cc.options.IdleTimeout)
+		end := h.used.get().Add(s.c.cc.options.IdleTimeout)
 		if now.Before(end) {
 			if next.IsZero() || end.Before(next) {
 				next = end
@@ -335,9 +360,11 @@ func (s *holds) releaseIdle() {
 			continue
 		}
 		h.auto = false
-		leases = append(leases, s.releaseLocked(h))
+		lease, debts := s.releaseLocked(h)
+		leases, owed = append(leases, lease), append(owed, debts...)
 	}
 	s.mu.Unlock()
+	settle(owed)
 	if len(leases) > 0 {
 		s.let(leases...)
 	}
@@ -370,7 +397,7 @@ func (s *holds) lastRead(h *hold) time.Time {
 	if !h.auto {
 		return time.Time{}
 	}
-	return time.Unix(0, h.used.Load())
+	return h.used.get()
 }
 
 func (s *holds) references(h *hold) int {

@@ -13,18 +13,24 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"regexp"
-	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
 // identityPath names the object whose UID is, by convention, the cluster's.
 const identityPath = "/api/v1/namespaces/kube-system"
+
+// identityWatch is the same question as a watch, which begins with the object in
+// any state that the server has at hand.
+const identityWatch = "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system&resourceVersion=0&timeoutSeconds=1&watch=true"
+
+// identityPatience is how long such a watch may take to begin.
+const identityPatience = 2 * time.Second
 
 // identityPause is the time between two questions who answers, while a cluster that said it before does not.
 const identityPause = 500 * time.Millisecond
@@ -32,13 +38,7 @@ const identityPause = 500 * time.Millisecond
 // presumedPrefix marks an identity that was not asked for but concluded.
 const presumedPrefix = "presumed-"
 
-var (
-	// errOtherCluster indicates that another cluster answers at the address than before.
-	errOtherCluster = errors.New("another cluster answers")
-	// errUnsteady indicates that connections were made faster than who answers could be asked.
-	errUnsteady = errors.New("connections do not last")
-	errNoUID    = fmt.Errorf("no uid in the answer: %w", seam.ErrNotKubernetes)
-)
+var errNoUID = fmt.Errorf("no uid in the answer: %w", seam.ErrNotKubernetes)
 
 // identify returns the cluster's UID. Credentials that may not read it get an identity of the address and the trusted
 // certificates: a cluster that moves then counts as another one, which costs a list, and one that is replaced in place is not
@@ -46,7 +46,7 @@ var (
 // its rules, and to conclude something from that would make the same cluster another one.
 func (c *cluster) identify(ctx context.Context, ask asker, access Access, known string) (string, error) {
 	uid, err := c.kubeSystemUID(ctx, ask)
-	if known != "" && !strings.HasPrefix(known, presumedPrefix) {
+	if known != "" && !presumed(known) {
 		patience, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
 		defer cancel()
 		for withheld(err) && pause(patience, identityPause) {
@@ -61,7 +61,7 @@ func (c *cluster) identify(ctx context.Context, ask asker, access Access, known 
 	return presumedPrefix + hex.EncodeToString(sum[:8]), nil
 }
 
-// withheld tells whether the server does not say who it is.
+// withheld reports whether the server does not say who it is.
 func withheld(err error) bool {
 	class := seam.Classify(err)
 	return class == seam.Forbidden || class == seam.NotFound
@@ -82,22 +82,71 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// kubeSystemUID asks who answers, and again after a moment where the server is
+// too busy to say so, for as long as a probe may take.
 func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
 	defer cancel()
+	var busy error
+	for {
+		uid, err := c.askUID(ctx, ask)
+		if busy != nil && ctx.Err() != nil {
+			return "", busy // it was, and the rest is our own impatience
+		}
+		if seam.Classify(err) != seam.Throttled || !pause(ctx, jittered(time.Second)) {
+			return uid, err
+		}
+		busy = err
+	}
+}
+
+// askUID asks who answers, once. A server that has too many requests counts
+// watches apart, and it is one that then tells.
+func (c *cluster) askUID(ctx context.Context, ask asker) (string, error) {
 	proof, err := ask(ctx, identityPath)
+	c.busy.noteProof(err)
+	if c.shown.news(proof.Certificate) {
+		c.cc.pool.AuditSoon(c.key)
+	}
+	if seam.Classify(err) == seam.Throttled {
+		if uid := c.watchUID(ctx, ask); uid != "" {
+			return uid, nil
+		}
+	}
 	if err != nil {
 		return "", err
 	}
-	var namespace struct {
-		Metadata struct {
-			UID string `json:"uid"`
-		} `json:"metadata"`
-	}
-	if json.Unmarshal(proof.Body, &namespace) != nil || namespace.Metadata.UID == "" || len(namespace.Metadata.UID) > 64 {
+	var namespace identityObject
+	if json.Unmarshal(proof.Body, &namespace) != nil || !namespace.usable() {
 		return "", &seam.Error{Cluster: c.name, Op: "GET " + identityPath, Class: seam.NotKubernetes, Err: errNoUID}
 	}
 	return namespace.Metadata.UID, nil
+}
+
+// identityObject is what is read of the namespace kube-system.
+type identityObject struct {
+	Metadata struct {
+		Name string `json:"name"`
+		UID  string `json:"uid"`
+	} `json:"metadata"`
+}
+
+func (o *identityObject) usable() bool { return o.Metadata.UID != "" && len(o.Metadata.UID) <= 64 }
+
+// watchUID asks who answers by a watch, and returns nothing if that fails.
+func (c *cluster) watchUID(ctx context.Context, ask asker) string {
+	ctx, cancel := context.WithTimeout(ctx, identityPatience)
+	defer cancel()
+	proof, err := ask(ctx, identityWatch)
+	var event struct {
+		Type   string         `json:"type"`
+		Object identityObject `json:"object"`
+	}
+	if err != nil || json.Unmarshal(proof.Body, &event) != nil || event.Type != "ADDED" ||
+		event.Object.Metadata.Name != metav1.NamespaceSystem || !event.Object.usable() {
+		return ""
+	}
+	return event.Object.Metadata.UID
 }
 
 // versionText is what a gitVersion may look like: it is shown to people, and comes from outside.
@@ -117,91 +166,99 @@ func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
 	return version.GitVersion
 }
 
-// guard is the round tripper of lists and watches. It hands out an answer only if who gave it is known to be the
-// cluster of the epoch that was asked.
+// guard is the round tripper of lists and watches. It sends a request, and hands out its answer, only if what answers is known
+// to be the cluster of the epoch that was asked.
 type guard struct {
-	c     *cluster
-	next  http.RoundTripper
-	epoch informerpool.Epoch
-	uid   string
+	c    *cluster
+	next http.RoundTripper
+	view *view
 }
 
-func newGuarded(c *cluster, epoch informerpool.Epoch, uid string) *http.Client {
+func newGuarded(c *cluster, v *view) *http.Client {
 	inner := c.seam.StreamClient()
 	return &http.Client{
-		Transport:     &guard{c: c, next: inner.Transport, epoch: epoch, uid: uid},
+		Transport:     &guard{c: c, next: inner.Transport, view: v},
 		CheckRedirect: inner.CheckRedirect,
 	}
 }
 
-// verifyTries is how often who answers is asked because a connection was made meanwhile, and verifyPause the wait before the
-// second time, which doubles: over HTTP/1.1 every watch has a connection of its own, and many begin at once.
-const (
-	verifyTries = 9
-	verifyPause = 10 * time.Millisecond
-)
-
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	if strings.HasPrefix(g.uid, presumedPrefix) {
-		return g.next.RoundTrip(req)
+	want := claim{view: g.view, age: proofSoon, warm: true}
+	if req.URL.Query().Has("continue") {
+		want.age = proofAge // a page of a list that was begun with a proof
 	}
-	if err := g.verify(req.Context()); err != nil {
-		return nil, err
+	if err := g.c.prover.prove(req.Context(), want); err != nil {
+		return nil, g.changed(err)
 	}
-	resp, err := g.next.RoundTrip(req)
+	want.age = proofAge // by the time it is sent
+	resp, err := g.next.RoundTrip(req.WithContext(seam.WithConnCheck(req.Context(), g.c.prover.over(want))))
+	g.c.noteOutcome(resp, err)
+	if errors.Is(err, errMoved) {
+		return nil, g.changed(err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	// The answer may have come over a connection that was made for it. Nobody has read of it yet.
-	if err := g.verify(req.Context()); err != nil {
+	if err := g.c.prover.still(req.Context(), g.view); err != nil {
+		_ = resp.Body.Close()
+		return nil, g.changed(err)
+	}
+	if q := req.URL.Query(); q.Has("watch") && (q.Get("sendInitialEvents") == "" || q.Get("fieldSelector") == "") {
+		resp.Body = newWatchBody(&g.c.prover, req, resp.Body)
+	}
+	return resp, nil
+}
+
+// changed returns informerpool.ErrEpochChanged if the epoch that was asked has ended: the informer goes on with the next one at
+// once. Until that has begun, it comes back after a while.
+func (g *guard) changed(err error) error {
+	if g.c.view.Load().epoch != g.view.epoch {
+		return informerpool.ErrEpochChanged
+	}
+	return err
+}
+
+// liveGuard is the round tripper of live reads and writes. No request is sent to a cluster whose identity was not proven
+// lately, or over a connection without a proof, and no answer is handed out that came from another history than was asked.
+type liveGuard struct {
+	c    *cluster
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
+	v := g.c.view.Load()
+	want := claim{view: v, age: proofAge}
+	err := g.c.whyNot()
+	if v.connected {
+		err = g.c.prover.prove(req.Context(), want)
+	}
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // net/http's contract
+		}
+		return nil, err
+	}
+	resp, err := g.next.RoundTrip(req.WithContext(seam.WithConnCheck(req.Context(), g.c.prover.over(want))))
+	if err != nil || req.Method != http.MethodGet {
+		return resp, err
+	}
+	if err := g.c.prover.still(req.Context(), v); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
 	}
 	return resp, nil
 }
 
-// verify asks who answers, if a connection was made since that was last known.
-func (g *guard) verify(ctx context.Context) error {
-	c := g.c
-	for try := range verifyTries {
-		if try > 0 && !pause(ctx, jittered(verifyPause<<(try-1))) {
-			return context.Cause(ctx)
-		}
-		if v := c.view.Load(); v.epoch != g.epoch {
-			return informerpool.ErrEpochChanged
-		}
-		seen := c.connections.Load()
-		if c.verified.Load() == seen {
-			return nil
-		}
-		uid, err := c.kubeSystemUID(ctx, c.seam.Probe)
-		if withheld(err) {
-			// The right to ask was taken away. The refresh concludes an identity instead; without it, nobody would ever
-			// get past here.
-			c.post(message{Event: phase.Event{Kind: phase.Doubted}})
-		}
-		if err != nil {
-			return err
-		}
-		if uid != g.uid {
-			// The refresh finds the same and starts the new epoch. Until then the epoch asked for is not to be had.
-			c.post(message{Event: phase.Event{Kind: phase.Doubted}})
-			return errOtherCluster
-		}
-		if c.connections.Load() == seen {
-			c.verified.Store(seen)
-			return nil
-		}
-	}
-	return &seam.Error{Cluster: c.name, Op: "GET " + identityPath, Class: seam.Unreachable, Err: errUnsteady}
-}
-
 // endpoint is where the informers of a cluster send their requests. It blocks while the cluster is not connected.
 func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (informerpool.Endpoint, error) {
 	for {
 		c := cc.find(key)
-		if c == nil {
+		switch {
+		case cc.ctx.Err() != nil: // a cluster that was closed by Stop is found for ever
+			return informerpool.Endpoint{}, ErrClosed
+		case c == nil:
 			return informerpool.Endpoint{}, ErrUnknownCluster
 		}
 		v := c.view.Load()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,13 +52,16 @@ func (x Index) validate(field string) []error {
 	check(x.GVK.Version != "" && x.GVK.Kind != "", "GVK")
 	check(x.Field != "", "Field")
 	check(x.Values != nil, "Values")
+	if x.Form > Metadata {
+		errs = append(errs, &OptionError{Field: field + ".Form", Err: ErrUnsupported})
+	}
 	return errs
 }
 
 // addIndexes gives an informer the indexes that it lacks.
 func (cc *ClusterCache) addIndexes(c *cluster, lease *informerpool.Lease, gvk schema.GroupVersionKind) {
 	for _, x := range cc.indexes.of(c.key, gvk) {
-		err := lease.AddIndex(x.name, func(o *informerpool.Object) []string { return x.Values(o) })
+		err := lease.TryAddIndex(x.name, func(o *informerpool.Object) ([]string, error) { return x.valuesOf(cc, c, o) })
 		if err != nil && !errors.Is(err, informerpool.ErrIndexExists) && !errors.Is(err, informerpool.ErrReleased) &&
 			!errors.Is(err, informerpool.ErrClosed) {
 			cc.log.Error(err, "Index cannot be added", "cluster", c.name, "field", x.Field)
@@ -79,6 +83,8 @@ type addedIndex struct {
 
 	name     string
 	clusters []client.ObjectKey // nil: all
+	worked   atomic.Uint32      // the form Values was last content with; AsGiven: none yet
+	logged   atomic.Bool        // its first failure
 }
 
 func newIndexes(of []Index) *indexes {

@@ -6,12 +6,14 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/phase"
 )
 
@@ -20,15 +22,22 @@ var (
 	_ manager.LeaderElectionRunnable = (*ClusterCache)(nil)
 )
 
-// stopTimeout bounds how long Start waits for handlers that are still running when it ends. Everything of our own
-// ends at once.
-const stopTimeout = 10 * time.Second
+// stopTimeout bounds how long Start waits at its end for functions of the user
+// that are still running. Everything of our own ends at once.
+const stopTimeout = time.Second
+
+// errStillRunning indicates that the end did not wait any longer for a function of
+// the user.
+var errStillRunning = errors.New("still running at the end")
 
 // NeedLeaderElection is false: caches are warm on replicas that wait to become the leader.
 func (cc *ClusterCache) NeedLeaderElection() bool { return false }
 
 // Start connects and keeps connected until ctx ends. It returns when every goroutine has ended; it can be called once.
-// Everything fails with [ErrClosed] afterwards.
+// Everything fails with [ErrClosed] afterwards. A function of yours that is still
+// running a second after ctx ended (a handler, a mapping, a Resolver that does not
+// heed its context) is not waited for any longer: the error names it, and its
+// goroutine is left behind.
 func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.life.Lock()
 	if cc.started {
@@ -37,13 +46,15 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	}
 	cc.started = true
 	cc.life.Unlock()
+	cc.unstarted.close()
 
 	if err := cc.metrics.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
 		cc.log.Error(err, "Metrics are not exported")
 	}
 	cc.spawn(func() { cc.timers.run(cc.ctx) })
+	cc.noticeNoClusters()
 	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it runs already
-	if n, ok := cc.options.Resolver.(Notifier); ok {
+	if n, _ := resolver.AsNotifier(cc.options.Resolver); n != nil {
 		cc.spawn(func() { cc.notified(n) })
 	}
 	if cc.options.Discover {
@@ -76,11 +87,25 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 		closing.Go(func() { c.close() })
 	}
 	err := cc.pool.Close(ctx)
-	closing.Wait()
-	cc.tasks.Wait()
+	quiet := make(chan struct{})
+	go func() { // ends with the last of them
+		closing.Wait()
+		cc.tasks.Wait()
+		close(quiet)
+	}()
+	select {
+	case <-quiet:
+		cc.underWay.wait(ctx)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	late := cc.underWay.String()
 	cc.log.Info("Stopped")
-	if err != nil {
-		return errors.Join(errors.New("a handler was still running"), err)
+	switch {
+	case late != "":
+		return fmt.Errorf("%s: %w", late, errStillRunning)
+	case err != nil:
+		return fmt.Errorf("a handler: %w: %w", errStillRunning, err)
 	}
 	return nil
 }
@@ -99,7 +124,7 @@ func (cc *ClusterCache) spawn(f func()) bool {
 // notified passes on what the resolver tells, for as long as it tells.
 func (cc *ClusterCache) notified(n Notifier) {
 	for cc.ctx.Err() == nil {
-		err := n.Notify(cc.ctx, cc.changed)
+		err := cc.call("Resolver.Notify", func() error { return n.Notify(cc.ctx, cc.changed) })
 		if cc.ctx.Err() != nil {
 			return
 		}
@@ -115,6 +140,13 @@ func (cc *ClusterCache) changed(key client.ObjectKey) {
 		return
 	}
 	if !cc.options.Discover {
+		return
+	}
+	if cc.forgotten.since(key, time.Now().Add(-forgottenFor)) {
+		select { // the rest of its removal, unless the list has it again
+		case cc.rechecking <- struct{}{}:
+		default:
+		}
 		return
 	}
 	if c, err := cc.engage(key, false); err == nil { // it fails only after the end
@@ -136,14 +168,15 @@ func (cc *ClusterCache) relist() {
 // discover makes every listed cluster known, and asks the resolver about those that are not listed any more. A list that
 // fails says nothing about any cluster.
 func (cc *ClusterCache) discover() {
-	lister, _ := cc.options.Resolver.(Lister)
-	_, notifies := cc.options.Resolver.(Notifier)
+	lister, _ := resolver.AsLister(cc.options.Resolver)
+	_, notifies := resolver.AsNotifier(cc.options.Resolver)
 	for cc.ctx.Err() == nil {
-		keys, err := lister.Clusters(cc.ctx)
+		began := time.Now()
+		keys, err := cc.listClusters(lister)
 		wait := cc.options.RetryInterval
 		switch {
 		case err == nil:
-			cc.compare(keys)
+			cc.compare(keys, began)
 			cc.listed.Store(true)
 			if notifies { // it tells the rest
 				wait = cc.options.ResolveInterval
@@ -159,16 +192,34 @@ func (cc *ClusterCache) discover() {
 		case <-due:
 		case <-cc.relisting:
 			cc.sleep(relistPause)
+		case <-cc.rechecking:
 		case <-cc.ctx.Done():
 		}
 	}
 }
 
+// listClusters asks for the resolver's list.
+func (cc *ClusterCache) listClusters(lister Lister) (keys []client.ObjectKey, err error) {
+	err = cc.call("Resolver.Clusters", func() (err error) {
+		keys, err = lister.Clusters(cc.ctx)
+		return err
+	})
+	return keys, err
+}
+
 // compare makes the listed clusters known, and notes which of those that are known by themselves are not listed any more. The
 // resolver has the last word on them, unless that is "not yet": see attempt.ask.
-func (cc *ClusterCache) compare(keys []client.ObjectKey) {
+//
+// A list that began before a cluster was forgotten may still have it: another
+// one decides.
+func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
 	now := make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {
+		if cc.forgotten.since(key, began) {
+			cc.relist()
+			continue
+		}
+		cc.forgotten.drop(key)
 		now[key] = true
 		c, err := cc.engage(key, false)
 		if err != nil {

@@ -29,93 +29,205 @@ func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *cl
 		}
 		return errLive
 	}
+	for {
+		objects, rv, err := c.lookUpAll(o, gvk, lo)
+		switch {
+		case err == nil:
+			return c.fill(list, objects, rv)
+		case !errors.Is(err, errAgain):
+			return err
+		}
+	}
+}
+
+// lookUpAll finds the objects of a list in the cache.
+func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+	ranked, err := c.coverList(o, gvk, lo)
+	for _, h := range ranked.rank() {
+		if why := c.usable(o, h.hold); why != nil {
+			err = why
+			continue
+		}
+		asked := *lo
+		if ranked.ahead(h) {
+			asked.Limit = 0 // a part could not be compared
+		}
+		namespace := h.namespace(lo.Namespace)
+		objects, rv, failed := c.listFrom(h.hold, &asked)
+		why := known(o, h.hold, namespace, "")
+		if why == nil && failed == nil && ranked.ahead(h) {
+			why = instead(o, ranked.contradictsList(objects, h, func(other *hold) ([]*informerpool.Object, error) {
+				shown, _, err := c.listFrom(other, &asked)
+				return shown, err
+			}))
+		}
+		switch {
+		case errors.Is(why, errAgain), h.parted.Load():
+			return nil, "", errAgain
+		case why != nil:
+			err = why
+		case errors.Is(failed, informerpool.ErrReleased): // at this moment
+		case failed != nil:
+			return nil, "", translateIndex(failed)
+		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, h.hold) != nil, o.moved(h.hold),
+			h.namespace(lo.Namespace) != namespace: // another history, or scope, began in between
+			return nil, "", errAgain
+		default:
+			if lo.Limit > 0 && int64(len(objects)) > lo.Limit {
+				objects = objects[:lo.Limit]
+			}
+			return objects, rv, nil
+		}
+	}
+	return nil, "", err
+}
+
+// coverList returns the holds that have everything that a list selects and can
+// select it. The error is the answer if none of them answers.
+func (c *cluster) coverList(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (ranking, error) {
 	err := notWatched(o)
+	var covering ranking
 	for _, h := range c.holds.of(gvk) {
 		if !h.covers(lo) {
 			continue
 		}
-		q, keep, unsupported := c.query(h, lo, true)
-		if unsupported != nil {
-			if o.mode == CacheOnly {
-				return unsupported
+		_, _, unsupported := c.query(h, lo, true)
+		if unsupported != nil { // by this informer; a narrower one may have selected it
+			if err = errLive; o.mode == CacheOnly {
+				err = unsupported
 			}
-			return errLive
-		}
-		if why := c.usable(o, h); why != nil {
-			err = why
 			continue
 		}
-		objects, rv, failed := h.lease.List(q)
-		if errors.Is(failed, informerpool.ErrNoIndex) { // it is being built
-			q, keep, _ = c.query(h, lo, false)
-			objects, rv, failed = h.lease.List(q)
-		}
-		switch {
-		case errors.Is(failed, informerpool.ErrReleased): // at this moment
-			continue
-		case failed != nil:
-			return translate(failed)
-		case c.usable(o, h) != nil: // another history began in between
-			return c.listCached(o, gvk, lo, list)
-		}
-		if keep != nil {
-			objects = slices.DeleteFunc(objects, func(x *informerpool.Object) bool { return !keep(x) })
-		}
-		if lo.Limit > 0 && int64(len(objects)) > lo.Limit {
-			objects = objects[:lo.Limit]
-		}
-		return c.fill(list, objects, rv)
+		covering = append(covering, candidate{hold: h})
 	}
-	return err
+	return covering, err
 }
 
-// covers tells whether the hold's informer has everything that a list selects.
+// listFrom lists from one informer.
+func (c *cluster) listFrom(h *hold, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+	q, keep, err := c.query(h, lo, true)
+	if err != nil {
+		return nil, "", err
+	}
+	objects, rv, err := h.lease.List(q)
+	if errors.Is(err, informerpool.ErrNoIndex) { // it is being built
+		q, keep, _ = c.query(h, lo, false)
+		objects, rv, err = h.lease.List(q)
+	}
+	if err == nil {
+		objects, err = keep.from(objects)
+	}
+	return objects, rv, err
+}
+
+// translateIndex is translate for an error that an index may have made: that
+// says already which field of which kind in which cluster.
+func translateIndex(err error) error {
+	if own, ok := errors.AsType[*IndexError](err); ok {
+		return own
+	}
+	return translate(err)
+}
+
+// covers reports whether the hold's informer has everything that a list selects.
 func (h *hold) covers(lo *client.ListOptions) bool {
-	if h.id.namespace != "" && h.id.namespace != lo.Namespace {
+	if h.namespaced() && h.id.namespace != "" && h.id.namespace != lo.Namespace {
 		return false
 	}
-	return (h.id.labels == "" || (lo.LabelSelector != nil && h.id.labels == lo.LabelSelector.String())) &&
-		(h.id.fields == "" || (lo.FieldSelector != nil && h.id.fields == lo.FieldSelector.String()))
+	if h.id.labels == "" && h.id.fields == "" {
+		return true
+	}
+	asked := informerpool.Key{Resource: h.id.gvk.GroupVersion().WithResource("kind")}
+	if lo.LabelSelector != nil {
+		asked.LabelSelector = lo.LabelSelector.String()
+	}
+	if lo.FieldSelector != nil {
+		asked.FieldSelector = lo.FieldSelector.String()
+	}
+	asked, err := asked.Canonical() // as the hold's are
+	return err == nil && (h.id.labels == "" || h.id.labels == asked.LabelSelector) &&
+		(h.id.fields == "" || h.id.fields == asked.FieldSelector)
 }
 
-// query turns list options into a query of the pool and a filter for what that cannot express.
-func (c *cluster) query(h *hold, lo *client.ListOptions, useIndex bool) (informerpool.Query, func(*informerpool.Object) bool, error) {
-	q := informerpool.Query{Namespace: lo.Namespace, Limit: int(lo.Limit)}
+// filters select cached objects by what a query of the pool cannot express.
+type filters []func(*informerpool.Object) (bool, error)
+
+// from returns the objects that every filter lets pass. It reuses the slice.
+func (s filters) from(objects []*informerpool.Object) ([]*informerpool.Object, error) {
+	if len(s) == 0 {
+		return objects, nil
+	}
+	kept := objects[:0]
+	for _, o := range objects {
+		ok, err := s.pass(o)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			kept = append(kept, o)
+		}
+	}
+	return kept, nil
+}
+
+func (s filters) pass(o *informerpool.Object) (bool, error) {
+	for _, f := range s {
+		if ok, err := f(o); !ok || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// query turns list options into a query of the pool and filters for what that
+// cannot express.
+func (c *cluster) query(h *hold, lo *client.ListOptions, useIndex bool) (informerpool.Query, filters, error) {
+	q := informerpool.Query{Namespace: h.namespace(lo.Namespace), Limit: int(lo.Limit)}
 	if lo.LabelSelector != nil && !lo.LabelSelector.Empty() {
 		q.Labels = lo.LabelSelector
 	}
 	if lo.FieldSelector == nil || lo.FieldSelector.Empty() || h.id.fields != "" {
 		return q, nil, nil // nothing asked, or the informer selected it
 	}
-	var filters []func(*informerpool.Object) bool
+	var keep filters
 	for _, r := range lo.FieldSelector.Requirements() {
 		index := c.cc.indexes.find(c.key, h.id.gvk, r.Field)
 		switch {
-		case r.Field == "metadata.name":
-			filters = append(filters, func(o *informerpool.Object) bool { return matches(r, o.GetName()) })
-		case r.Field == "metadata.namespace":
-			filters = append(filters, func(o *informerpool.Object) bool { return matches(r, o.GetNamespace()) })
+		case r.Field == metadataName:
+			keep = append(keep, func(o *informerpool.Object) (bool, error) { return matches(r, o.GetName()), nil })
+		case r.Field == metadataNamespace:
+			keep = append(keep, func(o *informerpool.Object) (bool, error) { return matches(r, o.GetNamespace()), nil })
 		case index == nil:
 			return q, nil, fmt.Errorf("%w: field %q has no index", ErrUnsupported, r.Field)
 		case r.Operator != selection.NotEquals && q.Index == "" && useIndex:
 			q.Index, q.Value = index.name, r.Value
 		default:
-			filters = append(filters, func(o *informerpool.Object) bool {
-				return slices.Contains(index.Values(o), r.Value) == (r.Operator != selection.NotEquals)
+			keep = append(keep, func(o *informerpool.Object) (bool, error) {
+				values, err := index.valuesOf(c.cc, c, o)
+				return fieldSelects(r, values), err
 			})
 		}
 	}
-	if len(filters) == 0 {
-		return q, nil, nil
+	if len(keep) > 0 {
+		q.Limit = 0 // the filters come first
 	}
-	q.Limit = 0 // the filters come first
-	return q, func(o *informerpool.Object) bool {
-		return !slices.ContainsFunc(filters, func(f func(*informerpool.Object) bool) bool { return !f(o) })
-	}, nil
+	return q, keep, nil
 }
+
+// Fields that every object has.
+const (
+	metadataName      = "metadata.name"
+	metadataNamespace = "metadata.namespace"
+)
 
 func matches(r fields.Requirement, value string) bool {
 	return (value == r.Value) == (r.Operator != selection.NotEquals)
+}
+
+// fieldSelects reports whether an object with these values of an indexed field is
+// selected.
+func fieldSelects(r fields.Requirement, values []string) bool {
+	return slices.Contains(values, r.Value) == (r.Operator != selection.NotEquals)
 }
 
 // fill decodes objects into a list of any form.

@@ -7,13 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"sync/atomic"
+	"reflect"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,20 +21,53 @@ import (
 	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
-// liveClient bounds what client-go does for one call: the time of all its tries together, what it logs, which at high verbosity is
-// whole bodies, and what it quotes in errors.
+// liveClient bounds what client-go does for one call: the time of all its tries
+// together, the memory that the answer takes once it is decoded, what it logs,
+// which at high verbosity is whole bodies, and what it quotes in errors. It
+// refuses answers of another kind, of which client-go makes an empty object.
 type liveClient struct {
 	client.Client
 
 	after time.Duration
+	limit int64 // of the memory that answers take; negative: none
+	item  int   // the largest object that informers accept
+}
+
+// answer returns a call whose answer is decoded into obj; nil if none is.
+func (l *liveClient) answer(obj any) *liveCall {
+	return (&liveCall{scheme: l.Scheme()}).expect(obj)
+}
+
+// written is answer for a write.
+func (l *liveClient) written(obj any) *liveCall {
+	c := l.answer(obj)
+	c.write = true
+	return c
+}
+
+// deleted is written for what answers with the object that was deleted, or with a
+// status, and is not decoded.
+func (l *liveClient) deleted(obj client.Object) *liveCall {
+	c := l.written(obj)
+	c.into, c.deletes = nil, true
+	return c
+}
+
+// subresource is written for a subresource, which may answer in any kind.
+func (l *liveClient) subresource(obj any) *liveCall {
+	c := l.written(obj)
+	c.want = schema.GroupVersionKind{}
+	return c
 }
 
 // do makes one call.
-func (l *liveClient) do(ctx context.Context, call func(context.Context) error) error {
+func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.after, errDeadline)
 	defer cancel()
-	answered := &atomic.Bool{}
-	ctx = context.WithValue(klog.NewContext(ctx, logr.Discard()), answeredKey{}, answered)
+	if answer.budget, _ = ctx.Value(liveBudgetKey{}).(*liveBudget); answer.budget == nil {
+		answer.budget = &liveBudget{limit: l.limit}
+	}
+	ctx = context.WithValue(klog.NewContext(ctx, logr.Discard()), liveCallKey{}, answer)
 	err := call(ctx)
 	if err == nil {
 		return nil
@@ -43,68 +76,96 @@ func (l *liveClient) do(ctx context.Context, call func(context.Context) error) e
 		return foreign.FromClient(err)
 	}
 	_, told := errors.AsType[*seam.Error](err) // as when the connection breaks in the middle of a body
-	if answered.Load() && !told && ctx.Err() == nil {
+	switch {
+	case answer.failed != nil && (errors.Is(answer.failed, ErrBudget) || errors.Is(answer.failed, ErrKind) || errors.Is(answer.failed, ErrNotKubernetes)):
+		return answer.failed
+	case errors.Is(err, seam.ErrBodyTooLarge):
+		return fmt.Errorf("%w: %w", ErrBudget, err)
+	case answer.answered && !told && ctx.Err() == nil:
 		return &answerError{err: err}
 	}
 	return err
 }
 
-// answeredKey is where a call notes that a server answered with a success.
-type answeredKey struct{}
-
-// noteAnswer remembers that what goes wrong from here on is the fault of the answer.
-func noteAnswer(ctx context.Context, resp *http.Response) {
-	if answered, ok := ctx.Value(answeredKey{}).(*atomic.Bool); ok && resp.StatusCode < http.StatusBadRequest {
-		answered.Store(true)
-	}
-}
-
 // answerError is an answer that makes no sense. Decoders quote it; the chain stays searchable.
 type answerError struct{ err error }
 
-func (e *answerError) Error() string { return fmt.Sprintf("answer cannot be used (%T)", e.err) }
+func (e *answerError) Error() string { return fmt.Sprintf("%s (%T)", ErrAnswer, e.err) }
+
+// Is implements errors.Is.
+func (e *answerError) Is(target error) bool { return target == ErrAnswer }
 
 // Unwrap returns the cause, whose text holds what the server wrote.
 func (e *answerError) Unwrap() error { return e.err }
 
 // Get implements client.Client.
 func (l *liveClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	return l.do(ctx, func(ctx context.Context) error { return l.Client.Get(ctx, key, obj, opts...) })
+	answer := l.answer(obj)
+	if err := l.do(ctx, answer, func(ctx context.Context) error { return l.Client.Get(ctx, key, obj, opts...) }); err != nil {
+		return err
+	}
+	if err := identified(key, obj); err != nil {
+		reflect.ValueOf(obj).Elem().SetZero() // it is somebody else's
+		obj.GetObjectKind().SetGroupVersionKind(answer.want)
+		return err
+	}
+	return nil
+}
+
+// itself is the name by which some APIs answer with an object of another name.
+const itself = "~"
+
+// identified returns an ErrAnswer if an object is another one than was asked for:
+// client-go decodes any document into it, one without a name included.
+func identified(key client.ObjectKey, obj client.Object) error {
+	name, namespace := obj.GetName(), obj.GetNamespace()
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: an object without a name, %w", ErrAnswer, ErrNotKubernetes)
+	case name != key.Name && key.Name != itself, namespace != key.Namespace && namespace != "" && key.Namespace != "":
+		return fmt.Errorf("%w: it is another object's", ErrAnswer)
+	}
+	return nil
 }
 
 // List implements client.Client.
 func (l *liveClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	return l.do(ctx, func(ctx context.Context) error { return l.Client.List(ctx, list, opts...) })
+	answer := (&liveCall{scheme: l.Scheme(), item: l.item}).expectList(list)
+	err := l.do(ctx, answer, func(ctx context.Context) error { return l.Client.List(ctx, list, opts...) })
+	if err == nil && answer.list != nil {
+		answer.list.fill(list, answer.want)
+	}
+	return err
 }
 
 // Apply implements client.Client.
 func (l *liveClient) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	return l.do(ctx, func(ctx context.Context) error { return l.Client.Apply(ctx, obj, opts...) })
+	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Apply(ctx, obj, opts...) })
 }
 
 // Create implements client.Client.
 func (l *liveClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	return l.do(ctx, func(ctx context.Context) error { return l.Client.Create(ctx, obj, opts...) })
+	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Create(ctx, obj, opts...) })
 }
 
 // Delete implements client.Client.
 func (l *liveClient) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	return l.do(ctx, func(ctx context.Context) error { return l.Client.Delete(ctx, obj, opts...) })
+	return l.do(ctx, l.deleted(obj), func(ctx context.Context) error { return l.Client.Delete(ctx, obj, opts...) })
 }
 
 // Update implements client.Client.
 func (l *liveClient) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
-	return l.do(ctx, func(ctx context.Context) error { return l.Client.Update(ctx, obj, opts...) })
+	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Update(ctx, obj, opts...) })
 }
 
 // Patch implements client.Client.
 func (l *liveClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	return l.do(ctx, func(ctx context.Context) error { return l.Client.Patch(ctx, obj, patch, opts...) })
+	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Patch(ctx, obj, patch, opts...) })
 }
 
 // DeleteAllOf implements client.Client.
 func (l *liveClient) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
-	return l.do(ctx, func(ctx context.Context) error { return l.Client.DeleteAllOf(ctx, obj, opts...) })
+	return l.do(ctx, l.written(nil), func(ctx context.Context) error { return l.Client.DeleteAllOf(ctx, obj, opts...) })
 }
 
 // Status implements client.Client.
@@ -122,25 +183,33 @@ type liveSubResource struct {
 
 // Get implements client.SubResourceClient.
 func (s *liveSubResource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
-	return s.l.do(ctx, func(ctx context.Context) error { return s.inner.Get(ctx, obj, sub, opts...) })
+	return s.l.do(ctx, s.l.answer(sub), func(ctx context.Context) error { return s.inner.Get(ctx, obj, sub, opts...) })
 }
 
 // Create implements client.SubResourceClient.
 func (s *liveSubResource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
-	return s.l.do(ctx, func(ctx context.Context) error { return s.inner.Create(ctx, obj, sub, opts...) })
+	return s.l.do(ctx, s.l.subresource(sub), func(ctx context.Context) error { return s.inner.Create(ctx, obj, sub, opts...) })
 }
 
 // Update implements client.SubResourceClient.
 func (s *liveSubResource) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-	return s.l.do(ctx, func(ctx context.Context) error { return s.inner.Update(ctx, obj, opts...) })
+	body := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts).SubResourceBody
+	if body == nil {
+		body = obj
+	}
+	return s.l.do(ctx, s.l.subresource(body), func(ctx context.Context) error { return s.inner.Update(ctx, obj, opts...) })
 }
 
 // Patch implements client.SubResourceClient.
 func (s *liveSubResource) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	return s.l.do(ctx, func(ctx context.Context) error { return s.inner.Patch(ctx, obj, patch, opts...) })
+	body := (&client.SubResourcePatchOptions{}).ApplyOptions(opts).SubResourceBody
+	if body == nil {
+		body = obj
+	}
+	return s.l.do(ctx, s.l.subresource(body), func(ctx context.Context) error { return s.inner.Patch(ctx, obj, patch, opts...) })
 }
 
 // Apply implements client.SubResourceClient.
 func (s *liveSubResource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
-	return s.l.do(ctx, func(ctx context.Context) error { return s.inner.Apply(ctx, obj, opts...) })
+	return s.l.do(ctx, s.l.subresource(obj), func(ctx context.Context) error { return s.inner.Apply(ctx, obj, opts...) })
 }

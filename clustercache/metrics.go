@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // maxInstances bounds the search for a free name of the label "cache".
@@ -44,6 +46,7 @@ var (
 	descWatches  = describe("watch_requests_total", "Requests for watches and streamed lists, in all clusters.")
 	descResumes  = describe("watch_resumes_total", "Watches that went on where an earlier one ended, in all clusters.")
 	descResyncs  = describe("resyncs_total", "Lists of informers that had listed before, in all clusters.")
+	descAudits   = describe("audits_total", "Comparisons of caches with their servers, in all clusters: equal, different, or failed.", "result")
 	descBuild    = describe("build_info", "Always 1. The labels tell what runs.", "version", "go_version")
 )
 
@@ -56,13 +59,17 @@ type metrics struct {
 	connTook   prometheus.Histogram
 	connFailed *prometheus.CounterVec
 	listTook   prometheus.Histogram
-	version    string
+
+	indexFailed prometheus.Counter
+	panics      *prometheus.CounterVec
+
+	version string
 }
 
 var _ prometheus.Collector = (*metrics)(nil)
 
 func newMetrics(cc *ClusterCache) *metrics {
-	return &metrics{
+	m := &metrics{
 		cc: cc,
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fleetcache_probes_total", Help: "Probes by result.",
@@ -81,8 +88,16 @@ func newMetrics(cc *ClusterCache) *metrics {
 			Name: "fleetcache_list_duration_seconds", Help: "Time that lists took, streamed ones included.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 4, 8),
 		}),
+		indexFailed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fleetcache_index_failures_total", Help: "Objects for which a function of an index failed.",
+		}),
+		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fleetcache_callback_panics_total", Help: "Panics of functions that the operator gave, by function.",
+		}, []string{"callback"}),
 		version: version(),
 	}
+	m.panics.WithLabelValues("Handler") // there from the start, so that an increase is seen
+	return m
 }
 
 // version returns the version of this module in the program that runs.
@@ -108,7 +123,7 @@ func (m *metrics) register(to prometheus.Registerer, name string) error {
 			label = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		r := prometheus.WrapRegistererWith(prometheus.Labels{"cache": label}, to)
-		err := r.Register(m)
+		err := m.cc.call("Options.MetricsRegisterer", func() error { return r.Register(m) })
 		if err == nil {
 			m.registered = r
 			return nil
@@ -122,7 +137,10 @@ func (m *metrics) register(to prometheus.Registerer, name string) error {
 
 func (m *metrics) unregister() {
 	if m.registered != nil {
-		m.registered.Unregister(m)
+		_ = m.cc.call("Options.MetricsRegisterer", func() error {
+			m.registered.Unregister(m)
+			return nil
+		})
 	}
 }
 
@@ -138,7 +156,7 @@ func (m *metrics) probed(began time.Time, err error) {
 
 // counted are the metrics that are counted as things happen.
 func (m *metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook}
+	return []prometheus.Collector{m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.panics}
 }
 
 // Describe implements prometheus.Collector.
@@ -146,7 +164,7 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descClusters, descUp, descStale, descConnects, descResets, descInformer, descUnsynced, descUnmapped, descRefs, descObjects,
 		descBytes, descStalls, descRejected, descExpiry, descSubs, descLists, descWatches, descResumes, descResyncs, descBuild,
-		descOwners, descDeclared,
+		descOwners, descDeclared, descAudits,
 	} {
 		out <- d
 	}
@@ -155,9 +173,15 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. Nothing in it ends the process: a
+// scrape that fails must not cost the operator.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	out := sink(ch)
+	defer func() {
+		if v := recover(); v != nil {
+			callback.Log(m.cc.log, callback.Caught("Collect", v), "Metrics cannot be collected")
+		}
+	}()
+	out := sink{ch: ch}
 	statuses := m.cc.Statuses()
 	phases := map[Phase]int{}
 	unsynced, unmapped := 0, 0
@@ -187,6 +211,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	out.counter(descWatches, totals.Watches)
 	out.counter(descResumes, totals.Resumes)
 	out.counter(descResyncs, totals.Resyncs)
+	out.counter(descAudits, totals.Audits, "equal")
+	out.counter(descAudits, totals.AuditDifferences, "different")
+	out.counter(descAudits, totals.AuditFailures, "failed")
 	out.gauge(descSubs, float64(m.cc.events.count()))
 	owners, declared := m.cc.declared.collector.Len()
 	out.gauge(descOwners, float64(owners))
@@ -227,14 +254,21 @@ func boolean(b bool) float64 {
 }
 
 // sink is where metrics are collected.
-type sink chan<- prometheus.Metric
+type sink struct{ ch chan<- prometheus.Metric }
 
 func (out sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	out.send(d, prometheus.GaugeValue, v, labels)
 }
 
 func (out sink) counter(d *prometheus.Desc, v int64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	out.send(d, prometheus.CounterValue, float64(v), labels)
+}
+
+// send leaves out a series whose labels are not valid; the others stay.
+func (out sink) send(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
+	if m, err := prometheus.NewConstMetric(d, t, v, labels...); err == nil {
+		out.ch <- m
+	}
 }
 
 // cluster writes the series of a cluster that have one for all clusters, too.

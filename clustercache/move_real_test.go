@@ -44,6 +44,8 @@ func TestRealEndpointMovedResumes(t *testing.T) {
 	require.Equal(t, 1, lists)
 	require.Equal(t, 1, status(t, cc).Connects)
 	require.Zero(t, status(t, cc).HistoryResets)
+
+	t.Run("apply", func(t *testing.T) { requireApplyKeepsTheRest(t, c) })
 }
 
 func TestRealNewCertificateAuthorityHealsWithTheNewAccess(t *testing.T) {

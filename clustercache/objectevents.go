@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -33,10 +32,17 @@ type ObjectFeed struct {
 	// the objects that others watch are selected here, by what they were and what they are: one whose labels cease to match is told
 	// as deleted. Of fields, only metadata.name and metadata.namespace can be selected by then.
 	Options []client.ListOption
-	// Predicates let an event pass if all of them do: those of controller-runtime work. They are given the cached objects, of
-	// which they read the metadata without decoding. An object that was asked for once more, by Trigger or a resync, is a
-	// generic event to them, so that predicates that look for changes let it pass.
+	// Predicates let an event pass if all of them do: those of
+	// controller-runtime work, and those written for a Go type, too. They are
+	// given objects in the Form. An object that was asked for once more, by
+	// Trigger or a resync, is a generic event to them, so that predicates that
+	// look for changes let it pass. An object that does not fit the form passes,
+	// which is logged: no predicate can be asked about it.
 	Predicates []predicate.Predicate
+	// Form is what Predicates are given. Defaults to [AsGiven]: typed objects
+	// where Kinds or Selections name the kind by one. Predicates of
+	// controller-runtime that read metadata alone cost no decoding.
+	Form Form
 	// ResyncInterval is the time after which all objects are delivered once more, marked as Resync. Each is up to a fifth
 	// shorter, at random. Zero means never.
 	ResyncInterval time.Duration
@@ -68,10 +74,11 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter
 		return nil, err
 	}
 	return func(yield func(ObjectEvent) bool) {
+		cc.used()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		events := make(chan ObjectEvent)
-		f, err := cc.newFeed(spec, func(e ObjectEvent) {
+		f, err := cc.newFeed(spec, func(e ObjectEvent, _ *views) {
 			select {
 			case events <- e:
 			case <-ctx.Done():
@@ -96,28 +103,4 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter
 			}
 		}
 	}, nil
-}
-
-// passes tells whether predicates let an event pass. What was asked for passes as what happened or as a generic event.
-func passes(predicates []predicate.Predicate, e informerpool.Event) bool {
-	all := func(each func(p predicate.Predicate) bool) bool {
-		for _, p := range predicates {
-			if !each(p) {
-				return false
-			}
-		}
-		return true
-	}
-	if e.Requested && all(func(p predicate.Predicate) bool { return p.Generic(event.GenericEvent{Object: e.Object()}) }) {
-		return true
-	}
-	return all(func(p predicate.Predicate) bool {
-		switch e.Type {
-		case informerpool.Added:
-			return p.Create(event.CreateEvent{Object: e.New, IsInInitialList: e.Initial})
-		case informerpool.Deleted:
-			return p.Delete(event.DeleteEvent{Object: e.Old, DeleteStateUnknown: e.FinalStateUnknown})
-		}
-		return !e.Resync && p.Update(event.UpdateEvent{ObjectOld: e.Old, ObjectNew: e.New})
-	})
 }

@@ -39,6 +39,7 @@ const (
 	DefaultRequestTimeout     = 30 * time.Second
 	DefaultIdleTimeout        = 10 * time.Minute
 	DefaultStaleAfter         = 3 * time.Minute
+	DefaultMaxLiveBytes       = 1 << 30
 	// DefaultResolveInterval is for a Resolver that tells of no changes, DefaultNotifiedResolveInterval for one that does.
 	DefaultResolveInterval         = time.Minute
 	DefaultNotifiedResolveInterval = 10 * time.Minute
@@ -71,7 +72,8 @@ type Options struct {
 	Indexes []Index
 
 	// ProbePath is what a probe asks for. Where it is forbidden or does not exist, /version is asked instead, and an
-	// authenticated refusal counts as life. Defaults to /readyz.
+	// authenticated refusal counts as life, once something else was allowed; so does the answer that the server is too busy
+	// (429). Defaults to /readyz.
 	ProbePath string
 	// ProbeInterval is the time between two probes of a cluster; signs of life on any request spare one. Each is up to a
 	// fifth shorter, at random. Defaults to 10 s.
@@ -82,9 +84,16 @@ type Options struct {
 	FailureThreshold int
 	// SuccessThreshold is how many probes in a row succeed before a degraded cluster is ready again. Defaults to 2.
 	SuccessThreshold int
-	// ProbeConcurrency is how many probes run at once, in all clusters. Defaults to 50.
+	// ProbeConcurrency is how many probes run at once, in all clusters, within the
+	// limits of ConnectConcurrency. Defaults to 50.
 	ProbeConcurrency int
-	// ConnectConcurrency is how many attempts to connect, or to find kinds, run at once, in all clusters. Defaults to 20.
+	// SilentAfter is how long a cluster goes without answering a probe, or an attempt to connect, before subscribers get an
+	// event of the type [Silent], once for each silence. Zero means never; Status.LastProbeSuccess is there in any case.
+	SilentAfter time.Duration
+	// ConnectConcurrency is how many attempts to connect run at once, in all
+	// clusters, and how many look-ups of kinds. One that takes longer than a second
+	// goes on without being counted, and none waits for longer than half a second,
+	// so that clusters that hang do not hold up the others. Defaults to 20.
 	ConnectConcurrency int
 	// MaxBackoff caps the time between two attempts to connect. It starts at 1 s, doubles, and half of it is random.
 	// Defaults to 30 s.
@@ -94,15 +103,28 @@ type Options struct {
 	RetryInterval time.Duration
 	// ResolveInterval is the time between two questions to the resolver about a cluster that is connected, up to a fifth
 	// shorter at random. If the answer has the same [Access.Revision], no request is sent; if not, the new access is
-	// proven before it takes the old one's place. Defaults to 1 min, or to 10 min if the Resolver is a [Notifier], in case that
-	// it misses something; negative means never. With Discover, the Resolver's list of clusters is read again as often, and
-	// every RetryInterval if it is no Notifier.
+	// proven before it takes the old one's place. Defaults to 1 min, or to 10 min if the Resolver is a [Notifier] of all
+	// that it resolves ([resolver.AsNotifier]), in case that it misses something; negative means never. With Discover, the Resolver's list of clusters is read again as often, and
+	// every RetryInterval if it is no such Notifier.
 	ResolveInterval time.Duration
-	// Grace is how long a connected cluster may be without access, as when its Secret is deleted and created again.
+	// Grace is how long a connected cluster may be without access, as when its Secret is deleted and created again. Until
+	// then the access that it had is used on, after which nothing is sent and, if the cluster does not exist any more, what
+	// was cached is delivered as deletes. It begins when the Resolver says so: those of the hub wait for their own
+	// [resolver.HubOptions].Grace before, so that credentials of a deleted Secret are used for up to 40 s by default, unless
+	// the API server refuses them. Negative means none.
 	// Defaults to 30 s.
 	Grace time.Duration
 	// RequestTimeout bounds each live read and write. Defaults to 30 s.
 	RequestTimeout time.Duration
+	// MaxLiveBytes is how much memory the answer to one live read or write may
+	// take: objects are estimated before they are decoded, and lists are decoded
+	// one by one. Beyond it the call fails with [ErrBudget]. A short answer has a
+	// sixteenth of it and 16 times its own size, twice what real objects take.
+	// Defaults to 1 GiB: by the estimates for Pods that is 200 MB of JSON in typed
+	// objects, or 35,000 Pods of 6 KB, and 120 MB in unstructured ones. Read longer
+	// lists in pages (client.Limit). Negative means no limit.
+	// Clients of one's own ([ClusterCache.TransportConfig]) decode what they get.
+	MaxLiveBytes int64
 
 	// QPS and Burst limit the requests to one cluster, of all kinds together. Default to 50 and twice QPS; a negative QPS
 	// means no limit.
@@ -147,9 +169,17 @@ type Index struct {
 	GVK schema.GroupVersionKind
 	// Field is the name, as in client.MatchingFields. Required.
 	Field string
-	// Values returns an object's values of the field. Required. The object is read-only. It must be quick, and is called
-	// from many goroutines.
+	// Values returns an object's values of the field. Required. The object is
+	// its own. It must be quick, and is called from many goroutines. While it
+	// panics for a cached object, or such an object does not fit the Form, lists
+	// by the field fail with an [*IndexError], which is logged once and counted.
 	Values func(client.Object) []string
+	// Form is what Values is given. Defaults to a typed object where
+	// Options.Scheme has the kind, and to an unstructured one otherwise; a
+	// function that asserts that it is given a cached object, or an unstructured
+	// one, is given that. Functions that read metadata alone cost least with
+	// [Packed].
+	Form Form
 }
 
 // withDefaults returns the options with every zero replaced, and one error for everything that is wrong.
@@ -178,7 +208,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.ConnectConcurrency, DefaultConnectConcurrency)
 	setDefault(&o.MaxBackoff, DefaultMaxBackoff)
 	setDefault(&o.RetryInterval, DefaultRetryInterval)
-	if _, notifies := o.Resolver.(Notifier); notifies {
+	if _, all := resolver.AsNotifier(o.Resolver); all {
 		setDefault(&o.ResolveInterval, DefaultNotifiedResolveInterval)
 	}
 	setDefault(&o.ResolveInterval, DefaultResolveInterval)
@@ -186,6 +216,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.RequestTimeout, DefaultRequestTimeout)
 	setDefault(&o.IdleTimeout, DefaultIdleTimeout)
 	setDefault(&o.StaleAfter, DefaultStaleAfter)
+	setDefault(&o.MaxLiveBytes, DefaultMaxLiveBytes)
 	return o, err
 }
 
@@ -197,7 +228,7 @@ func (o Options) validate() error {
 		}
 	}
 	check(o.Resolver != nil, "Resolver", "required")
-	if _, ok := o.Resolver.(Lister); o.Discover && o.Resolver != nil {
+	if _, ok := resolver.AsLister(o.Resolver); o.Discover && o.Resolver != nil {
 		check(ok, "Discover", "needs a Resolver that lists clusters")
 	}
 	check(o.ReadMode <= AutoWatch, "ReadMode", "unknown")
@@ -205,7 +236,8 @@ func (o Options) validate() error {
 		"must be an absolute path")
 	for field, d := range map[string]time.Duration{
 		"IdleTimeout": o.IdleTimeout, "StaleAfter": o.StaleAfter, "ProbeInterval": o.ProbeInterval, "ProbeTimeout": o.ProbeTimeout,
-		"MaxBackoff": o.MaxBackoff, "RetryInterval": o.RetryInterval, "Grace": o.Grace, "RequestTimeout": o.RequestTimeout,
+		"MaxBackoff": o.MaxBackoff, "RetryInterval": o.RetryInterval, "RequestTimeout": o.RequestTimeout,
+		"SilentAfter": o.SilentAfter,
 	} {
 		check(d >= 0, field, "negative")
 	}
@@ -228,8 +260,9 @@ func (o Options) validate() error {
 // phases are the numbers the connection's decisions depend on.
 func (o Options) phases() phase.Config {
 	return phase.Config{
-		ProbeInterval: o.ProbeInterval, FailureThreshold: o.FailureThreshold, SuccessThreshold: o.SuccessThreshold, Grace: o.Grace,
+		ProbeInterval: o.ProbeInterval, FailureThreshold: o.FailureThreshold, SuccessThreshold: o.SuccessThreshold, Grace: max(o.Grace, 0),
 		RetryBase: time.Second, RetryMax: o.MaxBackoff, ResolveRetry: o.RetryInterval, ResolveInterval: max(o.ResolveInterval, 0),
+		SilentAfter: o.SilentAfter,
 	}
 }
 

@@ -32,6 +32,7 @@ var _ client.Reader = (*reader)(nil)
 // Reader returns a reader of a cluster. It never fails and does no I/O; what is wrong is told by its reads, in a
 // [*ClusterError], or as the API server said it. It can be kept for as long as the ClusterCache.
 // Objects that are read belong to the caller. [ReadMode] says where they come from.
+// Read with [ForApply] what an apply configuration is extracted from.
 func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {
 	if c := cc.find(cluster); c != nil {
 		return c.reader
@@ -59,13 +60,23 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 		err = c.getCached(&o, gvk, key, obj)
 	}
 	if errors.Is(err, errLive) {
-		return r.fail(gvk, "get", c.liveRead(&o, func(live client.Client) error { return live.Get(ctx, key, obj, opts...) }))
+		err = c.liveRead(&o, func(live client.Client) error { return live.Get(ctx, key, obj, opts...) })
+		if err == nil {
+			c.holds.seen(gvk, obj)
+		}
+		return r.fail(gvk, "get", err)
 	}
 	return r.fail(gvk, "get", err)
 }
 
-// List implements client.Reader. Cached lists are in no order, select by labels, by the fields metadata.name and
-// metadata.namespace and by those of Options.Indexes, and are cut at Limit without a continue token.
+// List implements client.Reader. Cached lists are in no order, select by labels,
+// by the fields metadata.name and metadata.namespace and by those of
+// Options.Indexes, and are cut at Limit without a continue token.
+//
+// The API server knows no field that was made up for an index. Where it is asked
+// for such a list, as before the informer has listed, it is asked without the
+// field, and objects are selected here, up to 10,000 of them; beyond that the
+// list fails with [ErrUnsupported]. A list never waits for an informer.
 func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o, lo := readOptions{mode: r.mode}, client.ListOptions{}
 	for _, opt := range opts {
@@ -85,7 +96,11 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		err = c.listCached(&o, gvk, &lo, list)
 	}
 	if errors.Is(err, errLive) {
-		return r.fail(gvk, "list", c.liveRead(&o, func(live client.Client) error { return live.List(ctx, list, &lo) }))
+		err = c.liveRead(&o, func(live client.Client) error { return c.listLive(ctx, live, gvk, &lo, list) })
+		if err == nil {
+			c.holds.seenAll(gvk, list)
+		}
+		return r.fail(gvk, "list", err)
 	}
 	return r.fail(gvk, "list", err)
 }
@@ -113,7 +128,11 @@ func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*clus
 			return nil, ErrClosed
 		}
 	}
-	if c == nil {
+	switch {
+	case c == nil && !r.cc.live.Load():
+		r.cc.used()
+		return nil, ErrNotStarted // Discover may make it known
+	case c == nil:
 		return nil, ErrUnknownCluster
 	}
 	v := c.view.Load()
@@ -130,31 +149,56 @@ func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*clus
 
 // whyNot is why a cluster that is not connected is not.
 func (c *cluster) whyNot() error {
-	if err := c.view.Load().err; err != nil {
-		return fmt.Errorf("%w: %w", ErrNotConnected, err)
-	}
-	return ErrNotConnected
-}
-
-// usable tells whether what a hold has cached may answer a read, and notes where it comes from. The error is errLive where
-// the API server is to be asked instead.
-func (c *cluster) usable(o *readOptions, h *hold) error {
-	instead := func(err error) error {
-		if o.mode == CacheOnly {
-			return err
-		}
-		return errLive
+	if !c.cc.live.Load() && c.cc.ctx.Err() == nil {
+		return ErrNotStarted
 	}
 	v := c.view.Load()
-	if !h.lease.HasSynced() || h.lease.Epoch() != v.epoch {
-		return instead(ErrNotSynced)
+	base := ErrNotConnected
+	if v.phase == phase.Connecting || (v.phase == phase.Pending && v.err == nil) {
+		base = ErrConnecting
+	}
+	if v.err != nil {
+		return fmt.Errorf("%w: %w", base, v.err)
+	}
+	return base
+}
+
+// usable reports whether what a hold has cached may answer a read, and notes
+// where it comes from: the informer has listed in the history that is served,
+// and the server refused nothing of it since. The error is errLive where the API
+// server is to be asked instead.
+func (c *cluster) usable(o *readOptions, h *hold) error {
+	v := c.view.Load()
+	if c.prover.elsewhere() {
+		return errOtherCluster // what is cached may be of both
+	}
+	if o.mode != CacheOnly && h.polled() {
+		return errLive
+	}
+	if o.forApply {
+		if err := c.lacksManagedFields(h); err != nil {
+			return instead(o, err)
+		}
+	}
+	if !c.listed(h.lease) {
+		return instead(o, ErrNotSynced)
+	}
+	if mapped, shown := h.scopes(); mapped != shown {
+		c.holds.remap.soon()
+	}
+	// Whoever accepts a greater age accepts as long an interruption.
+	if err := h.lease.Trust(max(c.cc.options.StaleAfter, o.maxAge)); err != nil {
+		return instead(o, distrusted(err))
+	}
+	if err := h.owes(); err != nil {
+		return instead(o, err)
 	}
 	if o.maxAge == 0 && o.atLeast == "" && o.origin == nil {
 		return nil
 	}
 	s := h.lease.Status()
 	if o.maxAge > 0 && time.Since(s.LastProof) > o.maxAge {
-		return instead(fmt.Errorf("%w: last sign of life %s ago", ErrStale, time.Since(s.LastProof).Round(time.Second)))
+		return instead(o, fmt.Errorf("%w: last sign of life %s ago", ErrStale, time.Since(s.LastProof).Round(time.Second)))
 	}
 	if o.atLeast != "" {
 		order, err := resourceversion.CompareResourceVersion(s.ResourceVersion, o.atLeast)
@@ -162,39 +206,130 @@ func (c *cluster) usable(o *readOptions, h *hold) error {
 			return fmt.Errorf("%w: resourceVersion %q: %w", ErrUnsupported, o.atLeast, err)
 		}
 		if order < 0 {
-			return instead(fmt.Errorf("%w: at resourceVersion %s", ErrStale, s.ResourceVersion))
+			return instead(o, fmt.Errorf("%w: at resourceVersion %s", ErrStale, s.ResourceVersion))
 		}
 	}
 	if o.origin != nil {
 		*o.origin = Origin{
-			Cached: true, Connected: v.connected, Epoch: string(s.Epoch), ResourceVersion: s.ResourceVersion, Proof: s.LastProof,
+			Cached: true, Connected: v.connected, Epoch: historyOf(s), ResourceVersion: s.ResourceVersion, Proof: s.LastProof,
 		}
 	}
 	return nil
 }
 
+// historyOf names the history that an informer shows. Inside the epoch of its
+// cluster a resource can have several: it may go back alone.
+func historyOf(s informerpool.Status) string {
+	if s.History == 0 {
+		return string(s.Epoch)
+	}
+	return fmt.Sprintf("%s.%d", s.Epoch, s.History)
+}
+
+// moved reports whether another history began since the origin was noted, to
+// which what was read in between may belong.
+func (o *readOptions) moved(h *hold) bool {
+	return o.origin != nil && o.origin.Epoch != historyOf(h.lease.Status())
+}
+
+// listed reports whether an informer has listed in the history that is served.
+func (c *cluster) listed(lease *informerpool.Lease) bool {
+	return lease.HasSynced() && lease.Epoch() == c.view.Load().epoch
+}
+
+// distrusted says why an informer that has synced does not answer.
+func distrusted(err error) error {
+	if errors.Is(err, informerpool.ErrNotSynced) || errors.Is(err, informerpool.ErrReleased) {
+		return ErrNotSynced // since the look before
+	}
+	return fmt.Errorf("%w: %w", ErrStale, err)
+}
+
 // getCached reads one object from the cache.
 func (c *cluster) getCached(o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey, obj client.Object) error {
-	err := notWatched(o)
-	for _, h := range c.holds.of(gvk) {
-		if h.id.namespace != "" && h.id.namespace != key.Namespace {
-			continue
+	for {
+		object, err := c.lookUp(o, gvk, key)
+		switch {
+		case err == nil:
+			return c.cc.pool.Decode(object, obj)
+		case !errors.Is(err, errAgain):
+			return err
 		}
-		if why := c.usable(o, h); why != nil {
+	}
+}
+
+// lookUp finds one object in the cache.
+func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey) (*informerpool.Object, error) {
+	var space [4]candidate
+	err := notWatched(o)
+	ranked := coverGet(space[:0], c.holds.of(gvk), key).rank()
+	for _, h := range ranked {
+		if why := c.usable(o, h.hold); why != nil {
 			err = why
 			continue
 		}
-		switch found := h.lease.GetInto(key.Namespace, key.Name, obj); {
+		namespace := h.namespace(key.Namespace)
+		object, found := h.lease.Get(namespace, key.Name)
+		if o.moved(h.hold) || h.parted.Load() {
+			return nil, errAgain
+		}
+		why := known(o, h.hold, namespace, key.Name)
+		if why == nil && len(ranked) > 1 {
+			why = instead(o, ranked.contradicts(object, h, key))
+		}
+		switch {
+		case errors.Is(why, errAgain):
+			return nil, why
+		case why != nil:
+			err = why
 		case found == nil:
-			return nil
+			return object, nil
+		case h.namespace(key.Namespace) != namespace: // it came back with another scope in between
+			return nil, errAgain
 		case errors.Is(found, informerpool.ErrReleased): // at this moment
-		case apierrors.IsNotFound(found) && h.id.labels+h.id.fields != "":
+		case isNotFound(found) && h.id.labels+h.id.fields != "":
 			// It may exist and not be selected.
 		default:
-			return translate(found)
+			return nil, translate(found)
 		}
 	}
-	return err
+	return nil, err
+}
+
+// coverGet appends the holds that may have an object.
+func coverGet(to ranking, of []*hold, key client.ObjectKey) ranking {
+	for _, h := range of {
+		if h.id.namespace == "" || h.id.namespace == key.Namespace || !h.namespaced() {
+			to = append(to, candidate{hold: h})
+		}
+	}
+	return to
+}
+
+func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err) }
+
+// instead turns why the cache does not answer into errLive where the API server
+// is to be asked instead.
+func instead(o *readOptions, err error) error {
+	if err == nil || o.mode == CacheOnly || errors.Is(err, errAgain) {
+		return err
+	}
+	return errLive
+}
+
+// known returns why the cache cannot answer for an object, or for a list if the
+// name is empty: the informer refused what the server sent about it. It is asked
+// after the read, so that nothing can be refused in between unnoticed. The error
+// is errLive where the API server is to be asked instead.
+func known(o *readOptions, h *hold, namespace, name string) error {
+	err := h.lease.Unknown(namespace, name)
+	switch {
+	case err == nil:
+		return nil
+	case o.mode == CacheOnly:
+		return distrusted(err)
+	}
+	return errLive
 }
 
 // notWatched is the answer where no informer covers a read.
@@ -214,6 +349,9 @@ func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error
 	v := c.view.Load()
 	if err := read(live); err != nil {
 		return err
+	}
+	if c.view.Load().epoch != v.epoch {
+		return errMoved // what was read is one history's, and it is not known which
 	}
 	if o.origin != nil {
 		*o.origin = Origin{Connected: true, Epoch: string(v.epoch), Proof: time.Now()}

@@ -231,6 +231,7 @@ func TestWatchAndReadIsLiveUntilSynced(t *testing.T) {
 		require.False(t, synced)
 		origin := clustercache.Origin{}
 		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}, &origin))
+		time.Sleep(time.Second) // the watch may have made a connection, which is proven first
 		synctest.Wait()
 		_, synced, err = cc.WatchAndRead(t.Context(), key("a"), configMap)
 		require.NoError(t, err)
@@ -247,5 +248,5 @@ func TestReaderOfKnownClusterAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = cc.Reader(key("a")) }))
 	err = get(t, cc)
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
-	require.EqualError(t, err, "get v1 ConfigMap in cluster fleet/a: cluster not connected")
+	require.EqualError(t, err, "get v1 ConfigMap in cluster fleet/a: cluster not connected: cluster cache not started")
 }

@@ -24,6 +24,18 @@ import (
 //	connected, synced            cache            cache                   cache
 //	... older than MaxStaleness  API server       ErrStale                API server
 //	... before NotOlderThan      API server       ErrStale                API server
+//	... but refused since, or    API server       ErrStale                API server
+//	    degraded for StaleAfter
+//	... behind what another      API server       ErrStale                API server
+//	    watch showed
+//
+// An informer whose right to list or watch was taken away, whose resource is not
+// served any more, or that has followed no watch for longer than
+// Options.StaleAfter has an old answer, and no new one. ErrStale wraps the cause
+// then. A greater MaxStaleness accepts as long an interruption, but no refusal.
+//
+// Where several informers cover a read, the one that has come furthest answers.
+// If it cannot, or was released, another one answers once it has what was shown.
 //
 // Right after a cluster was replaced or its history rolled back, its informers count as not synced until they have listed
 // anew: no answer mixes two histories.
@@ -48,6 +60,8 @@ type readOptions struct {
 	maxAge  time.Duration // 0: any
 	atLeast string        // resourceVersion
 	origin  *Origin
+
+	forApply bool
 }
 
 var (
@@ -114,7 +128,8 @@ type Origin struct {
 	Cached bool
 	// Connected tells whether the cluster was connected.
 	Connected bool
-	// Epoch is the history the answer belongs to; resourceVersions of different epochs cannot be compared.
+	// Epoch is the history the answer belongs to; resourceVersions of different epochs cannot be compared. It is that of
+	// Status, with a number behind a dot where the resource has gone back alone, or the cluster is not known to have yet.
 	Epoch string
 	// ResourceVersion is how far the cache had come.
 	ResourceVersion string

@@ -16,6 +16,7 @@ var reasons = map[string]string{
 	ReasonClusterNotFound: "No object in the hub describes this cluster.",
 	ReasonBadAccess:       "What describes the access is there and cannot be understood.",
 	ReasonRefused:         "Our own policy forbids what the access, its address or the server asks for.",
+	ReasonReleased:        "Nothing needs the cluster any more, so that its connection was ended.",
 
 	string(seam.Unauthorized):        "The API server rejects our credentials.",
 	string(seam.Forbidden):           "The API server knows us and does not allow this.",

@@ -88,6 +88,7 @@ func ClusterSource[request comparable](cc *ClusterCache, mapping ClusterMapFunc[
 // Start implements source.TypedSource. It does not block. After Stop it does nothing. The error is an [*OptionError] or
 // [ErrClosed].
 func (s *TypedClusterSource[request]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
+	s.cc.used()
 	spool, err := newSpool(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
 	if err != nil {
 		return err
@@ -134,17 +135,17 @@ func (s *TypedClusterSource[request]) ended(r *clusterRun[request]) {
 }
 
 func (s *TypedClusterSource[request]) handle(r *clusterRun[request], e ClusterEvent) {
-	defer func() {
-		if recover() != nil {
-			s.failures.Add(1)
-			s.cc.log.Error(nil, "Mapping of a cluster event panicked", "cluster", clusterName(e.Cluster), "event", string(e.Type))
+	err := s.cc.call("mapping or filter of a ClusterSource", func() error {
+		if !s.wants(e) {
+			return nil
 		}
-	}()
-	if !s.wants(e) {
-		return
-	}
-	for _, q := range (*s.mapping.Load())(r.ctx, e) {
-		r.spool.add(q, e.Initial)
+		for _, q := range (*s.mapping.Load())(r.ctx, e) {
+			r.spool.add(q, e.Initial)
+		}
+		return nil
+	}, "cluster", clusterName(e.Cluster), "event", string(e.Type))
+	if err != nil {
+		s.failures.Add(1)
 	}
 }
 

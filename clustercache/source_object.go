@@ -20,15 +20,19 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// ObjectMapFunc returns what is to be reconciled because of an object of a cluster. The object is shared and read-only, and its
-// metadata costs nothing to read, unless the source's Form says otherwise. Of an update it is called with the old and the new state,
-// of a delete with every state that was told of. It is called by one goroutine at a time for each controller. A panic
-// is counted by Failures and loses the event, nothing else.
+// ObjectMapFunc returns what is to be reconciled because of an object of a
+// cluster. The object is in the source's Form: typed where the kind was named by
+// a typed object. It is called with the old and the new state of an update, and
+// with every state that was told of a delete. It is called by one goroutine at a
+// time for each controller. A panic is counted by Failures and loses the event,
+// nothing else.
 type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
 
 // ObjectSourceOptions change how an object source delivers.
 type ObjectSourceOptions struct {
-	// Form is what the mapping function is given. Defaults to [Packed].
+	// Form is what the mapping function and the predicates are given; for
+	// predicates ObjectFeed.Form comes first. Defaults to [AsGiven]. Functions
+	// that read metadata alone cost least with [Packed].
 	Form Form
 	// Debounce is how long a request waits for further events that lead to it: it is queued once they pause for so long. Zero
 	// means that it is queued at once. Requests that wait are known by their key alone: none sees an older state than without.
@@ -85,12 +89,15 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	if s.options.Form > Metadata {
 		return &OptionError{Field: "Form", Err: ErrUnsupported}
 	}
+	s.cc.used()
 	spool, err := newSpool(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
 	if err != nil {
 		return err
 	}
 	r := &objectRun[request]{ctx: ctx, spool: spool}
-	r.feed, err = s.cc.newFeed(s.spec, func(e ObjectEvent) { s.handle(r, e) })
+	spec := s.spec
+	spec.Form = cmp.Or(spec.Form, s.options.Form)
+	r.feed, err = s.cc.newFeed(spec, func(e ObjectEvent, v *views) { s.handle(r, e, v) })
 	if err != nil {
 		return err
 	}
@@ -119,16 +126,19 @@ func (s *TypedObjectSource[request]) stillRunningLocked() []*objectRun[request] 
 		if r.ctx.Err() == nil || r.feed.pool.Close(expired) != nil {
 			running = append(running, r)
 		} else {
-			s.failures.Add(r.feed.pool.Panics())
+			s.failures.Add(r.feed.pool.Panics() + r.feed.misfit.Load())
 		}
 	}
 	return running
 }
 
 // handle is called by the subscription, which a panic does not end.
-func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent) {
+func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent, v *views) {
 	if r.ctx.Err() != nil {
 		return
+	}
+	if s.options.Form != AsGiven && s.options.Form != v.form {
+		v = &views{cc: s.cc, form: s.options.Form}
 	}
 	requests := map[request]struct{}{}
 	mapping := *s.mapping.Load()
@@ -140,7 +150,7 @@ func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent
 		if o == nil {
 			continue
 		}
-		obj, err := s.options.Form.of(s.cc, o)
+		obj, err := v.of(o)
 		if err != nil {
 			s.failures.Add(1)
 			s.cc.log.Error(err, "Object cannot be given to the mapping function", "cluster", clusterName(e.Cluster))
@@ -206,7 +216,7 @@ func (r *objectRun[request]) pause() {
 func (s *TypedObjectSource[request]) Failures() int64 {
 	n := s.failures.Load()
 	for _, r := range s.all() {
-		n += r.feed.pool.Panics()
+		n += r.feed.pool.Panics() + r.feed.misfit.Load()
 	}
 	return n
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
 // Phase is where the connection of a cluster stands.
@@ -30,7 +31,7 @@ const (
 	PhaseDisconnected Phase = "Disconnected"
 	// PhaseRefused means that policy forbids the way to it.
 	PhaseRefused Phase = "Refused"
-	// PhaseGone means that it does not exist.
+	// PhaseGone means that it does not exist, or that nothing needs it any more; the reason says which.
 	PhaseGone Phase = "Gone"
 )
 
@@ -45,6 +46,8 @@ const (
 	ReasonBadAccess = "BadAccess"
 	// ReasonRefused: policy refuses what describes the access, or the address that it leads to.
 	ReasonRefused = "Refused"
+	// ReasonReleased: nothing watches the cluster or keeps it engaged any more. The cluster itself may be well.
+	ReasonReleased = "Released"
 )
 
 // Status is a snapshot of one cluster. It holds no credentials.
@@ -54,21 +57,27 @@ type Status struct {
 	// Since is when the phase began.
 	Since time.Time `json:"since"`
 	// Reason is the short form of LastError, and LastError the failure that was not made good yet; a text in JSON. A cluster may
-	// be Ready with one: new access that does not work leaves the old in use.
+	// be Ready with one: new access that does not work leaves the old in use, and a server that answers 429 is busy, and alive.
 	Reason    string `json:"reason,omitempty"`
 	LastError error  `json:"-"`
 	// Connected tells whether requests go through.
 	Connected bool `json:"connected"`
 	// LastLife is when the API server last showed a sign of life.
 	LastLife time.Time `json:"lastLife,omitzero"`
+	// Failures counts the probes and attempts to connect that the API server did not answer well, in a row.
+	Failures int `json:"failures"`
+	// LastProbe is when the last probe, or attempt to connect, ended. LastProbeSuccess is when one was last answered well, or
+	// when a sign of life spared one: the measure of how long the cluster has been silent. See Options.SilentAfter.
+	LastProbe        time.Time `json:"lastProbe,omitzero"`
+	LastProbeSuccess time.Time `json:"lastProbeSuccess,omitzero"`
 	// LastEvent is when an object's change last arrived.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 	// UID is that of the namespace kube-system, or made up from the address where that may not be read; Epoch
 	// is it with the number of times that the history changed.
 	UID   string `json:"uid,omitempty"`
 	Epoch string `json:"epoch,omitempty"`
-	// ServerVersion is the API server's gitVersion, such as v1.36.1, as of when the access in use was first connected
-	// with. Empty where it may not be read.
+	// ServerVersion is the API server's gitVersion, such as v1.36.1. It is asked for with new connections and every few
+	// minutes. Empty where it may not be read.
 	ServerVersion string `json:"serverVersion,omitempty"`
 	// Revision identifies the access in use, without telling it; CredentialExpiry is when its credentials end, if known.
 	Revision         string    `json:"revision,omitempty"`
@@ -139,10 +148,14 @@ func (c *cluster) status() Status {
 	sum := c.cc.pool.ClusterSummary(c.key)
 	s := Status{
 		Cluster: c.key, Phase: Phase(v.phase.String()), Since: v.since, Reason: v.reason, LastError: v.err, Connected: v.connected,
+		Failures: v.missed, LastProbe: v.lastProbe, LastProbeSuccess: v.lastSuccess,
 		LastLife: c.seam.LastLife(), LastEvent: sum.LastEvent, UID: v.uid, Epoch: string(v.epoch), ServerVersion: v.version,
 		Revision: v.access.Revision(), CredentialExpiry: v.access.Expiry(), Connects: v.connects, HistoryResets: v.resets,
 		Informers: sum.Informers, Synced: sum.Synced, Objects: sum.Objects, Bytes: sum.Bytes, References: sum.Leases,
 		Stalls: sum.Totals.Stalls, Rejected: sum.Totals.Rejected, OldestProof: sum.OldestProof,
+	}
+	if err := c.busy.cause(); err != nil && s.Connected && s.LastError == nil {
+		s.Reason, s.LastError = string(seam.Throttled), err
 	}
 	s.Watches, s.Unmapped = c.holds.count()
 	s.Stale = s.Synced > 0 && time.Since(s.OldestProof) > c.cc.options.StaleAfter && v.phase != phase.Gone

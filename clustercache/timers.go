@@ -53,6 +53,16 @@ func (q *timers) set(t *timer, at time.Time) {
 	}
 }
 
+// setSooner is set, unless t fires sooner than that anyhow.
+func (q *timers) setSooner(t *timer, at time.Time) {
+	q.mu.Lock()
+	later := t.index < 0 || at.Before(t.at)
+	q.mu.Unlock()
+	if later {
+		q.set(t, at)
+	}
+}
+
 // run fires timers until ctx ends.
 func (q *timers) run(ctx context.Context) {
 	clock := time.NewTimer(time.Hour)

@@ -52,6 +52,6 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	d := &deadline{next: c.seam.Client().Transport, after: f.cc.options.RequestTimeout}
+	d := &deadline{next: &liveGuard{c: c, next: c.seam.Client().Transport}, after: f.cc.options.RequestTimeout}
 	return d.RoundTrip(req)
 }

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -154,11 +156,29 @@ func (w *Watch) drop() {
 	})
 }
 
-// Close is Release, and waits until no handler is being called with an event of the informer, if this was the last hold on
-// it, or for ctx. Called by such a handler it does not wait for itself.
+// retire is Release of a cluster that is gone: handlers are told of the deletes
+// after it.
+func (w *Watch) retire() {
+	w.once.Do(func() {
+		close(w.released)
+		w.c.holds.retire(w.h)
+	})
+}
+
+// Close is Release, and waits until no handler of the watch is being called, nor
+// any with an event of the informer if this was the last hold on it, or for ctx.
+// Called by such a handler it does not wait for itself.
 func (w *Watch) Close(ctx context.Context) error {
 	lease, _, _ := w.c.holds.look(w.h)
+	w.mu.Lock()
+	registrations := slices.Collect(maps.Keys(w.registrations))
+	w.mu.Unlock()
 	w.Release()
+	for _, r := range registrations {
+		if err := r.sub.Close(ctx); err != nil {
+			return err
+		}
+	}
 	if lease == nil || w.c.holds.references(w.h) > 0 {
 		return nil
 	}
@@ -168,11 +188,11 @@ func (w *Watch) Close(ctx context.Context) error {
 // HasSynced tells whether reads are answered from the cache.
 func (w *Watch) HasSynced() bool {
 	lease, _, _ := w.c.holds.look(w.h)
-	return w.gone() == nil && lease != nil && lease.HasSynced()
+	return w.gone() == nil && lease != nil && w.c.listed(lease)
 }
 
 // WaitForSync waits until the informer has listed. It ends earlier when it is known that waiting does not help: the server
-// refuses (apierrors.IsForbidden and so on tell), the cluster does not serve the kind (meta.IsNoMatchError), [ErrReleased], [ErrClosed],
+// refuses (apierrors.IsForbidden and so on tell), the cluster does not serve the kind (meta.IsNoMatchError) or not for watching ([ErrNotWatchable]), [ErrReleased], [ErrClosed],
 // or ctx's end. The informer goes on trying in the first two cases, and so can the caller.
 func (w *Watch) WaitForSync(ctx context.Context) error { return w.wrap("sync", w.sync(ctx)) }
 
@@ -181,7 +201,15 @@ func (w *Watch) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return translate(lease.WaitForSync(ctx))
+	for {
+		epoch := w.c.view.Load().epoch
+		if err := lease.WaitForSyncIn(ctx, epoch); err != nil {
+			return translate(err)
+		}
+		if w.c.view.Load().epoch == epoch {
+			return nil
+		} // otherwise another history began meanwhile, and reads want its list
+	}
 }
 
 // WaitForVersion waits until the cache shows the given resourceVersion or a later one, as a write was answered with.
@@ -203,7 +231,7 @@ func (w *Watch) await(ctx context.Context) (*informerpool.Lease, error) {
 		if lease != nil {
 			return lease, nil
 		}
-		if meta.IsNoMatchError(err) {
+		if meta.IsNoMatchError(err) || errors.Is(err, ErrNotWatchable) {
 			return nil, err
 		}
 		if _, bad := errors.AsType[*informerpool.KeyError](err); bad {
@@ -261,7 +289,7 @@ func translate(err error) error {
 
 // WatchAndRead is for reconcilers that ask for what they need each time they run: it takes an informer of the kind that
 // goes away when nobody asked for it for Options.IdleTimeout, and returns a reader of the cluster, whose reads keep
-// the informer too, and whether the informer has synced. It returns at once; until then reads are answered by the API server.
+// the informer too, and whether it answers them now. It returns at once; until then reads are answered by the API server.
 func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
 		return nil, false, &ClusterError{Cluster: cluster, GVK: gvk, Op: "watch", Err: context.Cause(ctx)}
@@ -270,6 +298,9 @@ func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectK
 	if err != nil {
 		return nil, false, err
 	}
-	lease, _, _ := c.holds.look(h)
-	return &reader{cc: cc, key: cluster, mode: AutoWatch}, lease != nil && lease.HasSynced(), nil
+	synced := false
+	if lease, _, _ := c.holds.look(h); lease != nil {
+		synced = c.view.Load().connected && c.usable(&readOptions{mode: CacheOnly}, h) == nil
+	}
+	return &reader{cc: cc, key: cluster, mode: AutoWatch}, synced, nil
 }

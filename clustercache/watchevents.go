@@ -41,6 +41,12 @@ type registered struct {
 	r *Registration
 }
 
+// Handle implements informerpool.Handler.
+func (h *registered) Handle(e informerpool.Event) {
+	defer h.r.w.c.cc.underWay.enter("handler of a Watch")()
+	h.Handler.Handle(e)
+}
+
 // Replayed implements informerpool.ReplayHandler.
 func (h *registered) Replayed(key informerpool.Key) {
 	if inner, ok := h.Handler.(informerpool.ReplayHandler); ok {

@@ -82,6 +82,7 @@ func (c *cluster) watchStatus(h *hold) WatchStatus {
 	}
 	if lease != nil {
 		s.Informer = lease.Status()
+		s.Informer.Synced = s.Informer.Synced && s.Informer.Epoch == c.view.Load().epoch
 		s.LastError = s.Informer.LastError
 	}
 	return s

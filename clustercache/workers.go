@@ -3,46 +3,32 @@
 
 package clustercache
 
-import "sync"
+import "github.com/fleetcache/fleetcache/internal/slots"
 
-// workers runs jobs, a bounded number at once, in order. It has goroutines only while there are jobs.
+// workers runs jobs of one purpose, in order and about a limited number at
+// once. A job that takes longer than a second goes on without being counted,
+// and a queue has passed after less than that, so that clusters that hang hold
+// up no other. There are no more goroutines than clusters: each cluster has one
+// job of a purpose at a time, but for one that was cancelled and is ending.
 type workers struct {
-	limit int
-	spawn func(func()) bool // starts a goroutine somebody waits for; false once that is over
+	queue *slots.Queue
+	spawn func(func()) bool // starts a goroutine that Start waits for; false after the end
+}
 
-	mu      sync.Mutex // protects what follows
-	jobs    []func()
-	running int
+func newWorkers(limit int, spawn func(func()) bool) workers {
+	return workers{queue: slots.New(limit), spawn: spawn}
 }
 
 // submit queues a job. After the end of the ClusterCache it is dropped.
 func (w *workers) submit(job func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.jobs = append(w.jobs, job)
-	if w.running == w.limit {
-		return
-	}
-	w.running++
-	if !w.spawn(w.work) {
-		w.running--
-		w.jobs = nil
-	}
-}
-
-func (w *workers) work() {
-	for {
-		w.mu.Lock()
-		if len(w.jobs) == 0 {
-			w.running--
-			w.jobs = nil // a burst must not keep its memory
-			w.mu.Unlock()
-			return
-		}
-		job := w.jobs[0]
-		w.jobs[0] = nil
-		w.jobs = w.jobs[1:]
-		w.mu.Unlock()
-		job()
-	}
+	given := make(chan struct{}) // its turn may come before Submit returns
+	var slot *slots.Slot
+	slot = w.queue.Submit(func() {
+		w.spawn(func() {
+			<-given
+			defer slot.Free()
+			job()
+		})
+	})
+	close(given)
 }

@@ -48,7 +48,7 @@ func status(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Clu
 // lists counts the lists of ConfigMaps, streamed or not.
 func lists(c *clustercachetest.Cluster) int {
 	return len(c.Requests(clustercachetest.Resource("configmaps"), func(r clustercachetest.Request) bool {
-		return r.Verb == "list" || (r.Initial && !versionQuestion(r))
+		return (r.Verb == "list" || r.Initial) && !versionQuestion(r)
 	}))
 }
 
@@ -77,18 +77,23 @@ func TestEachFailureHasItsReasonAndHeals(t *testing.T) {
 		"401": {clustercachetest.Status(http.StatusUnauthorized), "Unauthorized", clustercache.PhaseDisconnected},
 		"500": {clustercachetest.Status(http.StatusInternalServerError), "Server", clustercache.PhaseDisconnected},
 		"503": {clustercachetest.Status(http.StatusServiceUnavailable), "Server", clustercache.PhaseDisconnected},
-		"429": {clustercachetest.Status(http.StatusTooManyRequests), "Throttled", clustercache.PhaseDisconnected},
+		"429": {clustercachetest.Status(http.StatusTooManyRequests), "Throttled", clustercache.PhaseReady},
 		"cut": {errors.New("cable"), "Unreachable", clustercache.PhaseDisconnected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fleet, east, cc := one(t, configMap("a", "1"))
 				heal := east.Fail(c.err)
-				east.WaitPhase(c.phase)
+				// A server that answers 429 is alive: its cluster stays Ready, with a reason.
+				require.Eventually(t, func() bool {
+					return status(t, cc, east).Reason != "" && status(t, cc, east).Phase == c.phase
+				}, 2*time.Minute, 10*time.Millisecond)
 				require.Equal(t, c.reason, status(t, cc, east).Reason)
+				require.Error(t, status(t, cc, east).LastError)
 				fleet.WaitSynced()
 				heal()
 				fleet.WaitSynced()
+				require.Eventually(t, func() bool { return status(t, cc, east).Reason == "" }, 2*time.Minute, 10*time.Millisecond)
 				require.Equal(t, clustercache.PhaseReady, status(t, cc, east).Phase)
 				require.Equal(t, 1, lists(east))
 			})
@@ -270,12 +275,14 @@ func TestSilentWatchesAreCalledStaleAndComeBackWithWhatWasMissed(t *testing.T) {
 		require.True(t, s.Stale)
 		require.True(t, s.Connected)
 		require.Positive(t, s.Stalls)
-		require.Equal(t, "1", cached(t, cc, east, "a"))
-		read := func() error {
-			return cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")), configMap("a", ""),
-				clustercache.CacheOnly, clustercache.MaxStaleness(3*time.Minute))
+		got := configMap("a", "")
+		read := func(opts ...client.GetOption) error {
+			return cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(got), got, append(opts, clustercache.CacheOnly)...)
 		}
 		require.ErrorIs(t, read(), clustercache.ErrStale)
+		require.ErrorIs(t, read(clustercache.MaxStaleness(3*time.Minute)), clustercache.ErrStale)
+		require.NoError(t, read(clustercache.MaxStaleness(time.Hour)), "who asks for what is old gets it")
+		require.Equal(t, "1", got.Data["value"])
 
 		east.SetStale(false)
 		east.WaitStale(false)

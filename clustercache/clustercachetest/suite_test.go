@@ -43,6 +43,12 @@ func (c *fakeCluster) Forbid(resource string) {
 	c.allow = c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Resource(resource))
 }
 
+func (c *fakeCluster) Limit(resource, name string) {
+	c.allow = c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Resource(resource), func(r clustercachetest.Request) bool {
+		return r.Name != name && !strings.Contains(r.Query, "fieldSelector=metadata.name%3D"+name)
+	})
+}
+
 func (c *fakeCluster) Allow() { c.allow() }
 
 func (c *fakeCluster) Snapshot() func() {
@@ -56,6 +62,8 @@ func (c *fakeCluster) Lists(resource string) int {
 	}))
 }
 
+func (c *fakeCluster) Streams() bool { return true }
+
 func (c *fakeCluster) Watches(resource string) int {
 	return len(c.Requests(clustercachetest.Resource(resource), clustercachetest.Verb("watch"), func(r clustercachetest.Request) bool {
 		return !r.Initial
@@ -64,7 +72,7 @@ func (c *fakeCluster) Watches(resource string) int {
 
 // versionQuestion tells a streamed list of nothing, which only asks how far the history is.
 func versionQuestion(r clustercachetest.Request) bool {
-	return strings.Contains(r.Query, "fieldSelector=metadata.name%3Dfleetcache-history")
+	return strings.Contains(r.Query, "fieldSelector=metadata.name%3Dfleetcache-history") || r.Query == "limit=1"
 }
 
 func TestFakesBehaveAsTheSuiteSays(t *testing.T) {

@@ -13,6 +13,9 @@ import (
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
@@ -28,8 +31,11 @@ const (
 
 // WaitSynced waits until the ClusterCache is as the fleet is: what can be reached is connected with the access that is valid,
 // and every informer has everything that was written before the call; what cannot be reached is disconnected, and what was removed is
-// gone. Kinds that are stale, and requests that fail by [Cluster.Fail], are waited for no further than they can get. Event
-// handlers may still be busy with what they were told. The test fails if it takes more than two minutes.
+// gone. Kinds that are stale, kinds that the cluster does not serve or not for
+// watching, and requests that fail by [Cluster.Fail], are waited for no further
+// than they can get: one that is not served, until it is found not to be. Event
+// handlers may still be busy with what they were told. The test fails if it takes
+// more than two minutes.
 func (f *Fleet) WaitSynced() {
 	f.t.Helper()
 	cc := f.ClusterCache()
@@ -157,7 +163,7 @@ func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	i := w.Informer
 	kind := func(k *fakeapi.Kind) bool { return k.GroupResource() == i.Key.Resource.GroupResource() }
 	switch {
-	case w.Mapped && c.server.Silent(kind):
+	case w.Mapped && c.server.Silent(kind), c.unservable(w):
 		return nil // it never will be
 	case !w.Mapped:
 		return errors.New("kind not found yet")
@@ -173,6 +179,21 @@ func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 		return fmt.Errorf("at resourceVersion %d of %d", is, want)
 	}
 	return nil
+}
+
+// unservable reports whether a watch has come as far as it can, since its kind is
+// not served, or cannot be watched.
+func (c *Cluster) unservable(w clustercache.WatchStatus) bool {
+	if !w.Mapped && errors.Is(w.LastError, clustercache.ErrNotWatchable) {
+		return true
+	}
+	if _, served := c.server.Objects(w.GVK); served {
+		return false
+	}
+	if !w.Mapped {
+		return meta.IsNoMatchError(w.LastError)
+	}
+	return apierrors.IsNotFound(w.LastError) && w.Informer.Objects == 0 // its deletes were delivered
 }
 
 // follows tells whether a request is the watch of an informer.

@@ -246,3 +246,9 @@ func (c *remoteCache) close() {
 	c.stopInformers()
 	c.dropIndexes()
 }
+
+// gone reports whether the cluster was removed.
+func (c *remoteCache) gone() bool {
+	s, err := c.cc.Status(c.key)
+	return err != nil || s.Phase == clustercache.PhaseGone
+}

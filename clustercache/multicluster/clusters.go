@@ -31,7 +31,7 @@ type Options struct {
 	// SyncPeriod is how often handlers that ask for no period of their own are told of every object once more. Zero, the
 	// default, means never: what the resync of other caches insures against is proved not to happen.
 	SyncPeriod time.Duration
-	// Logger receives what cannot be returned. Defaults to discarding.
+	// Logger receives what cannot be returned. Defaults to that of the ClusterCache.
 	Logger logr.Logger
 	// ClusterOptions are applied to every cluster.Cluster, as for cluster.New. Scheme, HTTPClient, MapperProvider and
 	// NewCache are overridden.
@@ -58,7 +58,7 @@ func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 		o.SyncTimeout = DefaultSyncTimeout
 	}
 	if o.Logger.GetSink() == nil {
-		o.Logger = logr.Discard()
+		o.Logger = cc.Logger()
 	}
 	return &Clusters{cc: cc, options: o, remotes: map[client.ObjectKey]*remote{}}
 }
@@ -98,7 +98,11 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 		return r, nil
 	}
 	// Not under the lock, since the options are the user's. Whoever loses the race throws his away: it holds nothing yet.
-	fresh, err := newRemote(s, key)
+	var fresh *remote
+	err := s.cc.Protect("Options.ClusterOptions", func() (err error) {
+		fresh, err = newRemote(s, key)
+		return err
+	}, "cluster", key.String())
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +113,13 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	}
 	s.remotes[key] = fresh
 	return fresh, nil
+}
+
+// made reports whether there is a cluster.Cluster of a key.
+func (s *Clusters) made(key client.ObjectKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.remotes[key] != nil
 }
 
 // drop ends a cluster, but not the one that may have taken its place.

@@ -115,7 +115,7 @@ func (e *engagements[N]) reap() {
 // run engages until that succeeds, and then keeps the cluster started.
 func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, r *remote) {
 	for wait := engageBackoff; ctx.Err() == nil; wait = min(2*wait, engageBackoffMax) {
-		err := e.engage(ctx, name, r)
+		err := e.s.cc.Protect("Aware.Engage", func() error { return e.engage(ctx, name, r) }, "cluster", key.String())
 		if err == nil {
 			_ = r.Start(ctx) // until ctx ends, which is no error
 			return

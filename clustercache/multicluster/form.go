@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"reflect"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -31,6 +34,17 @@ func formOf(obj client.Object, scheme *runtime.Scheme) (form, error) {
 	}
 	gvk, err := apiutil.GVKForObject(obj, scheme)
 	return form{gvk: gvk, typ: typ.Elem()}, err
+}
+
+// asked returns the form in the ClusterCache's words.
+func (f form) asked() clustercache.Form {
+	switch f.typ {
+	case reflect.TypeFor[unstructured.Unstructured]():
+		return clustercache.Unstructured
+	case reflect.TypeFor[metav1.PartialObjectMetadata]():
+		return clustercache.Metadata
+	}
+	return clustercache.Typed
 }
 
 // decode returns an object in this form, which is the caller's own.

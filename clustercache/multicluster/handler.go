@@ -17,6 +17,7 @@ type handler struct {
 	form     form
 	log      logr.Logger
 	replayed func()
+	gone     func() bool // the cluster was removed
 }
 
 var _ informerpool.ReplayHandler = (*handler)(nil)
@@ -26,6 +27,9 @@ func (h *handler) Replayed(informerpool.Key) { h.replayed() }
 
 // Handle implements informerpool.Handler. The objects are decoded for this handler alone.
 func (h *handler) Handle(e informerpool.Event) {
+	if e.Type == informerpool.Deleted && (e.Evicted || h.gone()) {
+		return // its objects were not deleted: it is the cluster that was removed, and the engagement ends
+	}
 	before, after := h.decode(e.Old), h.decode(e.New)
 	switch {
 	case e.Type == informerpool.Deleted && before != nil:

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // fieldIndex is what IndexField was called with.
@@ -66,20 +65,15 @@ func (s *Clusters) indexesInAnotherForm(x fieldIndex) bool {
 	})
 }
 
-// index returns the index in the ClusterCache's form.
+// index returns the index in the ClusterCache's form. An object that does not
+// fit the type is an error of the lists: without it they could miss it.
 func (x fieldIndex) index() clustercache.Index {
-	values := func(o client.Object) []string {
-		p, ok := o.(*informerpool.Object)
-		if !ok {
-			return nil
-		}
-		obj, err := x.form.decode(p)
-		if err != nil {
-			return nil // it does not fit the type, and handlers were told nothing of it either
-		}
-		return x.values(obj)
+	return clustercache.Index{
+		GVK:    x.form.gvk,
+		Field:  x.field,
+		Values: x.values,
+		Form:   x.form.asked(),
 	}
-	return clustercache.Index{GVK: x.form.gvk, Field: x.field, Values: values}
 }
 
 // IndexField implements client.FieldIndexer. The index is kept until the cluster is forgotten, however often its informers come and

@@ -4,18 +4,48 @@
 package multicluster
 
 import (
+	"fmt"
+	"net/url"
 	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Names say how clusters are called outside of the ClusterCache. The two functions must undo each other, be quick, and
-// always give the same answer. The zero value calls them "namespace/name", or "name" without a namespace.
+// always give the same answer; a cluster for which they do not is never engaged, and a [*NameError] in the log says so.
+//
+// The zero value calls clusters "namespace/name", or "name" without a namespace, and takes every name that is not of the
+// form "namespace/name" for a cluster without a namespace: paths, such as those of kubeconfig files, and ARNs are names as
+// they are. The few keys that would be mistaken for another are written differently, as "//name" or "/:namespace/name"
+// with the special characters escaped.
 type Names struct {
 	// Name returns the name of a cluster; empty if it is not to be seen outside.
 	Name func(cluster client.ObjectKey) string
 	// Key returns the cluster of a name; false if there can be none.
 	Key func(name string) (client.ObjectKey, bool)
+}
+
+// NameError indicates that a name and a cluster do not lead to each other, because the functions of [Names] do not undo
+// each other.
+type NameError struct {
+	// Cluster is the cluster, and Name what it is called.
+	Cluster client.ObjectKey
+	Name    string
+	// Found is the cluster that the name leads to, and Back what the cluster would be called. One of them is set, unless
+	// the name leads to none.
+	Found client.ObjectKey
+	Back  string
+}
+
+// Error names the cluster, its name and what does not fit.
+func (e *NameError) Error() string {
+	switch {
+	case e.Back != "":
+		return fmt.Sprintf("the name %q leads to cluster %q, which Names.Name calls %q", e.Name, e.Cluster.String(), e.Back)
+	case e.Found != client.ObjectKey{}:
+		return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for cluster %q", e.Cluster.String(), e.Name, e.Found.String())
+	}
+	return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for none", e.Cluster.String(), e.Name)
 }
 
 func (n Names) withDefaults() Names {
@@ -28,20 +58,72 @@ func (n Names) withDefaults() Names {
 	return n
 }
 
+// check returns a [*NameError] unless name leads back to the cluster.
+func (n Names) check(cluster client.ObjectKey, name string) error {
+	if back, ok := n.Key(name); !ok || back != cluster {
+		return &NameError{Cluster: cluster, Name: name, Found: back}
+	}
+	return nil
+}
+
+const (
+	barePrefix    = "//" // before a name without a namespace that would be read otherwise
+	escapedPrefix = "/:" // before an escaped namespace and name
+)
+
+// defaultName and defaultKey are a bijection of all keys but the zero one, and
+// all texts but the empty one.
 func defaultName(cluster client.ObjectKey) string {
-	if cluster.Namespace == "" {
+	switch {
+	case cluster == client.ObjectKey{}:
+		return ""
+	case cluster.Namespace != "" && !plainPair(cluster.Namespace, cluster.Name):
+		return escapedPrefix + url.PathEscape(cluster.Namespace) + "/" + url.PathEscape(cluster.Name)
+	case cluster.Namespace != "":
+		return cluster.Namespace + "/" + cluster.Name
+	case isBare(cluster.Name):
 		return cluster.Name
 	}
-	return cluster.Namespace + "/" + cluster.Name
+	return barePrefix + cluster.Name
 }
 
 func defaultKey(name string) (client.ObjectKey, bool) {
-	namespace, rest, ok := strings.Cut(name, "/")
-	switch {
-	case !ok:
-		return client.ObjectKey{Name: name}, name != ""
-	case namespace == "" || rest == "" || strings.Contains(rest, "/"):
+	if rest, ok := strings.CutPrefix(name, barePrefix); ok && rest != "" && !isBare(rest) {
+		return client.ObjectKey{Name: rest}, true
+	}
+	if namespace, rest, ok := strings.Cut(name, "/"); ok && plainPair(namespace, rest) {
+		return client.ObjectKey{Namespace: namespace, Name: rest}, true
+	}
+	if key, ok := unescaped(name); ok {
+		return key, true
+	}
+	return client.ObjectKey{Name: name}, name != ""
+}
+
+// isBare reports whether a text is read as a name without a namespace.
+func isBare(text string) bool {
+	key, _ := defaultKey(text)
+	return key == client.ObjectKey{Name: text}
+}
+
+// unescaped reads what defaultName escapes, and nothing else: a text that
+// another spelling would lead to is a name of its own.
+func unescaped(text string) (client.ObjectKey, bool) {
+	rest, ok := strings.CutPrefix(text, escapedPrefix)
+	namespace, name, cut := strings.Cut(rest, "/")
+	if !ok || !cut {
 		return client.ObjectKey{}, false
 	}
-	return client.ObjectKey{Namespace: namespace, Name: rest}, true
+	namespace, badNamespace := url.PathUnescape(namespace)
+	name, badName := url.PathUnescape(name)
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	return key, badNamespace == nil && badName == nil && namespace != "" && defaultName(key) == text
+}
+
+// plainPair reports whether namespace/name is read as that. An ARN has a slash,
+// too, but no namespace before it.
+func plainPair(namespace, name string) bool {
+	return namespace != "" && name != "" && !strings.Contains(name, "/") && !strings.ContainsFunc(namespace, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._", r)
+	})
 }

@@ -5,7 +5,9 @@ package multicluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -21,9 +23,9 @@ type Aware[N ~string] interface {
 
 // ProviderOptions configure a [Provider]. The zero value works, but see NotFound.
 type ProviderOptions struct {
-	// NotFound is wrapped by what Get returns of a cluster that is not known, or that was removed. Give
-	// multicluster-runtime's ErrClusterNotFound, by which it drops requests of such clusters. A cluster that cannot be
-	// reached is found.
+	// NotFound is wrapped by what Get returns of a cluster that is not known, or that was removed, or that was never
+	// connected because nothing usable describes the way to it. Give multicluster-runtime's ErrClusterNotFound, by which it
+	// drops requests of such clusters. A cluster that cannot be reached is found.
 	NotFound error
 	// Names say how the clusters are called.
 	Names Names
@@ -46,19 +48,45 @@ func NewProvider[N ~string, A Aware[N]](s *Clusters, o ProviderOptions) *Provide
 	return &Provider[N, A]{s: s, o: o}
 }
 
-// name returns what a cluster is called, if it is to be engaged.
+// name returns what a cluster is called; false if it is not to be engaged, or if a
+// function of the options panics.
 func (p *Provider[N, A]) name(key client.ObjectKey) (N, bool) {
-	if key == (client.ObjectKey{}) || (p.o.Clusters != nil && !p.o.Clusters(key)) {
+	if key == (client.ObjectKey{}) {
 		return "", false
 	}
-	name := p.o.Names.Name(key)
-	return N(name), name != ""
+	var name N
+	var selected bool
+	err := p.s.cc.Protect("ProviderOptions.Clusters", func() error {
+		selected = p.o.Clusters == nil || p.o.Clusters(key)
+		return nil
+	}, "cluster", key.String())
+	if err != nil || !selected {
+		return "", false
+	}
+	err = p.s.cc.Protect("Names.Name", func() error {
+		name = N(p.o.Names.Name(key))
+		return nil
+	}, "cluster", key.String())
+	return name, err == nil && name != ""
+}
+
+// key returns the cluster of a name.
+func (p *Provider[N, A]) key(name N) (key client.ObjectKey, ok bool, err error) {
+	err = p.s.cc.Protect("Names.Key", func() error {
+		key, ok = p.o.Names.Key(string(name))
+		return nil
+	}, "name", string(name))
+	return key, ok, err
 }
 
 // Get returns a known cluster, reachable or not. It does no I/O. The error wraps ProviderOptions.NotFound and
-// [clustercache.ErrUnknownCluster]; after the end it is [clustercache.ErrClosed].
+// [clustercache.ErrUnknownCluster]; of a cluster that has no usable access, and never had, NotFound and the cause instead,
+// such as [clustercache.ErrNoAccess] or a *resolver.RefusedError; after the end it is [clustercache.ErrClosed].
 func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error) {
-	key, ok := p.o.Names.Key(string(name))
+	key, ok, err := p.key(name)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %q: %w", string(name), err)
+	}
 	if ok {
 		_, ok = p.name(key)
 	}
@@ -67,6 +95,11 @@ func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error)
 	}
 	if err := known(p.s.cc, key); err != nil {
 		return nil, p.notFound(name, err)
+	}
+	if !p.s.made(key) {
+		if err := unusable(p.s.cc, key); err != nil {
+			return nil, p.notFound(name, err)
+		}
 	}
 	r, err := p.s.remote(key)
 	if err != nil {
@@ -80,11 +113,42 @@ func (p *Provider[N, A]) IndexField(ctx context.Context, obj client.Object, fiel
 	return p.s.IndexField(ctx, obj, field, values)
 }
 
-// Start engages every known cluster with aware, at once and whatever its state, and those that become known later, until
-// ctx ends. A cluster is engaged from a goroutine of its own, and again after a while if that fails: a slow one holds
+// Start engages every known cluster with aware, reachable or not, and those that become known later, until ctx ends. Only a
+// cluster that was never connected waits for the first answer of the resolver and the server, and one whose access cannot
+// be used (there is none yet, it cannot be understood, or policy refuses it) is not engaged until it can. A cluster is engaged from a goroutine of its own, and again after a while if that fails: a slow one holds
 // back nobody. The context of an engagement ends when its cluster is removed, or with ctx; a cluster that is made again is
-// engaged as another cluster.Cluster. Start returns when every call of Engage has returned.
+// engaged as another cluster.Cluster. Start returns when every call of Engage has
+// returned, and a second after ctx ended at the latest: a function of yours that is
+// still running then is named by the error, and its goroutine is left behind.
 func (p *Provider[N, A]) Start(ctx context.Context, aware A) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.run(ctx, aware)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	}
+	patience := time.NewTimer(stopTimeout)
+	defer patience.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-patience.C:
+		return errStillRunning
+	}
+}
+
+// stopTimeout bounds how long the end waits for functions of the user.
+const stopTimeout = time.Second
+
+var errStillRunning = errors.New("a provider's Aware.Engage, ProviderOptions.Clusters or Names is still running at the end")
+
+// run engages until ctx ends.
+func (p *Provider[N, A]) run(ctx context.Context, aware A) {
+	misnamed := map[client.ObjectKey]struct{}{}
 	e := newEngagements(ctx, p.s, aware.Engage)
 	defer e.wait()
 	for event := range p.s.cc.ClusterEvents(ctx) {
@@ -93,17 +157,69 @@ func (p *Provider[N, A]) Start(ctx context.Context, aware A) error {
 		case !ok:
 		case event.Type == clustercache.Removed, event.Phase == clustercache.PhaseGone:
 			e.end(event.Cluster, name)
-		default:
+		case !p.s.made(event.Cluster) && !engageable(p.s.cc, event.Cluster):
+		case p.callable(event.Cluster, name, misnamed):
 			e.begin(event.Cluster, name)
 		}
 	}
 	<-ctx.Done() // whoever runs a provider takes its return for the end of all clusters, also where the ClusterCache ended first
+}
+
+// callable reports whether a cluster's name leads back to it. If not, nobody
+// could Get what was engaged; the log says so, once.
+func (p *Provider[N, A]) callable(key client.ObjectKey, name N, misnamed map[client.ObjectKey]struct{}) bool {
+	err := p.s.cc.Protect("Names.Key", func() error { return p.o.Names.check(key, string(name)) }, "cluster", key.String())
+	if err == nil {
+		return true
+	}
+	if _, logged := misnamed[key]; !logged {
+		misnamed[key] = struct{}{}
+		p.s.options.Logger.Error(err, "Cluster is not engaged", "cluster", key.String(), "name", string(name))
+	}
+	return false
+}
+
+// engageable reports whether a cluster was connected, or could be if it were
+// reachable.
+func engageable(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
+	s, err := cc.Status(key)
+	switch {
+	case err != nil || s.Phase == clustercache.PhaseGone:
+		return false
+	case s.Connects > 0:
+		return true
+	}
+	return s.Phase == clustercache.PhaseDisconnected && unusable(cc, key) == nil
+}
+
+// unusable returns why there is no way to a cluster that was never connected;
+// nil if there is one, or if that is not known yet.
+func unusable(cc *clustercache.ClusterCache, key client.ObjectKey) error {
+	s, err := cc.Status(key)
+	switch {
+	case err != nil:
+		return err
+	case s.Connects > 0:
+		return nil
+	}
+	switch s.Reason {
+	case clustercache.ReasonNoAccess, clustercache.ReasonClusterNotFound, clustercache.ReasonBadAccess, clustercache.ReasonRefused:
+		return &unusableError{s.LastError}
+	}
 	return nil
 }
 
-// notFound makes the error of a cluster that is not known; other errors stay what they are.
+// unusableError is why a cluster counts as not found although it is known.
+type unusableError struct{ err error }
+
+func (e *unusableError) Error() string { return fmt.Sprintf("no usable access: %v", e.err) }
+
+func (e *unusableError) Unwrap() error { return e.err }
+
+// notFound makes the error of a cluster that is not known, or cannot be used; other errors stay what they are.
 func (p *Provider[N, A]) notFound(name N, err error) error {
-	if p.o.NotFound == nil || !isUnknown(err) {
+	_, useless := errors.AsType[*unusableError](err)
+	if p.o.NotFound == nil || !isUnknown(err) && !useless {
 		return fmt.Errorf("cluster %q: %w", string(name), err)
 	}
 	return fmt.Errorf("cluster %q: %w: %w", string(name), p.o.NotFound, err)

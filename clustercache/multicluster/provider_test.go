@@ -215,6 +215,7 @@ func TestTwoClustersOfOneNameAreNotMixedUp(t *testing.T) {
 		to, made := calls()
 		engage(t, newProvider(f, multicluster.ProviderOptions{Names: multicluster.Names{
 			Name: func(client.ObjectKey) string { return "same" },
+			Key:  func(string) (client.ObjectKey, bool) { return key("a"), true },
 		}}), to)
 		first := next(t, made)
 		f.add("b")

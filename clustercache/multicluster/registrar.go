@@ -13,9 +13,11 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 var (
@@ -59,11 +61,15 @@ func (r *Registrar[N]) Start(ctx context.Context) error {
 func (r *Registrar[N]) NeedLeaderElection() bool { return false }
 
 // Engage adopts a cluster until ctx ends. Engaging again, with the same cluster or another, takes the place of what was
-// before. It does not block and does no I/O. The error is that of a name or config that cannot be.
+// before. It does not block and does no I/O. The error is that of a config that cannot be.
+//
+// A name that Names cannot translate to a key and back is no error, since multicluster-runtime would then engage the
+// cluster with nobody else: it is left out, and the log of ctx says so. The default Names translate every name.
 func (r *Registrar[N]) Engage(ctx context.Context, name N, cl cluster.Cluster) error {
-	key, ok := r.names.Key(string(name))
-	if !ok {
-		return fmt.Errorf("cluster %q: %w", string(name), errNoName)
+	key, err := r.key(string(name))
+	if err != nil {
+		ctrllog.FromContext(ctx).WithName("fleetcache").Error(err, "Cluster is not adopted", "name", string(name))
+		return nil
 	}
 	config := cl.GetConfig()
 	if config == nil {
@@ -78,6 +84,29 @@ func (r *Registrar[N]) Engage(ctx context.Context, name N, cl cluster.Cluster) e
 	// Called for this engagement alone: one that took its place stays.
 	context.AfterFunc(ctx, func() { r.unset(key, a) })
 	return nil
+}
+
+// key returns the cluster of a name that leads back to it.
+func (r *Registrar[N]) key(name string) (client.ObjectKey, error) {
+	var key client.ObjectKey
+	var ok bool
+	var back string
+	err := callback.Protect("Names", func() error {
+		if key, ok = r.names.Key(name); ok && key != (client.ObjectKey{}) {
+			back = r.names.Name(key)
+		}
+		return nil
+	})
+	if err != nil {
+		return client.ObjectKey{}, err
+	}
+	if !ok || key == (client.ObjectKey{}) { // the hub is nobody else's to engage
+		return client.ObjectKey{}, fmt.Errorf("cluster %q: %w", name, errNoName)
+	}
+	if back != name {
+		return client.ObjectKey{}, &NameError{Cluster: key, Name: name, Back: back}
+	}
+	return key, nil
 }
 
 func (r *Registrar[N]) set(key client.ObjectKey, a *adoption) {

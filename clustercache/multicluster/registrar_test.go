@@ -82,9 +82,8 @@ func TestRegistrarRefusesWhatCannotBe(t *testing.T) {
 	r := multicluster.NewRegistrar[string](multicluster.Names{})
 	const canary = "canary-token"
 	for name, cl := range map[string]cluster.Cluster{
-		"fleet/a/b": &foreign{config: &rest.Config{Host: "https://a.test", BearerToken: canary}},
-		"fleet/a":   &foreign{},
-		"fleet/c":   &foreign{config: &rest.Config{Host: "::" + canary, BearerToken: canary}},
+		"fleet/a": &foreign{},
+		"fleet/c": &foreign{config: &rest.Config{Host: "::" + canary, BearerToken: canary}},
 	} {
 		err := r.Engage(t.Context(), name, cl)
 		require.ErrorContains(t, err, name)
@@ -106,7 +105,7 @@ func TestSourceOfAnEngagedCluster(t *testing.T) {
 		}, func(_ context.Context, name clusterName, o client.Object) []fleetRequest {
 			return []fleetRequest{{Cluster: name, Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}}}
 		}, multicluster.Names{})
-		for _, name := range []clusterName{"fleet/c", "", "fleet/a/b"} {
+		for _, name := range []clusterName{"fleet/c", ""} {
 			src, engage, err := s.ForCluster(name, nil)
 			require.NoError(t, err)
 			require.False(t, engage)

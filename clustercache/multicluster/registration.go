@@ -40,7 +40,7 @@ func (r *registration) connect(h toolscache.ResourceEventHandler) error {
 		return err
 	}
 	r.watch = w
-	r.events, err = w.AddEventHandler(&handler{to: h, form: r.i.form, log: r.i.c.s.options.Logger, replayed: r.settle})
+	r.events, err = w.AddEventHandler(&handler{to: h, form: r.i.form, log: r.i.c.s.options.Logger, replayed: r.settle, gone: r.i.c.gone})
 	if err != nil {
 		w.Release()
 	}

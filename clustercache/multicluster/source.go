@@ -13,13 +13,13 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// MapFunc returns what is to be reconciled because of an object of a cluster. The object is shared and read-only; its metadata
-// costs nothing to read.
+// MapFunc returns what is to be reconciled because of an object of a cluster. The
+// object is in the form in which the feed names its kind: typed for a typed
+// object, see [clustercache.AsGiven].
 type MapFunc[N ~string, R comparable] func(ctx context.Context, name N, obj client.Object) []R
 
 // Source makes sources of the objects' events of one cluster at a time, as multicluster-runtime asks for them when it
-// engages a cluster: it satisfies its TypedSource[client.Object, R]. Starting them does not block, and costs no decoding
-// of objects. They have the events of clusters that the ClusterCache knows, whoever's the engaged cluster.Cluster is.
+// engages a cluster: it satisfies its TypedSource[client.Object, R]. Starting them does not block. They have the events of clusters that the ClusterCache knows, whoever's the engaged cluster.Cluster is.
 type Source[N ~string, R comparable] struct {
 	cc      *clustercache.ClusterCache
 	feed    clustercache.ObjectFeed
@@ -36,11 +36,23 @@ func NewSource[N ~string, R comparable](
 	return &Source[N, R]{cc: cc, feed: feed, mapping: mapping, names: names.withDefaults()}
 }
 
-// ForCluster returns the source of a cluster; false if feed does not select it, or the name is nobody's. There is no error.
+// ForCluster returns the source of a cluster; false if feed does not select it, or the name is nobody's.
+// The error is that of a function that panics.
 func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource[R], bool, error) {
-	key, ok := s.names.Key(string(name))
-	if !ok || (s.feed.Clusters != nil && !s.feed.Clusters(key)) {
-		return nil, false, nil
+	var key client.ObjectKey
+	var ok bool
+	err := s.cc.Protect("Names.Key", func() error {
+		key, ok = s.names.Key(string(name))
+		return nil
+	}, "name", string(name))
+	if err == nil && ok && s.feed.Clusters != nil {
+		err = s.cc.Protect("ObjectFeed.Clusters", func() error {
+			ok = s.feed.Clusters(key)
+			return nil
+		}, "cluster", key.String())
+	}
+	if err != nil || !ok {
+		return nil, false, err
 	}
 	feed := s.feed
 	feed.Clusters = func(cluster client.ObjectKey) bool { return cluster == key }

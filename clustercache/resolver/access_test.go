@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
@@ -59,14 +60,17 @@ contexts:
 - {name: a, context: {cluster: a, user: a}}
 - {name: b, context: {cluster: b, user: exec}}
 - {name: c, context: {cluster: a}}
+- {name: e, context: {cluster: a, user: e}}
 clusters: [{name: a, cluster: {server: "https://a.example"}}, {name: b, cluster: {server: "https://b.example"}}]
 users: [{name: a, user: {token: t}}, {name: exec, user: {exec: {command: x, apiVersion: v1}}}]
 extensions: [{name: x, extension: {a: b}}]
 unknown: {exec: x}
 `)
 	for name, want := range map[string]string{
-		"a": "", "b": "refused: user.exec is not allowed", "c": "", "d": "invalid kubeconfig: context is not in the list of contexts",
-		"": "invalid kubeconfig: current-context is not set, and there is not exactly one context",
+		"a": "", "b": "refused: user.exec is not allowed", "c": "refused: user has no credentials, and anonymous access is not allowed",
+		"d": "invalid kubeconfig: context is not in the list of contexts",
+		"e": "invalid kubeconfig: context.user is not in the list of users",
+		"":  "invalid kubeconfig: current-context is not set, and there is not exactly one context",
 	} {
 		access, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{Context: name})
 		if want != "" {
@@ -79,6 +83,58 @@ unknown: {exec: x}
 	access, err := resolver.Kubeconfig(append(data, "current-context: a\n"...), resolver.KubeconfigOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "t", access.Config().BearerToken)
+}
+
+// clientcmd looks up empty names as it does others. Cluster API's envtest
+// helper writes users without a name.
+func TestKubeconfigEmptyNamesAreNames(t *testing.T) {
+	for name, test := range map[string]struct{ contexts, clusters, users string }{
+		"user":    {"{name: '@c', context: {cluster: c, user: ''}}", "c", "''"},
+		"absent":  {"{name: '@c', context: {cluster: c}}", "c", "''"},
+		"cluster": {"{name: '@c', context: {cluster: '', user: u}}, {name: d, context: {cluster: d, user: d}}", "''", "u"},
+		"all":     {"{name: '', context: {}}, {name: d, context: {cluster: d, user: d}}", "''", "''"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			current := "current-context: '@c'\n"
+			if name == "all" {
+				current = ""
+			}
+			data := fmt.Appendf(nil, `%sapiVersion: v1
+kind: Config
+contexts: [%s]
+clusters: [{name: %s, cluster: {server: "https://c.example"}}, {name: d, cluster: {server: "https://d.example"}}]
+users: [{name: %s, user: {token: t}}, {name: d, user: {token: d}}]
+`, current, test.contexts, test.clusters, test.users)
+			config := load(t, data, resolver.Allow{}).Config()
+			require.Equal(t, "https://c.example t", config.Host+" "+config.BearerToken)
+
+			want, err := clientcmd.RESTConfigFromKubeConfig(data)
+			require.NoError(t, err)
+			require.Equal(t, want.Host+" "+want.BearerToken, config.Host+" "+config.BearerToken, "as clientcmd has it")
+		})
+	}
+}
+
+// Every description without credentials names the field that lacks them, and
+// is used only where the operator says so.
+func TestHazardAnonymousAccessIsNeverSilent(t *testing.T) {
+	anonymous := resolver.Allow{Anonymous: true}
+	for name, make := range map[string]func(resolver.Allow) (resolver.Access, error){
+		"user": func(allow resolver.Allow) (resolver.Access, error) {
+			return resolver.Kubeconfig(kubeconfig("server: 'https://c.example'", ""), resolver.KubeconfigOptions{Allow: allow})
+		},
+		"token": func(allow resolver.Allow) (resolver.Access, error) {
+			return resolver.FromToken(resolver.Endpoint{Server: "https://c.example"}, " \n", allow)
+		},
+	} {
+		_, err := make(resolver.Allow{Impersonation: true})
+		refused, ok := errors.AsType[*resolver.RefusedError](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, name, refused.Field)
+		access, err := make(anonymous)
+		require.NoError(t, err)
+		require.Empty(t, access.Config().BearerToken)
+	}
 }
 
 func TestAllowPermitsEachThingByItself(t *testing.T) {

@@ -31,6 +31,9 @@ type Allow struct {
 	Impersonation bool
 	// BasicAuth permits user names with passwords.
 	BasicAuth bool
+	// Anonymous permits descriptions without credentials: no token, client certificate, password or plugin. Default: they
+	// are refused, since an API server that answers anonymous requests would look like one that accepted credentials.
+	Anonymous bool
 	// InCluster permits Argo CD's description of the cluster that Argo CD runs in, which stands for the operator's
 	// own service account in its own cluster.
 	InCluster bool

@@ -56,6 +56,7 @@ func ArgoCD(hub client.WithWatch, options ArgoCDOptions) (*HubResolver, error) {
 		secrets.ID = byName
 	}
 	described := secrets.convention(options.build)
+	described.nameField = "name"
 	if options.ID == nil {
 		described.key = keyByName(options.Namespace)
 	}
@@ -63,16 +64,17 @@ func ArgoCD(hub client.WithWatch, options ArgoCDOptions) (*HubResolver, error) {
 }
 
 var argoCDFields = &fieldNames{
-	server:     "server",
-	serverName: "config.tlsClientConfig.serverName",
-	ca:         "config.tlsClientConfig.caData",
-	cert:       "config.tlsClientConfig.certData",
-	key:        "config.tlsClientConfig.keyData",
-	insecure:   "config.tlsClientConfig.insecure",
-	token:      "config.bearerToken",
-	username:   "config.username",
-	proxy:      "config.proxyUrl",
-	exec:       "config.execProviderConfig",
+	server:      "server",
+	serverName:  "config.tlsClientConfig.serverName",
+	ca:          "config.tlsClientConfig.caData",
+	cert:        "config.tlsClientConfig.certData",
+	key:         "config.tlsClientConfig.keyData",
+	insecure:    "config.tlsClientConfig.insecure",
+	token:       "config.bearerToken",
+	username:    "config.username",
+	proxy:       "config.proxyUrl",
+	exec:        "config.execProviderConfig",
+	credentials: "config",
 }
 
 // argoCDConfig is the JSON under the key "config". Fields that Argo CD may add have no effect here.

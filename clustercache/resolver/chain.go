@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ChainResolver asks several resolvers in turn.
+// ChainResolver asks several resolvers in turn. It has the methods of [Notifier] and [Lister] whatever its resolvers are:
+// [AsNotifier] and [AsLister] report which of them mean something.
 type ChainResolver struct {
 	resolvers []Resolver
 }
@@ -29,23 +30,39 @@ func Chain(resolvers ...Resolver) *ChainResolver {
 	return &ChainResolver{resolvers: slices.Clone(resolvers)}
 }
 
-// Resolve implements [Resolver]. If no resolver knows the cluster, the error joins what each of them said.
+// Resolve implements [Resolver]. If no resolver knows the cluster, the error joins those of all resolvers; but if only
+// some of them say [ErrClusterNotFound], it leaves these out: a cluster whose Secret is missing may come, and is not
+// gone because the other resolvers never heard of it.
 func (c *ChainResolver) Resolve(ctx context.Context, cluster Cluster) (Access, error) {
-	var unknown []error
+	var unknown, waiting []error
 	for _, r := range c.resolvers {
 		access, err := r.Resolve(ctx, cluster)
-		if err == nil {
+		switch {
+		case err == nil:
 			return access, nil
-		}
-		if !errors.Is(err, ErrClusterNotFound) && !errors.Is(err, ErrSecretNotFound) {
+		case errors.Is(err, ErrSecretNotFound): // first: a member may join both
+			waiting = append(waiting, err)
+		case errors.Is(err, ErrClusterNotFound):
+			unknown = append(unknown, err)
+		default:
 			return Access{}, err
 		}
-		unknown = append(unknown, err)
 	}
-	if len(unknown) == 0 {
-		return Access{}, fail(cluster, ObjectRef{}, ErrClusterNotFound)
+	switch {
+	case len(waiting) > 0:
+		return Access{}, joined(waiting)
+	case len(unknown) > 0:
+		return Access{}, joined(unknown)
 	}
-	return Access{}, errors.Join(unknown...)
+	return Access{}, fail(cluster, ObjectRef{}, ErrClusterNotFound)
+}
+
+// joined returns the one error itself: its type then needs no search.
+func joined(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
 }
 
 // Notify implements [Notifier] by all resolvers of the chain that implement it. If one of them fails, all end,
@@ -54,7 +71,7 @@ func (c *ChainResolver) Notify(ctx context.Context, changed func(Cluster)) error
 	out := newReader()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range c.resolvers {
-		if n, ok := r.(Notifier); ok {
+		if n, _ := AsNotifier(r); n != nil {
 			group.Go(func() error {
 				return n.Notify(ctx, func(cluster Cluster) { out.add(cluster) })
 			})
@@ -68,7 +85,7 @@ func (c *ChainResolver) Notify(ctx context.Context, changed func(Cluster)) error
 func (c *ChainResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 	var out []Cluster
 	for _, r := range c.resolvers {
-		l, ok := r.(Lister)
+		l, ok := AsLister(r)
 		if !ok {
 			continue
 		}
@@ -80,4 +97,29 @@ func (c *ChainResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 	}
 	slices.SortFunc(out, compareClusters)
 	return slices.Compact(out), nil
+}
+
+// asNotifier returns the chain if any of its resolvers reports changes. all
+// reports whether none of the others has answers that change.
+func (c *ChainResolver) asNotifier() (n Notifier, all bool) {
+	all = true
+	for _, r := range c.resolvers {
+		member, complete := AsNotifier(r)
+		if member != nil {
+			n = c
+		}
+		if _, constant := r.(*StaticResolver); !constant && !complete {
+			all = false
+		}
+	}
+	return n, all && n != nil
+}
+
+func (c *ChainResolver) asLister() (Lister, bool) {
+	for _, r := range c.resolvers {
+		if _, ok := AsLister(r); ok {
+			return c, true
+		}
+	}
+	return nil, false
 }

@@ -47,6 +47,28 @@ func TestChainGoesOnOnlyForUnknownClusters(t *testing.T) {
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
 
+// TestChainOfWhichOneWaitsForASecret: only if no resolver knows the cluster is
+// it gone.
+func TestChainOfWhichOneWaitsForASecret(t *testing.T) {
+	says := func(err error) resolver.Resolver {
+		return resolver.Func(func(context.Context, resolver.Cluster) (resolver.Access, error) { return resolver.Access{}, err })
+	}
+	gone, waits := says(resolver.ErrClusterNotFound), says(resolver.ErrSecretNotFound)
+	for _, chain := range []*resolver.ChainResolver{
+		resolver.Chain(gone, waits), resolver.Chain(waits, gone), resolver.Chain(gone, waits, gone),
+		resolver.Chain(gone, resolver.Chain(gone, waits)),
+	} {
+		_, err := chain.Resolve(t.Context(), named("a"))
+		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
+		require.ErrorIs(t, err, resolver.ErrNoAccess)
+		require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
+	}
+	_, err := resolver.Chain(gone, says(resolver.ErrNotReady)).Resolve(t.Context(), named("a"))
+	require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
+	_, err = resolver.Chain(gone, resolver.Chain(gone)).Resolve(t.Context(), named("a"))
+	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
+}
+
 func TestChainListsAndNotifiesForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newFakeHub(capiSecret("fleet", "a", "one"))

@@ -32,7 +32,7 @@ type claim struct {
 
 // fieldNames says what a convention calls the parts of a claim, for errors.
 type fieldNames struct {
-	server, serverName, ca, cert, key, token, insecure, proxy, username, impersonate, exec string
+	server, serverName, ca, cert, key, token, insecure, proxy, username, impersonate, exec, credentials string
 }
 
 // access judges the claim and makes an access of what it accepts.
@@ -42,7 +42,7 @@ func (c claim) access(allow Allow, refs []ObjectRef) (Access, error) {
 		return Access{}, err
 	}
 	config := &rest.Config{Host: server, DisableCompression: c.disableCompression}
-	for _, step := range []func(Allow, *rest.Config) error{c.trust, c.certificate, c.identity, c.plugin, c.via} {
+	for _, step := range []func(Allow, *rest.Config) error{c.trust, c.certificate, c.identity, c.plugin, c.via, c.authenticates} {
 		if err := step(allow, config); err != nil {
 			return Access{}, err
 		}
@@ -145,6 +145,17 @@ func (c claim) plugin(allow Allow, config *rest.Config) error {
 		},
 	}
 	return nil
+}
+
+// authenticates refuses an access without any credentials. Such a description is
+// a mistake far more often than an intention, and the mistake would not show:
+// many API servers answer anonymous requests well enough to look healthy.
+func (c claim) authenticates(allow Allow, config *rest.Config) error {
+	if allow.Anonymous || config.BearerToken != "" || config.Username != "" || config.Password != "" ||
+		len(config.CertData) > 0 || config.ExecProvider != nil {
+		return nil
+	}
+	return refused(c.fields.credentials, "has no credentials, and anonymous access is not allowed")
 }
 
 // via decides which way connections take.

@@ -47,7 +47,7 @@ func (e *engine) build(cluster Cluster) answer {
 	for ref := range e.claims[cluster] {
 		candidates = append(candidates, e.objects[ref].found)
 	}
-	primary := slices.MinFunc(candidates, compareFound)
+	primary := slices.MinFunc(candidates, compareClaims(cluster))
 	var uses []ObjectRef
 	access, err := e.h.build(cluster, primary, func(ref ObjectRef) (any, error) {
 		uses = append(uses, ref)

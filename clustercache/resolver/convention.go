@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // convention says how one system describes its clusters by objects of the hub. Its functions make no requests, so
@@ -26,6 +28,8 @@ type convention struct {
 	key func(Cluster) (client.ObjectKey, bool)
 	// clusters says which clusters a primary object stands for.
 	clusters func(client.Object) []Cluster
+	// nameField is what the clusters' names are taken from, for errors. Default: ID.
+	nameField string
 	// build makes the access. It gets other objects only by get.
 	build func(in input) (Access, error)
 }
@@ -91,6 +95,10 @@ type found struct {
 	value    any
 	clusters []Cluster // of a primary object
 	created  time.Time
+	// standIn is the cluster that stands for those of which the object has no
+	// usable name, and unnamed the reason.
+	standIn Cluster
+	unnamed error
 }
 
 // selects projects an object, and tells whether it is one of ours.
@@ -100,12 +108,19 @@ func (k kind) selects(object client.Object) (found, bool) {
 		k.labels != nil && !k.labels.Matches(labels.Set(object.GetLabels())) {
 		return found{ref: k.ref(key)}, false
 	}
-	value := k.project(object)
+	var value any
+	// ID and ReadyObject.Ready are the user's: an object on which they panic is
+	// none of ours, as one that they refuse.
+	if callback.ProtectSecret("project", func() error {
+		value = k.project(object)
+		return nil
+	}) != nil {
+		value = nil
+	}
 	return found{ref: k.ref(key), value: value, created: object.GetCreationTimestamp().Time}, value != nil
 }
 
-// compareFound orders objects that claim the same cluster: the older one holds it, so that nobody takes a
-// cluster over by writing a second object.
+// compareFound orders objects by age, and then by name.
 func compareFound(a, b found) int {
 	return cmp.Or(a.created.Compare(b.created),
 		cmp.Compare(a.ref.Namespace, b.ref.Namespace), cmp.Compare(a.ref.Name, b.ref.Name))

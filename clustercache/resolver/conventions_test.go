@@ -226,7 +226,7 @@ func argoCDCase() conventionCase {
 		clusters: map[resolver.Cluster]string{
 			named("a"):         "https://c.example a",
 			named("cert"):      "https://c.example ",
-			named("anonymous"): "https://c.example ",
+			named("anonymous"): "cluster anonymous: Secret argocd/anonymous: refused: config has no credentials, and anonymous access is not allowed",
 			named("hub"):       "cluster hub: Secret argocd/hub: refused: server is Argo CD's own cluster, which is not allowed",
 			named("exec"):      "cluster exec: Secret argocd/exec: refused: config.execProviderConfig is not allowed",
 			named("aws"):       "cluster aws: Secret argocd/aws: refused: config.execProviderConfig is not allowed",

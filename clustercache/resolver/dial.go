@@ -4,7 +4,9 @@
 package resolver
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -61,9 +63,12 @@ func (p DialPolicy) Check(target netip.AddrPort) error {
 	return nil
 }
 
-// Dialer returns a dial function, for [k8s.io/client-go/rest.Config] or [net/http.Transport], that enforces the policy.
-// A refused address is a [*RefusedError] inside of the dial error. It is safe for concurrent use. Looking up names in
-// Hub takes part in the first dial, and then at most every minute; if it never succeeded, nothing is dialled.
+// Dialer returns a dial function, for [k8s.io/client-go/rest.Config] or
+// [net/http.Transport], that enforces the policy. A refused address is a
+// [*RefusedError] inside of the dial error. It is safe for concurrent use. Names in
+// Hub are looked up by the first dial, which waits for a second at most, and then
+// once a minute, for which no dial waits; until that has succeeded once, nothing is
+// dialled.
 func (p DialPolicy) Dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	hub := p.newHubAddresses()
 	return dial.New(func(ctx context.Context, _, address string, _ syscall.RawConn) error {
@@ -85,8 +90,21 @@ type hubAddresses struct {
 
 	mu       sync.Mutex // protects what follows
 	resolved []netip.AddrPort
-	at       time.Time // of the last successful look-up
+	at       time.Time     // of the last successful look-up
+	tried    time.Time     // of the end of the last look-up
+	err      error         // of the last look-up
+	flight   chan struct{} // closed at the end of the look-up under way
 }
+
+const (
+	// hubLookUp bounds one look-up, and hubPatience how long a dial waits for the
+	// first; hubRetry is how long a failure stands.
+	hubLookUp   = 5 * time.Second
+	hubPatience = time.Second
+	hubRetry    = 5 * time.Second
+)
+
+var errHubUnknown = errors.New("no answer yet")
 
 type hostPort struct {
 	host string
@@ -140,32 +158,60 @@ func (h *hubAddresses) check(ctx context.Context, target netip.AddrPort) error {
 	return nil
 }
 
-// lookUp returns the addresses of the names. Several dials may look up at the same time; the last one wins.
+// lookUp returns the addresses of the names. They are looked up aside, by one
+// goroutine for all dials: once they are known no dial waits for a name server,
+// and before that for no longer than hubPatience.
 func (h *hubAddresses) lookUp(ctx context.Context) ([]netip.AddrPort, error) {
 	if len(h.names) == 0 {
 		return nil, nil
 	}
 	h.mu.Lock()
-	known, at := h.resolved, h.at
-	h.mu.Unlock()
-	if !at.IsZero() && time.Since(at) < hubRefresh {
-		return known, nil
+	stale := h.at.IsZero() || time.Since(h.at) >= hubRefresh
+	if stale && h.flight == nil && (h.err == nil || time.Since(h.tried) >= hubRetry) {
+		h.flight = make(chan struct{})
+		go h.refresh(h.flight) // ends within hubLookUp
 	}
+	known, at, flight := h.resolved, h.at, h.flight
+	h.mu.Unlock()
+	if !at.IsZero() {
+		return known, nil // the hub rarely moves, and remotes must not depend on its name
+	}
+	if flight != nil {
+		patience := time.NewTimer(hubPatience)
+		defer patience.Stop()
+		select {
+		case <-flight:
+		case <-patience.C:
+		case <-ctx.Done():
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.at.IsZero() {
+		return nil, fmt.Errorf("looking up the hub's own address, which must not be dialled: %w", cmp.Or(h.err, errHubUnknown))
+	}
+	return h.resolved, nil
+}
+
+// refresh looks the names up.
+func (h *hubAddresses) refresh(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), hubLookUp)
+	defer cancel()
 	var fresh []netip.AddrPort
+	var failed error
 	for _, name := range h.names {
 		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name.host)
-		if err != nil && at.IsZero() {
-			return nil, fmt.Errorf("looking up the hub's own address, which must not be dialled: %w", err)
-		}
-		if err != nil {
-			return known, nil //nolint:nilerr // The hub rarely moves, and remotes must not depend on its name.
-		}
+		failed = cmp.Or(failed, err)
 		for _, addr := range addrs {
 			fresh = append(fresh, netip.AddrPortFrom(reached(addr), name.port))
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.resolved, h.at = fresh, time.Now()
-	return fresh, nil
+	h.tried, h.err = time.Now(), failed
+	if failed == nil {
+		h.resolved, h.at = fresh, h.tried
+	}
+	h.flight = nil
+	close(done)
 }

@@ -71,6 +71,7 @@
 //     key data, token, compression. Credential plugins, auth providers, files of any kind, unverified TLS, plain http, proxies,
 //     impersonation and passwords are refused, not dropped, unless [Allow] permits them by name. clientcmd would read
 //     a token file while parsing, and send the operator's own token to the author's server; it is never let that far.
+//   - An access without any credentials is refused unless [Allow.Anonymous] permits it.
 //   - What is parsed is small (256 KiB) and does not grow: YAML anchors are refused.
 //   - A server's URL has https, a plain host, and at most a path prefix; odd spellings of addresses are refused.
 //   - [DialPolicy] judges the address that is dialled, after DNS. Link-local addresses and metadata services are always

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,10 +42,12 @@ type FileResolver struct {
 	news    news
 	loop    sharedLoop
 	rescan  time.Duration
+	byPath  bool // clusters have the default ID
 
 	mu       sync.Mutex // protects what follows
 	known    map[string][]string
-	snapshot *fileScan // of the running loop
+	seen     map[string]bool // paths of paths that existed once
+	snapshot *fileScan       // of the running loop
 }
 
 var (
@@ -57,8 +60,11 @@ var (
 // dot; sub-directories are not entered. Files are not merged, unlike kubectl does: contexts and users of the same name
 // in two files stay apart, and a cluster that two files describe (by a custom ID) is an error.
 //
-// A file may be replaced by a rename or, as in a mounted Secret, by a change of links. A file that does not exist has no
-// clusters; one that cannot be read or understood keeps those it had, with an error.
+// A file may be replaced by a rename or, as in a mounted Secret, by a change of links. A file that cannot be read or
+// understood keeps the clusters it had, with an error. If it had none, a cluster of the file's path, without a namespace,
+// stands for it, whose error says what is wrong; so does one for a path that never existed, until it does. Patterns are not
+// expanded, and a list of paths such as KUBECONFIG is to be split. A file that was there and is deleted has no clusters. If no
+// path leads to any context, Clusters is an error, so that a ClusterCache that discovers clusters is not ready.
 func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("resolver: Files needs a path")
@@ -72,14 +78,18 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if options.MaxBytes == 0 {
 		options.MaxBytes = DefaultMaxBytes
 	}
-	if options.ID == nil {
+	byPath := options.ID == nil
+	if byPath {
 		options.ID = func(path, context string) (Cluster, bool) { return Cluster{Name: path + "+" + context}, true }
 	}
 	if options.Logger.GetSink() == nil {
 		options.Logger = logr.Discard()
 	}
-	f := &FileResolver{options: options, rescan: fileRescan, known: map[string][]string{}}
+	f := &FileResolver{options: options, byPath: byPath, rescan: fileRescan, known: map[string][]string{}, seen: map[string]bool{}}
 	for _, path := range paths {
+		if path == "" {
+			return nil, errors.New("resolver: Files was given an empty path") // and would read the working directory
+		}
 		absolute, err := filepath.Abs(path)
 		if err != nil {
 			return nil, fmt.Errorf("resolver: %w", err)
@@ -92,9 +102,10 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 
 // Resolve implements [Resolver].
 func (f *FileResolver) Resolve(_ context.Context, cluster Cluster) (Access, error) {
-	found, ok := f.current().answers[cluster]
+	scan := f.current()
+	found, ok := scan.answers[cluster]
 	if !ok {
-		return Access{}, fail(cluster, ObjectRef{}, ErrClusterNotFound)
+		return Access{}, f.missing(scan, cluster)
 	}
 	return found.access, found.err
 }
@@ -111,7 +122,23 @@ func (f *FileResolver) Notify(ctx context.Context, changed func(Cluster)) error 
 
 // Clusters implements [Lister].
 func (f *FileResolver) Clusters(context.Context) ([]Cluster, error) {
-	return slices.SortedFunc(maps.Keys(f.current().answers), compareClusters), nil
+	scan := f.current()
+	if len(scan.failed) > 0 && len(scan.failed) == len(scan.answers) {
+		return nil, fmt.Errorf("resolver: no kubeconfig can be read: %w", scan.failures())
+	}
+	return slices.SortedFunc(maps.Keys(scan.answers), compareClusters), nil
+}
+
+// missing is the error for a cluster that is in no file that could be read. If
+// it may be in another, nothing says that it does not exist.
+func (f *FileResolver) missing(scan *fileScan, cluster Cluster) error {
+	for _, path := range slices.Sorted(maps.Keys(scan.failed)) {
+		if !f.byPath || strings.HasPrefix(cluster.Name, path+"+") {
+			ref := ObjectRef{Kind: kindFile, Name: path}
+			return fail(cluster, ref, fmt.Errorf("%w: %w", ErrNoAccess, scan.failed[path]))
+		}
+	}
+	return fail(cluster, ObjectRef{}, ErrClusterNotFound)
 }
 
 // current returns what was read last, or reads.

@@ -5,6 +5,8 @@ package resolver_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -50,13 +52,103 @@ users: [{name: u, user: {token: two}}]
 	r := files(t, resolver.FileOptions{}, dir, two, filepath.Join(dir, "missing"))
 	clusters, err := r.Clusters(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []resolver.Cluster{named(one + "+c"), named(two + "+c"), named(two + "+d")}, clusters)
+	readme, missing := filepath.Join(dir, "README"), filepath.Join(dir, "missing")
+	require.Equal(t, []resolver.Cluster{named(readme), named(missing), named(one + "+c"), named(two + "+c"), named(two + "+d")}, clusters)
 	require.Equal(t, "one", token(t, r, named(one+"+c")))
 	require.Equal(t, "two", token(t, r, named(two+"+c")))
 	_, err = r.Resolve(t.Context(), named(two+"+d"))
 	require.EqualError(t, err, "cluster "+two+"+d: File "+two+": invalid kubeconfig: context.user is not in the list of users")
 	_, err = r.Resolve(t.Context(), named("other"))
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
+}
+
+// TestHazardFilesThatCannotBeReadAreSeen: a mistyped path or a broken file is a
+// cluster with an error, and no readable path at all is an error of the list.
+func TestHazardFilesThatCannotBeReadAreSeen(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config")
+	typed := func(wanted error) func(error) bool { return func(err error) bool { return errors.Is(err, wanted) } }
+	broken := func(err error) bool {
+		_, ok := errors.AsType[*resolver.KubeconfigError](err)
+		return ok
+	}
+	noContext := []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://c.example'}}]\n")
+	for name, tc := range map[string]struct {
+		content []byte
+		is      func(error) bool
+	}{
+		"missing":      {nil, typed(fs.ErrNotExist)},
+		"empty":        {[]byte{}, broken},
+		"white space":  {[]byte("\n\n"), broken},
+		"broken":       {[]byte("half of a kubeconfi"), broken},
+		"binary":       {[]byte("\x00\xff"), broken},
+		"another kind": {[]byte("apiVersion: v1\nkind: Secret\n"), func(error) bool { return true }},
+		"no context":   {noContext, broken},
+		"not YAML":     {[]byte("a: b: c"), broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_ = os.Remove(path)
+			if tc.content != nil {
+				write(t, path, tc.content)
+			}
+			given := []string{path}
+			if tc.content != nil {
+				given = append(given, dir)
+			}
+			for _, given := range given {
+				r := files(t, resolver.FileOptions{}, given)
+				_, err := r.Clusters(t.Context())
+				require.ErrorContains(t, err, path)
+				require.True(t, tc.is(err), "%v", err)
+				_, err = r.Resolve(t.Context(), named(path))
+				described, ok := errors.AsType[*resolver.AccessError](err)
+				require.True(t, ok)
+				require.Equal(t, resolver.ObjectRef{Kind: "File", Name: path}, described.Ref)
+				require.True(t, tc.is(err), "%v", err)
+				_, err = r.Resolve(t.Context(), named(path+"+c"))
+				require.True(t, tc.is(err), "it may be in there: %v", err)
+				require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
+			}
+
+			// A good one beside it goes on, and the bad one is in the list.
+			good := filepath.Join(t.TempDir(), "good")
+			write(t, good, tokenConfig("one"))
+			r := files(t, resolver.FileOptions{}, path, good)
+			clusters, err := r.Clusters(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []resolver.Cluster{named(path), named(good + "+c")}, clusters)
+			require.Equal(t, "one", token(t, r, named(good+"+c")))
+
+			// It comes, and goes again.
+			write(t, path, tokenConfig("two"))
+			clusters, err = r.Clusters(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []resolver.Cluster{named(path + "+c"), named(good + "+c")}, clusters)
+			require.NoError(t, os.Remove(path))
+			clusters, err = r.Clusters(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []resolver.Cluster{named(good + "+c")}, clusters, "it was deleted")
+		})
+	}
+	_, err := resolver.Files(resolver.FileOptions{}, "")
+	require.ErrorContains(t, err, "empty path")
+	clusters, err := files(t, resolver.FileOptions{}, t.TempDir()).Clusters(t.Context())
+	require.NoError(t, err, "an empty directory is no mistake")
+	require.Empty(t, clusters)
+	_, err = files(t, resolver.FileOptions{}, filepath.Join(dir, "*.yaml")).Clusters(t.Context())
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestHazardNamesOfContextsAreText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	write(t, path, []byte("contexts: [{name: \"a\\nb\", context: {cluster: c, user: u}}]\n"+
+		"clusters: [{name: c, cluster: {server: 'https://c.example'}}]\nusers: [{name: u, user: {token: t}}]\n"))
+	r := files(t, resolver.FileOptions{}, path)
+	clusters, err := r.Clusters(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []resolver.Cluster{named(`"` + path + `+a\nb"`)}, clusters)
+	_, err = r.Resolve(t.Context(), clusters[0])
+	require.ErrorContains(t, err, "context.name has control characters")
 }
 
 func TestFilesThatDescribeOneClusterAreAnError(t *testing.T) {

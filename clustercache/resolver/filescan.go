@@ -4,25 +4,30 @@
 package resolver
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // fileScan is what the files said at one time. It does not change.
 type fileScan struct {
 	answers map[Cluster]answer
+	// failed are the paths that are stood for by a cluster of their own, and why.
+	failed map[string]error
 	// dirs are the directories in which something has to change for the answers to change.
 	dirs map[string]struct{}
 }
 
 // scan reads all files.
 func (f *FileResolver) scan() *fileScan {
-	out := &fileScan{answers: map[Cluster]answer{}, dirs: map[string]struct{}{}}
+	out := &fileScan{answers: map[Cluster]answer{}, failed: map[string]error{}, dirs: map[string]struct{}{}}
 	for _, root := range f.paths {
 		for _, path := range f.expand(root, out) {
 			f.scanFile(path, out)
@@ -34,6 +39,7 @@ func (f *FileResolver) scan() *fileScan {
 // expand returns the files that a given path stands for.
 func (f *FileResolver) expand(root string, out *fileScan) []string {
 	info, err := os.Stat(root)
+	f.noteSeen(root, err == nil)
 	if err != nil || !info.IsDir() {
 		out.dirs[filepath.Dir(root)] = struct{}{}
 		return []string{root}
@@ -41,12 +47,16 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 	out.dirs[root] = struct{}{}
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return f.knownBelow(root)
+		known := f.knownBelow(root)
+		if len(known) == 0 {
+			f.standFor(out, root, err)
+		}
+		return known
 	}
 	var files []string
 	for _, entry := range entries {
 		path := filepath.Join(root, entry.Name())
-		if info, err := os.Stat(path); strings.HasPrefix(entry.Name(), ".") || err == nil && info.IsDir() {
+		if info, err := os.Stat(path); strings.HasPrefix(entry.Name(), ".") || err == nil && !info.Mode().IsRegular() {
 			continue
 		}
 		files = append(files, path)
@@ -78,16 +88,26 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 	config, err := readKubeconfigFile(path, f.options.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		f.remember(path, nil)
+		if f.neverSeen(path) {
+			f.standFor(out, path, fmt.Errorf("%w: %w", ErrSecretNotFound, fs.ErrNotExist))
+		}
 		return
 	}
 	if err != nil {
-		for _, context := range f.contexts(path) {
+		known := f.contexts(path)
+		for _, context := range known {
 			f.put(out, path, context, Access{}, ref, err)
+		}
+		if len(known) == 0 {
+			f.standFor(out, path, err)
 		}
 		return
 	}
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(config.Contexts)), func(name string) bool { return name == "" })
 	f.remember(path, names)
+	if len(names) == 0 {
+		f.standFor(out, path, invalid("contexts", "has none with a name"))
+	}
 	for _, name := range names {
 		access, files, err := fromContext(config, name, f.options.Allow, filepath.Dir(path), []ObjectRef{ref})
 		for _, file := range files {
@@ -107,6 +127,47 @@ func (f *FileResolver) remember(path string, contexts []string) {
 	f.known[path] = contexts
 }
 
+// standFor makes a cluster of a path of which no context is known, so that a
+// mistyped path or a broken file is seen where clusters are.
+func (f *FileResolver) standFor(out *fileScan, path string, err error) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		err = fmt.Errorf("cannot be read: %w", pathErr.Err)
+	}
+	cluster := Cluster{Name: path}
+	if checkText(path) != "" {
+		cluster.Name = strconv.QuoteToASCII(path)
+	}
+	if _, taken := out.answers[cluster]; taken {
+		return // by a custom ID
+	}
+	out.failed[path] = err
+	out.answers[cluster] = answer{err: fail(cluster, ObjectRef{Kind: kindFile, Name: path}, err)}
+}
+
+// failures joins what is wrong with each path, in order.
+func (s *fileScan) failures() error {
+	var errs []error
+	for _, path := range slices.Sorted(maps.Keys(s.failed)) {
+		errs = append(errs, fmt.Errorf("%s: %w", strconv.Quote(path), s.failed[path]))
+	}
+	return errors.Join(errs...)
+}
+
+// noteSeen notes whether a given path was there: one that was and is not any
+// more was deleted, and one that never was is a mistake, or comes later.
+func (f *FileResolver) noteSeen(root string, exists bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen[root] = f.seen[root] || exists
+}
+
+func (f *FileResolver) neverSeen(path string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen, given := f.seen[path]
+	return given && !seen
+}
+
 func (f *FileResolver) contexts(path string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,6 +179,10 @@ func (f *FileResolver) put(out *fileScan, path, context string, access Access, r
 	cluster, ok := f.options.ID(path, context)
 	if !ok {
 		return
+	}
+	if why := cmp.Or(checkText(cluster.Namespace), checkText(cluster.Name)); why != "" {
+		cluster = Cluster{Name: strconv.QuoteToASCII(path + "+" + context)}
+		access, err = Access{}, invalid("context.name", why)
 	}
 	if _, taken := out.answers[cluster]; taken {
 		access, err = Access{}, invalid("", "is one of several that describe this cluster")

@@ -103,6 +103,11 @@ func (f *FileResolver) publish(last, next *fileScan) {
 			changed[cluster] = struct{}{}
 		}
 	}
+	for path, err := range next.failed {
+		if before := last.failed[path]; before == nil || before.Error() != err.Error() {
+			f.options.Logger.Error(err, "No kubeconfig can be read from a path", "path", path)
+		}
+	}
 	for cluster := range changed {
 		f.news.publish(cluster)
 	}

@@ -172,7 +172,9 @@ func (o FluxOptions) fromProvider(in input, ref ObjectRef, data map[string]strin
 		provider.Address = "https://" + provider.Address
 	}
 	endpoint := Endpoint{Server: provider.Address, CA: []byte(data["ca.crt"])}
-	access, err := endpoint.access(fluxFields, "", o.Allow, []ObjectRef{in.ref, ref})
+	allow := o.Allow
+	allow.Anonymous = true // Authenticate adds credentials to each request
+	access, err := endpoint.access(fluxFields, "", allow, []ObjectRef{in.ref, ref})
 	if err != nil {
 		return Access{}, err
 	}

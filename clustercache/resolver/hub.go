@@ -29,7 +29,8 @@ type HubOptions struct {
 	// MaxBytes is the largest value of a Secret that is read. Default: [DefaultMaxBytes].
 	MaxBytes int
 	// Grace is how long an object that was deleted, or lost its label, is treated as if it were still there, since
-	// rotation by delete and create is common. Default: 10 s. Negative: none. It needs Notify.
+	// rotation by delete and create is common. A ClusterCache adds its own Options.Grace to it. Default: 10 s. Negative:
+	// none. It needs Notify.
 	Grace time.Duration
 	// Ready, if set, is asked before access to a cluster is given. False is [ErrNotReady]. It is called by
 	// Resolve, each time, from the caller's goroutine; nothing tells when its answer changes.

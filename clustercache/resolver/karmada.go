@@ -15,12 +15,13 @@ import (
 var karmadaClusterGVK = schema.GroupVersionKind{Group: "cluster.karmada.io", Version: "v1alpha1", Kind: "Cluster"}
 
 var karmadaFields = &fieldNames{
-	server:     "spec.apiEndpoint",
-	serverName: "spec.apiEndpoint",
-	ca:         "caBundle",
-	token:      "token",
-	insecure:   "spec.insecureSkipTLSVerification",
-	proxy:      "spec.proxyURL",
+	server:      "spec.apiEndpoint",
+	serverName:  "spec.apiEndpoint",
+	ca:          "caBundle",
+	token:       "token",
+	insecure:    "spec.insecureSkipTLSVerification",
+	proxy:       "spec.proxyURL",
+	credentials: "token",
 }
 
 // karmadaCluster is what matters of a Karmada Cluster.

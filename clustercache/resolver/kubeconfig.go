@@ -15,7 +15,8 @@ import (
 
 // KubeconfigOptions say how a kubeconfig is read.
 type KubeconfigOptions struct {
-	// Context is the name of the context to use. Default: the current context; without one, the only one.
+	// Context is the name of the context to use. Default: the current context; without one, the context whose name is
+	// empty, or else the only one.
 	Context string
 	// Allow is what the kubeconfig may ask for. Default: nothing that needs a permission.
 	Allow Allow
@@ -31,6 +32,10 @@ type KubeconfigOptions struct {
 // looked at, and extensions and unknown fields, which mean nothing to a connection, have no effect. No file is
 // read and no process started while reading, other than files that opts.Allow.Files permits. Errors never quote the
 // kubeconfig.
+//
+// Empty names are names like others, as they are to clientcmd: a context without a user uses the user whose name is
+// empty. A user that does not exist is an error, and so are, unless opts.Allow.Anonymous permits it, no credentials at
+// all: clientcmd would send anonymous requests in both cases.
 func Kubeconfig(data []byte, opts KubeconfigOptions, refs ...ObjectRef) (Access, error) {
 	config, err := parseKubeconfig(data, opts.MaxBytes)
 	if err != nil {
@@ -53,6 +58,7 @@ var kubeconfigFields = &fieldNames{
 	username:    "user.username",
 	impersonate: "user.as",
 	exec:        "user.exec",
+	credentials: "user",
 }
 
 // parseKubeconfig bounds the cost of parsing first, then parses, and reads nothing else. clientcmd's next step,
@@ -159,34 +165,46 @@ func fromContext(config *api.Config, name string, allow Allow, dir string, refs 
 	return access, files, err
 }
 
-// pick selects one context: the named one, else the current one, else the only one.
+// pick selects one context and returns its cluster and user. An empty name
+// selects as KubeconfigOptions.Context says.
 func pick(config *api.Config, name string) (*api.Cluster, *api.AuthInfo, error) {
-	field := "context"
-	if name == "" {
-		name, field = config.CurrentContext, "current-context"
-	}
-	selected := config.Contexts[name]
-	if name == "" {
-		if len(config.Contexts) != 1 {
-			return nil, nil, invalid("current-context", "is not set, and there is not exactly one context")
-		}
-		for _, only := range config.Contexts {
-			selected = only
-		}
-	}
-	if selected == nil {
-		return nil, nil, invalid(field, "is not in the list of contexts")
+	selected, err := pickContext(config, name)
+	if err != nil {
+		return nil, nil, err
 	}
 	cluster := config.Clusters[selected.Cluster]
 	if cluster == nil {
 		return nil, nil, invalid("context.cluster", "is not in the list of clusters")
 	}
-	if selected.AuthInfo == "" {
+
+	// The empty name is looked up like any other: Cluster API's tests, and
+	// others who make kubeconfigs by program, write users without a name.
+	user := config.AuthInfos[selected.AuthInfo]
+	switch {
+	case user != nil:
+		return cluster, user, nil
+	case selected.AuthInfo == "":
 		return cluster, &api.AuthInfo{}, nil
 	}
-	user := config.AuthInfos[selected.AuthInfo]
-	if user == nil {
-		return nil, nil, invalid("context.user", "is not in the list of users")
+	return nil, nil, invalid("context.user", "is not in the list of users")
+}
+
+func pickContext(config *api.Config, name string) (*api.Context, error) {
+	field := "context"
+	if name == "" {
+		name, field = config.CurrentContext, "current-context"
 	}
-	return cluster, user, nil
+	selected := config.Contexts[name]
+	switch {
+	case selected != nil:
+		return selected, nil
+	case name != "":
+		return nil, invalid(field, "is not in the list of contexts")
+	}
+	for _, only := range config.Contexts {
+		if only != nil && len(config.Contexts) == 1 {
+			return only, nil
+		}
+	}
+	return nil, invalid("current-context", "is not set, and there is not exactly one context")
 }

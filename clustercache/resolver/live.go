@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // read answers by requests to the hub.
@@ -25,7 +27,22 @@ func (h *HubResolver) read(ctx context.Context, cluster Cluster) (Access, error)
 }
 
 // build makes the answer for a cluster from its primary object and what get returns.
-func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (Access, error) {
+func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (access Access, err error) {
+	// Decode and its like are the user's, and given secrets.
+	failed := callback.ProtectSecret("a function of the resolver's options", func() error {
+		access, err = h.buildUnprotected(cluster, primary, get)
+		return nil
+	})
+	if failed != nil {
+		return Access{}, fail(cluster, primary.ref, failed)
+	}
+	return access, err
+}
+
+func (h *HubResolver) buildUnprotected(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (Access, error) {
+	if err := primary.nameless(cluster); err != nil {
+		return Access{}, fail(cluster, primary.ref, err)
+	}
 	if ready := h.options.ReadyObject; ready != nil {
 		ref := ready.ref(cluster)
 		verdict, err := get(ref)
@@ -55,7 +72,7 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 		if len(all) == 0 {
 			return found{}, h.missing(cluster)
 		}
-		return slices.MinFunc(all, compareFound), nil
+		return slices.MinFunc(all, compareClaims(cluster)), nil
 	}
 	kind := h.convention.primary
 	if key.Name == "" || kind.namespace != "" && key.Namespace != kind.namespace {
@@ -105,10 +122,17 @@ func (h *HubResolver) absent(ctx context.Context, cluster Cluster, missing error
 // primary projects an object of the primary kind.
 func (h *HubResolver) primary(object client.Object) (found, bool) {
 	out, ours := h.convention.primary.selects(object)
-	if ours {
-		out.clusters = h.convention.clusters(object)
+	if !ours {
+		return out, false
 	}
-	return out, ours
+	err := callback.ProtectSecret("SecretOptions.ID", func() error {
+		out.name(object, h.convention.clusters(object), h.convention.nameField)
+		return nil
+	})
+	if err != nil {
+		callback.Log(h.options.Logger, err, "Object is left out", "object", out.ref.String())
+	}
+	return out, err == nil
 }
 
 func (h *HubResolver) list(ctx context.Context) ([]found, error) {

@@ -65,10 +65,13 @@ func OCM(hub client.WithWatch, options OCMOptions) (*HubResolver, error) {
 }
 
 var ocmFields = &fieldNames{
-	server: "spec.managedClusterClientConfigs.url",
-	ca:     "spec.managedClusterClientConfigs.caBundle",
-	token:  "token",
-	proxy:  "proxy", insecure: "insecureTLS", serverName: "serverName",
+	server:      "spec.managedClusterClientConfigs.url",
+	serverName:  "serverName",
+	ca:          "spec.managedClusterClientConfigs.caBundle",
+	token:       "token",
+	insecure:    "insecureTLS",
+	proxy:       "proxy",
+	credentials: "token",
 }
 
 func (o OCMOptions) build(in input) (Access, error) {

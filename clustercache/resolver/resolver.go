@@ -45,6 +45,27 @@ type Lister interface {
 	Clusters(ctx context.Context) ([]Cluster, error)
 }
 
+// AsNotifier returns r as a [Notifier], or nil if it reports no change. all reports whether it reports every change: of
+// a [Chain], some members may, and the others have to be asked from time to time. Callers use it instead of a type
+// assertion, which succeeds for every chain.
+func AsNotifier(r Resolver) (n Notifier, all bool) {
+	if chain, ok := r.(*ChainResolver); ok {
+		return chain.asNotifier()
+	}
+	n, all = r.(Notifier)
+	return n, all
+}
+
+// AsLister returns r as a [Lister], if it, or any member of a [Chain], is one. Callers use it instead of a type
+// assertion, which succeeds for every chain.
+func AsLister(r Resolver) (Lister, bool) {
+	if chain, ok := r.(*ChainResolver); ok {
+		return chain.asLister()
+	}
+	l, ok := r.(Lister)
+	return l, ok
+}
+
 // Func is a function that is a [Resolver].
 type Func func(ctx context.Context, cluster Cluster) (Access, error)
 

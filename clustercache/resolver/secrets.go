@@ -23,7 +23,8 @@ type SecretOptions struct {
 	// NameSuffix is what the names of the Secrets end in. Default: any name.
 	NameSuffix string
 	// ID says which cluster a Secret stands for; false ignores it. It must always say the same of the same Secret,
-	// which it must not change. If two Secrets stand for one cluster, the older one wins. Default: the Secret's namespace,
+	// which it must not change. Names that are empty, not valid UTF-8, longer than 1 KiB or have control characters are
+	// refused: such a Secret goes by its own key, with an error. If two Secrets stand for one cluster, the older one wins. Default: the Secret's namespace,
 	// and its name without NameSuffix.
 	ID func(secret *corev1.Secret) (Cluster, bool)
 	// Keys are the keys of which the first that exists holds the kubeconfig. Default: "kubeconfig", "value", "config".

@@ -25,12 +25,13 @@ type Endpoint struct {
 }
 
 var endpointFields = &fieldNames{
-	server:     "server",
-	serverName: "serverName",
-	ca:         "ca",
-	token:      "token",
-	insecure:   "insecureTLS",
-	proxy:      "proxy",
+	server:      "server",
+	serverName:  "serverName",
+	ca:          "ca",
+	token:       "token",
+	insecure:    "insecureTLS",
+	proxy:       "proxy",
+	credentials: "token",
 }
 
 // FromToken makes an access from an endpoint and a bearer token that nobody vouches for, as strictly as [Kubeconfig].

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+)
+
+// fakeFleet runs a test in virtual time with a fleet of one full fake cluster.
+func fakeFleet(t *testing.T, o clustercachetest.Options, test func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := clustercachetest.New(t, o)
+		c := f.Add("fleet/a")
+		cc := f.ClusterCache()
+		require.NoError(t, cc.Engage(c.Key()))
+		f.WaitSynced()
+		test(t, f, c, cc)
+	})
+}
+
+func coloured(name, color string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"color": color}}
+}
+
+// TestHazardClusterScopedReadsOverlookTheNamespace: the answer does not depend
+// on where it comes from.
+func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
+	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+		c.Store(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+		read := func(mode clustercache.ReadMode) (int, error) {
+			r := cc.Reader(c.Key())
+			list := &corev1.NodeList{}
+			require.NoError(t, r.List(t.Context(), list, client.InNamespace("x"), mode))
+			return len(list.Items), r.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "n"}, &corev1.Node{}, mode)
+		}
+		n, err := read(clustercache.Live)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		for _, narrow := range [][]client.ListOption{nil, {client.InNamespace("y")}} {
+			w, err := cc.Watch(t.Context(), c.Key(), &corev1.Node{}, narrow...)
+			require.NoError(t, err)
+			require.NoError(t, w.WaitForSync(t.Context()))
+			f.WaitSynced()
+			n, err = read(clustercache.CacheOnly)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			require.NoError(t, w.Close(t.Context()))
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// TestHazardRefusedInformerAnswersNoRead: once the right to watch is taken away,
+// what was cached before is no answer.
+func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
+	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+		c.Store(coloured("one", "blue"))
+		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		require.NoError(t, err)
+		f.WaitSynced()
+		heal := c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Verb("list", "watch"), clustercachetest.Resource("configmaps"))
+		time.Sleep(10 * time.Second)
+		c.Store(coloured("one", "red"))
+		r := cc.Reader(c.Key())
+		got := &corev1.ConfigMap{}
+		origin := clustercache.Origin{}
+		require.NoError(t, r.Get(t.Context(), client.ObjectKeyFromObject(coloured("one", "")), got, &origin))
+		require.Equal(t, "red", got.Data["color"])
+		require.False(t, origin.Cached)
+		require.True(t, apierrors.IsForbidden(r.List(t.Context(), &corev1.ConfigMapList{})))
+		for _, mode := range []client.ListOption{clustercache.CacheOnly} {
+			err = r.List(t.Context(), &corev1.ConfigMapList{}, mode)
+			require.ErrorIs(t, err, clustercache.ErrStale)
+			require.True(t, apierrors.IsForbidden(err), "%v", err)
+		}
+		_, synced, err := cc.WatchAndRead(t.Context(), c.Key(), configMap)
+		require.NoError(t, err)
+		require.False(t, synced)
+		require.Error(t, w.Status().LastError)
+
+		heal()
+		f.WaitSynced()
+		time.Sleep(time.Minute)
+		require.NoError(t, r.Get(t.Context(), client.ObjectKeyFromObject(coloured("one", "")), got, clustercache.CacheOnly))
+		require.Equal(t, "red", got.Data["color"])
+	})
+}
+
+// TestHazardDegradedInformerAnswersForStaleAfterOnly: an informer that cannot
+// follow its watch is believed for a while, and not for ever.
+func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
+	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+		c.Store(coloured("one", "blue"))
+		_, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
+		require.NoError(t, err)
+		f.WaitSynced()
+		defer c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("list", "watch"), clustercachetest.Resource("configmaps"))()
+		get := func() (bool, error) {
+			origin := clustercache.Origin{}
+			err := cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(coloured("one", "")), &corev1.ConfigMap{}, &origin)
+			return origin.Cached, err
+		}
+		time.Sleep(time.Minute)
+		cached, err := get()
+		require.NoError(t, err)
+		require.True(t, cached)
+		time.Sleep(clustercache.DefaultStaleAfter)
+		cached, err = get()
+		require.NoError(t, err)
+		require.False(t, cached)
+		err = cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(coloured("one", "")), &corev1.ConfigMap{}, clustercache.CacheOnly)
+		require.ErrorIs(t, err, clustercache.ErrStale)
+		require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(coloured("one", "")), &corev1.ConfigMap{},
+			clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour)), "an age that was accepted")
+	})
+}

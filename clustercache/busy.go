@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"sync/atomic"
+
+	"github.com/fleetcache/fleetcache/internal/seam"
+)
+
+// busyness is which of our questions the API server last answered with 429. Such a
+// server is alive, and its watches work, so that its cluster stays connected; its
+// status says why other requests may fail.
+//
+// The questions are told apart: a probe is often exempt from the limit that other
+// requests meet, and its answer must not hide theirs.
+type busyness struct {
+	probe, proof atomic.Pointer[error]
+}
+
+func (b *busyness) noteProbe(err error) { note(&b.probe, err) }
+
+func (b *busyness) noteProof(err error) { note(&b.proof, err) }
+
+// note keeps a 429 until the same question is answered otherwise.
+func note(at *atomic.Pointer[error], err error) {
+	if seam.Classify(err) == seam.Throttled {
+		at.Store(&err)
+		return
+	}
+	at.Store(nil)
+}
+
+// cause returns the 429, or nil if the server is not busy.
+func (b *busyness) cause() error {
+	for _, at := range []*atomic.Pointer[error]{&b.proof, &b.probe} {
+		if err := at.Load(); err != nil {
+			return *err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// hooks are what functions of the user do before their work.
+type hooks struct {
+	mu   sync.Mutex
+	does map[string]func()
+	hits map[string]int
+}
+
+func (h *hooks) at(place string) {
+	h.mu.Lock()
+	f := h.does[place]
+	if f != nil {
+		h.hits[place]++
+	}
+	h.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+func (h *hooks) calm() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.does = nil
+}
+
+// Resolve implements clustercache.Resolver.
+func (r *hookedResolver) Resolve(ctx context.Context, key client.ObjectKey) (clustercache.Access, error) {
+	r.at("Resolver.Resolve")
+	return r.directory.Resolve(ctx, key)
+}
+
+// Notify implements clustercache.Notifier.
+func (r *hookedResolver) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
+	r.at("Resolver.Notify")
+	return r.directory.Notify(ctx, changed)
+}
+
+// Clusters implements clustercache.Lister.
+func (r *hookedResolver) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
+	r.at("Resolver.Clusters")
+	return r.directory.Clusters(ctx)
+}
+
+type hookedResolver struct {
+	*directory
+	*hooks
+}
+
+// userFunctions are all the functions that a user of the package can give it,
+// each with the name by which its panics are counted.
+var userFunctions = map[string]string{
+	"Resolver.Resolve":         "Resolver.Resolve",
+	"Resolver.Notify":          "Resolver.Notify",
+	"Resolver.Clusters":        "Resolver.Clusters",
+	"Dial of the access":       "Dial of the access",
+	"Options.Dial":             "Options.Dial",
+	"WrapTransport":            "WrapTransport",
+	"Index.Values":             "Index.Values",
+	"GC.InUse":                 "GC.InUse",
+	"Informers.Transforms":     "Transforms",
+	"Informers.OnListed":       "OnListed",
+	"Informers.OnFailed":       "OnFailed",
+	"Informers.OnPanic":        "Handler", // called for a panic of that
+	"handler":                  "Handler",
+	"ObjectFeed.Clusters":      "ObjectFeed.Clusters",
+	"predicate":                "Handler",
+	"ObjectMapFunc":            "Handler",
+	"ClusterMapFunc":           "mapping or filter of a ClusterSource",
+	"ClusterSource's Clusters": "mapping or filter of a ClusterSource",
+	"ClusterSource's Filter":   "mapping or filter of a ClusterSource",
+}
+
+// hooked is a ClusterCache, not started, that was given each of the functions.
+func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (*clustercache.ClusterCache, *fakeAPI) {
+	t.Helper()
+	api := newFakeAPI(t, "uid-a")
+	api.put("one", "1", map[string]any{"app": "x"})
+	d := newDirectory()
+	config := api.config()
+	dial := config.Dial
+	if _, own := h.does["Options.Dial"]; own {
+		config.Dial = nil
+	} else {
+		config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			h.at("Dial of the access")
+			return dial(ctx, network, address)
+		}
+	}
+	if _, wraps := h.does["WrapTransport"]; wraps {
+		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				h.at("WrapTransport")
+				return next.RoundTrip(req)
+			})
+		}
+	}
+	d.set(key("a"), config)
+	o := silentWith(&hookedResolver{directory: d, hooks: h}, registry)
+	o.Discover = true
+	o.Logger = funcr.New(log.write, funcr.Options{})
+	o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		h.at("Options.Dial")
+		return dial(ctx, network, address)
+	}
+	o.Indexes = []clustercache.Index{{GVK: configMap, Field: "app", Values: func(o client.Object) []string {
+		h.at("Index.Values")
+		return []string{o.GetLabels()["app"]}
+	}}}
+	o.GC = clustercache.GC{MinInterval: time.Second, MaxInterval: 5 * time.Second, InUse: func(context.Context, clustercache.Owner) (bool, error) {
+		h.at("GC.InUse")
+		return true, nil
+	}}
+	o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{Resource: "configmaps"}: func(*unstructured.Unstructured) error {
+		h.at("Informers.Transforms")
+		return nil
+	}}
+	o.Informers.OnListed = func(informerpool.Key, time.Duration) { h.at("Informers.OnListed") }
+	o.Informers.OnFailed = func(informerpool.Key, error) { h.at("Informers.OnFailed") }
+	o.Informers.OnPanic = func(string) { h.at("Informers.OnPanic") }
+	cc, err := clustercache.New(o)
+	require.NoError(t, err)
+	return cc, api
+}
+
+// use makes the ClusterCache call what else it is given.
+func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks, q *queue[clustercache.Request]) *clustercache.Watch {
+	t.Helper()
+	w := watch(t, cc)
+	_, err := w.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) {
+		h.at("handler")
+		if _, panics := h.does["Informers.OnPanic"]; panics {
+			panic("for OnPanic")
+		}
+	}))
+	require.NoError(t, err)
+	feed := clustercache.ObjectFeed{
+		Kinds: configMaps,
+		Clusters: func(client.ObjectKey) bool {
+			h.at("ObjectFeed.Clusters")
+			return true
+		},
+		Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
+			h.at("predicate")
+			return true
+		})},
+	}
+	objects := clustercache.ObjectSource(cc, feed, func(ctx context.Context, cluster client.ObjectKey, o client.Object) []clustercache.Request {
+		h.at("ObjectMapFunc")
+		return clustercache.EnqueueObject(ctx, cluster, o)
+	})
+	notFailed(t, objects.Start(context.Background(), q))
+	clusters := clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []clustercache.Request {
+		h.at("ClusterMapFunc")
+		return nil
+	}, clustercache.ClusterSourceOptions{
+		Clusters: func(client.ObjectKey) bool {
+			h.at("ClusterSource's Clusters")
+			return true
+		},
+		Filter: func(clustercache.ClusterEvent) bool {
+			h.at("ClusterSource's Filter")
+			return true
+		},
+	})
+	notFailed(t, clusters.Start(context.Background(), q))
+	_, err = cc.Declare(context.Background(), clustercache.Owner{ObjectKey: key("owner"), GVK: configMap}, clustercache.Target{Cluster: key("a"), Kind: &corev1.ConfigMap{}})
+	notFailed(t, err)
+	return w
+}
+
+// notFailed requires that a call succeeded, or came after the end: one whose
+// function was deaf goes on then.
+func notFailed(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, clustercache.ErrClosed) {
+		require.NoError(t, err)
+	}
+}
+
+// TestHazardPanicOfEachCallback: each of them panics for a while, alone. The
+// process goes on, the log names the callback, and its cluster where it is about
+// one, it is counted, and all is well when the panics end.
+func TestHazardPanicOfEachCallback(t *testing.T) {
+	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hooks{hits: map[string]int{}, does: map[string]func(){place: func() { panic("no " + place) }}}
+				registry, log := prometheus.NewPedanticRegistry(), &lines{}
+				cc, api := hooked(t, h, registry, log)
+				run(t, cc)
+				q := &queue[clustercache.Request]{}
+				w := use(t, cc, h, q)
+				time.Sleep(30 * time.Second)
+				if place == "Informers.OnFailed" {
+					api.failWith(http.StatusInternalServerError, "/v1/configmaps")
+					api.mu.Lock()
+					api.cutLocked()
+					api.mu.Unlock()
+				}
+				api.put("two", "2", nil)
+				time.Sleep(30 * time.Second)
+				h.mu.Lock()
+				require.NotZero(t, h.hits[place], "it was called")
+				h.mu.Unlock()
+				switch place {
+				case "Informers.OnPanic":
+					require.Contains(t, log.String(), "for OnPanic")
+				case "Informers.Transforms": // what it panics with may be of a secret
+					require.ErrorContains(t, w.Status().LastError, "Transforms panicked")
+					require.NotContains(t, w.Status().LastError.Error(), "no "+place)
+				default:
+					require.Contains(t, log.String(), "no "+place)
+				}
+				if place != "Resolver.Notify" && place != "Resolver.Clusters" && place != "GC.InUse" {
+					require.Contains(t, log.String(), "fleet/a")
+				}
+				require.Positive(t, panicsOf(t, registry, userFunctions[place]))
+
+				h.calm()
+				api.heal()
+				require.NoError(t, cc.Engage(key("a")))
+				time.Sleep(20 * time.Minute)
+				require.True(t, status(t, cc).Connected)
+				q.take()
+				api.put("three", "3", nil)
+				time.Sleep(time.Minute)
+				require.True(t, w.HasSynced())
+				require.NoError(t, cc.Reader(key("a")).Get(t.Context(), request("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
+				if place != "ObjectFeed.Clusters" { // which selected nothing while it panicked
+					require.Contains(t, q.names(), "three")
+				}
+			})
+		})
+	}
+}
+
+func panicsOf(t *testing.T, registry prometheus.Gatherer, callback string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	sum := 0.0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "fleetcache_callback_panics_total" && l.GetName() == "callback" && l.GetValue() == callback {
+					sum += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// TestHazardStopWaitsForEachCallback: each of them, alone, is deaf to everything.
+func TestHazardStopWaitsForEachCallback(t *testing.T) {
+	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				h := &hooks{hits: map[string]int{}, does: map[string]func(){place: func() { <-release }}}
+				cc, api := hooked(t, h, prometheus.NewPedanticRegistry(), &lines{})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- cc.Start(ctx) }()
+				used := make(chan struct{})
+				go func() {
+					defer close(used)
+					use(t, cc, h, &queue[clustercache.Request]{})
+				}()
+				time.Sleep(20 * time.Second)
+				if place == "Informers.OnFailed" {
+					api.failWith(http.StatusInternalServerError, "/v1/configmaps")
+					api.mu.Lock()
+					api.cutLocked()
+					api.mu.Unlock()
+					time.Sleep(20 * time.Second)
+				}
+				h.mu.Lock()
+				require.NotZero(t, h.hits[place], "it was called")
+				h.mu.Unlock()
+				began := time.Now()
+				cancel()
+				if err := <-done; err != nil {
+					require.ErrorContains(t, err, "still running")
+				}
+				require.LessOrEqual(t, time.Since(began), 1500*time.Millisecond)
+				h.calm()
+				close(release)
+				<-used
+				synctest.Wait()
+			})
+		})
+	}
+}

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/fleetcache/fleetcache/internal/seam"
+)
+
+// maxCertificates is how many servers of one cluster are known by their
+// certificates. Each server of a control plane may have its own.
+const maxCertificates = 16
+
+// certificates are those that a cluster's servers have shown. A new one belongs
+// to a server that was exchanged, renewed or restored: what it serves is compared
+// with the caches soon.
+type certificates struct {
+	mu    sync.Mutex // protects known; nothing else is locked under it
+	known []seam.Fingerprint
+}
+
+// news notes a certificate. It reports whether that is another one than those
+// before. The zero fingerprint is no certificate.
+func (s *certificates) news(f seam.Fingerprint) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f == (seam.Fingerprint{}) || slices.Contains(s.known, f) {
+		return false
+	}
+	first := len(s.known) == 0
+	s.known = append(s.known, f)
+	if len(s.known) > maxCertificates {
+		s.known = slices.Delete(s.known, 0, 1)
+	}
+	return !first
+}

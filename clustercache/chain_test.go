@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// TestHazardChainTakesNoMissingSecretForAGoneCluster: the hub's resolver has
+// never heard of the cluster, which says nothing about it.
+func TestHazardChainTakesNoMissingSecretForAGoneCluster(t *testing.T) {
+	for name, chain := range map[string]func(clustercache.Resolver) clustercache.Resolver{
+		"after":  func(d clustercache.Resolver) clustercache.Resolver { return resolver.Chain(resolver.InCluster(), d) },
+		"before": func(d clustercache.Resolver) clustercache.Resolver { return resolver.Chain(d, resolver.InCluster()) },
+		"nested": func(d clustercache.Resolver) clustercache.Resolver {
+			return resolver.Chain(resolver.InCluster(), resolver.Chain(d))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := newFakeAPI(t, "uid-a"), newDirectory()
+				api.put("one", "1", nil)
+				d.set(key("a"), api.config())
+				o := silent(d)
+				o.Resolver = chain(d)
+				cc := start(t, o)
+				w := watch(t, cc)
+				require.NoError(t, w.WaitForSync(t.Context()))
+				h := &told{}
+				_, err := w.AddEventHandler(h)
+				require.NoError(t, err)
+				synctest.Wait()
+				require.Equal(t, []string{"Added one"}, h.take())
+
+				d.fail(key("a"), resolver.ErrSecretNotFound)
+				time.Sleep(time.Hour)
+				require.Empty(t, h.take(), "a missing Secret deletes nothing")
+				s := status(t, cc)
+				require.Equal(t, clustercache.PhasePending, s.Phase)
+				require.Equal(t, clustercache.ReasonNoAccess, s.Reason)
+				require.ErrorIs(t, s.LastError, resolver.ErrSecretNotFound)
+				err = w.WaitForSync(t.Context())
+				require.NotErrorIs(t, err, clustercache.ErrUnknownCluster)
+
+				d.fail(key("a"), resolver.ErrClusterNotFound)
+				time.Sleep(time.Minute)
+				require.Equal(t, []string{"Deleted one"}, h.take(), "every resolver says that it does not exist")
+			})
+		})
+	}
+}
+
+// TestHazardJoinedErrorsAreTakenForAGoneCluster: a resolver written by hand
+// joins what several others say, one of which never heard of the cluster.
+func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
+	for name, other := range map[string]error{
+		"secret":    resolver.ErrSecretNotFound,
+		"not ready": resolver.ErrNotReady,
+		"no access": resolver.ErrNoAccess,
+		"key":       resolver.ErrKeyMissing,
+		"timeout":   context.DeadlineExceeded,
+	} {
+		for _, joined := range []error{
+			errors.Join(resolver.ErrClusterNotFound, other),
+			fmt.Errorf("%w; %w", other, resolver.ErrClusterNotFound),
+		} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					api, d := newFakeAPI(t, "uid-a"), newDirectory()
+					api.put("one", "1", nil)
+					d.set(key("a"), api.config())
+					o := silent(d)
+					o.Resolver = resolver.Chain(resolver.InCluster(), d)
+					cc := start(t, o)
+					w := watch(t, cc)
+					require.NoError(t, w.WaitForSync(t.Context()))
+					h := &told{}
+					_, err := w.AddEventHandler(h)
+					require.NoError(t, err)
+					synctest.Wait()
+					require.Equal(t, []string{"Added one"}, h.take())
+
+					d.fail(key("a"), joined)
+					time.Sleep(time.Hour)
+					require.Empty(t, h.take(), "it is not known to be gone")
+					require.ErrorIs(t, status(t, cc).LastError, other)
+
+					d.set(key("a"), api.config())
+					time.Sleep(time.Minute)
+					require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+					require.Empty(t, h.take())
+				})
+			})
+		}
+	}
+}
+
+// TestHazardGoneClusterIsNeverAskedForAgain: the resolver reports no changes,
+// and a watch is held while the cluster is deleted and made again.
+func TestHazardGoneClusterIsNeverAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		api.put("one", "1", nil)
+		d.set(key("a"), api.config())
+		cc := start(t, silent(mute{d}))
+		w := watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		h := &told{}
+		_, err := w.AddEventHandler(h)
+		require.NoError(t, err)
+		d.fail(key("a"), resolver.ErrClusterNotFound)
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, []string{"Added one", "Deleted one"}, h.take())
+		require.Equal(t, clustercache.PhaseGone, status(t, cc).Phase)
+
+		d.set(key("a"), api.config())
+		time.Sleep(time.Minute)
+		require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+		require.Equal(t, []string{"Added one"}, h.take())
+	})
+}
+
+// TestHazardChainIsAskedAsOftenAsItsMembersNeed: a member that reports no
+// changes is asked each minute, whatever the others do.
+func TestHazardChainIsAskedAsOftenAsItsMembersNeed(t *testing.T) {
+	constant, err := resolver.Static(map[client.ObjectKey]*rest.Config{{}: {Host: "https://hub.example"}})
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		resolver func(*directory) clustercache.Resolver
+		asked    int // in nine minutes
+	}{
+		"mute":                   {func(d *directory) clustercache.Resolver { return resolver.Chain(mute{d}) }, 9},
+		"mute and notifying":     {func(d *directory) clustercache.Resolver { return resolver.Chain(mute{d}, newDirectory()) }, 9},
+		"in-cluster and mute":    {func(d *directory) clustercache.Resolver { return resolver.Chain(resolver.InCluster(), mute{d}) }, 9},
+		"notifying":              {func(d *directory) clustercache.Resolver { return resolver.Chain(d) }, 0},
+		"constant and notifying": {func(d *directory) clustercache.Resolver { return resolver.Chain(constant, d) }, 0},
+		"nested, mute among them": {func(d *directory) clustercache.Resolver {
+			return resolver.Chain(d, resolver.Chain(mute{newDirectory()}))
+		}, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := newFakeAPI(t, "uid-a"), newDirectory()
+				d.set(key("a"), api.config())
+				o := silent(d)
+				o.Resolver = tc.resolver(d)
+				cc := start(t, o)
+				require.NoError(t, cc.Engage(key("a")))
+				time.Sleep(time.Second)
+				before := d.timesAsked(key("a"))
+				time.Sleep(9 * time.Minute)
+				require.InDelta(t, tc.asked, d.timesAsked(key("a"))-before, 3)
+			})
+		})
+	}
+}
+
+// TestHazardChainListsOnlyIfAMemberDoes: a chain of resolvers that cannot list
+// must not pass for an empty fleet.
+func TestHazardChainListsOnlyIfAMemberDoes(t *testing.T) {
+	blind := resolver.Func(func(context.Context, client.ObjectKey) (clustercache.Access, error) {
+		return clustercache.Access{}, resolver.ErrNotReady
+	})
+	o := silent(newDirectory())
+	o.Discover = true
+	for _, r := range []clustercache.Resolver{resolver.Chain(), resolver.Chain(blind), resolver.Chain(blind, resolver.Chain(blind))} {
+		o.Resolver = r
+		_, err := clustercache.New(o)
+		require.ErrorContains(t, err, "Discover: needs a Resolver that lists clusters")
+	}
+	for _, r := range []clustercache.Resolver{resolver.Chain(blind, newDirectory()), resolver.Chain(resolver.Chain(mute{newDirectory()}))} {
+		o.Resolver = r
+		_, err := clustercache.New(o)
+		require.NoError(t, err)
+	}
+}

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHazardWallClockJumps: what ages are computed from has a monotonic reading, which time.Time shows as "m=". A number of
+// nanoseconds since 1970 would make a read a year old when the wall clock is set.
+func TestHazardWallClockJumps(t *testing.T) {
+	var i instant
+	now := time.Now()
+	i.set(now)
+	require.Contains(t, i.get().String(), " m=")
+	require.Zero(t, i.get().Sub(now))
+
+	// What a jump of the wall clock does to a time without a monotonic reading.
+	jumped := now.Round(0).Add(time.Hour)
+	require.Zero(t, i.get().Sub(now))
+	require.Equal(t, time.Hour, jumped.Sub(now.Round(0)))
+}
+
+// TestHazardWallClockJumpsOfAHold: the last read of a watch in mode AutoWatch is such a time.
+func TestHazardWallClockJumpsOfAHold(t *testing.T) {
+	h := &hold{auto: true}
+	h.used.set(time.Now())
+	require.Contains(t, (&holds{}).lastRead(h).String(), " m=")
+}

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// TestHazardFirstUseLooksBroken: until its first attempt to connect has ended, a cluster is "not yet", which errors.Is tells
+// from "broken"; both are ErrNotConnected.
+func TestHazardFirstUseLooksBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "one")
+		api.failWith(-1, "/readyz")
+		clusters := newDirectory()
+		clusters.set(key("one"), api.config())
+		cc, err := clustercache.New(clustercache.Options{Resolver: clusters})
+		require.NoError(t, err)
+		get := func() error {
+			return cc.Reader(key("one")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}, &corev1.ConfigMap{})
+		}
+		create := func() error {
+			c, err := cc.Client(key("one"))
+			require.NoError(t, err)
+			return c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
+		}
+
+		require.NoError(t, cc.Engage(key("one"))) // before Start
+		for _, use := range []func() error{get, create} {
+			require.ErrorIs(t, use(), clustercache.ErrConnecting)
+			require.ErrorIs(t, use(), clustercache.ErrNotConnected)
+		}
+		run(t, cc)
+		synctest.Wait()
+		for _, use := range []func() error{get, create} {
+			require.ErrorIs(t, use(), clustercache.ErrConnecting)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, cc.WaitConnected(short, key("one")), clustercache.ErrConnecting)
+
+		time.Sleep(10 * time.Second) // the first attempt has failed
+		synctest.Wait()
+		for _, use := range []func() error{get, create} {
+			require.ErrorIs(t, use(), clustercache.ErrNotConnected)
+			require.NotErrorIs(t, use(), clustercache.ErrConnecting)
+		}
+
+		api.heal()
+		require.NoError(t, cc.WaitConnected(t.Context(), key("one")))
+		api.die()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ErrorIs(t, get(), clustercache.ErrNotConnected)
+		require.NotErrorIs(t, get(), clustercache.ErrConnecting)
+	})
+}
+
+// TestHazardSilenceIsNotSaid: the failures of a cluster are counted, the times of its probes are there, and an event comes
+// when it has been silent for the given time, once.
+func TestHazardSilenceIsNotSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "one")
+		clusters := newDirectory()
+		clusters.set(key("one"), api.config())
+		cc := start(t, clustercache.Options{Resolver: clusters, SilentAfter: 2 * time.Minute})
+		events := follow(t, cc)
+		require.NoError(t, cc.Engage(key("one")))
+		events.wait(key("one"), clustercache.Connected)
+
+		time.Sleep(10 * time.Minute)
+		s, err := cc.Status(key("one"))
+		require.NoError(t, err)
+		require.Zero(t, s.Failures)
+		require.Less(t, time.Since(s.LastProbeSuccess), 20*time.Second)
+		require.Less(t, time.Since(s.LastProbe), 20*time.Second)
+
+		dead := time.Now()
+		api.die()
+		time.Sleep(100 * time.Second)
+		events.wait(key("one"), clustercache.Silent)
+		silence := time.Since(dead)
+		require.Greater(t, silence, 110*time.Second)
+		require.LessOrEqual(t, silence, 120*time.Second)
+		s, err = cc.Status(key("one"))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, s.Failures, 3)
+		require.GreaterOrEqual(t, time.Since(s.LastProbeSuccess), 2*time.Minute)
+		require.Less(t, time.Since(s.LastProbe), time.Minute)
+
+		time.Sleep(time.Hour)
+		api.live()
+		require.NoError(t, cc.WaitConnected(t.Context(), key("one")))
+		s, err = cc.Status(key("one"))
+		require.NoError(t, err)
+		require.Zero(t, s.Failures)
+		api.die()
+		time.Sleep(100 * time.Second)
+		events.wait(key("one"), clustercache.Silent)
+		drained := 0
+		for len(events.events) > 0 {
+			if e := <-events.events; e.Type == clustercache.Silent {
+				drained++
+			}
+		}
+		require.Zero(t, drained)
+	})
+}
+
+// TestHazardReleasedLooksLikeVanished: a cluster that nothing needs any more is Gone with a reason of its own.
+func TestHazardReleasedLooksLikeVanished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "one")
+		clusters := newDirectory()
+		clusters.set(key("one"), api.config())
+		cc := start(t, clustercache.Options{Resolver: clusters})
+		events := follow(t, cc)
+		require.NoError(t, cc.Engage(key("one")))
+		events.wait(key("one"), clustercache.Connected)
+		cc.Disengage(key("one"))
+		gone := events.wait(key("one"), clustercache.Removed)
+		require.Equal(t, clustercache.PhaseGone, gone.Phase)
+		require.Equal(t, clustercache.ReasonReleased, gone.Reason)
+		synctest.Wait()
+		_, err := cc.Status(key("one"))
+		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+
+		require.NoError(t, cc.Engage(key("one")))
+		e := events.wait(key("one"), clustercache.Connected)
+		require.Empty(t, e.Reason)
+	})
+}

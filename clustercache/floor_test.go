@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+const (
+	widePath   = "/api/v1/configmaps"
+	narrowPath = "/api/v1/namespaces/default/configmaps"
+)
+
+// twoInformers runs a test with a cluster that has one informer of a namespace
+// and one of the whole kind.
+func twoInformers(t *testing.T, test func(t *testing.T, p *pair)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		p := &pair{t: t, cc: cc, api: api, narrow: watch(t, cc, client.InNamespace("default"))}
+		require.NoError(t, p.narrow.WaitForSync(t.Context()))
+		p.wide = watch(t, cc)
+		require.NoError(t, p.wide.WaitForSync(t.Context()))
+		require.Equal(t, 1, api.watching(widePath))
+		require.Equal(t, 1, api.watching(narrowPath))
+		test(t, p)
+	})
+}
+
+// pair is two informers that cover the same reads.
+type pair struct {
+	t            *testing.T
+	cc           *clustercache.ClusterCache
+	api          *fakeAPI
+	narrow, wide *clustercache.Watch
+}
+
+// readAs is an option of both Get and List.
+type readAs interface {
+	client.GetOption
+	client.ListOption
+}
+
+// get returns the value of an object by Get; nothing if there is no such object.
+func (p *pair) get(name string, options ...readAs) (string, error) {
+	var as []client.GetOption
+	for _, o := range options {
+		as = append(as, o)
+	}
+	o := &corev1.ConfigMap{}
+	err := p.cc.Reader(key("a")).Get(p.t.Context(), client.ObjectKey{Namespace: "default", Name: name}, o, as...)
+	return o.Data["value"], client.IgnoreNotFound(err)
+}
+
+// list is get by List.
+func (p *pair) list(name string, options ...readAs) (string, error) {
+	as := []client.ListOption{client.InNamespace("default")}
+	for _, o := range options {
+		as = append(as, o)
+	}
+	list := &corev1.ConfigMapList{}
+	err := p.cc.Reader(key("a")).List(p.t.Context(), list, as...)
+	for _, o := range list.Items {
+		if o.Name == name {
+			return o.Data["value"], err
+		}
+	}
+	return "", err
+}
+
+// reads are the ways to read.
+func (p *pair) reads() map[string]func(string, ...readAs) (string, error) {
+	return map[string]func(string, ...readAs) (string, error){"get": p.get, "list": p.list}
+}
+
+// shows requires that every read in every mode shows a value.
+func (p *pair) shows(name, value string, modes ...clustercache.ReadMode) {
+	p.t.Helper()
+	for how, read := range p.reads() {
+		for _, mode := range modes {
+			got, err := read(name, mode)
+			require.NoError(p.t, err, "%s %s", how, mode)
+			require.Equal(p.t, value, got, "%s %s", how, mode)
+		}
+	}
+}
+
+// stale requires that the cache alone answers no read.
+func (p *pair) stale(name string) {
+	p.t.Helper()
+	for how, read := range p.reads() {
+		got, err := read(name, clustercache.CacheOnly)
+		require.ErrorIs(p.t, err, clustercache.ErrStale, "%s: %q", how, got)
+	}
+}
+
+// change changes an object, creates one and deletes one while the watches of a
+// path lag.
+func (p *pair) change(lagging string) {
+	p.api.lag(lagging)
+	p.api.put("one", "changed", nil)
+	p.api.put("new", "made", nil)
+	p.api.delete("two")
+	synctest.Wait()
+}
+
+// TestHazardReadsGoBackToAnInformerThatLags: once a read was answered by the
+// informer that has come further, whichever that is, none is answered by the
+// other one with what was before.
+func TestHazardReadsGoBackToAnInformerThatLags(t *testing.T) {
+	for name, lagging := range map[string]string{"the wide one lags": widePath, "the narrow one lags": narrowPath} {
+		t.Run(name, func(t *testing.T) {
+			twoInformers(t, func(t *testing.T, p *pair) {
+				p.change(lagging)
+				newest := clustercache.NotOlderThan("105")
+				for _, read := range p.reads() {
+					got, err := read("one", clustercache.CacheOnly, newest)
+					require.NoError(t, err)
+					require.Equal(t, "changed", got)
+				}
+				before := p.api.total()
+				for range 2 {
+					p.shows("one", "changed", clustercache.Live, clustercache.CacheOnly)
+					p.shows("new", "made", clustercache.Live, clustercache.CacheOnly)
+					p.shows("two", "", clustercache.Live, clustercache.CacheOnly)
+				}
+				require.Equal(t, before, p.api.total(), "a cached read sent a request")
+				p.shows("one", "changed", clustercache.AutoWatch)
+			})
+		})
+	}
+}
+
+// TestHazardReadsGoBackWhenAWatchIsClosed: what was shown by a watch that is
+// closed is not unshown by one that lags. It answers again when it has come as
+// far.
+func TestHazardReadsGoBackWhenAWatchIsClosed(t *testing.T) {
+	for name, of := range map[string]string{"a change": "one", "a new one": "new", "a deletion": "two"} {
+		t.Run(name, func(t *testing.T) {
+			for lagging, closed := range map[string]func(p *pair) *clustercache.Watch{
+				widePath:   func(p *pair) *clustercache.Watch { return p.narrow },
+				narrowPath: func(p *pair) *clustercache.Watch { return p.wide },
+			} {
+				twoInformers(t, func(t *testing.T, p *pair) {
+					p.change(lagging)
+					want := map[string]string{"one": "changed", "new": "made"}[of]
+					p.shows(of, want, clustercache.CacheOnly)
+					require.NoError(t, closed(p).Close(t.Context()))
+					p.stale(of)
+					p.shows(of, want, clustercache.Live)
+					time.Sleep(time.Second)
+					p.stale(of)
+
+					p.api.lag("")
+					synctest.Wait()
+					before := p.api.total()
+					p.shows(of, want, clustercache.CacheOnly, clustercache.Live)
+					require.Equal(t, before, p.api.total(), "a cached read sent a request")
+				})
+			}
+		})
+	}
+}
+
+// TestHazardReadsGoBackWhenAnInformerIsRefused: the same where the server takes
+// the right to watch the one away.
+func TestHazardReadsGoBackWhenAnInformerIsRefused(t *testing.T) {
+	twoInformers(t, func(t *testing.T, p *pair) {
+		p.change(narrowPath)
+		p.shows("one", "changed", clustercache.CacheOnly)
+		p.api.failIf(http.StatusForbidden, func(r *http.Request) bool { return r.URL.Path == widePath })
+		p.api.cut()
+		time.Sleep(10 * time.Second)
+		require.True(t, apierrors.IsForbidden(p.wide.Status().LastError), "%v", p.wide.Status().LastError)
+		for _, name := range []string{"one", "new", "two"} {
+			if name != "one" { // the list is stale as a whole
+				_, err := p.get(name, clustercache.CacheOnly)
+				require.ErrorIs(t, err, clustercache.ErrStale, name)
+				continue
+			}
+			p.stale(name)
+			p.shows(name, "changed", clustercache.Live)
+		}
+		p.api.lag("")
+		synctest.Wait()
+		for name, value := range map[string]string{"one": "changed", "new": "made", "two": ""} {
+			p.shows(name, value, clustercache.CacheOnly)
+		}
+	})
+}
+
+// TestHazardInformerWithoutNewsIsNotBehind: an informer that lacks nothing of
+// what another one showed answers, though its version is a lower one.
+func TestHazardInformerWithoutNewsIsNotBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		narrow := client.MatchingLabels{"app": "x"}
+		require.NoError(t, watch(t, cc, narrow).WaitForSync(t.Context()))
+		wide := watch(t, cc)
+		require.NoError(t, wide.WaitForSync(t.Context()))
+		require.Equal(t, 2, api.watching(widePath))
+		api.put("two", "changed", map[string]any{"app": "y"})
+		synctest.Wait()
+		read := func() {
+			list := &corev1.ConfigMapList{}
+			require.NoError(t, cc.Reader(key("a")).List(t.Context(), list, narrow, clustercache.CacheOnly))
+			require.Len(t, list.Items, 1)
+			require.NoError(t, get(t, cc, clustercache.CacheOnly))
+		}
+		read()
+		require.NoError(t, wide.Close(t.Context()))
+		read()
+		time.Sleep(time.Second)
+		read()
+	})
+}
+
+// TestCachedGetCostsTheSameWithTwoInformers: the choice between them allocates
+// nothing.
+func TestCachedGetCostsTheSameWithTwoInformers(t *testing.T) {
+	twoInformers(t, func(t *testing.T, p *pair) {
+		measure := func() float64 {
+			o, r, one := &corev1.ConfigMap{}, p.cc.Reader(key("a")), client.ObjectKey{Namespace: "default", Name: "one"}
+			return testing.AllocsPerRun(100, func() { _ = r.Get(t.Context(), one, o) })
+		}
+		both := measure()
+		require.NoError(t, p.wide.Close(t.Context()))
+		require.InDelta(t, measure(), both, 0.5)
+	})
+}

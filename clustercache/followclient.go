@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// followingClient sends each call through the client that knows what discovery
+// says now. A call that was answered as if its kind were not served, or served
+// otherwise, is made once more if discovery has news.
+type followingClient struct{ c *cluster }
+
+var _ client.Client = (*followingClient)(nil)
+
+func (f *followingClient) do(ctx context.Context, call func(client.Client) error) error {
+	known := f.c.mapper.Changes()
+	inner, err := f.c.writer.current(f.c)
+	if err != nil {
+		return err
+	}
+	err = call(inner)
+	if err == nil || !elsewhere(err) || !f.c.writer.askAgain(ctx, f.c, known) {
+		return err
+	}
+	if inner, again := f.c.writer.current(f.c); again == nil {
+		return call(inner)
+	}
+	return err
+}
+
+// elsewhere reports whether a server may have refused a path, not an object:
+// nothing was done then. The object that does not exist is told from the resource
+// that does not by the status, which a server writes for the former alone.
+func elsewhere(err error) bool {
+	return apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// Get implements client.Client.
+func (f *followingClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	return f.do(ctx, func(c client.Client) error { return c.Get(ctx, key, obj, opts...) })
+}
+
+// List implements client.Client.
+func (f *followingClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return f.do(ctx, func(c client.Client) error { return c.List(ctx, list, opts...) })
+}
+
+// Apply implements client.Client.
+func (f *followingClient) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+	return f.do(ctx, func(c client.Client) error { return c.Apply(ctx, obj, opts...) })
+}
+
+// Create implements client.Client.
+func (f *followingClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+	return f.do(ctx, func(c client.Client) error { return c.Create(ctx, obj, opts...) })
+}
+
+// Delete implements client.Client.
+func (f *followingClient) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
+	return f.do(ctx, func(c client.Client) error { return c.Delete(ctx, obj, opts...) })
+}
+
+// Update implements client.Client.
+func (f *followingClient) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
+	return f.do(ctx, func(c client.Client) error { return c.Update(ctx, obj, opts...) })
+}
+
+// Patch implements client.Client.
+func (f *followingClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	return f.do(ctx, func(c client.Client) error { return c.Patch(ctx, obj, patch, opts...) })
+}
+
+// DeleteAllOf implements client.Client.
+func (f *followingClient) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
+	return f.do(ctx, func(c client.Client) error { return c.DeleteAllOf(ctx, obj, opts...) })
+}
+
+// Status implements client.Client.
+func (f *followingClient) Status() client.SubResourceWriter { return f.SubResource("status") }
+
+// SubResource implements client.Client.
+func (f *followingClient) SubResource(name string) client.SubResourceClient {
+	return &followingSubResource{f: f, name: name}
+}
+
+// Scheme implements client.Client.
+func (f *followingClient) Scheme() *runtime.Scheme { return f.c.cc.options.Scheme }
+
+// RESTMapper implements client.Client.
+func (f *followingClient) RESTMapper() meta.RESTMapper { return f.c.mapper.RESTMapper() }
+
+// GroupVersionKindFor implements client.Client.
+func (f *followingClient) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionKind, error) {
+	inner, err := f.c.writer.current(f.c)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return inner.GroupVersionKindFor(obj)
+}
+
+// IsObjectNamespaced implements client.Client.
+func (f *followingClient) IsObjectNamespaced(obj runtime.Object) (bool, error) {
+	inner, err := f.c.writer.current(f.c)
+	if err != nil {
+		return false, err
+	}
+	return inner.IsObjectNamespaced(obj)
+}
+
+// followingSubResource is followingClient for a subresource.
+type followingSubResource struct {
+	f    *followingClient
+	name string
+}
+
+func (s *followingSubResource) do(ctx context.Context, call func(client.SubResourceClient) error) error {
+	return s.f.do(ctx, func(c client.Client) error { return call(c.SubResource(s.name)) })
+}
+
+// Get implements client.SubResourceClient.
+func (s *followingSubResource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
+	return s.do(ctx, func(c client.SubResourceClient) error { return c.Get(ctx, obj, sub, opts...) })
+}
+
+// Create implements client.SubResourceClient.
+func (s *followingSubResource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
+	return s.do(ctx, func(c client.SubResourceClient) error { return c.Create(ctx, obj, sub, opts...) })
+}
+
+// Update implements client.SubResourceClient.
+func (s *followingSubResource) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+	return s.do(ctx, func(c client.SubResourceClient) error { return c.Update(ctx, obj, opts...) })
+}
+
+// Patch implements client.SubResourceClient.
+func (s *followingSubResource) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	return s.do(ctx, func(c client.SubResourceClient) error { return c.Patch(ctx, obj, patch, opts...) })
+}
+
+// Apply implements client.SubResourceClient.
+func (s *followingSubResource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+	return s.do(ctx, func(c client.SubResourceClient) error { return c.Apply(ctx, obj, opts...) })
+}

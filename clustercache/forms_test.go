@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// byValue is an index function as users of controller-runtime write them.
+func byValue(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["value"]} }
+
+// indexedCluster is a cluster with two objects, connected and watched.
+func indexedCluster(t *testing.T, indexes ...clustercache.Index) *clustercache.ClusterCache {
+	t.Helper()
+	api := newFakeAPI(t, "uid-a")
+	api.put("one", "1", map[string]any{"app": "x"})
+	api.put("two", "2", map[string]any{"app": "y"})
+	d := newDirectory()
+	d.set(key("a"), api.config())
+	o := silent(d)
+	o.Indexes = indexes
+	cc := start(t, o)
+	require.NoError(t, cc.Engage(key("a")))
+	synctest.Wait()
+	synced(t, cc, api)
+	return cc
+}
+
+// TestHazardIndexFunctionsGetTypedObjects: a function that was written for a Go
+// type is given objects of that type, and one that asserts another form that one.
+func TestHazardIndexFunctionsGetTypedObjects(t *testing.T) {
+	for name, values := range map[string]func(client.Object) []string{
+		"typed": byValue,
+		"typed, by a guarded assertion": func(o client.Object) []string {
+			if c, ok := o.(*corev1.ConfigMap); ok {
+				return []string{c.Data["value"]}
+			}
+			return nil
+		},
+		"cached": func(o client.Object) []string {
+			c := &corev1.ConfigMap{}
+			if o.(*informerpool.Object).Into(c) != nil {
+				return nil
+			}
+			return []string{c.Data["value"]}
+		},
+		"unstructured": func(o client.Object) []string {
+			value, _, _ := unstructured.NestedString(o.(*unstructured.Unstructured).Object, "data", "value")
+			return []string{value}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cc := indexedCluster(t,
+					clustercache.Index{GVK: configMap, Field: "value", Values: values},
+					clustercache.Index{GVK: configMap, Field: "again", Values: values})
+				for _, fields := range []client.MatchingFields{{"value": "2"}, {"value": "2", "again": "2"}} {
+					list := &corev1.ConfigMapList{}
+					require.NoError(t, cc.Reader(key("a")).List(t.Context(), list, fields, clustercache.CacheOnly))
+					require.Len(t, list.Items, 1)
+					require.Equal(t, "two", list.Items[0].Name)
+				}
+			})
+		})
+	}
+}
+
+// TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList: whatever the field's
+// place in the selector, and whatever the mode; other reads are not affected.
+func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc := indexedCluster(t,
+			clustercache.Index{GVK: configMap, Field: "bad", Values: func(o client.Object) []string {
+				if o.GetName() == "two" {
+					panic("no")
+				}
+				return []string{"x"}
+			}},
+			clustercache.Index{GVK: configMap, Field: "value", Values: byValue})
+		for _, fields := range []client.MatchingFields{{"bad": "x"}, {"value": "2", "bad": "x"}, {"bad": "x", "value": "2"}} {
+			for _, mode := range []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly} {
+				err := cc.Reader(key("a")).List(t.Context(), &corev1.ConfigMapList{}, fields, mode)
+				failed, ok := errors.AsType[*clustercache.IndexError](err)
+				require.True(t, ok, "%v", err)
+				require.ErrorIs(t, err, clustercache.ErrIndexPanicked)
+				require.Equal(t, clustercache.IndexError{
+					Cluster: key("a"), GVK: configMap, Field: "bad", Object: client.ObjectKey{Namespace: "default", Name: "two"},
+					Err: clustercache.ErrIndexPanicked,
+				}, *failed)
+			}
+		}
+		list := &corev1.ConfigMapList{}
+		require.NoError(t, cc.Reader(key("a")).List(t.Context(), list, client.MatchingFields{"value": "2"}))
+		require.Len(t, list.Items, 1)
+	})
+}
+
+// TestHazardListByIndexBeforeTheFirstList: the API server knows no such field,
+// so that it is selected here, and the answer does not depend on the informer.
+func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newFakeAPI(t, "uid-a")
+		api.put("one", "1", nil)
+		api.put("two", "2", nil)
+		d := newDirectory()
+		d.set(key("a"), api.config())
+		o := silent(d)
+		o.Indexes = []clustercache.Index{{GVK: configMap, Field: "value", Values: byValue}}
+		cc := start(t, o)
+		require.NoError(t, cc.Engage(key("a")))
+		synctest.Wait()
+		typed, partial, loose := &corev1.ConfigMapList{}, &metav1.PartialObjectMetadataList{}, listOf(configMap)
+		partial.SetGroupVersionKind(configMap)
+		names := func(list client.ObjectList) []string {
+			var out []string
+			switch l := list.(type) {
+			case *corev1.ConfigMapList:
+				for _, o := range l.Items {
+					out = append(out, o.Name+o.Data["value"])
+				}
+			case *metav1.PartialObjectMetadataList:
+				for _, o := range l.Items {
+					out = append(out, o.Name+"2")
+				}
+			case *unstructured.UnstructuredList:
+				for _, o := range l.Items {
+					out = append(out, o.GetName()+"2")
+				}
+			}
+			return out
+		}
+		for _, list := range []client.ObjectList{typed, partial, loose} {
+			origin := clustercache.Origin{}
+			require.NoError(t, cc.Reader(key("a")).List(t.Context(), list, client.InNamespace("default"), client.MatchingFields{"value": "2"}, &origin))
+			require.False(t, origin.Cached)
+			require.Equal(t, []string{"two2"}, names(list))
+			require.Equal(t, "102", list.GetResourceVersion())
+		}
+		err := cc.Reader(key("a")).List(t.Context(), typed, client.MatchingFields{"value": "2"}, clustercache.CacheOnly)
+		require.ErrorIs(t, err, clustercache.ErrNotWatched)
+		require.NoError(t, cc.Reader(key("a")).List(t.Context(), typed, client.InNamespace("default"), client.MatchingFields{"value": "2"}, clustercache.AutoWatch))
+		require.Len(t, typed.Items, 1)
+		require.NoError(t, cc.Reader(key("a")).List(t.Context(), typed, client.InNamespace("default"),
+			client.MatchingFields{"value": "2", "metadata.name": "two"}, clustercache.Live))
+		require.Len(t, typed.Items, 1)
+	})
+}
+
+// TestHazardPredicatesAndMappingsGetTypedObjects: code that was written for a Go
+// type sees events, and code that asked for less does not pay for more.
+func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, q := sourced(t)
+		typed := predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return e.Object.(*corev1.ConfigMap).Data["value"] != "hidden" },
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				before, ok := e.ObjectOld.(*corev1.ConfigMap)
+				return ok && before.Data["value"] != e.ObjectNew.(*corev1.ConfigMap).Data["value"]
+			},
+			DeleteFunc: func(e event.DeleteEvent) bool { return e.Object.(*corev1.ConfigMap) != nil },
+		}
+		var mapped atomic.Int64
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Watch: true, Predicates: []predicate.Predicate{typed}},
+			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
+				if o.(*corev1.ConfigMap).Data != nil {
+					mapped.Add(1)
+				}
+				return clustercache.EnqueueObject(ctx, c, o)
+			})
+		require.NoError(t, s.Start(t.Context(), q))
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"(one)", "(two)"}, q.names())
+		api.put("one", "1", map[string]any{"only": "labels"})
+		api.put("three", "hidden", nil)
+		synctest.Wait()
+		api.put("two", "changed", nil)
+		api.delete("one")
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"one", "two"}, q.names())
+		require.Zero(t, s.Failures())
+		require.Positive(t, mapped.Load())
+		require.NoError(t, s.Close(t.Context()))
+	})
+}
+
+// TestPredicatesGetTheFormOfTheirFeed: explicitly, or as the kind was given.
+func TestPredicatesGetTheFormOfTheirFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, _ := sourced(t)
+		loose := &unstructured.Unstructured{}
+		loose.SetGroupVersionKind(configMap)
+		for _, row := range []struct {
+			kind client.Object
+			form clustercache.Form
+			want client.Object
+		}{
+			{&corev1.ConfigMap{}, clustercache.AsGiven, &corev1.ConfigMap{}},
+			{&corev1.ConfigMap{}, clustercache.Packed, &informerpool.Object{}},
+			{loose, clustercache.AsGiven, &unstructured.Unstructured{}},
+			{clustercache.Kind(configMap), clustercache.AsGiven, &informerpool.Object{}},
+			{clustercache.Kind(configMap), clustercache.Typed, &corev1.ConfigMap{}},
+			{clustercache.Kind(configMap), clustercache.Metadata, &metav1.PartialObjectMetadata{}},
+		} {
+			got := make(chan client.Object, 100)
+			f := followObjects(t, cc, clustercache.ObjectFeed{
+				Kinds: []client.Object{row.kind}, Form: row.form,
+				Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool { got <- o; return true })},
+			})
+			f.waitAll("one", "two")
+			require.IsType(t, row.want, <-got)
+		}
+	})
+}

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// TestHazardReadsOfOneKindKeepTheInformerOfAnother: the timer of all idle informers was put off by each read.
+func TestHazardReadsOfOneKindKeepTheInformerOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, _ := oneCluster(t)
+		require.NoError(t, cc.Reader(key("a")).List(t.Context(), &corev1.SecretList{}, clustercache.AutoWatch))
+		for range 30 {
+			require.NoError(t, cc.Reader(key("a")).List(t.Context(), &corev1.ConfigMapList{}, clustercache.AutoWatch))
+			time.Sleep(time.Minute)
+		}
+		require.Equal(t, 1, status(t, cc).Watches)
+	})
+}
+
+// TestHazardIdleReadsKeepAClusterThatWasRemoved until the last of them is forgotten.
+func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
+	for name, remove := range map[string]func(*clustercache.ClusterCache, *directory){
+		"disengaged": func(cc *clustercache.ClusterCache, _ *directory) { cc.Disengage(key("a")) },
+		"gone":       func(_ *clustercache.ClusterCache, d *directory) { d.fail(key("a"), resolver.ErrClusterNotFound) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cc, _, d := oneCluster(t)
+				require.NoError(t, cc.Engage(key("a")))
+				require.NoError(t, cc.Reader(key("a")).List(t.Context(), &corev1.ConfigMapList{}, clustercache.AutoWatch))
+				time.Sleep(time.Second)
+				if name == "gone" {
+					cc.Disengage(key("a")) // pinned clusters stay, as gone ones
+				}
+				remove(cc, d)
+				time.Sleep(clustercache.DefaultGrace + time.Second)
+				_, err := cc.Status(key("a"))
+				require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+			})
+		})
+	}
+}
+
+// TestHazardCloseOfAWatchDoesNotWaitForItsHandler: it returned while one was running. Called by the handler it does not wait.
+func TestHazardCloseOfAWatchDoesNotWaitForItsHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, _ := oneCluster(t)
+		w := watch(t, cc)
+		other := watch(t, cc) // the informer goes on
+		defer other.Release()
+		var running atomic.Int64
+		_, err := w.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) {
+			running.Add(1)
+			time.Sleep(time.Minute)
+			running.Add(-1)
+		}))
+		require.NoError(t, err)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		synctest.Wait()
+		require.EqualValues(t, 1, running.Load())
+		require.NoError(t, w.Close(t.Context()))
+		require.Zero(t, running.Load())
+
+		own, done := watch(t, cc), make(chan error, 10)
+		_, err = own.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) { done <- own.Close(context.Background()) }))
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+	})
+}

@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// IndexError says that a list by an indexed field cannot be answered, since
+// Index.Values failed for cached objects: without their values it could miss
+// some. Other reads of the kind are not affected.
+type IndexError struct {
+	Cluster client.ObjectKey
+	GVK     schema.GroupVersionKind
+	// Field is the indexed field.
+	Field string
+	// Object is one of the objects it failed for.
+	Object client.ObjectKey
+	// Err says how: [ErrIndexPanicked], or why the object does not fit the form.
+	Err error
+}
+
+// Error names the field, the kind, the cluster and the cause.
+func (e *IndexError) Error() string {
+	return fmt.Sprintf("index %q of %s in cluster %s: object %s: %v", e.Field, kindName(e.GVK), clusterName(e.Cluster), objectName(e.Object), e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *IndexError) Unwrap() error { return e.Err }
+
+// ErrIndexPanicked indicates that Index.Values panicked for an object.
+var ErrIndexPanicked = informerpool.ErrIndexPanicked
+
+// valuesOf computes the index of a cached object.
+func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Object) ([]string, error) {
+	return x.compute(cc, c, client.ObjectKeyFromObject(o), func(f Form) (client.Object, error) { return f.of(cc, o) })
+}
+
+// compute calls Values with the object in the form it wants. By default that is
+// found out: a function that asserts another type than it is given panics, or
+// finds nothing, and is given the next form. The first one in which it found
+// something is kept.
+func (x *addedIndex) compute(
+	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(Form) (client.Object, error),
+) ([]string, error) {
+	var first *panicError
+	answered := false
+	for _, form := range x.forms() {
+		obj, err := in(form)
+		if err != nil {
+			return nil, x.failed(cc, c, name, err, err.Error())
+		}
+		values, failed := x.call(obj)
+		if len(values) > 0 {
+			x.worked.Store(uint32(form))
+			return values, nil
+		}
+		answered = answered || failed == nil
+		if failed == nil {
+			continue
+		}
+		if first == nil {
+			first = failed
+		}
+		if _, assertion := failed.value.(*runtime.TypeAssertionError); !assertion {
+			answered = false
+			break
+		}
+	}
+	if answered {
+		return nil, nil
+	}
+	return nil, x.failed(cc, c, name, ErrIndexPanicked, fmt.Sprint(first.value))
+}
+
+// forms returns the forms to call Values with, in order.
+func (x *addedIndex) forms() []Form {
+	if x.Form != AsGiven {
+		return []Form{x.Form}
+	}
+	if worked := Form(x.worked.Load()); worked != AsGiven {
+		return []Form{worked}
+	}
+	return []Form{Typed, Packed, Unstructured}
+}
+
+// panicError is what a function panicked with.
+type panicError struct{ value any }
+
+// call calls Values and survives its panic.
+func (x *addedIndex) call(obj client.Object) (values []string, failed *panicError) {
+	defer func() {
+		if r := recover(); r != nil {
+			values, failed = nil, &panicError{value: r}
+		}
+	}()
+	return x.Values(obj), nil
+}
+
+// failed counts a failure and logs the first one of the index.
+func (x *addedIndex) failed(cc *ClusterCache, c *cluster, name client.ObjectKey, err error, text string) error {
+	cc.metrics.indexFailed.Inc()
+	if errors.Is(err, ErrIndexPanicked) {
+		cc.metrics.panics.WithLabelValues("Index.Values").Inc()
+	}
+	if !x.logged.Swap(true) {
+		cc.log.Error(err, "Index function failed; lists by its field fail. Further failures are not logged",
+			"cluster", c.name, "kind", kindName(x.GVK), "field", x.Field, "object", objectName(name), "failure", text)
+	}
+	return &IndexError{Cluster: c.key, GVK: x.GVK, Field: x.Field, Object: name, Err: err}
+}

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHazardCancelledDialIsNotStillRunning: a dial that ends a moment after it was
+// cancelled ended in time, also if nothing else is waited for any more.
+func TestHazardCancelledDialIsNotStillRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		config := api.config()
+		config.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			time.Sleep(300 * time.Millisecond)
+			return nil, ctx.Err()
+		}
+		d.set(key("a"), config)
+		cc := start(t, silent(d)) // its end requires that Start returns nil
+		require.NoError(t, cc.Engage(key("a")))
+		time.Sleep(time.Second)
+	})
+}

@@ -1,0 +1,296 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fleetcache/fleetcache/internal/foreign"
+	"github.com/fleetcache/fleetcache/internal/meter"
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+const (
+	// An answer may take a liveShare-th of the limit, and liveFactor times its
+	// size, so that short answers cannot take as much as long ones: real objects
+	// are estimated at five to nine times their JSON.
+	liveShare  = 16
+	liveFactor = 16
+	// liveCopies is how many copies of a body client-go has at once while it
+	// reads it.
+	liveCopies = 3
+	// liveStatus bounds what a status, in an answer that is no success, takes.
+	liveStatus = 32 << 20
+
+	mediaJSON = "application/json"
+)
+
+// liveBudget is what the answers to one call may take in memory, all tries and
+// pages together.
+type liveBudget struct {
+	limit int64 // negative: none
+	read  int64 // bytes of bodies
+	taken int64 // what was decoded from them
+}
+
+// check returns an ErrBudget if a body that is being read takes more beside
+// what was taken than the budget has.
+func (b *liveBudget) check(more int64) error {
+	if b.limit < 0 {
+		return nil
+	}
+	allowed := min(b.limit, b.limit/liveShare+liveFactor*b.read)
+	if b.taken+more <= allowed {
+		return nil
+	}
+	if allowed < b.limit {
+		return fmt.Errorf("%w: %d bytes of the answer take more than %d in memory", ErrBudget, b.read, allowed)
+	}
+	return fmt.Errorf("%w: the answer takes more than %d bytes in memory (Options.MaxLiveBytes)", ErrBudget, allowed)
+}
+
+// liveCall is one call of a live client: what the answer is decoded into, and
+// what it may take. It is used on the goroutine of the caller alone.
+type liveCall struct {
+	budget *liveBudget
+	scheme *runtime.Scheme
+
+	want  schema.GroupVersionKind // of the object or the items; empty: any
+	into  reflect.Type            // nil: nothing is decoded
+	write bool                    // the kind has to be named
+	// deletes says that a Status may answer, and that nothing is decoded.
+	deletes bool
+	list    *liveItems // nil: one object is asked for
+	item    int        // the largest object of a list in JSON, if that is more than usual
+
+	answered bool
+	failed   error // what was wrong with the answer
+}
+
+// liveCallKey is where the context of a request has its call.
+type liveCallKey struct{}
+
+// liveBudgetKey is where the context of a read has the budget of all its calls.
+type liveBudgetKey struct{}
+
+// withLiveBudget makes all calls with the context share one budget.
+func withLiveBudget(ctx context.Context, limit int64) context.Context {
+	return context.WithValue(ctx, liveBudgetKey{}, &liveBudget{limit: limit})
+}
+
+func liveCallOf(ctx context.Context) *liveCall {
+	call, _ := ctx.Value(liveCallKey{}).(*liveCall)
+	return call
+}
+
+// expect notes what an answer is decoded into, and its kind if that is known.
+func (c *liveCall) expect(obj any) *liveCall {
+	if absent(obj) {
+		return c
+	}
+	c.into = reflect.TypeOf(obj)
+	if _, ok := obj.(runtime.Unstructured); ok {
+		c.into = reflect.TypeFor[map[string]any]()
+	}
+	if o, ok := obj.(runtime.Object); ok {
+		c.want, _ = apiutil.GVKForObject(o, c.scheme) // without it the call fails by itself
+	}
+	return c
+}
+
+// absent reports whether there is nothing to decode into.
+func absent(obj any) bool {
+	v := reflect.ValueOf(obj)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// expectList is expect for a list: its kind is that of the items.
+func (c *liveCall) expectList(list client.ObjectList) *liveCall {
+	if absent(list) {
+		return c
+	}
+	c.expect(list)
+	kind, ok := strings.CutSuffix(c.want.Kind, listSuffix)
+	_, typed := c.scheme.New(c.want)
+	if c.want.Kind = kind; kind == "" || !ok && typed == nil {
+		c.want = schema.GroupVersionKind{}
+	}
+	c.list = newLiveItems(list)
+	return c
+}
+
+// fail keeps an error, since client-go quotes and wraps what it gets.
+func (c *liveCall) fail(err error) error {
+	c.failed = err
+	return err
+}
+
+// check returns an ErrKind if a document is another kind's. A read that does not
+// name its kind is decoded as what was asked for, as by client-go. A write has to:
+// it is decoded into the object that was sent, of which nothing then is missing.
+func (c *liveCall) check(apiVersion, kind string) error {
+	if c.want.Empty() {
+		return nil
+	}
+	if c.write && kind == "" {
+		return fmt.Errorf("%w: no kind, %w", ErrAnswer, ErrNotKubernetes)
+	}
+	if kind == "" || kind == c.want.Kind && isVersion(apiVersion, c.want) || c.isMetadata(apiVersion, kind) {
+		return nil
+	}
+	if kind == "Status" && (c.deletes || c.want.Kind == "Binding") {
+		return nil
+	}
+	return fmt.Errorf("%w: %s of %s instead of %s of %s", ErrKind,
+		wire.Excerpt(kind), wire.Excerpt(apiVersion), wire.Excerpt(c.want.Kind), wire.Excerpt(c.want.GroupVersion().String()))
+}
+
+func isVersion(apiVersion string, gvk schema.GroupVersionKind) bool {
+	return apiVersion == "" || apiVersion == gvk.GroupVersion().String()
+}
+
+// isMetadata reports whether a document is metadata alone, and was asked for.
+func (c *liveCall) isMetadata(apiVersion, kind string) bool {
+	return (c.deletes || c.into == reflect.TypeFor[*metav1.PartialObjectMetadata]()) && kind == "PartialObjectMetadata" &&
+		strings.HasPrefix(apiVersion, metav1.GroupName+"/")
+}
+
+// answers is the round tripper that bounds and checks the answers to calls,
+// before client-go decodes them: it decodes whatever kind a body names.
+type answers struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (a *answers) RoundTrip(req *http.Request) (*http.Response, error) {
+	call := liveCallOf(req.Context())
+	if call == nil {
+		return a.next.RoundTrip(req)
+	}
+	out := req.WithContext(req.Context())
+	out.Header = req.Header.Clone()
+	out.Header.Set("Accept", onlyJSON(req.Header.Get("Accept")))
+	resp, err := a.next.RoundTrip(out)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		call.admitFailure(resp)
+		return resp, nil
+	}
+	if err := call.admit(resp); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// onlyJSON returns the JSON types of an Accept header: other encodings cannot be
+// measured while they are read.
+func onlyJSON(accept string) string {
+	var kept []string
+	for t := range strings.SplitSeq(accept, ",") {
+		if media, _, err := mime.ParseMediaType(t); err == nil && media == mediaJSON {
+			kept = append(kept, t)
+		}
+	}
+	if len(kept) == 0 {
+		return mediaJSON
+	}
+	return strings.Join(kept, ",")
+}
+
+// admit makes the body of a success one that obeys the budget.
+func (c *liveCall) admit(resp *http.Response) error {
+	c.answered = true
+	if resp.StatusCode == http.StatusNoContent || resp.ContentLength == 0 {
+		return nil
+	}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if media != mediaJSON && media != "" {
+		return c.fail(fmt.Errorf("%w: %q instead of %s", ErrNotKubernetes, foreign.Text(media), mediaJSON))
+	}
+	switch {
+	case c.list != nil:
+		resp.ContentLength = -1
+		resp.Body = &listBody{ReadCloser: resp.Body, call: c}
+	case c.deletes:
+		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(reflect.TypeFor[metav1.Status]())}
+	case c.into != nil:
+		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(c.into)}
+	}
+	return nil
+}
+
+// admitFailure leaves nothing of an answer that is no success but text and a
+// status: client-go would decode any other kind as well.
+func (c *liveCall) admitFailure(resp *http.Response) {
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if strings.HasPrefix(media, "text/") {
+		return
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	m := meter.New(reflect.TypeFor[metav1.Status]())
+	m.Feed(body)
+	if _, kind := m.TypeMeta(); err != nil || media != mediaJSON || kind != "Status" || m.Cost() > liveStatus {
+		body = nil
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(string(body))), int64(len(body))
+}
+
+// objectBody is the body of one object. It ends with an error where the object
+// would take more memory than its call has, or is of another kind.
+type objectBody struct {
+	io.ReadCloser
+
+	call  *liveCall
+	meter *meter.Meter
+	read  int64
+}
+
+// Read implements io.Reader.
+func (b *objectBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.meter.Feed(p[:n])
+	b.read += int64(n)
+	b.call.budget.read += int64(n)
+	if over := b.call.budget.check(b.meter.Cost() + liveCopies*b.read); over != nil && !b.call.deletes {
+		return 0, b.call.fail(over)
+	}
+	if errors.Is(err, io.EOF) {
+		b.call.budget.taken += b.meter.Cost() + liveCopies*b.read
+		if other := b.call.check(b.meter.TypeMeta()); other != nil {
+			return 0, b.call.fail(other)
+		}
+	}
+	return n, err
+}
+
+// liveDoor sends lists, which account for themselves, through the client that
+// has no budget for bodies.
+type liveDoor struct{ unary, stream http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (d *liveDoor) RoundTrip(req *http.Request) (*http.Response, error) {
+	if call := liveCallOf(req.Context()); call != nil && call.list != nil {
+		return d.stream.RoundTrip(req)
+	}
+	return d.unary.RoundTrip(req)
+}
+
+// unstructuredList is how lists of unstructured objects are decoded.
+var unstructuredList = reflect.TypeFor[unstructured.UnstructuredList]()

@@ -1,0 +1,264 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/meter"
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+const (
+	// maxLiveItem is the largest object of a live list in JSON, unless informers
+	// accept larger ones.
+	maxLiveItem = 16 << 20
+	// maxLiveList is the largest live list in JSON, unless MaxLiveBytes is more.
+	maxLiveList = 1 << 30
+
+	listSuffix = "List"
+	anyList    = "List"
+)
+
+// liveItems takes the items of a list out of its body one by one, while it is
+// read, so that neither the body nor its garbage is ever there as a whole.
+// client-go decodes what is left, a list without items.
+type liveItems struct {
+	element  reflect.Type  // of the list's Items
+	items    reflect.Value // what was decoded: a slice of elements
+	unnamed  int           // items that do not name their kind
+	largest  int64         // item so far, in bytes
+	metadata bool          // the list is one of metadata alone
+}
+
+// newLiveItems returns nil for lists that are made otherwise than by a member
+// items that is an array of objects.
+func newLiveItems(list client.ObjectList) *liveItems {
+	t := reflect.TypeOf(list)
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+		return nil
+	}
+	_, decodesItself := list.(json.Unmarshaler)
+	field, ok := t.Elem().FieldByName("Items")
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	switch {
+	case t.Elem() == unstructuredList:
+	case decodesItself, !ok, name != "items", len(field.Index) != 1, field.Type.Kind() != reflect.Slice:
+		return nil
+	case structOf(field.Type.Elem()).Kind() != reflect.Struct:
+		return nil
+	}
+	_, metadata := list.(*metav1.PartialObjectMetadataList)
+	return &liveItems{element: field.Type.Elem(), metadata: metadata}
+}
+
+func structOf(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
+}
+
+// fill gives the items to the list.
+func (l *liveItems) fill(list client.ObjectList, kind schema.GroupVersionKind) {
+	if !l.items.IsValid() {
+		return
+	}
+	reflect.ValueOf(list).Elem().FieldByName("Items").Set(l.items)
+	if m, ok := list.(*metav1.PartialObjectMetadataList); ok && !kind.Empty() {
+		for i := range m.Items {
+			m.Items[i].SetGroupVersionKind(kind) // as the client does
+		}
+	}
+}
+
+// listBody reads a list at the first call of Read, and is the body of that list
+// without its items.
+type listBody struct {
+	io.ReadCloser
+
+	call *liveCall
+	rest io.Reader
+	err  error
+}
+
+// Read implements io.Reader.
+func (b *listBody) Read(p []byte) (int, error) {
+	if b.rest == nil && b.err == nil {
+		var document []byte
+		if document, b.err = b.call.list.read(b.call, &countedBody{b: b}); b.err != nil {
+			b.call.list.items = reflect.Value{}
+		}
+		b.rest = bytes.NewReader(document)
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.rest.Read(p)
+}
+
+// countedBody counts the bytes of a list.
+type countedBody struct{ b *listBody }
+
+func (c *countedBody) Read(p []byte) (int, error) {
+	n, err := c.b.ReadCloser.Read(p)
+	c.b.call.budget.read += int64(n)
+	return n, err
+}
+
+// read takes the items out of a list, and returns what is left of it.
+func (l *liveItems) read(call *liveCall, body io.Reader) ([]byte, error) {
+	l.items, l.unnamed, l.largest = reflect.MakeSlice(reflect.SliceOf(l.element), 0, 0), 0, 0
+	r := wire.NewListReader(body, wire.Limits{Object: max(maxLiveItem, call.item), Response: max(maxLiveList, call.budget.limit)})
+	defer r.Close()
+	r.KeepMembers()
+	m := meter.New(reflect.PointerTo(l.decoded()))
+	for {
+		raw, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, wire.ErrNoItems), r.Header().Kind == "Status":
+			call.budget.taken += l.cost(m)
+			return l.finish(call, r, errors.Is(err, io.EOF))
+		case err != nil:
+			return nil, call.fail(limited(err))
+		}
+		m.Next()
+		m.Feed(raw)
+		l.largest = max(l.largest, int64(len(raw)))
+		if err := call.budget.check(l.cost(m) + liveCopies*l.largest); err != nil {
+			return nil, call.fail(err)
+		}
+		if err := l.check(call, m); err != nil {
+			return nil, call.fail(err)
+		}
+		if err := l.add(raw); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// cost is what the items take with the one at hand, in a slice that grows.
+func (l *liveItems) cost(m *meter.Meter) int64 {
+	return m.Cost() + int64(l.items.Len()+1)*int64(l.element.Size())*9/4 //nolint:gosec // sizes are small
+}
+
+// limited makes what a list is too large for an ErrBudget.
+func limited(err error) error {
+	if limit, ok := errors.AsType[*wire.LimitError](err); ok {
+		return fmt.Errorf("%w: %w", ErrBudget, limit)
+	}
+	return err
+}
+
+// decoded is the type that one item is decoded into.
+func (l *liveItems) decoded() reflect.Type {
+	if l.element == reflect.TypeFor[unstructured.Unstructured]() {
+		return reflect.TypeFor[map[string]any]()
+	}
+	return structOf(l.element)
+}
+
+// check refuses an item of another kind.
+func (l *liveItems) check(call *liveCall, m *meter.Meter) error {
+	apiVersion, kind := m.TypeMeta()
+	if kind == "" {
+		l.unnamed++
+	}
+	if l.metadata && kind == "PartialObjectMetadata" && strings.HasPrefix(apiVersion, metav1.GroupName+"/") {
+		return nil
+	}
+	return call.check(apiVersion, kind)
+}
+
+// add decodes an item the way client-go does.
+func (l *liveItems) add(raw []byte) error {
+	into := reflect.New(l.decoded())
+	if err := utiljson.Unmarshal(raw, into.Interface()); err != nil {
+		return err
+	}
+	value := into.Elem()
+	switch {
+	case l.decoded() != structOf(l.element):
+		object, _ := reflect.TypeAssert[map[string]any](value)
+		if object == nil { // null
+			object = map[string]any{}
+		}
+		value = reflect.ValueOf(unstructured.Unstructured{Object: object})
+	case l.element.Kind() == reflect.Pointer:
+		value = into
+	}
+	l.items = reflect.Append(l.items, value)
+	return nil
+}
+
+// finish checks the list as a whole, and returns it without its items.
+func (l *liveItems) finish(call *liveCall, r *wire.ListReader, isList bool) ([]byte, error) {
+	header := r.Header()
+	if err := l.checkList(call, header, isList); err != nil {
+		return nil, call.fail(err)
+	}
+	if l.decoded() != structOf(l.element) {
+		l.inferKinds(call.want, header)
+	} else if !l.metadata && !call.want.Empty() {
+		header.APIVersion, header.Kind = call.want.GroupVersion().String(), call.want.Kind+listSuffix
+	}
+	document, err := json.Marshal(metav1.TypeMeta{APIVersion: header.APIVersion, Kind: header.Kind})
+	if err != nil {
+		return nil, err
+	}
+	members := r.Members()
+	if len(document) == len("{}") && len(members) > 0 {
+		members = members[1:] // the comma
+	}
+	document = append(document[:len(document)-1], members...)
+	return append(document, '}'), nil
+}
+
+// checkList refuses a list of another kind. Definitions may give their lists any
+// name: then each item has to name its own kind. A list of another kind that is
+// empty says nothing about the kind that was asked for, and neither does one
+// object.
+func (l *liveItems) checkList(call *liveCall, header wire.ListHeader, isList bool) error {
+	want := call.want
+	switch {
+	case l.items.Len() == 0 && header.ResourceVersion == "" && (header.Kind == "" || header.Kind == anyList):
+		return fmt.Errorf("%w: an empty list of no kind and no version, %w", ErrAnswer, ErrNotKubernetes)
+	case want.Empty(), header.Kind == "":
+		return nil
+	case header.Kind == want.Kind+listSuffix && isVersion(header.APIVersion, want), header.Kind == anyList:
+		return nil
+	case l.metadata && header.Kind == "PartialObjectMetadataList" && strings.HasPrefix(header.APIVersion, metav1.GroupName+"/"):
+		return nil
+	case isList && l.unnamed == 0 && isVersion(header.APIVersion, want) && (l.items.Len() > 0 || !strings.HasSuffix(header.Kind, listSuffix)):
+		return nil
+	}
+	return fmt.Errorf("%w: %s of %s instead of %s of %s", ErrKind, wire.Excerpt(header.Kind), wire.Excerpt(header.APIVersion),
+		wire.Excerpt(want.Kind+listSuffix), wire.Excerpt(want.GroupVersion().String()))
+}
+
+// inferKinds names the kind of items that do not, after the list.
+func (l *liveItems) inferKinds(want schema.GroupVersionKind, header wire.ListHeader) {
+	if (header.Kind == "" || header.Kind == anyList) && !want.Empty() {
+		header.APIVersion, header.Kind = want.GroupVersion().String(), want.Kind
+	}
+	for i := range l.items.Len() {
+		u, ok := reflect.TypeAssert[*unstructured.Unstructured](l.items.Index(i).Addr())
+		if ok && u.GetKind() == "" && u.GetAPIVersion() == "" {
+			u.SetKind(strings.TrimSuffix(header.Kind, listSuffix))
+			u.SetAPIVersion(header.APIVersion)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/packed"
+)
+
+const (
+	// maxLiveSelected is how many objects of the API server's a list by an
+	// indexed field looks at while no informer answers it.
+	maxLiveSelected = 10_000
+	livePage        = 500
+)
+
+// listLive lists from the API server. Fields that have an index are unknown to
+// it: it would refuse the list. What they select is selected here, by the
+// index's function, so that the answer does not depend on where it comes from.
+func (c *cluster) listLive(ctx context.Context, live client.Client, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList) error {
+	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
+	if len(indexed) == 0 {
+		return live.List(ctx, list, lo)
+	}
+	if lo.Continue != "" {
+		return fmt.Errorf("%w: a continue token with a field that has an index", ErrUnsupported)
+	}
+	s := liveSelection{c: c, gvk: gvk, indexed: indexed}
+	if err := s.read(withLiveBudget(ctx, c.cc.options.MaxLiveBytes), live, lo, rest); err != nil {
+		return err
+	}
+	return s.fill(list)
+}
+
+// indexedField is a requirement on a field that has an index.
+type indexedField struct {
+	fields.Requirement
+
+	index *addedIndex
+}
+
+// splitFields tells the fields that have an index from those for the server.
+func (c *cluster) splitFields(gvk schema.GroupVersionKind, s fields.Selector) (indexed []indexedField, rest fields.Selector) {
+	if s == nil {
+		return nil, nil
+	}
+	var others []fields.Selector
+	for _, r := range s.Requirements() {
+		index := c.cc.indexes.find(c.key, gvk, r.Field)
+		switch {
+		case index != nil && r.Field != metadataName && r.Field != metadataNamespace:
+			indexed = append(indexed, indexedField{Requirement: r, index: index})
+		case r.Operator == "!=":
+			others = append(others, fields.OneTermNotEqualSelector(r.Field, r.Value))
+		default:
+			others = append(others, fields.OneTermEqualSelector(r.Field, r.Value))
+		}
+	}
+	if len(others) > 0 {
+		rest = fields.AndSelectors(others...)
+	}
+	return indexed, rest
+}
+
+// liveSelection is a list of the API server's, selected here.
+type liveSelection struct {
+	c       *cluster
+	gvk     schema.GroupVersionKind
+	indexed []indexedField
+	codec   *packed.Codec // made when a function wants cached objects
+	found   []unstructured.Unstructured
+	version string
+}
+
+// read lists page by page, and keeps what is selected.
+func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client.ListOptions, rest fields.Selector) error {
+	page := client.ListOptions{LabelSelector: lo.LabelSelector, FieldSelector: rest, Namespace: lo.Namespace, Limit: livePage, Raw: lo.Raw}
+	for seen := 0; ; {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(s.gvk.GroupVersion().WithKind(s.gvk.Kind + "List"))
+		if err := live.List(ctx, list, &page); err != nil {
+			return err
+		}
+		s.version = list.GetResourceVersion()
+		if seen += len(list.Items); seen > maxLiveSelected {
+			return fmt.Errorf("%w: more than %d objects to select from by field %q; only an informer that has synced can",
+				ErrUnsupported, maxLiveSelected, s.indexed[0].Field)
+		}
+		for i := range list.Items {
+			ok, err := s.selects(&list.Items[i])
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			if s.found = append(s.found, list.Items[i]); lo.Limit > 0 && int64(len(s.found)) == lo.Limit {
+				return nil
+			}
+		}
+		if page.Continue = list.GetContinue(); page.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// selects reports whether all indexed fields select the object.
+func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
+	for _, f := range s.indexed {
+		values, err := f.index.compute(s.c.cc, s.c, client.ObjectKeyFromObject(u), func(form Form) (client.Object, error) { return s.in(form, u) })
+		if err != nil || !fieldSelects(f.Requirement, values) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// in returns a copy of the object in a form.
+func (s *liveSelection) in(form Form, u *unstructured.Unstructured) (client.Object, error) {
+	switch form {
+	case Typed, AsGiven:
+		fresh, err := s.c.cc.options.Scheme.New(s.gvk)
+		if typed, ok := fresh.(client.Object); err == nil && ok {
+			return typed, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed)
+		}
+		return u.DeepCopy(), nil
+	case Packed:
+		if s.codec == nil {
+			s.codec = packed.NewCodec()
+		}
+		return s.codec.PackUnstructured(s.codec.Kind(s.gvk), u)
+	case Metadata:
+		partial := &metav1.PartialObjectMetadata{}
+		return partial, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, partial)
+	}
+	return u.DeepCopy(), nil
+}
+
+// fill puts what was found into a list of any form.
+func (s *liveSelection) fill(list client.ObjectList) error {
+	if l, ok := list.(*unstructured.UnstructuredList); ok {
+		l.Items = s.found
+		l.SetResourceVersion(s.version)
+		return nil
+	}
+	items, err := meta.GetItemsPtr(list)
+	if err != nil {
+		return err
+	}
+	slice := reflect.ValueOf(items).Elem()
+	element := slice.Type().Elem()
+	out := reflect.MakeSlice(slice.Type(), len(s.found), len(s.found))
+	for i := range s.found {
+		at := out.Index(i)
+		if element.Kind() == reflect.Pointer {
+			at.Set(reflect.New(element.Elem()))
+		} else {
+			at = at.Addr()
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(s.found[i].Object, at.Interface()); err != nil {
+			return err
+		}
+	}
+	slice.Set(out)
+	list.SetResourceVersion(s.version)
+	list.SetContinue("")
+	list.SetRemainingItemCount(nil)
+	return nil
+}

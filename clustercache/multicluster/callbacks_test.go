@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+)
+
+// userFunctions give a provider each function of the user, with do before its work.
+func userFunctions(do func(string)) (multicluster.Options, multicluster.ProviderOptions, aware, chan call) {
+	to, made := calls()
+	o := multicluster.Options{ClusterOptions: []cluster.Option{func(*cluster.Options) { do("ClusterOptions") }}}
+	p := multicluster.ProviderOptions{
+		Clusters: func(client.ObjectKey) bool {
+			do("Clusters")
+			return true
+		},
+		Names: multicluster.Names{
+			Name: func(k client.ObjectKey) string {
+				do("Names.Name")
+				return k.Namespace + "/" + k.Name
+			},
+			Key: func(string) (client.ObjectKey, bool) {
+				do("Names.Key")
+				return key("a"), true
+			},
+		},
+	}
+	return o, p, awareFunc(func(ctx context.Context, name clusterName, cl cluster.Cluster) error {
+		do("Engage")
+		return to(ctx, name, cl)
+	}), made
+}
+
+var userPlaces = []string{"ClusterOptions", "Clusters", "Names.Name", "Names.Key", "Engage"}
+
+// TestHazardPanicOfAProvidersCallbackEndsTheProcess: the cluster is not engaged
+// while one of them panics, and Get says why; it is engaged afterwards.
+func TestHazardPanicOfAProvidersCallbackEndsTheProcess(t *testing.T) {
+	for _, place := range userPlaces {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var calm atomic.Bool
+				var hits atomic.Int64
+				o, po, to, made := userFunctions(func(at string) {
+					if at == place && !calm.Load() {
+						hits.Add(1)
+						panic("no " + at)
+					}
+				})
+				f := newFleet(t, o)
+				f.add("a")
+				p := newProvider(f, po)
+				engage(t, p, to)
+				time.Sleep(time.Minute)
+				require.NotZero(t, hits.Load())
+				require.Empty(t, made)
+				if _, err := p.Get(t.Context(), "fleet/a"); place != "Engage" {
+					require.Error(t, err)
+				}
+				calm.Store(true)
+				f.apis["a"].Disconnect() // an event of the cluster
+				time.Sleep(time.Minute)
+				f.apis["a"].Connect()
+				time.Sleep(time.Minute)
+				require.Equal(t, clusterName("fleet/a"), next(t, made).name)
+				_, err := p.Get(t.Context(), "fleet/a")
+				require.NoError(t, err)
+			})
+		})
+	}
+}
+
+// TestHazardStopOfAProviderWaitsForACallbackThatIsDeaf: Start returns within
+// little more than a second, with an error.
+func TestHazardStopOfAProviderWaitsForACallbackThatIsDeaf(t *testing.T) {
+	for _, place := range userPlaces {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				var hits atomic.Int64
+				o, po, to, _ := userFunctions(func(at string) {
+					if at == place {
+						hits.Add(1)
+						<-release
+					}
+				})
+				f := newFleet(t, o)
+				f.add("a")
+				p := newProvider(f, po)
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- p.Start(ctx, to) }()
+				time.Sleep(time.Minute)
+				require.NotZero(t, hits.Load())
+				began := time.Now()
+				cancel()
+				require.ErrorContains(t, <-done, "still running")
+				require.LessOrEqual(t, time.Since(began), 1500*time.Millisecond)
+				close(release)
+				synctest.Wait()
+			})
+		})
+	}
+}

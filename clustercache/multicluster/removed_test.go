@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package multicluster_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/multicluster"
+)
+
+// TestHazardRemovalOfAClusterIsTakenForDeletes: handlers were told of the deletes
+// of a part of its objects, another one each time. None was deleted. The handlers
+// are busy, so that the removal and the deletes come in every order; the cluster
+// is back while they are delivered, or afterwards.
+func TestHazardRemovalOfAClusterIsTakenForDeletes(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Minute} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, multicluster.Options{})
+				api := f.add("a")
+				for i := range 64 {
+					api.put(fmt.Sprint("o", i), "1")
+				}
+				p := newProvider(f, multicluster.ProviderOptions{})
+				to, made := calls()
+				engage(t, p, to)
+				engaged, byHand := &record{}, &record{}
+				_, err := informer(t, next(t, made).cl, &corev1.ConfigMap{}).AddEventHandler(slow(engaged))
+				require.NoError(t, err)
+				_, err = informer(t, f.cluster("a"), &corev1.ConfigMap{}).AddEventHandler(slow(byHand))
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				require.Len(t, engaged.take(), 66)
+				for i := range 8 {
+					api.put(fmt.Sprint("o", i), "2")
+				}
+
+				f.d.set(key("a"), nil)
+				for f.known("a") {
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(after)
+				f.d.set(key("a"), api.Config())
+				time.Sleep(time.Hour)
+				require.True(t, f.known("a"))
+				for _, events := range [][]string{engaged.take(), byHand.take()} {
+					for _, e := range events {
+						require.False(t, strings.HasPrefix(e, "delete"), "%s", e)
+					}
+				}
+			})
+		})
+	}
+}
+
+// known reports whether a cluster is known, and not gone.
+func (f *fleet) known(name string) bool {
+	s, err := f.cc.Status(key(name))
+	return err == nil && s.Phase != clustercache.PhaseGone
+}
+
+// slow takes its time for each event.
+func slow(r *record) toolscache.ResourceEventHandler {
+	h := r.handler()
+	pause := func() { time.Sleep(10 * time.Millisecond) }
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, initial bool) { pause(); h.OnAdd(obj, initial) },
+		UpdateFunc: func(before, after any) { pause(); h.OnUpdate(before, after) },
+		DeleteFunc: func(obj any) { pause(); h.OnDelete(obj) },
+	}
+}

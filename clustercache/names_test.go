@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestHazardNamesOfClustersEndTheScrape: names that collide made all of /metrics fail, and one that is not UTF-8 ended the
+// process.
+func TestHazardNamesOfClustersEndTheScrape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewPedanticRegistry()
+		cc := start(t, silentWith(newDirectory(), registry))
+		names := map[string]client.ObjectKey{
+			"hub":  {},
+			"/hub": {Name: "hub"},
+			"a/b":  {Namespace: "a", Name: "b"},
+			"/a/b": {Name: "a/b"},
+			"%FF":  {Name: "\xff"},
+		}
+		for _, key := range names {
+			require.NoError(t, cc.Engage(key))
+		}
+		synctest.Wait()
+		_, err := registry.Gather()
+		require.NoError(t, err)
+		for name := range names {
+			require.Positive(t, seriesOf(t, registry, name), name)
+		}
+	})
+}

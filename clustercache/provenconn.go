@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetcache/fleetcache/internal/seam"
+)
+
+// proofKey is where the context of a question holds it.
+type proofKey struct{}
+
+// provenConn is a connection whose other end has to be proven.
+type provenConn struct {
+	net.Conn
+
+	p       *prover
+	adopted *atomic.Bool // the access it belongs to is in use
+	asking  bool         // made for a question, which decides what becomes of it
+}
+
+// Close implements net.Conn.
+func (c *provenConn) Close() error {
+	c.p.mu.Lock()
+	delete(c.p.open, c)
+	c.p.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// provenDials wraps a dialer so that requests wait for a proof before they use a new connection: behind the same address there
+// may be another cluster now, with the same certificates. adopted says whether the access is in use; before that, the
+// attempt that proves it is all that uses its connections.
+func (c *cluster) provenDials(dial seam.DialFunc, adopted *atomic.Bool) seam.DialFunc {
+	p := &c.prover
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		k := &provenConn{Conn: conn, p: p, adopted: adopted, asking: ctx.Value(proofKey{}) != nil}
+		p.mu.Lock()
+		p.seq++
+		p.open[k] = p.seq
+		p.mu.Unlock()
+		switch {
+		case k.asking, !adopted.Load():
+			return k, nil // the question proves the connection that it goes over
+		case seam.Probing(ctx):
+			p.soon() // a probe waits for no proof, and who is given its connection later does
+			return k, nil
+		}
+		if err := p.admit(ctx, k); err != nil {
+			_ = k.Close()
+			return nil, err
+		}
+		return k, nil
+	}
+}
+
+// soon has a question asked that nothing waits for. Connections that lead
+// elsewhere for a moment are found out in that moment.
+func (p *prover) soon() {
+	v := p.c.view.Load()
+	if !v.connected || presumed(v.uid) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.askLocked(claim{view: v})
+}
+
+// condemn closes the connections without a proof, when another cluster has
+// answered over one: if the address leads back to the former one, a question over
+// a newer connection would vouch for them.
+func (p *prover) condemn(over net.Conn) {
+	p.mu.Lock()
+	var all []*provenConn
+	for k := range p.open {
+		if k == over || (k.adopted.Load() && !k.asking) {
+			all = append(all, k)
+		}
+	}
+	p.mu.Unlock()
+
+	for _, k := range all {
+		_ = k.Close()
+	}
+}
+
+// over returns the check of a connection that a request is about to be sent over:
+// the proof that let the request go on may be too old by now, and the connection
+// one that a probe made since, of which it says nothing.
+func (p *prover) over(want claim) seam.ConnCheck {
+	return func(ctx context.Context, conn net.Conn) error {
+		k, _ := conn.(*provenConn)
+		return p.until(ctx, want, func() bool {
+			_, pending := p.open[k]
+			return presumed(want.view.uid) || (!pending && p.youngLocked(want.age))
+		})
+	}
+}
+
+// admit waits until a connection is proven. Connections that are made during a
+// question share the next one, so that there are few, however many watches begin
+// at once: over HTTP/1.1 every one has a connection of its own. No time passes but
+// that of the question: an informer is synced as soon as its server has answered.
+func (p *prover) admit(ctx context.Context, k *provenConn) error {
+	v := p.c.view.Load()
+	if v.uid == "" || presumed(v.uid) {
+		return nil
+	}
+	return p.until(ctx, claim{view: v, age: proofAge}, func() bool {
+		_, pending := p.open[k]
+		// A question that waits for connections proves this one, too, and must not wait for it in a circle.
+		return !pending || (p.flight != nil && p.flight.warming)
+	})
+}
+
+// watchBody is the body of a watch.
+type watchBody struct {
+	io.ReadCloser
+
+	p     *prover
+	ctx   context.Context //nolint:containedctx // of the request: its end is not the server's doing
+	until time.Time       // when the server was asked to end it
+}
+
+// newWatchBody returns the body of a watch that has just been answered.
+func newWatchBody(p *prover, req *http.Request, body io.ReadCloser) *watchBody {
+	b := &watchBody{ReadCloser: body, p: p, ctx: req.Context()}
+	if seconds, err := strconv.Atoi(req.URL.Query().Get("timeoutSeconds")); err == nil && seconds > 0 {
+		b.until = time.Now().Add(time.Duration(seconds)*time.Second - time.Second)
+	}
+	return b
+}
+
+// Read implements io.Reader.
+func (b *watchBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if err != nil && b.ctx.Err() == nil {
+		b.p.ended(!errors.Is(err, io.EOF) || b.until.IsZero() || time.Now().Before(b.until))
+	}
+	return n, err
+}

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetcache/fleetcache/internal/seam"
+)
+
+const (
+	firstRecovery = time.Second
+	maxRecovery   = 16 * time.Second
+	// calm is how long ago the last recovery has to be for the next one to count
+	// as the first.
+	calm = time.Minute
+)
+
+// recovery decides which answer of a cluster wakes its informers, each of which
+// may be waiting out a pause that began while nothing was answered: the first
+// after trouble.
+//
+// A server may go on to answer some requests and to fail others, as where a
+// gateway passes lists and not watches. Then every attempt is trouble and
+// success at once, and its success must not end the pauses of all informers, its
+// own included: nothing would slow them down. So recoveries keep apart from one
+// another, further and further while they follow each other.
+type recovery struct {
+	troubled atomic.Bool // a request failed since a recovery
+
+	mu    sync.Mutex    // protects what follows; nothing else is locked under it
+	last  time.Time     // when the last recovery was
+	pause time.Duration // how long after it there is none
+}
+
+func (r *recovery) failed() { r.troubled.Store(true) }
+
+// succeeded reports whether a request that was answered now is a recovery.
+func (r *recovery) succeeded(now time.Time) bool {
+	if !r.troubled.Load() {
+		return false // the ordinary case takes no lock
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since := now.Sub(r.last)
+	if since < r.pause || !r.troubled.Swap(false) {
+		return false // trouble stays noted: a later success is the recovery
+	}
+	r.pause = min(2*r.pause, maxRecovery)
+	if since >= calm {
+		r.pause = firstRecovery
+	}
+	r.last = now
+	return true
+}
+
+// noteOutcome notes how a request of an informer ended.
+func (c *cluster) noteOutcome(resp *http.Response, err error) {
+	class := seam.Classify(err)
+	switch {
+	case err == nil && resp.StatusCode < http.StatusBadRequest:
+		if c.recovery.succeeded(time.Now()) {
+			c.cc.pool.Nudge(c.key)
+		}
+	case err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError),
+		class == seam.Unreachable, class == seam.Timeout:
+		c.recovery.failed()
+	}
+}

@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHazardHalfASuccessSpinsTheInformers: a gateway passes lists and fails
+// watches. Every attempt is trouble and success at once, and its success must
+// not end the pauses between attempts.
+func TestHazardHalfASuccessSpinsTheInformers(t *testing.T) {
+	for _, code := range []int{
+		http.StatusNotImplemented,
+		http.StatusBadGateway,
+		http.StatusTooManyRequests,
+	} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := newFakeAPI(t, "uid-a"), newDirectory()
+				api.put("one", "1", nil)
+				d.set(key("a"), api.config())
+				cc := start(t, silent(d))
+				w := watch(t, cc)
+				require.NoError(t, w.WaitForSync(t.Context()))
+				time.Sleep(time.Minute)
+
+				var requests atomic.Int64
+				api.mu.Lock()
+				api.cutLocked()
+				api.fail = func(r *http.Request) int {
+					requests.Add(1)
+					if r.URL.Query().Get("watch") == "true" {
+						return code
+					}
+					return 0
+				}
+				api.mu.Unlock()
+				time.Sleep(10 * time.Minute)
+				require.Less(t, requests.Load(), int64(1800), "three requests a second")
+				api.put("two", "2", nil)
+				api.heal()
+				time.Sleep(30 * time.Second)
+				require.NoError(t, w.WaitForSync(t.Context()))
+				require.Equal(t, 2, status(t, cc).Objects)
+			})
+		})
+	}
+}
+
+// TestHazardClosedConnectionsAreTriedWithoutEnd: a proxy closes the HTTP/1.1
+// connection of every watch without an answer. net/http tries those again that
+// have served another request, as all of ours have.
+func TestHazardClosedConnectionsAreTriedWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		api.put("one", "1", nil)
+		d.set(key("a"), api.config())
+		cc := start(t, silent(d))
+		w := watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		time.Sleep(time.Minute)
+
+		var watches atomic.Int64
+		api.mu.Lock()
+		api.cutLocked()
+		api.fail = func(r *http.Request) int {
+			if r.URL.Query().Get("watch") != "true" {
+				return 0
+			}
+			if watches.Add(1) > 1000 {
+				return http.StatusBadGateway // without the bound it goes on for ever
+			}
+			api.mu.Unlock()
+			panic(http.ErrAbortHandler)
+		}
+		api.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		require.Less(t, watches.Load(), int64(300), "one watch a second")
+		api.heal()
+		api.put("two", "2", nil)
+		time.Sleep(time.Minute)
+		require.Equal(t, 2, status(t, cc).Objects)
+	})
+}

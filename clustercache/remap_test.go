@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+)
+
+var foo = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Foo"}
+
+// fooDefinition is the definition of a kind.
+func fooDefinition(plural, scope string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": plural + ".example.com"},
+		"spec": map[string]any{
+			"group": "example.com", "scope": scope,
+			"names":    map[string]any{"kind": "Foo", "plural": plural, "singular": "foo", "listKind": "FooList"},
+			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
+		},
+	}}
+}
+
+func fooNamed(namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(foo)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+// direct returns a client that has learned nothing yet.
+func direct(t *testing.T, c *clustercachetest.Cluster) client.Client {
+	t.Helper()
+	d, err := client.New(c.Config(), client.Options{})
+	require.NoError(t, err)
+	return d
+}
+
+// TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural: what is watched follows,
+// handlers are told, and reads and writes go where the kind is now.
+func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
+	for _, again := range []struct{ plural, scope, namespace string }{{"foos", "Cluster", ""}, {"fooes", "Namespaced", "default"}} {
+		t.Run(again.plural+" "+again.scope, func(t *testing.T) {
+			fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+				admin := c.Client()
+				definition := fooDefinition("foos", "Namespaced")
+				require.NoError(t, admin.Create(t.Context(), definition))
+				require.NoError(t, admin.Create(t.Context(), fooNamed("default", "old")))
+				kind := clustercache.Kind(foo)
+				feed := followObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{kind}, Watch: true})
+				feed.waitAll("old")
+				writer, err := cc.Client(c.Key())
+				require.NoError(t, err)
+				require.NoError(t, writer.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "old"}, fooNamed("", "")))
+				require.NoError(t, writer.Create(t.Context(), fooNamed("default", "older")))
+				feed.waitAll("older")
+
+				require.NoError(t, admin.Delete(t.Context(), definition))
+				time.Sleep(30 * time.Second)
+				require.NoError(t, admin.Create(t.Context(), fooDefinition(again.plural, again.scope)))
+				require.NoError(t, direct(t, c).Create(t.Context(), fooNamed(again.namespace, "new")))
+				feed.waitAll("new")
+				w, err := cc.Watch(t.Context(), c.Key(), kind)
+				require.NoError(t, err)
+				require.NoError(t, w.WaitForSync(t.Context()))
+				for _, mode := range []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly} {
+					list := listOf(foo)
+					require.NoError(t, cc.Reader(c.Key()).List(t.Context(), list, mode))
+					require.Len(t, list.Items, 1)
+				}
+				require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: again.namespace, Name: "new"}, fooNamed("", "")))
+				require.NoError(t, writer.Create(t.Context(), fooNamed(again.namespace, "newer")))
+				feed.waitAll("newer")
+			})
+		})
+	}
+}
+
+// TestHazardScopeChangesInAMoment: a definition that comes back at once, with
+// another scope under the same plural, fails no informer. What is cached says
+// how the kind is served before discovery is asked again.
+func TestHazardScopeChangesInAMoment(t *testing.T) {
+	for _, again := range []struct{ scope, namespace string }{{"Namespaced", "default"}, {"Cluster", ""}} {
+		t.Run(again.scope, func(t *testing.T) {
+			fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+				admin := c.Client()
+				was, place := "Cluster", ""
+				if again.scope == was {
+					was, place = "Namespaced", "default"
+				}
+				definition := fooDefinition("foos", was)
+				require.NoError(t, admin.Create(t.Context(), definition))
+				require.NoError(t, direct(t, c).Create(t.Context(), fooNamed(place, "old")))
+				w, err := cc.Watch(t.Context(), c.Key(), clustercache.Kind(foo))
+				require.NoError(t, err)
+				require.NoError(t, w.WaitForSync(t.Context()))
+
+				require.NoError(t, admin.Delete(t.Context(), definition))
+				require.NoError(t, admin.Create(t.Context(), fooDefinition("foos", again.scope)))
+				require.NoError(t, direct(t, c).Create(t.Context(), fooNamed(again.namespace, "new")))
+				other := fooNamed("kube-system", "other")
+				if again.namespace == "" {
+					other.SetNamespace("")
+				}
+				require.NoError(t, direct(t, c).Create(t.Context(), other))
+				for range 20 {
+					time.Sleep(time.Second)
+					list := listOf(foo)
+					if cc.Reader(c.Key()).List(t.Context(), list, clustercache.CacheOnly) != nil || len(list.Items) != 2 {
+						continue // it has not listed yet
+					}
+					for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.Live} {
+						require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "new"}, fooNamed("", ""), mode))
+						part := listOf(foo)
+						require.NoError(t, cc.Reader(c.Key()).List(t.Context(), part, client.InNamespace("default"), mode))
+						if again.namespace == "" {
+							require.Len(t, part.Items, 2, "the namespace is overlooked")
+						} else {
+							require.Len(t, part.Items, 1)
+						}
+					}
+				}
+				f.WaitSynced()
+			})
+		})
+	}
+}
+
+// TestHazardAnotherClusterServesOtherKinds: what was learned of the cluster that
+// was there before is not used of the one that took its place.
+func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {
+	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+		require.NoError(t, c.Client().Create(t.Context(), fooDefinition("foos", "Namespaced")))
+		w, err := cc.Watch(t.Context(), c.Key(), clustercache.Kind(foo))
+		require.NoError(t, err)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		c.NewEpoch()
+		require.NoError(t, c.Client().Create(t.Context(), fooDefinition("fooes", "Cluster")))
+		require.NoError(t, direct(t, c).Create(t.Context(), fooNamed("", "new")))
+		time.Sleep(time.Minute)
+		f.WaitSynced()
+		list := listOf(foo)
+		require.NoError(t, cc.Reader(c.Key()).List(t.Context(), list, clustercache.CacheOnly))
+		require.Len(t, list.Items, 1)
+	})
+}
+
+// listOnly is an API server of one kind that can be read, and not watched.
+func listOnly(t *testing.T, verbs ...string) (*rest.Config, *fakeAPI) {
+	t.Helper()
+	api := newFakeAPI(t, "uid-a")
+	inner := api.server.Handler
+	api.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		write := func(body any) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(body)
+		}
+		switch {
+		case r.URL.Path == "/api/v1":
+			write(metav1.APIResourceList{
+				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "v1",
+				APIResources: []metav1.APIResource{{Name: "configmaps", SingularName: "configmap", Namespaced: true, Kind: "ConfigMap", Verbs: verbs}},
+			})
+		case r.URL.Query().Get("watch") != "":
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		default:
+			inner.ServeHTTP(w, r)
+		}
+	})
+	return api.config(), api
+}
+
+// TestHazardKindWithoutWatchIsReadLive: no informer is started for reads of it,
+// and a Watch is polled or says why not.
+func TestHazardKindWithoutWatchIsReadLive(t *testing.T) {
+	for _, verbs := range [][]string{{"get", "list"}, {"get"}} {
+		synctest.Test(t, func(t *testing.T) {
+			config, api := listOnly(t, verbs...)
+			api.put("one", "1", nil)
+			d := newDirectory()
+			d.set(key("a"), config)
+			cc := start(t, silent(d))
+			require.NoError(t, cc.Engage(key("a")))
+			synctest.Wait()
+			for range 3 {
+				origin := clustercache.Origin{}
+				require.NoError(t, get(t, cc, clustercache.AutoWatch, &origin))
+				require.False(t, origin.Cached)
+				time.Sleep(time.Minute)
+			}
+			require.Zero(t, status(t, cc).Informers)
+			w := watch(t, cc)
+			if len(verbs) == 1 {
+				require.ErrorIs(t, w.WaitForSync(t.Context()), clustercache.ErrNotWatchable)
+				return
+			}
+			require.NoError(t, w.WaitForSync(t.Context()))
+			origin := clustercache.Origin{}
+			require.NoError(t, get(t, cc, &origin))
+			require.False(t, origin.Cached, "a poll is as old as it is")
+			require.NoError(t, get(t, cc, clustercache.CacheOnly, &origin))
+			require.True(t, origin.Cached)
+		})
+	}
+}
+
+// TestHazardWatchIsRefusedThoughDiscoveryHasIt: what is polled is old, whatever
+// discovery says.
+func TestHazardWatchIsRefusedThoughDiscoveryHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config, api := listOnly(t, "get", "list", "watch")
+		api.put("one", "1", nil)
+		d := newDirectory()
+		d.set(key("a"), config)
+		cc := start(t, silent(d))
+		require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
+		synctest.Wait()
+		api.put("two", "2", nil)
+		list := &corev1.ConfigMapList{}
+		require.NoError(t, cc.Reader(key("a")).List(t.Context(), list))
+		require.Len(t, list.Items, 2)
+		time.Sleep(41 * time.Second)
+		require.NoError(t, cc.Reader(key("a")).List(t.Context(), list, clustercache.CacheOnly))
+		require.Len(t, list.Items, 2)
+	})
+}

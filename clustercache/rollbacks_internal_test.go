@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHazardOneGroupsHistoryRenewsTheCluster: a cluster's history ended if the core's did, or if two groups' did together.
+func TestHazardOneGroupsHistoryRenewsTheCluster(t *testing.T) {
+	now := time.Now()
+	var r rollbacks
+	for range 3 { // an extension server that restarts every hour
+		require.False(t, r.spread("metrics.example.org", now))
+		require.False(t, r.spread("metrics.example.org", now.Add(time.Second)))
+		now = now.Add(time.Hour)
+	}
+	require.False(t, r.spread("apps", now))
+	require.True(t, r.spread("batch", now.Add(time.Second)))
+	require.True(t, r.spread("", now.Add(time.Hour)))
+	require.False(t, r.spread("apps", now.Add(2*time.Hour)))
+}

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// maxSeenUnmapped is how many objects a hold without an informer remembers.
+const maxSeenUnmapped = 1000
+
+// seen notes that a read was answered by the API server while something of the
+// kind is watched. If the informer finds the object gone, as one that was deleted
+// between the read and the first list, handlers are told: no other event would
+// ever say so.
+func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
+	leases, unmapped := s.interested(gvk, obj.GetNamespace())
+	if len(leases)+len(unmapped) == 0 {
+		return
+	}
+	u := plain(gvk, obj)
+	if u == nil {
+		return
+	}
+	for _, l := range leases {
+		l.Seen(u)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range unmapped {
+		if h.lease == nil && len(h.unsent) < maxSeenUnmapped {
+			h.unsent = append(h.unsent, u)
+		}
+	}
+}
+
+// interested returns what is watched of a kind and may have an object of the
+// namespace: the leases, and the holds that have none yet.
+func (s *holds) interested(gvk schema.GroupVersionKind, namespace string) (leases []*informerpool.Lease, unmapped []*hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, h := range s.all {
+		switch {
+		case id.gvk != gvk || id.namespace != "" && id.namespace != namespace && h.namespaced():
+		case h.lease != nil:
+			leases = append(leases, h.lease)
+		default:
+			unmapped = append(unmapped, h)
+		}
+	}
+	return leases, unmapped
+}
+
+// seenAll is seen for the objects of a list.
+func (s *holds) seenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
+	if leases, unmapped := s.interested(gvk, ""); len(leases)+len(unmapped) == 0 && !s.any() {
+		return
+	}
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		if obj, ok := o.(client.Object); ok {
+			s.seen(gvk, obj)
+		}
+		return nil
+	})
+}
+
+// plain returns the object as it is in JSON, or nil.
+func plain(gvk schema.GroupVersionKind, obj client.Object) *unstructured.Unstructured {
+	raw, err := json.Marshal(obj)
+	if err != nil {
+		return nil
+	}
+	u := &unstructured.Unstructured{}
+	if json.Unmarshal(raw, &u.Object) != nil || u.Object == nil {
+		return nil
+	}
+	u.SetGroupVersionKind(gvk)
+	return u
+}

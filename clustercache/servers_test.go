@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// TestHazardForbiddenEverythingIsReady: whatever forbids all that it is asked has not shown to be a cluster that knows us.
+func TestHazardForbiddenEverythingIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		api.failWith(http.StatusForbidden, "/")
+		d.set(key("a"), api.config())
+		cc := start(t, silent(d))
+		require.NoError(t, cc.Engage(key("a")))
+		time.Sleep(time.Minute)
+		s := status(t, cc)
+		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+		require.Equal(t, "Forbidden", s.Reason)
+		require.True(t, apierrors.IsForbidden(s.LastError), "%v", s.LastError)
+		require.Empty(t, s.UID)
+
+		// One authorized answer is enough: discovery.
+		api.mu.Lock()
+		api.fail = func(r *http.Request) int {
+			if !strings.HasPrefix(r.URL.Path, "/api") || strings.Contains(r.URL.Path, "kube-system") {
+				return http.StatusForbidden
+			}
+			return 0
+		}
+		api.mu.Unlock()
+		time.Sleep(time.Minute)
+		require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+		require.Contains(t, status(t, cc).UID, "presumed-")
+	})
+}
+
+// TestHazardPublicPathsAreTakenForAnAuthorizedAnswer: anybody may ask a server
+// for its health and its version. One that answers these alone takes us for
+// anonymous, or is no API server at this path.
+func TestHazardPublicPathsAreTakenForAnAuthorizedAnswer(t *testing.T) {
+	for code, reason := range map[int]string{http.StatusForbidden: "Forbidden", http.StatusNotFound: "NotFound"} {
+		t.Run(reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := newFakeAPI(t, "uid-a"), newDirectory()
+				api.mu.Lock()
+				api.fail = func(r *http.Request) int {
+					switch r.URL.Path {
+					case "/readyz", "/livez", "/healthz", "/version":
+						return 0
+					}
+					return code
+				}
+				api.mu.Unlock()
+				d.set(key("a"), api.config())
+				cc := start(t, silent(d))
+				require.NoError(t, cc.Engage(key("a")))
+				time.Sleep(time.Minute)
+				s := status(t, cc)
+				require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
+				require.NotEmpty(t, s.Reason)
+				require.Error(t, s.LastError)
+
+				api.heal()
+				time.Sleep(time.Minute)
+				require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+				require.Equal(t, "uid-a", status(t, cc).UID)
+			})
+		})
+	}
+}
+
+// TestHazardBusyServerIsDead: a server over its limit answers 429, and serves watches. It stays connected, its watches are not
+// cut, new informers get through, and five seconds after the last 429 everything is equal.
+func TestHazardBusyServerIsDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		api.put("one", "1", nil)
+		d.set(key("a"), api.config())
+		d.set(key("b"), api.config())
+		cc := start(t, silent(d))
+		w := watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		time.Sleep(30 * time.Second)
+		connects := status(t, cc).Connects
+
+		api.mu.Lock()
+		api.fail = func(r *http.Request) int {
+			if r.URL.Query().Get("watch") == "true" {
+				return 0
+			}
+			return http.StatusTooManyRequests
+		}
+		api.mu.Unlock()
+		require.NoError(t, cc.Engage(key("b"))) // connects for the first time
+		for range 60 {
+			time.Sleep(time.Second)
+			require.True(t, status(t, cc).Connected)
+		}
+		require.Equal(t, 1, api.watching(pathOf("ConfigMap")))
+		api.put("two", "2", nil)
+		api.heal()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		require.Equal(t, connects, status(t, cc).Connects)
+		require.Zero(t, status(t, cc).HistoryResets)
+		require.Equal(t, []string{"uid-a"}, origins(t, cc))
+		b, err := cc.Status(key("b"))
+		require.NoError(t, err)
+		require.True(t, b.Connected)
+	})
+}
+
+// TestHazardServerVersionIsForEver: a server that is upgraded in place has another version soon.
+func TestHazardServerVersionIsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		a := newFront(t, false, api)
+		d.set(key("a"), a.config())
+		cc := start(t, silent(d))
+		w := watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		require.Equal(t, "v1.36.0", status(t, cc).ServerVersion)
+		upgraded := newFakeAPI(t, "uid-a")
+		upgraded.gitVersion = "v1.37.1"
+		a.move(upgraded)
+		time.Sleep(7 * time.Minute)
+		require.Equal(t, "v1.37.1", status(t, cc).ServerVersion)
+		require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+	})
+}
+
+// TestHazardServerIsUpgradedAndSlow: an upgraded server that cannot tell its
+// version while it starts is asked again soon.
+func TestHazardServerIsUpgradedAndSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		a := newFront(t, false, api)
+		d.set(key("a"), a.config())
+		cc := start(t, silent(d))
+		w := watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		upgraded := newFakeAPI(t, "uid-a")
+		upgraded.gitVersion = "v1.37.1"
+		upgraded.failWith(http.StatusInternalServerError, "/version")
+		api.die()
+		a.move(upgraded)
+		time.Sleep(70 * time.Second)
+		upgraded.heal()
+		time.Sleep(110 * time.Second)
+		require.Equal(t, "v1.37.1", status(t, cc).ServerVersion)
+	})
+}
+
+// TestHazardRefusedInformerSitsOut: the first success after a failure wakes the informers of a cluster that never was
+// disconnected.
+func TestHazardRefusedInformerSitsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		d.set(key("a"), api.config())
+		o := silent(d)
+		o.FailureThreshold = 1000
+		cc := start(t, o)
+		w := watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		api.die()
+		time.Sleep(10 * time.Minute) // pauses have grown to their limit
+		api.live()
+		api.put("one", "1", nil)
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, api.watching(pathOf("ConfigMap")))
+		require.True(t, status(t, cc).Connected)
+	})
+}

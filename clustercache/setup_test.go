@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// logbook is a logger that keeps its lines.
+type logbook struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (b *logbook) logger() logr.Logger {
+	return funcr.New(func(prefix, args string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.lines = append(b.lines, prefix+" "+args)
+	}, funcr.Options{})
+}
+
+// count returns how many lines hold a text.
+func (b *logbook) count(text string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, line := range b.lines {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHazardCacheThatIsNeverStartedSaysSo: forgetting mgr.Add is an operator
+// that runs and does nothing.
+func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
+	const line = "The cluster cache is used and does not run"
+	to := func(context.Context, client.ObjectKey, client.Object) []reconcile.Request { return nil }
+	feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+	for name, use := range map[string]func(*testing.T, *clustercache.ClusterCache){
+		"engage": func(t *testing.T, cc *clustercache.ClusterCache) { require.NoError(t, cc.Engage(key("a"))) },
+		"watch": func(t *testing.T, cc *clustercache.ClusterCache) {
+			_, err := cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{})
+			require.NoError(t, err)
+		},
+		"declare": func(t *testing.T, cc *clustercache.ClusterCache) {
+			_, err := cc.Declare(t.Context(), owner("o"), target("a", "ConfigMap"))
+			require.NoError(t, err)
+		},
+		"read": func(t *testing.T, cc *clustercache.ClusterCache) {
+			require.Error(t, cc.Reader(key("a")).Get(t.Context(), key("x"), &corev1.ConfigMap{}))
+		},
+		"client": func(t *testing.T, cc *clustercache.ClusterCache) {
+			_, err := cc.Client(key("a"))
+			require.ErrorIs(t, err, clustercache.ErrNotStarted)
+		},
+		"object source": func(t *testing.T, cc *clustercache.ClusterCache) {
+			s := clustercache.ObjectSource(cc, feed, to)
+			require.NoError(t, s.Start(t.Context(), requests(t)))
+			t.Cleanup(s.Stop)
+		},
+		"cluster source": func(t *testing.T, cc *clustercache.ClusterCache) {
+			s := clustercache.ClusterSource(cc, clustercache.EnqueueCluster)
+			require.NoError(t, s.Start(t.Context(), requests(t)))
+			t.Cleanup(s.Stop)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				book, o := &logbook{}, silent(newDirectory())
+				o.Logger, o.Discover = book.logger(), true
+				cc, err := clustercache.New(o)
+				require.NoError(t, err)
+				time.Sleep(time.Hour)
+				require.Empty(t, book.lines, "nobody asked for anything")
+				use(t, cc)
+				use(t, cc)
+				time.Sleep(10 * time.Second)
+				require.Equal(t, 1, book.count(line))
+				err = cc.Reader(key("a")).Get(t.Context(), key("x"), &corev1.ConfigMap{})
+				for _, want := range []error{clustercache.ErrNotStarted, clustercache.ErrNotConnected, clustercache.ErrConnecting} {
+					require.ErrorIs(t, err, want)
+				}
+				require.NotErrorIs(t, err, clustercache.ErrUnknownCluster)
+				require.ErrorIs(t, cc.ReadyzCheck()(nil), clustercache.ErrNotStarted)
+				time.Sleep(time.Hour)
+				require.Equal(t, 1, book.count(line), "once")
+				run(t, cc) // ends what was asked for
+				synctest.Wait()
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		book, o := &logbook{}, silent(newDirectory())
+		o.Logger = book.logger()
+		cc, err := clustercache.New(o)
+		require.NoError(t, err)
+		require.NoError(t, cc.Engage(key("a")))
+		time.Sleep(time.Second)
+		run(t, cc)
+		time.Sleep(time.Hour)
+		require.Zero(t, book.count(line), "it was started in time")
+		err = cc.Reader(key("b")).Get(t.Context(), key("x"), &corev1.ConfigMap{})
+		require.NotErrorIs(t, err, clustercache.ErrNotStarted)
+	})
+}
+
+func requests(t *testing.T) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	return q
+}
+
+// TestHazardCacheWithoutClustersSaysSo: forgetting Discover is another.
+func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
+	const line = "No cluster is known, though the resolver lists clusters"
+	blind := resolver.Func(func(context.Context, client.ObjectKey) (clustercache.Access, error) {
+		return clustercache.Access{}, resolver.ErrNotReady
+	})
+	itself := func(d *directory) clustercache.Resolver { return d }
+	chained := func(d *directory) clustercache.Resolver { return resolver.Chain(resolver.InCluster(), d) }
+	mutes := func(*directory) clustercache.Resolver { return resolver.Chain(blind) }
+	for name, tc := range map[string]struct {
+		resolver func(*directory) clustercache.Resolver
+		discover bool
+		engage   bool
+		want     int
+	}{
+		"forgotten":     {itself, false, false, 1},
+		"in a chain":    {chained, false, false, 1},
+		"discovers":     {itself, true, false, 0},
+		"engages":       {itself, false, true, 0},
+		"lists nothing": {mutes, false, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				book, d := &logbook{}, newDirectory()
+				o := silent(d)
+				o.Resolver, o.Discover, o.Logger = tc.resolver(d), tc.discover, book.logger()
+				cc := start(t, o)
+				if tc.engage {
+					require.NoError(t, cc.Engage(key("a")))
+				}
+				time.Sleep(10 * time.Second)
+				require.Equal(t, tc.want, book.count(line))
+				time.Sleep(time.Hour)
+				require.Equal(t, tc.want, book.count(line))
+			})
+		})
+	}
+}
+
+// lateManager takes no checks, as one that runs.
+type lateManager struct{ *fakeManager }
+
+func (lateManager) AddHealthzCheck(string, healthz.Checker) error {
+	return errors.New("created already")
+}
+func (lateManager) AddReadyzCheck(string, healthz.Checker) error {
+	return errors.New("created already")
+}
+
+func TestSetupWithManagerThatRuns(t *testing.T) {
+	book, mgr, o := &logbook{}, lateManager{newFakeManager()}, silent(newDirectory())
+	o.Logger = book.logger()
+	cc, err := clustercache.SetupWithManager(mgr, o)
+	require.NoError(t, err)
+	require.Equal(t, []manager.Runnable{cc}, mgr.added)
+	require.Equal(t, 1, book.count("has no checks of this cluster cache"))
+
+	// A real manager, which runs.
+	real, err := ctrl.NewManager(mgr.GetConfig(), ctrl.Options{Metrics: server.Options{BindAddress: "0"}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- real.Start(ctx) }()
+	<-real.Elected()
+	cc, err = clustercache.SetupWithManager(real, o)
+	require.NoError(t, err)
+	select {
+	case <-cc.Started():
+	case <-time.After(time.Minute):
+		require.Fail(t, "not started")
+	}
+	cancel()
+	require.NoError(t, <-done)
+}
+
+// ownerManager is a manager with a hub.
+type ownerManager struct {
+	*fakeManager
+
+	hub client.Reader
+}
+
+func (m ownerManager) GetAPIReader() client.Reader { return m.hub }
+
+// TestHazardOwnersThatVanishAreFoundByDefault: under a manager nobody has to
+// say how owners are looked for.
+func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d, book := newFakeAPI(t, "uid-a"), newDirectory(), &logbook{}
+		d.set(key("a"), api.config())
+		there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "there"}}
+		vanishes := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vanishes"}}
+		hub := fake.NewClientBuilder().WithObjects(there, vanishes).WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+				if gvk := obj.GetObjectKind().GroupVersionKind(); gvk.Group != "" {
+					return &meta.NoKindMatchError{GroupKind: gvk.GroupKind()}
+				}
+				return c.Get(ctx, k, obj, opts...)
+			},
+		}).Build()
+		o := silent(d)
+		o.Logger = book.logger()
+		cc, err := clustercache.SetupWithManager(ownerManager{newFakeManager(), hub}, o)
+		require.NoError(t, err)
+		run(t, cc)
+
+		ids := map[string]clustercache.Owner{
+			"there":    {GVK: configMap, ObjectKey: client.ObjectKeyFromObject(there)},
+			"vanishes": {GVK: configMap, ObjectKey: client.ObjectKeyFromObject(vanishes)},
+			"no kind":  {ObjectKey: key("x")},
+			"unknown":  {GVK: schema.GroupVersionKind{Group: "nobody.example", Version: "v1", Kind: "Thing"}, ObjectKey: key("x")},
+		}
+		uses := func() (out []string) {
+			for name, id := range ids {
+				if len(cc.Declared(id)) > 0 {
+					out = append(out, name)
+				}
+			}
+			return out
+		}
+		for _, id := range ids {
+			_, err := cc.Declare(t.Context(), id, clustercache.Target{Cluster: key("a"), Kind: &corev1.ConfigMap{}})
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Hour)
+		require.Len(t, uses(), 4)
+		require.NoError(t, hub.Delete(t.Context(), vanishes))
+		time.Sleep(time.Hour)
+		require.ElementsMatch(t, []string{"there", "no kind", "unknown"}, uses())
+		require.Equal(t, 1, book.count("Owners of a kind cannot be looked for"))
+		require.Zero(t, book.count("set Options.GC.InUse"), "owners of the kind were met there")
+	})
+}

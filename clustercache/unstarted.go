@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"sync"
+	"time"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// noticeAfter is how long after its first use a ClusterCache that does not run
+// says so, and after its start one that has no cluster to care for. What a
+// program does on its way to starting its manager takes less.
+const noticeAfter = 5 * time.Second
+
+// cacheNotStartedError is the type of ErrNotStarted, which has a text of its own.
+type cacheNotStartedError struct{}
+
+func (cacheNotStartedError) Error() string { return "cluster not connected: cluster cache not started" }
+
+// Unwrap makes it an ErrConnecting, and so an ErrNotConnected: nothing failed.
+func (cacheNotStartedError) Unwrap() error { return ErrConnecting }
+
+// notice is the log line of a ClusterCache that is used and never started. It
+// needs no goroutine until it is due.
+type notice struct {
+	mu    sync.Mutex // protects what follows; nothing else is locked under it
+	timer *time.Timer
+	over  bool
+}
+
+// used notes that something was asked for that happens only while cc runs.
+func (cc *ClusterCache) used() {
+	if cc.live.Load() {
+		return
+	}
+	n := &cc.unstarted
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over || n.timer != nil {
+		return
+	}
+	n.timer = time.AfterFunc(noticeAfter, func() {
+		n.mu.Lock()
+		over := n.over
+		n.over = true
+		n.mu.Unlock()
+		if !over {
+			cc.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until its Start is called, "+
+				"by a manager it was added to (mgr.Add or SetupWithManager) or by the program itself")
+		}
+	})
+}
+
+// close ends the notice, which has nothing to say any more.
+func (n *notice) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.over = true
+	if n.timer != nil {
+		n.timer.Stop()
+	}
+}
+
+// noticeNoClusters logs that nothing makes any cluster known although the
+// resolver could: an operator that forgot Discover would run and do nothing.
+func (cc *ClusterCache) noticeNoClusters() {
+	if _, lists := resolver.AsLister(cc.options.Resolver); !lists || cc.options.Discover {
+		return
+	}
+	cc.timers.set(newTimer(func() {
+		if len(cc.all()) == 0 {
+			cc.log.Info("No cluster is known, though the resolver lists clusters: set Options.Discover to have them all, " +
+				"or ask for some with Engage, Watch or Declare")
+		}
+	}), time.Now().Add(noticeAfter))
+}

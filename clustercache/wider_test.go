@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// TestHazardWiderWatchHidesANarrowOne: a list by a field that a watch of its own
+// selected stays cached when another one watches the whole kind, whose informer
+// cannot select by the field.
+func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"data": "x"}}
+		require.NoError(t, watch(t, cc, narrow...).WaitForSync(t.Context()))
+		list := &corev1.ConfigMapList{}
+		require.NoError(t, cc.Reader(key("a")).List(t.Context(), list, append(narrow, clustercache.CacheOnly)...))
+
+		synced(t, cc, api)
+		before := api.total()
+		for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.Live} {
+			var origin clustercache.Origin
+			require.NoError(t, cc.Reader(key("a")).List(t.Context(), list, append(narrow, mode, &origin)...), mode)
+			require.True(t, origin.Cached, mode)
+		}
+		require.Equal(t, before, api.total(), "a cached read sent a request")
+	})
+}
+
+// TestHazardSelectorHasManySpellings: a list by the very selector of a watch is
+// answered by it, in whichever of its spellings that is.
+func TestHazardSelectorHasManySpellings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, _ := oneCluster(t)
+		selector, err := labels.Parse("app in (x)")
+		require.NoError(t, err)
+		narrow := client.MatchingLabelsSelector{Selector: selector}
+		require.NoError(t, watch(t, cc, narrow).WaitForSync(t.Context()))
+		for _, spelling := range []client.ListOption{narrow, client.MatchingLabels{"app": "x"}} {
+			list := &corev1.ConfigMapList{}
+			require.NoError(t, cc.Reader(key("a")).List(t.Context(), list, spelling, clustercache.CacheOnly))
+			require.Len(t, list.Items, 1)
+		}
+		other := client.MatchingLabels{"app": "y"}
+		err = cc.Reader(key("a")).List(t.Context(), &corev1.ConfigMapList{}, other, clustercache.CacheOnly)
+		require.ErrorIs(t, err, clustercache.ErrNotWatched)
+	})
+}
