@@ -191,6 +191,10 @@ func writeRaw(w http.ResponseWriter, code int, raw []byte) {
 
 // writeError answers with an error that is an API status.
 func writeError(w http.ResponseWriter, err error) {
+	if errors.Is(err, errNoPath) {
+		http.Error(w, errNoPath.Error(), http.StatusNotFound)
+		return
+	}
 	status := statusOf(err)
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
@@ -214,17 +218,28 @@ type form struct {
 	apiVersion string
 	kind       string
 	partial    bool // metadata only
+	without    []string
 }
 
 func formOf(r *http.Request, req *Request, k *Kind) form {
-	return form{
+	out := form{
 		apiVersion: k.gvk(req.Version).GroupVersion().String(), kind: k.Kind,
 		partial: strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata"),
 	}
+	if k.NoUID {
+		out.without = append(out.without, "uid")
+	}
+	if k.NoVersions {
+		out.without = append(out.without, "resourceVersion")
+	}
+	return out
 }
 
 // of returns an object in the form.
 func (f form) of(v *version) []byte {
+	if len(f.without) > 0 {
+		v = f.bare(v)
+	}
 	if !f.partial {
 		return v.in(f.apiVersion)
 	}
@@ -235,4 +250,17 @@ func (f form) of(v *version) []byte {
 		panic("fakeapi: " + err.Error())
 	}
 	return raw
+}
+
+// bare returns an object without the metadata that its kind does not have.
+func (f form) bare(v *version) *version {
+	u := v.copy()
+	for _, field := range f.without {
+		unstructured.RemoveNestedField(u.Object, "metadata", field)
+	}
+	raw, err := json.Marshal(u.Object)
+	if err != nil {
+		panic("fakeapi: " + err.Error())
+	}
+	return &version{rv: v.rv, obj: u.Object, raw: raw}
 }

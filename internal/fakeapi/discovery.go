@@ -241,11 +241,15 @@ func (s *Server) undefine(crd *unstructured.Unstructured) {
 	if t == nil || t.kind.native {
 		return
 	}
+	s.endKindLocked(t)
+}
+
+func (s *Server) endKindLocked(t *table) {
 	for key, v := range t.objects {
 		s.remove(t, key, v.copy().Object)
 	}
 	t.gone = true
 	t.wake()
-	delete(s.tables, name.String())
+	delete(s.tables, t.kind.GroupResource().String())
 	s.kindsChangedLocked()
 }

@@ -29,6 +29,13 @@ type Kind struct {
 	// Status tells that there is a status subresource: other writes leave the status as it is.
 	Status bool
 
+	// Verbs are what it can do; nil means everything. Kinds of aggregated APIs often cannot be watched.
+	Verbs []string
+	// NoUID and NoVersions leave uid and resourceVersion out of its objects, as aggregated APIs do that compute them.
+	NoUID, NoVersions bool
+	// NoBookmarks leaves out the bookmarks that a watch gets once a minute, as where there is no watch cache.
+	NoBookmarks bool
+
 	// Fields are the fields that field selectors may name beside metadata.name and metadata.namespace.
 	fields []string
 	// native kinds are of Kubernetes itself.
@@ -37,8 +44,6 @@ type Kind struct {
 	builtIn bool
 	// generations counts changes of the spec in metadata.generation.
 	generations bool
-	// verbs it is limited to; nil means all.
-	verbs []string
 }
 
 var allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
@@ -124,7 +129,7 @@ func groupKinds(group discoveryv2.APIGroupDiscovery) []*Kind {
 			}
 			k := &Kind{
 				Group: group.Name, Kind: r.ResponseKind.Kind, Versions: []string{v.Version}, Resource: r.Resource,
-				Singular: r.SingularResource, ClusterScoped: r.Scope == discoveryv2.ScopeCluster, verbs: r.Verbs, native: true,
+				Singular: r.SingularResource, ClusterScoped: r.Scope == discoveryv2.ScopeCluster, Verbs: r.Verbs, native: true,
 			}
 			k.Status = slices.ContainsFunc(r.Subresources, func(s discoveryv2.APISubresourceDiscovery) bool { return s.Subresource == "status" })
 			k.builtIn = scheme.Scheme.Recognizes(k.gvk(v.Version))
@@ -156,6 +161,9 @@ func (k *Kind) discovery() discoveryv2.APIResourceDiscovery {
 	r := discoveryv2.APIResourceDiscovery{
 		Resource: k.Resource, ResponseKind: &metav1.GroupVersionKind{Kind: k.Kind}, Scope: discoveryv2.ScopeNamespace,
 		SingularResource: k.Singular, Verbs: allVerbs,
+	}
+	if k.Verbs != nil {
+		r.Verbs = k.Verbs
 	}
 	if k.ClusterScoped {
 		r.Scope = discoveryv2.ScopeCluster

@@ -84,6 +84,25 @@ type token struct {
 	Name      string `json:"name"`
 }
 
+// anyVersion is in the token that goes on with a list whose version is gone: the rest is shown as it is now.
+const anyVersion = -1
+
+// String returns the token as clients get it.
+func (t token) String() string {
+	raw, _ := json.Marshal(t)
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// tokenExpired is the answer to a token whose version is gone. It brings one that goes on regardless.
+func tokenExpired(t token) error {
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
+		"to display a consistent list result. You can start a new list without the continue parameter, or use the continue " +
+		"token in this response to retrieve the remainder of the results.")
+	t.RV = anyVersion
+	err.ErrStatus.Continue = t.String()
+	return err
+}
+
 // list answers with a page of one moment.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
 	q := r.URL.Query()
@@ -111,8 +130,10 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 		}
 		found = found[:limit]
 		last := found[limit-1]
-		raw, _ := json.Marshal(token{RV: rv, Namespace: last.namespace, Name: last.name})
-		meta.Continue = base64.RawURLEncoding.EncodeToString(raw)
+		meta.Continue = token{RV: rv, Namespace: last.namespace, Name: last.name}.String()
+	}
+	if t.kind.NoVersions {
+		meta.ResourceVersion = ""
 	}
 	f := formOf(r, req, t.kind)
 	kind, apiVersion := t.kind.Kind+"List", f.apiVersion
@@ -136,9 +157,11 @@ func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version,
 		if err != nil || json.Unmarshal(raw, &next) != nil {
 			return nil, 0, nil, apierrors.NewBadRequest("continue key is not valid")
 		}
+		if next.RV == anyVersion {
+			return maps.Clone(t.objects), s.rv, &objectKey{next.Namespace, next.Name}, nil
+		}
 		if next.RV < s.expired || next.RV > s.rv {
-			return nil, 0, nil, apierrors.NewResourceExpired("The provided continue parameter is too old " +
-				"to display a consistent list result. You can start a new list without the continue parameter.")
+			return nil, 0, nil, tokenExpired(next)
 		}
 		return t.at(next.RV), next.RV, &objectKey{next.Namespace, next.Name}, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -24,6 +25,8 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Name        string
+	// Selected is the one name that a list or watch is narrowed to by a field selector; rights to that name suffice for it.
+	Selected string
 	// Path is the URL's, and Query what follows it.
 	Path, Query string
 	// User is who asks; Admin that it is the test itself.
@@ -71,6 +74,11 @@ func parse(r *http.Request) *Request {
 		out.Subresource = parts[2]
 	}
 	out.Verb = verb(r, out.Name != "")
+	if out.Verb == "list" || out.Verb == "watch" {
+		if s, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector")); err == nil {
+			out.Selected, _ = s.RequiresExactMatch("metadata.name")
+		}
+	}
 	out.Stream = out.Verb == "watch" && r.URL.Query().Get("sendInitialEvents") == "true"
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,6 +35,9 @@ type Options struct {
 
 // Fault is what happens to a request in the place of its regular answer.
 type Fault struct {
+	// Answer writes the answer, if it is set: as what stands before the server does, or nothing until the request's context
+	// ends.
+	Answer http.HandlerFunc
 	// Err is the answer if it is an API status. Any other error is a connection that breaks.
 	Err error
 	// Done has the request served before: what it asked for has happened, and the client does not hear of it.
@@ -55,6 +59,10 @@ type Server struct {
 	streams            []*stream
 	requests           []Request
 	documents          [2]*document // of discovery; nil after a change
+	lag                time.Duration
+	late               func(*Request) bool // asks the replica that is so far behind; nil without one
+	moments            []moment            // of versions, while there is one
+	noStreams          int                 // the code that streamed lists are refused with; 0 if they are served
 }
 
 // New returns a server with the namespaces that every cluster has.
@@ -107,16 +115,20 @@ func (s *Server) Register(k Kind) {
 	s.kindsChangedLocked()
 }
 
-// registerLocked serves a custom kind from now on; one that was served already keeps its objects.
+// registerLocked serves a custom kind from now on; one that was served already keeps its objects. What happened before
+// cannot be resumed from, as with the watch cache of a definition that is new or has changed.
 func (s *Server) registerLocked(k *Kind) {
 	k.generations = true
 	if t := s.tables[k.GroupResource().String()]; t != nil {
 		if !t.kind.native {
-			t.kind = k
+			t.kind, t.expired = k, s.rv
+			s.endUnservedLocked(t)
 		}
 		return
 	}
-	s.tables[k.GroupResource().String()] = newTable(k)
+	t := newTable(k)
+	t.expired = s.rv
+	s.tables[k.GroupResource().String()] = t
 }
 
 // ResourceVersion returns how far the history has come.
@@ -164,6 +176,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if f := s.intercept(req); f != nil {
 			if f.Done {
 				s.route(discard{http.Header{}}, r, req)
+			}
+			if f.Answer != nil {
+				f.Answer(w, r)
+				return
 			}
 			if status := apierrors.APIStatus(nil); !errors.As(f.Err, &status) {
 				panic(http.ErrAbortHandler)
@@ -259,7 +275,7 @@ func (s *Server) table(req *Request) (*table, error) {
 	if !sub || (req.Namespace != "" && t.kind.ClusterScoped) {
 		return nil, errNoPath
 	}
-	if t.kind.verbs != nil && !slices.Contains(t.kind.verbs, req.Verb) {
+	if t.kind.Verbs != nil && !slices.Contains(t.kind.Verbs, req.Verb) {
 		return nil, apierrors.NewMethodNotSupported(req.GroupResource(), req.Verb)
 	}
 	if req.Namespace == "" && !t.kind.ClusterScoped && req.Name != "" {
@@ -268,13 +284,8 @@ func (s *Server) table(req *Request) (*table, error) {
 	return t, nil
 }
 
-// errNoPath is the answer to a path that nobody serves.
-var errNoPath = func() error {
-	err := apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "404 page not found", 0, false)
-	err.ErrStatus.Message = "the server could not find the requested resource"
-	err.ErrStatus.Details = nil
-	return err
-}()
+// errNoPath marks a path that is not served: the answer is a text, not a status.
+var errNoPath = errors.New("404 page not found")
 
 // newUID returns the next uid.
 func (s *Server) newUID() string {

@@ -69,6 +69,7 @@ type change struct {
 	rv                  int64
 	key                 objectKey
 	before, after, last *version
+	unsaid              bool // watches do not hear of it
 }
 
 // table is the objects of one kind, and what happened to them since the history was last compacted.
@@ -78,6 +79,7 @@ type table struct {
 	log     []change
 	frozen  *view
 	silent  bool
+	deaf    bool          // changes are not told of
 	news    chan struct{} // closed at the next change
 	nudges  int           // counts bookmarks that were asked for
 	gone    bool          // its definition was deleted
@@ -126,9 +128,9 @@ func (t *table) wake() {
 
 // put makes obj the state of an object, which the caller gives away. It returns the new state.
 func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
-	s.rv++
+	s.nextVersion()
 	v := newVersion(s.rv, obj)
-	t.log = append(t.log, change{rv: s.rv, key: key, before: t.objects[key], after: v})
+	t.log = append(t.log, change{rv: s.rv, key: key, before: t.objects[key], after: v, unsaid: t.deaf})
 	t.objects[key] = v
 	t.wake()
 	return v
@@ -136,9 +138,9 @@ func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
 
 // remove ends an object in the state obj, which the caller gives away.
 func (s *Server) remove(t *table, key objectKey, obj map[string]any) *version {
-	s.rv++
+	s.nextVersion()
 	last := newVersion(s.rv, obj)
-	t.log = append(t.log, change{rv: s.rv, key: key, before: t.objects[key], last: last})
+	t.log = append(t.log, change{rv: s.rv, key: key, before: t.objects[key], last: last, unsaid: t.deaf})
 	delete(t.objects, key)
 	t.wake()
 	return last
@@ -166,10 +168,18 @@ func (s *Server) Snapshot() *Snapshot {
 
 // Restore brings back what was stored, as a restored backup of etcd does: resourceVersions go back, and the history before the
 // snapshot is gone. Every watch ends.
-func (s *Server) Restore(from *Snapshot) {
+func (s *Server) Restore(from *Snapshot) { s.restore(from, 0) }
+
+// RestoreBumped is Restore as Kubernetes' documentation wants it done, with etcdutl's --bump-revision and
+// --mark-compacted: the history goes on by so many versions later, and all that came before counts as compacted. The
+// objects have the versions that they had in the backup.
+func (s *Server) RestoreBumped(from *Snapshot, by int64) { s.restore(from, by) }
+
+func (s *Server) restore(from *Snapshot, bump int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rv, s.compacted = from.rv, from.rv
+	s.rv = from.rv + bump
+	s.compacted, s.expired, s.moments = s.rv, s.rv, nil
 	for _, t := range s.tables {
 		t.wake()
 	}

@@ -30,6 +30,7 @@ type stream struct {
 	which     selection
 	form      form
 	bookmarks bool
+	lag       time.Duration // of the replica that serves it
 	cancel    context.CancelCauseFunc
 
 	// Guarded by the server's lock.
@@ -41,10 +42,13 @@ type stream struct {
 // watch sends what happens until the client goes, the time is up or the watch is cut.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
 	q := r.URL.Query()
-	st := &stream{server: s, table: t, request: req, form: formOf(r, req, t.kind), bookmarks: q.Get("allowWatchBookmarks") == "true"}
+	st := &stream{server: s, table: t, request: req, form: formOf(r, req, t.kind), bookmarks: q.Get("allowWatchBookmarks") == "true" && !t.kind.NoBookmarks}
 	var err error
 	if st.which, err = selectionOf(req, q, t.kind); err == nil {
 		err = checkStream(q, req)
+	}
+	if err == nil && q.Has("sendInitialEvents") {
+		err = s.refuseStream()
 	}
 	var from int64
 	if err == nil {
@@ -57,6 +61,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	st.cancel = cancel
+	if st.lag = s.lagOf(req); req.Stream && !pause(ctx, st.lag) {
+		return // a replica that is behind waits until it is not, before it begins
+	}
 	first := st.begin(from, req.Stream)
 	defer st.end()
 	w.Header().Set("Content-Type", "application/json")
@@ -136,10 +143,28 @@ func (st *stream) initial(out *bytes.Buffer, objects map[objectKey]*version) {
 
 // view is what the stream shows if not the present.
 func (st *stream) view() *view {
+	if rv, past := st.shown(); past && st.table.frozen == nil {
+		return &view{rv: rv, objects: st.table.at(rv)}
+	}
 	if st.request.Admin {
 		return nil
 	}
 	return st.table.frozen
+}
+
+// shown returns the version that the stream shows, and whether that is not the
+// present.
+func (st *stream) shown() (rv int64, past bool) {
+	s := st.server
+	switch {
+	case st.request.Admin:
+	case st.table.frozen != nil:
+		return st.table.frozen.rv, true
+	case st.lag > 0:
+		rv = s.versionBefore(st.lag)
+		return rv, rv < s.rv
+	}
+	return s.rv, false
 }
 
 // oldest is where a stream may resume at the earliest.
@@ -184,7 +209,12 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 		if gone || ctx.Err() != nil {
 			return
 		}
+		var later <-chan time.Time
+		if st.lag > 0 {
+			later = time.After(st.lag / 4)
+		}
 		select {
+		case <-later:
 		case <-news:
 		case <-tick.C:
 			due = true
@@ -210,12 +240,14 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 	}
 	var out bytes.Buffer
 	var limit int64
-	rv := s.rv
-	if v := st.view(); v != nil {
-		limit, rv = v.rv, v.rv
+	rv, past := st.shown()
+	if past {
+		limit = rv
 	}
 	for _, c := range t.after(st.reached, limit) {
-		st.change(&out, c)
+		if !c.unsaid || st.request.Admin {
+			st.change(&out, c)
+		}
 		st.reached = c.rv
 	}
 	if st.nudges != t.nudges {

@@ -6,6 +6,7 @@ package suite_test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -87,6 +88,12 @@ func (b *realBed) Forbid(resource string) {
 	require.NoError(b.t, b.user.Grant(b.t.Context(), rules(resource)...))
 }
 
+func (b *realBed) Limit(resource, name string) {
+	plural, group, _ := strings.Cut(resource, ".")
+	limited := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{plural}, ResourceNames: []string{name}, Verbs: []string{"*"}}
+	require.NoError(b.t, b.user.Grant(b.t.Context(), append(rules(resource), limited)...))
+}
+
 func (b *realBed) Allow() { require.NoError(b.t, b.user.Grant(b.t.Context(), rules("")...)) }
 
 func (b *realBed) Replace() {
@@ -113,13 +120,26 @@ func (b *realBed) Snapshot() func() {
 func (b *realBed) requests(resource string) []testenv.Request {
 	out, err := b.cluster.Requests(testenv.Resource(resource), testenv.UserAgent("suite"))
 	require.NoError(b.t, err)
-	return slices.DeleteFunc(out, func(r testenv.Request) bool { return strings.Contains(r.URI, "fleetcache-history") })
+	return slices.DeleteFunc(out, func(r testenv.Request) bool { return r.Unstreamed || isQuestion(b.t, r) })
+}
+
+// isQuestion reports whether a request only asks how far the server's history has come.
+func isQuestion(t *testing.T, r testenv.Request) bool {
+	u, err := url.Parse(r.URI)
+	require.NoError(t, err)
+	return strings.Contains(u.Query().Get("fieldSelector"), "fleetcache-history") || u.Query().Get("limit") == "1"
 }
 
 func streamed(r testenv.Request) bool { return strings.Contains(r.URI, "sendInitialEvents=true") }
 
 func (b *realBed) Lists(resource string) int {
 	return len(slices.DeleteFunc(b.requests(resource), func(r testenv.Request) bool { return r.Verb != "list" && (r.Verb != "watch" || !streamed(r)) }))
+}
+
+func (b *realBed) Streams() bool {
+	streams, err := b.cluster.StreamsLists(b.t.Context())
+	require.NoError(b.t, err)
+	return streams
 }
 
 func (b *realBed) Watches(resource string) int {

@@ -38,6 +38,8 @@ type Cluster interface {
 	Rotate()
 	// Forbid takes away the right to a resource until Allow.
 	Forbid(resource string)
+	// Limit leaves of the right to a resource that to objects of one name until Allow.
+	Limit(resource, name string)
 	Allow()
 	// Replace puts another, empty cluster at the same address.
 	Replace()
@@ -46,6 +48,8 @@ type Cluster interface {
 	// Lists counts the lists, streamed or not, of a resource that were asked for, and Watches the watches that are no lists.
 	Lists(resource string) int
 	Watches(resource string) int
+	// Streams reports whether the cluster streams lists, so that a list goes on as the watch.
+	Streams() bool
 	// Remove makes the resolver forget the cluster.
 	Remove()
 }

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// RefuseStreams makes the server one that refuses streamed lists with a code, 422 as those whose feature gate is off, or
+// 400; 0 makes it one that serves them. Every watch ends, and what watches could resume from is gone, as after the restart
+// that such a change takes.
+func (s *Server) RefuseStreams(code int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noStreams = code
+	s.expired = s.rv
+	s.cutLocked(func(*Request) bool { return true })
+}
+
+// refuseStream is the answer to a streamed list; nil if it is served.
+func (s *Server) refuseStream() error {
+	s.mu.Lock()
+	code := s.noStreams
+	s.mu.Unlock()
+	switch code {
+	case 0:
+		return nil
+	case http.StatusUnprocessableEntity:
+		return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
+			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+		})
+	}
+	return apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", "sendInitialEvents is not supported", 0, false)
+}
+
+// Lose makes watches of the kinds that match never tell of what changes from now on, while they go on with bookmarks and
+// all else, or ends that.
+func (s *Server) Lose(match func(*Kind) bool, lose bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tables {
+		if match(t.kind) {
+			t.deaf = lose
+		}
+	}
+}
+
+// Unregister ends a kind as the deletion of its definition does: its objects are deleted, and its watches end.
+func (s *Server) Unregister(gk schema.GroupKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tableOfLocked(gk); t != nil && !t.kind.native {
+		s.endKindLocked(t)
+	}
+}
+
+func (s *Server) tableOfLocked(gk schema.GroupKind) *table {
+	for _, t := range s.tables {
+		if t.kind.Group == gk.Group && t.kind.Kind == gk.Kind {
+			return t
+		}
+	}
+	return nil
+}
+
+// endUnservedLocked ends the watches of a kind in versions that it is not served in any more.
+func (s *Server) endUnservedLocked(t *table) {
+	for _, st := range s.streams {
+		if st.table == t && !t.kind.serves(st.request.Version) {
+			st.cancel(errCut)
+		}
+	}
+}
+
+// Rewrite changes what an object is without a new version and without an event, as a default that is added to a definition
+// does, a conversion, or an upgrade of the server.
+func (s *Server) Rewrite(gk schema.GroupKind, namespace, name string, change func(obj map[string]any)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := objectKey{namespace, name}
+	t := s.tableOfLocked(gk)
+	if t == nil || t.objects[key] == nil {
+		return fmt.Errorf("there is no %s %s/%s", gk, namespace, name)
+	}
+	u := t.objects[key].copy()
+	change(u.Object)
+	raw, err := json.Marshal(u.Object)
+	if err == nil {
+		t.objects[key] = &version{rv: t.objects[key].rv, obj: u.Object, raw: raw}
+	}
+	return err
+}
+
+// Delete ends an object, whatever its finalizers.
+func (s *Server) Delete(gk schema.GroupKind, namespace, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := objectKey{namespace, name}
+	t := s.tableOfLocked(gk)
+	if t == nil || t.objects[key] == nil {
+		return apierrors.NewNotFound(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, name)
+	}
+	s.remove(t, key, t.objects[key].copy().Object)
+	return nil
+}
+
+// Objects returns what is stored of a kind, for reading only, and whether it is served in that version. What is stored does
+// not depend on the version.
+func (s *Server) Objects(gvk schema.GroupVersionKind) (objects []*unstructured.Unstructured, served bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tableOfLocked(gvk.GroupKind())
+	if t == nil {
+		return nil, false
+	}
+	for _, v := range t.objects {
+		objects = append(objects, v.meta())
+	}
+	return objects, t.kind.serves(gvk.Version)
+}
+
+// HTML is the answer of an ingress that knows no way to the server: the code with a page for people.
+func HTML(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(code)
+		_, _ = fmt.Fprintf(w, "<html><head><title>%d %s</title></head><body>nginx</body></html>\n", code, http.StatusText(code))
+	}
+}
+
+// Hang answers nothing until the client has had enough.
+func Hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// TooMany is the answer of a server that has too many requests in flight.
+func TooMany() error {
+	err := apierrors.NewTooManyRequests("too many requests, please try again later", 1)
+	err.ErrStatus.Reason = metav1.StatusReasonTooManyRequests
+	return err
+}

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+)
+
+func kindFamilies() []*family {
+	return []*family{
+		{name: "unserved", hold: silence, bound: 2 * time.Minute, strike: func(w *world, s *site) func() {
+			b := s.current()
+			b.define("v1beta1")
+			w.observe()
+			return func() { b.define() }
+		}},
+		{name: "half-404", strike: func(w *world, s *site) func() {
+			var n atomic.Int32
+			s.put("half-404", func(r *fakeapi.Request) *fakeapi.Fault {
+				if r.Group != widgets.gvk.Group || (r.Verb != "list" && r.Verb != "watch") || n.Add(1)%4 == 0 {
+					return nil
+				}
+				return &fakeapi.Fault{Err: apierrors.NewNotFound(r.GroupResource(), "")}
+			})
+			s.api().Cut(func(r *fakeapi.Request) bool { return r.Group == widgets.gvk.Group })
+			w.shortPause(20 * time.Second)
+			return func() { s.lift("half-404") }
+		}},
+		{name: "redefined", bound: 2 * time.Minute, mangles: []*kind{widgets}, strike: func(w *world, s *site) func() {
+			b := s.current()
+			b.api.Unregister(widgets.gvk.GroupKind())
+			w.observe()
+			w.shortPause([]time.Duration{time.Second, time.Minute}[w.rng.IntN(2)])
+			b.plural = []string{"widgets", "widgetses", "gizmos"}[w.rng.IntN(3)]
+			b.define()
+			w.fill(b)
+			return nil
+		}},
+		{name: "undefined", hold: silence, bound: 2 * time.Minute, mangles: []*kind{widgets}, strike: func(w *world, s *site) func() {
+			b := s.current()
+			b.api.Unregister(widgets.gvk.GroupKind())
+			w.observe()
+			return func() { b.define(); w.fill(b) }
+		}},
+		{name: "rescoped", bound: 2 * time.Minute, begin: func(w *world, s *site) {
+			if s == nil { // of this run alone, since it changes
+				w.kinds = append(w.kinds, &kind{gvk: schema.GroupVersionKind{Group: "fluid.example.com", Version: "v1", Kind: "Gadget"}, fluid: true})
+			}
+		}, strike: func(w *world, s *site) func() {
+			k := w.kinds[slices.IndexFunc(w.kinds, func(k *kind) bool { return k.fluid })]
+			b := s.current()
+			if len(w.living()) > 1 {
+				return nil // the scope is known for one
+			}
+			b.api.Unregister(k.gvk.GroupKind())
+			w.observe()
+			w.shortPause([]time.Duration{time.Second, time.Minute}[w.rng.IntN(2)])
+			k.clusterScoped = !k.clusterScoped
+			other := gadgetKind()
+			other.ClusterScoped = k.clusterScoped
+			b.api.Register(other)
+			w.fill(b)
+			w.observe()
+			return nil
+		}},
+		{name: "no-bookmarks", hold: 20 * time.Minute, during: stayedCalm, strike: func(*world, *site) func() { return nil },
+			begin: func(w *world, s *site) {
+				if s == nil {
+					w.kinds = append(w.kinds, quiets)
+				}
+			}},
+		{name: "unwatchable", bound: 2 * time.Minute, begin: func(w *world, s *site) {
+			if s == nil {
+				w.kinds = append(w.kinds, meters)
+			}
+		}},
+		{name: "bare", bound: 2 * time.Minute, begin: func(w *world, s *site) {
+			if s == nil {
+				w.kinds = append(w.kinds, samples)
+			}
+		}},
+		{name: "odd-names", begin: func(w *world, s *site) {
+			if s == nil {
+				w.kinds = append(w.kinds, roles)
+				return
+			}
+			for _, name := range oddNames {
+				w.must(s.current().store(roles.object("", name, "gold", w.value(s.current()))))
+			}
+			w.observe()
+		}, strike: func(w *world, s *site) func() {
+			b := s.current()
+			w.must(b.store(roles.object("", oddNames[w.rng.IntN(len(oddNames))], tier(w.rng.IntN(3)), w.value(b))))
+			w.observe()
+			return nil
+		}},
+	}
+}
+
+// oddNames are names that real servers accept of ClusterRoles.
+var oddNames = []string{"system:node", "a b", "new\nline", "tab\tbed", "ünicøde", `quo"te`, "UPPER", fmt.Sprintf("%0300d", 1)}
+
+// stayedCalm requires that a watch without bookmarks and without news is taken
+// for just that. Where other faults happen, too, some of them stall it.
+func stayedCalm(w *world, s *site) {
+	for _, sub := range w.watching(s) {
+		ws := sub.watch.Status()
+		stalled := len(w.families) == 1 && ws.Informer.Stalls > 1
+		if sub.kind == quiets && (ws.LastError != nil || stalled) {
+			w.fail("%s: a watch without bookmarks was cut %d times, last error %v", sub.selection, ws.Informer.Stalls, ws.LastError)
+		}
+	}
+	if status, err := w.cc.Status(s.key); err == nil && len(w.families) == 1 && (status.Stale || status.Phase != clustercache.PhaseReady) {
+		w.fail("%s: stale %t, %s, for the sake of a watch without bookmarks", s.key, status.Stale, status.Phase)
+	}
+}

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// kept is where seeds that failed once are. A line is a seed, its families, and
+// the first violation.
+const kept = "testdata/seeds"
+
+// TestKeptSeeds runs those that failed once, before all others.
+func TestKeptSeeds(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(kept, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			var seed uint64
+			var of string
+			if n, _ := fmt.Sscan(lines.Text(), &seed, &of); n < 2 {
+				t.Errorf("%s: not a seed and its families: %q", name, lines.Text())
+				continue
+			}
+			t.Run(fmt.Sprintf("%d %s", seed, of), func(t *testing.T) {
+				t.Parallel()
+				runSeed(t, seed, of)
+			})
+		}
+		if err := lines.Err(); err != nil {
+			t.Error(err)
+		}
+		_ = f.Close()
+	}
+}
+
+// keep writes the seed down, so that each run to come begins with it. Where
+// nothing can be written, the report is all there is.
+func (w *world) keep() {
+	names := w.familyNames()
+	line, _, _ := strings.Cut(w.failures[0], "\n")
+	name := filepath.Join(kept, fmt.Sprintf("%d-%s.txt", w.seed, strings.Join(names, "-")))
+	if err := os.WriteFile(name, fmt.Appendf(nil, "%d %s %.300s\n", w.seed, strings.Join(names, "+"), line), 0o600); err != nil {
+		w.t.Logf("the seed is not kept: %v", err)
+	}
+}
+
+func (w *world) familyNames() []string {
+	var names []string
+	for _, f := range w.families {
+		names = append(names, f.name)
+	}
+	return names
+}

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+)
+
+// serverFamilies are what API servers do in pairs, under load and by design.
+func serverFamilies() []*family {
+	return []*family{
+		{name: "replica", hold: 30 * time.Second, strict: true, strike: replica},
+		{name: "endless", hold: silence, bound: 2 * time.Minute, strike: endless},
+		{name: "creeping", hold: 20 * time.Second, bound: 2 * time.Minute, strike: creeping, during: crept,
+			options: func(_ *world, o *clustercache.Options) { o.Informers.MaxClusterBytes = creepingBudget }},
+	}
+}
+
+// replica is a pair of servers behind one address, that take turns; the watches
+// of one of them are a second late.
+func replica(_ *world, s *site) func() {
+	b := s.current()
+	var n atomic.Int32
+	b.api.Lag(time.Second, func(*fakeapi.Request) bool { return n.Add(1)%2 == 0 })
+	s.net.Reset()
+	return func() {
+		b.api.Lag(0, nil)
+		s.net.Reset()
+	}
+}
+
+// endless is a server that begins streamed lists and never ends them.
+func endless(w *world, s *site) func() {
+	s.put("endless", func(r *fakeapi.Request) *fakeapi.Fault {
+		if !r.Stream {
+			return nil
+		}
+		return &fakeapi.Fault{Answer: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusOK)
+			if f, ok := w.(http.Flusher); ok {
+				f.Flush()
+			}
+			fakeapi.Hang(w, r)
+		}}
+	})
+	w.restart(s)
+	return func() { s.lift("endless") }
+}
+
+const (
+	creepingBudget = 300 << 10
+	creepingObject = 8 << 10
+)
+
+// creeping is more than a cluster may take, in objects that are far smaller than
+// the budget.
+func creeping(w *world, s *site) func() {
+	b := s.current()
+	for i := range 2 * creepingBudget / creepingObject {
+		raw := make([]byte, creepingObject*3/4)
+		for j := range raw {
+			raw[j] = byte(w.rng.Uint32())
+		}
+		w.must(b.store(configMaps.object("b", fmt.Sprintf("creep-%d", i), "tin", base64.StdEncoding.EncodeToString(raw))))
+	}
+	w.observe()
+	return func() {
+		for i := range 2 * creepingBudget / creepingObject {
+			_ = b.api.Delete(configMaps.gvk.GroupKind(), "b", fmt.Sprintf("creep-%d", i))
+		}
+	}
+}
+
+// crept looks on while the informers try again.
+func crept(w *world, s *site) {
+	for range 20 {
+		w.pause(7 * time.Second)
+		status, err := w.cc.Status(s.key)
+		if err == nil && status.Bytes > creepingBudget+2*creepingObject {
+			w.fail("%s: takes %d bytes, of a budget of %d", s.key, status.Bytes, creepingBudget)
+			return
+		}
+	}
+}

@@ -1,0 +1,268 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+	"github.com/fleetcache/fleetcache/internal/memnet"
+)
+
+// certificates are made once per process, valid in the year 2000 where bubbles begin.
+var certificates = sync.OnceValues(func() (tls.Certificate, []byte) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "simulation"}, DNSNames: []string{"*.sim.test"},
+		NotBefore: time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+})
+
+// backend is an API server with its store.
+type backend struct {
+	name   string
+	api    *fakeapi.Server
+	plural string // of the widgets: there is one definition of a kind at a time
+}
+
+// define serves the widgets from now on, in these versions, or in all.
+func (b *backend) define(versions ...string) {
+	k := widgetKind()
+	k.Resource = b.plural
+	if len(versions) > 0 {
+		k.Versions = versions
+	}
+	b.api.Register(k)
+}
+
+// front is something between the address and the servers, asked before a server is. Nil lets the request pass.
+type front struct {
+	name string
+	ask  func(*fakeapi.Request) *fakeapi.Fault
+}
+
+// site is the address of a cluster, and the servers that can be behind it.
+type site struct {
+	w    *world
+	key  client.ObjectKey
+	host string
+	net  *memnet.Listener
+	stop func()
+
+	mu       sync.Mutex // protects what follows
+	now      *backend
+	backends []*backend
+	fronts   []front
+	prefix   func(*http.Request) []byte // written before the body of an answer
+	token    int
+	removed  bool
+	switched time.Time // only the test's own goroutine uses it
+
+	serial atomic.Int64 // of names
+}
+
+func newSite(w *world, key client.ObjectKey) *site {
+	s := &site{w: w, key: key, host: fmt.Sprintf("c%d.sim.test", len(w.sites)), net: memnet.Listen()}
+	s.now = s.addBackend()
+	certificate, _ := certificates()
+	calls := &counted{next: s}
+	var serving sync.WaitGroup
+	server := &http.Server{ //nolint:gosec // in memory
+		Handler: calls, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13},
+		ErrorLog: log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100},
+	}
+	serving.Go(func() { _ = server.ServeTLS(s.net, "", "") })
+	s.stop = sync.OnceFunc(func() {
+		_ = server.Close()
+		s.net.Down()
+		serving.Wait()
+		calls.stop()
+	})
+	return s
+}
+
+// hungSite is an address where everything disappears.
+func hungSite(w *world, key client.ObjectKey) *site {
+	s := &site{w: w, key: key, host: key.Name + ".sim.test", net: memnet.Listen()}
+	s.net.Mute()
+	return s
+}
+
+// addBackend makes one more cluster that can be behind the address.
+func (s *site) addBackend() *backend {
+	b := &backend{name: fmt.Sprintf("%s.%d", s.key.Name, len(s.backends)), plural: widgetKind().Resource}
+	b.api = fakeapi.New(fakeapi.Options{
+		Identity: b.name, Kinds: s.w.served(), Authenticate: s.authenticate, Intercept: s.intercept,
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backends = append(s.backends, b)
+	return b
+}
+
+func (s *site) current() *backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+func (s *site) api() *fakeapi.Server { return s.current().api }
+
+// become puts another server behind the address.
+func (s *site) become(b *backend) {
+	s.mu.Lock()
+	s.now = b
+	s.mu.Unlock()
+	s.w.observe()
+}
+
+func (s *site) bearerLocked() string { return fmt.Sprintf("token-%d-of-%s", s.token, s.host) }
+
+func (s *site) authenticate(token string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return "simulation", token == s.bearerLocked()
+}
+
+func (s *site) config() *rest.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ca := certificates()
+	return &rest.Config{
+		Host: "https://" + s.host, BearerToken: s.bearerLocked(), Dial: s.net.Dial, TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+	}
+}
+
+// rotate gives out another token.
+func (s *site) rotate() {
+	s.mu.Lock()
+	s.token++
+	s.mu.Unlock()
+	s.w.names.tell(s.key)
+}
+
+// put has every request answered by what ask says, until lift.
+func (s *site) put(name string, ask func(*fakeapi.Request) *fakeapi.Fault) {
+	s.w.trace("%s: front %s", s.key.Name, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fronts = append(s.fronts, front{name, ask})
+}
+
+func (s *site) lift(name string) {
+	s.w.trace("%s: front %s is lifted", s.key.Name, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fronts = slices.DeleteFunc(s.fronts, func(f front) bool { return f.name == name })
+}
+
+func (s *site) intercept(r *fakeapi.Request) *fakeapi.Fault {
+	s.mu.Lock()
+	fronts := slices.Clone(s.fronts)
+	s.mu.Unlock()
+	for _, f := range fronts {
+		if fault := f.ask(r); fault != nil {
+			return fault
+		}
+	}
+	return nil
+}
+
+// ServeHTTP implements http.Handler.
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	b, prefix := s.now, s.prefix
+	s.mu.Unlock()
+	if prefix != nil {
+		if p := prefix(r); p != nil {
+			w = &prefixed{ResponseWriter: w, prefix: p}
+		}
+	}
+	b.api.ServeHTTP(w, r)
+}
+
+// prefixed writes something before what a server answers.
+type prefixed struct {
+	http.ResponseWriter
+
+	prefix []byte
+}
+
+func (p *prefixed) Write(b []byte) (int, error) {
+	if first := p.prefix; first != nil {
+		p.prefix = nil
+		if _, err := p.ResponseWriter.Write(first); err != nil {
+			return 0, err
+		}
+	}
+	return p.ResponseWriter.Write(b)
+}
+
+// Flush implements http.Flusher.
+func (p *prefixed) Flush() {
+	if f, ok := p.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// counted is a handler whose calls can be waited for.
+type counted struct {
+	next  http.Handler
+	calls sync.WaitGroup
+
+	mu      sync.Mutex // protects stopped
+	stopped bool
+}
+
+// ServeHTTP implements http.Handler.
+func (h *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	if h.stopped {
+		h.mu.Unlock()
+		return
+	}
+	h.calls.Add(1)
+	h.mu.Unlock()
+	defer h.calls.Done()
+	h.next.ServeHTTP(w, r)
+}
+
+func (h *counted) stop() {
+	h.mu.Lock()
+	h.stopped = true
+	h.mu.Unlock()
+	h.calls.Wait()
+}
+
+// store writes an object to a server, as its users do: one that exists is changed.
+func (b *backend) store(u *unstructured.Unstructured) error { return b.api.Seed(u) }

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+func soloFamilies() []*family {
+	return []*family{
+		{name: "hung-neighbours", solo: hungNeighbours},
+		{name: "left-behind", solo: leftBehind},
+		{name: "heavy", apart: true, solo: heavy},
+	}
+}
+
+// hungNeighbours measures what clusters that hang cost those that do not.
+func hungNeighbours(w *world) {
+	one := w.add("one")
+	w.run()
+	w.pause(time.Second)
+	w.follow(one, selection{kind: configMaps})
+	for i := range 25 + w.rng.IntN(20) {
+		w.names.set(hungSite(w, client.ObjectKey{Namespace: "hung", Name: fmt.Sprintf("h%d", i)}))
+	}
+	w.shortPause(3 * time.Second)
+	two := w.add("two")
+	w.quickly("a first connection", func(ctx context.Context) error {
+		for w.cc.WaitConnected(ctx, two.key) != nil && ctx.Err() == nil {
+			w.pause(10 * time.Millisecond) // it is not known yet
+		}
+		return w.cc.WaitConnected(ctx, two.key)
+	})
+	w.shortPause(3 * time.Second)
+	w.quickly("a first watch of a kind", func(ctx context.Context) error {
+		return w.follow(one, selection{kind: widgets}).watch.WaitForSync(ctx)
+	})
+	w.await(10*time.Second, "beside hung clusters")
+	w.finish()
+}
+
+// quickly says what takes longer than it may beside clusters that hang.
+func (w *world) quickly(what string, do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	err := do(ctx)
+	if took := time.Since(began); err != nil || took > 2*time.Second {
+		w.fail("%s took %s beside clusters that hang: %v", what, took, err)
+	}
+}
+
+// leftBehind is a cluster that was read, not watched, and then removed: nothing of it may be left.
+func leftBehind(w *world) {
+	s := w.add("one")
+	other := w.add("two")
+	w.run()
+	w.pause(time.Second)
+	w.follow(other, selection{kind: configMaps})
+	for range 1 + w.rng.IntN(3) {
+		_, _ = w.list(s, selection{kind: configMaps}, asTyped, clustercache.AutoWatch)
+		w.shortPause(10 * time.Second)
+	}
+	w.mu.Lock()
+	s.removed = true
+	w.mu.Unlock()
+	w.names.remove(s.key)
+	if w.chance(2) {
+		s.net.Mute()
+	}
+	w.pause(2 * time.Minute)
+	if slices.Contains(w.cc.Clusters(), s.key) {
+		w.fail("a cluster that was removed two minutes ago, and that nobody watches, is known")
+	}
+	if status, err := w.cc.Status(s.key); err == nil {
+		w.fail("a cluster that was removed two minutes ago has a status: %s", status.Phase)
+	}
+	w.await(time.Minute, "beside a removed cluster")
+	w.finish()
+}
+
+// heavy is a cluster whose objects are large where memory may not be counted. What is used must be what is said, about, and
+// that within the budget.
+func heavy(w *world) {
+	const budget = 1 << 20
+	w.families[0].options = func(_ *world, o *clustercache.Options) { o.Informers.MaxClusterBytes = budget }
+	const slack = 4 << 20 // of connections, and of what the test does
+	s := w.add("one")
+	b, owners := s.current(), w.seed%2 == 0
+	for i := range 30 {
+		u := configMaps.object("a", fmt.Sprintf("heavy-%d", i), "gold", "")
+		if owners {
+			refs := make([]any, 0, 1000)
+			for j := range 1000 {
+				refs = append(refs, map[string]any{"apiVersion": "v1", "kind": "Pod", "name": fmt.Sprintf("%d-%d-%s", i, j, strings.Repeat("x", 150)), "uid": fmt.Sprintf("%d-%d", i, j)})
+			}
+			w.must(unstructured.SetNestedSlice(u.Object, refs, "metadata", "ownerReferences"))
+		} else {
+			labels := map[string]string{}
+			for j := range 2500 {
+				labels[fmt.Sprintf("l-%d-%d", i, j)] = strings.Repeat("y", 62)
+			}
+			u.SetLabels(labels)
+		}
+		w.must(b.store(u))
+	}
+	before := heap()
+	w.run()
+	w.follow(s, selection{kind: configMaps})
+	w.pause(2 * time.Minute)
+	used := int64(heap()) - int64(before)
+	status, err := w.cc.Status(s.key)
+	w.must(err)
+	w.trace("used %d, says %d", used, status.Bytes)
+	if used > 3*status.Bytes+slack {
+		w.fail("%d bytes are used, and %d are said to be", used, status.Bytes)
+	}
+	if used > 3*budget+slack {
+		w.fail("%d bytes are used of a budget of %d", used, budget)
+	}
+	w.subjects = nil // what is not in the budget is not told of
+	w.finish()
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,218 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// subject is a watch with a handler of its events.
+type subject struct {
+	site *site
+	selection
+
+	watch  *clustercache.Watch
+	handle *clustercache.Registration
+
+	closed atomic.Bool
+
+	mu     sync.Mutex // protects what follows
+	fold   map[string]state
+	events []told
+	// unheard are deletes of objects that it was not told of before: a read must have shown them.
+	unheard []told
+}
+
+// told is an event as the handler was given it.
+type told struct {
+	at    string
+	what  informerpool.EventType
+	state state
+	again bool // a resync
+}
+
+func (t told) String() string { return fmt.Sprintf("%s %s %s", t.at, t.what, t.state) }
+
+// follow takes a watch.
+func (w *world) follow(s *site, sel selection) *subject {
+	sub := &subject{site: s, selection: sel, fold: map[string]state{}}
+	var opts []client.ListOption
+	if sel.namespace != "" {
+		opts = append(opts, client.InNamespace(sel.namespace))
+	}
+	if sel.tier != "" {
+		opts = append(opts, client.MatchingLabels{"tier": sel.tier})
+	}
+	if sel.name != "" {
+		opts = append(opts, client.MatchingFields{"metadata.name": sel.name})
+	}
+	w.mu.Lock()
+	w.subjects = append(w.subjects, sub)
+	w.mu.Unlock()
+	var err error
+	if sub.watch, err = w.cc.Watch(context.Background(), s.key, clustercache.Kind(sel.kind.gvk), opts...); err != nil {
+		w.fail("watch %s: %v", sel, err)
+		return sub
+	}
+	if sub.handle, err = sub.watch.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) { sub.take(w, e) })); err != nil {
+		w.fail("handle %s: %v", sel, err)
+	}
+	return sub
+}
+
+// leave gives a watch up.
+func (w *world) leave(sub *subject) {
+	w.trace("%s: leave %s", sub.site.key.Name, sub.selection)
+	w.mu.Lock()
+	w.subjects = slices.DeleteFunc(w.subjects, func(x *subject) bool { return x == sub })
+	w.left = append(w.left, sub)
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var err error
+	if w.chance(2) {
+		err = sub.handle.Close(ctx)
+		sub.watch.Release()
+	} else {
+		err = sub.watch.Close(ctx)
+	}
+	if err != nil {
+		w.fail("close %s: %v", sub.selection, err)
+	}
+	sub.closed.Store(true)
+}
+
+// take is the handler.
+func (s *subject) take(w *world, e informerpool.Event) {
+	if g := w.gates[s.kind]; g != nil {
+		g()
+	}
+	u, ok := e.Object().DeepCopyObject().(*unstructured.Unstructured)
+	if !ok {
+		w.fail("%s: an event without an object", s.selection)
+		return
+	}
+	if u.GetKind() != s.kind.gvk.Kind || (e.New != nil && u.GetAPIVersion() != s.kind.gvk.GroupVersion().String()) {
+		w.fail("%s: an event of a %s %s", s.selection, u.GetAPIVersion(), u.GetKind())
+	}
+	t := told{at: w.clock(), what: e.Type, state: stateOf(u), again: e.Resync}
+	if isForeign(s.kind, t.state) {
+		return
+	}
+	if s.closed.Load() {
+		w.fail("%s: called after it was closed: %s", s.selection, t)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, known := s.fold[t.state.key]
+	switch {
+	case e.Type == informerpool.Added && known:
+		w.fail("%s: Added twice: %s, was %s", s.selection, t, was)
+	case e.Type == informerpool.Updated && !known:
+		w.fail("%s: Updated without Added: %s", s.selection, t)
+	case e.Type == informerpool.Updated && was.uid != t.state.uid:
+		w.fail("%s: Updated is of another object: %s, was %s", s.selection, t, was)
+	case e.Type == informerpool.Deleted && !known:
+		s.unheard = append(s.unheard, t)
+	}
+	if e.Type == informerpool.Deleted {
+		delete(s.fold, t.state.key)
+	} else {
+		s.fold[t.state.key] = t.state
+	}
+	s.events = append(s.events, t)
+}
+
+// folded is what the events come to.
+func (s *subject) folded() map[string]state {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.fold)
+}
+
+// judge holds the events against the chronicle.
+func (s *subject) judge(w *world, c *chronicle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kind.bare {
+		return
+	}
+	for _, t := range s.unheard {
+		if !w.wasShown(t.state.uid) {
+			w.fail("%s: Deleted without Added: %s", s.selection, t)
+		}
+	}
+	lives, last := c.lives[s.kind], map[string]told{}
+	for _, t := range s.events {
+		if t.what == informerpool.Deleted {
+			if !c.left(s.selection, t.state.uid) {
+				w.fail("%s: told of a delete that never was: %s", s.selection, t)
+			}
+			last[t.state.key] = t
+			continue
+		}
+		is, known := lives[t.state]
+		if !known {
+			w.fail("%s: told of a state that never was: %s", s.selection, t)
+			continue
+		}
+		if before, ok := last[t.state.key]; ok && before.what != informerpool.Deleted && !t.again {
+			was := lives[before.state]
+			switch {
+			case before.state == t.state && !returned(lives, t.state):
+				w.fail("%s: told twice: %s, and %s", s.selection, before, t)
+			case is.last < was.first:
+				w.fail("%s: told backwards: %s, then %s", s.selection, before, t)
+			}
+		}
+		last[t.state.key] = t
+	}
+}
+
+// returned reports whether an object was as it is, then otherwise, and then so again.
+func returned(lives map[state]life, x state) bool {
+	for y, l := range lives {
+		if y.key == x.key && y != x && l.first > lives[x].first && l.first < lives[x].last {
+			return true
+		}
+	}
+	return false
+}
+
+// differ describes how two sets of states differ; empty if they do not.
+func differ(want, got map[string]state, metadataOnly bool) string {
+	var out []string
+	for key, x := range want {
+		y, ok := got[key]
+		if metadataOnly {
+			x.value, y.value = "", ""
+		}
+		switch {
+		case !ok:
+			out = append(out, "lacks "+x.String())
+		case x != y:
+			out = append(out, fmt.Sprintf("has %s and not %s", y, x))
+		}
+	}
+	for key, y := range got {
+		if _, ok := want[key]; !ok {
+			out = append(out, "has in excess "+y.String())
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,269 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+)
+
+// kind is a kind of objects that clusters hold.
+type kind struct {
+	gvk           schema.GroupVersionKind
+	clusterScoped bool
+	typed         bool // it has a Go type here
+	// loose kinds need not be cached: a cached read may say that it cannot answer.
+	loose bool
+	// bare kinds have neither uid nor resourceVersion.
+	bare bool
+	// fluid kinds go and come back with another scope.
+	fluid bool
+}
+
+var (
+	configMaps = &kind{gvk: corev1.SchemeGroupVersion.WithKind("ConfigMap"), typed: true}
+	widgets    = &kind{gvk: schema.GroupVersionKind{Group: "sim.example.com", Version: "v1", Kind: "Widget"}}
+	// meters can be listed, and not watched.
+	meters = &kind{gvk: schema.GroupVersionKind{Group: "meters.example.com", Version: "v1", Kind: "Meter"}, loose: true}
+	// samples have no identity, as metrics.
+	samples = &kind{gvk: schema.GroupVersionKind{Group: "samples.example.com", Version: "v1", Kind: "Sample"}, loose: true, bare: true}
+	// quiets have no watch cache, and so no bookmarks.
+	quiets = &kind{gvk: schema.GroupVersionKind{Group: "quiet.example.com", Version: "v1", Kind: "Quiet"}, loose: true}
+	roles  = &kind{gvk: schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, clusterScoped: true, loose: true}
+)
+
+func widgetKind() fakeapi.Kind {
+	return fakeapi.Kind{Group: "sim.example.com", Kind: "Widget", Versions: []string{"v1", "v1beta1"}, Resource: "widgets"}
+}
+
+func gadgetKind() fakeapi.Kind {
+	return fakeapi.Kind{Group: "fluid.example.com", Kind: "Gadget", Resource: "gadgets"}
+}
+
+func quietKind() fakeapi.Kind {
+	return fakeapi.Kind{Group: "quiet.example.com", Kind: "Quiet", Resource: "quiets", NoBookmarks: true}
+}
+
+func (w *world) served() []fakeapi.Kind {
+	noWatch := []string{"get", "list"}
+	return []fakeapi.Kind{
+		widgetKind(),
+		gadgetKind(),
+		quietKind(),
+		{Group: "meters.example.com", Kind: "Meter", Resource: "meters", Verbs: noWatch},
+		{Group: "samples.example.com", Kind: "Sample", Resource: "samples", Verbs: noWatch, NoUID: true, NoVersions: true},
+	}
+}
+
+// object makes an object of the kind.
+func (k *kind) object(namespace, name, tier, value string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(k.gvk)
+	if !k.clusterScoped {
+		u.SetNamespace(namespace)
+	}
+	u.SetName(name)
+	u.SetLabels(map[string]string{"tier": tier})
+	switch k {
+	case configMaps:
+		u.Object["data"] = map[string]any{"v": value}
+	case roles:
+		u.SetAnnotations(map[string]string{"v": value})
+	default:
+		u.Object["spec"] = map[string]any{"v": value}
+	}
+	return u
+}
+
+// state is what an object is, as far as it is compared.
+type state struct {
+	key   string // namespace/name
+	uid   string
+	rv    string
+	tier  string
+	value string // empty where only metadata is known
+}
+
+func (s state) String() string {
+	return fmt.Sprintf("%q %s@%s %s=%s", s.key, short(s.uid), s.rv, s.tier, s.value)
+}
+
+func short(uid string) string { return uid[:min(len(uid), 8)] }
+
+func stateOf(u *unstructured.Unstructured) state {
+	s := state{
+		key: u.GetNamespace() + "/" + u.GetName(), uid: string(u.GetUID()), rv: u.GetResourceVersion(), tier: u.GetLabels()["tier"],
+	}
+	for _, path := range [][]string{{"data", "v"}, {"spec", "v"}, {"metadata", "annotations", "v"}} {
+		if v, ok, _ := unstructured.NestedString(u.Object, path...); ok {
+			s.value = v
+		}
+	}
+	if len(s.value) > 100 {
+		s.value = fmt.Sprintf("%s…%d", s.value[:20], len(s.value))
+	}
+	return s
+}
+
+// selection is a part of a kind.
+type selection struct {
+	kind      *kind
+	namespace string
+	tier      string
+	name      string
+}
+
+func (s selection) String() string {
+	return strings.Join(append([]string{s.kind.gvk.Kind + "." + s.kind.gvk.Version}, s.namespace, s.tier, s.name), "/")
+}
+
+func (s selection) matches(x state) bool {
+	namespace, name, _ := strings.Cut(x.key, "/")
+	return (s.namespace == "" || s.namespace == namespace) && (s.tier == "" || s.tier == x.tier) && (s.name == "" || s.name == name)
+}
+
+// truth is what a server stores of a selection; served is false if it does not serve the kind in this version, in which
+// the objects may exist nevertheless.
+func (s *site) truth(sel selection) (objects map[string]state, served bool) {
+	stored, served := s.api().Objects(sel.kind.gvk)
+	objects = map[string]state{}
+	for _, u := range stored {
+		if x := stateOf(u); sel.matches(x) && !isForeign(sel.kind, x) {
+			if sel.kind.bare {
+				x.uid, x.rv = "", ""
+			}
+			objects[x.key] = x
+		}
+	}
+	return objects, served
+}
+
+// isForeign reports whether an object is not one of the simulation's.
+func isForeign(k *kind, x state) bool { return k == roles && x.tier == "" }
+
+// life is when a state of an object was the truth: from the first to the last moment that it was seen.
+type life struct{ first, last int }
+
+// chronicle is what was the truth at a site, and when. Moments are numbered.
+type chronicle struct {
+	moment int
+	// lives are those of each state of each object.
+	lives map[*kind]map[state]life
+	// vanished are the last moments in which an object, known by its uid, had gone.
+	vanished map[*kind]map[string]int
+	present  map[*kind]map[string]bool
+	owners   map[string]string // of uids: the server
+	epochs   map[string]string // of epochs: the server
+	read     map[reading]state // what the cache last answered with
+}
+
+// reading is an object in an epoch.
+type reading struct {
+	of         *kind
+	epoch, key string
+}
+
+func newChronicle() *chronicle {
+	return &chronicle{
+		lives: map[*kind]map[state]life{}, vanished: map[*kind]map[string]int{}, present: map[*kind]map[string]bool{},
+		owners: map[string]string{}, epochs: map[string]string{},
+		read: map[reading]state{},
+	}
+}
+
+// note takes down a moment.
+func (c *chronicle) note(s *site, k *kind) {
+	truth, _ := s.truth(selection{kind: k})
+	if c.lives[k] == nil {
+		c.lives[k], c.vanished[k] = map[state]life{}, map[string]int{}
+	}
+	now := map[string]bool{}
+	for _, x := range truth {
+		l, known := c.lives[k][x]
+		if !known {
+			l.first = c.moment
+		}
+		l.last = c.moment
+		c.lives[k][x] = l
+		now[x.uid] = true
+		c.owners[x.uid] = s.current().name
+	}
+	for uid := range c.present[k] {
+		if !now[uid] {
+			c.vanished[k][uid] = c.moment
+		}
+	}
+	c.present[k] = now
+}
+
+// left reports whether an object was ever outside of a selection after it had been somewhere.
+func (c *chronicle) left(sel selection, uid string) bool {
+	if c.vanished[sel.kind][uid] > 0 {
+		return true
+	}
+	for y := range c.lives[sel.kind] {
+		if y.uid == uid && !sel.matches(y) {
+			return true
+		}
+	}
+	return false
+}
+
+// observe takes down what is the truth now. It is called after each change of it.
+func (w *world) observe() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.sites {
+		c := w.chronicles[s]
+		c.moment++
+		for _, k := range append(slices.Clone(w.kinds), roles) {
+			c.note(s, k)
+		}
+	}
+}
+
+// excuse takes down that everything of a site may be told as deleted: the cluster was removed.
+func (w *world) excuse(s *site) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.chronicles[s]
+	c.moment++
+	for k, present := range c.present {
+		for uid := range present {
+			c.vanished[k][uid] = c.moment
+		}
+	}
+}
+
+// forth holds what the cache answers with against what it answered with before:
+// inside of an epoch no object goes back, however often its informer began anew.
+func (w *world) forth(s *site, k *kind, epoch string, got map[string]state) {
+	if time.Since(s.switched) < proofAge {
+		return
+	}
+	w.mu.Lock()
+	c := w.chronicles[s]
+	var back []string
+	for key, x := range got {
+		at := reading{k, epoch, key}
+		is, known := c.lives[k][x]
+		was, before := c.lives[k][c.read[at]]
+		if known && before && is.last < was.first {
+			back = append(back, fmt.Sprintf("%s, and then %s", c.read[at], x))
+		}
+		c.read[at] = x
+	}
+	w.mu.Unlock()
+	for _, b := range back {
+		w.fail("read backwards: %s", b)
+	}
+}

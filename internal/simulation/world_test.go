@@ -1,0 +1,399 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+)
+
+// world is one run: clusters, the library, and what is known of both.
+type world struct {
+	t        *testing.T
+	seed     uint64
+	rng      *rand.Rand
+	families []*family
+	start    time.Time
+
+	names *directory
+	sites []*site
+	kinds []*kind
+	modes []clustercache.ReadMode
+	gates map[*kind]func() // run by handlers
+	paged bool             // lists are asked for in pages
+	// limited, if set, reports which selections there is a right to.
+	limited func(selection) bool
+
+	cc     *clustercache.ClusterCache
+	ended  chan error
+	cancel context.CancelFunc
+
+	serial int // of values
+
+	mu         sync.Mutex // protects what follows
+	subjects   []*subject
+	left       []*subject // that were released
+	chronicles map[*site]*chronicle
+	failures   []string
+	log        []string
+	phases     map[client.ObjectKey][]clustercache.ClusterEvent
+	shown      map[string]bool // uids of objects that reads answered with
+}
+
+func newWorld(t *testing.T, seed uint64, families []*family) *world {
+	w := &world{
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), families: families, start: time.Now(), names: newDirectory(),
+		gates: map[*kind]func(){}, chronicles: map[*site]*chronicle{}, phases: map[client.ObjectKey][]clustercache.ClusterEvent{},
+		shown: map[string]bool{},
+		kinds: []*kind{configMaps, widgets}, modes: []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly},
+	}
+	if w.chance(3) {
+		w.modes = append(w.modes, clustercache.AutoWatch)
+	}
+	return w
+}
+
+func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
+
+// clock is how much time has passed.
+func (w *world) clock() string { return fmt.Sprintf("%9.3fs", time.Since(w.start).Seconds()) }
+
+func (w *world) trace(format string, args ...any) {
+	line := w.clock() + " " + fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log = append(w.log, line)
+}
+
+// maxFailures is how many failures of one run are kept.
+const maxFailures = 20
+
+func (w *world) fail(format string, args ...any) {
+	line := w.clock() + " " + fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.failures) < maxFailures {
+		w.failures = append(w.failures, line)
+	}
+	w.log = append(w.log, line+" <<< FAILURE")
+}
+
+func (w *world) failed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.failures) > 0
+}
+
+// auditInterval bounds what only a comparison can find.
+const auditInterval = time.Minute
+
+func (w *world) options() clustercache.Options {
+	o := clustercache.Options{
+		Resolver: w.names, Discover: true, QPS: -1, MetricsRegisterer: prometheus.NewRegistry(), UserAgent: "simulation",
+		Logger: funcr.New(func(prefix, args string) { w.trace("log: %s %s", prefix, args) }, funcr.Options{}),
+	}
+	if !*storied {
+		o.Logger = logr.Discard()
+	}
+	// Not every version of the library that this is run on has it.
+	if f := reflect.ValueOf(&o.Informers).Elem().FieldByName("AuditInterval"); f.IsValid() {
+		f.SetInt(int64(auditInterval))
+	}
+	if w.chance(4) {
+		o.Informers.PagedLists = true
+		o.Informers.PageSize = 3
+	}
+	w.paged = o.Informers.PagedLists
+	for _, f := range w.families {
+		if f.options != nil {
+			f.options(w, &o)
+		}
+	}
+	return o
+}
+
+// add adds a cluster with a few objects.
+func (w *world) add(name string) *site {
+	s := newSite(w, client.ObjectKey{Namespace: "sim", Name: name})
+	w.mu.Lock()
+	w.chronicles[s] = newChronicle()
+	w.sites = append(w.sites, s)
+	w.mu.Unlock()
+	w.fill(s.current())
+	w.observe()
+	w.names.set(s)
+	return s
+}
+
+// stable is how many objects of each kind are never deleted.
+const stable = 4
+
+// fill stores the objects that stay, of what is served just then.
+func (w *world) fill(b *backend) {
+	for _, k := range w.kinds {
+		k, ok := writable(b, k)
+		if !ok {
+			continue
+		}
+		for i := range stable {
+			w.must(b.store(k.object(space(i), fmt.Sprintf("stable-%d", i), tier(i), w.value(b))))
+			w.observe()
+		}
+	}
+}
+
+func space(i int) string { return []string{"a", "b"}[i%2] }
+func tier(i int) string  { return []string{"gold", "gold", "tin"}[i%3] }
+
+// value returns one that nothing had before.
+func (w *world) value(b *backend) string {
+	w.serial++
+	return fmt.Sprintf("%s-%d", b.name, w.serial)
+}
+
+func (w *world) must(err error) {
+	if err != nil {
+		w.fail("the simulation itself: %v", err)
+	}
+}
+
+// run starts the library.
+func (w *world) run() {
+	cc, err := clustercache.New(w.options())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.cc = cc
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel, w.ended = cancel, make(chan error, 1)
+	go func() { w.ended <- cc.Start(ctx) }()
+	go func() {
+		for e := range cc.ClusterEvents(ctx) {
+			w.trace("%s: %s, %s %s", e.Cluster.Name, e.Type, e.Phase, e.Reason)
+			w.mu.Lock()
+			w.phases[e.Cluster] = append(w.phases[e.Cluster], e)
+			w.mu.Unlock()
+		}
+	}()
+}
+
+// stop ends everything, and notes if the library takes too long.
+func (w *world) stop() {
+	for _, s := range w.sites {
+		s.net.Up()
+	}
+	began := time.Now()
+	w.cancel()
+	select {
+	case err := <-w.ended:
+		if err != nil {
+			w.fail("Start: %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			w.fail("stop took %s", took)
+		}
+	case <-time.After(time.Minute):
+		w.fail("Start does not return")
+	}
+	for _, s := range w.sites {
+		s.stop()
+	}
+}
+
+// pause lets time pass.
+func (w *world) pause(d time.Duration) { time.Sleep(d) }
+
+// shortPause lets up to d pass.
+func (w *world) shortPause(d time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(d)) + 1)) }
+
+// await waits until everything is as it should be.
+func (w *world) await(bound time.Duration, what string) bool {
+	began := time.Now()
+	var wrong []string
+	for {
+		wrong = nil
+		for _, s := range w.living() {
+			wrong = append(wrong, w.quick(s)...)
+		}
+		if len(wrong) == 0 {
+			for _, s := range w.living() {
+				wrong = append(wrong, w.check(s, true)...)
+			}
+		}
+		if len(wrong) == 0 {
+			w.trace("%s: equal after %s", what, time.Since(began))
+			return true
+		}
+		if time.Since(began) > bound {
+			break
+		}
+		w.pause(time.Second)
+	}
+	for _, d := range wrong {
+		w.fail("%s, %s later: %s", what, time.Since(began), d)
+	}
+	for _, s := range w.living() {
+		status, err := w.cc.Status(s.key)
+		w.trace("%s: %s %s, connected %t, stale %t, %d of %d synced, last error %v, %v", s.key.Name, status.Phase, status.Reason, status.Connected, status.Stale,
+			status.Synced, status.Informers, status.LastError, err)
+		for _, sub := range w.watching(s) {
+			ws := sub.watch.Status()
+			w.trace("  %s: %s synced %t at %s, rejected %d, last error %v", sub.selection, ws.Informer.State, ws.Informer.Synced, ws.Informer.ResourceVersion,
+				ws.Informer.Rejected, ws.LastError)
+		}
+	}
+	return false
+}
+
+func (w *world) living() []*site {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.sites), func(s *site) bool { return s.removed })
+}
+
+// alternate holds the sequence of cluster events against what is promised of it.
+func (w *world) alternate() {
+	w.mu.Lock()
+	phases := w.phases
+	w.mu.Unlock()
+	for key, events := range phases {
+		connected := false
+		for _, e := range events {
+			switch e.Type {
+			case clustercache.Connected:
+				if connected {
+					w.fail("%s: Connected twice", key)
+				}
+				connected = true
+			case clustercache.Disconnected:
+				if !connected {
+					w.fail("%s: Disconnected twice", key)
+				}
+				connected = false
+			case clustercache.Removed:
+				connected = false
+			}
+		}
+	}
+}
+
+// happened counts cluster events.
+func (w *world) happened(s *site, what clustercache.ClusterEventType) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, e := range w.phases[s.key] {
+		if e.Type == what {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) report() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := w.familyNames()
+	out := fmt.Sprintf("seed %d (%s):\n  %s\nonce more: go test ./internal/simulation -run TestSeeds -seed %d -faults %s -story",
+		w.seed, strings.Join(names, ","), strings.Join(w.failures, "\n  "), w.seed, strings.Join(names, "+"))
+	if *storied {
+		out += "\n" + strings.Join(w.log, "\n")
+	}
+	return out
+}
+
+func asStatus(err error, to *apierrors.APIStatus) bool { return errors.As(err, to) }
+
+// directory is the resolver.
+type directory struct {
+	mu      sync.Mutex // protects what follows
+	sites   map[client.ObjectKey]*site
+	changed []client.ObjectKey
+	news    chan struct{} // one slot
+}
+
+func newDirectory() *directory {
+	return &directory{sites: map[client.ObjectKey]*site{}, news: make(chan struct{}, 1)}
+}
+
+func (d *directory) set(s *site) {
+	d.mu.Lock()
+	d.sites[s.key] = s
+	d.mu.Unlock()
+	d.tell(s.key)
+}
+
+func (d *directory) remove(key client.ObjectKey) {
+	d.mu.Lock()
+	delete(d.sites, key)
+	d.mu.Unlock()
+	d.tell(key)
+}
+
+func (d *directory) tell(key client.ObjectKey) {
+	d.mu.Lock()
+	d.changed = append(d.changed, key)
+	d.mu.Unlock()
+	select {
+	case d.news <- struct{}{}:
+	default:
+	}
+}
+
+// Resolve implements clustercache.Resolver.
+func (d *directory) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
+	d.mu.Lock()
+	s := d.sites[key]
+	d.mu.Unlock()
+	if s == nil {
+		return clustercache.Access{}, resolver.ErrClusterNotFound
+	}
+	return resolver.NewAccess(s.config())
+}
+
+// Clusters implements clustercache.Lister.
+func (d *directory) Clusters(context.Context) ([]client.ObjectKey, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]client.ObjectKey, 0, len(d.sites))
+	for key := range d.sites {
+		out = append(out, key)
+	}
+	return out, nil
+}
+
+// Notify implements clustercache.Notifier.
+func (d *directory) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
+	for {
+		d.mu.Lock()
+		keys := d.changed
+		d.changed = nil
+		d.mu.Unlock()
+		for _, key := range keys {
+			changed(key)
+		}
+		select {
+		case <-d.news:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
