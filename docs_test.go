@@ -158,7 +158,7 @@ var (
 func TestLinksLeadSomewhere(t *testing.T) {
 	for page, dir := range map[string]string{
 		"README.md": "", "docs/GUARANTEES.md": "docs/", "docs/metrics.md": "docs/", "docs/runbook.md": "docs/",
-		"docs/migrating.md": "docs/", "examples/adopt/README.md": "examples/adopt/", "CHANGELOG.md": "", "SECURITY.md": "",
+		"docs/migrating.md": "docs/", "docs/testing.md": "docs/", "examples/adopt/README.md": "examples/adopt/", "CHANGELOG.md": "", "SECURITY.md": "",
 	} {
 		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
 			if strings.Contains(l[1], "://") {

@@ -36,7 +36,13 @@ func (s *localStory) arrive(ctx context.Context) error {
 		s.ok("%s is Ready, and its five objects are reconciled (waited %s)", r.Name(), brief(took))
 	}
 	for _, r := range s.remotes() {
-		asked, err := r.traffic("configmaps", "widgets")
+		var asked traffic
+		_, err := s.await(ctx, patience, "the watches of "+r.Name(), func() (err error) {
+			if asked, err = r.traffic("configmaps", "widgets"); err == nil && asked.watches < 2 {
+				err = fmt.Errorf("%s so far", asked) // where lists are not streamed, a watch begins a moment later
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -163,7 +163,7 @@ func (r *remote) traffic(resources ...string) (traffic, error) {
 			if err != nil {
 				return t, err
 			}
-			if u.Query().Has("fieldSelector") || u.Query().Get("limit") == "1" {
+			if request.Unstreamed || u.Query().Has("fieldSelector") || u.Query().Get("limit") == "1" {
 				continue
 			}
 			if request.Verb == "list" || u.Query().Get("sendInitialEvents") == "true" {
