@@ -1,8 +1,14 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package callback calls functions of the user, whose panics must not end the
-// process, nor go unnoticed.
+// Package callback calls functions of the user. That they panic, or end their
+// goroutine (by [runtime.Goexit], which t.FailNow calls as well), must not end
+// the process, leave others waiting, or go unnoticed.
+//
+// A panic is recovered on the goroutine of the call. The end of the goroutine
+// cannot be: [Apart] and [Aside] give the function a goroutine of its own, at
+// about a microsecond. Where that is too much, the caller's own goroutine ends,
+// and what it was to do is in its deferred functions, which [Caught] helps.
 package callback
 
 import (
@@ -18,7 +24,7 @@ import (
 // maxValue is how many bytes of a panic's value are shown.
 const maxValue = 512
 
-// PanicError says that a callback panicked.
+// PanicError says that a callback panicked, or ended its goroutine.
 type PanicError struct {
 	// Callback is the field or method that it was given as.
 	Callback string
@@ -32,7 +38,10 @@ type PanicError struct {
 
 // Error names the callback and the value.
 func (e *PanicError) Error() string {
-	if e.Value == "" {
+	switch {
+	case errors.Is(e.cause, ErrGoexit):
+		return e.Callback + " " + e.Value
+	case e.Value == "":
 		return e.Callback + " panicked"
 	}
 	return e.Callback + " panicked: " + e.Value
@@ -41,10 +50,11 @@ func (e *PanicError) Error() string {
 // Unwrap returns the error it panicked with, if that was one.
 func (e *PanicError) Unwrap() error { return e.cause }
 
-// errGoexit indicates that a callback ended its goroutine.
-var errGoexit = errors.New("called runtime.Goexit")
+// ErrGoexit indicates that a callback ended its goroutine.
+var ErrGoexit = errors.New("called runtime.Goexit")
 
-// Protect returns what f returns, or a [*PanicError] if it panics.
+// Protect returns what f returns, or a [*PanicError] if it panics. It does not
+// return if f ends the goroutine: see [Apart].
 func Protect(name string, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -65,13 +75,26 @@ func ProtectSecret(name string, f func() error) (err error) {
 	return f()
 }
 
-// Caught makes the error of a panic that was recovered.
+// Apart is Protect on a goroutine of its own, for whose end it waits: that f ends
+// its goroutine is an error as well.
+func Apart(name string, f func() error) error { return <-Aside(name, f) }
+
+// ApartSecret is Apart for a function that is given secrets; see [ProtectSecret].
+func ApartSecret(name string, f func() error) error {
+	return <-aside(name, f, ProtectSecret)
+}
+
+// Caught makes the error of a panic that was recovered. A nil value says that
+// there was none, and yet the callback did not return: it ends its goroutine. (A
+// panic with nil is recovered as a [*runtime.PanicNilError].)
 func Caught(name string, value any) *PanicError { return caught(name, value, true) }
 
 func caught(name string, value any, show bool) *PanicError {
 	e := &PanicError{Callback: name, Stack: debug.Stack()}
 	fault, runtimeError := value.(runtime.Error)
 	switch {
+	case value == nil:
+		e.Value, e.cause = ErrGoexit.Error(), ErrGoexit
 	case runtimeError:
 		e.Value, e.cause = fault.Error(), fault
 	case show:
@@ -96,13 +119,22 @@ func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 
 // Aside starts f, which may be deaf to every signal, on a goroutine of its own,
 // and returns a channel with its error. A panic is an error, and so is the end of
-// the goroutine by runtime.Goexit.
-func Aside(name string, f func() error) <-chan error {
+// the goroutine by [runtime.Goexit].
+func Aside(name string, f func() error) <-chan error { return aside(name, f, Protect) }
+
+func aside(name string, f func() error, protect func(string, func() error) error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		err := error(&PanicError{Callback: name, Value: errGoexit.Error(), cause: errGoexit})
-		defer func() { done <- err }()
-		err = Protect(name, f)
+		returned := false
+		var err error
+		defer func() {
+			if !returned {
+				err = Caught(name, nil)
+			}
+			done <- err
+		}()
+		err = protect(name, f)
+		returned = true
 	}()
 	return done
 }

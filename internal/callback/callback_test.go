@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package callback_test
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errOwn = errors.New("own")
+
+// TestHazardCallbackEndsItsGoroutine: whoever waits for the callback goes on.
+func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
+	for name, call := range map[string]func(string, func() error) error{
+		"Apart":       callback.Apart,
+		"ApartSecret": callback.ApartSecret,
+		"Aside":       func(name string, f func() error) error { return <-callback.Aside(name, f) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := call("Ready", func() error { runtime.Goexit(); return nil })
+			require.ErrorIs(t, err, callback.ErrGoexit)
+			require.EqualError(t, err, "Ready called runtime.Goexit")
+			p, ok := errors.AsType[*callback.PanicError](err)
+			require.True(t, ok)
+			require.Equal(t, "Ready", p.Callback)
+
+			require.NoError(t, call("Ready", func() error { return nil }))
+			require.ErrorIs(t, call("Ready", func() error { return errOwn }), errOwn)
+		})
+	}
+}
+
+// TestPanicsAreErrors: of a function that is given secrets, little is shown.
+func TestPanicsAreErrors(t *testing.T) {
+	for name, call := range map[string]func(string, func() error) error{
+		"Protect": callback.Protect, "Apart": callback.Apart,
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := call("Ready", func() error { panic(errOwn) })
+			require.ErrorIs(t, err, errOwn)
+			require.EqualError(t, err, "Ready panicked: own")
+			err = call("Ready", func() error { panic(strings.Repeat("x", 1000)) })
+			require.Less(t, len(err.Error()), 600)
+		})
+	}
+	for name, call := range map[string]func(string, func() error) error{
+		"ProtectSecret": callback.ProtectSecret, "ApartSecret": callback.ApartSecret,
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := call("Ready", func() error { panic("s3cret") })
+			require.EqualError(t, err, "Ready panicked: a value of type string")
+			err = call("Ready", func() error { var m map[int]int; m[0] = 1; return nil })
+			require.ErrorContains(t, err, "nil map")
+		})
+	}
+}
