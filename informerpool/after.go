@@ -36,11 +36,5 @@ func (s *Subscription) pushMark(l *Lease, then func()) {
 
 // reachMarkLocked does what is to be done at a mark. The lock is given up meanwhile.
 func (s *Subscription) reachMarkLocked(it item) {
-	s.current = it.tap
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.doneLocked()
-	}()
-	s.guard("After", it.tap.lease.Key(), "After", it.mark.then)
+	s.outsideLocked(it.tap, func() { s.guard("After", it.tap.lease.Key(), "After", it.mark.then) })
 }

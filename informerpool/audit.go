@@ -189,7 +189,7 @@ func (a *audit) snapshot() bool {
 
 func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
 	var body io.ReadCloser
-	err := a.pool.call("Source", a.key, func() (err error) {
+	err := a.pool.callApart("Source", a.key, func() (err error) {
 		body, err = a.pool.options.Source.List(ctx, Request{Key: a.key, Epoch: a.epoch, Options: opts, MetadataOnly: true})
 		return err
 	})

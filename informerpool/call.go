@@ -4,6 +4,7 @@
 package informerpool
 
 import (
+	"errors"
 	"io"
 
 	"github.com/fleetcache/fleetcache/internal/callback"
@@ -23,20 +24,41 @@ func (p *Pool) forgetSource(key Key) {
 	}
 }
 
-// call calls a function of the user. A panic is logged and reported to OnPanic,
-// and becomes an error.
+// call calls a function of the user on this goroutine. A panic is logged and
+// reported to OnPanic, and becomes an error. That the function ends the goroutine
+// is said in the same way; the caller's deferred functions have to go on then.
 func (p *Pool) call(name string, key Key, f func() error, keysAndValues ...any) (err error) {
+	returned := false
 	defer func() {
-		v := recover()
-		if v == nil {
-			return
+		if v := recover(); !returned {
+			err = p.failed(callback.Caught(name, v), key, keysAndValues...)
 		}
-		caught := callback.Caught(name, v)
-		callback.Log(p.options.Logger, caught, name+" panicked", append([]any{"informer", key.String()}, keysAndValues...)...)
-		err = caught
-		p.panicked(name)
 	}()
-	return f()
+	err = f()
+	returned = true
+	return err
+}
+
+// callApart is call on a goroutine of its own, so that its end is an error, too.
+// It is for what is called seldom, or does not wait for long.
+func (p *Pool) callApart(name string, key Key, f func() error, keysAndValues ...any) error {
+	var err error
+	failure := callback.Apart(name, func() error {
+		err = f()
+		return nil
+	})
+	if caught, ok := errors.AsType[*callback.PanicError](failure); ok {
+		return p.failed(caught, key, keysAndValues...)
+	}
+	return err
+}
+
+// failed logs and reports that a function of the user panicked, or ended its
+// goroutine.
+func (p *Pool) failed(caught *callback.PanicError, key Key, keysAndValues ...any) error {
+	callback.Log(p.options.Logger, caught, "Callback panicked", append([]any{"informer", key.String()}, keysAndValues...)...)
+	p.panicked(caught.Callback)
+	return caught
 }
 
 // panicked reports a panic to OnPanic, which may panic as well.
@@ -44,7 +66,7 @@ func (p *Pool) panicked(name string) {
 	if p.options.OnPanic == nil {
 		return
 	}
-	_ = callback.Protect("OnPanic", func() error {
+	_ = callback.Apart("OnPanic", func() error {
 		p.options.OnPanic(name)
 		return nil
 	})
@@ -58,7 +80,8 @@ type calledBody struct {
 	key  Key
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. It is where idle informers wait, which have no
+// goroutine to spare for it.
 func (b *calledBody) Read(data []byte) (n int, err error) {
 	err = b.pool.call("Source", b.key, func() (err error) {
 		n, err = b.ReadCloser.Read(data)
@@ -69,5 +92,5 @@ func (b *calledBody) Read(data []byte) (n int, err error) {
 
 // Close implements io.Closer.
 func (b *calledBody) Close() error {
-	return b.pool.call("Source", b.key, b.ReadCloser.Close)
+	return b.pool.callApart("Source", b.key, b.ReadCloser.Close)
 }

@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 var (
@@ -36,7 +38,7 @@ var (
 	ErrNoIndex = errors.New("no such index")
 	// ErrIndexExists indicates that an index of that name exists on the informer.
 	ErrIndexExists = errors.New("index exists")
-	// ErrIndexPanicked indicates that an index function panicked for an object.
+	// ErrIndexPanicked indicates that an index function panicked for an object, or ended its goroutine.
 	ErrIndexPanicked = errors.New("index function panicked")
 	// ErrBudget indicates that a list or an informer exceeded a limit on objects or pages.
 	ErrBudget = errors.New("over budget")
@@ -49,6 +51,7 @@ var (
 	// cache does not know its state. See [Lease.Unknown].
 	ErrRefused = errors.New("refused")
 
+	errUnreturned  = fmt.Errorf("Source %w", callback.ErrGoexit)
 	errNoField     = errors.New("a term without a field")
 	errRequired    = errors.New("required")
 	errServerOnly  = errors.New("only a server can select by these fields")

@@ -35,46 +35,57 @@ type feed struct {
 	listing  *listing     // the list under way; nil between lists
 	absent   absence      // what lists said of the resource itself
 
-	unanswered  time.Time // since when the history question is not answered
-	ends        bool      // the server was seen to end a list that it streamed
-	unstreamed  int       // streamed lists in a row that failed within the server
-	smaller     int       // how often the size of pages was halved
-	silent      bool      // this resource's watches were seen to carry nothing while nothing happens
-	bookmarks   bool      // this resource's watches carry bookmarks while nothing happens
-	unwatchable time.Time // until when the server is taken at its word that the resource cannot be watched
-	relisted    bool      // the attempt began with a list
-	unordered   bool      // the stream still shows what it began with, in no order
-	listsAs     string    // of lists that held the kind, where it is not the usual one
+	unanswered  time.Time     // since when the history question is not answered
+	wait        time.Duration // before the next attempt
+	ends        bool          // the server was seen to end a list that it streamed
+	unstreamed  int           // streamed lists in a row that failed within the server
+	smaller     int           // how often the size of pages was halved
+	silent      bool          // this resource's watches were seen to carry nothing while nothing happens
+	bookmarks   bool          // this resource's watches carry bookmarks while nothing happens
+	unwatchable time.Time     // until when the server is taken at its word that the resource cannot be watched
+	relisted    bool          // the attempt began with a list
+	unordered   bool          // the stream still shows what it began with, in no order
+	listsAs     string        // of lists that held the kind, where it is not the usual one
 }
 
 // run goes from attempt to attempt until ctx ends. It is where the goroutines of idle informers sit, in the follow at the
 // bottom of an attempt, so what is below it is kept shallow: a fleet has 100,000 of these stacks.
+//
+// A source that ends its goroutine ends this one, in the middle of an attempt.
+// The attempt has failed then, and run is called again.
 func (f *feed) run(ctx context.Context) {
 	f.backoff.limit = f.options.MaxBackoff
 	for ctx.Err() == nil {
-		wait := f.attemptOnce(ctx)
-		if ctx.Err() == nil && wait > 0 && sleep(ctx, wait, f.wake) && f.anew.Swap(false) {
+		if f.wait > 0 && sleep(ctx, f.wait, f.wake) && f.anew.Swap(false) {
 			f.backoff.reset()
+		}
+		if ctx.Err() == nil {
+			f.attemptOnce(ctx)
 		}
 	}
 }
 
 // attemptOnce makes one attempt: it waits for the cluster, lists or resumes, and follows the changes until something ends
-// that. It returns how long to wait before the next.
-func (f *feed) attemptOnce(ctx context.Context) time.Duration {
+// that.
+func (f *feed) attemptOnce(ctx context.Context) {
 	ctx, forgot := f.begin(ctx)
 	if forgot {
 		*f = feed{entry: f.entry, options: f.options, backoff: f.backoff}
 	}
 	f.relisted = false
 	f.takeFinding()
-	s, err := f.connect(ctx)
 	began := time.Now()
+	err := errUnreturned
+	defer func() { f.wait = f.conclude(ctx, began, err) }()
+
+	var s *stream
+	s, err = f.connect(ctx)
+	began = time.Now()
 	if err == nil {
+		err = errUnreturned
+		defer s.close()
 		err = f.follow(s)
-		s.close()
 	}
-	return f.conclude(ctx, began, err)
 }
 
 // conclude notes how an attempt ended. A nil error is the regular end of a watch.
@@ -110,7 +121,7 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 	if err != nil {
 		f.pool.forsake(f.entry, err)
 		if f.options.OnFailed != nil {
-			_ = f.pool.call("OnFailed", f.key, func() error {
+			_ = f.pool.callApart("OnFailed", f.key, func() error {
 				f.options.OnFailed(f.key, err)
 				return nil
 			})

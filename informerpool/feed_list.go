@@ -58,10 +58,16 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 	if err != nil || !f.unordered {
 		return s, err
 	}
+	kept := false
+	defer func() {
+		if !kept {
+			s.close()
+		}
+	}()
 	if err := f.listBehind(ctx, s); err != nil {
-		s.close()
 		return nil, f.asListError(ctx, err)
 	}
+	kept = true
 	return s, nil
 }
 
@@ -92,7 +98,7 @@ func (f *feed) listed(began time.Time) {
 	f.unanswered = time.Time{}
 	f.pool.permits.listed(time.Since(began))
 	if f.options.OnListed != nil {
-		_ = f.pool.call("OnListed", f.key, func() error {
+		_ = f.pool.callApart("OnListed", f.key, func() error {
 			f.options.OnListed(f.key, time.Since(began))
 			return nil
 		})
@@ -126,13 +132,18 @@ func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept := false
+	defer func() {
+		if !kept {
+			s.close()
+		}
+	}()
 	s.limit(initialSilence)
-	err = f.readInitial(s)
-	if err != nil {
-		s.close()
+	if err := f.readInitial(s); err != nil {
 		return nil, err
 	}
 	s.calm(!f.bookmarks)
+	kept = true
 	return s, nil
 }
 

@@ -196,7 +196,7 @@ func (f *feed) rolledBack(cause error) {
 	f.counters.rollbacks.inc()
 	f.options.Logger.Info("History of the server is another one", "informer", f.key.String(), "error", cause.Error())
 	if f.options.OnRollback != nil {
-		_ = f.pool.call("OnRollback", f.key, func() error {
+		_ = f.pool.callApart("OnRollback", f.key, func() error {
 			f.options.OnRollback(f.key)
 			return nil
 		})

@@ -4,17 +4,21 @@
 package informerpool
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // IndexFunc computes the values under which an index finds an object. It must
 // be pure and must not block. It is called without locks, once per state of an
 // object. While it panics for an object of the store, queries of the index fail
-// with an [*IndexError]: without that object's values they could miss it.
+// with an [*IndexError]: without that object's values they could miss it. The
+// panic is logged, and reported to Options.OnPanic as that of "Index".
 type IndexFunc func(*Object) []string
 
 // TryIndexFunc is an [IndexFunc] that can fail, as where it decodes the object.
@@ -81,13 +85,41 @@ type computed struct {
 	err    error
 }
 
-// compute calls the index function and survives its panic.
-func (x *index) compute(o *Object) (out computed) {
-	defer func() {
-		if recover() != nil {
-			out = computed{err: ErrIndexPanicked}
+// compute calls the index function for each object, without locks, and survives
+// its panics. The first one is logged with what may be shown: objects may be
+// secrets.
+func (e *entry) compute(x *index, objects []*Object) []computed {
+	out := make([]computed, 0, len(objects))
+	if x.name == ownerIndex { // it is not the user's
+		for _, o := range objects {
+			out = append(out, x.compute(o))
 		}
-	}()
+		return out
+	}
+	for said := false; len(out) < len(objects); {
+		// One goroutine for as many as it survives.
+		failure := callback.ApartSecret("Index", func() error {
+			for _, o := range objects[len(out):] {
+				out = append(out, x.compute(o))
+			}
+			return nil
+		})
+		caught, failed := errors.AsType[*callback.PanicError](failure)
+		if !failed {
+			break
+		}
+		if !said {
+			callback.Log(e.pool.options.Logger, caught, "Callback panicked", "informer", e.key.String(), "index", x.name)
+		}
+		said = true
+		out = append(out, computed{err: ErrIndexPanicked})
+		e.pool.panicked(caught.Callback)
+	}
+	return out
+}
+
+// compute calls the index function.
+func (x *index) compute(o *Object) computed {
 	values, err := x.values(o)
 	if err != nil {
 		return computed{err: err}
@@ -184,8 +216,9 @@ func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
 		}
 		for _, x := range missing {
 			values[x] = map[*Object]computed{}
-			for o := range objects {
-				values[x][o] = x.compute(o)
+			all := slices.Collect(objects)
+			for i, c := range e.compute(x, all) {
+				values[x][all[i]] = c
 			}
 		}
 	}
@@ -198,10 +231,7 @@ func (e *entry) addIndex(name string, f TryIndexFunc) error {
 	if err != nil || x == nil {
 		return err
 	}
-	values := make([]computed, len(missing))
-	for i, o := range missing {
-		values[i] = x.compute(o)
-	}
+	values := e.compute(x, missing)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, o := range missing {

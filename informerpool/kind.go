@@ -33,7 +33,7 @@ func (f *feed) learnKind(ctx context.Context) error {
 	}
 	kind := f.key.Kind
 	if source, ok := f.options.Source.(KindSource); ok && kind == "" {
-		err := f.pool.call("Source", f.key, func() (err error) {
+		err := f.pool.callApart("Source", f.key, func() (err error) {
 			kind, err = source.KindOf(ctx, Request{Key: f.key, Epoch: f.known})
 			return err
 		})

@@ -94,5 +94,5 @@ func (f *feed) transform(o *Object) (*Object, error) {
 
 // callTransform is given what may be a secret, so that little is said of a panic.
 func callTransform(change TransformFunc, u *unstructured.Unstructured) error {
-	return callback.ProtectSecret("Transforms", func() error { return change(u) })
+	return callback.ApartSecret("Transforms", func() error { return change(u) })
 }

@@ -105,17 +105,18 @@ type Options struct {
 	DropManagedFields bool
 	// Transforms change objects of a resource before they are stored.
 	Transforms map[schema.GroupResource]TransformFunc
-	// OnRollback is called when a server's resourceVersion is found behind what an informer already saw. It runs on
-	// the informer's goroutine, without locks. The informer starts a new history by itself.
+	// OnRollback is called when a server's resourceVersion is found behind what an informer already saw. The informer
+	// waits for it, without locks, and starts a new history by itself.
 	OnRollback func(Key)
 	// OnListed is called when a list has been taken over, with the time that passed since the first request for
-	// it. It runs on the informer's goroutine, and has to be quick.
+	// it. The informer waits for it, so that it has to be quick.
 	OnListed func(Key, time.Duration)
-	// OnPanic is called when a function of the user panicked, with its name, such
-	// as "Handler" or "OnListed". The panic is logged.
+	// OnPanic is called when a function of the user panicked, or ended its
+	// goroutine as t.FailNow does, with its name, such as "Handler" or "OnListed".
+	// That is logged.
 	OnPanic func(callback string)
-	// OnFailed is called after each attempt that failed, with the reason. It runs
-	// on the informer's goroutine, without locks, and has to be quick.
+	// OnFailed is called after each attempt that failed, with the reason. The
+	// informer waits for it, without locks, so that it has to be quick.
 	OnFailed func(Key, error)
 }
 

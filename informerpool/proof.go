@@ -71,7 +71,7 @@ func (f *feed) missing(ctx context.Context, err error) error {
 			needed = builtInProofTime
 		}
 		var found Discovery
-		unknown := f.pool.call("Source", f.key, func() (err error) {
+		unknown := f.pool.callApart("Source", f.key, func() (err error) {
 			found, err = source.Discover(ctx, Request{Key: f.key, Epoch: f.known})
 			return err
 		})

@@ -16,16 +16,14 @@ func (s *Subscription) endReplayLocked(t *tap) {
 	if t.replayed {
 		return
 	}
+	defer func() {
+		if !t.replayed { // the handler may have removed the lease
+			t.replayed = true
+			close(t.changed)
+		}
+	}()
 	if h, ok := s.handler.(ReplayHandler); ok {
-		s.current = t
-		s.mu.Unlock()
-		s.callReplayed(h, t)
-		s.mu.Lock()
-		s.doneLocked()
-	}
-	if !t.replayed { // the handler may have removed the lease
-		t.replayed = true
-		close(t.changed)
+		s.outsideLocked(t, func() { s.callReplayed(h, t) })
 	}
 }
 

@@ -38,7 +38,7 @@ func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io
 	b := &body{feed: f, ctx: ctx, cancel: cancel, silence: silence}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	var rc io.ReadCloser
-	err := f.pool.call("Source", f.key, func() (err error) {
+	err := f.pool.callApart("Source", f.key, func() (err error) {
 		rc, err = open(ctx, Request{Key: f.key, Epoch: f.known, Options: opts})
 		return err
 	})

@@ -25,9 +25,10 @@ type Subscription struct {
 	taps    map[*Lease]*tap
 	queue   []item
 	pending map[item]*pending
-	running bool   // a goroutine delivers
-	current *tap   // whose event the handler is at
-	worker  uint64 // the delivering goroutine
+	running bool      // a goroutine delivers
+	rest    remainder // of what the goroutine before was to tell
+	current *tap      // whose event the handler is at
+	worker  uint64    // the delivering goroutine
 	paused  bool
 	closed  bool
 	idle    chan struct{} // made by who waits for the handler; closed when it returns
@@ -344,19 +345,31 @@ func (s *Subscription) pushLocked(it item) {
 // deliverLocked starts the delivering goroutine if there is work for it. Close of the pool stops every subscription before
 // it waits for the goroutines, so none is added to those it waits for.
 func (s *Subscription) deliverLocked() {
-	if s.running || s.paused || s.closed || len(s.queue) == 0 {
+	if s.running || s.paused || s.closed || len(s.queue) == 0 && s.rest.tap == nil {
 		return
 	}
 	s.running = true
 	s.pool.running.Go(s.deliver)
 }
 
-// deliver calls the handler until the queue is empty.
+// remainder are events that are still to be delivered at once, since the handler ended
+// the goroutine in their middle.
+type remainder struct {
+	tap    *tap
+	events []Event
+}
+
+// deliver calls the handler until the queue is empty. If the handler ends the
+// goroutine, another one goes on.
 func (s *Subscription) deliver() {
 	id := goroutine.ID()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.stopLocked()
 	s.worker = id
+	if left := s.rest; left.tap != nil {
+		s.tellLocked(left.tap, left.events, true)
+	}
 	for !s.paused && !s.closed && len(s.queue) > 0 {
 		it := s.queue[0]
 		s.queue[0] = item{}
@@ -373,32 +386,43 @@ func (s *Subscription) deliver() {
 		}
 		p := s.pending[it]
 		delete(s.pending, it)
-		s.current = it.tap
-		s.mu.Unlock()
-		s.tell(p, it.tap)
-		s.mu.Lock()
-		s.doneLocked()
+		s.tellLocked(it.tap, p.events(it.tap.lease.Key()), false)
 	}
+}
+
+// stopLocked notes that the delivering goroutine ends. There may be more to do,
+// where a function of the user ends it.
+func (s *Subscription) stopLocked() {
 	s.running, s.worker = false, 0
 	if len(s.pending) == 0 {
 		s.pending = map[item]*pending{}
 	}
+	s.deliverLocked()
 }
 
-// tell calls the handler with what is left to tell of one object, unless the handler itself ends that half-way.
-func (s *Subscription) tell(p *pending, t *tap) {
-	for i, e := range p.events(t.lease.Key()) {
-		if i > 0 && s.hasRemoved(t) {
-			return
+// tellLocked calls the handler with what is left to tell of one object, unless
+// the handler itself ends that half-way. The lock is given up meanwhile.
+func (s *Subscription) tellLocked(t *tap, events []Event, begun bool) {
+	for i, e := range events {
+		if (i > 0 || begun) && (t.removed || s.closed) {
+			break
 		}
-		s.call(e)
+		s.rest = remainder{tap: t, events: events[i+1:]}
+		s.outsideLocked(t, func() { s.call(e) })
 	}
+	s.rest = remainder{}
 }
 
-func (s *Subscription) hasRemoved(t *tap) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return t.removed || s.closed
+// outsideLocked calls a function that calls the user, without the lock. It is
+// held again also where the user ends the goroutine.
+func (s *Subscription) outsideLocked(t *tap, f func()) {
+	s.current = t
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.doneLocked()
+	}()
+	f()
 }
 
 func (s *Subscription) call(e Event) {
@@ -408,11 +432,15 @@ func (s *Subscription) call(e Event) {
 // guard calls a function of the user. A panic is counted and logged, and nothing
 // else.
 func (s *Subscription) guard(name string, key Key, event string, f func()) {
-	err := s.pool.call(name, key, func() error {
+	returned := false
+	defer func() {
+		if !returned {
+			s.panics.Add(1)
+		}
+	}()
+	_ = s.pool.call(name, key, func() error {
 		f()
+		returned = true
 		return nil
 	}, "event", event)
-	if err != nil {
-		s.panics.Add(1)
-	}
 }

@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import "slices"
+
+// put stores a state of an object unless it is older than or the same as what is there, and tells the taps.
+func (e *entry) put(o *Object) {
+	values := e.lockWith(one(o)) // only the feed replaces e.store, and this is the feed's goroutine
+	defer e.mu.Unlock()
+	e.refused.forget(nameOf(o))
+	e.touchLocked(o)
+	old := e.store.get(o.GetNamespace(), o.GetName())
+	if old != nil && !newer(o, old) {
+		return
+	}
+	e.store.put(old, o, values.of(o))
+	e.chargeLocked()
+	e.emitLocked(change{old: old, new: o})
+	e.broughtLocked(o, false)
+}
+
+// remove takes an object out of the store; final is the state it had at the end.
+func (e *entry) remove(final *Object) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refused.forget(nameOf(final))
+	e.touchLocked(final)
+	old := e.store.get(final.GetNamespace(), final.GetName())
+	if old == nil {
+		e.broughtLocked(final, true)
+	}
+	if old == nil || older(final, old) {
+		return
+	}
+	e.store.remove(old)
+	e.chargeLocked()
+	e.emitLocked(change{old: old, final: final})
+	e.broughtLocked(final, false)
+}
+
+// touchLocked notes a change that a stream brought. The store and the version it
+// has reached change in one step, so that an audit finds them in agreement.
+func (e *entry) touchLocked(o *Object) {
+	e.rv = o.GetResourceVersion()
+	if e.touched != nil {
+		e.touched[nameOf(o)] = o.GetResourceVersion()
+	}
+}
+
+// stage keeps an object of a list under way, in place of an earlier state that
+// the same list brought.
+func (e *entry) stage(earlier, o *Object) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.staged.put(earlier, o, nil)
+	e.chargeLocked()
+}
+
+// unstage forgets an object of a list under way.
+func (e *entry) unstage(o *Object) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.staged.remove(o)
+	e.chargeLocked()
+}
+
+// discard forgets a list under way.
+func (e *entry) discard() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.staged != nil {
+		for o := range e.staged.all() {
+			e.store.shared.Release(o)
+		}
+	}
+	e.staged = nil
+	e.chargeLocked()
+}
+
+// commit makes a complete list the informer's: what was staged is put, and what
+// was not seen is gone. It is one step for readers and handlers. The first list
+// makes the store readable.
+// What the list refused is there, or may be, and stays as it was last known. It
+// reports whether an object that was seen asks for an audit.
+func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
+	values := e.lockWith(e.staged.all())
+	defer e.mu.Unlock()
+	e.refused = l.refused
+	for _, o := range slices.Collect(e.store.all()) {
+		_, kept := l.seen[o]
+		if kept || e.refused.has(nameOf(o)) || e.staged.get(o.GetNamespace(), o.GetName()) != nil {
+			continue
+		}
+		e.store.remove(o)
+		e.emitLocked(change{old: o, final: o, unknown: true})
+	}
+	e.mergeLocked(values)
+	e.epoch, e.history = epoch, l.history
+	first := !e.synced
+	e.syncedLocked(rv)
+	e.missedLocked(l.look, rv, first)
+	return e.settleSeenLocked()
+}
+
+func (e *entry) mergeLocked(values indexed) {
+	for o := range e.staged.all() {
+		old := e.store.get(o.GetNamespace(), o.GetName())
+		e.store.put(old, o, values.of(o))
+		e.store.shared.Release(o) // the hold of the staged one
+		e.refused.forget(nameOf(o))
+		e.emitLocked(change{old: old, new: o})
+	}
+	e.staged = nil
+}
+
+// vanish takes all objects away: the resource does not exist any more.
+func (e *entry) vanish() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, o := range slices.Collect(e.store.all()) {
+		e.store.remove(o)
+		e.emitLocked(change{old: o, final: o, unknown: true})
+	}
+	e.unserved = true
+	e.chargeLocked()
+}
+
+// emitLocked tells every tap. Nothing is told before the first list is complete: it is replayed as a whole then, so
+// that a handler that reads the store finds what it is told of.
+func (e *entry) emitLocked(c change) {
+	if !e.synced {
+		return
+	}
+	for _, t := range e.taps {
+		t.offer(c)
+	}
+}
+
+// newer tells whether a is a later state than b. Versions that are no numbers are only told apart.
+func newer(a, b *Object) bool {
+	va, oka := a.Version()
+	vb, okb := b.Version()
+	if oka && okb {
+		return va > vb
+	}
+	return a.GetResourceVersion() != b.GetResourceVersion()
+}
+
+// older tells whether a is an earlier state than b.
+func older(a, b *Object) bool {
+	va, oka := a.Version()
+	vb, okb := b.Version()
+	return oka && okb && va < vb
+}

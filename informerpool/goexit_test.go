@@ -1,0 +1,291 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// leaver ends the goroutine that it is called on, as t.FailNow does, in one of
+// the places where a pool calls its user.
+type leaver struct {
+	*modelServer
+
+	place string
+	left  atomic.Int64
+	stay  atomic.Bool
+}
+
+func (l *leaver) at(place string) {
+	if place == l.place && !l.stay.Load() {
+		l.left.Add(1)
+		runtime.Goexit()
+	}
+}
+
+func (l *leaver) Ready(ctx context.Context, c types.NamespacedName) (informerpool.Epoch, error) {
+	l.at("Source.Ready")
+	return l.modelServer.Ready(ctx, c)
+}
+
+func (l *leaver) KindOf(context.Context, informerpool.Request) (string, error) {
+	l.at("Source.KindOf")
+	return "Widget", nil
+}
+
+func (l *leaver) Discover(context.Context, informerpool.Request) (informerpool.Discovery, error) {
+	l.at("Source.Discover")
+	return informerpool.Discovery{Served: true}, nil
+}
+
+func (l *leaver) List(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	if r.MetadataOnly {
+		l.at("audit List")
+	}
+	l.at("Source.List")
+	body, err := l.modelServer.List(ctx, r)
+	return &leaverBody{body, l, r.MetadataOnly}, err
+}
+
+func (l *leaver) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	l.at("Source.Watch")
+	body, err := l.modelServer.Watch(ctx, r)
+	return &leaverBody{body, l, false}, err
+}
+
+type leaverBody struct {
+	io.ReadCloser
+
+	l     *leaver
+	audit bool
+}
+
+func (b *leaverBody) Read(p []byte) (int, error) {
+	b.l.at("Body.Read")
+	if b.audit {
+		b.l.at("audit Read")
+	}
+	return b.ReadCloser.Read(p)
+}
+
+func (b *leaverBody) Close() error {
+	_ = b.ReadCloser.Close()
+	b.l.at("Body.Close")
+	return nil
+}
+
+// Handle implements informerpool.Handler.
+func (l *leaver) Handle(e informerpool.Event) {
+	if e.Object().GetName() != "quiet" {
+		l.at("Handler")
+	}
+}
+
+// Replayed implements informerpool.ReplayHandler.
+func (l *leaver) Replayed(informerpool.Key) { l.at("Replayed") }
+
+// options are those of a pool that calls the leaver wherever it can.
+func (l *leaver) options() informerpool.Options {
+	return informerpool.Options{
+		Source:        l,
+		AuditInterval: 10 * time.Minute,
+		OnListed:      func(informerpool.Key, time.Duration) { l.at("OnListed") },
+		OnRollback:    func(informerpool.Key) { l.at("OnRollback") },
+		OnFailed:      func(informerpool.Key, error) { l.at("OnFailed") },
+		OnPanic:       func(string) { l.at("OnPanic") },
+		PagedLists:    strings.Contains(l.place, "List") || strings.Contains(l.place, "audit"),
+		Transforms: map[schema.GroupResource]informerpool.TransformFunc{
+			widgets.GroupResource(): func(*unstructured.Unstructured) error {
+				l.at("Transforms")
+				return nil
+			},
+		},
+	}
+}
+
+// everythingGoesWrong makes each callback of a pool be called, also those for
+// what fails.
+func (l *leaver) everythingGoesWrong() {
+	s := l.modelServer
+	before := snapshot(s)
+	for i := range 3 {
+		s.put("ns", fmt.Sprint("more", i), i)
+	}
+	after(time.Minute)
+	s.cut(io.ErrUnexpectedEOF)
+	after(time.Minute)
+	s.set(func(s *modelServer) {
+		s.fail = func(string) error { return apierrors.NewNotFound(widgets.GroupResource(), "") }
+	})
+	s.cut(io.ErrUnexpectedEOF)
+	after(5 * time.Minute)
+	s.set(func(s *modelServer) { s.fail = nil })
+	s.restore(before, 0)
+	after(30 * time.Minute)
+}
+
+// TestHazardCallbackEndsItsGoroutine: runtime.Goexit, and with it t.FailNow of a
+// test's callback, ended the process or stopped an informer, a subscription or
+// Close for ever.
+func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
+	for _, place := range []string{
+		"Source.Ready", "Source.KindOf", "Source.Discover", "Source.List", "Source.Watch", "Body.Read", "Body.Close",
+		"audit List", "audit Read", "Handler", "Replayed", "After", "Transforms", "Index", "AddIndex",
+		"OnListed", "OnRollback", "OnFailed", "OnPanic",
+	} {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testCallbackEndsItsGoroutine(t, place) })
+		})
+	}
+}
+
+func testCallbackEndsItsGoroutine(t *testing.T, place string) {
+	t.Helper()
+	l := &leaver{modelServer: newModelServer(), place: place}
+	l.put("ns", "a", 1)
+	var mu sync.Mutex
+	panics := map[string]int{}
+	options := l.options()
+	onPanic := options.OnPanic
+	options.OnPanic = func(name string) {
+		mu.Lock()
+		panics[name]++
+		mu.Unlock()
+		onPanic(name)
+	}
+	p, err := informerpool.New(options)
+	require.NoError(t, err)
+	defer func() {
+		began := time.Now()
+		require.NoError(t, p.Close(context.Background()))
+		require.LessOrEqual(t, time.Since(began), time.Second)
+	}()
+	k := everything
+	k.Kind = "" // the source is asked
+	lease := acquire(t, p, k)
+	r := newRecorder()
+	r.epochs = true
+	subscribe(t, p, lease, r)
+	sub := subscribe(t, p, lease, l)
+	marks := l.mark(t, sub, lease)
+	l.everythingGoesWrong()
+	sub.After(lease, func() { l.at("After") })
+	sub.After(lease, func() { marks.Add(1) })
+	after(time.Minute)
+	require.Positive(t, l.left.Load(), "it was called")
+	if place != "OnPanic" {
+		mu.Lock()
+		require.NotEmpty(t, panics, "it is said")
+		mu.Unlock()
+	}
+	l.stay.Store(true)
+	after(10 * time.Minute)
+	require.NoError(t, lease.WaitForSync(t.Context()))
+	require.NoError(t, sub.WaitForSync(t.Context(), lease))
+	l.put("ns", "quiet", 1)
+	l.put("ns", "last", 1)
+	sub.After(lease, func() { marks.Add(1) })
+	after(time.Minute)
+	if place != "Transforms" {
+		require.Equal(t, l.state(nil), contents(t, lease))
+		require.Equal(t, l.state(nil), r.told())
+		r.requireSound(t)
+	}
+	require.EqualValues(t, 2, marks.Load())
+	require.Zero(t, sub.Pending())
+	require.NoError(t, sub.Close(t.Context()))
+}
+
+// mark adds indexes, and panics once where only OnPanic is of interest. It
+// returns a counter of marks.
+func (l *leaver) mark(t *testing.T, sub *informerpool.Subscription, lease *informerpool.Lease) *atomic.Int64 {
+	t.Helper()
+	synctest.Wait()
+	if l.place == "OnPanic" {
+		sub.After(lease, func() { panic(errors.New("for OnPanic")) })
+	}
+	added := make(chan error, 1)
+	go func() { // an index function may end the goroutine of who adds it, and nothing else
+		defer close(added)
+		added <- lease.AddIndex("first", func(*informerpool.Object) []string {
+			l.at("AddIndex")
+			return []string{"x"}
+		})
+	}()
+	synctest.Wait()
+	require.NoError(t, <-added)
+	require.NoError(t, lease.AddIndex("second", func(o *informerpool.Object) []string {
+		if o.GetName() != "a" {
+			l.at("Index")
+		}
+		return []string{"x"}
+	}))
+	return &atomic.Int64{}
+}
+
+// TestHazardPanicOfAnIndexIsNotSaid: queries failed, and nothing else said why.
+func TestHazardPanicOfAnIndexIsNotSaid(t *testing.T) {
+	var said []string
+	var log lines
+	bubble(t, func(o *informerpool.Options) {
+		o.OnPanic = func(name string) { said = append(said, name) }
+		o.Logger = funcr.New(log.add, funcr.Options{})
+	}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		s.put("ns", "a", 1)
+		s.put("ns", "b", 1)
+		l := acquireSynced(t, p, everything)
+		require.NoError(t, l.AddIndex("broken", func(o *informerpool.Object) []string { panic("secret of " + o.GetName()) }))
+		require.Equal(t, []string{"Index", "Index"}, said)
+		s.put("ns", "c", 1)
+		synctest.Wait()
+		require.Equal(t, []string{"Index", "Index", "Index"}, said)
+		_, _, err := l.List(informerpool.Query{Index: "broken", Value: "x"})
+		require.ErrorIs(t, err, informerpool.ErrIndexPanicked)
+		require.Len(t, log.of("broken"), 2, "one line for each look, however many objects there are")
+		require.Empty(t, log.of("secret"))
+	})
+}
+
+// lines are those of a log.
+type lines struct {
+	mu  sync.Mutex // protects all
+	all []string
+}
+
+func (l *lines) add(prefix, args string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, prefix+args)
+}
+
+// of returns the lines that hold a text.
+func (l *lines) of(text string) (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
