@@ -91,7 +91,7 @@ type asker func(ctx context.Context, path string) (seam.Proof, error)
 // probe asks the server whether it is well.
 func (a *attempt) probe() message {
 	began := time.Now()
-	_, _, err := a.c.alive(a.ctx, a.c.seam.ProbeAside, a.start.path)
+	_, err := a.c.alive(a.ctx, a.c.seam.ProbeAside, a.start.path)
 	a.c.cc.metrics.probed(began, err)
 	if err != nil {
 		return failure(a.start.revision, err)
@@ -100,8 +100,8 @@ func (a *attempt) probe() message {
 }
 
 // alive asks for path, or the fallback, and returns the one that answered. A server that knows us and forbids both is alive, and so
-// is one that is too busy to answer; authorized reports whether it did neither.
-func (c *cluster) alive(ctx context.Context, ask asker, path string) (answered string, authorized bool, err error) {
+// is one that is too busy to answer.
+func (c *cluster) alive(ctx context.Context, ask asker, path string) (answered string, err error) {
 	err = c.askOnce(ctx, ask, path)
 	if class := seam.Classify(err); path != fallbackPath && (class == seam.Forbidden || class == seam.NotFound) {
 		path = fallbackPath
@@ -109,9 +109,9 @@ func (c *cluster) alive(ctx context.Context, ask asker, path string) (answered s
 	}
 	c.busy.noteProbe(err)
 	if class := seam.Classify(err); class == seam.Forbidden || class == seam.Throttled {
-		return path, false, nil
+		return path, nil
 	}
-	return path, err == nil, err
+	return path, err
 }
 
 func (c *cluster) askOnce(ctx context.Context, ask asker, path string) error {

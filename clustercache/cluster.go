@@ -110,7 +110,10 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 		},
 	})
 	c.seam.Shut(ErrConnecting)
-	c.mapper = cc.kinds.NewMapper(c.seam.Do, c.seam.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
+	// Discovery rides on a proof of who answers, as reads do: what another cluster
+	// serves must not be taken for what this one does.
+	discovery := &liveGuard{c: c, next: c.seam.Client().Transport}
+	c.mapper = cc.kinds.NewMapper(discovery.RoundTrip, c.seam.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
 	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
 	c.holds.init(c)
 	c.prover.init(c)

@@ -160,17 +160,16 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		}
 	}
 	var err error
-	var authorized bool
-	found.path, authorized, err = c.alive(ctx, ask, c.cc.options.ProbePath)
+	found.path, err = c.alive(ctx, ask, c.cc.options.ProbePath)
 	if err == nil {
 		found.number, found.sent = c.prover.number(), time.Now()
 		found.uid, err = c.identify(asked(ctx, &found.over), identify, access, a.start.uid)
 	}
-	if err == nil && presumed(found.uid) && (found.candidate != nil || !authorized) {
+	if err == nil && presumed(found.uid) {
 		// A server that shows no identity may be anything: one behind a wrong
 		// path, or one that takes us for anonymous. Both answer the paths of
 		// health and version, which are public, so that these prove nothing.
-		err = c.askOnce(ctx, ask, discoveryPath)
+		err = c.discovers(ctx, ask)
 	}
 	if err != nil {
 		found.drop()

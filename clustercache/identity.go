@@ -38,7 +38,10 @@ const identityPause = 500 * time.Millisecond
 // presumedPrefix marks an identity that was not asked for but concluded.
 const presumedPrefix = "presumed-"
 
-var errNoUID = fmt.Errorf("no uid in the answer: %w", seam.ErrNotKubernetes)
+var (
+	errNoUID       = fmt.Errorf("no uid in the answer: %w", seam.ErrNotKubernetes)
+	errNoDiscovery = fmt.Errorf("no discovery in the answer: %w", seam.ErrNotKubernetes)
+)
 
 // identify returns the cluster's UID. Credentials that may not read it get an identity of the address and the trusted
 // certificates: a cluster that moves then counts as another one, which costs a list, and one that is replaced in place is not
@@ -118,20 +121,48 @@ func (c *cluster) askUID(ctx context.Context, ask asker) (string, error) {
 	}
 	var namespace identityObject
 	if json.Unmarshal(proof.Body, &namespace) != nil || !namespace.usable() {
-		return "", &seam.Error{Cluster: c.name, Op: "GET " + identityPath, Class: seam.NotKubernetes, Err: errNoUID}
+		return "", c.nonsense(identityPath, errNoUID)
 	}
 	return namespace.Metadata.UID, nil
 }
 
 // identityObject is what is read of the namespace kube-system.
 type identityObject struct {
+	Kind     string `json:"kind"`
 	Metadata struct {
 		Name string `json:"name"`
 		UID  string `json:"uid"`
 	} `json:"metadata"`
 }
 
-func (o *identityObject) usable() bool { return o.Metadata.UID != "" && len(o.Metadata.UID) <= 64 }
+// usable reports whether there is a uid, and nothing says that it is another
+// object's: a gateway may answer everything with one document.
+func (o *identityObject) usable() bool {
+	return o.Metadata.UID != "" && len(o.Metadata.UID) <= 64 &&
+		(o.Kind == "" || o.Kind == "Namespace") &&
+		(o.Metadata.Name == "" || o.Metadata.Name == metav1.NamespaceSystem)
+}
+
+// nonsense is an answer to a question that no API server gives.
+func (c *cluster) nonsense(path string, err error) error {
+	return &seam.Error{Cluster: c.name, Op: "GET " + path, Class: seam.NotKubernetes, Err: err}
+}
+
+// discovers returns nil if the beginning of discovery is there.
+func (c *cluster) discovers(ctx context.Context, ask asker) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+	defer cancel()
+	proof, err := ask(ctx, discoveryPath)
+	c.busy.noteProof(err)
+	if err != nil {
+		return err
+	}
+	var document metav1.TypeMeta
+	if json.Unmarshal(proof.Body, &document) != nil || document.Kind != "APIVersions" && document.Kind != "APIGroupDiscoveryList" {
+		return c.nonsense(discoveryPath, errNoDiscovery)
+	}
+	return nil
+}
 
 // watchUID asks who answers by a watch, and returns nothing if that fails.
 func (c *cluster) watchUID(ctx context.Context, ask asker) string {

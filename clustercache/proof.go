@@ -35,6 +35,9 @@ const (
 	busyAge = 5 * time.Minute
 	// proofRetry is the time between two questions that were not answered.
 	proofRetry = 5 * time.Second
+	// withheldAge is the time between two questions who answers to a server that
+	// forbids them. Each is a refusal in its audit log.
+	withheldAge = 5 * time.Minute
 	// proofTries is how often a request asks because a connection was made meanwhile, and proofPause the wait before the
 	// second time, which doubles.
 	proofTries = 9
@@ -68,11 +71,15 @@ type prover struct {
 	mu     sync.Mutex             // protects what follows; only ClusterCache.life is locked under it
 	seq    uint64                 // numbers connections and questions, in the order of time
 	open   map[*provenConn]uint64 // connections without a proof, by when they were made
+	uid    string                 // of who is proven; empty: nothing was yet
 	sent   time.Time              // when the question was sent that the last proof answered; zero: none
 	proven uint64                 // the number of that question
 	cut    uint64                 // when a watch last ended, in the same order: who answers may have changed just then
 	broke  uint64                 // when one last ended before its time
 	flight *question
+
+	failing  time.Time // since when questions fail; zero: the last one did not
+	withheld time.Time // when the server last forbade the question
 
 	versioned time.Time // when the server's version was last asked for
 	upgraded  bool      // another process may have taken the server's place since
@@ -100,7 +107,9 @@ func (p *prover) elsewhere() bool {
 	return epoch != nil && *epoch == p.c.view.Load().epoch
 }
 
-// presumed reports whether an identity was concluded, because the right to ask is missing. It is never proven.
+// presumed reports whether an identity was concluded, because the right to ask is
+// missing. No request waits for a proof of it. That there is an API server at all
+// is asked as often as who answers is elsewhere.
 func presumed(uid string) bool { return strings.HasPrefix(uid, presumedPrefix) }
 
 // prove returns nil if the cluster of the claim is known to answer, and asks if need be.
@@ -161,6 +170,10 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 			return errMoved
 		}
 		p.mu.Lock()
+		if p.uid != "" && p.uid != want.view.uid {
+			p.mu.Unlock()
+			return errMoved // what is proven is another cluster, whose epoch is about to be shown
+		}
 		if enough() {
 			p.mu.Unlock()
 			return nil
@@ -225,6 +238,9 @@ func (p *prover) pendingLocked() int {
 	return n
 }
 
+// waitsLocked reports whether there are connections that only a question proves.
+func (p *prover) waitsLocked(v *view) bool { return !presumed(v.uid) && p.pendingLocked() > 0 }
+
 // pending reports whether there are connections in use without a proof.
 func (p *prover) pending() bool {
 	p.mu.Lock()
@@ -246,7 +262,12 @@ func (p *prover) number() uint64 {
 func (p *prover) adopt(f *finding) {
 	p.other.Store(nil)
 	p.mu.Lock()
+	p.uid = f.uid
 	p.provenLocked(f.number, f.sent, f.over, true)
+	p.failing = time.Time{}
+	if presumed(f.uid) {
+		p.withheld = f.sent
+	}
 	p.mu.Unlock()
 	p.schedule(false)
 }
@@ -255,7 +276,7 @@ func (p *prover) adopt(f *finding) {
 // none that no request waits for.
 func (p *prover) renew() {
 	v := p.c.view.Load()
-	if !v.connected || presumed(v.uid) {
+	if !v.connected {
 		return
 	}
 	if p.elsewhere() { // the attempt that was to settle it has failed
@@ -264,7 +285,7 @@ func (p *prover) renew() {
 		return
 	}
 	p.mu.Lock()
-	due := time.Since(p.sent) >= proofAge || p.pendingLocked() > 0
+	due := time.Since(p.sent) >= proofAge || p.waitsLocked(v)
 	if due {
 		p.askLocked(claim{view: v})
 	}
@@ -279,16 +300,16 @@ func (p *prover) renew() {
 func (p *prover) schedule(failed bool) {
 	v := p.c.view.Load()
 	var at time.Time
-	if v.connected && !presumed(v.uid) {
-		at = p.due(failed)
+	if v.connected {
+		at = p.due(v, failed)
 	}
 	p.c.cc.timers.set(p.tick, at)
 }
 
 // due returns when the next question is due.
-func (p *prover) due(failed bool) time.Time {
+func (p *prover) due(v *view, failed bool) time.Time {
 	p.mu.Lock()
-	at, pending := p.sent.Add(proofAge), p.pendingLocked() > 0
+	at, pending := p.sent.Add(proofAge), p.waitsLocked(v)
 	p.mu.Unlock()
 
 	now := time.Now()

@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -63,31 +64,86 @@ func (p *prover) ask(q *question, want claim) {
 	if fresh {
 		over = p.c.seam.ProbeAnew
 	}
-	uid, err := p.c.kubeSystemUID(asked(ctx, &q.over), over)
+	uid, err := p.whoAnswers(asked(ctx, &q.over), over, want.view.uid)
 	switch {
 	case err == nil && uid == want.view.uid:
+	case err == nil && presumed(want.view.uid):
+		// The right to ask was granted. The refresh makes it the identity.
+		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	case err == nil:
 		err = errOtherCluster
 		p.other.Store(&want.view.epoch)
 		p.condemn(q.over)
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
-	case withheld(err):
+	case withheld(err) && !presumed(want.view.uid):
 		// The right to ask was taken away. The refresh concludes an identity instead; without it, no request would ever
 		// get past here.
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	}
 
 	p.mu.Lock()
+	if err == nil && p.uid != want.view.uid {
+		err = errMoved // an attempt found another cluster meanwhile
+	}
 	if err == nil {
 		p.provenLocked(number, sent, q.over, fresh)
 	}
+	verdict := p.verdictLocked(err)
 	p.flight, q.err = nil, err
 	close(q.done)
 	p.mu.Unlock()
+	if verdict != nil {
+		p.c.post(*verdict)
+	}
 	p.schedule(err != nil)
 	if err == nil {
 		p.lookAtVersion(ctx, fresh)
 	}
+}
+
+// whoAnswers asks who answers where uid did. Where that is withheld, it asks for
+// another answer that only an API server gives, and from time to time whether it
+// is withheld still.
+func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string, error) {
+	if !presumed(uid) {
+		return p.c.kubeSystemUID(ctx, ask)
+	}
+	p.mu.Lock()
+	due := time.Since(p.withheld) >= withheldAge
+	p.mu.Unlock()
+	if due {
+		found, err := p.c.kubeSystemUID(ctx, ask)
+		if !withheld(err) {
+			return found, err
+		}
+		p.mu.Lock()
+		p.withheld = time.Now()
+		p.mu.Unlock()
+	}
+	return uid, p.c.discovers(ctx, ask)
+}
+
+// verdictLocked notes how a question ended, and returns what that says of the
+// cluster: nothing, unless questions fail for a while or have done so. A server may
+// answer probes, and everything else, with successes that say nothing.
+func (p *prover) verdictLocked(err error) *message {
+	switch class := seam.Classify(err); {
+	case err == nil && p.failing.IsZero():
+		return nil
+	case err == nil:
+		p.failing = time.Time{}
+		return &message{Event: phase.Event{Kind: phase.Recognized}}
+	case errors.Is(err, errOtherCluster), errors.Is(err, errMoved), class == seam.Throttled, class == seam.Cut, class == seam.Canceled:
+		return nil // each is told of in a way of its own, or is our doing
+	case p.failing.IsZero():
+		p.failing = time.Now()
+		return nil
+	case time.Since(p.failing) < proofRetry:
+		return nil
+	}
+	m := failure("", err)
+	m.Kind = phase.Unrecognized
+	return &m
 }
 
 // lookAtVersion asks for the API server's version from time to time, and after it may have been another process that

@@ -25,7 +25,8 @@ const (
 	PhaseConnecting Phase = "Connecting"
 	// PhaseReady means that the cluster answers.
 	PhaseReady Phase = "Ready"
-	// PhaseDegraded means that it is connected, and that its last probes failed.
+	// PhaseDegraded means that it is connected, and that its last probes failed, or
+	// that it does not prove who it is, whatever it answers to probes.
 	PhaseDegraded Phase = "Degraded"
 	// PhaseDisconnected means that it cannot be reached, or refuses the credentials. Attempts go on.
 	PhaseDisconnected Phase = "Disconnected"

@@ -24,6 +24,11 @@ const (
 	Unauthorized
 	// Doubted: a request found that somebody else than expected may be answering.
 	Doubted
+	// Unrecognized: again and again the server did not prove who it is, whatever
+	// it answers to probes; Event.Err and Event.Reason say how.
+	Unrecognized
+	// Recognized: it has proven it since.
+	Recognized
 	// RolledBack: the cluster's history went backwards.
 	RolledBack
 	// Removed: the cluster is no more; Event.Reason says why.

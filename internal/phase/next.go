@@ -32,6 +32,10 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 		if m.Connected {
 			m.doubt()
 		}
+	case Unrecognized:
+		m.unrecognized()
+	case Recognized:
+		m.recognized()
 	case RolledBack:
 		if m.Connected {
 			m.do(Renew)
@@ -111,6 +115,30 @@ func (m *machine) doubt() {
 	m.Prove = true
 	if m.Running != Connect {
 		m.connect()
+	}
+}
+
+// unrecognized: what serves stays, since a watch that runs may be well.
+func (m *machine) unrecognized() {
+	if !m.Connected {
+		return
+	}
+	m.Unrecognized = true
+	if m.Failures > 0 {
+		return // its probes fail, which says more
+	}
+	m.fail()
+	m.enter(Degraded)
+}
+
+func (m *machine) recognized() {
+	if !m.Unrecognized {
+		return
+	}
+	m.Unrecognized = false
+	if m.Failures == 0 {
+		m.enter(Ready)
+		m.Err, m.Reason = nil, ""
 	}
 }
 
@@ -208,7 +236,7 @@ func (m *machine) gone() {
 
 // down ends a connection and enters p.
 func (m *machine) down(p Phase) {
-	m.Connected, m.Failures, m.Successes = false, 0, 0
+	m.Connected, m.Unrecognized, m.Failures, m.Successes = false, false, 0, 0
 	m.ProbeAt, m.ResolveAt, m.GraceUntil, m.GraceGone = time.Time{}, time.Time{}, time.Time{}, false
 	m.enter(p)
 	m.do(Down)
@@ -227,7 +255,7 @@ func (m *machine) succeeded() {
 		m.ProbeEnd, m.LastProbe, m.Failures = m.now, m.now, 0
 		m.answered(m.now)
 		m.Successes++
-		if m.Phase == Degraded && m.Successes >= m.cfg.SuccessThreshold {
+		if m.Phase == Degraded && m.Successes >= m.cfg.SuccessThreshold && !m.Unrecognized {
 			m.enter(Ready)
 			m.Err, m.Reason = nil, ""
 		}
@@ -247,7 +275,7 @@ func (m *machine) succeeded() {
 func (m *machine) proven() {
 	m.ProbeEnd, m.LastProbe, m.Failures, m.Successes = m.now, m.now, 0, 0
 	m.answered(m.now)
-	m.Tries, m.Err, m.Reason = 0, nil, ""
+	m.Tries, m.Err, m.Reason, m.Unrecognized = 0, nil, "", false
 	m.Revision, m.Rejected, m.Prove = m.e.Revision, "", false
 	m.GraceUntil, m.GraceGone = time.Time{}, false
 	m.enter(Ready)

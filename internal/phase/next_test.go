@@ -266,6 +266,35 @@ func TestAnotherHistoryRenewsAndRemovalEvicts(t *testing.T) {
 	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Asked}))
 }
 
+// TestServerThatIsNotRecognizedIsDegraded: good probes do not make a cluster Ready
+// whose server does not prove who it is.
+func TestServerThatIsNotRecognizedIsDegraded(t *testing.T) {
+	r := newRun(t)
+	r.on(phase.Event{Kind: phase.Unrecognized, Err: errSome})
+	require.Equal(t, phase.Pending, r.s.Phase)
+	r.connected()
+	require.Empty(t, r.on(phase.Event{Kind: phase.Recognized}))
+	require.Equal(t, phase.Ready, r.s.Phase)
+
+	r.on(phase.Event{Kind: phase.Unrecognized, Err: errSome, Reason: "some"})
+	for range 5 {
+		require.Equal(t, phase.Degraded, r.s.Phase)
+		require.Equal(t, "some", r.s.Reason)
+		require.True(t, r.s.Connected)
+		require.Equal(t, []phase.Action{phase.StartProbe}, r.tick(time.Time{}))
+		r.on(phase.Event{Kind: phase.Succeeded})
+	}
+	r.on(phase.Event{Kind: phase.Recognized})
+	require.Equal(t, phase.Ready, r.s.Phase)
+	require.NoError(t, r.s.Err)
+
+	r.on(phase.Event{Kind: phase.Unrecognized, Err: errSome})
+	r.on(phase.Event{Kind: phase.Doubted})
+	r.on(phase.Event{Kind: phase.Succeeded, Revision: "a"})
+	require.Equal(t, phase.Ready, r.s.Phase, "the attempt proved it")
+	require.False(t, r.s.Unrecognized)
+}
+
 // every yields every event that can differ in effect in state s, results of earlier attempts included.
 func every(s phase.State) []phase.Event {
 	var out []phase.Event

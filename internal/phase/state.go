@@ -86,6 +86,9 @@ type State struct {
 	News uint64
 	// Prove: the next connect attempt has to ask the server, even if its access is the one in use.
 	Prove bool
+	// Unrecognized: the server does not prove who it is. Probes alone do not make
+	// the cluster Ready then.
+	Unrecognized bool
 	// Connected: the last of Up and Down was Up.
 	Connected bool
 	// Known: there was an Up since the cluster was last evicted.

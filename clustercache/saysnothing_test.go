@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// nothings are answers that are successes, and say nothing.
+func nothings() map[string]http.HandlerFunc {
+	body := func(media, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", media)
+			_, _ = w.Write([]byte(text))
+		}
+	}
+	return map[string]http.HandlerFunc{
+		"an empty body":       body("application/json", ""),
+		"an empty object":     body("application/json", "{}"),
+		"null":                body("application/json", "null"),
+		"a text":              body("text/plain", "ok"),
+		"no content":          func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+		"another namespace":   body("application/json", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"default","uid":"a"}}`),
+		"an object of a kind": body("application/json", `{"kind":"Status","apiVersion":"v1","status":"Success","metadata":{"uid":"a"}}`),
+	}
+}
+
+// everything answers all requests in one way.
+func everything(answer http.HandlerFunc) answerFunc {
+	return func(*http.Request) http.HandlerFunc { return answer }
+}
+
+// forbidding answers the question who answers with 403, and all else with next.
+func forbidding(next answerFunc) answerFunc {
+	return func(r *http.Request) http.HandlerFunc {
+		if strings.HasPrefix(r.URL.Path, "/api/v1/namespaces") {
+			return func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusForbidden)
+				_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
+			}
+		}
+		return next(r)
+	}
+}
+
+// served leaves all requests to the server.
+func served(*http.Request) http.HandlerFunc { return nil }
+
+// aHostile runs a test in a bubble with a cluster whose server answers as was set.
+func aHostile(t *testing.T, first answerFunc, test func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newHostileAPI(t, "uid-a"), newDirectory()
+		h.set(first)
+		d.set(key("a"), h.config())
+		cc := start(t, silent(d))
+		require.NoError(t, cc.Engage(key("a")))
+		time.Sleep(time.Minute)
+		test(t, h, cc)
+		h.set(nil)
+	})
+}
+
+// requireSaysWhy requires that the cluster is not Ready, and why.
+func requireSaysWhy(t *testing.T, cc *clustercache.ClusterCache, reason string) {
+	t.Helper()
+	s := status(t, cc)
+	require.NotEqual(t, clustercache.PhaseReady, s.Phase)
+	require.Equal(t, reason, s.Reason)
+	require.ErrorIs(t, s.LastError, clustercache.ErrNotKubernetes)
+}
+
+// TestHazardServerThatSaysNothingIsReady: a gateway answers everything with a
+// success that says nothing, health included. The proof of who answers fails, and
+// the status says so within 90 s, for as long as that lasts.
+func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
+	for name, nothing := range nothings() {
+		t.Run(name, func(t *testing.T) {
+			t.Run("from the first connect on", func(t *testing.T) {
+				aHostile(t, everything(nothing), func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
+					requireSaysWhy(t, cc, "NotKubernetes")
+					h.set(served)
+					time.Sleep(time.Minute)
+					require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+				})
+			})
+			aHostile(t, served, func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
+				require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+				uid, phases := status(t, cc).UID, recordPhases(t, cc)
+				h.set(everything(nothing))
+				time.Sleep(90 * time.Second)
+				for range 30 {
+					requireSaysWhy(t, cc, "NotKubernetes")
+					time.Sleep(time.Minute)
+				}
+				h.set(served)
+				time.Sleep(30 * time.Second)
+				s := status(t, cc)
+				require.Equal(t, clustercache.PhaseReady, s.Phase)
+				require.Empty(t, s.Reason)
+				require.NoError(t, s.LastError)
+				require.Equal(t, uid, s.UID)
+				require.Zero(t, s.HistoryResets)
+				require.Equal(t, []clustercache.Phase{clustercache.PhaseDegraded, clustercache.PhaseReady}, phases())
+			})
+		})
+	}
+}
+
+// recordPhases returns the phases that the events of the cluster told of since.
+func recordPhases(t *testing.T, cc *clustercache.ClusterCache) func() []clustercache.Phase {
+	t.Helper()
+	feed := follow(t, cc)
+	synctest.Wait()
+	for len(feed.events) > 0 {
+		<-feed.events
+	}
+	var mu sync.Mutex
+	return func() (out []clustercache.Phase) {
+		mu.Lock()
+		defer mu.Unlock()
+		synctest.Wait()
+		for len(feed.events) > 0 {
+			out = append(out, (<-feed.events).Phase)
+		}
+		return out
+	}
+}
+
+// TestHazardPresumedClusterSaysNothing: the server does not say who it is, so that
+// nothing is proven, and answers everything else with a success that says nothing.
+func TestHazardPresumedClusterSaysNothing(t *testing.T) {
+	for name, nothing := range nothings() {
+		t.Run(name, func(t *testing.T) {
+			t.Run("from the first connect on", func(t *testing.T) {
+				aHostile(t, forbidding(everything(nothing)), func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
+					requireSaysWhy(t, cc, "NotKubernetes")
+					h.set(forbidding(served))
+					time.Sleep(time.Minute)
+					require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+					require.Contains(t, status(t, cc).UID, "presumed-")
+				})
+			})
+			for way, broken := range map[string]answerFunc{
+				"everything":          everything(nothing),
+				"all but kube-system": forbidding(everything(nothing)),
+			} {
+				t.Run(way, func(t *testing.T) {
+					aHostile(t, forbidding(served), func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
+						require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
+						uid := status(t, cc).UID
+						require.Contains(t, uid, "presumed-")
+						h.set(broken)
+						time.Sleep(2 * time.Minute)
+						for range 20 {
+							requireSaysWhy(t, cc, "NotKubernetes")
+							time.Sleep(time.Minute)
+						}
+						h.set(forbidding(served))
+						time.Sleep(30 * time.Second)
+						s := status(t, cc)
+						require.Equal(t, clustercache.PhaseReady, s.Phase)
+						require.Empty(t, s.Reason)
+						require.Equal(t, uid, s.UID)
+						require.Zero(t, s.HistoryResets)
+					})
+				})
+			}
+		})
+	}
+}
+
+// TestHazardPresumedIdentityIsForEver: the right to ask who answers is granted
+// later. From then on the identity is the server's own, and another cluster behind
+// the same address is noticed.
+func TestHazardPresumedIdentityIsForEver(t *testing.T) {
+	aHostile(t, forbidding(served), func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
+		require.Contains(t, status(t, cc).UID, "presumed-")
+		time.Sleep(time.Hour)
+		require.Contains(t, status(t, cc).UID, "presumed-")
+		require.Zero(t, status(t, cc).HistoryResets)
+		h.set(served)
+		time.Sleep(6 * time.Minute)
+		s := status(t, cc)
+		require.NotContains(t, s.UID, "presumed-")
+		require.Equal(t, clustercache.PhaseReady, s.Phase)
+		require.Equal(t, 1, s.HistoryResets)
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, status(t, cc).HistoryResets)
+	})
+}
