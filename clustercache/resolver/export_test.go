@@ -17,3 +17,6 @@ func SetPodDir(t *testing.T, dir string) {
 
 // OnlyWhenNotified makes a FileResolver depend on notifications of the file system.
 func OnlyWhenNotified(f *FileResolver) { f.rescan = 24 * time.Hour }
+
+// RefusesAnchors reports whether a document is refused before it is decoded.
+func RefusesAnchors(data []byte) bool { return checkAnchors(data) != nil }

@@ -6,8 +6,10 @@ package resolver
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -74,38 +76,47 @@ func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 		return nil, invalid("", "is empty")
 	case bytes.IndexByte(data, 0) >= 0:
 		return nil, invalid("", "has a NUL byte")
-	case hasAnchor(data):
-		return nil, invalid("", "has a YAML anchor")
+	}
+	if err := checkAnchors(data); err != nil {
+		return nil, err
 	}
 	config, err := clientcmd.Load(data)
 	if err != nil {
-		// The cause quotes the document, a duplicate name even all users with their tokens. A line number is safe.
-		return nil, invalid("", "is not a kubeconfig"+atLine(err))
+		return nil, notKubeconfig(err)
 	}
 	return config, nil
 }
 
-// hasAnchor tells whether a YAML parser could see an anchor. Without an anchor there is no alias, and without an alias
-// a document cannot grow: 128 KiB of text named 80,000 times would become 10 GB of JSON inside of clientcmd,
-// and the YAML parser's own limit counts nodes, not bytes.
+// checkAnchors refuses a document that has an anchor. Without an anchor there is
+// no alias, and without an alias a document cannot grow: 128 KiB of text named
+// 80,000 times would become 10 GB of JSON inside of clientcmd, and the YAML
+// parser's own limit counts nodes, not bytes.
 //
-// This looks at bytes instead of using a YAML parser, because no two parsers agree on each corner of YAML, and
-// then the one that checks would not be the one that expands. It may take text such as " &x" for an anchor; nothing in a
-// usable kubeconfig looks like that.
-func hasAnchor(data []byte) bool {
-	for i, c := range data {
-		if c != '&' || i+1 == len(data) {
-			continue
-		}
-		next := data[i+1]
-		starts := isAlphanumeric(next) || next == '-' || next == '_' || next >= 0x80
-		inside := i > 0 && (isAlphanumeric(data[i-1]) || data[i-1] == '=' || data[i-1] == '&')
-		if starts && !inside {
-			return true
-		}
+// What an ampersand is, only a parser knows: passwords have them, too. This one
+// shows the nodes of a document without following an alias; the one in clientcmd,
+// an older version of it, has the same scanner but shows none.
+func checkAnchors(data []byte) error {
+	if bytes.IndexByte(data, '&') < 0 {
+		return nil
 	}
-	return false
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err != nil {
+		return notKubeconfig(err)
+	}
+	if hasAnchor(&document) {
+		return invalid("", "has a YAML anchor")
+	}
+	return nil
 }
+
+func hasAnchor(node *yaml.Node) bool {
+	return node.Anchor != "" || node.Kind == yaml.AliasNode || slices.ContainsFunc(node.Content, hasAnchor)
+}
+
+// notKubeconfig is the error of a document that a parser refuses. The cause
+// quotes the document, a duplicate name even all users with their tokens. A line
+// number is safe.
+func notKubeconfig(cause error) error { return invalid("", "is not a kubeconfig"+atLine(cause)) }
 
 // atLine finds a line number in a parser's error.
 func atLine(err error) string {
