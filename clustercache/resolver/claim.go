@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+	clientauthv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+	clientauthv1beta1 "k8s.io/client-go/pkg/apis/clientauthentication/v1beta1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd/api"
 )
@@ -42,7 +45,16 @@ func (c claim) access(allow Allow, refs []ObjectRef) (Access, error) {
 		return Access{}, err
 	}
 	config := &rest.Config{Host: server, DisableCompression: c.disableCompression}
-	for _, step := range []func(Allow, *rest.Config) error{c.trust, c.certificate, c.identity, c.plugin, c.via, c.authenticates} {
+	for _, step := range []func(Allow, *rest.Config) error{
+		c.trust,
+		c.certificate,
+		c.bearer,
+		c.basic,
+		c.impersonates,
+		c.plugin,
+		c.via,
+		c.authenticates,
+	} {
 		if err := step(allow, config); err != nil {
 			return Access{}, err
 		}
@@ -91,28 +103,60 @@ func (c claim) certificate(_ Allow, config *rest.Config) error {
 	return nil
 }
 
-// identity takes a bearer token, or what replaces or changes one.
-func (c claim) identity(allow Allow, config *rest.Config) error {
+// bearer takes a token.
+func (c claim) bearer(_ Allow, config *rest.Config) error {
 	// Secrets made from files often end in a line feed, which no header may hold.
 	token := strings.TrimSpace(c.token)
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return invalid(c.fields.token, "has characters that no token has")
 	}
 	config.BearerToken = token
-	if c.username != "" || c.password != "" {
-		if !allow.BasicAuth {
-			return refused(c.fields.username, "and password are not allowed")
-		}
-		config.Username, config.Password = c.username, c.password
-	}
-	if who := c.impersonate; who.UserName != "" || who.UID != "" || len(who.Groups) > 0 || len(who.Extra) > 0 {
-		if !allow.Impersonation {
-			return refused(c.fields.impersonate, "is not allowed")
-		}
-		config.Impersonate = who
-	}
 	return nil
 }
+
+// basic takes a user name with a password. client-go makes no client of one
+// with a token beside it, and sends no password without a name: such requests
+// would be anonymous.
+func (c claim) basic(allow Allow, config *rest.Config) error {
+	switch {
+	case c.username == "" && c.password == "":
+		return nil
+	case !allow.BasicAuth:
+		return refused(c.fields.username, "and password are not allowed")
+	case c.username == "":
+		return invalid(c.fields.username, "is missing, although there is a password")
+	case strings.Contains(c.username, ":"):
+		return invalid(c.fields.username, "has a colon, which would begin the password")
+	case config.BearerToken != "":
+		return invalid(c.fields.username, "contradicts "+c.fields.token)
+	}
+	config.Username, config.Password = c.username, c.password
+	return nil
+}
+
+// impersonates takes another identity, which becomes headers of each request.
+// The API server refuses groups and the like without a user.
+func (c claim) impersonates(allow Allow, config *rest.Config) error {
+	who := c.impersonate
+	values := append([]string{who.UserName, who.UID}, who.Groups...)
+	for _, extra := range who.Extra {
+		values = append(values, extra...)
+	}
+	switch {
+	case who.UserName == "" && who.UID == "" && len(who.Groups) == 0 && len(who.Extra) == 0:
+		return nil
+	case !allow.Impersonation:
+		return refused(c.fields.impersonate, "is not allowed")
+	case who.UserName == "":
+		return invalid(c.fields.impersonate, "is missing, although it is said what else to impersonate")
+	case !slices.ContainsFunc(values, isNoHeader):
+		config.Impersonate = who
+		return nil
+	}
+	return invalid(c.fields.impersonate, "and what goes with it have characters that no header has")
+}
+
+func isNoHeader(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
 
 // plugin takes a credential plugin that is on the list. Its policy is repeated for client-go, so that
 // nothing between here and the process can widen it.
@@ -128,8 +172,8 @@ func (c claim) plugin(allow Allow, config *rest.Config) error {
 			return refused(c.fields.exec+".env", "sets a variable that is not allowed")
 		}
 	}
-	if c.exec.InteractiveMode == api.AlwaysExecInteractiveMode {
-		return refused(c.fields.exec+".interactiveMode", "needs a terminal")
+	if err := c.canRun(); err != nil {
+		return err
 	}
 	config.ExecProvider = &api.ExecConfig{
 		Command:            c.exec.Command,
@@ -146,6 +190,32 @@ func (c claim) plugin(allow Allow, config *rest.Config) error {
 	}
 	return nil
 }
+
+// canRun refuses a plugin of which client-go makes no client, or which the
+// operating system would not start.
+func (c claim) canRun() error {
+	for _, env := range c.exec.Env {
+		if env.Name == "" || strings.ContainsAny(env.Name, "=\x00") || strings.Contains(env.Value, "\x00") {
+			return invalid(c.fields.exec+".env", "has a variable without a name, or with characters that no variable has")
+		}
+	}
+	if slices.ContainsFunc(c.exec.Args, func(arg string) bool { return strings.Contains(arg, "\x00") }) {
+		return invalid(c.fields.exec+".args", "has a NUL byte")
+	}
+	if !slices.Contains(pluginVersions, c.exec.APIVersion) {
+		return invalid(c.fields.exec+".apiVersion", "is none that client-go knows")
+	}
+	switch c.exec.InteractiveMode {
+	case api.AlwaysExecInteractiveMode:
+		return refused(c.fields.exec+".interactiveMode", "needs a terminal")
+	case api.NeverExecInteractiveMode, api.IfAvailableExecInteractiveMode, "":
+		return nil
+	}
+	return invalid(c.fields.exec+".interactiveMode", "is none that client-go knows")
+}
+
+// pluginVersions are the versions of the plugins' protocol.
+var pluginVersions = []string{clientauthv1.SchemeGroupVersion.String(), clientauthv1beta1.SchemeGroupVersion.String()}
 
 // authenticates refuses an access without any credentials. Such a description is
 // a mistake far more often than an intention, and the mistake would not show:
