@@ -246,7 +246,7 @@ func caseRetryIsRateLimited(t *testing.T) {
 		asked := len(j.times())
 		time.Sleep(14 * time.Second)
 		require.Len(t, j.times(), asked)
-		require.Zero(t, api.dials)
+		require.Zero(t, api.dialled())
 		require.Equal(t, clustercache.PhaseDisconnected, status(t, cc).Phase)
 		w.Release()
 

@@ -6,6 +6,7 @@ package clustercache
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -160,7 +161,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		}
 	}
 	var err error
-	found.path, err = c.alive(ctx, ask, c.cc.options.ProbePath)
+	found.path, err = a.well(ctx, ask, found)
 	if err == nil {
 		found.number, found.sent = c.prover.number(), time.Now()
 		found.uid, err = c.identify(asked(ctx, &found.over), identify, access, a.start.uid)
@@ -184,6 +185,24 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 	}
 	found.version = c.prover.version(ctx, ask, known, true)
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
+}
+
+// well asks the server whether it is well. A connection that is made for that is
+// left to the attempt: a question who answers, asked beside since there is a new
+// connection, would find the other cluster once more and close it under the
+// request. If there was another cluster, nothing is kept of which the question
+// that comes next could not say who answers over it.
+func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path string, err error) {
+	c := a.c
+	if found.candidate != nil {
+		return c.alive(ctx, ask, c.cc.options.ProbePath)
+	}
+	var over net.Conn
+	path, err = c.alive(asked(ctx, &over), ask, c.cc.options.ProbePath)
+	if c.prover.elsewhere() {
+		c.prover.condemn(over)
+	}
+	return path, err
 }
 
 // warm makes the connection of the watches that wait for the cluster before the question who answers is sent, so that

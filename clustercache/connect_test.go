@@ -78,7 +78,7 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 				}
 				if tc.phase == clustercache.PhasePending {
 					require.ErrorIs(t, err, clustercache.ErrNoAccess)
-					require.Zero(t, api.dials)
+					require.Zero(t, api.dialled())
 				}
 
 				api.heal()
@@ -103,7 +103,7 @@ func TestNothingIsSentWhileThereIsNoAccess(t *testing.T) {
 		cc := start(t, silent(d))
 		w := watch(t, cc)
 		time.Sleep(time.Hour)
-		require.Zero(t, api.dials)
+		require.Zero(t, api.dialled())
 		require.Equal(t, clustercache.PhasePending, status(t, cc).Phase)
 		d.set(key("a"), api.config()) // news take effect at once
 		synctest.Wait()
@@ -269,6 +269,35 @@ func TestCacheOfAnOldEpochIsNotRead(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		require.NoError(t, get(t, cc, clustercache.CacheOnly, &origin))
 		require.Contains(t, origin.Epoch, "uid-b")
+	})
+}
+
+// TestHazardAnotherClusterAnswersSlowlyThatItIsWell: the epoch changes at once,
+// though the question who answers, which each new connection brings about, is
+// answered before the one whether the server is well.
+func TestHazardAnotherClusterAnswersSlowlyThatItIsWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := oneCluster(t)
+		synced(t, cc, api)
+		inner := api.server.Handler
+		api.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/readyz" {
+				time.Sleep(100 * time.Millisecond)
+			}
+			inner.ServeHTTP(w, r)
+		})
+		events := follow(t, cc)
+		api.mu.Lock()
+		api.uid = "uid-b"
+		api.cutLocked()
+		api.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		require.Contains(t, status(t, cc).Epoch, "uid-b")
+		synctest.Wait()
+		for len(events.events) > 0 {
+			e := <-events.events
+			require.NotEqual(t, clustercache.PhaseChanged, e.Type, "%s", e.Phase)
+		}
 	})
 }
 

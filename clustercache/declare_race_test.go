@@ -212,7 +212,7 @@ func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 		u.cc = cc
 		u.write = func(cluster string) string { return apis[cluster[0]-'a'].put("one", fmt.Sprint(rand.Int()), nil) }
 		u.streams = func(cluster, namespace string) int {
-			return apis[cluster[0]-'a'].watching("/api/v1/namespaces/" + namespace + "/secrets")
+			return apis[cluster[0]-'a'].watchingNow("/api/v1/namespaces/" + namespace + "/secrets")
 		}
 		require.NoError(t, cc.Engage(key("a")))
 		u.race(t.Context(), t, *raceRounds)

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
@@ -121,6 +122,13 @@ func (f *fakeAPI) connState(c net.Conn, s http.ConnState) {
 	}
 }
 
+// dialled is how many connections were asked for.
+func (f *fakeAPI) dialled() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dials
+}
+
 // connections is how many are open.
 func (f *fakeAPI) connections() int {
 	f.mu.Lock()
@@ -128,8 +136,15 @@ func (f *fakeAPI) connections() int {
 	return len(f.open)
 }
 
-// watching is how many watches of a path are open.
+// watching is how many watches of a path are open, once nothing is under way: one
+// that ends at this moment is followed by another at once.
 func (f *fakeAPI) watching(path string) int {
+	synctest.Wait()
+	return f.watchingNow(path)
+}
+
+// watchingNow is watching for where others are at work.
+func (f *fakeAPI) watchingNow(path string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.streams[path]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -86,11 +87,24 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 					require.Len(t, list.Items, 1)
 				}
 				require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: again.namespace, Name: "new"}, fooNamed("", "")))
-				require.NoError(t, writer.Create(t.Context(), fooNamed(again.namespace, "newer")))
+				writeInTime(t, writer, fooNamed(again.namespace, "newer"))
 				feed.waitAll("newer")
 			})
 		})
 	}
+}
+
+// writeInTime creates an object of a kind whose definition has just come back:
+// for RetryInterval after discovery was last asked, the kind may not be known.
+func writeInTime(t *testing.T, writer client.Client, object client.Object) {
+	t.Helper()
+	var err error
+	for began := time.Now(); time.Since(began) <= clustercache.DefaultRetryInterval; time.Sleep(time.Second) {
+		if err = writer.Create(t.Context(), object); !meta.IsNoMatchError(err) {
+			break
+		}
+	}
+	require.NoError(t, err)
 }
 
 // TestHazardScopeChangesInAMoment: a definition that comes back at once, with

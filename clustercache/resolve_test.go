@@ -65,8 +65,8 @@ func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 		require.Len(t, ends, 2)
 		require.NoError(t, <-ends)
 		require.NoError(t, <-ends)
-		require.Zero(t, old.dials)
-		require.Equal(t, 1, api.dials)
+		require.Zero(t, old.dialled())
+		require.Equal(t, 1, api.dialled())
 		time.Sleep(30 * time.Second)
 		require.Empty(t, ends, "nothing is left to ask")
 	})
@@ -99,7 +99,7 @@ func TestNewsThatChangeNothingDoNotEndAnAttempt(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, asked+1+i, d.timesAsked(key("a")))
 		}
-		require.Equal(t, 1, api.dials)
+		require.Equal(t, 1, api.dialled())
 		require.Equal(t, 1, api.count("get /readyz"))
 		require.Equal(t, clustercache.PhaseConnecting, status(t, cc).Phase)
 		time.Sleep(time.Second + time.Millisecond)
@@ -132,7 +132,7 @@ func TestNewAddressEndsTheWaitForTheOld(t *testing.T) {
 				tc.change(d, api)
 				synctest.Wait()
 				require.Equal(t, tc.phase, status(t, cc).Phase)
-				require.Equal(t, 1, dead.dials)
+				require.Equal(t, 1, dead.dialled())
 			})
 		})
 	}
@@ -151,7 +151,7 @@ func TestTroubleOfTheResolverDoesNotEndAnAttempt(t *testing.T) {
 		d.fail(key("a"), errors.New("hub does not answer"))
 		synctest.Wait()
 		require.Equal(t, clustercache.PhaseConnecting, status(t, cc).Phase)
-		require.Equal(t, 1, api.dials)
+		require.Equal(t, 1, api.dialled())
 	})
 }
 
@@ -168,7 +168,7 @@ func TestResolverThatTellsOfNoChangesIsAskedAgain(t *testing.T) {
 		asked := d.timesAsked(key("a"))
 		time.Sleep(10 * time.Minute)
 		require.InDelta(t, asked+11, d.timesAsked(key("a")), 2)
-		require.LessOrEqual(t, api.count("get /api/v1/namespaces/kube-system"), api.dials+10,
+		require.LessOrEqual(t, api.count("get /api/v1/namespaces/kube-system"), api.dialled()+10,
 			"who answers is asked once for each connection and minute; the same answer of the resolver is no reason for a request")
 
 		before := status(t, cc).Revision
