@@ -3,5 +3,21 @@
 
 package clustercache
 
+import (
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
 // Feeds returns how many feeds are told of what is watched.
 func (cc *ClusterCache) Feeds() int { return len(cc.allFeeds()) }
+
+// NextAttempt returns when the next attempt to connect is due, zero if none is.
+// Nothing may be under way.
+func (cc *ClusterCache) NextAttempt(key client.ObjectKey) time.Time {
+	c := cc.find(key)
+	if c == nil {
+		return time.Time{}
+	}
+	return c.state.RetryAt
+}
