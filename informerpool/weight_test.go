@@ -83,6 +83,19 @@ func liveHeap() int64 {
 	}
 }
 
+// liveHeapUnder returns the first size of the live heap under a bound, or that of
+// the last of a hundred tries: it may take more than one collection until what was
+// let go is gone, and what is kept is in every measurement.
+func liveHeapUnder(bound int64) int64 {
+	for range 100 {
+		if now := liveHeap(); now < bound {
+			return now
+		}
+		runtime.Gosched()
+	}
+	return liveHeap()
+}
+
 func noise(i, n int) string {
 	r := rand.New(rand.NewPCG(uint64(i), 7))
 	var b strings.Builder
