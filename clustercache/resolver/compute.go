@@ -60,7 +60,7 @@ func (e *engine) build(cluster Cluster) answer {
 // get returns an object of the copy. One that nothing watches yet is watched from now on.
 func (e *engine) get(ref ObjectRef) (any, error) {
 	if object := e.objects[ref]; object != nil {
-		return object.value, nil
+		return object.value, object.failed
 	}
 	for _, w := range e.whole[1:] {
 		if w.kind.gvk.Kind == ref.Kind {
@@ -125,6 +125,10 @@ func (e *engine) store(made map[Cluster]answer, gone map[Cluster]struct{}) []Clu
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.synced = true
+	e.doubt = nil
+	for _, object := range e.unknown {
+		e.doubt = &object
+	}
 	var changed []Cluster
 	for cluster := range gone {
 		if _, had := e.answers[cluster]; had {

@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // convention says how one system describes its clusters by objects of the hub. Its functions make no requests, so
@@ -49,6 +47,8 @@ type kind struct {
 	namespace string
 	labels    labels.Selector
 	fields    fields.Selector
+	// calls is the option that project calls, for errors.
+	calls string
 	// project keeps what is needed of an object, and returns nil if the object is none of ours. It also repeats the
 	// selection, which fakes and proxies do not always do.
 	project func(client.Object) any
@@ -99,6 +99,9 @@ type found struct {
 	// usable name, and unnamed the reason.
 	standIn Cluster
 	unnamed error
+	// failed says why nothing else is known of the object: a function of the
+	// options panicked.
+	failed error
 }
 
 // selects projects an object, and tells whether it is one of ours.
@@ -108,16 +111,13 @@ func (k kind) selects(object client.Object) (found, bool) {
 		k.labels != nil && !k.labels.Matches(labels.Set(object.GetLabels())) {
 		return found{ref: k.ref(key)}, false
 	}
-	var value any
-	// ID and ReadyObject.Ready are the user's: an object on which they panic is
-	// none of ours, as one that they refuse.
-	if callback.ProtectSecret("project", func() error {
-		value = k.project(object)
+	out := found{ref: k.ref(key), created: object.GetCreationTimestamp().Time}
+	// An object on which a function of the options panics may be one of ours.
+	out.failed = guarded(k.calls, func() error {
+		out.value = k.project(object)
 		return nil
-	}) != nil {
-		value = nil
-	}
-	return found{ref: k.ref(key), value: value, created: object.GetCreationTimestamp().Time}, value != nil
+	})
+	return out, out.value != nil || out.failed != nil
 }
 
 // compareFound orders objects by age, and then by name.

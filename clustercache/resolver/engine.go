@@ -30,9 +30,12 @@ type engine struct {
 	uses    map[Cluster][]ObjectRef            // objects an answer was made of, existing or not
 	users   map[ObjectRef]map[Cluster]struct{} // the same, the other way round
 
+	unknown map[ObjectRef]found // of the primary kind, of which nobody says what they stand for
+
 	mu      sync.Mutex // protects what follows
 	synced  bool
 	answers map[Cluster]answer
+	doubt   *found // one of unknown
 }
 
 // held is an object of the copy.
@@ -70,6 +73,7 @@ func newEngine(h *HubResolver) *engine {
 		claims:  map[Cluster]map[ObjectRef]struct{}{},
 		uses:    map[Cluster][]ObjectRef{},
 		users:   map[ObjectRef]map[Cluster]struct{}{},
+		unknown: map[ObjectRef]found{},
 		answers: map[Cluster]answer{},
 	}
 }
@@ -79,10 +83,13 @@ func (e *engine) answer(cluster Cluster) (answer, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	found, ok := e.answers[cluster]
-	if !ok {
-		return answer{err: e.h.missing(cluster)}, true
+	switch {
+	case ok:
+		return found, !found.pending
+	case e.doubt != nil:
+		return answer{err: e.doubt.mayStandFor(cluster)}, true
 	}
-	return found, !found.pending
+	return answer{err: e.h.missing(cluster)}, true
 }
 
 func (e *engine) isSynced() bool {
@@ -207,7 +214,17 @@ func (e *engine) hear(w *listWatch, dirty map[Cluster]struct{}) {
 
 // put takes an object in.
 func (e *engine) put(f found, from *listWatch, dirty map[Cluster]struct{}) {
-	if old := e.objects[f.ref]; old != nil {
+	old := e.objects[f.ref]
+	_, unknown := e.unknown[f.ref]
+	switch {
+	case f.failed == nil:
+		delete(e.unknown, f.ref)
+	case old != nil && !unknown:
+		f.keep(old.found)
+	case from == e.whole[0]:
+		e.unknown[f.ref] = f
+	}
+	if old != nil {
 		e.unclaim(old.found, dirty)
 	}
 	e.objects[f.ref] = &held{found: f, from: from}
@@ -254,6 +271,7 @@ func (e *engine) expireInto(dirty map[Cluster]struct{}) {
 			continue
 		}
 		delete(e.objects, ref)
+		delete(e.unknown, ref)
 		e.unclaim(object.found, dirty)
 		e.markUsers(ref, dirty)
 	}

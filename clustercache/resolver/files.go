@@ -24,8 +24,11 @@ type FileOptions struct {
 	Allow Allow
 	// MaxBytes is the largest file that is read. Default: [DefaultMaxBytes].
 	MaxBytes int
-	// ID says which cluster a context of a file stands for; false ignores it. Default: no namespace, and the name
-	// "path+context" with the file's absolute path.
+	// ID says which cluster a context of a file stands for; false ignores it. It
+	// is not asked about a context without a name, which is a cluster with an
+	// error. So is one whose cluster's name is empty: that would be the hub's.
+	// Default: no namespace, and the name "path+context" with the file's absolute
+	// path.
 	ID func(path, context string) (Cluster, bool)
 	// Logger is told about files that cannot be watched. Default: none.
 	Logger logr.Logger
@@ -46,8 +49,9 @@ type FileResolver struct {
 
 	mu       sync.Mutex // protects what follows
 	known    map[string][]string
-	seen     map[string]bool // paths of paths that existed once
-	snapshot *fileScan       // of the running loop
+	ids      map[string]map[string]fileID // by path and context, what ID said last
+	seen     map[string]bool              // paths of paths that existed once
+	snapshot *fileScan                    // of the running loop
 }
 
 var (
@@ -85,7 +89,14 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if options.Logger.GetSink() == nil {
 		options.Logger = logr.Discard()
 	}
-	f := &FileResolver{options: options, byPath: byPath, rescan: fileRescan, known: map[string][]string{}, seen: map[string]bool{}}
+	f := &FileResolver{
+		options: options,
+		byPath:  byPath,
+		rescan:  fileRescan,
+		known:   map[string][]string{},
+		ids:     map[string]map[string]fileID{},
+		seen:    map[string]bool{},
+	}
 	for _, path := range paths {
 		if path == "" {
 			return nil, errors.New("resolver: Files was given an empty path") // and would read the working directory

@@ -53,7 +53,14 @@ users: [{name: u, user: {token: two}}]
 	clusters, err := r.Clusters(t.Context())
 	require.NoError(t, err)
 	readme, missing := filepath.Join(dir, "README"), filepath.Join(dir, "missing")
-	require.Equal(t, []resolver.Cluster{named(readme), named(missing), named(one + "+c"), named(two + "+c"), named(two + "+d")}, clusters)
+	require.Equal(t, []resolver.Cluster{
+		named(`"` + two + `+"`),
+		named(readme),
+		named(missing),
+		named(one + "+c"),
+		named(two + "+c"),
+		named(two + "+d"),
+	}, clusters)
 	require.Equal(t, "one", token(t, r, named(one+"+c")))
 	require.Equal(t, "two", token(t, r, named(two+"+c")))
 	_, err = r.Resolve(t.Context(), named(two+"+d"))

@@ -103,10 +103,11 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 		}
 		return
 	}
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(config.Contexts)), func(name string) bool { return name == "" })
+	names := slices.Sorted(maps.Keys(config.Contexts))
 	f.remember(path, names)
-	if len(names) == 0 {
+	if !slices.ContainsFunc(names, func(name string) bool { return name != "" }) {
 		f.standFor(out, path, invalid("contexts", "has none with a name"))
+		return
 	}
 	for _, name := range names {
 		access, files, err := fromContext(config, name, f.options.Allow, filepath.Dir(path), []ObjectRef{ref})
@@ -122,9 +123,53 @@ func (f *FileResolver) remember(path string, contexts []string) {
 	defer f.mu.Unlock()
 	if contexts == nil {
 		delete(f.known, path)
+		delete(f.ids, path)
 		return
 	}
 	f.known[path] = contexts
+	maps.DeleteFunc(f.ids[path], func(context string, _ fileID) bool { return !slices.Contains(contexts, context) })
+}
+
+// fileID is what ID said about a context of a file.
+type fileID struct {
+	cluster Cluster
+	ours    bool
+}
+
+// identify returns the cluster that a context stands for, and why that cannot be
+// used. A context without a usable name goes by the path and its name; one on
+// which ID panics by what ID said before.
+func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, bool, error) {
+	standIn := Cluster{Name: strconv.QuoteToASCII(path + "+" + context)}
+	if context == "" {
+		return standIn, true, invalid("context.name", "is empty")
+	}
+	var said fileID
+	err := guarded("FileOptions.ID", func() error {
+		said.cluster, said.ours = f.options.ID(path, context)
+		return nil
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch before, known := f.ids[path][context]; {
+	case err != nil && known:
+		said = before
+	case err != nil:
+		out.failed[path] = err // nothing says which cluster it is
+		return standIn, true, err
+	case f.ids[path] == nil:
+		f.ids[path] = map[string]fileID{context: said}
+	default:
+		f.ids[path][context] = said
+	}
+	why := cmp.Or(checkText(said.cluster.Namespace), checkText(said.cluster.Name))
+	if said.cluster.Name == "" {
+		why = "is empty, and would be the hub's"
+	}
+	if said.ours && why != "" {
+		return standIn, true, invalid("context.name", why)
+	}
+	return said.cluster, said.ours, err
 }
 
 // standFor makes a cluster of a path of which no context is known, so that a
@@ -176,13 +221,12 @@ func (f *FileResolver) contexts(path string) []string {
 
 // put adds the answer for one context. Two answers for one cluster make an error of both.
 func (f *FileResolver) put(out *fileScan, path, context string, access Access, ref ObjectRef, err error) {
-	cluster, ok := f.options.ID(path, context)
+	cluster, ok, unnamed := f.identify(out, path, context)
 	if !ok {
 		return
 	}
-	if why := cmp.Or(checkText(cluster.Namespace), checkText(cluster.Name)); why != "" {
-		cluster = Cluster{Name: strconv.QuoteToASCII(path + "+" + context)}
-		access, err = Access{}, invalid("context.name", why)
+	if unnamed != nil {
+		access, err = Access{}, unnamed
 	}
 	if _, taken := out.answers[cluster]; taken {
 		access, err = Access{}, invalid("", "is one of several that describe this cluster")

@@ -32,8 +32,9 @@ type HubOptions struct {
 	// rotation by delete and create is common. A ClusterCache adds its own Options.Grace to it. Default: 10 s. Negative:
 	// none. It needs Notify.
 	Grace time.Duration
-	// Ready, if set, is asked before access to a cluster is given. False is [ErrNotReady]. It is called by
-	// Resolve, each time, from the caller's goroutine; nothing tells when its answer changes.
+	// Ready, if set, is asked before access to a cluster is given. False is
+	// [ErrNotReady]. Resolve calls it each time, and waits for it; no change of
+	// its answer is reported.
 	Ready func(ctx context.Context, cluster Cluster) (bool, error)
 	// ReadyObject, if set, names an object of the hub that has to say that the cluster is ready. It is watched.
 	ReadyObject *ReadyObject
@@ -105,7 +106,11 @@ func (h *HubResolver) Resolve(ctx context.Context, cluster Cluster) (Access, err
 	if err != nil || h.options.Ready == nil {
 		return access, err
 	}
-	ready, err := h.options.Ready(ctx, cluster)
+	ready := false
+	err = guarded("Ready", func() (err error) {
+		ready, err = h.options.Ready(ctx, cluster)
+		return err
+	})
 	if err != nil {
 		return Access{}, fail(cluster, ObjectRef{}, err)
 	}

@@ -4,6 +4,7 @@
 package resolver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -29,7 +30,7 @@ func (h *HubResolver) read(ctx context.Context, cluster Cluster) (Access, error)
 // build makes the answer for a cluster from its primary object and what get returns.
 func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (access Access, err error) {
 	// Decode and its like are the user's, and given secrets.
-	failed := callback.ProtectSecret("a function of the resolver's options", func() error {
+	failed := guarded("a function of the resolver's options", func() error {
 		access, err = h.buildUnprotected(cluster, primary, get)
 		return nil
 	})
@@ -40,7 +41,7 @@ func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) 
 }
 
 func (h *HubResolver) buildUnprotected(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (Access, error) {
-	if err := primary.nameless(cluster); err != nil {
+	if err := cmp.Or(primary.nameless(cluster), primary.failed); err != nil {
 		return Access{}, fail(cluster, primary.ref, err)
 	}
 	if ready := h.options.ReadyObject; ready != nil {
@@ -68,8 +69,16 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 		if err != nil {
 			return found{}, fail(cluster, ObjectRef{}, err)
 		}
+		unknown := slices.IndexFunc(all, func(f found) bool { return f.failed != nil })
+		var maybe found
+		if unknown >= 0 {
+			maybe = all[unknown]
+		}
 		all = slices.DeleteFunc(all, func(f found) bool { return !slices.Contains(f.clusters, cluster) })
-		if len(all) == 0 {
+		switch {
+		case len(all) == 0 && maybe.failed != nil:
+			return found{}, maybe.mayStandFor(cluster)
+		case len(all) == 0:
 			return found{}, h.missing(cluster)
 		}
 		return slices.MinFunc(all, compareClaims(cluster)), nil
@@ -125,14 +134,18 @@ func (h *HubResolver) primary(object client.Object) (found, bool) {
 	if !ours {
 		return out, false
 	}
-	err := callback.ProtectSecret("SecretOptions.ID", func() error {
-		out.name(object, h.convention.clusters(object), h.convention.nameField)
-		return nil
-	})
-	if err != nil {
-		callback.Log(h.options.Logger, err, "Object is left out", "object", out.ref.String())
+	if out.failed == nil {
+		out.failed = guarded("ID", func() error {
+			out.name(object, h.convention.clusters(object), h.convention.nameField)
+			return nil
+		})
 	}
-	return out, err == nil
+	if out.failed != nil {
+		callback.Log(h.options.Logger, out.failed, "Nothing says which cluster an object stands for", "object", out.ref.String())
+		out.standIn, out.unnamed = client.ObjectKeyFromObject(object), out.failed
+		out.clusters = []Cluster{out.standIn}
+	}
+	return out, true
 }
 
 func (h *HubResolver) list(ctx context.Context) ([]found, error) {
@@ -167,7 +180,7 @@ func (h *HubResolver) get(ctx context.Context, ref ObjectRef) (any, error) {
 	if !ours {
 		return nil, missingObject(ref)
 	}
-	return f.value, nil
+	return f.value, f.failed
 }
 
 // kindOf returns the kind by which an object is read and watched.

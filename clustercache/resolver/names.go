@@ -67,6 +67,18 @@ func (f *found) name(object client.Object, clusters []Cluster, field string) {
 	}
 }
 
+// mayStandFor is the error for a cluster that no object is known to stand for,
+// while nothing says which one this object stands for.
+func (f *found) mayStandFor(cluster Cluster) error {
+	return fail(cluster, f.ref, fmt.Errorf("%w: %w", ErrNoAccess, f.failed))
+}
+
+// keep makes an object, of which nothing is known any more, stand for the
+// clusters that it stood for before.
+func (f *found) keep(before found) {
+	f.clusters, f.standIn, f.unnamed = before.clusters, before.standIn, before.unnamed
+}
+
 // nameless returns why the object does not stand for the cluster although it
 // goes by its name.
 func (f *found) nameless(cluster Cluster) error {

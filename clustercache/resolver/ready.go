@@ -33,6 +33,7 @@ func (r *ReadyObject) kind(namespace string) kind {
 	return kind{
 		gvk:       r.Kind,
 		namespace: namespace,
+		calls:     "ReadyObject.Ready",
 		project: func(object client.Object) any {
 			u, ok := object.(*unstructured.Unstructured)
 			return ok && r.Ready(u)

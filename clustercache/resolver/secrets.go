@@ -68,7 +68,7 @@ func (o SecretOptions) convention(build func(input) (Access, error)) convention 
 		}
 	}
 	out := convention{
-		primary: kind{gvk: secretGVK, namespace: o.Namespace, labels: o.Selector},
+		primary: kind{gvk: secretGVK, namespace: o.Namespace, labels: o.Selector, calls: "ID"},
 		key:     key,
 		clusters: func(object client.Object) []Cluster {
 			cluster, _ := id(object.(*corev1.Secret))
