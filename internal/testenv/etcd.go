@@ -53,8 +53,13 @@ func newEtcd(dir, program string, t *thread) (*etcdServer, error) {
 	return e, nil
 }
 
-// begin makes the data directory if need be, and starts etcd.
+// begin makes the data directory if need be, and starts etcd, unless it runs: a
+// second one ends on the first one's port, and is taken for a start that failed
+// unless the first one's health is seen before that.
 func (e *etcdServer) begin(ctx context.Context) error {
+	if pid, err := e.pid(); err != nil || pid != 0 {
+		return err
+	}
 	if err := os.MkdirAll(e.data, 0o700); err != nil {
 		return err
 	}

@@ -16,3 +16,6 @@ const WatchdogName = watchdogName
 
 // DirPrefix starts the name of the directory of an Env.
 const DirPrefix = dirPrefix
+
+// OnEtcdStart has f called in the place of what starts the cluster's etcd.
+func (c *Cluster) OnEtcdStart(f func() error) { c.etcd.start = f }

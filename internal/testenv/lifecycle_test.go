@@ -207,6 +207,8 @@ func TestAPausedServerIsSilentAndGoesOnWhereItWas(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, c.ResumeEtcd())
 
+	c.OnEtcdStart(func() error { return errors.New("a second one was started") })
+	require.NoError(t, c.StartEtcd(t.Context()), "it runs")
 	create(t, c, configMap("after"))
 	event := <-watch.ResultChan()
 	require.Equal(t, "after", event.Object.(*corev1.ConfigMap).Name, "the watch survived both")
