@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -309,12 +308,6 @@ func (a *audit) verdict() error {
 		return fmt.Errorf("%s: %w: %d objects or more differ from the server's at %s", a.key, ErrHistory, lost, a.at)
 	}
 	return nil
-}
-
-// reaches reports whether version a is not before version b.
-func reaches(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order >= 0
 }
 
 // pause waits, and reports whether ctx has not ended.

@@ -43,7 +43,7 @@ func (e *entry) remove(final *Object) {
 // touchLocked notes a change that a stream brought. The store and the version it
 // has reached change in one step, so that an audit finds them in agreement.
 func (e *entry) touchLocked(o *Object) {
-	e.rv = o.GetResourceVersion()
+	e.rv = further(e.rv, o.GetResourceVersion())
 	if e.touched != nil {
 		e.touched[nameOf(o)] = o.GetResourceVersion()
 	}
@@ -136,21 +136,4 @@ func (e *entry) emitLocked(c change) {
 	for _, t := range e.taps {
 		t.offer(c)
 	}
-}
-
-// newer tells whether a is a later state than b. Versions that are no numbers are only told apart.
-func newer(a, b *Object) bool {
-	va, oka := a.Version()
-	vb, okb := b.Version()
-	if oka && okb {
-		return va > vb
-	}
-	return a.GetResourceVersion() != b.GetResourceVersion()
-}
-
-// older tells whether a is an earlier state than b.
-func older(a, b *Object) bool {
-	va, oka := a.Version()
-	vb, okb := b.Version()
-	return oka && okb && va < vb
 }

@@ -40,6 +40,9 @@ var (
 	ErrIndexExists = errors.New("index exists")
 	// ErrIndexPanicked indicates that an index function panicked for an object, or ended its goroutine.
 	ErrIndexPanicked = errors.New("index function panicked")
+	// ErrVersion indicates that a server does not take back a resourceVersion that it gave, and that is none: no number
+	// without a sign, blanks or zeros in front, of 64 bits. The informer lists again and again.
+	ErrVersion = errors.New("no resourceVersion")
 	// ErrBudget indicates that a list or an informer exceeded a limit on objects or pages.
 	ErrBudget = errors.New("over budget")
 

@@ -6,6 +6,7 @@ package informerpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"time"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/internal/packed"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // feed keeps one informer's store equal to the server: list, watch, resume. It is one goroutine, and it is not built on
@@ -38,6 +40,7 @@ type feed struct {
 	unanswered  time.Time     // since when the history question is not answered
 	wait        time.Duration // before the next attempt
 	ends        bool          // the server was seen to end a list that it streamed
+	unresumed   int           // resumes in a row that failed within the server
 	unstreamed  int           // streamed lists in a row that failed within the server
 	smaller     int           // how often the size of pages was halved
 	silent      bool          // this resource's watches were seen to carry nothing while nothing happens
@@ -84,8 +87,18 @@ func (f *feed) attemptOnce(ctx context.Context) {
 	if err == nil {
 		err = errUnreturned
 		defer s.close()
-		err = f.follow(s)
+		if err = f.follow(s); err == nil && time.Since(began) < healthy {
+			err = f.endedAt(f.resume)
+		}
 	}
+}
+
+// endedAt returns why a watch that ended soon could not last, or nil.
+func (f *feed) endedAt(rv string) error {
+	if !f.relisted || versionless(rv) || ordered(rv) {
+		return nil
+	}
+	return f.untaken(io.ErrUnexpectedEOF)
 }
 
 // conclude notes how an attempt ended. A nil error is the regular end of a watch.
@@ -148,7 +161,7 @@ func (f *feed) connect(ctx context.Context) (*stream, error) {
 		f.known, f.resume, f.reach = epoch, "", ""
 		f.forgetKind()
 	}
-	if !versionless(f.resume) && f.watchable() && f.distrust == nil {
+	if ordered(f.resume) && f.watchable() && f.distrust == nil {
 		err := f.guard(ctx)
 		if err == nil {
 			f.counters.resumes.inc()
@@ -194,10 +207,22 @@ func (f *feed) checkHistory(err error) error {
 		if !f.relisted { // a server that does so right after a list is not to be asked for one after the other
 			f.backoff.reset()
 		}
+	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || f.failsResuming(err):
+		f.resume = "" // what it does not take now, it may never take
 	case apierrors.IsNotFound(err):
 		f.resume = "" // a list tells whether the resource itself is gone
 	}
 	return err
+}
+
+// failsResuming reports whether a server keeps failing at watches from the
+// version that was reached: that may be all it fails at.
+func (f *feed) failsResuming(err error) bool {
+	if !apierrors.IsInternalError(err) {
+		return false
+	}
+	f.unresumed++
+	return f.unresumed >= maxUnstreamed
 }
 
 // watch opens the live stream from the resourceVersion that was reached.
@@ -213,16 +238,23 @@ func (f *feed) watch(ctx context.Context) (*stream, error) {
 		f.unwatchable = time.Now().Add(capabilityAge)
 		return nil, errPolled
 	}
-	if err == nil {
-		s.calm(!f.bookmarks)
-		f.advance(f.resume)
+	if err != nil {
+		return nil, f.untaken(err)
 	}
-	return s, err
+	f.unresumed = 0
+	s.calm(!f.bookmarks)
+	f.advance(f.resume)
+	return s, nil
 }
 
-// versionless reports whether a version stands for no moment. A watch from there
-// begins with all objects, in no order, and does not say where they end.
-func versionless(rv string) bool { return rv == "" || rv == "0" }
+// untaken makes the error of a watch say that its version is none, where that is
+// all that is known to be wrong.
+func (f *feed) untaken(err error) error {
+	if versionless(f.resume) || ordered(f.resume) {
+		return err
+	}
+	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", f.key, ErrVersion, wire.Excerpt(f.resume), err)
+}
 
 // endUnordered makes a list follow a stream that ended within the objects it
 // began with: their versions do not say how far it came.

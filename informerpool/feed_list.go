@@ -349,6 +349,7 @@ func (f *feed) reached(rv string) error {
 	if behind(rv, f.resume) {
 		rv = f.resume
 	}
+	rv = further(f.resume, rv)
 	f.resume, f.reach = rv, rv
 	f.advance(rv)
 	return nil

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // A lease may be served by a wider informer than its own key asks for, which
@@ -231,7 +229,7 @@ func (p *place) behindLocked(other *place) bool {
 			return true // it refused the object: handlers must not be told that it is gone
 		}
 	}
-	if order, err := resourceversion.CompareResourceVersion(a.rv, b.rv); err != nil || order >= 0 {
+	if !behind(a.rv, b.rv) {
 		return false
 	}
 	for _, o := range other.selectedLocked() {
@@ -251,8 +249,7 @@ func (p *place) behindLocked(other *place) bool {
 
 // atMost reports whether an object's state is no later than a version.
 func atMost(o *Object, rv string) bool {
-	order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), rv)
-	return err == nil && order <= 0
+	return reaches(rv, o.GetResourceVersion())
 }
 
 // told returns which of the objects the subscription selects.

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -158,7 +156,10 @@ func (l *listing) finish(rv string) error {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", f.key, rv, f.reach))
 	}
 	l.history = f.lineage(l)
-	f.resume, f.reach, f.replace, f.absent = rv, rv, false, absence{}
+	if f.replace || l.broken != nil {
+		f.reach = ""
+	}
+	f.resume, f.reach, f.replace, f.absent = rv, further(f.reach, rv), false, absence{}
 	f.unanswered, f.unstreamed = time.Time{}, 0
 	f.proof()
 	if f.commit(l, rv, f.known) {
@@ -183,19 +184,12 @@ func (l *listing) abort(err error) {
 	f.listing = nil
 	confirmed := !f.inPage || f.unnamed == 0
 	f.inPage = false
-	own := confirmed && l.broken == nil && !f.replace && l.version != "" && !behind(l.version, f.reach)
+	own := confirmed && l.broken == nil && !f.replace && ordered(l.version) && !behind(l.version, f.reach)
 	if own && f.hasSynced() && !errors.Is(err, ErrBudget) {
 		f.commitPart()
 		return
 	}
 	f.discard()
-}
-
-// behind reports whether version a is before version b. Versions that are no
-// numbers have no order: the API allows no conclusion from them.
-func behind(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
 }
 
 // sameState reports whether a list shows the cached state of an object. That

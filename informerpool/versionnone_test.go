@@ -1,0 +1,261 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// oddServer shows a version that is none in one place, and does not take it back:
+// a watch from there is answered with refusal, or, without one, ends at once.
+type oddServer struct {
+	*modelServer
+
+	version string
+	place   string
+	refusal error
+	healed  bool
+}
+
+var (
+	anyVersion    = regexp.MustCompile(`"resourceVersion":"\d+"`)
+	objectVersion = regexp.MustCompile(`"name":"odd","namespace":"ns","resourceVersion":"\d+"`)
+)
+
+func (s *oddServer) odd(in []byte, place string) []byte {
+	if s.healed || place != s.place {
+		return in
+	}
+	version := fmt.Appendf(nil, `"resourceVersion":%q`, s.version)
+	if strings.HasPrefix(place, "object") {
+		return objectVersion.ReplaceAll(in, append([]byte(`"name":"odd","namespace":"ns",`), version...))
+	}
+	return anyVersion.ReplaceAll(in, version)
+}
+
+// List implements informerpool.Source.
+func (s *oddServer) List(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	body, err := s.modelServer.List(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := io.ReadAll(body)
+	head, items, _ := bytes.Cut(doc, []byte(`"items"`))
+	doc = append(append(bytes.Clone(s.odd(head, "list")), []byte(`"items"`)...), s.odd(items, "object of a list")...)
+	return io.NopCloser(bytes.NewReader(doc)), err
+}
+
+// Watch implements informerpool.Source.
+func (s *oddServer) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
+	from := r.Options.ResourceVersion
+	_, err := strconv.ParseUint(from, 10, 64)
+	odd := r.Options.SendInitialEvents == nil && from != "" && from != "0" && (err != nil || strings.HasPrefix(from, "0"))
+	if odd && s.refusal != nil {
+		return nil, s.refusal
+	} else if odd {
+		return io.NopCloser(strings.NewReader("")), nil
+	}
+	body, err := (&versionlessServer{modelServer: s.modelServer}).Watch(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &oddBody{ReadCloser: body, change: func(line []byte) []byte {
+		switch {
+		case bytes.Contains(line, []byte("initial-events-end")):
+			return s.odd(line, "end of a streamed list")
+		case bytes.Contains(line, []byte("BOOKMARK")):
+			return s.odd(line, "bookmark")
+		case r.Options.SendInitialEvents != nil && bytes.Contains(line, []byte("ADDED")):
+			return s.odd(line, "object of a list")
+		}
+		return s.odd(line, "object of a watch")
+	}}, nil
+}
+
+// oddBody changes the lines of a stream.
+type oddBody struct {
+	io.ReadCloser
+
+	change func([]byte) []byte
+	raw    []byte
+	ready  []byte
+}
+
+// Read implements io.Reader.
+func (b *oddBody) Read(p []byte) (int, error) {
+	for len(b.ready) == 0 {
+		buf := make([]byte, 4096)
+		n, err := b.ReadCloser.Read(buf)
+		b.raw = append(b.raw, buf[:n]...)
+		for {
+			line, rest, whole := bytes.Cut(b.raw, []byte("\n"))
+			if !whole {
+				break
+			}
+			b.ready = append(append(b.ready, b.change(bytes.Clone(line))...), '\n')
+			b.raw = rest
+		}
+		if err != nil && len(b.ready) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, b.ready)
+	b.ready = b.ready[n:]
+	return n, nil
+}
+
+// values are the objects' uids and values: their versions may be none.
+func values(t *testing.T, objects []*informerpool.Object) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, o := range objects {
+		var w widget
+		require.NoError(t, o.Into(&w))
+		out[o.GetNamespace()+"/"+o.GetName()] = fmt.Sprint(o.GetUID(), " ", w.Spec.Value)
+	}
+	return out
+}
+
+func (s *oddServer) values() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]string{}
+	for k, o := range s.objects {
+		out[k.String()] = fmt.Sprint(o.uid, " ", o.value)
+	}
+	return out
+}
+
+// TestHazardListsWithAVersionThatIsNone: an informer resumed for ever from a
+// version that its server does not take, and never listed again.
+func TestHazardListsWithAVersionThatIsNone(t *testing.T) {
+	refusals := map[string]error{
+		"400":  apierrors.NewBadRequest("invalid resource version"),
+		"422":  apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil),
+		"410":  apierrors.NewResourceExpired("too old"),
+		"500":  apierrors.NewInternalError(io.ErrUnexpectedEOF),
+		"ends": nil,
+	}
+	for _, place := range []string{"list", "end of a streamed list", "bookmark", "object of a list", "object of a watch"} {
+		for _, version := range []string{"abc", "12x", "18446744073709551616", "007", "-5", "+5", " ", " 12 ", "", "0", "1e3"} {
+			if version == "" && strings.HasPrefix(place, "object") {
+				continue // refused: TestRefusedObjectsAreUnknownNotAbsent
+			}
+			for name, refusal := range refusals {
+				for _, paged := range []bool{false, true} {
+					if paged == (place == "end of a streamed list") || !paged && place == "list" {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s %q %s paged %t", place, version, name, paged), func(t *testing.T) {
+						testVersionThatIsNone(t, &oddServer{version: version, place: place, refusal: refusal}, paged)
+					})
+				}
+			}
+		}
+	}
+}
+
+func testVersionThatIsNone(t *testing.T, source *oddServer, paged bool) {
+	t.Helper()
+	bubble(t, func(o *informerpool.Options) {
+		o.PagedLists, o.PageSize = paged, 2
+		source.modelServer = o.Source.(*modelServer)
+		o.Source = source
+	}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		for _, name := range []string{"a", "odd", "z"} {
+			s.put("ns", name, 1)
+		}
+		l := acquireSynced(t, p, everything)
+		r := newRecorder()
+		r.epochs = true
+		subscribe(t, p, l, r)
+		equal := func(what string) {
+			t.Helper()
+			objects, _, err := l.List(informerpool.Query{})
+			require.NoError(t, err)
+			require.Equal(t, source.values(), values(t, objects), what)
+			require.Len(t, r.told(), len(objects), what)
+		}
+		for round := range 4 {
+			s.put("ns", "odd", 10+round)
+			s.put("ns", fmt.Sprint("new", round), round)
+			s.bookmark()
+			after(time.Minute)
+			equal("live")
+			s.cut(io.ErrUnexpectedEOF)
+			s.delete("ns", fmt.Sprint("new", round))
+			s.put("ns", "a", 20+round)
+			s.delete("ns", "odd")
+			s.put("ns", "odd", 30+round)
+			after(time.Minute)
+			equal("after an interruption")
+			if st := l.Status(); st.State != informerpool.StateSynced {
+				require.ErrorIs(t, st.LastError, informerpool.ErrVersion)
+				require.Error(t, l.Trust(0))
+			}
+		}
+		source.mu.Lock()
+		source.healed = true
+		source.mu.Unlock()
+		s.put("ns", "odd", 99)
+		after(time.Minute)
+		equal("healed")
+		require.Equal(t, informerpool.StateSynced, l.Status().State)
+		require.NoError(t, l.Status().LastError)
+		require.NoError(t, l.Trust(0))
+		require.Equal(t, s.state(nil), contents(t, l))
+		lists := s.count("list") + s.count("stream")
+		require.Less(t, lists, 120, "no busy loop")
+		require.Zero(t, l.Status().Rollbacks)
+		r.requireSound(t)
+	})
+}
+
+// TestHazardResumeIsRefused: the version is one, the question for the server's
+// own is answered, and yet no watch from there is. A list can be all that works.
+func TestHazardResumeIsRefused(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"400": apierrors.NewBadRequest("no"),
+		"422": apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil),
+		"500": apierrors.NewInternalError(io.ErrUnexpectedEOF),
+	} {
+		for _, paged := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " paged ", paged), func(t *testing.T) {
+				bubble(t, func(o *informerpool.Options) { o.PagedLists = paged }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+					s.put("ns", "a", 1)
+					l := acquireSynced(t, p, everything)
+					s.set(func(s *modelServer) {
+						s.fail = func(verb string) error {
+							if verb == "watch" {
+								return refusal
+							}
+							return nil
+						}
+					})
+					for round := range 3 {
+						s.cut(io.ErrUnexpectedEOF)
+						s.put("ns", "a", round)
+						after(2 * time.Minute)
+						require.Equal(t, s.state(nil), contents(t, l))
+					}
+					require.Less(t, s.count("list")+s.count("stream"), 60, "no busy loop")
+				})
+			})
+		}
+	}
+}
