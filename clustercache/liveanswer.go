@@ -11,6 +11,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,9 +72,11 @@ type liveCall struct {
 	scheme *runtime.Scheme
 
 	want  schema.GroupVersionKind // of the object or the items; empty: any
+	also  []string                // kinds that may answer instead
+	whose *whose                  // whose object it is; nil: any one's
 	into  reflect.Type            // nil: nothing is decoded
 	write bool                    // the kind has to be named
-	// deletes says that a Status may answer, and that nothing is decoded.
+	// deletes says that nothing is decoded, however large it is.
 	deletes bool
 	list    *liveItems // nil: one object is asked for
 	item    int        // the largest object of a list in JSON, if that is more than usual
@@ -109,6 +112,8 @@ func (c *liveCall) expect(obj any) *liveCall {
 	}
 	if o, ok := obj.(runtime.Object); ok {
 		c.want, _ = apiutil.GVKForObject(o, c.scheme) // without it the call fails by itself
+	} else if o, ok := obj.(applied); ok {
+		c.want = schema.FromAPIVersionAndKind(deref(o.GetAPIVersion()), deref(o.GetKind()))
 	}
 	return c
 }
@@ -144,16 +149,16 @@ func (c *liveCall) fail(err error) error {
 // name its kind is decoded as what was asked for, as by client-go. A write has to:
 // it is decoded into the object that was sent, of which nothing then is missing.
 func (c *liveCall) check(apiVersion, kind string) error {
+	if c.write && kind == "" {
+		return errNoObject
+	}
 	if c.want.Empty() {
 		return nil
-	}
-	if c.write && kind == "" {
-		return fmt.Errorf("%w: no kind, %w", ErrAnswer, ErrNotKubernetes)
 	}
 	if kind == "" || kind == c.want.Kind && isVersion(apiVersion, c.want) || c.isMetadata(apiVersion, kind) {
 		return nil
 	}
-	if kind == "Status" && (c.deletes || c.want.Kind == "Binding") {
+	if slices.Contains(c.also, kind) {
 		return nil
 	}
 	return fmt.Errorf("%w: %s of %s instead of %s of %s", ErrKind,
@@ -216,7 +221,11 @@ func onlyJSON(accept string) string {
 // admit makes the body of a success one that obeys the budget.
 func (c *liveCall) admit(resp *http.Response) error {
 	c.answered = true
-	if resp.StatusCode == http.StatusNoContent || resp.ContentLength == 0 {
+	switch {
+	case resp.StatusCode != http.StatusNoContent && resp.ContentLength != 0:
+	case c.write:
+		return c.fail(errNoObject)
+	default:
 		return nil
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -273,7 +282,7 @@ func (b *objectBody) Read(p []byte) (int, error) {
 	}
 	if errors.Is(err, io.EOF) {
 		b.call.budget.taken += b.meter.Cost() + liveCopies*b.read
-		if other := b.call.check(b.meter.TypeMeta()); other != nil {
+		if other := b.call.checkObject(b.meter); other != nil {
 			return 0, b.call.fail(other)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,28 +37,6 @@ func (l *liveClient) answer(obj any) *liveCall {
 	return (&liveCall{scheme: l.Scheme()}).expect(obj)
 }
 
-// written is answer for a write.
-func (l *liveClient) written(obj any) *liveCall {
-	c := l.answer(obj)
-	c.write = true
-	return c
-}
-
-// deleted is written for what answers with the object that was deleted, or with a
-// status, and is not decoded.
-func (l *liveClient) deleted(obj client.Object) *liveCall {
-	c := l.written(obj)
-	c.into, c.deletes = nil, true
-	return c
-}
-
-// subresource is written for a subresource, which may answer in any kind.
-func (l *liveClient) subresource(obj any) *liveCall {
-	c := l.written(obj)
-	c.want = schema.GroupVersionKind{}
-	return c
-}
-
 // do makes one call.
 func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.after, errDeadline)
@@ -77,7 +54,7 @@ func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context
 	}
 	_, told := errors.AsType[*seam.Error](err) // as when the connection breaks in the middle of a body
 	switch {
-	case answer.failed != nil && (errors.Is(answer.failed, ErrBudget) || errors.Is(answer.failed, ErrKind) || errors.Is(answer.failed, ErrNotKubernetes)):
+	case errors.Is(answer.failed, ErrBudget), errors.Is(answer.failed, ErrKind), errors.Is(answer.failed, ErrNotKubernetes), errors.Is(answer.failed, ErrAnswer):
 		return answer.failed
 	case errors.Is(err, seam.ErrBodyTooLarge):
 		return fmt.Errorf("%w: %w", ErrBudget, err)
@@ -121,9 +98,9 @@ func identified(key client.ObjectKey, obj client.Object) error {
 	name, namespace := obj.GetName(), obj.GetNamespace()
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: an object without a name, %w", ErrAnswer, ErrNotKubernetes)
-	case name != key.Name && key.Name != itself, namespace != key.Namespace && namespace != "" && key.Namespace != "":
-		return fmt.Errorf("%w: it is another object's", ErrAnswer)
+		return errNoName
+	case name != key.Name && key.Name != itself, differs(namespace, key.Namespace):
+		return errAnother
 	}
 	return nil
 }
@@ -165,7 +142,7 @@ func (l *liveClient) Patch(ctx context.Context, obj client.Object, patch client.
 
 // DeleteAllOf implements client.Client.
 func (l *liveClient) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
-	return l.do(ctx, l.written(nil), func(ctx context.Context) error { return l.Client.DeleteAllOf(ctx, obj, opts...) })
+	return l.do(ctx, l.deletedAll(obj), func(ctx context.Context) error { return l.Client.DeleteAllOf(ctx, obj, opts...) })
 }
 
 // Status implements client.Client.
@@ -173,22 +150,23 @@ func (l *liveClient) Status() client.SubResourceWriter { return l.SubResource("s
 
 // SubResource implements client.Client.
 func (l *liveClient) SubResource(name string) client.SubResourceClient {
-	return &liveSubResource{l: l, inner: l.Client.SubResource(name)}
+	return &liveSubResource{l: l, name: name, inner: l.Client.SubResource(name)}
 }
 
 type liveSubResource struct {
 	l     *liveClient
+	name  string
 	inner client.SubResourceClient
 }
 
 // Get implements client.SubResourceClient.
 func (s *liveSubResource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
-	return s.l.do(ctx, s.l.answer(sub), func(ctx context.Context) error { return s.inner.Get(ctx, obj, sub, opts...) })
+	return s.l.do(ctx, s.l.readSubresource(obj, sub), func(ctx context.Context) error { return s.inner.Get(ctx, obj, sub, opts...) })
 }
 
 // Create implements client.SubResourceClient.
 func (s *liveSubResource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
-	return s.l.do(ctx, s.l.subresource(sub), func(ctx context.Context) error { return s.inner.Create(ctx, obj, sub, opts...) })
+	return s.l.do(ctx, s.l.subresource(obj, sub, s.name), func(ctx context.Context) error { return s.inner.Create(ctx, obj, sub, opts...) })
 }
 
 // Update implements client.SubResourceClient.
@@ -197,7 +175,7 @@ func (s *liveSubResource) Update(ctx context.Context, obj client.Object, opts ..
 	if body == nil {
 		body = obj
 	}
-	return s.l.do(ctx, s.l.subresource(body), func(ctx context.Context) error { return s.inner.Update(ctx, obj, opts...) })
+	return s.l.do(ctx, s.l.subresource(obj, body, s.name), func(ctx context.Context) error { return s.inner.Update(ctx, obj, opts...) })
 }
 
 // Patch implements client.SubResourceClient.
@@ -206,10 +184,10 @@ func (s *liveSubResource) Patch(ctx context.Context, obj client.Object, patch cl
 	if body == nil {
 		body = obj
 	}
-	return s.l.do(ctx, s.l.subresource(body), func(ctx context.Context) error { return s.inner.Patch(ctx, obj, patch, opts...) })
+	return s.l.do(ctx, s.l.subresource(obj, body, s.name), func(ctx context.Context) error { return s.inner.Patch(ctx, obj, patch, opts...) })
 }
 
 // Apply implements client.SubResourceClient.
 func (s *liveSubResource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
-	return s.l.do(ctx, s.l.subresource(obj), func(ctx context.Context) error { return s.inner.Apply(ctx, obj, opts...) })
+	return s.l.do(ctx, s.l.subresource(obj, obj, s.name), func(ctx context.Context) error { return s.inner.Apply(ctx, obj, opts...) })
 }

@@ -39,6 +39,7 @@ type Meter struct {
 	value   []byte // of the label at hand
 
 	apiVersion, kind string
+	namespace, name  string
 }
 
 // frame is an object or an array that has begun.
@@ -46,6 +47,7 @@ type frame struct {
 	target  *plan
 	array   bool
 	key     bool  // a key is next
+	meta    bool  // it is the metadata of the document
 	entries int64 // so far
 }
 
@@ -67,10 +69,14 @@ func (m *Meter) Cost() int64 { return m.cost }
 // TypeMeta returns the apiVersion and the kind of the last document.
 func (m *Meter) TypeMeta() (apiVersion, kind string) { return m.apiVersion, m.kind }
 
+// Named returns the namespace and the name in the metadata of the last document.
+func (m *Meter) Named() (namespace, name string) { return m.namespace, m.name }
+
 // Next makes the meter ready for the next document.
 func (m *Meter) Next() {
 	m.stack, m.state, m.space = m.stack[:0], between, 0
 	m.apiVersion, m.kind, m.label = "", "", nil
+	m.namespace, m.name = "", ""
 }
 
 // Feed takes the next bytes of the document.
@@ -228,7 +234,8 @@ func (m *Meter) open(to target, array bool) {
 		default:
 		}
 	}
-	m.stack = append(m.stack, frame{target: to.plan, array: array, key: !array})
+	meta := !array && len(m.stack) == 1 && !m.stack[0].array && string(m.key) == "metadata"
+	m.stack = append(m.stack, frame{target: to.plan, array: array, key: !array, meta: meta})
 }
 
 // alternative returns what an opaque value makes of an object or an array.
@@ -258,15 +265,24 @@ func (m *Meter) beginString() {
 	} else if to.plan == nil {
 		m.length = math.MinInt64 / 2 // skipped
 	}
-	if len(m.stack) == 1 && !f.array {
-		switch string(m.key) {
-		case "kind":
-			m.label = &m.kind
-		case "apiVersion":
-			m.label = &m.apiVersion
-		}
-		m.value = m.value[:0]
+	m.label, m.value = m.labelOf(f), m.value[:0]
+}
+
+// labelOf returns where a string is kept that is the value of the member at hand;
+// nil if it is not.
+func (m *Meter) labelOf(f *frame) *string {
+	switch {
+	case f == nil || f.array:
+	case len(m.stack) == 1 && string(m.key) == "kind":
+		return &m.kind
+	case len(m.stack) == 1 && string(m.key) == "apiVersion":
+		return &m.apiVersion
+	case f.meta && string(m.key) == "name":
+		return &m.name
+	case f.meta && string(m.key) == "namespace":
+		return &m.namespace
 	}
+	return nil
 }
 
 // stringCost is what a string takes beside its bytes.

@@ -135,6 +135,26 @@ func TestTypeMetaIsThatOfTheDocument(t *testing.T) {
 	require.Empty(t, version+kind)
 }
 
+func TestNamesAreThoseOfTheDocumentsMetadata(t *testing.T) {
+	for doc, want := range map[string][]string{
+		`{"metadata":{"labels":{"name":"no"},"na\u006de":"\u006fne","namespace":"default","x":[{"name":"no"}]},"spec":{"metadata":{"name":"no"}}}`: {"default", "one"},
+		`{"metadata":[{"name":"no"}],"name":"no"}`:   {"", ""},
+		`[{"metadata":{"name":"no"}}]`:               {"", ""},
+		`{"x":{"metadata":{"name":"no"}}}`:           {"", ""},
+		`{"metadata":{"name":{"name":"no"},"a":""}}`: {"", ""},
+	} {
+		for _, into := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[metav1.Status](), reflect.TypeFor[map[string]any]()} {
+			m := New(into)
+			m.Feed([]byte(doc))
+			namespace, name := m.Named()
+			require.Equal(t, want, []string{namespace, name}, doc)
+			m.Next()
+			namespace, name = m.Named()
+			require.Empty(t, namespace+name)
+		}
+	}
+}
+
 func BenchmarkFeed(b *testing.B) {
 	m := New(reflect.TypeFor[corev1.Pod]())
 	doc := []byte(usualPod)

@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// heldClients returns a client of each kind that a user can hold on to.
+func heldClients(t *testing.T, cc *clustercache.ClusterCache) map[string]client.Client {
+	t.Helper()
+	cached, err := cc.Client(key("a"))
+	require.NoError(t, err)
+	live, err := cc.LiveClient(key("a"))
+	require.NoError(t, err)
+	config, err := cc.TransportConfig(key("a"))
+	require.NoError(t, err)
+	mapper, err := cc.RESTMapper(key("a"))
+	require.NoError(t, err)
+	own, err := client.New(config, client.Options{Mapper: mapper})
+	require.NoError(t, err)
+	return map[string]client.Client{"Client": cached, "LiveClient": live, "TransportConfig": own}
+}
+
+// TestHazardHeldClientWritesToAnotherCluster: clients that were obtained and used
+// long ago send no write, of whatever kind, to the cluster that took the place
+// behind a proxy, until that is what the status calls the cluster.
+func TestHazardHeldClientWritesToAnotherCluster(t *testing.T) {
+	for name, secure := range map[string]bool{"http1": false, "http2": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cc, proxy, _, b := behindProxy(t, secure)
+				held := heldClients(t, cc)
+				all := func(each func(what string, err error)) {
+					for way, w := range podWrites() {
+						for name, c := range held {
+							if way == "get scale" {
+								continue
+							}
+							one := &unstructured.Unstructured{}
+							one.SetGroupVersionKind(configMap)
+							one.SetNamespace("default")
+							one.SetName("one")
+							each(name+" "+way, w.do(t, c, one))
+						}
+					}
+				}
+				sent := 0
+				all(func(what string, _ error) {
+					sent++
+					require.Equal(t, sent, proxy.wrote("uid-a"), what)
+				})
+				require.Positive(t, sent)
+				time.Sleep(time.Hour)
+
+				// Who answers now is not said, so that the epoch stays.
+				b.failWith(-1, "/kube-system")
+				proxy.move(b)
+				time.Sleep(61 * time.Second)
+				require.Contains(t, status(t, cc).Epoch, "uid-a")
+				all(func(what string, err error) {
+					require.Error(t, err, what)
+					require.Zero(t, proxy.wrote("uid-b"), what)
+				})
+				require.Equal(t, sent, proxy.wrote("uid-a"))
+
+				b.heal()
+				time.Sleep(time.Minute)
+				require.Contains(t, status(t, cc).Epoch, "uid-b")
+				all(func(string, error) {})
+				require.Equal(t, sent, proxy.wrote("uid-b"))
+				require.Equal(t, sent, proxy.wrote("uid-a"))
+			})
+		})
+	}
+}

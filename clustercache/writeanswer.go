@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/meter"
+)
+
+const kindStatus = "Status"
+
+var (
+	errNoObject = fmt.Errorf("%w: no kind, %w", ErrAnswer, ErrNotKubernetes)
+	errNoName   = fmt.Errorf("%w: an object without a name, %w", ErrAnswer, ErrNotKubernetes)
+	errAnother  = fmt.Errorf("%w: it is another object's", ErrAnswer)
+)
+
+// whose is the object that an answer has to be.
+type whose struct {
+	namespace, name string // empty: any
+	mayBeNameless   bool
+}
+
+// whoseIs returns whose the answer to a write of obj is: that of the name which was
+// sent, or of one that the server chose. Some kinds, as reviews, never have one.
+func whoseIs(obj any) *whose {
+	switch o := obj.(type) {
+	case client.Object:
+		if isNil(o) {
+			return nil
+		}
+		return &whose{
+			namespace:     o.GetNamespace(),
+			name:          o.GetName(),
+			mayBeNameless: o.GetName() == "" && o.GetGenerateName() == "",
+		}
+	case applied:
+		if absent(o) {
+			return nil
+		}
+		return &whose{namespace: deref(o.GetNamespace()), name: deref(o.GetName())}
+	}
+	return nil
+}
+
+// applied is an apply configuration that says what it is.
+type applied interface {
+	GetName() *string
+	GetNamespace() *string
+	GetKind() *string
+	GetAPIVersion() *string
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// checkObject returns an error if a document is another object than one that may
+// answer. Nothing of it has been decoded yet: of a write, that would be into the
+// object that the caller sent.
+func (c *liveCall) checkObject(m *meter.Meter) error {
+	apiVersion, kind := m.TypeMeta()
+	if err := c.check(apiVersion, kind); err != nil {
+		return err
+	}
+	if c.whose == nil || kind == kindStatus && kind != c.want.Kind {
+		return nil // a Status that may answer
+	}
+	switch namespace, name := m.Named(); {
+	case name == "" && kind == "":
+		return errNoObject
+	case name == "" && !c.whose.mayBeNameless:
+		return errNoName
+	case differs(name, c.whose.name), differs(namespace, c.whose.namespace):
+		return errAnother
+	}
+	return nil
+}
+
+// differs reports whether a name is there, and not the one that is expected.
+func differs(name, expected string) bool { return name != "" && expected != "" && name != expected }
+
+// written returns a call that writes obj, whose answer is decoded into it.
+func (l *liveClient) written(obj any) *liveCall {
+	c := l.answer(obj)
+	c.write, c.whose = true, whoseIs(obj)
+	if c.want.Kind == "Binding" {
+		c.also = []string{kindStatus}
+	}
+	return c
+}
+
+// deleted is written for what answers with the object that was deleted, or with a
+// status, and is not decoded.
+func (l *liveClient) deleted(obj client.Object) *liveCall {
+	c := l.written(obj)
+	c.into, c.deletes, c.also = nil, true, []string{kindStatus}
+	return c
+}
+
+// deletedAll is deleted for many objects, with a list of which a server may answer.
+func (l *liveClient) deletedAll(obj client.Object) *liveCall {
+	c := l.deleted(obj)
+	c.whose = nil
+	c.also = append(c.also, "PartialObjectMetadataList")
+	if c.want.Kind != "" {
+		c.want.Kind += listSuffix
+	}
+	return c
+}
+
+// ownSubresources are those of Kubernetes that answer with what is sent, or with
+// the kinds that are named. Those of other groups may answer with anything, as with
+// what they have made.
+var ownSubresources = map[string][]string{
+	"approval":            nil,
+	"binding":             {kindStatus},
+	"ephemeralcontainers": nil,
+	"eviction":            {kindStatus},
+	"finalize":            nil,
+	"resize":              nil,
+	"scale":               nil,
+	"status":              nil,
+	"token":               nil,
+}
+
+// subresource is written for a subresource of obj.
+func (l *liveClient) subresource(obj, sub any, name string) *liveCall {
+	c := l.written(sub)
+	kinds, own := ownSubresources[name]
+	if !own {
+		c.want, c.whose = schema.GroupVersionKind{}, nil
+		return c
+	}
+	c.also = kinds
+	c.nameOf(obj)
+	if c.whose != nil && name == "token" {
+		c.whose.mayBeNameless = true
+	}
+	return c
+}
+
+// readSubresource is answer for a subresource of obj. Those of some groups do not
+// have its name.
+func (l *liveClient) readSubresource(obj, sub any) *liveCall {
+	c := l.answer(sub)
+	c.nameOf(obj)
+	if c.whose != nil {
+		c.whose.mayBeNameless = true
+	}
+	return c
+}
+
+// nameOf makes the answer be that of obj, where something is decoded.
+func (c *liveCall) nameOf(obj any) {
+	if c.into != nil {
+		c.whose = whoseIs(obj)
+	}
+}
