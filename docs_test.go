@@ -8,7 +8,9 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -175,6 +177,25 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEachFlagOfATestIsDocumented reads the flags from the code.
+func TestEachFlagOfATestIsDocumented(t *testing.T) {
+	page := read(t, "docs/testing.md")
+	defined := regexp.MustCompile(`flag\.(?:Bool|Duration|Float64|Int|Int64|String|Uint|Uint64)\("([^"]+)"`)
+	flags := 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		for _, match := range defined.FindAllStringSubmatch(read(t, path), -1) {
+			flags++
+			documented := regexp.MustCompile("[ `]-" + regexp.QuoteMeta(match[1]) + "[ =`\n]")
+			require.True(t, documented.MatchString(page), "-%s of %s", match[1], path)
+		}
+		return nil
+	}))
+	require.Greater(t, flags, 15)
 }
 
 // TestAdoptionChangesAtMostFifteenLines compares the example before and after: a line that is changed counts once, and so does one that
