@@ -136,6 +136,7 @@ func realCases() []realCase {
 // TestRealClusterAPICases runs on two real clusters that the cases share; each has its own namespace, credentials,
 // proxies and ClusterCache.
 func TestRealClusterAPICases(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, 2, testenv.WithNames("hub", "remote"), testenv.WithCRDs(testenv.SimpleCRD("cluster.x-k8s.io", "Cluster")))
 	for _, c := range realCases() {
 		t.Run(fmt.Sprintf("case %d: %s", c.number, c.promise), func(t *testing.T) {

@@ -241,6 +241,7 @@ func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 
 // TestRealWhatIsDeclaredIsLiveThroughARace is the same on real clusters.
 func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, 2)
 	d := newDirectory()
 	for i, c := range envs {

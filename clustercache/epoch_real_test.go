@@ -71,6 +71,7 @@ func (known heard) equals(other heard) bool {
 // TestRealOtherClusterReplacesEveryKind: three informers meet another cluster at the address. What only the first one held is
 // told as deleted, what both hold under one name as deleted and added, and no list of any kind mixes the two.
 func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, 2, testenv.WithSharedPKI(), withWidgets())
 	first, second := envs[0], envs[1]
 	createAll(t, first, "both", "only-first")
@@ -116,6 +117,7 @@ func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 
 // TestRealRollbackIsToldForEveryKind: what was written after the snapshot is told as undone: deleted, added again, changed back.
 func TestRealRollbackIsToldForEveryKind(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
 	createAll(t, c, "stays", "two", "gone")
 	d := newDirectory()

@@ -128,6 +128,7 @@ type failureState struct {
 // is over when its cause is: without a restart, without taking the watch anew, and, where the server kept its history,
 // without a list.
 func TestRealFailureStatesAreToldApartAndHealByThemselves(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1)[0]
 	d := newDirectory()
 	cc := start(t, brisk(d))
@@ -315,6 +316,7 @@ func listsIn(t *testing.T, c *testenv.Cluster, namespace string) int {
 
 // TestRealServingCertificateOutOfItsTimeIsToldAndHeals: expired, and not valid yet, as with a clock that is wrong.
 func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1)[0]
 	create(t, c, "one")
 	d := newDirectory()
@@ -356,6 +358,7 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 // TestRealLostRuleConcernsItsKindOnly: a right that is taken away while the watch runs is noticed when the watch is next asked
 // for. What is cached stays, and nothing is told as deleted.
 func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1)[0]
 	readSecrets := readConfigMaps[0]
 	readSecrets.Resources = []string{"secrets"}

@@ -73,6 +73,7 @@ func counted(t *testing.T, server requester, resource string) (lists, watches in
 }
 
 func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, 3)
 	hub, east, west := envs[0], envs[1], envs[2]
 	hubClient, err := client.NewWithWatch(hub.Config(), client.Options{})
@@ -157,6 +158,7 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 }
 
 func TestRealCutConnectionCausesNoList(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1)[0]
 	create(t, c, "one", "two")
 	proxy := c.Proxy(t)
@@ -190,6 +192,7 @@ func TestRealCutConnectionCausesNoList(t *testing.T) {
 }
 
 func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1)[0]
 	create(t, c, "one", "two")
 	account, err := c.AddServiceAccount(t.Context(), "default", "reader", readConfigMaps...)
@@ -227,6 +230,7 @@ func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
 }
 
 func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, 2, testenv.WithSharedPKI())
 	first, second := envs[0], envs[1]
 	create(t, first, "only-first", "both")
@@ -270,6 +274,7 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 }
 
 func TestRealMissingDefinitionHealsWhenItAppears(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1)[0]
 	d := newDirectory()
 	d.set(key("a"), c.Config())

@@ -109,6 +109,7 @@ func (r *replica) stop() {
 // fails because of it: not when it starts, not when it is elected, not when it stops, not when another one is started in its place
 // in the same process.
 func TestRealManagersElectStopAndRestartWithAnUnreachableRemote(t *testing.T) {
+	t.Parallel()
 	envs := testenv.Start(t, 2)
 	hub, remote := envs[0], envs[1]
 	create(t, remote, "one")

@@ -33,6 +33,7 @@ func settled(t *testing.T) (*testenv.Cluster, *clustercache.ClusterCache, *direc
 }
 
 func TestRealEndpointMovedResumes(t *testing.T) {
+	t.Parallel()
 	c, cc, d, objects := settled(t)
 	proxy := c.Proxy(t)
 	d.set(key("a"), proxy.Config())
@@ -49,6 +50,7 @@ func TestRealEndpointMovedResumes(t *testing.T) {
 }
 
 func TestRealNewCertificateAuthorityHealsWithTheNewAccess(t *testing.T) {
+	t.Parallel()
 	c, cc, d, objects := settled(t)
 	clusters := follow(t, cc)
 	require.NoError(t, c.RestartWithNewCA(t.Context()))
@@ -63,6 +65,7 @@ func TestRealNewCertificateAuthorityHealsWithTheNewAccess(t *testing.T) {
 }
 
 func TestRealRolledBackHistoryIsANewEpoch(t *testing.T) {
+	t.Parallel()
 	c, cc, _, objects := settled(t)
 	epoch := status(t, cc).Epoch
 	snapshot, err := c.Snapshot(t.Context())
@@ -82,6 +85,7 @@ func TestRealRolledBackHistoryIsANewEpoch(t *testing.T) {
 }
 
 func TestRealWipedClusterIsANewEpoch(t *testing.T) {
+	t.Parallel()
 	c, cc, d, objects := settled(t)
 	require.NoError(t, c.Wipe(t.Context()))
 	d.set(key("a"), c.Config())

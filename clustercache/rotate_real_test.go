@@ -172,6 +172,7 @@ func requireNeverDisconnected(t *testing.T, clusters *clusterFeed) {
 // TestRealRotationOfEachCredentialIsNotNoticed: tokens, client certificates, and from the one to the other, in a cluster with three
 // informers and a reader that never rests: no list, no watch, no event, no failed read.
 func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
 	createAll(t, c, "one", "two")
 	proxy := c.Proxy(t)
@@ -234,6 +235,7 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 // TestRealRotationOfTheAuthorityIsNotNoticed: the bundle gets a second authority, the server a certificate of it, and the bundle
 // loses the first one.
 func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
 	createAll(t, c, "one", "two")
 	account, err := c.AddServiceAccount(t.Context(), "accounts", "reader", readThreeKinds...)
@@ -288,6 +290,7 @@ func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 
 // TestRealMovesBetweenAddressesCauseNoList: through one proxy, another one, and to another API server of the same cluster.
 func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
+	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
 	replica, err := c.AddReplica(t.Context())
 	require.NoError(t, err)
@@ -402,6 +405,7 @@ func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool
 
 // TestRealMissedChangesArriveOnceAndInOrder: after a break that is long enough to disconnect.
 func TestRealMissedChangesArriveOnceAndInOrder(t *testing.T) {
+	t.Parallel()
 	c, proxy, cc, objects, watches := away(t)
 	require.Eventually(t, func() bool { return !status(t, cc).Connected }, patience, 10*time.Millisecond)
 	change(t, c)
@@ -421,6 +425,7 @@ func TestRealMissedChangesArriveOnceAndInOrder(t *testing.T) {
 // TestRealRestartedServerCostsOneListForEachInformer: its watch history begins anew with it, so that it answers 410 to who was
 // away.
 func TestRealRestartedServerCostsOneListForEachInformer(t *testing.T) {
+	t.Parallel()
 	c, proxy, cc, objects, watches := away(t)
 	change(t, c)
 	require.NoError(t, c.Restart(t.Context()))

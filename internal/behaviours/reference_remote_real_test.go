@@ -375,6 +375,7 @@ const hubGoroutines = 4
 
 // TestRemoteAssemblies proves what an operator needs that rolls out to clusters that come, go and are not ready yet (003).
 func TestRemoteAssemblies(t *testing.T) {
+	t.Parallel()
 	clusters := testenv.Start(t, 2, testenv.WithCRDs(
 		testenv.SimpleCRD(kustomizations.Group, kustomizations.Kind), testenv.SimpleCRD(capiClusters.Group, capiClusters.Kind)))
 	for _, b := range []struct {

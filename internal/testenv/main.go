@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +30,8 @@ const (
 	// goTestGrace is how much longer than its -timeout the go command lets a
 	// test binary live, at least.
 	goTestGrace = time.Minute
+	// parallel is how many tests run at once at least, if they say that they can.
+	parallel = 6
 )
 
 // MainOption changes what [Main] does.
@@ -59,6 +63,10 @@ func Main(m *testing.M, opts ...MainOption) {
 	}
 	start := time.Now()
 	flag.Parse()
+	if !given("test.parallel") {
+		// Such tests wait for processes more than they compute.
+		_ = flag.Set("test.parallel", strconv.Itoa(max(parallel, runtime.GOMAXPROCS(0))))
+	}
 	// Else controller-runtime complains, after 30 s, that nobody has done it.
 	log.SetLogger(logr.Discard())
 	// Tests run in a Pod, too; the clusters that they start are on loopback all the same, and none of them is the Pod's.
@@ -73,6 +81,13 @@ func Main(m *testing.M, opts ...MainOption) {
 		goleak.VerifyTestMain(m, o.goleak...)
 	}
 	os.Exit(m.Run())
+}
+
+// given reports whether a flag was set by the caller.
+func given(name string) bool {
+	found := false
+	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
 }
 
 // timeout returns the test time-out of this binary; 0 if it has none.

