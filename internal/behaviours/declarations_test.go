@@ -175,6 +175,23 @@ func objectRequests(t *testing.T, clusters ...*testenv.Cluster) int {
 	return n
 }
 
+// watchRequests returns how many watches the test's ClusterCache has opened,
+// streamed lists included.
+func watchRequests(t *testing.T, clusters ...*testenv.Cluster) int {
+	t.Helper()
+	n := 0
+	for _, c := range clusters {
+		requests, err := c.Requests(testenv.UserAgent(userAgent(t)))
+		require.NoError(t, err)
+		for _, r := range requests {
+			if r.Verb == "watch" && !isVersionQuestion(r) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // targetErrors returns the parts of an error by the kind they name.
 func targetErrors(t *testing.T, err error) map[string]*clustercache.TargetError {
 	t.Helper()

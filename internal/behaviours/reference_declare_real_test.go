@@ -249,6 +249,8 @@ func sameSetIsFree(t *testing.T, hub, remote *testenv.Cluster) {
 		d.target("east", &corev1.ConfigMap{}), d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}, client.MatchingLabels{"a": "1"}),
 	}
 	d.declareSynced(t, "o", set...)
+	// Where lists come in pages an informer has synced before it watches.
+	eventually(t, "each of them watches", func() bool { return watchRequests(t, hub, remote) == len(set) })
 	before := objectRequests(t, hub, remote)
 	for range 50 {
 		done := d.declare(t, "o", set[2], set[0], set[1], set[0])
