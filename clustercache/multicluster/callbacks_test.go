@@ -5,12 +5,14 @@ package multicluster_test
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
@@ -113,4 +115,57 @@ func TestHazardStopOfAProviderWaitsForACallbackThatIsDeaf(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHazardEndOfAnEngagementNeedsNoName: a cluster that was removed ends for
+// those who engaged it, also where a function of the options panics, or selects
+// otherwise, in that moment; and it is engaged again when it comes back.
+func TestHazardEndOfAnEngagementNeedsNoName(t *testing.T) {
+	for _, place := range []string{"Clusters", "Names.Name", "Names.Key"} {
+		synctest.Test(t, func(t *testing.T) {
+			var broken atomic.Bool
+			o, po, to, made := userFunctions(func(at string) {
+				if at == place && broken.Load() {
+					panic("no " + at)
+				}
+			})
+			f := newFleet(t, o)
+			f.add("a")
+			p := newProvider(f, po)
+			engage(t, p, to)
+			engaged := next(t, made)
+
+			broken.Store(true)
+			f.d.set(key("a"), nil)
+			time.Sleep(time.Hour)
+			require.Error(t, engaged.ctx.Err(), "%s: it was removed", place)
+			broken.Store(false)
+			f.add("a")
+			time.Sleep(time.Minute)
+			again := next(t, made)
+			require.NoError(t, again.ctx.Err())
+			require.NotSame(t, engaged.cl, again.cl)
+		})
+	}
+}
+
+// TestHazardNamesOfARegistrarEndItsGoroutine: the cluster is not adopted, and the
+// caller goes on.
+func TestHazardNamesOfARegistrarEndItsGoroutine(t *testing.T) {
+	names := multicluster.Names{Key: func(string) (client.ObjectKey, bool) {
+		runtime.Goexit()
+		return client.ObjectKey{}, false
+	}}
+	r := multicluster.NewRegistrar[clusterName](names)
+	done := make(chan error, 1)
+	go func() {
+		defer close(done)
+		done <- r.Engage(t.Context(), "a", &foreign{config: &rest.Config{Host: "https://a.test"}})
+	}()
+	err, returned := <-done
+	require.True(t, returned, "it ended with the function")
+	require.NoError(t, err)
+	clusters, err := r.Clusters(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, clusters)
 }

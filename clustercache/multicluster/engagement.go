@@ -6,6 +6,7 @@ package multicluster
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -85,7 +86,7 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 }
 
 // end ends the engagement of a cluster that was removed.
-func (e *engagements[N]) end(key client.ObjectKey, name N) {
+func (e *engagements[N]) end(key client.ObjectKey) {
 	now := e.running[key]
 	if now == nil || now.over {
 		return
@@ -93,7 +94,7 @@ func (e *engagements[N]) end(key client.ObjectKey, name N) {
 	now.over = true
 	now.cancel()
 	e.s.drop(now.remote)
-	delete(e.names, name)
+	maps.DeleteFunc(e.names, func(_ N, holder client.ObjectKey) bool { return holder == key })
 	e.ending[key] = now
 	e.reap()
 }

@@ -152,11 +152,14 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 	e := newEngagements(ctx, p.s, aware.Engage)
 	defer e.wait()
 	for event := range p.s.cc.ClusterEvents(ctx) {
+		// The end is that of what was engaged, whatever Names and Clusters say now.
+		if event.Type == clustercache.Removed || event.Phase == clustercache.PhaseGone {
+			e.end(event.Cluster)
+			continue
+		}
 		name, ok := p.name(event.Cluster)
 		switch {
 		case !ok:
-		case event.Type == clustercache.Removed, event.Phase == clustercache.PhaseGone:
-			e.end(event.Cluster, name)
 		case !p.s.made(event.Cluster) && !engageable(p.s.cc, event.Cluster):
 		case p.callable(event.Cluster, name, misnamed):
 			e.begin(event.Cluster, name)

@@ -91,7 +91,7 @@ func (r *Registrar[N]) key(name string) (client.ObjectKey, error) {
 	var key client.ObjectKey
 	var ok bool
 	var back string
-	err := callback.Protect("Names", func() error {
+	err := callback.Apart("Names", func() error {
 		if key, ok = r.names.Key(name); ok && key != (client.ObjectKey{}) {
 			back = r.names.Name(key)
 		}
