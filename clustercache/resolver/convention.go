@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // convention says how one system describes its clusters by objects of the hub. Its functions make no requests, so
@@ -112,8 +114,9 @@ func (k kind) selects(object client.Object) (found, bool) {
 		return found{ref: k.ref(key)}, false
 	}
 	out := found{ref: k.ref(key), created: object.GetCreationTimestamp().Time}
-	// An object on which a function of the options panics may be one of ours.
-	out.failed = guarded(k.calls, func() error {
+	// An object on which a function of the options panics, or ends its goroutine,
+	// may be one of ours.
+	out.failed = callback.ApartSecret(k.calls, func() error {
 		out.value = k.project(object)
 		return nil
 	})

@@ -67,8 +67,10 @@ var (
 // A file may be replaced by a rename or, as in a mounted Secret, by a change of links. A file that cannot be read or
 // understood keeps the clusters it had, with an error. If it had none, a cluster of the file's path, without a namespace,
 // stands for it, whose error says what is wrong; so does one for a path that never existed, until it does. Patterns are not
-// expanded, and a list of paths such as KUBECONFIG is to be split. A file that was there and is deleted has no clusters. If no
-// path leads to any context, Clusters is an error, so that a ClusterCache that discovers clusters is not ready.
+// expanded, and a list of paths such as KUBECONFIG is to be split. A file that was there and is deleted has no clusters; but
+// those of a directory that is gone as a whole, as a volume that is not mounted is, stay with an error, until it is there
+// without them. If no path leads to any context, Clusters is an error, so that a ClusterCache that discovers clusters is
+// not ready.
 func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("resolver: Files needs a path")

@@ -338,3 +338,42 @@ func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
 	write(t, filepath.Join(later, "b"), tokenConfig("six"))
 	until(t, changes, r, named(filepath.Join(later, "b")+"+c"), hasToken("six"))
 }
+
+// TestHazardDirectoryThatGoesTakesItsClustersAlong: a directory that is gone was
+// unmounted more often than it was deleted, and proves nothing about the clusters
+// of its files; a file that is gone from a directory that is there does.
+func TestHazardDirectoryThatGoesTakesItsClustersAlong(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mount")
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	write(t, a, tokenConfig("one"))
+	write(t, b, tokenConfig("two"))
+	good := filepath.Join(t.TempDir(), "good")
+	write(t, good, tokenConfig("good"))
+	r := files(t, resolver.FileOptions{}, dir, good)
+	listed := func(want ...resolver.Cluster) {
+		t.Helper()
+		clusters, err := r.Clusters(t.Context())
+		require.NoError(t, err)
+		require.ElementsMatch(t, append(want, named(good+"+c")), clusters)
+	}
+	listed(named(a+"+c"), named(b+"+c"))
+	require.NoError(t, os.Remove(b))
+	listed(named(a + "+c"))
+
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	listed(named(a + "+c"))
+	_, err := r.Resolve(t.Context(), named(a+"+c"))
+	require.ErrorContains(t, err, "directory")
+	require.NotErrorIs(t, err, resolver.ErrNoAccess, "it may be there")
+	_, err = r.Resolve(t.Context(), named(b+"+c"))
+	require.ErrorIs(t, err, resolver.ErrClusterNotFound, "it was deleted before")
+
+	require.NoError(t, os.Rename(dir+".away", dir))
+	write(t, a, tokenConfig("three"))
+	listed(named(a + "+c"))
+	require.Equal(t, "three", token(t, r, named(a+"+c")))
+	require.NoError(t, os.Remove(a))
+	listed()
+	require.NoError(t, os.Remove(dir))
+	listed()
+}

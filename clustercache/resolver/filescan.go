@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // fileScan is what the files said at one time. It does not change.
@@ -42,16 +44,18 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 	f.noteSeen(root, err == nil)
 	if err != nil || !info.IsDir() {
 		out.dirs[filepath.Dir(root)] = struct{}{}
+		if err != nil && f.keepBelow(out, root, err) {
+			return nil
+		}
 		return []string{root}
 	}
 	out.dirs[root] = struct{}{}
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		known := f.knownBelow(root)
-		if len(known) == 0 {
+		if !f.keepBelow(out, root, err) {
 			f.standFor(out, root, err)
 		}
-		return known
+		return nil
 	}
 	var files []string
 	for _, entry := range entries {
@@ -61,7 +65,36 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 		}
 		files = append(files, path)
 	}
+	for _, path := range f.knownBelow(root) {
+		if !slices.Contains(files, path) {
+			f.remember(path, nil)
+		}
+	}
 	return files
+}
+
+// keepBelow keeps the clusters of the files in a directory that cannot be read,
+// or is gone as a whole, as a volume that is not mounted is. It reports whether
+// there are any.
+func (f *FileResolver) keepBelow(out *fileScan, root string, err error) bool {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		err = fmt.Errorf("its directory cannot be read: %w", pathErr.Err)
+	}
+	known := f.knownBelow(root)
+	for _, path := range known {
+		f.keep(out, path, err)
+	}
+	return len(known) > 0
+}
+
+// keep keeps the clusters of a file, with an error, and reports whether there are
+// any.
+func (f *FileResolver) keep(out *fileScan, path string, err error) bool {
+	known := f.contexts(path)
+	for _, context := range known {
+		f.put(out, path, context, Access{}, ObjectRef{Kind: kindFile, Name: path}, err)
+	}
+	return len(known) > 0
 }
 
 // knownBelow returns the files that a directory had when it could be read.
@@ -94,11 +127,7 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 		return
 	}
 	if err != nil {
-		known := f.contexts(path)
-		for _, context := range known {
-			f.put(out, path, context, Access{}, ref, err)
-		}
-		if len(known) == 0 {
+		if !f.keep(out, path, err) {
 			f.standFor(out, path, err)
 		}
 		return
@@ -145,7 +174,7 @@ func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, b
 		return standIn, true, invalid("context.name", "is empty")
 	}
 	var said fileID
-	err := guarded("FileOptions.ID", func() error {
+	err := callback.ApartSecret("FileOptions.ID", func() error {
 		said.cluster, said.ours = f.options.ID(path, context)
 		return nil
 	})

@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // HubOptions are common to all resolvers that read objects of the hub.
@@ -107,7 +109,7 @@ func (h *HubResolver) Resolve(ctx context.Context, cluster Cluster) (Access, err
 		return access, err
 	}
 	ready := false
-	err = guarded("Ready", func() (err error) {
+	err = callback.ApartSecret("Ready", func() (err error) {
 		ready, err = h.options.Ready(ctx, cluster)
 		return err
 	})

@@ -30,7 +30,7 @@ func (h *HubResolver) read(ctx context.Context, cluster Cluster) (Access, error)
 // build makes the answer for a cluster from its primary object and what get returns.
 func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (access Access, err error) {
 	// Decode and its like are the user's, and given secrets.
-	failed := guarded("a function of the resolver's options", func() error {
+	failed := callback.ApartSecret("a function of the resolver's options", func() error {
 		access, err = h.buildUnprotected(cluster, primary, get)
 		return nil
 	})
@@ -135,7 +135,7 @@ func (h *HubResolver) primary(object client.Object) (found, bool) {
 		return out, false
 	}
 	if out.failed == nil {
-		out.failed = guarded("ID", func() error {
+		out.failed = callback.ApartSecret("ID", func() error {
 			out.name(object, h.convention.clusters(object), h.convention.nameField)
 			return nil
 		})
