@@ -98,7 +98,7 @@ func networkFamilies() []*family {
 			w.shortPause(20 * time.Second)
 			return func() { s.lift("html") }
 		}},
-		{name: "too-many", hold: 90 * time.Second, strike: tooMany, during: workedThroughTooMany},
+		{name: "too-many", hold: silence, strike: tooMany, during: workedThroughTooMany},
 		{name: "switched", bound: 3 * time.Minute, strike: switched},
 		{name: "away", bound: 3 * time.Minute, strike: func(w *world, s *site) func() {
 			w.names.remove(s.key)
