@@ -5,8 +5,10 @@ package clustercache
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -77,14 +79,18 @@ func (d *debt) raise(version string) {
 	}
 }
 
-// lacks looks for what was shown and is not known to the hold yet. Where a field
-// selector decides what it is to know of, it is taken to be all.
+// lacks looks for what was shown and is not known to the hold yet. Where another
+// field than the name decides what it is to know of, it is taken to be all.
 func (d *debt) lacks(now informerpool.Position) {
 	objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.id.namespace, Labels: d.of.selector()})
 	if err != nil {
 		return
 	}
+	may := d.of.mayHave()
 	for _, o := range objects {
+		if !may(o) {
+			continue
+		}
 		own, _ := d.of.lease.Get(o.GetNamespace(), o.GetName())
 		if own == nil && later(o.GetResourceVersion(), now.ResourceVersion) || own != nil && precedes(own, o) {
 			d.raise(o.GetResourceVersion())
@@ -121,6 +127,22 @@ func (h *hold) selector() labels.Selector {
 		return nil // it would have got no lease
 	}
 	return selector
+}
+
+// mayHave returns a function that reports whether a hold may select an object by
+// its fields. Of those only the name and the namespace are known of each object.
+func (h *hold) mayHave() func(*informerpool.Object) bool {
+	selector, err := fields.ParseSelector(h.id.fields)
+	if err != nil {
+		return func(*informerpool.Object) bool { return true } // it would have got no lease
+	}
+	terms := selector.Requirements()
+	return func(o *informerpool.Object) bool {
+		return !slices.ContainsFunc(terms, func(r fields.Requirement) bool {
+			return r.Field == metadataName && !matches(r, o.GetName()) ||
+				r.Field == metadataNamespace && !matches(r, o.GetNamespace())
+		})
+	}
 }
 
 // owes returns ErrStale while the hold lacks something that another one showed.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 )
 
 const (
@@ -223,6 +224,27 @@ func TestHazardInformerWithoutNewsIsNotBehind(t *testing.T) {
 		read()
 		time.Sleep(time.Second)
 		read()
+	})
+}
+
+// TestHazardInformerOfOneObjectIsNotBehind: the same where the narrow one is of
+// an object by its name, and another object changed.
+func TestHazardInformerOfOneObjectIsNotBehind(t *testing.T) {
+	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+		c.Store(coloured("one", "blue"), coloured("two", "blue"))
+		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"metadata.name": "one"}}
+		require.NoError(t, watch(t, cc, narrow...).WaitForSync(t.Context()))
+		wide := watch(t, cc)
+		require.NoError(t, wide.WaitForSync(t.Context()))
+		c.Store(coloured("two", "red"))
+		synctest.Wait()
+		require.NoError(t, wide.Close(t.Context()))
+		for range 2 {
+			list := &corev1.ConfigMapList{}
+			require.NoError(t, cc.Reader(c.Key()).List(t.Context(), list, append(narrow, clustercache.CacheOnly)...))
+			require.Len(t, list.Items, 1)
+			time.Sleep(time.Second)
+		}
 	})
 }
 
