@@ -247,6 +247,32 @@ func TestHazardHungClustersHoldUpTheAuditsOfOthers(t *testing.T) {
 	})
 }
 
+// TestHazardSlowAuditIsTheLast: an audit that fails after longer than others wait
+// for it is made again, also where no other informer has an appointment.
+func TestHazardSlowAuditIsTheLast(t *testing.T) {
+	bubble(t, frequent, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		s.put("ns", "a", 1)
+		l := acquireSynced(t, p, everything)
+		s.set(func(s *modelServer) {
+			s.fail = func(verb string) error {
+				if verb != "audit" {
+					return nil
+				}
+				time.Sleep(2 * time.Second)
+				return apierrors.NewInternalError(fmt.Errorf("slow"))
+			}
+		})
+		for s.count("audit") == 0 {
+			s.speak(1)
+		}
+		after(2 * time.Second)
+		s.set(func(s *modelServer) { s.fail = nil })
+		s.deafly(func() { s.put("ns", "a", 2) })
+		s.speak(2)
+		require.Equal(t, s.state(nil), contents(t, l))
+	})
+}
+
 // TestAuditSoonIsNotPutOff by being asked for again and again, nor forgotten if
 // an audit is under way.
 func TestAuditSoonIsNotPutOff(t *testing.T) {

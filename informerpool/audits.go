@@ -260,6 +260,7 @@ func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
 		p.scheduleAuditLocked(e)
 	default:
 		p.appointLocked(e, time.Now().Add(jitter(min(auditAgain, p.options.margin()))))
+		p.wakeAuditsLocked() // auditDone does not, where the audit took longer than auditHold
 	}
 	return list
 }
