@@ -133,6 +133,7 @@ func (e *entry) emitLocked(c change) {
 	if !e.synced {
 		return
 	}
+	c.sight = e.store.sight.next()
 	for _, t := range e.taps {
 		t.offer(c)
 	}

@@ -30,10 +30,12 @@ type Event struct {
 	New *Object
 	// Initial marks the objects that were there when the lease was added to the subscription, or when its informer first synced.
 	Initial bool
-	// Resync marks an Updated event that was asked for and is no change.
+	// Resync marks an Updated event that was asked for and is no change. So are
+	// changes told of that were undone while the handler was busy, as where etcd
+	// was restored: reads may have shown them.
 	Resync bool
-	// Requested tells that the object was asked for, by Resync or Trigger, since it was last told of. Without Resync there is
-	// news as well.
+	// Requested tells that the object was asked for, by Resync or Trigger, since it was last told of, or that it is told of
+	// since changes were undone. Without Resync there is news as well.
 	Requested bool
 	// Told is the state the handler was told of last, for Deleted, where that is not Old: the object changed before it was deleted.
 	Told *Object
@@ -93,6 +95,7 @@ type change struct {
 	evicted bool    // of a delete: the cluster was taken away
 	initial bool
 	resync  bool
+	sight   moment // from when on reads could see it
 }
 
 // narrow returns the change as seen through a sieve: an object that comes to match is new, one that ceases to is gone.
@@ -120,29 +123,43 @@ func (c change) narrow(s sieve) (change, bool) {
 type pending struct {
 	change
 
-	asked   bool // by Resync or Trigger
-	unheard bool // old was only seen: the handler was not told of it
-	shown   bool // the object was seen: its delete is told, though it came and went
+	asked   bool    // by Resync or Trigger
+	unheard bool    // old was only seen: the handler was not told of it
+	shown   *Object // it was seen: its delete is told, though it came and went
 }
 
 // merge adds a later change.
 func (p *pending) merge(c change) {
 	p.resync = p.resync && c.resync
 	p.asked = p.asked || c.resync
+	if p.isEmpty() {
+		p.sight = c.sight
+	}
 	if p.new = c.new; c.new == nil {
 		p.final, p.unknown, p.evicted = c.final, c.unknown, c.evicted
 	}
 	switch {
 	case p.unheard && c.new != nil && p.old.GetUID() == c.new.GetUID():
-		p.old, p.unheard, p.shown = nil, false, true // it is there, and was not told of
-	case p.isEmpty() && p.shown && c.old != nil:
-		p.old, p.unheard = c.old, true
-		if c.final != nil {
-			p.old = c.final
-		}
+		p.shown = p.old
+		p.old, p.unheard = nil, false // it is there, and was not told of
+	case p.isEmpty() && p.wasShown(c):
+		p.old, p.unheard = p.shown, true
 	case p.isEmpty():
 		p.final = nil // nothing is told of it
 	}
+}
+
+// wasShown reports whether an object that came and went was seen meanwhile, and
+// notes the last state of it. A read of the informer may have seen it.
+func (p *pending) wasShown(c change) bool {
+	last := c.final
+	if last == nil {
+		last = c.old
+	}
+	if p.sight.read() || p.shown != nil && last != nil && last.GetUID() == p.shown.GetUID() {
+		p.shown = last
+	}
+	return p.shown != nil
 }
 
 // isEmpty reports whether there is nothing to tell: it came and went.

@@ -38,12 +38,18 @@ func TestHazardSlowHandlerIsToldOfOneStateTwice(t *testing.T) {
 	p := &pending{change: change{old: told, new: other}}
 	p.merge(change{old: other, new: again})
 	at.returnedLocked(p)
-	require.Empty(t, p.events(Key{}))
+	events := p.events(Key{})
+	require.Len(t, events, 1, "reads may have shown the other one")
+	require.True(t, events[0].Resync && events[0].Requested)
+	require.Equal(t, Updated, events[0].Type)
+	require.Same(t, told, events[0].New)
 	require.Same(t, told, at.alias[again], "what the next event says was told last")
 
 	p.merge(change{old: again, new: pack("one", "2")})
 	at.returnedLocked(p)
-	require.Len(t, p.events(Key{}), 1)
+	events = p.events(Key{})
+	require.Len(t, events, 1)
+	require.False(t, events[0].Resync)
 }
 
 // TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd: an object that only a read
@@ -74,4 +80,34 @@ func TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd(t *testing.T) {
 			require.Nil(t, events[0].Told)
 		})
 	}
+}
+
+// TestHazardObjectThatAReadShowedComesAndGoesUnheard: a handler that was busy all
+// the time hears that an object is gone if a read may have shown it, and nothing
+// of one that no read can have seen.
+func TestHazardObjectThatAReadShowedComesAndGoesUnheard(t *testing.T) {
+	codec := packed.NewCodec()
+	o, other := packBy(t, codec, "one", "1"), packBy(t, codec, "two", "2")
+	in := &sight{}
+	in.look()
+	unseen := func() *pending { return &pending{change: change{new: o, sight: in.next()}} }
+	p := unseen()
+	p.merge(change{old: o, final: o, sight: in.next()})
+	require.Empty(t, p.events(Key{}), "it came after the read")
+
+	p = unseen()
+	in.look()
+	p.merge(change{old: o, final: o, sight: in.next()})
+	events := p.events(Key{})
+	require.Len(t, events, 1)
+	require.Equal(t, Deleted, events[0].Type)
+	require.Same(t, o, events[0].Old)
+
+	p = unseen()
+	p.shown = other // by a read that the API server answered
+	p.merge(change{old: o, final: o, sight: in.next()})
+	events = p.events(Key{})
+	require.Len(t, events, 1)
+	require.Same(t, other, events[0].Old, "not one that was never shown")
+	require.True(t, events[0].FinalStateUnknown)
 }

@@ -278,15 +278,15 @@ func (t *tap) catchUpLocked(s *store) {
 		t.replayLocked(s)
 		return
 	}
-	known := make(map[*Object]struct{}, len(was))
+	known, now := make(map[*Object]struct{}, len(was)), s.sight.next()
 	for _, old := range was {
 		o := s.get(old.GetNamespace(), old.GetName())
 		switch {
 		case o == nil || !t.wants.empty() && !t.wants.match(o):
-			t.offerAll(change{old: old, final: old, unknown: true})
+			t.offerAll(change{old: old, final: old, unknown: true, sight: now})
 			continue
 		case o.GetUID() != old.GetUID() || !sameState(old, o):
-			t.offerAll(change{old: old, new: o})
+			t.offerAll(change{old: old, new: o, sight: now})
 		case o != old:
 			if t.alias == nil {
 				t.alias = map[*Object]*Object{}
@@ -297,7 +297,7 @@ func (t *tap) catchUpLocked(s *store) {
 	}
 	for o := range s.in(t.wants.lease.namespace) {
 		if _, ok := known[o]; !ok {
-			t.offer(change{new: o})
+			t.offer(change{new: o, sight: now})
 		}
 	}
 }

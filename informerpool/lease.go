@@ -169,6 +169,7 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	at := l.rlock()
 	err := l.readableLocked()
 	e := at.entry
+	e.store.sight.look()
 	o := e.store.get(namespace, name)
 	if err == nil && o == nil && e.refused.has(types.NamespacedName{Namespace: namespace, Name: name}) {
 		err = refusedError(at.key, e.refused.last)
@@ -275,6 +276,7 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter
 	if err := l.readableLocked(); err != nil {
 		return nil, "", narrow, err
 	}
+	e.store.sight.look()
 	if q.Index != "" {
 		x := e.store.index(q.Index)
 		if x == nil || !x.ready {

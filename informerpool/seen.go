@@ -129,11 +129,12 @@ func (e *entry) broughtLocked(o *Object, gone bool) {
 // foundLocked forgets an object that the store has by now. While a handler has
 // not been told of it, its delete is to be told all the same.
 func (e *entry) foundLocked(name types.NamespacedName) {
+	o := e.seen[name].Object
 	delete(e.seen, name)
 	for _, t := range e.taps {
 		t.sub.mu.Lock()
 		if p := t.sub.pending[item{tap: t, namespace: name.Namespace, name: name.Name}]; p != nil {
-			p.shown = true
+			p.shown = o
 		}
 		t.sub.mu.Unlock()
 	}

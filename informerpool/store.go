@@ -23,6 +23,7 @@ type store struct {
 	bytes   int64 // what the objects and the maps take, less what the objects share
 	shared  *packed.Shared
 	indexes []*index
+	sight   *sight
 }
 
 // names are the objects of one namespace.
@@ -41,7 +42,9 @@ const (
 	entryBytes = 38
 )
 
-func newStore() *store { return &store{objects: map[string]*names{}, shared: new(packed.Shared)} }
+func newStore() *store {
+	return &store{objects: map[string]*names{}, shared: new(packed.Shared), sight: &sight{}}
+}
 
 // size is about what the store takes in memory.
 func (s *store) size() int64 {
@@ -61,6 +64,7 @@ func (s *store) stage() *store { return &store{objects: map[string]*names{}, sha
 // emptyCopy returns a store without objects and with the same indexes, which lack nothing.
 func (s *store) emptyCopy() *store {
 	c := newStore()
+	c.sight = s.sight
 	for _, x := range s.indexes {
 		copied := newIndex(x.name, x.values)
 		copied.ready = true

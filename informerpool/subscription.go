@@ -275,8 +275,9 @@ func (s *Subscription) drain(ctx context.Context, t *tap) error {
 
 // replayLocked offers every object of the store, and then marks the end of the replay. The entry's lock is held.
 func (t *tap) replayLocked(s *store) {
+	now := s.sight.next()
 	for o := range s.in(t.wants.lease.namespace) {
-		t.offer(change{new: o, initial: true})
+		t.offer(change{new: o, initial: true, sight: now})
 	}
 	t.sub.mu.Lock()
 	defer t.sub.mu.Unlock()
@@ -321,10 +322,12 @@ func (t *tap) offerAll(c change) {
 	s.pushLocked(it)
 }
 
-// returnedLocked leaves nothing to tell of an object that is what was told last,
-// as where another cluster took the place, and left it again while the handler
-// was busy. The state is in another object then, which what was told stands for.
-// The locks of the entry and the subscription are held.
+// returnedLocked leaves no news of an object that is what was told last, as where
+// another cluster took the place, or etcd was restored, and that was undone while
+// the handler was busy. Reads may have shown what was between, so that the object
+// is told of once more, as if it had been asked for. The state is in another
+// object then, which what was told stands for. The locks of the entry and the
+// subscription are held.
 func (t *tap) returnedLocked(p *pending) {
 	told, is := p.old, p.new
 	if told == nil || is == nil || told == is || told.GetUID() != is.GetUID() || !sameState(told, is) {
@@ -334,7 +337,7 @@ func (t *tap) returnedLocked(p *pending) {
 		t.alias = map[*Object]*Object{}
 	}
 	t.alias[is] = told
-	p.new = told
+	p.new, p.asked = told, true
 }
 
 func (s *Subscription) pushLocked(it item) {
