@@ -27,6 +27,11 @@ const silence = 4 * time.Minute
 // audited bounds how long what only a comparison finds may be wrong.
 const audited = 2*auditInterval + 30*time.Second
 
+// busyAudits is how much later an answer may be wrong where all but watches is
+// refused: audits wait for five minutes, the list in their place is refused, and
+// the informer is degraded from then on.
+const busyAudits = 5*time.Minute + silence
+
 // slowness is how long a slow handler takes: less than the second for which the
 // end of the library waits for one.
 const slowness = 900 * time.Millisecond
@@ -98,7 +103,7 @@ func networkFamilies() []*family {
 			w.shortPause(20 * time.Second)
 			return func() { s.lift("html") }
 		}},
-		{name: "too-many", hold: silence, strike: tooMany, during: workedThroughTooMany},
+		{name: "too-many", hold: silence, delays: busyAudits, strike: tooMany, during: workedThroughTooMany},
 		{name: "switched", bound: 3 * time.Minute, strike: switched},
 		{name: "away", bound: 3 * time.Minute, strike: func(w *world, s *site) func() {
 			w.names.remove(s.key)
@@ -167,7 +172,7 @@ func switched(w *world, s *site) func() {
 	} else {
 		next = all[i]
 	}
-	w.trace("%s: %s takes the place of %s", s.key.Name, next.name, now.name)
+	w.trace("%s: %s takes the place of %s", s.name, next.name, now.name)
 	s.become(next)
 	s.switched = time.Now()
 	if w.chance(2) {
@@ -188,7 +193,7 @@ func historyFamilies() []*family {
 			w.shortPause(5 * time.Second)
 			s.net.Down()
 			restore(w, s, to)
-			w.trace("%s: restored, now %d", s.key.Name, s.api().ResourceVersion())
+			w.trace("%s: restored, now %d", s.name, s.api().ResourceVersion())
 			w.observe()
 			s.net.Up()
 			return nil

@@ -59,16 +59,14 @@ func kindFamilies() []*family {
 		}, strike: func(w *world, s *site) func() {
 			k := w.kinds[slices.IndexFunc(w.kinds, func(k *kind) bool { return k.fluid })]
 			b := s.current()
-			if len(w.living()) > 1 {
+			if len(w.living()) > 1 || len(s.backends) > 1 {
 				return nil // the scope is known for one
 			}
 			b.api.Unregister(k.gvk.GroupKind())
 			w.observe()
 			w.shortPause([]time.Duration{time.Second, time.Minute}[w.rng.IntN(2)])
 			k.clusterScoped = !k.clusterScoped
-			other := gadgetKind()
-			other.ClusterScoped = k.clusterScoped
-			b.api.Register(other)
+			b.api.Register(w.gadgetKind())
 			w.fill(b)
 			w.observe()
 			return nil

@@ -71,10 +71,16 @@ func (k *kind) one(f form) client.Object {
 const readLimit = 5 * time.Second
 
 // list reads a selection.
-func (w *world) list(s *site, sel selection, f form, mode clustercache.ReadMode, also ...client.ListOption) (map[string]state, error) {
+func (w *world) list(s *site, sel selection, f form, mode clustercache.ReadMode) (map[string]state, error) {
+	var origin clustercache.Origin
+	return w.listFrom(s, sel, f, mode, &origin)
+}
+
+// listFrom is list, and notes what answered.
+func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadMode, origin *clustercache.Origin) (map[string]state, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
-	opts := append([]client.ListOption{mode}, also...)
+	opts := []client.ListOption{mode, origin}
 	if sel.namespace != "" {
 		opts = append(opts, client.InNamespace(sel.namespace))
 	}
@@ -84,7 +90,7 @@ func (w *world) list(s *site, sel selection, f form, mode clustercache.ReadMode,
 	if sel.name != "" {
 		opts = append(opts, client.MatchingFields{"metadata.name": sel.name})
 	}
-	list := sel.kind.list(f)
+	list, heard := sel.kind.list(f), w.asking(s)
 	if err := w.cc.Reader(s.key).List(ctx, list, opts...); err != nil {
 		return nil, err
 	}
@@ -92,6 +98,7 @@ func (w *world) list(s *site, sel selection, f form, mode clustercache.ReadMode,
 	for _, x := range out {
 		w.show(x)
 	}
+	w.answered(question{s, sel, f == asMetadata, mode, origin.Cached}, out, heard)
 	return out, err
 }
 
@@ -158,9 +165,11 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
 	namespace, name, _ := strings.Cut(key, "/")
-	o := k.one(f)
-	err = w.cc.Reader(s.key).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o, mode)
+	o, heard, origin := k.one(f), w.asking(s), clustercache.Origin{}
+	err = w.cc.Reader(s.key).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o, mode, &origin)
+	q := question{s, selection{kind: k, namespace: namespace, name: name}, f == asMetadata, mode, origin.Cached}
 	if apierrors.IsNotFound(err) && isStatusOf(err, name) {
+		w.answered(q, nil, heard)
 		return state{}, false, nil
 	}
 	if err != nil {
@@ -172,6 +181,7 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	}
 	x = stateOf(&unstructured.Unstructured{Object: raw})
 	w.show(x)
+	w.answered(q, map[string]state{x.key: x}, heard)
 	return x, true, nil
 }
 
@@ -271,10 +281,13 @@ func (w *world) checkList(s *site, sel selection, f form, mode clustercache.Read
 
 // covered reports whether a watch has everything of a selection.
 func (w *world) covered(s *site, sel selection) bool {
-	return slices.ContainsFunc(w.watching(s), func(sub *subject) bool {
-		return sub.kind == sel.kind && (sub.namespace == "" || sub.namespace == sel.namespace) &&
-			(sub.tier == "" || sub.tier == sel.tier) && (sub.name == "" || sub.name == sel.name)
-	})
+	return slices.ContainsFunc(w.watching(s), func(sub *subject) bool { return sub.covers(sel) })
+}
+
+// covers reports whether a selection has everything of another one.
+func (s selection) covers(other selection) bool {
+	return s.kind == other.kind && (s.namespace == "" || s.namespace == other.namespace) &&
+		(s.tier == "" || s.tier == other.tier) && (s.name == "" || s.name == other.name)
 }
 
 func (w *world) checkGets(s *site, k *kind, strict bool) []string {

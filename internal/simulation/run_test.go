@@ -33,6 +33,8 @@ type family struct {
 	during func(*world, *site)
 	// bound is how long after healing everything must be right. Zero means a minute.
 	bound time.Duration
+	// delays is how much later audits may find something while it stays.
+	delays time.Duration
 	// mangles lists kinds of which objects may go as a whole.
 	mangles []*kind
 	// solo is a run of its own, in the place of all the above.
@@ -76,6 +78,9 @@ func (w *world) live() {
 
 // finish stops the library and judges what happened.
 func (w *world) finish() {
+	if _, err := w.metrics.Gather(); err != nil {
+		w.fail("metrics: %v", err)
+	}
 	w.stop()
 	w.alternate()
 	for _, sub := range slices.Concat(w.subjects, w.left) {
@@ -120,7 +125,9 @@ func (w *world) storm() {
 			w.write(s)
 		}
 	}
-	w.await(time.Minute, "after the last writes")
+	if w.await(time.Minute, "after the last writes") {
+		w.wayBack()
+	}
 }
 
 // episode is a fault under way.
@@ -149,7 +156,7 @@ func (w *world) chaos() {
 			if f.strike == nil || busy {
 				continue
 			}
-			w.trace("%s: strike of %s", s.key.Name, f.name)
+			w.trace("%s: strike of %s", s.name, f.name)
 			if heal := f.strike(w, s); heal != nil {
 				open = append(open, episode{f, s, heal})
 			}
@@ -194,7 +201,7 @@ func (w *world) narrow(k *kind) selection {
 }
 
 func (w *world) heal(e episode) {
-	w.trace("%s: %s is healed", e.site.key.Name, e.of.name)
+	w.trace("%s: %s is healed", e.site.name, e.of.name)
 	e.heal()
 	w.observe()
 }
@@ -206,7 +213,7 @@ func (w *world) persist(s *site) {
 		return
 	}
 	f := able[w.rng.IntN(len(able))]
-	w.trace("%s: %s stays for %s", s.key.Name, f.name, f.hold)
+	w.trace("%s: %s stays for %s", s.name, f.name, f.hold)
 	heal := f.strike(w, s)
 	for range 3 {
 		w.write(s)
@@ -216,6 +223,9 @@ func (w *world) persist(s *site) {
 		if other != f { // what it did may be on its way to be found
 			hold = max(hold, other.bound)
 		}
+	}
+	if f.delays > 0 && w.audited() {
+		hold = max(hold, audited+f.delays)
 	}
 	w.pause(hold)
 	wrong := w.check(s, f.strict)
@@ -274,7 +284,7 @@ func (w *world) writeOf(s *site, k *kind) {
 	default:
 		err = b.store(wk.object(at, name, tier(w.rng.IntN(3)), w.value(b)))
 	}
-	w.trace("%s: %s %s %s/%s in %s: now %d", s.key.Name, op, k.gvk.Kind, at, name, b.name, b.api.ResourceVersion())
+	w.trace("%s: %s %s %s/%s in %s: now %d", s.name, op, k.gvk.Kind, at, name, b.name, b.api.ResourceVersion())
 	w.must(err)
 	w.observe()
 }
@@ -295,9 +305,9 @@ func (w *world) probe(s *site) {
 	mode := w.modes[w.rng.IntN(len(w.modes))]
 	f := k.forms()[w.rng.IntN(len(k.forms()))]
 	var origin clustercache.Origin
-	got, err := w.list(s, selection{kind: k}, f, mode, &origin)
+	got, err := w.listFrom(s, selection{kind: k}, f, mode, &origin)
 	if err != nil {
-		w.trace("%s: probe %s %s: %v", s.key.Name, k.gvk.Kind, mode, err)
+		w.trace("%s: probe %s %s: %v", s.name, k.gvk.Kind, mode, err)
 		return
 	}
 	w.own(s, fmt.Sprintf("list %s %s %s, cached %t", k.gvk.Kind, f, mode, origin.Cached), origin.Epoch, got)
@@ -370,7 +380,7 @@ func (w *world) create(s *site) {
 	u := configMaps.object("a", fmt.Sprintf("own-%d", w.rng.IntN(4)), "tin", w.value(s.current()))
 	err = client.IgnoreAlreadyExists(c.Create(ctx, u))
 	w.observe()
-	w.trace("%s: create by the client: %v", s.key.Name, err)
+	w.trace("%s: create by the client: %v", s.name, err)
 	after, _ := w.cc.Status(s.key)
 	if err == nil && u.GetUID() != "" && before.Epoch == after.Epoch {
 		x := stateOf(u)

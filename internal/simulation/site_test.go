@@ -74,6 +74,7 @@ type front struct {
 // site is the address of a cluster, and the servers that can be behind it.
 type site struct {
 	w    *world
+	name string // in stories
 	key  client.ObjectKey
 	host string
 	net  *memnet.Listener
@@ -91,8 +92,8 @@ type site struct {
 	serial atomic.Int64 // of names
 }
 
-func newSite(w *world, key client.ObjectKey) *site {
-	s := &site{w: w, key: key, host: fmt.Sprintf("c%d.sim.test", len(w.sites)), net: memnet.Listen()}
+func newSite(w *world, name string, key client.ObjectKey) *site {
+	s := &site{w: w, name: name, key: key, host: fmt.Sprintf("c%d.sim.test", len(w.sites)), net: memnet.Listen()}
 	s.now = s.addBackend()
 	certificate, _ := certificates()
 	calls := &counted{next: s}
@@ -113,14 +114,14 @@ func newSite(w *world, key client.ObjectKey) *site {
 
 // hungSite is an address where everything disappears.
 func hungSite(w *world, key client.ObjectKey) *site {
-	s := &site{w: w, key: key, host: key.Name + ".sim.test", net: memnet.Listen()}
+	s := &site{w: w, name: key.Name, key: key, host: key.Name + ".sim.test", net: memnet.Listen()}
 	s.net.Mute()
 	return s
 }
 
 // addBackend makes one more cluster that can be behind the address.
 func (s *site) addBackend() *backend {
-	b := &backend{name: fmt.Sprintf("%s.%d", s.key.Name, len(s.backends)), plural: widgetKind().Resource}
+	b := &backend{name: fmt.Sprintf("%s.%d", s.name, len(s.backends)), plural: widgetKind().Resource}
 	b.api = fakeapi.New(fakeapi.Options{
 		Identity: b.name, Kinds: s.w.served(), Authenticate: s.authenticate, Intercept: s.intercept,
 	})
@@ -173,14 +174,14 @@ func (s *site) rotate() {
 
 // put has every request answered by what ask says, until lift.
 func (s *site) put(name string, ask func(*fakeapi.Request) *fakeapi.Fault) {
-	s.w.trace("%s: front %s", s.key.Name, name)
+	s.w.trace("%s: front %s", s.name, name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fronts = append(s.fronts, front{name, ask})
 }
 
 func (s *site) lift(name string) {
-	s.w.trace("%s: front %s is lifted", s.key.Name, name)
+	s.w.trace("%s: front %s is lifted", s.name, name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fronts = slices.DeleteFunc(s.fronts, func(f front) bool { return f.name == name })

@@ -30,9 +30,12 @@ type subject struct {
 
 	closed atomic.Bool
 
-	mu     sync.Mutex // protects what follows
-	fold   map[string]state
-	events []told
+	mu      sync.Mutex     // protects what follows
+	settled bool           // the handler is in place
+	heard   int            // how many events there were
+	lastOf  map[string]int // the number of the last event of an object
+	fold    map[string]state
+	events  []told
 	// unheard are deletes of objects that it was not told of before: a read must have shown them.
 	unheard []told
 }
@@ -49,7 +52,7 @@ func (t told) String() string { return fmt.Sprintf("%s %s %s", t.at, t.what, t.s
 
 // follow takes a watch.
 func (w *world) follow(s *site, sel selection) *subject {
-	sub := &subject{site: s, selection: sel, fold: map[string]state{}}
+	sub := &subject{site: s, selection: sel, fold: map[string]state{}, lastOf: map[string]int{}}
 	var opts []client.ListOption
 	if sel.namespace != "" {
 		opts = append(opts, client.InNamespace(sel.namespace))
@@ -70,13 +73,17 @@ func (w *world) follow(s *site, sel selection) *subject {
 	}
 	if sub.handle, err = sub.watch.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) { sub.take(w, e) })); err != nil {
 		w.fail("handle %s: %v", sel, err)
+		return sub
 	}
+	sub.mu.Lock()
+	sub.settled = true
+	sub.mu.Unlock()
 	return sub
 }
 
 // leave gives a watch up.
 func (w *world) leave(sub *subject) {
-	w.trace("%s: leave %s", sub.site.key.Name, sub.selection)
+	w.trace("%s: leave %s", sub.site.name, sub.selection)
 	w.mu.Lock()
 	w.subjects = slices.DeleteFunc(w.subjects, func(x *subject) bool { return x == sub })
 	w.left = append(w.left, sub)
@@ -135,6 +142,8 @@ func (s *subject) take(w *world, e informerpool.Event) {
 		s.fold[t.state.key] = t.state
 	}
 	s.events = append(s.events, t)
+	s.heard++
+	s.lastOf[t.state.key] = s.heard
 }
 
 // folded is what the events come to.

@@ -45,8 +45,10 @@ func widgetKind() fakeapi.Kind {
 	return fakeapi.Kind{Group: "sim.example.com", Kind: "Widget", Versions: []string{"v1", "v1beta1"}, Resource: "widgets"}
 }
 
-func gadgetKind() fakeapi.Kind {
-	return fakeapi.Kind{Group: "fluid.example.com", Kind: "Gadget", Resource: "gadgets"}
+// gadgetKind is the fluid kind with the scope that it has just then.
+func (w *world) gadgetKind() fakeapi.Kind {
+	scoped := slices.ContainsFunc(w.kinds, func(k *kind) bool { return k.fluid && k.clusterScoped })
+	return fakeapi.Kind{Group: "fluid.example.com", Kind: "Gadget", Resource: "gadgets", ClusterScoped: scoped}
 }
 
 func quietKind() fakeapi.Kind {
@@ -57,7 +59,7 @@ func (w *world) served() []fakeapi.Kind {
 	noWatch := []string{"get", "list"}
 	return []fakeapi.Kind{
 		widgetKind(),
-		gadgetKind(),
+		w.gadgetKind(),
 		quietKind(),
 		{Group: "meters.example.com", Kind: "Meter", Resource: "meters", Verbs: noWatch},
 		{Group: "samples.example.com", Kind: "Sample", Resource: "samples", Verbs: noWatch, NoUID: true, NoVersions: true},

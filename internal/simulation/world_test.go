@@ -42,9 +42,10 @@ type world struct {
 	// limited, if set, reports which selections there is a right to.
 	limited func(selection) bool
 
-	cc     *clustercache.ClusterCache
-	ended  chan error
-	cancel context.CancelFunc
+	cc      *clustercache.ClusterCache
+	metrics *prometheus.Registry
+	ended   chan error
+	cancel  context.CancelFunc
 
 	serial int // of values
 
@@ -56,13 +57,14 @@ type world struct {
 	log        []string
 	phases     map[client.ObjectKey][]clustercache.ClusterEvent
 	shown      map[string]bool // uids of objects that reads answered with
+	answers    map[question][]answer
 }
 
 func newWorld(t *testing.T, seed uint64, families []*family) *world {
 	w := &world{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), families: families, start: time.Now(), names: newDirectory(),
 		gates: map[*kind]func(){}, chronicles: map[*site]*chronicle{}, phases: map[client.ObjectKey][]clustercache.ClusterEvent{},
-		shown: map[string]bool{},
+		shown: map[string]bool{}, answers: map[question][]answer{},
 		kinds: []*kind{configMaps, widgets}, modes: []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly},
 	}
 	if w.chance(3) {
@@ -106,8 +108,9 @@ func (w *world) failed() bool {
 const auditInterval = time.Minute
 
 func (w *world) options() clustercache.Options {
+	w.metrics = prometheus.NewRegistry()
 	o := clustercache.Options{
-		Resolver: w.names, Discover: true, QPS: -1, MetricsRegisterer: prometheus.NewRegistry(), UserAgent: "simulation",
+		Resolver: w.names, Discover: true, QPS: -1, MetricsRegisterer: w.metrics, UserAgent: "simulation",
 		Logger: funcr.New(func(prefix, args string) { w.trace("log: %s %s", prefix, args) }, funcr.Options{}),
 	}
 	if !*storied {
@@ -132,7 +135,7 @@ func (w *world) options() clustercache.Options {
 
 // add adds a cluster with a few objects.
 func (w *world) add(name string) *site {
-	s := newSite(w, client.ObjectKey{Namespace: "sim", Name: name})
+	s := newSite(w, name, w.keyOf(name))
 	w.mu.Lock()
 	w.chronicles[s] = newChronicle()
 	w.sites = append(w.sites, s)
@@ -141,6 +144,33 @@ func (w *world) add(name string) *site {
 	w.observe()
 	w.names.set(s)
 	return s
+}
+
+// oddKeys are names of two clusters each, of which some are mistaken for one
+// where they are written down carelessly.
+var oddKeys = [][2]client.ObjectKey{
+	{{Name: "hub"}, {Namespace: "hub", Name: "hub"}},
+	{{Namespace: "a", Name: "b"}, {Name: "a/b"}},
+	{{Namespace: "a/b", Name: "c"}, {Namespace: "a", Name: "b/c"}},
+	{{Name: "arn:aws:eks:eu-west-1:123456789012:cluster/prod"}, {Name: "arn:aws:eks:eu-west-1:123456789012:cluster/Prod"}},
+	{{Namespace: "sim", Name: strings.Repeat("n", 252) + "1"}, {Namespace: "sim", Name: strings.Repeat("n", 252) + "2"}},
+	{{Name: "ünicøde ✓"}, {Name: "u\u0308nicøde ✓"}},
+	{{Namespace: "sim", Name: "../../etc"}, {Namespace: "sim", Name: "etc?x=%2e%2e#f"}},
+	{{Namespace: " ", Name: "-"}, {Name: "-"}},
+	{{Namespace: "sim", Name: "_all"}, {Namespace: "SIM", Name: "_all"}},
+}
+
+// keyOf names a cluster; one seed in four has odd names.
+func (w *world) keyOf(name string) client.ObjectKey {
+	rng := rand.New(rand.NewPCG(w.seed, 3))
+	if rng.IntN(4) > 0 {
+		return client.ObjectKey{Namespace: "sim", Name: name}
+	}
+	pair := oddKeys[rng.IntN(len(oddKeys))]
+	if name == "two" {
+		return pair[1]
+	}
+	return pair[0]
 }
 
 // stable is how many objects of each kind are never deleted.
@@ -187,7 +217,7 @@ func (w *world) run() {
 	go func() { w.ended <- cc.Start(ctx) }()
 	go func() {
 		for e := range cc.ClusterEvents(ctx) {
-			w.trace("%s: %s, %s %s", e.Cluster.Name, e.Type, e.Phase, e.Reason)
+			w.trace("%s: %s, %s %s", e.Cluster, e.Type, e.Phase, e.Reason)
 			w.mu.Lock()
 			w.phases[e.Cluster] = append(w.phases[e.Cluster], e)
 			w.mu.Unlock()
@@ -252,7 +282,7 @@ func (w *world) await(bound time.Duration, what string) bool {
 	}
 	for _, s := range w.living() {
 		status, err := w.cc.Status(s.key)
-		w.trace("%s: %s %s, connected %t, stale %t, %d of %d synced, last error %v, %v", s.key.Name, status.Phase, status.Reason, status.Connected, status.Stale,
+		w.trace("%s: %s %s, connected %t, stale %t, %d of %d synced, last error %v, %v", s.name, status.Phase, status.Reason, status.Connected, status.Stale,
 			status.Synced, status.Informers, status.LastError, err)
 		for _, sub := range w.watching(s) {
 			ws := sub.watch.Status()

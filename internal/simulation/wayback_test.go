@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// question is what reads have in common that are comparable with each other.
+type question struct {
+	site *site
+	selection
+	bare   bool // it asks for metadata alone
+	mode   clustercache.ReadMode
+	cached bool
+}
+
+// answer is what a question was answered with, and how many events each handler
+// had been given when it was asked last.
+type answer struct {
+	at    string
+	got   map[string]state
+	heard map[*subject]int
+}
+
+// asking takes down what the handlers of a site have heard before a read.
+func (w *world) asking(s *site) map[*subject]int {
+	heard := map[*subject]int{}
+	for _, sub := range w.watching(s) {
+		sub.mu.Lock()
+		if sub.settled {
+			heard[sub] = sub.heard
+		}
+		sub.mu.Unlock()
+	}
+	return heard
+}
+
+// answered takes down what a read was answered with. Of answers in a row that
+// are the same, the last one is the one that asks for the most.
+func (w *world) answered(q question, got map[string]state, heard map[*subject]int) {
+	if q.kind.bare || time.Since(q.site.switched) < proofAge {
+		return // it is not known which object it was, or which cluster's
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	a := answer{w.clock(), got, heard}
+	all := w.answers[q]
+	if n := len(all); n > 0 && maps.Equal(all[n-1].got, got) && w.sameHandlers(all[n-1].heard, heard) {
+		all[n-1] = a
+		return
+	}
+	w.answers[q] = append(all, a)
+}
+
+func (w *world) sameHandlers(a, b map[*subject]int) bool {
+	return maps.EqualFunc(a, b, func(int, int) bool { return true })
+}
+
+// unheard returns the reads that would be answered otherwise by now, and the
+// handlers that were not told anything of the object since. Each of those
+// handlers was there before the read, and has heard of the object before, or
+// ought to hear of it.
+func (w *world) unheard() []string {
+	w.mu.Lock()
+	answers := maps.Clone(w.answers)
+	w.mu.Unlock()
+	living := w.living()
+	var out []string
+	for q, all := range answers {
+		if !slices.Contains(living, q.site) {
+			continue
+		}
+		now, _ := q.site.truth(q.selection)
+		every, _ := q.site.truth(selection{kind: q.kind})
+		for _, a := range all {
+			for _, key := range changed(a.got, now, q.bare) {
+				out = append(out, w.deaf(q, a, key, every[key])...)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// changed returns the names of the objects that two answers differ in.
+func changed(then, now map[string]state, metadataOnly bool) []string {
+	plain := func(x state) state {
+		if metadataOnly {
+			x.value = ""
+		}
+		return x
+	}
+	var out []string
+	for key, x := range then {
+		if plain(x) != plain(now[key]) {
+			out = append(out, key)
+		}
+	}
+	for key := range now {
+		if _, known := then[key]; !known {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// deaf returns the handlers that had to hear of an object after a read of it.
+// Of a read that a cache answered these are the ones whose watches could have
+// answered it as well: watches of a part of it may be ahead of it. Where only an
+// audit finds that an informer is wrong, one that was right all along has
+// nothing to tell, and the handlers of the one that was wrong hear.
+func (w *world) deaf(q question, a answer, key string, now state) []string {
+	var out []string
+	was, heard := a.got[key], false
+	for _, sub := range w.watching(q.site) {
+		before, there := a.heard[sub]
+		covers := sub.kind == q.kind && (was.key != "" && sub.matches(was) || now.key != "" && sub.matches(now))
+		if !there || !covers || (q.cached && !sub.covers(q.selection)) {
+			continue
+		}
+		if sub.heardOf(key, before) {
+			heard = true
+			continue
+		}
+		out = append(out, fmt.Sprintf("handler of %s was told nothing of %q since %s, when list %s %s answered %s; it is %s", sub.selection, key,
+			strings.TrimSpace(a.at), q.selection, q.mode, was, now))
+	}
+	if heard && q.cached && w.audited() {
+		return nil
+	}
+	return out
+}
+
+// audited reports whether there is a family that nothing but an audit finds.
+func (w *world) audited() bool {
+	return slices.ContainsFunc(w.families, func(f *family) bool { return f.bound >= audited })
+}
+
+// heardOf reports whether a handler was given an event of an object after it had
+// been given a number of events.
+func (s *subject) heardOf(key string, since int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lastOf[key] > since
+}
+
+// wayBack requires that whatever reads have shown, and is not so any more, was
+// followed by an event: else a controller that acted on it would never come back
+// to it.
+func (w *world) wayBack() {
+	bound := time.Minute
+	if w.audited() {
+		bound = audited
+	}
+	began := time.Now()
+	for {
+		wrong := w.unheard()
+		if len(wrong) == 0 {
+			return
+		}
+		if time.Since(began) > bound {
+			for _, d := range wrong {
+				w.fail("no way back, %s later: %s", time.Since(began), d)
+			}
+			return
+		}
+		w.pause(5 * time.Second)
+	}
+}
