@@ -106,16 +106,7 @@ func TestAuditsOfLateStreamsFindNothing(t *testing.T) {
 			bubble(t, frequent, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 				l := acquireSynced(t, p, everything)
 				s.set(func(s *modelServer) { s.late = c.late })
-				for i := range 1000 {
-					s.put("ns", fmt.Sprint("o", i%20), i)
-					s.delete("ns", fmt.Sprint("o", (i*7)%20))
-					after(c.pause)
-				}
-				after(time.Minute)
-				require.Equal(t, s.state(nil), contents(t, l))
-				require.Zero(t, p.Totals().AuditDifferences)
-				require.Zero(t, l.Status().Rollbacks)
-				require.Greater(t, p.Totals().Audits, int64(10))
+				requireNothingFound(t, s, p, l, 1000, c.pause)
 			})
 		})
 	}
