@@ -46,11 +46,13 @@ type attempt struct {
 func (a *attempt) run() {
 	defer a.cancel()
 	var m message
+	asOf := a.news.Load()
 	if err := a.c.cc.call("transport of the access", func() error {
 		m = a.work(a)
 		return nil
 	}, "cluster", a.c.name); err != nil {
 		m = failure(a.start.revision, err)
+		m.News = asOf // without it, the next attempt would follow at once
 	}
 	m.Gen = a.gen
 	a.c.post(m)

@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -91,28 +92,23 @@ func (u *underWay) String() string {
 }
 
 // Protect calls a function that an operator gave to an adapter such as
-// clustercache/multicluster, on this goroutine, and returns its error. A panic
-// becomes an error that names the callback; it is logged with the keys and values,
-// and counted by fleetcache_callback_panics_total. While the function runs at the
+// clustercache/multicluster, and returns its error. A panic, and the end of its
+// goroutine, as by t.FailNow, become an error that names the callback; it is logged
+// with the keys and values, and counted by fleetcache_callback_panics_total. While the function runs at the
 // end of Start, the error of Start names it.
 func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {
 	return cc.call(callback, f, keysAndValues...)
 }
 
-// call calls a function of the user on this goroutine. A panic is counted and
-// logged, and becomes an error.
+// call calls a function of the user, on a goroutine of its own, since it may end
+// that, and waits for it. A panic is counted and logged, and becomes an error.
 func (cc *ClusterCache) call(name string, f func() error, keysAndValues ...any) error {
 	defer cc.underWay.enter(name)()
-	var panicked error
-	func() {
-		defer func() {
-			if v := recover(); v != nil {
-				panicked = cc.panicked(callback.Caught(name, v), keysAndValues...)
-			}
-		}()
-		panicked = f()
-	}()
-	return panicked
+	err := callback.Apart(name, f)
+	if p, ok := errors.AsType[*callback.PanicError](err); ok && p.Callback == name {
+		return cc.panicked(p, keysAndValues...)
+	}
+	return err
 }
 
 // panicked counts and logs the panic of a function of the user.
@@ -134,8 +130,12 @@ func aside[T any](ctx context.Context, cc *ClusterCache, name string, f func() (
 	results := make(chan result) // taken, or left to late
 	given := make(chan struct{}) // closed when nobody takes it any more
 	go func() {
-		r := result{err: &callback.PanicError{Callback: name, Value: "called runtime.Goexit"}}
+		var r result
+		returned := false
 		defer func() {
+			if !returned {
+				r.err = cc.panicked(callback.Caught(name, recover()))
+			}
 			exit()
 			select {
 			case results <- r:
@@ -143,12 +143,8 @@ func aside[T any](ctx context.Context, cc *ClusterCache, name string, f func() (
 				late(r.value, r.err)
 			}
 		}()
-		defer func() {
-			if v := recover(); v != nil {
-				r.err = cc.panicked(callback.Caught(name, v))
-			}
-		}()
 		r.value, r.err = f()
+		returned = true
 	}()
 	select {
 	case r := <-results:

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -85,6 +87,7 @@ var userFunctions = map[string]string{
 	"Dial of the access":       "Dial of the access",
 	"Options.Dial":             "Options.Dial",
 	"WrapTransport":            "WrapTransport",
+	"Proxy of the access":      "Proxy of the access",
 	"Index.Values":             "Index.Values",
 	"GC.InUse":                 "GC.InUse",
 	"Informers.Transforms":     "Transforms",
@@ -122,6 +125,12 @@ func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (
 				h.at("WrapTransport")
 				return next.RoundTrip(req)
 			})
+		}
+	}
+	if _, proxies := h.does["Proxy of the access"]; proxies {
+		config.Proxy = func(*http.Request) (*url.URL, error) {
+			h.at("Proxy of the access")
+			return nil, nil //nolint:nilnil // it is how net/http says that there is none
 		}
 	}
 	d.set(key("a"), config)
@@ -318,6 +327,53 @@ func TestHazardStopWaitsForEachCallback(t *testing.T) {
 				close(release)
 				<-used
 				synctest.Wait()
+			})
+		})
+	}
+}
+
+// TestHazardCallbackEndsItsGoroutine: each of them, alone, ends its goroutine for a
+// while, as t.FailNow does. Nothing of the process's own ends with it, nothing
+// waits for it, and all is well when that ends.
+func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
+	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hooks{hits: map[string]int{}, does: map[string]func(){place: runtime.Goexit}}
+				registry, log := prometheus.NewPedanticRegistry(), &lines{}
+				cc, api := hooked(t, h, registry, log)
+				run(t, cc)
+				go use(t, cc, h, &queue[clustercache.Request]{}) // some are called on the user's own goroutine
+				time.Sleep(30 * time.Second)
+				if place == "Informers.OnFailed" {
+					api.failWith(http.StatusInternalServerError, "/v1/configmaps")
+					api.mu.Lock()
+					api.cutLocked()
+					api.mu.Unlock()
+				}
+				api.put("two", "2", nil)
+				time.Sleep(30 * time.Second)
+				h.mu.Lock()
+				require.NotZero(t, h.hits[place], "it was called")
+				h.mu.Unlock()
+				require.Positive(t, panicsOf(t, registry, userFunctions[place]))
+				if place != "Informers.OnPanic" && place != "Informers.Transforms" {
+					require.Contains(t, log.String(), "runtime.Goexit")
+				}
+
+				h.calm()
+				api.heal()
+				require.NoError(t, cc.Engage(key("a")))
+				q := &queue[clustercache.Request]{}
+				w := use(t, cc, h, q)
+				time.Sleep(20 * time.Minute)
+				require.True(t, status(t, cc).Connected)
+				require.True(t, w.HasSynced())
+				q.take()
+				api.put("three", "3", nil)
+				time.Sleep(time.Minute)
+				require.NoError(t, cc.Reader(key("a")).Get(t.Context(), request("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
+				require.Contains(t, q.names(), "three")
 			})
 		})
 	}

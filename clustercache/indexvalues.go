@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 // IndexError says that a list by an indexed field cannot be answered, since
@@ -51,7 +52,7 @@ func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Obje
 func (x *addedIndex) compute(
 	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(Form) (client.Object, error),
 ) ([]string, error) {
-	var first *panicError
+	var first *callback.PanicError
 	answered := false
 	for _, form := range x.forms() {
 		obj, err := in(form)
@@ -70,7 +71,7 @@ func (x *addedIndex) compute(
 		if first == nil {
 			first = failed
 		}
-		if _, assertion := failed.value.(*runtime.TypeAssertionError); !assertion {
+		if _, assertion := errors.AsType[*runtime.TypeAssertionError](failed); !assertion {
 			answered = false
 			break
 		}
@@ -78,7 +79,7 @@ func (x *addedIndex) compute(
 	if answered {
 		return nil, nil
 	}
-	return nil, x.failed(cc, c, name, ErrIndexPanicked, fmt.Sprint(first.value))
+	return nil, x.failed(cc, c, name, ErrIndexPanicked, first.Value)
 }
 
 // forms returns the forms to call Values with, in order.
@@ -92,24 +93,26 @@ func (x *addedIndex) forms() []Form {
 	return []Form{Typed, Packed, Unstructured}
 }
 
-// panicError is what a function panicked with.
-type panicError struct{ value any }
-
-// call calls Values and survives its panic.
-func (x *addedIndex) call(obj client.Object) (values []string, failed *panicError) {
-	defer func() {
-		if r := recover(); r != nil {
-			values, failed = nil, &panicError{value: r}
-		}
-	}()
-	return x.Values(obj), nil
+// call calls Values and survives its panic, and that it ends its goroutine.
+func (x *addedIndex) call(obj client.Object) (values []string, failed *callback.PanicError) {
+	err := callback.Apart(indexCallback, func() error {
+		values = x.Values(obj)
+		return nil
+	})
+	if err == nil {
+		return values, nil
+	}
+	failed, _ = errors.AsType[*callback.PanicError](err)
+	return nil, failed
 }
+
+const indexCallback = "Index.Values"
 
 // failed counts a failure and logs the first one of the index.
 func (x *addedIndex) failed(cc *ClusterCache, c *cluster, name client.ObjectKey, err error, text string) error {
 	cc.metrics.indexFailed.Inc()
 	if errors.Is(err, ErrIndexPanicked) {
-		cc.metrics.panics.WithLabelValues("Index.Values").Inc()
+		cc.metrics.panics.WithLabelValues(indexCallback).Inc()
 	}
 	if !x.logged.Swap(true) {
 		cc.log.Error(err, "Index function failed; lists by its field fail. Further failures are not logged",

@@ -58,7 +58,7 @@ type clusterRun[request comparable] struct {
 	subscriber *clusterSubscriber
 	spool      *spool[request]
 	done       chan struct{}
-	worker     atomic.Uint64 // the delivering goroutine
+	worker     atomic.Uint64 // the goroutine of the last call
 }
 
 var _ source.TypedSource[string] = (*TypedClusterSource[string])(nil)
@@ -115,7 +115,6 @@ func (s *TypedClusterSource[request]) Start(ctx context.Context, queue workqueue
 func (s *TypedClusterSource[request]) run(r *clusterRun[request]) {
 	defer close(r.done)
 	defer s.ended(r)
-	r.worker.Store(goroutine.ID())
 	for {
 		e, ok := r.subscriber.next(r.ctx)
 		if !ok {
@@ -136,6 +135,7 @@ func (s *TypedClusterSource[request]) ended(r *clusterRun[request]) {
 
 func (s *TypedClusterSource[request]) handle(r *clusterRun[request], e ClusterEvent) {
 	err := s.cc.call("mapping or filter of a ClusterSource", func() error {
+		r.worker.Store(goroutine.ID())
 		if !s.wants(e) {
 			return nil
 		}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
 const (
@@ -98,7 +100,7 @@ func serverURL(cfg *rest.Config) (*url.URL, error) {
 func (a *access) newTransport(dial DialFunc) *http.Transport {
 	t := &http.Transport{
 		DialContext:            dial,
-		Proxy:                  a.config.Proxy, // nil unless configured: the environment's proxy is not for remotes
+		Proxy:                  guarded(a.config.Proxy), // nil unless configured: the environment's proxy is not for remotes
 		TLSClientConfig:        a.tls.Clone(),
 		TLSHandshakeTimeout:    tlsHandshakeTimeout,
 		DisableCompression:     a.config.DisableCompression,
@@ -115,6 +117,21 @@ func (a *access) newTransport(dial DialFunc) *http.Transport {
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(slices.Contains(a.config.TLS.NextProtos, "h2"))
 	return t
+}
+
+// guarded makes the panic of a config's proxy function an error of the request:
+// it is called on whatever goroutine sends one.
+func guarded(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	if proxy == nil {
+		return nil
+	}
+	return func(req *http.Request) (through *url.URL, err error) {
+		err = callback.Apart("Proxy of the access", func() (err error) {
+			through, err = proxy(req)
+			return err
+		})
+		return through, err
+	}
 }
 
 // wrapped reports whether the config brings round trippers of its own.

@@ -141,7 +141,9 @@ func (s *Seam) sendWith(ctx context.Context, req *http.Request, t ticket) (*http
 		if t.transport == nil {
 			return t.g.watches.roundTrip(out)
 		}
-		return t.transport.RoundTrip(out)
+		resp, err := t.transport.RoundTrip(out)
+		s.panicked(err)
+		return resp, err
 	}
 	// What the config's own round trippers wait for may be out of our connections' reach. A watch among other requests has
 	// to be cut without them.
@@ -156,19 +158,24 @@ func (s *Seam) sendWith(ctx context.Context, req *http.Request, t ticket) (*http
 		next = t.transport
 	}
 	var resp *http.Response
-	err = callback.Protect("WrapTransport", func() (err error) { // it is the operator's own, and on goroutines of ours
+	err = callback.Apart("WrapTransport", func() (err error) { // it is the operator's own, and would be on goroutines of ours
 		resp, err = next.RoundTrip(out)
 		return err
 	})
 	if err != nil {
-		if p, ok := errors.AsType[*callback.PanicError](err); ok && s.opts.Panicked != nil {
-			s.opts.Panicked(p)
-		}
+		s.panicked(err)
 		release()
 		return nil, err
 	}
 	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
 	return resp, nil
+}
+
+// panicked tells the owner of a panic that a request met.
+func (s *Seam) panicked(err error) {
+	if p, ok := errors.AsType[*callback.PanicError](err); ok && s.opts.Panicked != nil {
+		s.opts.Panicked(p)
+	}
 }
 
 // address returns req as it goes out: to the real server, with credentials.
