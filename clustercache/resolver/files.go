@@ -143,15 +143,22 @@ func (f *FileResolver) Clusters(context.Context) ([]Cluster, error) {
 }
 
 // missing is the error for a cluster that is in no file that could be read. If
-// it may be in another, nothing says that it does not exist.
+// it may be in another, nothing says that it does not exist; a path where nothing
+// ever was says less than a file that cannot be understood.
 func (f *FileResolver) missing(scan *fileScan, cluster Cluster) error {
+	var out error
 	for _, path := range slices.Sorted(maps.Keys(scan.failed)) {
-		if !f.byPath || strings.HasPrefix(cluster.Name, path+"+") {
-			ref := ObjectRef{Kind: kindFile, Name: path}
-			return fail(cluster, ref, fmt.Errorf("%w: %w", ErrNoAccess, scan.failed[path]))
+		if f.byPath && !strings.HasPrefix(cluster.Name, path+"+") {
+			continue
+		}
+		if cause := scan.failed[path]; out == nil || errors.Is(out, ErrNoAccess) && !errors.Is(cause, ErrNoAccess) {
+			out = fail(cluster, ObjectRef{Kind: kindFile, Name: path}, cause)
 		}
 	}
-	return fail(cluster, ObjectRef{}, ErrClusterNotFound)
+	if out == nil {
+		return fail(cluster, ObjectRef{}, ErrClusterNotFound)
+	}
+	return out
 }
 
 // current returns what was read last, or reads.

@@ -68,10 +68,9 @@ func (f *found) name(object client.Object, clusters []Cluster, field string) {
 }
 
 // mayStandFor is the error for a cluster that no object is known to stand for,
-// while nothing says which one this object stands for.
-func (f *found) mayStandFor(cluster Cluster) error {
-	return fail(cluster, f.ref, fmt.Errorf("%w: %w", ErrNoAccess, f.failed))
-}
+// while nothing says which one this object stands for. It is no [ErrNoAccess]: of
+// a cluster that is not in the list either, that would be the end.
+func (f *found) mayStandFor(cluster Cluster) error { return fail(cluster, f.ref, f.failed) }
 
 // keep makes an object, of which nothing is known any more, stand for the
 // clusters that it stood for before.
