@@ -201,6 +201,7 @@ func (l *Lease) replaceLocked(from, to *place) {
 		}
 	}
 	from.entry.taps = taps
+	to.entry.takeSeenLocked(from.entry, to.key)
 	l.at.Store(to)
 	from.entry.broadcastLocked()
 }

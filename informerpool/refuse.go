@@ -215,7 +215,11 @@ func (f *feed) removeNamed(id wire.Identity) {
 	defer f.mu.Unlock()
 	f.refused.forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
 	old := f.store.get(id.Namespace, id.Name)
-	if old == nil || !ends(id, old) {
+	if old == nil {
+		f.lostNamedLocked(id)
+		return
+	}
+	if !ends(id, old) {
 		return
 	}
 	f.store.remove(old)

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // maxSeen is how many objects an informer remembers that its users saw by other
@@ -64,6 +66,20 @@ func (e *entry) noteSeenLocked(o *Object) (ask bool) {
 	}
 	e.seen[nameOf(o)] = &seen{Object: o, looks: e.looks}
 	return e.synced && e.settleSeenLocked()
+}
+
+// takeSeenLocked remembers what a lease that came from another entry was shown:
+// that one may have known as little of it. The locks of both are held.
+func (e *entry) takeSeenLocked(from *entry, key Key) {
+	if from == e || !localFields(key.FieldSelector) {
+		return
+	}
+	selected := newFilter(Key{}, key)
+	for name, s := range from.seen {
+		if e.seen[name] == nil && selected.match(s.Object) && e.store.get(name.Namespace, name.Name) == nil {
+			e.noteSeenLocked(s.Object)
+		}
+	}
 }
 
 // lookLocked numbers a list, or an audit, that begins.
@@ -126,12 +142,27 @@ func (e *entry) broughtLocked(o *Object, gone bool) {
 	e.foundLocked(name)
 }
 
+// lostNamedLocked is broughtLocked for the delete of an object of which only the
+// identity is known.
+func (e *entry) lostNamedLocked(id wire.Identity) {
+	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
+	if s := e.seen[name]; s != nil && ends(id, s.Object) {
+		e.lostLocked(s.Object, false)
+		delete(e.seen, name)
+	}
+}
+
 // foundLocked forgets an object that the store has by now. While a handler has
-// not been told of it, its delete is to be told all the same.
+// not been told of it, its delete is to be told all the same. For a handler that
+// selects what was seen, and not what is there, it is gone.
 func (e *entry) foundLocked(name types.NamespacedName) {
-	o := e.seen[name].Object
+	o, now := e.seen[name].Object, e.store.get(name.Namespace, name.Name)
 	delete(e.seen, name)
 	for _, t := range e.taps {
+		if now != nil && !t.wants.empty() && t.wants.match(o) && !t.wants.match(now) {
+			t.lose(o, false)
+			continue
+		}
 		t.sub.mu.Lock()
 		if p := t.sub.pending[item{tap: t, namespace: name.Namespace, name: name.Name}]; p != nil {
 			p.shown = o

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -135,5 +136,69 @@ func TestHazardSeenObjectComesAndGoesWhileTheHandlerIsBusy(t *testing.T) {
 		sub.Continue()
 		s.speak(10)
 		require.Len(t, r.take(), 1)
+	})
+}
+
+// picky refuses objects with the label refused.
+func picky(o *informerpool.Options) {
+	o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{
+		widgets.GroupResource(): func(u *unstructured.Unstructured) error {
+			if u.GetLabels()["refused"] != "" {
+				return fmt.Errorf("refused")
+			}
+			return nil
+		},
+	}
+}
+
+// TestHazardRefusedObjectThatWasReadIsDeleted: the informer never had it, and a
+// read of the server showed it.
+func TestHazardRefusedObjectThatWasReadIsDeleted(t *testing.T) {
+	bubble(t, picky, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, everything)
+		r := newRecorder()
+		subscribe(t, p, l, r)
+		s.put("ns", "o", 1, "refused=yes")
+		l.Seen(s.read(t, "o"))
+		synctest.Wait()
+		require.Empty(t, r.take())
+		s.delete("ns", "o")
+		synctest.Wait()
+		require.Equal(t, []string{"Deleted ns/o@101"}, r.take())
+	})
+}
+
+// TestHazardObjectThatWasReadLeavesASelection: a lease that is served by a wider
+// informer has nothing of an object that comes to be known outside of what it
+// selects.
+func TestHazardObjectThatWasReadLeavesASelection(t *testing.T) {
+	bubble(t, picky, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		acquireSynced(t, p, everything)
+		narrow := everything
+		narrow.LabelSelector = "app=x"
+		l := acquireSynced(t, p, narrow)
+		r := newRecorder()
+		subscribe(t, p, l, r)
+		s.put("ns", "o", 1, "refused=yes", "app=x")
+		l.Seen(s.read(t, "o"))
+		s.put("ns", "o", 2, "app=y")
+		synctest.Wait()
+		require.Equal(t, []string{"Deleted ns/o@101"}, r.take())
+	})
+}
+
+// TestHazardObjectThatWasReadIsForgottenByARetarget: a lease takes along what its
+// user was shown.
+func TestHazardObjectThatWasReadIsForgottenByARetarget(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, in("ns"))
+		r := newRecorder()
+		subscribe(t, p, l, r)
+		s.deafly(func() { s.put("ns", "o", 1) })
+		l.Seen(s.read(t, "o"))
+		s.deafly(func() { s.delete("ns", "o") })
+		require.NoError(t, l.Retarget(t.Context(), everything))
+		s.speak(1)
+		require.Equal(t, []string{"Deleted ns/o@101"}, r.take())
 	})
 }
