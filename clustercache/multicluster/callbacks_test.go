@@ -50,6 +50,16 @@ var userPlaces = []string{"ClusterOptions", "Clusters", "Names.Name", "Names.Key
 // TestHazardPanicOfAProvidersCallbackEndsTheProcess: the cluster is not engaged
 // while one of them panics, and Get says why; it is engaged afterwards.
 func TestHazardPanicOfAProvidersCallbackEndsTheProcess(t *testing.T) {
+	failsAndHeals(t, func(at string) { panic("no " + at) })
+}
+
+// TestHazardProvidersCallbackEndsItsGoroutine is the same for runtime.Goexit,
+// which t.FailNow calls as well.
+func TestHazardProvidersCallbackEndsItsGoroutine(t *testing.T) {
+	failsAndHeals(t, func(string) { runtime.Goexit() })
+}
+
+func failsAndHeals(t *testing.T, fail func(at string)) {
 	for _, place := range userPlaces {
 		t.Run(place, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -58,7 +68,7 @@ func TestHazardPanicOfAProvidersCallbackEndsTheProcess(t *testing.T) {
 				o, po, to, made := userFunctions(func(at string) {
 					if at == place && !calm.Load() {
 						hits.Add(1)
-						panic("no " + at)
+						fail(at)
 					}
 				})
 				f := newFleet(t, o)
