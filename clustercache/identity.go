@@ -235,7 +235,15 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, g.changed(err)
 	}
-	if q := req.URL.Query(); q.Has("watch") && (q.Get("sendInitialEvents") == "" || q.Get("fieldSelector") == "") {
+	q := req.URL.Query()
+	if q.Has("watch") {
+		err = g.c.prover.confirm(req.Context(), g.view)
+	}
+	if err != nil {
+		_ = resp.Body.Close()
+		return nil, g.changed(err)
+	}
+	if q.Has("watch") && (q.Get("sendInitialEvents") == "" || q.Get("fieldSelector") == "") {
 		resp.Body = newWatchBody(&g.c.prover, req, resp.Body)
 	}
 	return resp, nil

@@ -77,6 +77,10 @@ type prover struct {
 	cut    uint64                 // when a watch last ended, in the same order: who answers may have changed just then
 	broke  uint64                 // when one last ended before its time
 	flight *question
+	// streams are the connections of watches that were not asked themselves yet,
+	// and confirming is the question that does so.
+	streams    map[*provenConn]struct{}
+	confirming *question
 
 	failing  time.Time // since when questions fail; zero: the last one did not
 	withheld time.Time // when the server last forbade the question
@@ -96,7 +100,7 @@ type claim struct {
 
 func (p *prover) init(c *cluster) {
 	p.c = c
-	p.open = map[*provenConn]uint64{}
+	p.open, p.streams = map[*provenConn]uint64{}, map[*provenConn]struct{}{}
 	p.tick = newTimer(p.renew)
 }
 

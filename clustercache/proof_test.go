@@ -41,12 +41,22 @@ type front struct {
 	behind  *fakeAPI
 	written map[string]int // writes by the uid of the cluster that got them
 	cuts    map[context.Context]context.CancelFunc
+
+	// connContext and choose, where set, lead requests elsewhere than to behind.
+	connContext func(context.Context, net.Conn) context.Context
+	choose      func(*http.Request) *fakeAPI
 }
 
 func newFront(t *testing.T, secure bool, behind *fakeAPI) *front {
 	t.Helper()
 	f := &front{net: memnet.Listen(), tls: secure, behind: behind, written: map[string]int{}, cuts: map[context.Context]context.CancelFunc{}}
 	server := &http.Server{Handler: f, ErrorLog: discardLog} //nolint:gosec // in memory
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if f.connContext != nil {
+			return f.connContext(ctx, c)
+		}
+		return ctx
+	}
 	done := make(chan struct{})
 	if secure {
 		f.renew(t)
@@ -122,6 +132,9 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	f.mu.Lock()
 	behind := f.behind
+	if f.choose != nil {
+		behind = f.choose(r)
+	}
 	f.cuts[ctx] = cancel
 	if r.Method != http.MethodGet {
 		f.written[behind.uid]++

@@ -32,6 +32,7 @@ type provenConn struct {
 func (c *provenConn) Close() error {
 	c.p.mu.Lock()
 	delete(c.p.open, c)
+	delete(c.p.streams, c)
 	c.p.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -50,6 +51,9 @@ func (c *cluster) provenDials(dial seam.DialFunc, adopted *atomic.Bool) seam.Dia
 		p.mu.Lock()
 		p.seq++
 		p.open[k] = p.seq
+		if seam.ForStreams(ctx) {
+			p.streams[k] = struct{}{}
+		}
 		p.mu.Unlock()
 		switch {
 		case k.asking, !adopted.Load():

@@ -51,9 +51,40 @@ func (w *watches) enter() (ticket, error) {
 	return ticket{lane: &w.lane}, nil
 }
 
+// streamDialKey is where the context of a dial says what it is for.
+type streamDialKey struct{}
+
+// ForStreams reports whether the context of a dial is that of a connection on
+// which nothing but watches travel, and what ProbeStreams asks.
+func ForStreams(ctx context.Context) bool { return ctx.Value(streamDialKey{}) != nil }
+
+// ProbeStreams is ProbeAside over the connection that watches use, where they have
+// one of their own.
+func (s *Seam) ProbeStreams(ctx context.Context, path string) (Proof, error) {
+	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterStreams() })
+}
+
+func (s *Seam) enterStreams() (ticket, error) {
+	for {
+		g, err := s.live()
+		if err != nil {
+			return ticket{}, err
+		}
+		var t ticket
+		if g.watches != nil && !g.watches.plain.Load() {
+			t, err = g.watches.enter()
+		} else {
+			t, err = g.enterProof(false)
+		}
+		if !errors.Is(err, errGone) {
+			return t, err
+		}
+	}
+}
+
 // dial makes a connection on which HTTP/2 was negotiated.
 func (w *watches) dial(ctx context.Context, address string) (net.Conn, error) {
-	ctx, release := w.g.bind(ctx, true)
+	ctx, release := w.g.bind(context.WithValue(ctx, streamDialKey{}, true), true)
 	defer release()
 
 	nc, err := w.g.dialer(ctx, "tcp", address)

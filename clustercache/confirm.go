@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"fmt"
+	"maps"
+)
+
+// errMisled indicates that a connection leads to another cluster than others do.
+var errMisled = fmt.Errorf("%w: another cluster answers on the connection of the watch", ErrNotConnected)
+
+// confirm returns nil unless another cluster answers on a connection that watches
+// use. The proof that let a watch begin may have come over another one, and an
+// address can lead each elsewhere. So a new connection is asked itself, once,
+// before what its first watches bring is believed.
+func (p *prover) confirm(ctx context.Context, v *view) error {
+	if presumed(v.uid) {
+		return nil
+	}
+	p.mu.Lock()
+	if len(p.streams) == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	q := p.confirming
+	if q == nil {
+		q = &question{done: make(chan struct{})}
+		if !p.c.cc.spawn(func() { p.askStreams(q, v) }) {
+			p.mu.Unlock()
+			return ErrClosed
+		}
+		p.confirming = q
+	}
+	p.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// askStreams asks over the connection of watches. No answer is no verdict: the
+// next watch has it asked again.
+func (p *prover) askStreams(q *question, v *view) {
+	ctx, cancel := context.WithTimeout(p.c.cc.ctx, p.c.cc.options.ProbeTimeout)
+	defer cancel()
+	p.mu.Lock()
+	asked := maps.Clone(p.streams)
+	p.mu.Unlock()
+
+	uid, err := p.c.askUID(ctx, p.c.seam.ProbeStreams)
+	if err == nil && uid != v.uid {
+		// It is that connection's fault until a proof says more: where addresses lead
+		// elsewhere by turns, each verdict would begin everything anew.
+		q.err = errMisled
+		for k := range asked {
+			_ = k.Close()
+		}
+	}
+	p.mu.Lock()
+	if err == nil {
+		for k := range asked {
+			delete(p.streams, k)
+		}
+	}
+	p.confirming = nil
+	close(q.done)
+	p.mu.Unlock()
+}
