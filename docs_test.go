@@ -179,6 +179,20 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// TestGuaranteesAreNumberedOnce: G1 to G19, in order.
+func TestGuaranteesAreNumberedOnce(t *testing.T) {
+	var numbers []int
+	for _, row := range regexp.MustCompile(`(?m)^\| G(\d+) `).FindAllStringSubmatch(read(t, "docs/GUARANTEES.md"), -1) {
+		number, err := strconv.Atoi(row[1])
+		require.NoError(t, err)
+		numbers = append(numbers, number)
+	}
+	require.Len(t, numbers, 19)
+	for i, number := range numbers {
+		require.Equal(t, i+1, number)
+	}
+}
+
 // TestEachFlagOfATestIsDocumented reads the flags from the code.
 func TestEachFlagOfATestIsDocumented(t *testing.T) {
 	page := read(t, "docs/testing.md")
