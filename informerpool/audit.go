@@ -102,7 +102,10 @@ func (a *audit) settleSeen() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.blind && a.followsLocked() {
-		a.missedLocked(a.since, a.at, false)
+		same := func(name types.NamespacedName) *Object { return a.store.get(name.Namespace, name.Name) }
+		for _, name := range a.missedLocked(a.since, a.at, false, same) {
+			a.foundLocked(name)
+		}
 	}
 }
 

@@ -17,8 +17,7 @@ func (e *entry) put(o *Object) {
 	}
 	e.store.put(old, o, values.of(o))
 	e.chargeLocked()
-	e.emitLocked(change{old: old, new: o})
-	e.broughtLocked(o, false)
+	e.emitSeenLocked(change{old: old, new: o}, o)
 }
 
 // remove takes an object out of the store; final is the state it had at the end.
@@ -28,16 +27,17 @@ func (e *entry) remove(final *Object) {
 	e.refused.forget(nameOf(final))
 	e.touchLocked(final)
 	old := e.store.get(final.GetNamespace(), final.GetName())
-	if old == nil {
-		e.broughtLocked(final, true)
-	}
-	if old == nil || older(final, old) {
+	switch {
+	case old == nil && e.reachesSeenLocked(final):
+		e.passedLocked(nameOf(final), nil, nil)
+		e.dropSeenLocked(nameOf(final))
+		return
+	case old == nil || older(final, old):
 		return
 	}
 	e.store.remove(old)
 	e.chargeLocked()
-	e.emitLocked(change{old: old, final: final})
-	e.broughtLocked(final, false)
+	e.emitSeenLocked(change{old: old, final: final}, final)
 }
 
 // touchLocked notes a change that a stream brought. The store and the version it
@@ -88,6 +88,7 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	values := e.lockWith(e.staged.all())
 	defer e.mu.Unlock()
 	e.refused = l.refused
+	found := e.missedLocked(l.look, rv, !e.synced, l.shows)
 	for _, o := range slices.Collect(e.store.all()) {
 		_, kept := l.seen[o]
 		if kept || e.refused.has(nameOf(o)) || e.staged.get(o.GetNamespace(), o.GetName()) != nil {
@@ -98,9 +99,10 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	}
 	e.mergeLocked(values)
 	e.epoch, e.history = epoch, l.history
-	first := !e.synced
 	e.syncedLocked(rv)
-	e.missedLocked(l.look, rv, first)
+	for _, name := range found {
+		e.foundLocked(name)
+	}
 	return e.settleSeenLocked()
 }
 
@@ -110,7 +112,7 @@ func (e *entry) mergeLocked(values indexed) {
 		e.store.put(old, o, values.of(o))
 		e.store.shared.Release(o) // the hold of the staged one
 		e.refused.forget(nameOf(o))
-		e.emitLocked(change{old: old, new: o})
+		e.emitSeenLocked(change{old: old, new: o}, o)
 	}
 	e.staged = nil
 }
@@ -125,6 +127,19 @@ func (e *entry) vanish() {
 	}
 	e.unserved = true
 	e.chargeLocked()
+}
+
+// emitSeenLocked is emitLocked for a state that the stream or a list has shown,
+// after which nothing has to be remembered of an earlier one that users saw.
+func (e *entry) emitSeenLocked(c change, shown *Object) {
+	name, reached := nameOf(shown), e.reachesSeenLocked(shown)
+	if reached {
+		e.passedLocked(name, c.old, c.new)
+	}
+	e.emitLocked(c)
+	if reached {
+		e.foundLocked(name)
+	}
 }
 
 // emitLocked tells every tap. Nothing is told before the first list is complete: it is replayed as a whole then, so

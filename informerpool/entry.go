@@ -81,7 +81,9 @@ type entry struct {
 
 	refused refusals                       // objects whose state is not known
 	seen    map[types.NamespacedName]*seen // by users, in other ways; not in the store yet
-	looks   int                            // lists and audits that have begun
+	// seenBytes is what that takes.
+	seenBytes int64
+	looks     int // lists and audits that have begun
 	// seenAudit is when an audit was last asked for because of what was seen.
 	seenAudit time.Time
 
@@ -126,6 +128,7 @@ func (e *entry) ended() {
 	defer e.mu.Unlock()
 	e.setStateLocked(StateGone)
 	e.store, e.staged, e.taps, e.synced = newStore(), nil, nil, false
+	e.seen, e.seenBytes = nil, 0
 	e.chargeLocked()
 	e.broadcastLocked()
 }
@@ -202,11 +205,14 @@ func (e *entry) nudge() {
 // proof notes that the server gave a sign of life.
 func (e *entry) proof() { e.lastProof.Store(e.pool.clock.now()) }
 
+// sizeLocked is about what the informer takes in memory, but for a list under way.
+func (e *entry) sizeLocked() int64 { return e.store.size() + e.seenBytes }
+
 // chargeLocked brings the cluster's account up to date, and what the store says
 // of the kind's scope.
 func (e *entry) chargeLocked() {
 	e.scope.Store(int32(e.store.scope()))
-	bytes := e.store.size()
+	bytes := e.sizeLocked()
 	if e.staged != nil {
 		bytes += e.staged.bytes // what its objects share counts in the store
 	}
@@ -251,6 +257,7 @@ func (e *entry) evict() {
 }
 
 func (e *entry) forgetLocked() {
+	e.forgetSeenLocked()
 	old := e.store
 	e.store, e.staged = old.emptyCopy(), nil
 	e.refused = refusals{}
@@ -260,7 +267,6 @@ func (e *entry) forgetLocked() {
 	for _, t := range e.taps {
 		t.disinheritLocked()
 	}
-	e.forgetSeenLocked()
 	e.chargeLocked()
 	e.synced, e.unserved, e.rv, e.partial, e.epoch, e.doubt = false, false, "", "", "", nil
 	e.attachLocked()

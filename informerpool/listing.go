@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -135,6 +137,19 @@ func (l *listing) drop(final *Object) {
 	if old := f.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
 		delete(l.seen, old)
 	}
+}
+
+// shows returns what the complete list has of a name, or nil. The entry's lock is
+// held.
+func (l *listing) shows(name types.NamespacedName) *Object {
+	if o := l.feed.staged.get(name.Namespace, name.Name); o != nil {
+		return o
+	}
+	o := l.feed.store.get(name.Namespace, name.Name)
+	if _, kept := l.seen[o]; kept {
+		return o
+	}
+	return nil
 }
 
 // contradict notes the first proof that the store is of another history.

@@ -213,13 +213,14 @@ func (l *listing) dropNamed(id wire.Identity) {
 func (f *feed) removeNamed(id wire.Identity) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.refused.forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
+	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
+	f.refused.forget(name)
 	old := f.store.get(id.Namespace, id.Name)
-	if old == nil {
-		f.lostNamedLocked(id)
-		return
+	if s := f.seen[name]; s != nil && ends(id, s.Object) {
+		f.passedLocked(name, old, nil)
+		defer f.foundLocked(name)
 	}
-	if !ends(id, old) {
+	if old == nil || !ends(id, old) {
 		return
 	}
 	f.store.remove(old)

@@ -46,11 +46,7 @@ func (t *tap) evictLocked(e *entry) {
 		}
 	}
 	t.disinheritLocked()
-	for _, o := range e.seen {
-		if t.wants.empty() || t.wants.match(o.Object) {
-			t.lose(o.Object, true)
-		}
-	}
+	t.evictSeenLocked(e)
 }
 
 // evicted is the end of an object whose cluster was taken away.

@@ -4,18 +4,21 @@
 package informerpool
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // maxSeen is how many objects an informer remembers that its users saw by other
-// ways. Beyond it they are not told of the deletes of more.
-const maxSeen = 10_000
+// ways, and maxSeenBytes how much memory they take. Beyond it, and beyond the
+// budget of the cluster, users do not hear of the deletes of more.
+const (
+	maxSeen      = 10_000
+	maxSeenBytes = 8 << 20
+)
 
 // seenAuditPace is how long after one audit that a seen object asked for the
 // next one begins at the earliest.
@@ -37,7 +40,8 @@ type seen struct {
 // that gets beyond that state without the object proves nothing, since it may be
 // that of a history which is over: the informer is compared with its server at
 // once then. Objects that the lease does not select are ignored, and those
-// beyond the first 10,000 that wait.
+// beyond the first 10,000, or 8 MiB, that wait. They count in the cluster's
+// budget, and give way to what is cached.
 func (l *Lease) Seen(u *unstructured.Unstructured) {
 	key := l.Key()
 	if !localFields(key.FieldSelector) {
@@ -58,14 +62,41 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 }
 
 func (e *entry) noteSeenLocked(o *Object) (ask bool) {
-	if len(e.seen) >= maxSeen {
+	name, size := nameOf(o), int64(o.Size())
+	if now := e.store.get(name.Namespace, name.Name); now != nil && !older(now, o) {
+		e.laterLocked(o, now)
+		return false
+	}
+	limit := e.pool.options.MaxClusterBytes
+	switch before := e.seen[name]; {
+	case before != nil && older(o, before.Object):
+		return false
+	case before != nil:
+		e.dropSeenLocked(name)
+	}
+	if len(e.seen) >= maxSeen || e.seenBytes+size > maxSeenBytes || limit > 0 && e.account.bytes.Load()+size > limit {
 		return false
 	}
 	if e.seen == nil {
 		e.seen = map[types.NamespacedName]*seen{}
 	}
-	e.seen[nameOf(o)] = &seen{Object: o, looks: e.looks}
+	e.seen[name] = &seen{Object: o, looks: e.looks}
+	e.seenBytes += size
+	e.chargeLocked()
 	return e.synced && e.settleSeenLocked()
+}
+
+// laterLocked is for an object of which the store has a later state than was
+// shown. Handlers have been told of that, or hear of it: one that selects what
+// was shown and not what is there hears that it is gone.
+func (e *entry) laterLocked(o, now *Object) {
+	e.dropSeenLocked(nameOf(o))
+	for _, t := range e.taps {
+		if !t.wants.empty() && t.wants.match(o) && !t.wants.match(now) {
+			t.lose(o, false)
+		}
+	}
+	e.shownLocked(o)
 }
 
 // takeSeenLocked remembers what a lease that came from another entry was shown:
@@ -76,9 +107,32 @@ func (e *entry) takeSeenLocked(from *entry, key Key) {
 	}
 	selected := newFilter(Key{}, key)
 	for name, s := range from.seen {
-		if e.seen[name] == nil && selected.match(s.Object) && e.store.get(name.Namespace, name.Name) == nil {
+		if e.seen[name] == nil && selected.match(s.Object) {
 			e.noteSeenLocked(s.Object)
 		}
+	}
+}
+
+func (e *entry) dropSeenLocked(name types.NamespacedName) {
+	s := e.seen[name]
+	if s == nil {
+		return
+	}
+	delete(e.seen, name)
+	e.seenBytes -= int64(s.Size())
+	e.chargeLocked()
+}
+
+// yieldSeen forgets what was seen in a cluster, for the sake of what is to be
+// cached.
+func (p *Pool) yieldSeen(cluster types.NamespacedName) {
+	for _, e := range p.of(cluster) {
+		e.mu.Lock()
+		if len(e.seen) > 0 {
+			e.seen, e.seenBytes = nil, 0
+			e.chargeLocked()
+		}
+		e.mu.Unlock()
 	}
 }
 
@@ -88,17 +142,20 @@ func (e *entry) lookLocked() int {
 	return e.looks
 }
 
-// settleSeenLocked forgets the objects that are in the store: of those handlers
-// hear as of all others. It reports whether an audit is to be asked for, since
-// the stream passed a state and has not told of the object.
+// settleSeenLocked forgets the objects that the store has in the state that was
+// seen, or a later one: of those handlers hear as of all others. It reports
+// whether an audit is to be asked for, since the stream passed a state and has
+// not told of it.
 func (e *entry) settleSeenLocked() (ask bool) {
 	if len(e.seen) == 0 {
 		return false
 	}
 	pause := time.Since(e.seenAudit) < seenAuditPace
 	for name, o := range e.seen {
+		now := e.store.get(name.Namespace, name.Name)
 		switch {
-		case e.store.get(name.Namespace, name.Name) != nil:
+		case now != nil && !older(now, o.Object):
+			e.passedLocked(name, now, now)
 			e.foundLocked(name)
 		case o.asked, pause, e.refused.has(name), behind(e.rv, o.GetResourceVersion()):
 		default:
@@ -111,78 +168,92 @@ func (e *entry) settleSeenLocked() (ask bool) {
 	return ask
 }
 
-// missedLocked tells of the objects that a list of the server lacks, which is at
-// a version. The first list may have begun before the object was seen. Any other
-// has to have begun afterwards: it may be of a history that was left meanwhile.
-func (e *entry) missedLocked(look int, rv string, first bool) {
+// missedLocked settles what was seen by a list of the server, which is at a
+// version: now returns what it shows of a name. The first list may have begun
+// before the object was seen. Any other has to have begun afterwards: it may be
+// of a history that was left meanwhile. The store is still what it was before.
+// Who calls it calls foundLocked with what it returns, once the change is told.
+func (e *entry) missedLocked(look int, rv string, first bool, now func(types.NamespacedName) *Object) (found []types.NamespacedName) {
 	for name, o := range e.seen {
-		switch {
-		case e.store.get(name.Namespace, name.Name) != nil, e.refused.has(name):
-		case !first && o.looks >= look, behind(rv, o.GetResourceVersion()):
-		default:
-			e.lostLocked(o.Object, false)
-			delete(e.seen, name)
-		}
-	}
-}
-
-// broughtLocked notes that the stream told of an object that was seen. gone says
-// that it told of the delete of one that the store lacks.
-func (e *entry) broughtLocked(o *Object, gone bool) {
-	name := nameOf(o)
-	s := e.seen[name]
-	if s == nil || older(o, s.Object) {
-		return
-	}
-	if gone {
-		e.lostLocked(s.Object, false)
-		delete(e.seen, name)
-		return
-	}
-	e.foundLocked(name)
-}
-
-// lostNamedLocked is broughtLocked for the delete of an object of which only the
-// identity is known.
-func (e *entry) lostNamedLocked(id wire.Identity) {
-	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
-	if s := e.seen[name]; s != nil && ends(id, s.Object) {
-		e.lostLocked(s.Object, false)
-		delete(e.seen, name)
-	}
-}
-
-// foundLocked forgets an object that the store has by now. While a handler has
-// not been told of it, its delete is to be told all the same. For a handler that
-// selects what was seen, and not what is there, it is gone.
-func (e *entry) foundLocked(name types.NamespacedName) {
-	o, now := e.seen[name].Object, e.store.get(name.Namespace, name.Name)
-	delete(e.seen, name)
-	for _, t := range e.taps {
-		if now != nil && !t.wants.empty() && t.wants.match(o) && !t.wants.match(now) {
-			t.lose(o, false)
+		is := now(name)
+		early := !first && o.looks >= look || behind(rv, o.GetResourceVersion())
+		if e.refused.has(name) || early && (is == nil || older(is, o.Object)) {
 			continue
 		}
+		e.passedLocked(name, e.store.get(name.Namespace, name.Name), is)
+		found = append(found, name)
+	}
+	return found
+}
+
+// passedLocked is called before a change from one state to another is told, the
+// later one being no earlier than what was seen under the name. A handler that
+// is told of that object in neither of them hears here that it is gone: it was
+// another one of its name, or was selected in between alone.
+func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
+	s := e.seen[name]
+	if s == nil {
+		return
+	}
+	for _, t := range e.taps {
+		if t.misses(s.Object, old, now) {
+			t.lose(s.Object, false)
+		}
+	}
+}
+
+// misses reports whether the handler is told of an object that was seen in none
+// of the states that the informer has it in.
+func (t *tap) misses(seen *Object, states ...*Object) bool {
+	selects := func(o *Object) bool { return t.wants.empty() || t.wants.match(o) }
+	return selects(seen) && !slices.ContainsFunc(states, func(o *Object) bool {
+		return o != nil && o.GetUID() == seen.GetUID() && selects(o)
+	})
+}
+
+// reachesSeenLocked reports whether a state that the stream shows is no earlier
+// than what was seen under its name.
+func (e *entry) reachesSeenLocked(o *Object) bool {
+	s := e.seen[nameOf(o)]
+	return s != nil && !older(o, s.Object)
+}
+
+// foundLocked forgets an object that the store has had by now. While a handler
+// has not been told of it, its delete is to be told all the same.
+func (e *entry) foundLocked(name types.NamespacedName) {
+	s := e.seen[name]
+	if s == nil {
+		return
+	}
+	e.dropSeenLocked(name)
+	e.shownLocked(s.Object)
+}
+
+// shownLocked notes that an object was shown which handlers are about to be told
+// of.
+func (e *entry) shownLocked(o *Object) {
+	for _, t := range e.taps {
 		t.sub.mu.Lock()
-		if p := t.sub.pending[item{tap: t, namespace: name.Namespace, name: name.Name}]; p != nil {
+		if p := t.sub.pending[item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}]; p != nil {
 			p.shown = o
 		}
 		t.sub.mu.Unlock()
 	}
 }
 
-// forgetSeenLocked tells of all of them: the cluster is gone.
+// forgetSeenLocked tells of all of them: the cluster is gone. What the store has
+// of them is told by its own end.
 func (e *entry) forgetSeenLocked() {
-	for _, o := range e.seen {
-		e.lostLocked(o.Object, true)
+	for _, t := range e.taps {
+		t.evictSeenLocked(e)
 	}
-	e.seen = nil
+	e.seen, e.seenBytes = nil, 0
 }
 
-func (e *entry) lostLocked(o *Object, evicted bool) {
-	for _, t := range e.taps {
-		if t.wants.empty() || t.wants.match(o) {
-			t.lose(o, evicted)
+func (t *tap) evictSeenLocked(e *entry) {
+	for name, o := range e.seen {
+		if t.misses(o.Object, e.store.get(name.Namespace, name.Name)) {
+			t.lose(o.Object, true)
 		}
 	}
 }
@@ -195,8 +266,8 @@ func (t *tap) lose(o *Object, evicted bool) {
 	it := item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.pending[it]; p != nil && p.old == nil && p.new == nil && !t.removed {
-		p.old, p.unheard, p.unknown, p.evicted = o, true, true, evicted
+	if p := s.pending[it]; p != nil && p.old == nil && !t.removed && (p.new == nil || p.new.GetUID() != o.GetUID()) {
+		p.old, p.final, p.unheard, p.unknown, p.evicted = o, o, true, true, evicted
 		return
 	}
 	if t.removed || s.pending[it] != nil {

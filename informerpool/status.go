@@ -122,7 +122,7 @@ func (p *Pool) status(e *entry) Status {
 	if s.Unknown > 0 || s.AllUnknown {
 		s.LastRefusal = e.refused.last.Error()
 	}
-	s.LastError, s.Objects, s.Bytes = e.lastErr, e.store.count, e.store.size()
+	s.LastError, s.Objects, s.Bytes = e.lastErr, e.store.count, e.sizeLocked()
 	s.Polling = e.polling
 	return s
 }

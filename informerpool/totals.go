@@ -115,7 +115,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 		e.mu.RLock()
 		synced := e.synced
 		s.Objects += e.store.count
-		s.Bytes += e.store.size()
+		s.Bytes += e.sizeLocked()
 		e.mu.RUnlock()
 		if !synced {
 			continue

@@ -1,0 +1,282 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// away lets things happen to a server that its informers do not see in their
+// stream, but by a list.
+func (s *modelServer) away(happens func()) {
+	s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
+	s.cut(io.ErrUnexpectedEOF)
+	happens()
+	s.compact()
+	s.set(func(s *modelServer) { s.fail = nil })
+	after(time.Minute)
+}
+
+// TestHazardSeenObjectThatIsRefusedGoesUnheard: the informer never has it in its
+// store, so that the end of it there is none.
+func TestHazardSeenObjectThatIsRefusedGoesUnheard(t *testing.T) {
+	refuse := map[string]func(*informerpool.Options){
+		"too large": func(o *informerpool.Options) { o.MaxObjectBytes = 2000 },
+		"transform": func(o *informerpool.Options) {
+			o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{widgets.GroupResource(): func(u *unstructured.Unstructured) error {
+				if u.GetName() == "big" {
+					return errors.New("no")
+				}
+				return nil
+			}}
+		},
+	}
+	ends := map[string]func(*modelServer){
+		"stream": func(s *modelServer) { s.delete("ns", "big"); synctest.Wait() },
+		"list":   func(s *modelServer) { s.away(func() { s.delete("ns", "big") }) },
+	}
+	for how, change := range refuse {
+		for end, ends := range ends {
+			t.Run(how+" "+end, func(t *testing.T) {
+				bubble(t, change, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+					s.put("ns", "small", 1)
+					l := acquireSynced(t, p, everything)
+					r := newRecorder()
+					subscribe(t, p, l, r)
+					s.put("ns", "big", 1, "l="+strings.Repeat("x", 3000))
+					l.Seen(s.read(t, "big"))
+					synctest.Wait()
+					require.ErrorIs(t, l.Unknown("ns", "big"), informerpool.ErrRefused)
+					r.take()
+					ends(s)
+					require.Equal(t, []string{"Deleted ns/big@102"}, r.take())
+					s.speak(3)
+					require.Empty(t, r.take())
+				})
+			})
+		}
+	}
+}
+
+// TestHazardSeenObjectIsTakenForItsSuccessor: another object of its name says
+// nothing of it but that it is gone.
+func TestHazardSeenObjectIsTakenForItsSuccessor(t *testing.T) {
+	replace := func(s *modelServer) { s.delete("ns", "o"); s.put("ns", "o", 2) }
+	want := []string{"Deleted ns/o@102", "Added ns/o@104"}
+	t.Run("first list", func(t *testing.T) {
+		bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+			s.put("ns", "other", 1)
+			s.put("ns", "o", 1)
+			s.notReady = hang()
+			l := acquire(t, p, everything)
+			r := newRecorder()
+			subscribe(t, p, l, r)
+			l.Seen(s.read(t, "o"))
+			replace(s)
+			close(s.notReady)
+			s.speak(3)
+			require.Equal(t, want, without(r.take(), "other"))
+		})
+	})
+	t.Run("list", func(t *testing.T) {
+		bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+			s.put("ns", "other", 1)
+			l := acquireSynced(t, p, everything)
+			r := newRecorder()
+			subscribe(t, p, l, r)
+			s.away(func() {
+				s.put("ns", "o", 1)
+				l.Seen(s.read(t, "o"))
+				replace(s)
+			})
+			require.Equal(t, want, without(r.take(), "other"))
+		})
+	})
+	t.Run("stream without it", func(t *testing.T) {
+		bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+			s.put("ns", "other", 1)
+			l := acquireSynced(t, p, everything)
+			r := newRecorder()
+			subscribe(t, p, l, r)
+			s.set(func(s *modelServer) { s.deaf = true })
+			s.put("ns", "o", 1)
+			l.Seen(s.read(t, "o"))
+			s.delete("ns", "o")
+			s.set(func(s *modelServer) { s.deaf = false })
+			s.put("ns", "o", 2)
+			s.speak(3)
+			require.Equal(t, want, without(r.take(), "other"))
+		})
+	})
+}
+
+func without(events []string, name string) (out []string) {
+	for _, e := range events {
+		if !strings.Contains(e, name) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// TestHazardSeenStateOutsideOfWhatWasToldGoesUnheard: a handler of some labels
+// was not told of an object without them. A read shows it with them, and by the
+// next list it has lost them again, or is gone.
+func TestHazardSeenStateOutsideOfWhatWasToldGoesUnheard(t *testing.T) {
+	chosen := everything
+	chosen.LabelSelector = "x=1"
+	for name, end := range map[string]func(*modelServer){
+		"unselected": func(s *modelServer) { s.put("ns", "o", 3, "x=0") },
+		"deleted":    func(s *modelServer) { s.delete("ns", "o") },
+		"replaced":   func(s *modelServer) { s.delete("ns", "o"); s.put("ns", "o", 3, "x=0") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "o", 1, "x=0")
+				wide := acquireSynced(t, p, everything)
+				l := acquireSynced(t, p, chosen)
+				all, r := newRecorder(), newRecorder()
+				subscribe(t, p, wide, all)
+				subscribe(t, p, l, r)
+				synctest.Wait()
+				require.Empty(t, r.take())
+				s.away(func() {
+					s.put("ns", "o", 2, "x=1")
+					l.Seen(s.read(t, "o"))
+					end(s)
+				})
+				require.Equal(t, []string{"Deleted ns/o@102"}, r.take())
+				require.Equal(t, s.state(nil), all.told())
+				all.requireSound(t)
+				s.speak(5)
+				require.Empty(t, r.take())
+			})
+		})
+	}
+	t.Run("while the handler is busy", func(t *testing.T) {
+		bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+			s.put("ns", "o", 1, "x=0")
+			acquireSynced(t, p, everything)
+			l := acquireSynced(t, p, chosen)
+			r := newRecorder()
+			sub := subscribe(t, p, l, r)
+			synctest.Wait()
+			sub.Pause()
+			s.set(func(s *modelServer) { s.late = time.Second })
+			s.put("ns", "o", 2, "x=1")
+			l.Seen(s.read(t, "o"))
+			after(2 * time.Second)
+			s.put("ns", "o", 3, "x=0")
+			after(2 * time.Second)
+			sub.Continue()
+			s.speak(3)
+			require.Len(t, r.take(), 1)
+		})
+	})
+}
+
+// TestHazardSeenObjectIsToldAsDeletedTwice: the end of what the cluster had comes
+// once, whether it is known by a read or by the informer, or by both.
+func TestHazardSeenObjectIsToldAsDeletedTwice(t *testing.T) {
+	for name, end := range map[string]func(*modelServer, *informerpool.Pool, *informerpool.Lease){
+		"evicted": func(_ *modelServer, p *informerpool.Pool, _ *informerpool.Lease) { p.Evict(everything.Cluster) },
+		"retired": func(_ *modelServer, _ *informerpool.Pool, l *informerpool.Lease) { l.Retire() },
+		"listed": func(s *modelServer, _ *informerpool.Pool, _ *informerpool.Lease) {
+			s.away(func() { s.delete("ns", "o") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "o", 1)
+				l := acquireSynced(t, p, everything)
+				r := newRecorder()
+				subscribe(t, p, l, r)
+				synctest.Wait()
+				r.take()
+				s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
+				s.cut(io.ErrUnexpectedEOF)
+				s.put("ns", "o", 2)
+				l.Seen(s.read(t, "o"))
+				s.set(func(s *modelServer) { s.late = time.Minute })
+				end(s, p, l)
+				synctest.Wait()
+				events := r.take()
+				require.Len(t, events, 1)
+				require.Contains(t, events[0], "Deleted ns/o")
+			})
+		})
+	}
+}
+
+// seen notes objects of a size that only reads have shown.
+func (s *modelServer) seen(l *informerpool.Lease, number, size int) {
+	for i := range number {
+		o := modelObject{namespace: cmp.Or(l.Key().Namespace, "ns"), name: fmt.Sprint("seen", i), uid: fmt.Sprint("s", i), rv: 1 << 40}
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(o.json()); err != nil {
+			panic(err)
+		}
+		u.Object["data"] = strings.Repeat(fmt.Sprint(i, " incompressible? "), size/16)
+		u.SetLabels(map[string]string{"long": strings.Repeat("x", size)})
+		l.Seen(u)
+	}
+}
+
+// TestHazardSeenObjectsAreNotCounted: whoever makes objects that are read live
+// would fill the memory.
+func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
+	const size = 100_000
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, everything)
+		empty := l.Status().Bytes
+		s.seen(l, 3, size)
+		require.Greater(t, l.Status().Bytes, empty+3*size)
+		require.Equal(t, l.Status().Bytes, p.ClusterSummary(everything.Cluster).Bytes)
+		s.seen(l, 3, size)
+		require.Less(t, l.Status().Bytes, empty+4*size, "each name counts once")
+		s.seen(l, 1000, size)
+		require.Less(t, l.Status().Bytes, empty+9<<20)
+		p.Evict(everything.Cluster)
+		after(time.Minute)
+		require.Less(t, l.Status().Bytes, empty+1000)
+	})
+	bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 4 * size }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, everything)
+		s.seen(l, 10, size)
+		require.Less(t, l.Status().Bytes, int64(4*size))
+	})
+}
+
+// TestHazardSeenObjectsKeepAnInformerOverBudget: what is cached comes before what
+// is remembered of reads.
+func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
+	const size = 100_000
+	bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 4 * size }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		l := acquireSynced(t, p, everything)
+		other := acquireSynced(t, p, in("other"))
+		s.seen(l, 1, size)
+		s.seen(other, 2, size)
+		for i := range 3 {
+			s.put("ns", fmt.Sprint("o", i), i, "l="+strings.Repeat(fmt.Sprint(i), size))
+		}
+		after(time.Minute)
+		require.NoError(t, l.Status().LastError)
+		require.Equal(t, s.state(nil), contents(t, l))
+		require.NoError(t, other.WaitForSync(context.Background()))
+	})
+}
