@@ -29,6 +29,39 @@ const (
 	maxDifferent = 256
 )
 
+// errTooMuch indicates that more changed during an audit than is remembered.
+var errTooMuch = errors.New("too much changes")
+
+// maxTouched bounds what an audit remembers of the changes that come while it is
+// under way, about in bytes, and touchedBytes is what each takes beside its name
+// and version.
+const (
+	maxTouched   = 4 << 20
+	touchedBytes = 100
+)
+
+// touched are the last versions that the stream has brought of objects.
+type touched struct {
+	versions map[types.NamespacedName]string
+	bytes    int
+	over     bool // there were more
+}
+
+// note takes a change. Without an audit there is nothing to take it.
+func (t *touched) note(o *Object) {
+	if t == nil || t.over {
+		return
+	}
+	name := nameOf(o)
+	if _, known := t.versions[name]; !known {
+		t.bytes += touchedBytes + len(name.Namespace) + len(name.Name) + len(o.GetResourceVersion())
+	}
+	t.versions[name] = o.GetResourceVersion()
+	if t.bytes > maxTouched {
+		t.over, t.versions = true, nil
+	}
+}
+
 // errUnsettled ends an audit that the informer's own progress has overtaken.
 var errUnsettled = errors.New("informer moved on")
 
@@ -118,7 +151,7 @@ func (a *audit) begin() bool {
 	if !a.followsLocked() {
 		return false
 	}
-	a.touched, a.since = map[types.NamespacedName]string{}, a.lookLocked()
+	a.touched, a.since = &touched{versions: map[types.NamespacedName]string{}}, a.lookLocked()
 	return true
 }
 
@@ -276,6 +309,9 @@ func (a *audit) drop(differences map[types.NamespacedName]difference) (string, e
 	if !a.followsLocked() {
 		return "", errUnsettled
 	}
+	if a.touched.over {
+		return "", errTooMuch
+	}
 	for name, d := range differences {
 		if a.refused.has(name) || a.settledLocked(name, d) {
 			delete(differences, name)
@@ -287,7 +323,7 @@ func (a *audit) drop(differences map[types.NamespacedName]difference) (string, e
 // settledLocked reports whether the stream has brought the state that a list
 // showed, or a later one. Where versions have no order, any change counts.
 func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
-	version, touched := a.touched[name]
+	version, touched := a.touched.versions[name]
 	if !d.absent {
 		return touched && !behind(version, d.version)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -162,12 +163,21 @@ func (p *Pool) scheduleAuditLocked(e *entry) {
 func (p *Pool) appointLocked(e *entry, at time.Time) {
 	e.auditAt, e.auditThen = at, time.Time{}
 	heap.Push(&p.audits, appointment{at: at, entry: e})
+	if len(p.audits.due) > 2*len(p.entries)+64 { // most are void, and keep their informers
+		p.audits.due = slices.DeleteFunc(p.audits.due, func(a appointment) bool { return !p.validLocked(a) })
+		heap.Init(&p.audits)
+	}
+}
+
+// validLocked reports whether an appointment is not void.
+func (p *Pool) validLocked(a appointment) bool {
+	return p.entries[a.entry.key] == a.entry && a.entry.auditAt.Equal(a.at)
 }
 
 // wakeAuditsLocked sets the timer to the next appointment.
 func (p *Pool) wakeAuditsLocked() {
 	for len(p.audits.due) > 0 {
-		if next := p.audits.due[0]; p.entries[next.entry.key] == next.entry && next.entry.auditAt.Equal(next.at) {
+		if p.validLocked(p.audits.due[0]) {
 			break
 		}
 		heap.Pop(&p.audits) // the informer has ended, or another appointment

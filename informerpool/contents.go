@@ -44,9 +44,7 @@ func (e *entry) remove(final *Object) {
 // has reached change in one step, so that an audit finds them in agreement.
 func (e *entry) touchLocked(o *Object) {
 	e.rv = further(e.rv, o.GetResourceVersion())
-	if e.touched != nil {
-		e.touched[nameOf(o)] = o.GetResourceVersion()
-	}
+	e.touched.note(o)
 }
 
 // stage keeps an object of a list under way, in place of an earlier state that

@@ -66,18 +66,18 @@ type entry struct {
 	cause      error  // why waiting does not help; nil once an attempt got further
 	lastErr    error
 	taps       []*tap
-	polling    bool                            // the resource can be listed, not watched
-	unserved   bool                            // the resource was proven not to exist any more
-	taken      int                             // lists that were taken over
-	touched    map[types.NamespacedName]string // the last version the stream brought since an audit began; nil without one
-	finding    error                           // of an audit, for the feed
-	doubt      error                           // the store is known to be of another history than the server's
-	rejections int                             // attempts in a row that were answered with 401
-	detached   time.Time                       // since when no live watch is followed; zero while one is
-	evicted    bool                            // the feed is to forget everything before its next attempt
-	forgotten  []func()                        // called, with the lock held, when it has
-	attempt    context.CancelCauseFunc         // ends what the feed is at; nil between attempts
-	changed    chan struct{}                   // made by a waiter; closed and forgotten on the next change
+	polling    bool                    // the resource can be listed, not watched
+	unserved   bool                    // the resource was proven not to exist any more
+	taken      int                     // lists that were taken over
+	touched    *touched                // what the stream brought since an audit began; nil without one
+	finding    error                   // of an audit, for the feed
+	doubt      error                   // the store is known to be of another history than the server's
+	rejections int                     // attempts in a row that were answered with 401
+	detached   time.Time               // since when no live watch is followed; zero while one is
+	evicted    bool                    // the feed is to forget everything before its next attempt
+	forgotten  []func()                // called, with the lock held, when it has
+	attempt    context.CancelCauseFunc // ends what the feed is at; nil between attempts
+	changed    chan struct{}           // made by a waiter; closed and forgotten on the next change
 
 	refused refusals                       // objects whose state is not known
 	seen    map[types.NamespacedName]*seen // by users, in other ways; not in the store yet

@@ -79,4 +79,5 @@ func (s *Subscription) part(t *tap) {
 		}
 		return false
 	})
+	s.clearLocked()
 }

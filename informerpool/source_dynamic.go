@@ -209,7 +209,11 @@ type versions struct {
 	last  uint64
 	seen  map[types.NamespacedName]version
 	lives map[types.NamespacedName]int // how often an object of that name was deleted
+	past  int                          // how often one of those was whose names are forgotten, and more
 }
+
+// maxLives is how many names of deleted objects are kept.
+const maxLives = 10_000
 
 // count notes that the server keeps no versions.
 func (v *versions) count() {
@@ -256,7 +260,7 @@ func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
 	if news {
 		v.last++
 		if !known {
-			s.uid = types.UID(fmt.Sprintf("%s#%d", key, v.lives[key]))
+			s.uid = types.UID(fmt.Sprintf("%s#%d", key, v.past+v.lives[key]))
 		}
 		s.hash, s.rv = h.Sum64(), v.last
 		v.seen[key] = s
@@ -303,7 +307,15 @@ func (v *versions) deleted(u *unstructured.Unstructured) {
 	}
 	u.SetResourceVersion(strconv.FormatUint(v.last, 10))
 	delete(v.seen, key)
-	v.lives[key]++
+	if v.lives[key]++; len(v.lives) <= maxLives {
+		return
+	}
+	most := 0
+	for _, n := range v.lives {
+		most = max(most, n)
+	}
+	v.past += most // so that no name gets a number again
+	clear(v.lives)
 }
 
 // watchBody reads a watch.Interface as the JSON frames an API server would send.

@@ -6,6 +6,7 @@ package informerpool
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -103,6 +104,7 @@ func (g *pagedGroups) pages(k Key) {
 	if g.since == nil {
 		g.since = map[string]time.Time{}
 	}
+	maps.DeleteFunc(g.since, func(_ string, since time.Time) bool { return time.Since(since) > capabilityAge })
 	g.since[k.Resource.Group] = time.Now()
 }
 

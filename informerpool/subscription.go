@@ -24,6 +24,7 @@ type Subscription struct {
 	mu      sync.Mutex // protects the fields below; taken with an entry's lock held, never the other way round
 	taps    map[*Lease]*tap
 	queue   []item
+	stale   int // of them have nothing to tell any more, and no place in pending
 	pending map[item]*pending
 	running bool      // a goroutine delivers
 	rest    remainder // of what the goroutine before was to tell
@@ -40,6 +41,9 @@ type item struct {
 	namespace, name string
 	mark            *mark
 }
+
+// object reports whether it is the place of an object.
+func (it item) object() bool { return it.mark == nil && it.name != "" }
 
 // tap is one lease's events on their way to one subscription.
 type tap struct {
@@ -133,6 +137,7 @@ func (s *Subscription) dropLocked(t *tap) {
 		}
 	}
 	s.queue = slices.DeleteFunc(s.queue, func(it item) bool { return it.tap == t })
+	s.clearLocked()
 }
 
 // HasSynced tells whether the handler has been told of every object that was there when the lease was added.
@@ -223,7 +228,7 @@ func (s *Subscription) Panics() int64 { return s.panics.Load() }
 func (s *Subscription) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.queue)
+	return len(s.queue) - s.stale
 }
 
 // Stop ends the subscription without waiting for a running call of its handler.
@@ -231,7 +236,7 @@ func (s *Subscription) Stop() {
 	s.mu.Lock()
 	taps := s.taps
 	s.taps = map[*Lease]*tap{}
-	s.closed, s.queue = true, nil
+	s.closed, s.queue, s.stale = true, nil, 0
 	clear(s.pending)
 	for _, t := range taps {
 		s.dropLocked(t)
@@ -286,75 +291,6 @@ func (t *tap) replayLocked(s *store) {
 	}
 }
 
-// offer queues a change, merged with what waits of the same object. The entry's lock is held, so changes come in order.
-func (t *tap) offer(c change) {
-	if c, relevant := c.narrow(t.wants); relevant {
-		t.offerAll(c)
-	}
-}
-
-// offerAll is offer for a change that is known to be selected.
-func (t *tap) offerAll(c change) {
-	if told, ok := t.alias[c.old]; ok {
-		delete(t.alias, c.old)
-		if c.final == c.old {
-			c.final = told
-		}
-		c.old = told
-	}
-	o := c.new
-	if o == nil {
-		o = c.old
-	}
-	it := item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}
-	s := t.sub
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.removed {
-		return
-	}
-	if p := s.pending[it]; p != nil {
-		p.merge(c)
-		t.returnedLocked(p)
-		return
-	}
-	s.pending[it] = &pending{change: c, asked: c.resync}
-	s.pushLocked(it)
-}
-
-// returnedLocked leaves no news of an object that is what was told last, as where
-// another cluster took the place, or etcd was restored, and that was undone while
-// the handler was busy. Reads may have shown what was between, so that the object
-// is told of once more, as if it had been asked for. The state is in another
-// object then, which what was told stands for. The locks of the entry and the
-// subscription are held.
-func (t *tap) returnedLocked(p *pending) {
-	told, is := p.old, p.new
-	if told == nil || is == nil || told == is || told.GetUID() != is.GetUID() || !sameState(told, is) {
-		return
-	}
-	if t.alias == nil {
-		t.alias = map[*Object]*Object{}
-	}
-	t.alias[is] = told
-	p.new, p.asked = told, true
-}
-
-func (s *Subscription) pushLocked(it item) {
-	s.queue = append(s.queue, it)
-	s.deliverLocked()
-}
-
-// deliverLocked starts the delivering goroutine if there is work for it. Close of the pool stops every subscription before
-// it waits for the goroutines, so none is added to those it waits for.
-func (s *Subscription) deliverLocked() {
-	if s.running || s.paused || s.closed || len(s.queue) == 0 && s.rest.tap == nil {
-		return
-	}
-	s.running = true
-	s.pool.running.Go(s.deliver)
-}
-
 // remainder are events that are still to be delivered at once, since the handler ended
 // the goroutine in their middle.
 type remainder struct {
@@ -388,6 +324,10 @@ func (s *Subscription) deliver() {
 			continue
 		}
 		p := s.pending[it]
+		if p == nil {
+			s.stale--
+			continue
+		}
 		delete(s.pending, it)
 		s.tellLocked(it.tap, p.events(it.tap.lease.Key()), false)
 	}

@@ -4,7 +4,9 @@
 package packed
 
 import (
+	"runtime"
 	"sync"
+	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -19,30 +21,41 @@ type Codec struct {
 	DropManagedFields bool
 
 	mu    sync.RWMutex // protects kinds
-	kinds map[schema.GroupVersionKind]*Kind
+	kinds map[schema.GroupVersionKind]weak.Pointer[Kind]
 }
 
 // NewCodec returns an empty codec.
 func NewCodec() *Codec {
-	return &Codec{kinds: make(map[schema.GroupVersionKind]*Kind)}
+	return &Codec{kinds: make(map[schema.GroupVersionKind]weak.Pointer[Kind])}
 }
 
 // Kind returns what the codec holds for one kind; the pointer is the same for
-// every call with the same argument.
+// every call with the same argument, while something holds it: an object of the
+// kind does. Definitions come and go.
 func (c *Codec) Kind(gvk schema.GroupVersionKind) *Kind {
 	c.mu.RLock()
-	k := c.kinds[gvk]
+	k := c.kinds[gvk].Value()
 	c.mu.RUnlock()
 	if k != nil {
 		return k
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k = c.kinds[gvk]; k == nil {
+	if k = c.kinds[gvk].Value(); k == nil {
 		k = newKind(gvk)
-		c.kinds[gvk] = k
+		c.kinds[gvk] = weak.Make(k)
+		runtime.AddCleanup(k, c.drop, gvk)
 	}
 	return k
+}
+
+// drop forgets a kind that nothing holds any more.
+func (c *Codec) drop(gvk schema.GroupVersionKind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kinds[gvk].Value() == nil { // it may have been asked for meanwhile
+		delete(c.kinds, gvk)
+	}
 }
 
 // Kind is one kind of objects: its name and its dictionary.

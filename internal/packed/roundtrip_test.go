@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
@@ -107,7 +108,7 @@ func requireSameObject(t *testing.T, raw []byte, o *Object) {
 
 // withKind makes a codec that packs for the kind of another.
 func (c *Codec) withKind(k *Kind) *Codec {
-	c.kinds = map[schema.GroupVersionKind]*Kind{k.gvk: k}
+	c.kinds = map[schema.GroupVersionKind]weak.Pointer[Kind]{k.gvk: weak.Make(k)}
 	return c
 }
 
