@@ -91,7 +91,7 @@ func TestHazardNamesComeAndGoneAreKept(t *testing.T) {
 		})
 	})
 	t.Run("kinds that a server invents", func(t *testing.T) {
-		bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
+		bubble(t, nil, func(t *testing.T, _ *modelServer, _ *informerpool.Pool) {
 			lists := 0
 			p, err := informerpool.New(informerpool.Options{PagedLists: true, Source: &scripted{list: func() string {
 				lists++
