@@ -128,7 +128,8 @@ func (e *entry) ended() {
 	defer e.mu.Unlock()
 	e.setStateLocked(StateGone)
 	e.store, e.staged, e.taps, e.synced = newStore(), nil, nil, false
-	e.seen, e.seenBytes = nil, 0
+	e.seen = nil
+	e.weighSeenLocked(0)
 	e.chargeLocked()
 	e.broadcastLocked()
 }
@@ -212,7 +213,7 @@ func (e *entry) sizeLocked() int64 { return e.store.size() + e.seenBytes }
 // of the kind's scope.
 func (e *entry) chargeLocked() {
 	e.scope.Store(int32(e.store.scope()))
-	bytes := e.sizeLocked()
+	bytes := e.store.size()
 	if e.staged != nil {
 		bytes += e.staged.bytes // what its objects share counts in the store
 	}

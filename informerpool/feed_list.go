@@ -252,11 +252,7 @@ func (f *feed) checkBytes(old, o *Object) error {
 		growth -= int64(old.Size())
 	}
 	limit := f.options.MaxClusterBytes
-	fits := func() bool { return f.account.bytes.Load()+growth <= limit }
-	if limit <= 0 || growth <= 0 || fits() {
-		return nil
-	}
-	if f.pool.yieldSeen(f.key.Cluster); fits() {
+	if limit <= 0 || growth <= 0 || f.account.bytes.Load()+growth <= limit {
 		return nil
 	}
 	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)

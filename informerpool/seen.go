@@ -13,8 +13,9 @@ import (
 )
 
 // maxSeen is how many objects an informer remembers that its users saw by other
-// ways, and maxSeenBytes how much memory they take. Beyond it, and beyond the
-// budget of the cluster, users do not hear of the deletes of more.
+// ways, and maxSeenBytes how much memory those of a cluster take, beside its
+// budget: what is remembered must not keep an informer out of that. Beyond it
+// users do not hear of the deletes of more.
 const (
 	maxSeen      = 10_000
 	maxSeenBytes = 8 << 20
@@ -40,8 +41,8 @@ type seen struct {
 // that gets beyond that state without the object proves nothing, since it may be
 // that of a history which is over: the informer is compared with its server at
 // once then. Objects that the lease does not select are ignored, and those
-// beyond the first 10,000, or 8 MiB, that wait. They count in the cluster's
-// budget, and give way to what is cached.
+// beyond the first 10,000 that wait, or 8 MiB of a cluster's. They are not a part
+// of the cluster's budget.
 func (l *Lease) Seen(u *unstructured.Unstructured) {
 	key := l.Key()
 	if !localFields(key.FieldSelector) {
@@ -67,22 +68,20 @@ func (e *entry) noteSeenLocked(o *Object) (ask bool) {
 		e.laterLocked(o, now)
 		return false
 	}
-	limit := e.pool.options.MaxClusterBytes
 	switch before := e.seen[name]; {
 	case before != nil && older(o, before.Object):
 		return false
 	case before != nil:
 		e.dropSeenLocked(name)
 	}
-	if len(e.seen) >= maxSeen || e.seenBytes+size > maxSeenBytes || limit > 0 && e.account.bytes.Load()+size > limit {
+	if len(e.seen) >= maxSeen || e.account.seen.Load()+size > maxSeenBytes {
 		return false
 	}
 	if e.seen == nil {
 		e.seen = map[types.NamespacedName]*seen{}
 	}
 	e.seen[name] = &seen{Object: o, looks: e.looks}
-	e.seenBytes += size
-	e.chargeLocked()
+	e.weighSeenLocked(e.seenBytes + size)
 	return e.synced && e.settleSeenLocked()
 }
 
@@ -119,21 +118,13 @@ func (e *entry) dropSeenLocked(name types.NamespacedName) {
 		return
 	}
 	delete(e.seen, name)
-	e.seenBytes -= int64(s.Size())
-	e.chargeLocked()
+	e.weighSeenLocked(e.seenBytes - int64(s.Size()))
 }
 
-// yieldSeen forgets what was seen in a cluster, for the sake of what is to be
-// cached.
-func (p *Pool) yieldSeen(cluster types.NamespacedName) {
-	for _, e := range p.of(cluster) {
-		e.mu.Lock()
-		if len(e.seen) > 0 {
-			e.seen, e.seenBytes = nil, 0
-			e.chargeLocked()
-		}
-		e.mu.Unlock()
-	}
+// weighSeenLocked notes what the objects take that were seen.
+func (e *entry) weighSeenLocked(bytes int64) {
+	e.account.seen.Add(bytes - e.seenBytes)
+	e.seenBytes = bytes
 }
 
 // lookLocked numbers a list, or an audit, that begins.
@@ -247,7 +238,8 @@ func (e *entry) forgetSeenLocked() {
 	for _, t := range e.taps {
 		t.evictSeenLocked(e)
 	}
-	e.seen, e.seenBytes = nil, 0
+	e.seen = nil
+	e.weighSeenLocked(0)
 }
 
 func (t *tap) evictSeenLocked(e *entry) {

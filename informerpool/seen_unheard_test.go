@@ -255,21 +255,22 @@ func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 		after(time.Minute)
 		require.Less(t, l.Status().Bytes, empty+1000)
 	})
-	bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 4 * size }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		l := acquireSynced(t, p, everything)
-		s.seen(l, 10, size)
-		require.Less(t, l.Status().Bytes, int64(4*size))
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		for i := range 10 {
+			s.seen(acquireSynced(t, p, in(fmt.Sprint("ns", i))), 20, size)
+		}
+		require.Less(t, p.ClusterSummary(everything.Cluster).Bytes, int64(9<<20), "a cluster has one bound")
 	})
 }
 
-// TestHazardSeenObjectsKeepAnInformerOverBudget: what is cached comes before what
-// is remembered of reads.
+// TestHazardSeenObjectsKeepAnInformerOverBudget: what is remembered of reads is
+// no part of it.
 func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
 	const size = 100_000
 	bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 4 * size }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
 		other := acquireSynced(t, p, in("other"))
-		s.seen(l, 1, size)
+		s.seen(l, 3, size)
 		s.seen(other, 2, size)
 		for i := range 3 {
 			s.put("ns", fmt.Sprint("o", i), i, "l="+strings.Repeat(fmt.Sprint(i), size))

@@ -132,6 +132,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 // account is what the informers of one cluster have in common.
 type account struct {
 	bytes   atomic.Int64        // what they hold
+	seen    atomic.Int64        // what they remember of objects that users saw in other ways
 	entries map[*entry]struct{} // those in the pool; protected by its lock
 	leaving bool                // to be closed with its last entry; protected by the pool's lock
 
