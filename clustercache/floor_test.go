@@ -4,6 +4,7 @@
 package clustercache_test
 
 import (
+	"math"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -254,7 +255,12 @@ func TestCachedGetCostsTheSameWithTwoInformers(t *testing.T) {
 	twoInformers(t, func(t *testing.T, p *pair) {
 		measure := func() float64 {
 			o, r, one := &corev1.ConfigMap{}, p.cc.Reader(key("a")), client.ObjectKey{Namespace: "default", Name: "one"}
-			return testing.AllocsPerRun(100, func() { _ = r.Get(t.Context(), one, o) })
+			synctest.Wait()
+			least := math.Inf(1)
+			for range 5 { // whatever else the process allocates meanwhile is counted, too
+				least = min(least, testing.AllocsPerRun(100, func() { _ = r.Get(t.Context(), one, o) }))
+			}
+			return least
 		}
 		both := measure()
 		require.NoError(t, p.wide.Close(t.Context()))

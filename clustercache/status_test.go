@@ -165,6 +165,8 @@ func TestErrorsNameTheClusterOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
 		w := watch(t, cc)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		time.Sleep(time.Second) // what was heard at this moment is not stale
 		api.failWith(http.StatusInternalServerError, "/")
 		errs := []error{get(t, cc, clustercache.MaxStaleness(1))}
 		api.heal()
