@@ -5,6 +5,7 @@ package packed
 
 import (
 	"fmt"
+	"hash/maphash"
 	"strings"
 	"testing"
 
@@ -26,6 +27,8 @@ func TestSharedTextsCountFromTheFirstToTheLast(t *testing.T) {
 		require.NoError(t, err)
 		return o
 	}
+	first := pack("first", "app-0")
+	keepApart(first.labels, first.owners)
 	var stored []*Object
 	for i := range 5000 {
 		o := pack(fmt.Sprint(i), fmt.Sprint("app-", i/5))
@@ -59,4 +62,17 @@ func TestSharedTextsCountFromTheFirstToTheLast(t *testing.T) {
 	require.Greater(t, s.bytes, int64(2<<20))
 	s.Release(huge)
 	require.Zero(t, s.bytes)
+}
+
+// keepApart draws a seed by which each text has a slot of its own in the smallest
+// table, where otherwise the newer one may displace the other.
+func keepApart(texts ...*text) {
+	s := Shared{slots: make([]*text, minSlots)}
+	for taken := map[int]bool{}; len(taken) < len(texts); {
+		clear(taken)
+		internSeed = maphash.MakeSeed()
+		for _, t := range texts {
+			taken[s.slot(maphash.String(internSeed, t.json))] = true
+		}
+	}
 }

@@ -258,6 +258,8 @@ func TestEqualLabelsAndOwnersAreKeptOnce(t *testing.T) {
 	k := c.Kind(podGVK)
 	var shared Shared
 	var objects []*Object
+	first := mustPack(t, c, k, pods(0))
+	keepApart(first.labels, first.owners)
 	for i := range 2 {
 		it, err := wire.Scan(pods(i))
 		require.NoError(t, err)
