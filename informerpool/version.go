@@ -14,8 +14,11 @@ import (
 // compared for equality alone. A server that shows one need not take it back, so
 // that no informer resumes from there, nor takes one for how far it has come.
 func ordered(rv string) bool {
-	n, err := strconv.ParseUint(rv, 10, 64)
-	return err == nil && n > 0 && rv[0] != '0' && rv[0] != '+'
+	if rv == "" || rv[0] < '1' || rv[0] > '9' {
+		return false // at once: an error of strconv is allocated, and reads come here
+	}
+	_, err := strconv.ParseUint(rv, 10, 64)
+	return err == nil
 }
 
 // further returns which of two versions, the one that was reached and one that
