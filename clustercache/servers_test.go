@@ -122,18 +122,25 @@ func TestHazardBusyServerIsDead(t *testing.T) {
 	})
 }
 
+// upgradable is a cluster that is watched behind a proxy, its server, and the one
+// that this is upgraded to.
+func upgradable(t *testing.T) (cc *clustercache.ClusterCache, proxy *front, api, upgraded *fakeAPI) {
+	t.Helper()
+	api, upgraded = newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-a")
+	upgraded.gitVersion = "v1.37.1"
+	proxy = newFront(t, false, api)
+	d := newDirectory()
+	d.set(key("a"), proxy.config())
+	cc = start(t, silent(d))
+	require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
+	return cc, proxy, api, upgraded
+}
+
 // TestHazardServerVersionIsForEver: a server that is upgraded in place has another version soon.
 func TestHazardServerVersionIsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, d := newFakeAPI(t, "uid-a"), newDirectory()
-		a := newFront(t, false, api)
-		d.set(key("a"), a.config())
-		cc := start(t, silent(d))
-		w := watch(t, cc)
-		require.NoError(t, w.WaitForSync(t.Context()))
+		cc, a, _, upgraded := upgradable(t)
 		require.Equal(t, "v1.36.0", status(t, cc).ServerVersion)
-		upgraded := newFakeAPI(t, "uid-a")
-		upgraded.gitVersion = "v1.37.1"
 		a.move(upgraded)
 		time.Sleep(7 * time.Minute)
 		require.Equal(t, "v1.37.1", status(t, cc).ServerVersion)
@@ -145,14 +152,7 @@ func TestHazardServerVersionIsForEver(t *testing.T) {
 // version while it starts is asked again soon.
 func TestHazardServerIsUpgradedAndSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, d := newFakeAPI(t, "uid-a"), newDirectory()
-		a := newFront(t, false, api)
-		d.set(key("a"), a.config())
-		cc := start(t, silent(d))
-		w := watch(t, cc)
-		require.NoError(t, w.WaitForSync(t.Context()))
-		upgraded := newFakeAPI(t, "uid-a")
-		upgraded.gitVersion = "v1.37.1"
+		cc, a, api, upgraded := upgradable(t)
 		upgraded.failWith(http.StatusInternalServerError, "/version")
 		api.die()
 		a.move(upgraded)
