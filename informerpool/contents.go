@@ -119,6 +119,10 @@ func (e *entry) mergeLocked(values indexed) {
 func (e *entry) vanish() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for name := range e.seen {
+		e.passedLocked(name, e.store.get(name.Namespace, name.Name), nil)
+		defer e.foundLocked(name)
+	}
 	for _, o := range slices.Collect(e.store.all()) {
 		e.store.remove(o)
 		e.emitLocked(change{old: o, final: o, unknown: true})

@@ -29,8 +29,9 @@ const seenAuditPace = time.Minute
 type seen struct {
 	*Object
 
-	looks int  // how often the informer had begun to look at its server before
-	asked bool // an audit was asked for, since the stream contradicts it
+	looks  int  // how often the informer had begun to look at its server before
+	asked  bool // an audit was asked for, since the stream contradicts it
+	passed bool // handlers have been told what there is to tell
 }
 
 // Seen notes that the lease's user was shown an object by another way than the
@@ -183,9 +184,10 @@ func (e *entry) missedLocked(look int, rv string, first bool, now func(types.Nam
 // another one of its name, or was selected in between alone.
 func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	s := e.seen[name]
-	if s == nil {
+	if s == nil || s.passed {
 		return
 	}
+	s.passed = true // a list passes it, and then the change that it makes
 	for _, t := range e.taps {
 		if t.misses(s.Object, old, now) {
 			t.lose(s.Object, false)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -279,5 +280,29 @@ func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
 		require.NoError(t, l.Status().LastError)
 		require.Equal(t, s.state(nil), contents(t, l))
 		require.NoError(t, other.WaitForSync(context.Background()))
+	})
+}
+
+// TestHazardSeenObjectOfAKindThatVanishes: the resource is proven not to exist
+// any more, and with it what a read alone has shown.
+func TestHazardSeenObjectOfAKindThatVanishes(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		s.put("ns", "a", 1)
+		l := acquireSynced(t, p, everything)
+		r := newRecorder()
+		subscribe(t, p, l, r)
+		synctest.Wait()
+		r.take()
+		s.set(func(s *modelServer) {
+			s.fail = func(string) error { return apierrors.NewNotFound(widgets.GroupResource(), "") }
+		})
+		s.put("ns", "a", 2)
+		s.cut(io.ErrUnexpectedEOF)
+		s.set(func(s *modelServer) { s.deaf = true })
+		s.put("ns", "o", 1)
+		l.Seen(s.read(t, "o"))
+		after(10 * time.Minute)
+		require.Empty(t, contents(t, l))
+		require.ElementsMatch(t, []string{"Updated ns/a@102", "Deleted ns/a@102", "Deleted ns/o@103"}, r.take())
 	})
 }
