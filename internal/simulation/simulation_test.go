@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", 500, "how many seeds are run")
+	seeds   = flag.Int("seeds", usual, "how many seeds are run")
 	from    = flag.Uint64("from", 1, "the first of them")
 	single  = flag.Uint64("seed", 0, "one seed alone")
 	faults  = flag.String("faults", "", "families of faults, of which seeds choose (a,b), or that one has together (a+b)")

@@ -1,0 +1,10 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build race
+
+package simulation
+
+// usual is how many seeds a run has by default: the detector of races makes
+// each ten times as long.
+const usual = 150
