@@ -87,6 +87,18 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	defer e.mu.Unlock()
 	e.refused = l.refused
 	found := e.missedLocked(l.look, rv, !e.synced, l.shows)
+	e.sweepLocked(l)
+	e.mergeLocked(values)
+	e.epoch, e.history = epoch, l.history
+	e.syncedLocked(rv)
+	for _, name := range found {
+		e.foundLocked(name)
+	}
+	return e.settleSeenLocked()
+}
+
+// sweepLocked takes away what a complete list lacks.
+func (e *entry) sweepLocked(l *listing) {
 	for _, o := range slices.Collect(e.store.all()) {
 		_, kept := l.seen[o]
 		if kept || e.refused.has(nameOf(o)) || e.staged.get(o.GetNamespace(), o.GetName()) != nil {
@@ -95,13 +107,19 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 		e.store.remove(o)
 		e.emitLocked(change{old: o, final: o, unknown: true})
 	}
+}
+
+// commitTrimmed is commit for a list that there was not room for as a whole. The
+// state of any object may be one that was passed over.
+func (e *entry) commitTrimmed(l *listing, rv string) {
+	values := e.lockWith(e.staged.all())
+	defer e.mu.Unlock()
+	e.refused = l.refused
+	e.sweepLocked(l)
 	e.mergeLocked(values)
-	e.epoch, e.history = epoch, l.history
-	e.syncedLocked(rv)
-	for _, name := range found {
-		e.foundLocked(name)
-	}
-	return e.settleSeenLocked()
+	e.refused.addAll(l.cramped)
+	e.partial = rv
+	e.chargeLocked()
 }
 
 func (e *entry) mergeLocked(values indexed) {

@@ -32,6 +32,10 @@ type listing struct {
 	history int // number of the history that it shows, once it is known
 	look    int // number of the list among the informer's looks at its server
 
+	cramped error // why objects were passed over: there was no room for them
+	passed  int   // how many of them are new
+	weight  int64 // what all of them take
+
 	refused            refusals // of the list
 	accepted, rejected int      // how many objects were taken and refused
 	senseless          bool     // one of them was refused for what it is, not for its size
@@ -84,7 +88,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	if err := l.take(o); err != nil {
 		return err
 	}
-	if n := len(l.seen) + f.staged.count; f.options.MaxObjects > 0 && n > f.options.MaxObjects {
+	if n := len(l.seen) + f.staged.count + l.passed; f.options.MaxObjects > 0 && n > f.options.MaxObjects {
 		return fmt.Errorf("list %s: more than %d objects: %w", f.key, f.options.MaxObjects, ErrBudget)
 	}
 	return nil
@@ -122,9 +126,27 @@ func (l *listing) take(o *Object) error {
 // stage keeps an object unless that is beyond the budget.
 func (l *listing) stage(earlier, o *Object) error {
 	if err := l.feed.checkBytes(earlier, o); err != nil {
-		return err
+		return l.pass(o, err)
 	}
 	l.feed.stage(earlier, o)
+	return nil
+}
+
+// pass leaves an object out that there is no room for beside what is cached. If
+// the list is of the store's own history, its end makes room: what it lacks is
+// gone. Else an informer that is full could never list again, whatever was
+// deleted. No more is passed than may be cached.
+func (l *listing) pass(o *Object, err error) error {
+	f := l.feed
+	if l.weight += int64(o.Size()); f.replace || l.broken != nil || !f.hasSynced() || l.weight > f.options.MaxClusterBytes {
+		return err
+	}
+	l.cramped = err
+	if old := f.store.get(o.GetNamespace(), o.GetName()); old != nil {
+		l.seen[old] = struct{}{}
+	} else {
+		l.passed++
+	}
 	return nil
 }
 
@@ -165,11 +187,14 @@ func (l *listing) finish(rv string) error {
 		return err
 	}
 	f := l.feed
-	l.over = true
-	f.listing, f.distrust = nil, nil
 	if !f.replace && behind(rv, f.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", f.key, rv, f.reach))
 	}
+	if l.cramped != nil {
+		return l.trim(rv)
+	}
+	l.over = true
+	f.listing, f.distrust = nil, nil
 	l.history = f.lineage(l)
 	if f.replace || l.broken != nil {
 		f.reach = ""
@@ -185,6 +210,18 @@ func (l *listing) finish(rv string) error {
 	}
 	f.pool.takeOver(f.entry)
 	return nil
+}
+
+// trim takes away what a complete list lacks that passed objects over, so that
+// the next one has room. It returns why it is not the informer's state.
+func (l *listing) trim(rv string) error {
+	if l.broken != nil {
+		return l.cramped
+	}
+	f := l.feed
+	l.over, f.listing, f.resume = true, nil, "" // a stream would bring what is gone once more
+	f.commitTrimmed(l, rv)
+	return l.cramped
 }
 
 // abort forgets an unfinished list. One that broke on its way, and is known to

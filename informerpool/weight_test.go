@@ -191,6 +191,39 @@ func TestBudgetHoldsAgainstFloods(t *testing.T) {
 	}
 }
 
+// TestHazardInformerThatIsFullNeverListsAgain: all that is left on the server was
+// changed, and there is no room for a byte more until what is gone is forgotten.
+func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
+	const budget = 8000
+	for _, paged := range []bool{false, true} {
+		t.Run(fmt.Sprint("paged ", paged), func(t *testing.T) {
+			bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes, o.PagedLists = budget, paged }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				l := acquireSynced(t, p, everything)
+				r := newRecorder()
+				subscribe(t, p, l, r)
+				for i := range 100 {
+					s.put("ns", fmt.Sprint("o", i), 1)
+				}
+				after(time.Minute)
+				require.ErrorIs(t, l.Status().LastError, informerpool.ErrBudget)
+				for i := range 100 {
+					if i < 3 {
+						s.put("ns", fmt.Sprint("o", i), 2, "long="+strings.Repeat("x", 300))
+						continue
+					}
+					s.delete("ns", fmt.Sprint("o", i))
+				}
+				after(2 * time.Minute)
+				require.NoError(t, l.Trust(0))
+				require.Equal(t, s.state(nil), contents(t, l))
+				require.Equal(t, s.state(nil), r.told())
+				require.LessOrEqual(t, l.Status().Bytes, int64(budget))
+				r.requireSound(t)
+			})
+		})
+	}
+}
+
 // TestBudgetHoldsInALiveStream: distinct objects there count as those of a list do, and no try gets one more in.
 func TestBudgetHoldsInALiveStream(t *testing.T) {
 	for name, change := range map[string]func(*informerpool.Options){
