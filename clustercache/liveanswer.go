@@ -76,6 +76,8 @@ type liveCall struct {
 	whose *whose                  // whose object it is; nil: any one's
 	into  reflect.Type            // nil: nothing is decoded
 	write bool                    // the kind has to be named
+	// creates says that the answer may be what was made of what was sent.
+	creates bool
 	// deletes says that nothing is decoded, however large it is.
 	deletes bool
 	list    *liveItems // nil: one object is asked for
@@ -158,7 +160,7 @@ func (c *liveCall) check(apiVersion, kind string) error {
 	if kind == "" || kind == c.want.Kind && isVersion(apiVersion, c.want) || c.isMetadata(apiVersion, kind) {
 		return nil
 	}
-	if slices.Contains(c.also, kind) {
+	if slices.Contains(c.also, kind) || c.creates && c.isMadeOf(apiVersion) {
 		return nil
 	}
 	return fmt.Errorf("%w: %s of %s instead of %s of %s", ErrKind,

@@ -122,7 +122,7 @@ func (l *liveClient) Apply(ctx context.Context, obj runtime.ApplyConfiguration, 
 
 // Create implements client.Client.
 func (l *liveClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Create(ctx, obj, opts...) })
+	return l.do(ctx, l.created(obj), func(ctx context.Context) error { return l.Client.Create(ctx, obj, opts...) })
 }
 
 // Delete implements client.Client.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -191,7 +190,7 @@ func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 // definition was deleted and made again, though it may be so soon that no attempt
 // of it failed; what is served by Kubernetes itself does not change so.
 func (r *remap) relisted(key informerpool.Key) {
-	if group := key.Resource.Group; !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") {
+	if isOwnGroup(key.Resource.Group) {
 		return
 	}
 	for _, h := range r.s.leases() {

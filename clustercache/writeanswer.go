@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -96,6 +97,25 @@ func (l *liveClient) written(obj any) *liveCall {
 		c.also = []string{kindStatus}
 	}
 	return c
+}
+
+// created is written for an object that is created.
+func (l *liveClient) created(obj client.Object) *liveCall {
+	c := l.written(obj)
+	c.creates = true
+	return c
+}
+
+// isMadeOf reports whether an answer of an API version may be what a server made
+// of an object of another kind, as OpenShift's makes a Project of a
+// ProjectRequest. Kubernetes' own groups have no such kinds.
+func (c *liveCall) isMadeOf(apiVersion string) bool {
+	return isVersion(apiVersion, c.want) && apiVersion != "" && !isOwnGroup(c.want.Group)
+}
+
+// isOwnGroup reports whether an API group is one of Kubernetes itself.
+func isOwnGroup(group string) bool {
+	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }
 
 // deleted is written for what answers with the object that was deleted, or with a

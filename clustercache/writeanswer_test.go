@@ -5,6 +5,7 @@ package clustercache_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"reflect"
 	"slices"
@@ -246,4 +247,48 @@ func TestWriteAnsweredWithANameOfTheServersChoice(t *testing.T) {
 			require.ErrorIs(t, live.SubResource("instantiate").Create(t.Context(), config, request), because, body)
 		}
 	})
+}
+
+// TestHazardCreateIsAnsweredByWhatWasMade: OpenShift's API answers to a
+// ProjectRequest with the Project that it made.
+func TestHazardCreateIsAnsweredByWhatWasMade(t *testing.T) {
+	documents := map[string]string{
+		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"project.openshift.io","versions":[` +
+			`{"groupVersion":"project.openshift.io/v1","version":"v1"}]}]}`,
+		"/apis/project.openshift.io/v1": `{"kind":"APIResourceList","groupVersion":"project.openshift.io/v1","resources":[` +
+			`{"name":"projectrequests","kind":"ProjectRequest","namespaced":false,"verbs":["create","list"]}]}`,
+	}
+	hostileCluster(t, nil, func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
+		live, err := cc.LiveClient(key("a"))
+		require.NoError(t, err)
+		for body, because := range map[string]error{
+			`{"kind":"Project","apiVersion":"project.openshift.io/v1","metadata":{"name":"one"}}`: nil,
+			`{"kind":"Project","apiVersion":"other.openshift.io/v1","metadata":{"name":"one"}}`:   clustercache.ErrKind,
+			`{"kind":"Project","apiVersion":"project.openshift.io/v1","metadata":{"name":"two"}}`: clustercache.ErrAnswer,
+			podOne: clustercache.ErrKind,
+		} {
+			h.set(func(r *http.Request) http.HandlerFunc {
+				switch document := documents[r.URL.Path]; {
+				case document != "":
+					return says(document)
+				case r.Method == http.MethodPost:
+					return says(body)
+				}
+				return nil
+			})
+			request := &unstructured.Unstructured{}
+			request.SetAPIVersion("project.openshift.io/v1")
+			request.SetKind("ProjectRequest")
+			request.SetName("one")
+			require.ErrorIs(t, live.Create(t.Context(), request), because, body)
+		}
+	})
+}
+
+// says answers with a JSON document.
+func says(document string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, document)
+	}
 }

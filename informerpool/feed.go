@@ -216,9 +216,11 @@ func (f *feed) checkHistory(err error) error {
 }
 
 // failsResuming reports whether a server keeps failing at watches from the
-// version that was reached: that may be all it fails at.
+// version that was reached: that may be all it fails at. An error of the
+// transport is none of the watch: a server that fails at everything, the proof of
+// its identity included, would have every informer list when it heals.
 func (f *feed) failsResuming(err error) bool {
-	if !apierrors.IsInternalError(err) {
+	if _, answered := errors.AsType[*apierrors.StatusError](err); !answered || !apierrors.IsInternalError(err) {
 		return false
 	}
 	f.unresumed++
