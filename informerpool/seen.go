@@ -181,7 +181,9 @@ func (e *entry) missedLocked(look int, rv string, first bool, now func(types.Nam
 // passedLocked is called before a change from one state to another is told, the
 // later one being no earlier than what was seen under the name. A handler that
 // is told of that object in neither of them hears here that it is gone: it was
-// another one of its name, or was selected in between alone.
+// another one of its name, or was selected in between alone. A handler that knows
+// an earlier object of the name is told of the end of that: were it told of this
+// one first, its own would end under another uid, or end twice.
 func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	s := e.seen[name]
 	if s == nil || s.passed {
@@ -189,6 +191,9 @@ func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	}
 	s.passed = true // a list passes it, and then the change that it makes
 	for _, t := range e.taps {
+		if old != now && t.selects(old) {
+			continue // the end of what it knows by that name is told
+		}
 		if t.misses(s.Object, old, now) {
 			t.lose(s.Object, false)
 		}
@@ -198,11 +203,13 @@ func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 // misses reports whether the handler is told of an object that was seen in none
 // of the states that the informer has it in.
 func (t *tap) misses(seen *Object, states ...*Object) bool {
-	selects := func(o *Object) bool { return t.wants.empty() || t.wants.match(o) }
-	return selects(seen) && !slices.ContainsFunc(states, func(o *Object) bool {
-		return o != nil && o.GetUID() == seen.GetUID() && selects(o)
+	return t.selects(seen) && !slices.ContainsFunc(states, func(o *Object) bool {
+		return o != nil && o.GetUID() == seen.GetUID() && t.selects(o)
 	})
 }
+
+// selects reports whether there is an object, and the handler is told of it.
+func (t *tap) selects(o *Object) bool { return o != nil && (t.wants.empty() || t.wants.match(o)) }
 
 // reachesSeenLocked reports whether a state that the stream shows is no earlier
 // than what was seen under its name.
@@ -246,7 +253,8 @@ func (e *entry) forgetSeenLocked() {
 
 func (t *tap) evictSeenLocked(e *entry) {
 	for name, o := range e.seen {
-		if t.misses(o.Object, e.store.get(name.Namespace, name.Name)) {
+		now := e.store.get(name.Namespace, name.Name)
+		if !t.selects(now) && t.misses(o.Object, now) {
 			t.lose(o.Object, true)
 		}
 	}

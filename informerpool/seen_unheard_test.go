@@ -126,6 +126,38 @@ func TestHazardSeenObjectIsTakenForItsSuccessor(t *testing.T) {
 	})
 }
 
+// TestHazardSeenObjectEndsAnotherOne: a handler knows an object, another one of
+// its name is read, and both are gone by the next list. Told of the end of the
+// one that was read, it heard of the end of its own by that, and at times twice.
+func TestHazardSeenObjectEndsAnotherOne(t *testing.T) {
+	for name, end := range map[string]struct {
+		replace func(s *modelServer)
+		want    []string
+	}{
+		"gone":     {func(s *modelServer) { s.delete("ns", "o") }, []string{"Deleted ns/o@102"}},
+		"replaced": {func(s *modelServer) { s.delete("ns", "o"); s.put("ns", "o", 3) }, []string{"Deleted ns/o@102", "Added ns/o@106"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "other", 1)
+				s.put("ns", "o", 1)
+				l := acquireSynced(t, p, everything)
+				r := newRecorder()
+				subscribe(t, p, l, r)
+				synctest.Wait()
+				require.Equal(t, []string{"Added ns/o@102"}, without(r.take(), "other"))
+				s.away(func() {
+					s.delete("ns", "o")
+					s.put("ns", "o", 2)
+					l.Seen(s.read(t, "o"))
+					end.replace(s)
+				})
+				require.Equal(t, end.want, without(r.take(), "other"))
+			})
+		})
+	}
+}
+
 func without(events []string, name string) (out []string) {
 	for _, e := range events {
 		if !strings.Contains(e, name) {
