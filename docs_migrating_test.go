@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sources returns the examples that docs/migrating.md is made of, in one string.
+// sources returns the examples that docs/migrating.md is made of, in one
+// string.
 func sources(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -28,8 +29,9 @@ func sources(t *testing.T) string {
 	return all.String()
 }
 
-// TestMigratingIsCompiled compares every block of the page with the code it is taken from, and every call in the right
-// column of its tables that has arguments.
+// TestMigratingIsCompiled compares every block of the page with the code it is
+// taken from, and every call in the right column of its tables that has
+// arguments.
 func TestMigratingIsCompiled(t *testing.T) {
 	page, code := read(t, "docs/migrating.md"), sources(t)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1)

@@ -35,7 +35,8 @@ func parse(t *testing.T, path string) *ast.File {
 	return file
 }
 
-// constants returns the values of the string constants of a file whose names match.
+// constants returns the values of the string constants of a file whose names
+// match.
 func constants(t *testing.T, path, name string) []string {
 	t.Helper()
 	var values []string
@@ -55,7 +56,8 @@ func constants(t *testing.T, path, name string) []string {
 	return values
 }
 
-// TestEveryPhaseAndReasonHasASectionInTheRunbook reads them from the code, and what the debug page says about them.
+// TestEveryPhaseAndReasonHasASectionInTheRunbook reads them from the code, and
+// what the debug page says about them.
 func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
 	runbook := read(t, "docs/runbook.md")
 	for _, phase := range constants(t, "clustercache/status.go", "^Phase") {
@@ -87,7 +89,8 @@ var (
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
 )
 
-// TestRulesAndBoardUseOnlyMetricsThatExist reads the names from docs/metrics.md, which is compared with the registry.
+// TestRulesAndBoardUseOnlyMetricsThatExist reads the names from
+// docs/metrics.md, which is compared with the registry.
 func TestRulesAndBoardUseOnlyMetricsThatExist(t *testing.T) {
 	exported := map[string]bool{}
 	for line := range strings.SplitSeq(read(t, "docs/metrics.md"), "\n") {
@@ -156,7 +159,8 @@ var (
 	fence = regexp.MustCompile("(?s)```.*?```")
 )
 
-// TestLinksLeadSomewhere follows every link of the pages that stays in the repository.
+// TestLinksLeadSomewhere follows every link of the pages that stays in the
+// repository.
 func TestLinksLeadSomewhere(t *testing.T) {
 	for page, dir := range map[string]string{
 		"README.md": "", "docs/GUARANTEES.md": "docs/", "docs/metrics.md": "docs/", "docs/runbook.md": "docs/",
@@ -212,8 +216,9 @@ func TestEachFlagOfATestIsDocumented(t *testing.T) {
 	require.Greater(t, flags, 15)
 }
 
-// TestAdoptionChangesAtMostFifteenLines compares the example before and after: a line that is changed counts once, and so does one that
-// is added or taken away, empty ones included.
+// TestAdoptionChangesAtMostFifteenLines compares the example before and after:
+// a line that is changed counts once, and so does one that is added or taken
+// away, empty ones included.
 func TestAdoptionChangesAtMostFifteenLines(t *testing.T) {
 	before := strings.Split(read(t, "examples/adopt/before/main.go"), "\n")
 	after := strings.Split(read(t, "examples/adopt/after/main.go"), "\n")
@@ -233,7 +238,8 @@ func from(t *testing.T, lines []string, prefix string) []string {
 	return lines[i:]
 }
 
-// changed counts the lines in which two texts differ, by their longest common part.
+// changed counts the lines in which two texts differ, by their longest common
+// part.
 func changed(a, b []string) int {
 	// common[i][j] is the length of the longest common part of a[i:] and b[j:].
 	common := make([][]int, len(a)+1)

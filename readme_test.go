@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeProgramIsCompiled compares the program of the README with the example it is taken from.
+// TestReadmeProgramIsCompiled compares the program of the README with the
+// example it is taken from.
 func TestReadmeProgramIsCompiled(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)

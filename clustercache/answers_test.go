@@ -64,8 +64,8 @@ func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
 	})
 }
 
-// TestHazardRefusedInformerAnswersNoRead: once the right to watch is taken away,
-// what was cached before is no answer.
+// TestHazardRefusedInformerAnswersNoRead: once the right to watch is taken
+// away, what was cached before is no answer.
 func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
 	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(coloured("one", "blue"))

@@ -15,11 +15,12 @@ import (
 	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
-// fallbackPath is asked where the probe path is forbidden or missing. Every Kubernetes API has it, and the default rules
-// let everybody read it.
+// fallbackPath is asked where the probe path is forbidden or missing. Every
+// Kubernetes API has it, and the default rules let everybody read it.
 const fallbackPath = "/version"
 
-// discoveryPath is asked where everything else is forbidden: the default rules let everybody who is authenticated read it.
+// discoveryPath is asked where everything else is forbidden: the default rules
+// let everybody who is authenticated read it.
 const discoveryPath = "/api"
 
 // start is what an attempt may know of the state it was started in.
@@ -31,7 +32,8 @@ type start struct {
 	uid       string
 }
 
-// attempt is one job of the workers. It lives as long as the ClusterCache, whoever asked for it.
+// attempt is one job of the workers. It lives as long as the ClusterCache,
+// whoever asked for it.
 type attempt struct {
 	c      *cluster
 	ctx    context.Context //nolint:containedctx // it waits in a queue of jobs
@@ -101,8 +103,9 @@ func (a *attempt) probe() message {
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: a.start.revision}}
 }
 
-// alive asks for path, or the fallback, and returns the one that answered. A server that knows us and forbids both is alive, and so
-// is one that is too busy to answer.
+// alive asks for path, or the fallback, and returns the one that answered. A
+// server that knows us and forbids both is alive, and so is one that is too
+// busy to answer.
 func (c *cluster) alive(ctx context.Context, ask asker, path string) (answered string, err error) {
 	err = c.askOnce(ctx, ask, path)
 	if class := seam.Classify(err); path != fallbackPath && (class == seam.Forbidden || class == seam.NotFound) {

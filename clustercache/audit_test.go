@@ -33,8 +33,8 @@ func TestClusterThatWasAwayIsAuditedSoon(t *testing.T) {
 	}
 }
 
-// TestClusterWhoseServerWasExchangedIsAuditedSoon: another certificate or another
-// version is that of another server. A new connection alone is none.
+// TestClusterWhoseServerWasExchangedIsAuditedSoon: another certificate or
+// another version is that of another server. A new connection alone is none.
 func TestClusterWhoseServerWasExchangedIsAuditedSoon(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(t *testing.T, proxy *front, api *fakeAPI)

@@ -20,7 +20,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/stillapi"
 )
 
-// stillFleet runs a ClusterCache over so many clusters in which nothing happens, with five informers on each.
+// stillFleet runs a ClusterCache over so many clusters in which nothing
+// happens, with five informers on each.
 func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []client.ObjectKey) {
 	tb.Helper()
 	configs := map[client.ObjectKey]*rest.Config{}
@@ -59,7 +60,8 @@ func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []clie
 	return cc, keys
 }
 
-// TestStatusOfAClusterDoesNotDependOnTheFleet: what it allocates stands for what it looks at.
+// TestStatusOfAClusterDoesNotDependOnTheFleet: what it allocates stands for
+// what it looks at.
 func TestStatusOfAClusterDoesNotDependOnTheFleet(t *testing.T) {
 	allocations := func(clusters int) float64 {
 		cc, keys := stillFleet(t, clusters)
@@ -82,7 +84,8 @@ func BenchmarkReader(b *testing.B) {
 	}
 }
 
-// BenchmarkStatus asks for the status of each of 1000 clusters, with 5000 informers.
+// BenchmarkStatus asks for the status of each of 1000 clusters, with 5000
+// informers.
 func BenchmarkStatus(b *testing.B) {
 	cc, keys := stillFleet(b, 1000)
 	b.Run("each", func(b *testing.B) {

@@ -21,8 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Builder builds a controller that reconciles objects of all clusters, with the words of controller-runtime's builder. A
-// reconciler of one cluster needs no change for it:
+// Builder builds a controller that reconciles objects of all clusters, with the
+// words of controller-runtime's builder. A reconciler of one cluster needs no
+// change for it:
 //
 //	err := clustercache.NewControllerManagedBy(mgr, cc).
 //		For(&corev1.Namespace{}).
@@ -49,18 +50,21 @@ type builderInput struct {
 	metadata   bool // the mapping reads metadata alone
 }
 
-// NewControllerManagedBy returns a Builder of a controller that mgr runs, for the clusters of cc.
+// NewControllerManagedBy returns a Builder of a controller that mgr runs, for
+// the clusters of cc.
 func NewControllerManagedBy(mgr manager.Manager, cc *ClusterCache) *Builder {
 	return &Builder{mgr: mgr, cc: cc}
 }
 
-// Named sets the controller's name, which its metrics and logs have. Defaults to the kind given to For, in lower case.
+// Named sets the controller's name, which its metrics and logs have. Defaults
+// to the kind given to For, in lower case.
 func (b *Builder) Named(name string) *Builder {
 	b.name = name
 	return b
 }
 
-// For watches the kind that is reconciled, in every cluster. It can be called once.
+// For watches the kind that is reconciled, in every cluster. It can be called
+// once.
 func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *Builder {
 	if b.object != nil {
 		b.inputs = append(b.inputs, builderInput{}) // Complete refuses it
@@ -71,8 +75,9 @@ func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *
 	return b
 }
 
-// Owns watches a kind whose objects are made by the reconciler, and has their controller reconciled when they change: the
-// owner, of the kind given to For and in the same cluster, that their owner references call the controller.
+// Owns watches a kind whose objects are made by the reconciler, and has their
+// controller reconciled when they change: the owner, of the kind given to For
+// and in the same cluster, that their owner references call the controller.
 func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) *Builder {
 	b.inputs = append(b.inputs, builderInput{object: object, predicates: predicates, metadata: true})
 	return b
@@ -92,21 +97,23 @@ func (b *Builder) WatchesRawSource(s source.TypedSource[Request]) *Builder {
 	return b
 }
 
-// InClusters selects the clusters in which kinds are watched. It must be quick and always give the same answer for a
-// cluster. Defaults to all.
+// InClusters selects the clusters in which kinds are watched. It must be quick
+// and always give the same answer for a cluster. Defaults to all.
 func (b *Builder) InClusters(selected func(cluster client.ObjectKey) bool) *Builder {
 	b.clusters = selected
 	return b
 }
 
-// WithOptions sets the controller's options. Concurrency is for all clusters together. Without a LogConstructor, lines
-// name the controller, the cluster and the object.
+// WithOptions sets the controller's options. Concurrency is for all clusters
+// together. Without a LogConstructor, lines name the controller, the cluster
+// and the object.
 func (b *Builder) WithOptions(options controller.TypedOptions[Request]) *Builder {
 	b.options = options
 	return b
 }
 
-// Complete builds the controller. reconciler makes the reconciler of a cluster of its client, as told at [PerCluster]. It does no I/O.
+// Complete builds the controller. reconciler makes the reconciler of a cluster
+// of its client, as told at [PerCluster]. It does no I/O.
 func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) error {
 	r := PerCluster(b.cc, reconciler)
 	if b.options.LogConstructor == nil { // ours names the cluster already
@@ -116,7 +123,8 @@ func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) 
 	return err
 }
 
-// Build builds the controller with a reconciler that is told the cluster, for those that look at several clusters at once.
+// Build builds the controller with a reconciler that is told the cluster, for
+// those that look at several clusters at once.
 func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controller.TypedController[Request], error) {
 	var gvk schema.GroupVersionKind
 	if b.object != nil {
@@ -182,8 +190,10 @@ func logRequests(log logr.Logger, controller string, gvk schema.GroupVersionKind
 	}
 }
 
-// controllerOf is EnqueueOwner for a kind of which nobody said whether it has namespaces: the cluster did. In the moments in
-// which it has not yet, the owner is asked for both ways. What does not exist is not found, which ends it.
+// controllerOf is EnqueueOwner for a kind of which nobody said whether it has
+// namespaces: the cluster did. In the moments in which it has not yet, the
+// owner is asked for both ways. What does not exist is not found, which ends
+// it.
 func (cc *ClusterCache) controllerOf(owner schema.GroupVersionKind) ObjectMapFunc[Request] {
 	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true})
 	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true, ClusterScoped: true})

@@ -18,8 +18,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// A ClusterCache of the clusters that Cluster API knows in the manager's cluster, with health checks, metrics and a page that
-// tells why a cluster is not connected.
+// A ClusterCache of the clusters that Cluster API knows in the manager's
+// cluster, with health checks, metrics and a page that tells why a cluster is
+// not connected.
 func ExampleSetupWithManager() {
 	setup := func(mgr manager.Manager) (*clustercache.ClusterCache, error) {
 		clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{})
@@ -35,7 +36,8 @@ func ExampleSetupWithManager() {
 	_ = setup // in main
 }
 
-// A reconciler of one cluster works in all of them. It is given the client of the cluster that a request is about.
+// A reconciler of one cluster works in all of them. It is given the client of
+// the cluster that a request is about.
 func ExampleNewControllerManagedBy() {
 	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
 		return clustercache.NewControllerManagedBy(mgr, cc).

@@ -89,7 +89,8 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 	require.ErrorContains(t, err, "option Resolver")
 }
 
-// TestSetupWithManagerKnowsTheHub: a Secret that leads back to the manager's own cluster is refused before anything is dialled.
+// TestSetupWithManagerKnowsTheHub: a Secret that leads back to the manager's
+// own cluster is refused before anything is dialled.
 func TestSetupWithManagerKnowsTheHub(t *testing.T) {
 	for hub, want := range map[string]clustercache.Phase{"": clustercache.PhaseRefused, "https://192.0.2.7": clustercache.PhaseDisconnected} {
 		d := newDirectory()
@@ -118,7 +119,8 @@ type reconciled struct {
 	reconcile.Request
 }
 
-// TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected: the growing back-off of errors would hide that it is back.
+// TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected: the growing
+// back-off of errors would hide that it is back.
 func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, dead := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b")
@@ -173,7 +175,8 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 	})
 }
 
-// TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay runs a controller over two clusters, one of which comes back.
+// TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay runs a controller
+// over two clusters, one of which comes back.
 func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, out := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b"), newFakeAPI(t, "uid-c")

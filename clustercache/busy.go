@@ -9,12 +9,12 @@ import (
 	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
-// busyness is which of our questions the API server last answered with 429. Such a
-// server is alive, and its watches work, so that its cluster stays connected; its
-// status says why other requests may fail.
+// busyness is which of our questions the API server last answered with 429.
+// Such a server is alive, and its watches work, so that its cluster stays
+// connected; its status says why other requests may fail.
 //
-// The questions are told apart: a probe is often exempt from the limit that other
-// requests meet, and its answer must not hide theirs.
+// The questions are told apart: a probe is often exempt from the limit that
+// other requests meet, and its answer must not hide theirs.
 type busyness struct {
 	probe, proof atomic.Pointer[error]
 }

@@ -22,8 +22,8 @@ import (
 // ended. Then nobody waits for it any more, and its goroutine is left behind.
 const deafAfter = 100 * time.Millisecond
 
-// deafError says that a function of the user did not return although its context
-// had ended.
+// deafError says that a function of the user did not return although its
+// context had ended.
 type deafError struct {
 	callback string
 	cause    error // why the context ended
@@ -93,15 +93,17 @@ func (u *underWay) String() string {
 
 // Protect calls a function that an operator gave to an adapter such as
 // clustercache/multicluster, and returns its error. A panic, and the end of its
-// goroutine, as by t.FailNow, become an error that names the callback; it is logged
-// with the keys and values, and counted by fleetcache_callback_panics_total. While the function runs at the
-// end of Start, the error of Start names it.
+// goroutine, as by t.FailNow, become an error that names the callback; it is
+// logged with the keys and values, and counted by
+// fleetcache_callback_panics_total. While the function runs at the end of
+// Start, the error of Start names it.
 func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {
 	return cc.call(callback, f, keysAndValues...)
 }
 
-// call calls a function of the user, on a goroutine of its own, since it may end
-// that, and waits for it. A panic is counted and logged, and becomes an error.
+// call calls a function of the user, on a goroutine of its own, since it may
+// end that, and waits for it. A panic is counted and logged, and becomes an
+// error.
 func (cc *ClusterCache) call(name string, f func() error, keysAndValues ...any) error {
 	defer cc.underWay.enter(name)()
 	err := callback.Apart(name, f)
@@ -118,9 +120,9 @@ func (cc *ClusterCache) panicked(p *callback.PanicError, keysAndValues ...any) e
 	return p
 }
 
-// aside calls a function of the user on a goroutine of its own, and returns what
-// it returned, or that it is deaf: then the goroutine is left behind, and late is
-// given what it returns in the end. A panic becomes an error.
+// aside calls a function of the user on a goroutine of its own, and returns
+// what it returned, or that it is deaf: then the goroutine is left behind, and
+// late is given what it returns in the end. A panic becomes an error.
 func aside[T any](ctx context.Context, cc *ClusterCache, name string, f func() (T, error), late func(T, error)) (T, error) {
 	type result struct {
 		value T
@@ -168,7 +170,8 @@ func aside[T any](ctx context.Context, cc *ClusterCache, name string, f func() (
 func (cc *ClusterCache) bounded(name string, dial seam.DialFunc) seam.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithCancelCause(ctx)
-		// It is not cancelled with the dial: a dialer may have its connection heed it.
+		// It is not cancelled with the dial: a dialer may have its connection
+		// heed it.
 		defer context.AfterFunc(cc.ctx, func() { cancel(ErrClosed) })()
 		return aside(ctx, cc, name, func() (net.Conn, error) { return dial(ctx, network, address) }, func(conn net.Conn, err error) {
 			if err == nil && conn != nil {

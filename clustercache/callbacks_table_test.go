@@ -217,8 +217,8 @@ func notFailed(t *testing.T, err error) {
 }
 
 // TestHazardPanicOfEachCallback: each of them panics for a while, alone. The
-// process goes on, the log names the callback, and its cluster where it is about
-// one, it is counted, and all is well when the panics end.
+// process goes on, the log names the callback, and its cluster where it is
+// about one, it is counted, and all is well when the panics end.
 func TestHazardPanicOfEachCallback(t *testing.T) {
 	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
 		t.Run(place, func(t *testing.T) {
@@ -290,7 +290,8 @@ func panicsOf(t *testing.T, registry prometheus.Gatherer, callback string) float
 	return sum
 }
 
-// TestHazardStopWaitsForEachCallback: each of them, alone, is deaf to everything.
+// TestHazardStopWaitsForEachCallback: each of them, alone, is deaf to
+// everything.
 func TestHazardStopWaitsForEachCallback(t *testing.T) {
 	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
 		t.Run(place, func(t *testing.T) {
@@ -332,9 +333,9 @@ func TestHazardStopWaitsForEachCallback(t *testing.T) {
 	}
 }
 
-// TestHazardCallbackEndsItsGoroutine: each of them, alone, ends its goroutine for a
-// while, as t.FailNow does. Nothing of the process's own ends with it, nothing
-// waits for it, and all is well when that ends.
+// TestHazardCallbackEndsItsGoroutine: each of them, alone, ends its goroutine
+// for a while, as t.FailNow does. Nothing of the process's own ends with it,
+// nothing waits for it, and all is well when that ends.
 func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
 		t.Run(place, func(t *testing.T) {

@@ -81,8 +81,9 @@ func (r *touchy) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
 	return r.directory.Clusters(ctx)
 }
 
-// TestHazardPanicOfACallbackEndsTheProcess: each kind of function that the operator gives panics. It is named in the log and
-// counted, the step fails, and all heals when it does not panic any more.
+// TestHazardPanicOfACallbackEndsTheProcess: each kind of function that the
+// operator gives panics. It is named in the log and counted, the step fails,
+// and all heals when it does not panic any more.
 func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -164,7 +165,8 @@ func sumOf(t *testing.T, registry prometheus.Gatherer, name string) float64 {
 	return sum
 }
 
-// TestHazardStopWaitsForACallbackThatIsDeaf: Start returns within little more than a second, and names it.
+// TestHazardStopWaitsForACallbackThatIsDeaf: Start returns within little more
+// than a second, and names it.
 func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 	for name, deaf := range map[string]func(t *testing.T, d *directory, forever func()) func(*clustercache.ClusterCache){
 		"Resolver.Resolve": func(_ *testing.T, d *directory, forever func()) func(*clustercache.ClusterCache) {

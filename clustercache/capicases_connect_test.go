@@ -22,7 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// openConns counts the connections that an API server in memory has. It must be called before the first one.
+// openConns counts the connections that an API server in memory has. It must be
+// called before the first one.
 func openConns(api *fakeAPI) func() int {
 	var mu sync.Mutex
 	open := map[net.Conn]struct{}{}
@@ -83,8 +84,9 @@ func caseEngageAgain(t *testing.T) {
 	})
 }
 
-// caseHandlesAfterDisconnect: differs in that a cluster that was disengaged is an unknown one, not one that is not connected: nobody
-// tries to reach it any more, so waiting would not help.
+// caseHandlesAfterDisconnect: differs in that a cluster that was disengaged is
+// an unknown one, not one that is not connected: nobody tries to reach it any
+// more, so waiting would not help.
 func caseHandlesAfterDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -147,8 +149,9 @@ func caseDisengageStopsEverything(t *testing.T) {
 	})
 }
 
-// caseStatusSurvivesDisconnect: a failed attempt to connect is no change of the phase, so Since tells how long the
-// cluster is gone, and LastLife when it was last heard of.
+// caseStatusSurvivesDisconnect: a failed attempt to connect is no change of the
+// phase, so Since tells how long the cluster is gone, and LastLife when it was
+// last heard of.
 func caseStatusSurvivesDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -175,8 +178,9 @@ func caseStatusSurvivesDisconnect(t *testing.T) {
 	})
 }
 
-// caseWatchBeforeConnect: differs in that Watch does not fail. A caller that had to try again at the next connect would need the
-// very event that the library already has.
+// caseWatchBeforeConnect: differs in that Watch does not fail. A caller that
+// had to try again at the next connect would need the very event that the
+// library already has.
 func caseWatchBeforeConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -219,7 +223,8 @@ func caseMissingSecretIsAskedForEvenly(t *testing.T) {
 	})
 }
 
-// failing connects to nothing for long enough that the wait between two attempts has grown to its maximum, 30 s.
+// failing connects to nothing for long enough that the wait between two
+// attempts has grown to its maximum, 30 s.
 func failing(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *journal) {
 	t.Helper()
 	api := newFakeAPI(t, "uid-a")
@@ -235,8 +240,9 @@ func failing(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *journal) {
 	return cc, api, j
 }
 
-// caseRetryIsRateLimited: differs in that news from the resolver end the wait. Nobody has to wait for an interval that
-// was meant to spare a cluster nobody could reach.
+// caseRetryIsRateLimited: differs in that news from the resolver end the wait.
+// Nobody has to wait for an interval that was meant to spare a cluster nobody
+// could reach.
 func caseRetryIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, j := failing(t)
@@ -283,8 +289,10 @@ func caseRetryConnects(t *testing.T) {
 	})
 }
 
-// caseHubIsNeverGuessed: differs in that no connection looks for the Pod it runs in and changes its address if it finds
-// it, which costs each cluster a request and a right. The operator says what the hub is: the zero key, by a resolver of its own.
+// caseHubIsNeverGuessed: differs in that no connection looks for the Pod it
+// runs in and changes its address if it finds it, which costs each cluster a
+// request and a right. The operator says what the hub is: the zero key, by a
+// resolver of its own.
 func caseHubIsNeverGuessed(t *testing.T) {
 	for i, env := range []map[string]string{ // the cases of a Pod that looks like ours, and of ones that do not
 		{"POD_NAMESPACE": "default", "POD_NAME": "operator", "POD_UID": "uid-pod"},
@@ -352,8 +360,8 @@ func caseSlowConnectHoldsBackNobody(t *testing.T) {
 	})
 }
 
-// caseSlowList: differs in that connecting does not list: a cluster is connected before its informers are synced, so no list can be
-// too long for it.
+// caseSlowList: differs in that connecting does not list: a cluster is
+// connected before its informers are synced, so no list can be too long for it.
 func caseSlowList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := newFakeAPI(t, "uid-slow")

@@ -30,7 +30,8 @@ func queueOf[request comparable](t *testing.T) workqueue.TypedRateLimitingInterf
 	return q
 }
 
-// listen starts a source of cluster events that passes on those of the types, until the test ends.
+// listen starts a source of cluster events that passes on those of the types,
+// until the test ends.
 func listen(t *testing.T, cc *clustercache.ClusterCache, types ...clustercache.ClusterEventType) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
 	t.Helper()
 	q := queueOf[clustercache.ClusterEvent](t)
@@ -88,8 +89,9 @@ func caseEachSourceIsTold(t *testing.T) {
 	})
 }
 
-// caseSourcesWaitForTheirTrouble: differs in that a source picks the changes it waits for instead of windows of time:
-// Degraded after the first missed probe, Disconnected after the threshold, at most 45 s. One with a window of its own
+// caseSourcesWaitForTheirTrouble: differs in that a source picks the changes it
+// waits for instead of windows of time: Degraded after the first missed probe,
+// Disconnected after the threshold, at most 45 s. One with a window of its own
 // adds requests to its queue after the age that Status.LastLife leaves.
 func caseSourcesWaitForTheirTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +115,8 @@ func caseSourcesWaitForTheirTrouble(t *testing.T) {
 	})
 }
 
-// caseStuckSubscriber: one of each kind of subscriber never returns from its first event.
+// caseStuckSubscriber: one of each kind of subscriber never returns from its
+// first event.
 func caseStuckSubscriber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
@@ -146,7 +149,8 @@ func caseStuckSubscriber(t *testing.T) {
 	})
 }
 
-// stuckSubscribers starts one of each kind and returns a function that waits for those that have a goroutine.
+// stuckSubscribers starts one of each kind and returns a function that waits
+// for those that have a goroutine.
 func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.ClusterCache, block func()) func() {
 	t.Helper()
 	clusters, objects := make(chan struct{}), make(chan struct{})
@@ -223,7 +227,8 @@ func subscribersOf(t *testing.T, registry prometheus.Gatherer) float64 {
 	return 0
 }
 
-// caseReentrance: what a lock held during a callback would make hang for ever, hangs the bubble, which is reported.
+// caseReentrance: what a lock held during a callback would make hang for ever,
+// hangs the bubble, which is reported.
 func caseReentrance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")

@@ -27,7 +27,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// fleetSize is how many clusters come back together in case 55: go test -run TestClusterAPICases/case_55 ./clustercache -clusters 1000.
+// fleetSize is how many clusters come back together in case 55: go test -run
+// TestClusterAPICases/case_55 ./clustercache -clusters 1000.
 var fleetSize = flag.Int("clusters", 60, "clusters that come back together in a test")
 
 // deadEnd is an address that swallows connections: no refusal, no answer.
@@ -50,7 +51,8 @@ func (d *deadEnd) times() []time.Time {
 	return slices.Clone(d.dials)
 }
 
-// caseDeadAmongMany: 100 clusters of which every fifth swallows connections, 10 workers, 100 callers for three minutes.
+// caseDeadAmongMany: 100 clusters of which every fifth swallows connections, 10
+// workers, 100 callers for three minutes.
 func caseDeadAmongMany(t *testing.T) {
 	const clusters, callers = 100, 100
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +114,8 @@ func caseDeadAmongMany(t *testing.T) {
 	})
 }
 
-// useCluster does what a reconciler does with a cluster that works, or learns at once that it does not.
+// useCluster does what a reconciler does with a cluster that works, or learns
+// at once that it does not.
 func useCluster(ctx context.Context, cc *clustercache.ClusterCache, k client.ObjectKey, dead bool) error {
 	begin := time.Now()
 	list := &corev1.ConfigMapList{}
@@ -165,7 +168,8 @@ func (c *crowd) add(n int) {
 	}
 }
 
-// lists returns how many lists there were, and how many at most at once, since it was last called.
+// lists returns how many lists there were, and how many at most at once, since
+// it was last called.
 func (c *crowd) lists() (total, atOnce int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,8 +178,9 @@ func (c *crowd) lists() (total, atOnce int) {
 	return total, atOnce
 }
 
-// caseFleetComesBack: a fleet that was cut off and comes back as it was lists nothing; one that was restored elsewhere lists
-// everything, within the budget. That all kinds of a cluster share one rate is proved on a real server.
+// caseFleetComesBack: a fleet that was cut off and comes back as it was lists
+// nothing; one that was restored elsewhere lists everything, within the budget.
+// That all kinds of a cluster share one rate is proved on a real server.
 func caseFleetComesBack(t *testing.T) {
 	const budget = 5
 	synctest.Test(t, func(t *testing.T) {
@@ -230,7 +235,8 @@ func caseFleetComesBack(t *testing.T) {
 	})
 }
 
-// comeBack cuts a fleet off until all of it is disconnected, and lets it come back changed.
+// comeBack cuts a fleet off until all of it is disconnected, and lets it come
+// back changed.
 func comeBack(t *testing.T, cc *clustercache.ClusterCache, apis []*fakeAPI, change func(*fakeAPI)) {
 	t.Helper()
 	for _, api := range apis {

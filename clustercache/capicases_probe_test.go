@@ -39,8 +39,8 @@ func (d *directory) quietly(api *fakeAPI, token string) {
 	d.entries[key("a")] = func() (clustercache.Access, error) { return resolver.NewAccess(config) }
 }
 
-// caseUnauthorizedProbe: differs in that a 401 does not disconnect before the resolver was asked: where it has new
-// credentials nobody notices the change.
+// caseUnauthorizedProbe: differs in that a 401 does not disconnect before the
+// resolver was asked: where it has new credentials nobody notices the change.
 func caseUnauthorizedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
@@ -109,8 +109,9 @@ func caseThreshold(t *testing.T) {
 	})
 }
 
-// caseSuccessResets: differs in that a degraded cluster is ready again after two good answers in a row, so that one that
-// answers now and then does not flap. It stays connected either way.
+// caseSuccessResets: differs in that a degraded cluster is ready again after
+// two good answers in a row, so that one that answers now and then does not
+// flap. It stays connected either way.
 func caseSuccessResets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -187,7 +188,8 @@ func caseNoProbeWithoutConnection(t *testing.T) {
 	})
 }
 
-// caseNoEarlyProbe: differs in that any sign of life counts as a probe: a cluster that answers reads is not asked how it is.
+// caseNoEarlyProbe: differs in that any sign of life counts as a probe: a
+// cluster that answers reads is not asked how it is.
 func caseNoEarlyProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
@@ -228,8 +230,9 @@ func caseHealthyIsProbed(t *testing.T) {
 	})
 }
 
-// caseUnauthorizedDisconnects: the resolver has nothing better, so the cluster is disconnected with the first 401. It
-// stays known with its watch, and the event tells when and why.
+// caseUnauthorizedDisconnects: the resolver has nothing better, so the cluster
+// is disconnected with the first 401. It stays known with its watch, and the
+// event tells when and why.
 func caseUnauthorizedDisconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
@@ -270,7 +273,8 @@ var (
 	decisionStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// connectedState is a cluster that was just connected, and when its first probe is due.
+// connectedState is a cluster that was just connected, and when its first probe
+// is due.
 func connectedState(t *testing.T) (phase.State, time.Time) {
 	t.Helper()
 	s, actions := phase.Next(decision, phase.State{}, phase.Event{Kind: phase.Asked}, decisionStart)
@@ -301,8 +305,10 @@ func caseDueTimes(t *testing.T) {
 	require.Equal(t, 15*time.Second, next.Deadline().Sub(due))
 }
 
-// caseEarliestDeadline: differs in that sources have no failure windows of their own whose minimum would have to be
-// found. What is left of the case are the due times of one cluster; that zero options have defaults, cases 22 to 26 prove.
+// caseEarliestDeadline: differs in that sources have no failure windows of
+// their own whose minimum would have to be found. What is left of the case are
+// the due times of one cluster; that zero options have defaults, cases 22 to 26
+// prove.
 func caseEarliestDeadline(t *testing.T) {
 	at := func(n int) time.Time { return decisionStart.Add(time.Duration(n) * time.Second) }
 	require.Zero(t, phase.State{}.Deadline())
@@ -313,8 +319,9 @@ func caseEarliestDeadline(t *testing.T) {
 	require.Zero(t, phase.State{Running: phase.Connect, RetryAt: at(1)}.Deadline(), "the end of the attempt comes next")
 }
 
-// caseChangesAreToldOnce: differs in that trouble is told of with the first missed probe (PhaseChanged to Degraded) and not after
-// a window that each source sets; Status.LastLife tells its age to those who want to wait.
+// caseChangesAreToldOnce: differs in that trouble is told of with the first
+// missed probe (PhaseChanged to Degraded) and not after a window that each
+// source sets; Status.LastLife tells its age to those who want to wait.
 func caseChangesAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)

@@ -22,14 +22,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// wrongPath is a kubeconfig of the remote whose URL has a path that it does not serve.
+// wrongPath is a kubeconfig of the remote whose URL has a path that it does not
+// serve.
 func (s *site) wrongPath() []byte {
 	config := s.remote.Config()
 	config.Host += "/wrong"
 	return testenv.Kubeconfig(config)
 }
 
-// caseMissingSecretIsNamed: differs in that a missing Secret is no failure that is counted, but a phase of its own.
+// caseMissingSecretIsNamed: differs in that a missing Secret is no failure that
+// is counted, but a phase of its own.
 func caseMissingSecretIsNamed(t *testing.T, s *site) {
 	cc := start(t, s.options(t))
 	begin := time.Now()
@@ -95,7 +97,8 @@ func caseCorrectedSecret(t *testing.T, s *site) {
 	require.True(t, now.LastLife.After(begin))
 }
 
-// caseSynced: differs in that being connected does not wait for a list; each watch tells when it is synced.
+// caseSynced: differs in that being connected does not wait for a list; each
+// watch tells when it is synced.
 func caseSynced(t *testing.T, s *site) {
 	s.create(t, s.remote, "one")
 	s.store(t, "a", s.remote.Kubeconfig())
@@ -163,7 +166,8 @@ func caseManagedFields(t *testing.T, s *site) {
 	require.Equal(t, s.remote.Name(), object.Data["in"])
 }
 
-// ownCluster creates the Cluster object of Cluster API, or changes whether its control plane is there.
+// ownCluster creates the Cluster object of Cluster API, or changes whether its
+// control plane is there.
 func (s *site) ownCluster(t *testing.T, name string, ready bool) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cluster.x-k8s.io/v1", "kind": "Cluster"}}
@@ -218,7 +222,8 @@ func caseSelection(t *testing.T, s *site) {
 	require.Greater(t, proxy.Stats().Accepted, now)
 }
 
-// caseDeletedClusterObject: differs in that a short absence is no end: an object is often deleted and created again.
+// caseDeletedClusterObject: differs in that a short absence is no end: an
+// object is often deleted and created again.
 func caseDeletedClusterObject(t *testing.T, s *site) {
 	s.create(t, s.remote, "one")
 	s.store(t, "a", s.remote.Kubeconfig())
@@ -273,7 +278,8 @@ func caseOthersSecretsAreNeverRead(t *testing.T, s *site) {
 	}
 }
 
-// hubRequests are those that the resolver, and the test itself, sent about Secrets.
+// hubRequests are those that the resolver, and the test itself, sent about
+// Secrets.
 func (s *site) hubRequests(t *testing.T) []testenv.Request {
 	t.Helper()
 	requests, err := s.hub.Requests(testenv.Resource("secrets"), testenv.UserAgent("hub-"+s.name))

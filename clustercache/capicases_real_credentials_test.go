@@ -52,7 +52,8 @@ func caseRevokedToken(t *testing.T, s *site) {
 	require.Equal(t, 1, s.lists(t, s.remote))
 }
 
-// caseEndpointChanges: the old endpoint goes on answering, as the old node of a load balancer does.
+// caseEndpointChanges: the old endpoint goes on answering, as the old node of a
+// load balancer does.
 func caseEndpointChanges(t *testing.T, s *site) {
 	c := s.connected(t, s.remote.Config())
 	proxy := s.remote.Proxy(t)
@@ -107,8 +108,9 @@ func caseOnlyTheTokenChanges(t *testing.T, s *site) {
 	c.quiet(t)
 }
 
-// caseTokenExpiresFirst uses a client certificate, whose end can be chosen. The wait between attempts has no say: case 23 proves
-// in virtual time that news end it.
+// caseTokenExpiresFirst uses a client certificate, whose end can be chosen. The
+// wait between attempts has no say: case 23 proves in virtual time that news
+// end it.
 func caseTokenExpiresFirst(t *testing.T, s *site) {
 	user, err := s.remote.AddUser(t.Context(), s.name, readConfigMaps...)
 	require.NoError(t, err)
@@ -224,7 +226,8 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 	require.Equal(t, clustercache.PhaseRefused, now.Phase, "there is nothing that could permit it")
 }
 
-// caseProbePathForbidden: the path that Cluster API probes, by choice; the default one is open to everybody who is known.
+// caseProbePathForbidden: the path that Cluster API probes, by choice; the
+// default one is open to everybody who is known.
 func caseProbePathForbidden(t *testing.T, s *site) {
 	user, err := s.remote.AddUser(t.Context(), s.name, readConfigMaps...)
 	require.NoError(t, err)

@@ -21,8 +21,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// site is what one case has: a hub with the Secrets of Cluster API's convention, a remote cluster, and a namespace in both
-// whose name also is the user agent, so that each case sees its own requests. The hub serves as a second remote cluster as well.
+// site is what one case has: a hub with the Secrets of Cluster API's
+// convention, a remote cluster, and a namespace in both whose name also is the
+// user agent, so that each case sees its own requests. The hub serves as a
+// second remote cluster as well.
 type site struct {
 	hub, remote *testenv.Cluster
 	hubClient   client.WithWatch
@@ -149,8 +151,9 @@ func (s *site) lists(t *testing.T, c *testenv.Cluster) (n int) {
 	return n
 }
 
-// connected is the usual setting: the cluster "a" is the remote, reached with config, watched and synced, with the
-// ConfigMaps "one" and "two" that were told of.
+// connected is the usual setting: the cluster "a" is the remote, reached with
+// config, watched and synced, with the ConfigMaps "one" and "two" that were
+// told of.
 type connected struct {
 	*site
 
@@ -172,7 +175,8 @@ func (s *site) connected(t *testing.T, config *rest.Config) connected {
 	return c
 }
 
-// told creates a ConfigMap and returns what handlers were told of before they were told of it.
+// told creates a ConfigMap and returns what handlers were told of before they
+// were told of it.
 func (c connected) told(t *testing.T, name string) []clustercache.ObjectEvent {
 	t.Helper()
 	c.create(t, c.remote, name)
@@ -186,7 +190,8 @@ func (c connected) told(t *testing.T, name string) []clustercache.ObjectEvent {
 	return kept
 }
 
-// quiet fails if the cluster was disconnected since the last event that was waited for.
+// quiet fails if the cluster was disconnected since the last event that was
+// waited for.
 func (c connected) quiet(t *testing.T) {
 	t.Helper()
 	for len(c.clusters.events) > 0 {

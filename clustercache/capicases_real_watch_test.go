@@ -39,7 +39,8 @@ func caseOneEventForTwoWatches(t *testing.T, s *site) {
 	require.Equal(t, 1, s.lists(t, s.remote))
 }
 
-// caseUnroutable: differs in that the cache of a lost cluster stays, for those who accept its age.
+// caseUnroutable: differs in that the cache of a lost cluster stays, for those
+// who accept its age.
 func caseUnroutable(t *testing.T, s *site) {
 	s.create(t, s.remote, "one")
 	proxy, closed := s.remote.Proxy(t), s.remote.Proxy(t)
@@ -71,7 +72,8 @@ func caseUnroutable(t *testing.T, s *site) {
 	require.NoError(t, good.LastError)
 }
 
-// caseReconnectKeepsHandlers: the watch and the handlers are those of before; nobody has to watch again.
+// caseReconnectKeepsHandlers: the watch and the handlers are those of before;
+// nobody has to watch again.
 func caseReconnectKeepsHandlers(t *testing.T, s *site) {
 	proxy := s.remote.Proxy(t)
 	c := s.connected(t, proxy.Config())
@@ -127,7 +129,8 @@ func (s *site) discoveries(t *testing.T) (n int) {
 	return n
 }
 
-// caseOptionalKind: an index and a feed name a kind that only one of two clusters serves.
+// caseOptionalKind: an index and a feed name a kind that only one of two
+// clusters serves.
 func caseOptionalKind(t *testing.T, s *site) {
 	gadget := schema.GroupVersionKind{Group: "optional.example.com", Version: "v1", Kind: "Gadget"}
 	require.NoError(t, s.remote.InstallCRDs(t.Context(), testenv.SimpleCRD(gadget.Group, gadget.Kind)))
@@ -166,7 +169,8 @@ func caseRefusedWatch(t *testing.T, s *site) {
 	require.True(t, c.w.HasSynced())
 	require.Equal(t, clustercache.PhaseReady, s.ready(t, c.cc, "a").Phase)
 
-	// A right that is lost while the watch runs shows when it has to be made anew.
+	// A right that is lost while the watch runs shows when it has to be made
+	// anew.
 	require.NoError(t, user.Deny(t.Context()))
 	proxy.ResetAll()
 	require.Eventually(t, func() bool { return apierrors.IsForbidden(c.w.Status().LastError) }, time.Minute, 10*time.Millisecond)
@@ -193,7 +197,8 @@ func withoutSecrets(events []clustercache.ObjectEvent) (out []clustercache.Objec
 	return out
 }
 
-// caseOneBucketForAllKinds: client-go's limit, which is one for each kind, would let three kinds through at thrice the rate.
+// caseOneBucketForAllKinds: client-go's limit, which is one for each kind,
+// would let three kinds through at thrice the rate.
 func caseOneBucketForAllKinds(t *testing.T, s *site) {
 	s.store(t, "a", s.remote.Kubeconfig())
 	o := s.options(t)

@@ -12,11 +12,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// The cases are behaviours that the tests of Cluster API's clustercache prove (1 to 39), and behaviours that its users
-// asked for (40 to 57), in the terms of this package. The numbers are there to compare by. What needs no server runs
-// in virtual time, against API servers in memory or on the pure decision; what a real server decides runs on real ones.
+// The cases are behaviours that the tests of Cluster API's clustercache prove
+// (1 to 39), and behaviours that its users asked for (40 to 57), in the terms
+// of this package. The numbers are there to compare by. What needs no server
+// runs in virtual time, against API servers in memory or on the pure decision;
+// what a real server decides runs on real ones.
 //
-// Where this package deliberately differs, the comment at the case says how and why, and the test asserts what it does.
+// Where this package deliberately differs, the comment at the case says how and
+// why, and the test asserts what it does.
 
 // lastCase is the number of the last case.
 const lastCase = 57
@@ -74,7 +77,8 @@ func TestClusterAPICases(t *testing.T) {
 	}
 }
 
-// TestEveryClusterAPICaseIsThere: of 1 to 57 none is missing, and none is there twice against the same kind of server.
+// TestEveryClusterAPICaseIsThere: of 1 to 57 none is missing, and none is there
+// twice against the same kind of server.
 func TestEveryClusterAPICaseIsThere(t *testing.T) {
 	seen := map[int]bool{}
 	last := 0
@@ -133,8 +137,8 @@ func realCases() []realCase {
 	}
 }
 
-// TestRealClusterAPICases runs on two real clusters that the cases share; each has its own namespace, credentials,
-// proxies and ClusterCache.
+// TestRealClusterAPICases runs on two real clusters that the cases share; each
+// has its own namespace, credentials, proxies and ClusterCache.
 func TestRealClusterAPICases(t *testing.T) {
 	t.Parallel()
 	envs := testenv.Start(t, 2, testenv.WithNames("hub", "remote"), testenv.WithCRDs(testenv.SimpleCRD("cluster.x-k8s.io", "Cluster")))

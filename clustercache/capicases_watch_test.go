@@ -36,8 +36,9 @@ func caseWatchRecorded(t *testing.T) {
 	})
 }
 
-// caseWatchTwice: differs in that each call is a hold of its own, so that who watches the same need not agree on a name, and
-// each can let go by itself. A name cannot stand for two kinds by mistake, because there are no names.
+// caseWatchTwice: differs in that each call is a hold of its own, so that who
+// watches the same need not agree on a name, and each can let go by itself. A
+// name cannot stand for two kinds by mistake, because there are no names.
 func caseWatchTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -65,7 +66,8 @@ func caseWatchTwice(t *testing.T) {
 	})
 }
 
-// caseHandleKeptAcrossDisconnect: differs in that the cache can still be read, by who asks for it and is told that it is old.
+// caseHandleKeptAcrossDisconnect: differs in that the cache can still be read,
+// by who asks for it and is told that it is old.
 func caseHandleKeptAcrossDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -109,7 +111,8 @@ func caseHandleKeptAcrossDisconnect(t *testing.T) {
 	})
 }
 
-// goroutines counts those of the bubble; the process has others, which come and go.
+// goroutines counts those of the bubble; the process has others, which come and
+// go.
 func goroutines() int {
 	synctest.Wait()
 	stacks := make([]byte, 1<<20)
@@ -182,8 +185,9 @@ func (d *directory) forget(key client.ObjectKey) {
 	d.news <- key
 }
 
-// caseDeletedClusterIsForgotten: differs in that the end is told of, by Disconnected and Removed, and that the objects which
-// were cached are delivered as deletes.
+// caseDeletedClusterIsForgotten: differs in that the end is told of, by
+// Disconnected and Removed, and that the objects which were cached are
+// delivered as deletes.
 func caseDeletedClusterIsForgotten(t *testing.T) {
 	t.Run("the resolver knows that there is none", func(t *testing.T) {
 		deletedClusterIsForgotten(t, func(d *directory) { d.fail(key("a"), resolver.ErrClusterNotFound) })

@@ -15,8 +15,8 @@ import (
 const maxCertificates = 16
 
 // certificates are those that a cluster's servers have shown. A new one belongs
-// to a server that was exchanged, renewed or restored: what it serves is compared
-// with the caches soon.
+// to a server that was exchanged, renewed or restored: what it serves is
+// compared with the caches soon.
 type certificates struct {
 	mu    sync.Mutex // protects known; nothing else is locked under it
 	known []seam.Fingerprint

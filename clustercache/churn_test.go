@@ -17,7 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestChurnLeavesNothing: many callers engage, watch, read, release and disengage clusters that come and go.
+// TestChurnLeavesNothing: many callers engage, watch, read, release and
+// disengage clusters that come and go.
 func TestChurnLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()

@@ -20,8 +20,8 @@ import (
 )
 
 // clients makes a cluster's live client when it is first needed. The client of
-// controller-runtime remembers for ever how a kind is served, so that another one
-// is made when discovery has changed; users hold one that follows.
+// controller-runtime remembers for ever how a kind is served, so that another
+// one is made when discovery has changed; users hold one that follows.
 type clients struct {
 	mu     sync.Mutex // protects what follows; making clients does no I/O
 	live   client.Client
@@ -54,8 +54,9 @@ func (s *clients) current(c *cluster) (client.Client, error) {
 	}
 	through := c.seam.Client()
 	door := &liveDoor{unary: through.Transport, stream: c.seam.StreamClient().Transport}
-	// The seam has the cluster's one rate limit: a limiter per kind, as client-go has, limits nothing.
-	// Warnings are texts of the server's, which nobody bounds.
+	// The seam has the cluster's one rate limit: a limiter per kind, as
+	// client-go has, limits nothing. Warnings are texts of the server's, which
+	// nobody bounds.
 	config := &rest.Config{
 		Host:                      c.seam.URL(),
 		QPS:                       -1,
@@ -77,7 +78,8 @@ func (s *clients) current(c *cluster) (client.Client, error) {
 
 // askAgain has discovery asked after an answer that may come from another
 // resource than the one that serves the kind, and reports whether anything has
-// changed since known. It is asked no more often than every Options.RetryInterval.
+// changed since known. It is asked no more often than every
+// Options.RetryInterval.
 func (s *clients) askAgain(ctx context.Context, c *cluster, known int64) bool {
 	if c.mapper.Changes() != known {
 		return true // another call has had it asked
@@ -100,14 +102,17 @@ func (s *clients) askAgain(ctx context.Context, c *cluster, known int64) bool {
 	return true
 }
 
-// Client returns a client of a cluster: reads are those of Reader, writes go to the API server. It does no I/O, and can be kept for
-// as long as the cluster is known. Writes fail with [ErrNotConnected] at once while the cluster is not connected; their
-// errors are a [*ClusterError], through which apierrors.IsConflict and the like look.
+// Client returns a client of a cluster: reads are those of Reader, writes go to
+// the API server. It does no I/O, and can be kept for as long as the cluster is
+// known. Writes fail with [ErrNotConnected] at once while the cluster is not
+// connected; their errors are a [*ClusterError], through which
+// apierrors.IsConflict and the like look.
 //
-// Beware of Get, Extract and Apply: an apply configuration that is extracted from
-// an object without managedFields is empty, and applying it removes everything that
-// its manager owns. Give [ForApply] to such a Get; it matters where
-// Informers.DropManagedFields or a transform leaves them out of the cache.
+// Beware of Get, Extract and Apply: an apply configuration that is extracted
+// from an object without managedFields is empty, and applying it removes
+// everything that its manager owns. Give [ForApply] to such a Get; it matters
+// where Informers.DropManagedFields or a transform leaves them out of the
+// cache.
 func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) {
 	c, err := cc.known(cluster, "client")
 	if err != nil {
@@ -120,7 +125,8 @@ func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) 
 	return &cachedClient{Client: &namedClient{Client: live, key: cluster}, reader: c.reader}, nil
 }
 
-// LiveClient is Client without the cache: reads go to the API server, too, whatever is watched.
+// LiveClient is Client without the cache: reads go to the API server, too,
+// whatever is watched.
 func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, error) {
 	c, err := cc.known(cluster, "live client")
 	if err != nil {
@@ -164,8 +170,9 @@ func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ..
 	return c.reader.List(ctx, list, opts...)
 }
 
-// RESTConfig returns a copy of how the cluster is reached now, for clients of one's own. It holds credentials, does not
-// follow their rotation, and is not limited by the ClusterCache. It fails until the cluster was connected.
+// RESTConfig returns a copy of how the cluster is reached now, for clients of
+// one's own. It holds credentials, does not follow their rotation, and is not
+// limited by the ClusterCache. It fails until the cluster was connected.
 func (cc *ClusterCache) RESTConfig(cluster client.ObjectKey) (*rest.Config, error) {
 	c, err := cc.known(cluster, "REST config")
 	if err != nil {
@@ -177,8 +184,8 @@ func (cc *ClusterCache) RESTConfig(cluster client.ObjectKey) (*rest.Config, erro
 	return nil, &ClusterError{Cluster: cluster, Op: "REST config", Err: c.whyNot()}
 }
 
-// RESTMapper returns the mapper of a cluster. It shares what it knows with clusters that serve the same kinds. Its methods
-// may ask the API server.
+// RESTMapper returns the mapper of a cluster. It shares what it knows with
+// clusters that serve the same kinds. Its methods may ask the API server.
 func (cc *ClusterCache) RESTMapper(cluster client.ObjectKey) (meta.RESTMapper, error) {
 	c, err := cc.known(cluster, "REST mapper")
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHazardWallClockJumps: what ages are computed from has a monotonic reading, which time.Time shows as "m=". A number of
-// nanoseconds since 1970 would make a read a year old when the wall clock is set.
+// TestHazardWallClockJumps: what ages are computed from has a monotonic
+// reading, which time.Time shows as "m=". A number of nanoseconds since 1970
+// would make a read a year old when the wall clock is set.
 func TestHazardWallClockJumps(t *testing.T) {
 	var i instant
 	now := time.Now()
@@ -25,7 +26,8 @@ func TestHazardWallClockJumps(t *testing.T) {
 	require.Equal(t, time.Hour, jumped.Sub(now.Round(0)))
 }
 
-// TestHazardWallClockJumpsOfAHold: the last read of a watch in mode AutoWatch is such a time.
+// TestHazardWallClockJumpsOfAHold: the last read of a watch in mode AutoWatch
+// is such a time.
 func TestHazardWallClockJumpsOfAHold(t *testing.T) {
 	h := &hold{auto: true}
 	h.used.set(time.Now())

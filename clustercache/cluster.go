@@ -22,8 +22,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
-// cluster is one remote cluster. What happens to it is posted, and handled one event at a time by whoever posts, without
-// a goroutine of its own. Handling never waits: work that touches the network is handed to the workers.
+// cluster is one remote cluster. What happens to it is posted, and handled one
+// event at a time by whoever posts, without a goroutine of its own. Handling
+// never waits: work that touches the network is handed to the workers.
 type cluster struct {
 	cc     *ClusterCache
 	key    client.ObjectKey
@@ -37,7 +38,8 @@ type cluster struct {
 
 	pinned  atomic.Bool // stays known without watches
 	leaving atomic.Bool // is given up with its last watch
-	// discovered: Options.Discover made it known; unlisted: the last list did not have it.
+	// discovered: Options.Discover made it known; unlisted: the last list did
+	// not have it.
 	discovered, unlisted atomic.Bool
 	view                 atomic.Pointer[view]
 	done                 chan struct{} // closed with the cluster
@@ -76,7 +78,8 @@ type message struct {
 	found *finding
 }
 
-// view is what readers see of a cluster. It never changes; another one takes its place.
+// view is what readers see of a cluster. It never changes; another one takes
+// its place.
 type view struct {
 	phase     phase.Phase
 	since     time.Time
@@ -110,8 +113,8 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 		},
 	})
 	c.seam.Shut(ErrConnecting)
-	// Discovery rides on a proof of who answers, as reads do: what another cluster
-	// serves must not be taken for what this one does.
+	// Discovery rides on a proof of who answers, as reads do: what another
+	// cluster serves must not be taken for what this one does.
 	discovery := &liveGuard{c: c, next: c.seam.Client().Transport}
 	c.mapper = cc.kinds.NewMapper(discovery.RoundTrip, c.seam.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
 	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
@@ -123,7 +126,8 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	return c
 }
 
-// post tells the cluster that something happened. It does not wait. It returns false if the cluster has ended.
+// post tells the cluster that something happened. It does not wait. It returns
+// false if the cluster has ended.
 func (c *cluster) post(m message) bool {
 	c.mu.Lock()
 	if c.closed {
@@ -137,7 +141,8 @@ func (c *cluster) post(m message) bool {
 	return true
 }
 
-// drain handles what was posted, unless somebody else is at it: they see what was posted before they stop.
+// drain handles what was posted, unless somebody else is at it: they see what
+// was posted before they stop.
 func (c *cluster) drain() {
 	if !c.cc.live.Load() {
 		return // Start drains
@@ -189,7 +194,8 @@ func (c *cluster) adopt(m *message) {
 	c.prover.adopt(f)
 }
 
-// adoptVersion notes the API server's version. Another one may serve other kinds, and what it refused before.
+// adoptVersion notes the API server's version. Another one may serve other
+// kinds, and what it refused before.
 func (c *cluster) adoptVersion(version string, newEpoch bool) {
 	changed := c.version != "" && version != "" && version != c.version && !newEpoch
 	c.version = version
@@ -260,7 +266,8 @@ func (c *cluster) act(a phase.Action) {
 	case phase.Renew:
 		c.renewed = time.Now()
 		c.emit(Disconnected)
-		// Streams of the old history must end; those of the current access can only be cut by closing the door.
+		// Streams of the old history must end; those of the current access can
+		// only be cut by closing the door.
 		c.seam.Shut(errRenewed)
 		c.mapper.Reset()
 		c.seam.Open()
@@ -280,8 +287,9 @@ func (c *cluster) act(a phase.Action) {
 
 var errRenewed = errors.New("another history is served")
 
-// notConnected is why requests fail while the cluster is not connected. The cause is only told: the seam would take the
-// error of an earlier request for that of the one that failed.
+// notConnected is why requests fail while the cluster is not connected. The
+// cause is only told: the seam would take the error of an earlier request for
+// that of the one that failed.
 func (c *cluster) notConnected() error {
 	if err := c.state.Err; err != nil {
 		return fmt.Errorf("%w: %s", ErrNotConnected, unnamed(c.name, err))
@@ -292,7 +300,8 @@ func (c *cluster) notConnected() error {
 	return ErrNotConnected
 }
 
-// startAttempt hands work to the workers. It reports with the generation it was started for.
+// startAttempt hands work to the workers. It reports with the generation it was
+// started for.
 func (c *cluster) startAttempt(w *workers, work func(*attempt) message) {
 	a := &attempt{
 		c: c, gen: c.state.Gen, work: work, told: make(chan struct{}, 1),
@@ -304,7 +313,8 @@ func (c *cluster) startAttempt(w *workers, work func(*attempt) message) {
 	w.submit(a.run)
 }
 
-// announce logs a change of phase, and tells of those that are neither a connect nor a disconnect.
+// announce logs a change of phase, and tells of those that are neither a
+// connect nor a disconnect.
 func (c *cluster) announce(before phase.State) {
 	s := c.state
 	keys := []any{"cluster", c.name, "phase", s.Phase.String(), "was", before.Phase.String()}
@@ -327,7 +337,7 @@ func (c *cluster) emit(t ClusterEventType) {
 	})
 }
 
-// wanted tells whether somebody holds on to the cluster.
+// wanted reports whether somebody holds on to the cluster.
 func (c *cluster) wanted() bool { return c.pinned.Load() || c.holds.any() }
 
 // unpin lets the cluster go, unless the resolver lists it.
@@ -337,7 +347,8 @@ func (c *cluster) unpin() {
 	c.letGo()
 }
 
-// leave gives up a cluster that nobody holds on to any more, as Disengage would.
+// leave gives up a cluster that nobody holds on to any more, as Disengage
+// would.
 func (c *cluster) leave() {
 	if c.wanted() {
 		return
@@ -357,8 +368,9 @@ func (c *cluster) letGo() {
 	}
 }
 
-// close ends the cluster for good and waits until nothing of it runs, but for the workers, which only post to nobody. It tells
-// whether there was news of the cluster that nobody will act on now.
+// close ends the cluster for good and waits until nothing of it runs, but for
+// the workers, which only post to nobody. It reports whether there was news of
+// the cluster that nobody will act on now.
 func (c *cluster) close() (news bool) {
 	c.mu.Lock()
 	if !c.closed {

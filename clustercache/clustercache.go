@@ -21,8 +21,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
-// ClusterCache reads and watches objects in many clusters. Make one with [New], and run it with Start. All methods may
-// be called from many goroutines, before Start as well: what they ask for begins with it.
+// ClusterCache reads and watches objects in many clusters. Make one with [New],
+// and run it with Start. All methods may be called from many goroutines, before
+// Start as well: what they ask for begins with it.
 type ClusterCache struct {
 	options Options
 	phases  phase.Config
@@ -37,8 +38,8 @@ type ClusterCache struct {
 	// declared is what owners need.
 	declared *declared
 	underWay underWay
-	// connect, probe and lookUp are the queues of attempts to connect, of probes
-	// and of look-ups of kinds.
+	// connect, probe and lookUp are the queues of attempts to connect, of
+	// probes and of look-ups of kinds.
 	connect, probe, lookUp workers
 
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
@@ -66,8 +67,8 @@ type ClusterCache struct {
 	feeds   map[*feed]struct{}
 }
 
-// New returns a ClusterCache. It does no I/O and starts nothing. The error joins an [*OptionError] for each option that
-// is unusable.
+// New returns a ClusterCache. It does no I/O and starts nothing. The error
+// joins an [*OptionError] for each option that is unusable.
 func New(o Options) (*ClusterCache, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -103,15 +104,16 @@ func New(o Options) (*ClusterCache, error) {
 	return cc, nil
 }
 
-// Engage makes a cluster known: it is connected to, and stays connected, until Disengage. It returns at once. Engaging
-// again changes nothing.
+// Engage makes a cluster known: it is connected to, and stays connected, until
+// Disengage. It returns at once. Engaging again changes nothing.
 func (cc *ClusterCache) Engage(cluster client.ObjectKey) error {
 	_, err := cc.engage(cluster, true)
 	return err
 }
 
-// Disengage takes back Engage. Without watches the cluster is disconnected and forgotten; otherwise that happens when
-// the last one is released. Clusters that a resolver lists (Options.Discover) stay. It does not wait.
+// Disengage takes back Engage. Without watches the cluster is disconnected and
+// forgotten; otherwise that happens when the last one is released. Clusters
+// that a resolver lists (Options.Discover) stay. It does not wait.
 func (cc *ClusterCache) Disengage(cluster client.ObjectKey) {
 	if c := cc.find(cluster); c != nil {
 		c.unpin()
@@ -152,7 +154,8 @@ func (cc *ClusterCache) all() []*cluster {
 	return slices.Collect(maps.Values(cc.clusters))
 }
 
-// engage returns the cluster, made and set going if need be. pin keeps it from being forgotten.
+// engage returns the cluster, made and set going if need be. pin keeps it from
+// being forgotten.
 func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error) {
 	cc.used()
 	for cc.ctx.Err() == nil {
@@ -188,8 +191,8 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 	return c, true
 }
 
-// forget removes a cluster that is gone and that nobody holds on to. A cluster of the same key may be made at once: the
-// two share nothing.
+// forget removes a cluster that is gone and that nobody holds on to. A cluster
+// of the same key may be made at once: the two share nothing.
 func (cc *ClusterCache) forget(c *cluster) {
 	cc.clustersMu.Lock()
 	back := c.view.Load().phase != phase.Gone // since somebody decided to forget it
@@ -228,14 +231,15 @@ func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 	}
 }
 
-// informerPanicked counts the panic of a function that the informers called, and
-// logged.
+// informerPanicked counts the panic of a function that the informers called,
+// and logged.
 func (cc *ClusterCache) informerPanicked(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
 
 // rolledBack is told by an informer that the server's history went backwards.
 //
-// It is that informer's own affair, unless resources of the core went back, or those of more than one group within a while: an
-// extension server that keeps its objects in memory begins anew each time that it starts.
+// It is that informer's own affair, unless resources of the core went back, or
+// those of more than one group within a while: an extension server that keeps
+// its objects in memory begins anew each time that it starts.
 func (cc *ClusterCache) rolledBack(key informerpool.Key) {
 	if c := cc.find(key.Cluster); c != nil && c.rollbacks.spread(key.Resource.Group, time.Now()) {
 		c.post(message{Event: phase.Event{Kind: phase.RolledBack}})

@@ -20,8 +20,8 @@ type ClusterEventType string
 const (
 	// Connected: the cluster can be used.
 	Connected ClusterEventType = "Connected"
-	// Disconnected: it cannot any more. A Connected that follows at once, with another epoch, means that its history is
-	// another one now.
+	// Disconnected: it cannot any more. A Connected that follows at once, with
+	// another epoch, means that its history is another one now.
 	Disconnected ClusterEventType = "Disconnected"
 	// PhaseChanged: another phase, without a change of the two above.
 	PhaseChanged ClusterEventType = "PhaseChanged"
@@ -31,8 +31,9 @@ const (
 	Silent ClusterEventType = "Silent"
 )
 
-// ClusterEvent is one change of one cluster. Per cluster and subscriber, Connected and Disconnected alternate. Events are
-// level-triggered: a slow subscriber misses what was undone before its turn, never the last state.
+// ClusterEvent is one change of one cluster. Per cluster and subscriber,
+// Connected and Disconnected alternate. Events are level-triggered: a slow
+// subscriber misses what was undone before its turn, never the last state.
 type ClusterEvent struct {
 	Cluster client.ObjectKey
 	Type    ClusterEventType
@@ -43,11 +44,13 @@ type ClusterEvent struct {
 	Epoch string
 	// Time is when it happened.
 	Time time.Time
-	// Initial marks what had happened before the subscription began, and was not overtaken since.
+	// Initial marks what had happened before the subscription began, and was
+	// not overtaken since.
 	Initial bool
 }
 
-// broadcaster hands cluster events to subscribers. Each holds at most four events for each cluster.
+// broadcaster hands cluster events to subscribers. Each holds at most four
+// events for each cluster.
 type broadcaster struct {
 	mu     sync.Mutex                          // protects what follows; taken before a subscriber's lock
 	last   map[client.ObjectKey][]ClusterEvent // what a new subscriber is told
@@ -75,14 +78,16 @@ func (b *broadcaster) publish(e ClusterEvent) {
 	}
 }
 
-// forget drops what new subscribers are told of a cluster. One that was never connected ends without Removed.
+// forget drops what new subscribers are told of a cluster. One that was never
+// connected ends without Removed.
 func (b *broadcaster) forget(cluster client.ObjectKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.last, cluster)
 }
 
-// subscribe returns a subscriber that is told of every known cluster's state first.
+// subscribe returns a subscriber that is told of every known cluster's state
+// first.
 func (b *broadcaster) subscribe() *clusterSubscriber {
 	s := &clusterSubscriber{news: make(chan struct{}, 1), pending: map[client.ObjectKey][]ClusterEvent{}}
 	b.mu.Lock()
@@ -143,7 +148,8 @@ func (b *broadcaster) close() {
 	}
 }
 
-// clusterSubscriber is one subscriber's queue: clusters in order, each with what is left to tell of it.
+// clusterSubscriber is one subscriber's queue: clusters in order, each with
+// what is left to tell of it.
 type clusterSubscriber struct {
 	news chan struct{} // one slot; closed at the end
 
@@ -153,7 +159,8 @@ type clusterSubscriber struct {
 	paused  bool
 }
 
-// put adds an event. The broadcaster's lock is held, so that nothing is sent on the closed channel.
+// put adds an event. The broadcaster's lock is held, so that nothing is sent on
+// the closed channel.
 func (s *clusterSubscriber) put(e ClusterEvent) {
 	s.mu.Lock()
 	waiting, queued := s.pending[e.Cluster]
@@ -168,8 +175,9 @@ func (s *clusterSubscriber) put(e ClusterEvent) {
 	}
 }
 
-// mergeEvent adds an event to those that wait, and drops what it makes void: of connects and disconnects that alternate, the
-// last two or one are left, so that they still alternate with those that were told.
+// mergeEvent adds an event to those that wait, and drops what it makes void: of
+// connects and disconnects that alternate, the last two or one are left, so
+// that they still alternate with those that were told.
 func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 	waiting = without(waiting, PhaseChanged)
 	if e.Type != PhaseChanged && e.Type != Disconnected { // neither ends a silence
@@ -213,7 +221,8 @@ func (s *clusterSubscriber) take() (ClusterEvent, bool) {
 	return e, true
 }
 
-// next waits for the next event. It returns false when ctx ends or the subscription did.
+// next waits for the next event. It returns false when ctx ends or the
+// subscription did.
 func (s *clusterSubscriber) next(ctx context.Context) (ClusterEvent, bool) {
 	for {
 		if ctx.Err() != nil {
@@ -234,8 +243,10 @@ func (s *clusterSubscriber) next(ctx context.Context) (ClusterEvent, bool) {
 	}
 }
 
-// ClusterEvents yields the state of every known cluster, and then what happens to them, until ctx ends, the loop is left, or
-// the ClusterCache stops. It holds back nobody, however slow the loop is. Each range over it is a subscription of its own.
+// ClusterEvents yields the state of every known cluster, and then what happens
+// to them, until ctx ends, the loop is left, or the ClusterCache stops. It
+// holds back nobody, however slow the loop is. Each range over it is a
+// subscription of its own.
 func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[ClusterEvent] {
 	return func(yield func(ClusterEvent) bool) {
 		cc.used()

@@ -9,13 +9,14 @@ import (
 	"maps"
 )
 
-// errMisled indicates that a connection leads to another cluster than others do.
+// errMisled indicates that a connection leads to another cluster than others
+// do.
 var errMisled = fmt.Errorf("%w: another cluster answers on the connection of the watch", ErrNotConnected)
 
-// confirm returns nil unless another cluster answers on a connection that watches
-// use. The proof that let a watch begin may have come over another one, and an
-// address can lead each elsewhere. So a new connection is asked itself, once,
-// before what its first watches bring is believed.
+// confirm returns nil unless another cluster answers on a connection that
+// watches use. The proof that let a watch begin may have come over another one,
+// and an address can lead each elsewhere. So a new connection is asked itself,
+// once, before what its first watches bring is believed.
 func (p *prover) confirm(ctx context.Context, v *view) error {
 	if presumed(v.uid) {
 		return nil
@@ -54,8 +55,9 @@ func (p *prover) askStreams(q *question, v *view) {
 
 	uid, err := p.c.askUID(ctx, p.c.seam.ProbeStreams)
 	if err == nil && uid != v.uid {
-		// It is that connection's fault until a proof says more: where addresses lead
-		// elsewhere by turns, each verdict would begin everything anew.
+		// It is that connection's fault until a proof says more: where
+		// addresses lead elsewhere by turns, each verdict would begin
+		// everything anew.
 		q.err = errMisled
 		for k := range asked {
 			_ = k.Close()

@@ -18,8 +18,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/seam"
 )
 
-// maxAsked is how often in a row the resolver is asked because there was news while it was asked. After that its answer is
-// taken; news that keep coming must not keep a cluster from being connected.
+// maxAsked is how often in a row the resolver is asked because there was news
+// while it was asked. After that its answer is taken; news that keep coming
+// must not keep a cluster from being connected.
 const maxAsked = 3
 
 var (
@@ -50,8 +51,8 @@ func (a *attempt) connect() message {
 	return a.proveUnlessOutdated(access, asOf)
 }
 
-// resolve asks the resolver, and again if there was news meanwhile: it may have looked before. asOf is the news that the
-// answer is at least as new as.
+// resolve asks the resolver, and again if there was news meanwhile: it may have
+// looked before. asOf is the news that the answer is at least as new as.
 func (a *attempt) resolve() (access Access, asOf uint64, err error) {
 	for range maxAsked {
 		asOf = a.news.Load()
@@ -63,7 +64,8 @@ func (a *attempt) resolve() (access Access, asOf uint64, err error) {
 	return access, asOf, err
 }
 
-// ask asks the resolver once, within a bound: one that hangs must not hold a worker.
+// ask asks the resolver once, within a bound: one that hangs must not hold a
+// worker.
 func (a *attempt) ask() (Access, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.c.cc.options.ProbeTimeout)
 	defer cancel()
@@ -73,15 +75,15 @@ func (a *attempt) ask() (Access, error) {
 	case err == nil && access.IsZero():
 		err = errNothing
 	case errors.Is(err, ErrNoAccess) && a.c.unlisted.Load() && !a.c.pinned.Load():
-		// A Secret that is missing may come. Where it is also what stood for the cluster, the list alone tells that there
-		// is nothing to wait for.
+		// A Secret that is missing may come. Where it is also what stood for
+		// the cluster, the list alone tells that there is nothing to wait for.
 		err = &unlistedError{err: err}
 	}
 	return access, err
 }
 
-// resolve calls the Resolver, one call for a cluster at a time: one that is deaf
-// leaves a single goroutine behind, however often it is asked.
+// resolve calls the Resolver, one call for a cluster at a time: one that is
+// deaf leaves a single goroutine behind, however often it is asked.
 func (c *cluster) resolve(ctx context.Context) (Access, error) {
 	const name = "Resolver.Resolve"
 	select {
@@ -99,8 +101,10 @@ func (c *cluster) resolve(ctx context.Context) (Access, error) {
 	}, func(Access, error) {})
 }
 
-// proveUnlessOutdated proves the access. If there is news meanwhile, the resolver is asked beside, and when it does not stand by
-// its answer any more, the proof ends: it may be waiting for an address that will never be the right one again.
+// proveUnlessOutdated proves the access. If there is news meanwhile, the
+// resolver is asked beside, and when it does not stand by its answer any more,
+// the proof ends: it may be waiting for an address that will never be the right
+// one again.
 func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 	ctx, cut := context.WithCancelCause(a.ctx)
 	defer cut(nil)
@@ -133,7 +137,8 @@ func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 	})
 	m := a.prove(ctx, access)
 	close(proven)
-	// A resolver that is being asked is not interrupted: its answer decides whether another attempt is needed.
+	// A resolver that is being asked is not interrupted: its answer decides
+	// whether another attempt is needed.
 	asking.Wait()
 	m.News = asOf
 	return m
@@ -187,9 +192,9 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
 }
 
-// well asks the server whether it is well. A connection that is made for that is
-// left to the attempt: a question who answers, asked beside since there is a new
-// connection, would find the other cluster once more and close it under the
+// well asks the server whether it is well. A connection that is made for that
+// is left to the attempt: a question who answers, asked beside since there is a
+// new connection, would find the other cluster once more and close it under the
 // request. If there was another cluster, nothing is kept of which the question
 // that comes next could not say who answers over it.
 func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path string, err error) {
@@ -205,8 +210,8 @@ func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path str
 	return path, err
 }
 
-// warm makes the connection of the watches that wait for the cluster before the question who answers is sent, so that
-// one question proves both.
+// warm makes the connection of the watches that wait for the cluster before the
+// question who answers is sent, so that one question proves both.
 func (c *cluster) warm(ctx context.Context, candidate *seam.Candidate) error {
 	if !c.holds.any() {
 		return nil

@@ -230,7 +230,8 @@ func TestRemovedClusterIsDeliveredAsDeletesAndForgotten(t *testing.T) {
 		require.Empty(t, cc.Clusters())
 		require.ErrorIs(t, get(t, cc), clustercache.ErrUnknownCluster)
 
-		// It is made again under the same name, as another cluster: the hold is still good.
+		// It is made again under the same name, as another cluster: the hold is
+		// still good.
 		other := newFakeAPI(t, "uid-b")
 		other.put("new", "1", nil)
 		d.set(key("a"), other.config())
@@ -248,7 +249,8 @@ func TestRemovedClusterIsDeliveredAsDeletesAndForgotten(t *testing.T) {
 	})
 }
 
-// TestCacheOfAnOldEpochIsNotRead: another cluster answers behind the same address, and its objects cannot be listed yet.
+// TestCacheOfAnOldEpochIsNotRead: another cluster answers behind the same
+// address, and its objects cannot be listed yet.
 func TestCacheOfAnOldEpochIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -301,7 +303,8 @@ func TestHazardAnotherClusterAnswersSlowlyThatItIsWell(t *testing.T) {
 	})
 }
 
-// TestOneHungClusterHoldsBackNobody: one that takes connections and never answers, among others that do.
+// TestOneHungClusterHoldsBackNobody: one that takes connections and never
+// answers, among others that do.
 func TestOneHungClusterHoldsBackNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()
@@ -356,8 +359,9 @@ func TestWritesOfADisconnectedClusterFailAtOnce(t *testing.T) {
 	})
 }
 
-// TestLostRightToAskWhoAnswersIsSurvived: the cluster's UID may not be read any more when a connection breaks. Without an answer the
-// identity is concluded from the address, which is another epoch, and informers go on.
+// TestLostRightToAskWhoAnswersIsSurvived: the cluster's UID may not be read any
+// more when a connection breaks. Without an answer the identity is concluded
+// from the address, which is another epoch, and informers go on.
 func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -379,7 +383,8 @@ func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 	})
 }
 
-// TestNewsThatComesWhileAClusterIsForgottenIsNotLost: it was removed, and the resolver has it again at that very moment.
+// TestNewsThatComesWhileAClusterIsForgottenIsNotLost: it was removed, and the
+// resolver has it again at that very moment.
 func TestNewsThatComesWhileAClusterIsForgottenIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")

@@ -10,9 +10,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// WaitConnected returns when the cluster is connected, at once if it is. It waits for a cluster that was asked for, connected
-// before or not; [ErrUnknownCluster] is for all others, and for one that is forgotten meanwhile. When ctx ends first, the error
-// is that of ctx and [ErrNotConnected], with the reason why it is not; when the ClusterCache ends first, [ErrClosed].
+// WaitConnected returns when the cluster is connected, at once if it is. It
+// waits for a cluster that was asked for, connected before or not;
+// [ErrUnknownCluster] is for all others, and for one that is forgotten
+// meanwhile. When ctx ends first, the error is that of ctx and
+// [ErrNotConnected], with the reason why it is not; when the ClusterCache ends
+// first, [ErrClosed].
 func (cc *ClusterCache) WaitConnected(ctx context.Context, cluster client.ObjectKey) error {
 	fail := func(err error) error { return &ClusterError{Cluster: cluster, Op: "wait for connection", Err: err} }
 	for {

@@ -17,8 +17,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardFirstUseLooksBroken: until its first attempt to connect has ended, a cluster is "not yet", which errors.Is tells
-// from "broken"; both are ErrNotConnected.
+// TestHazardFirstUseLooksBroken: until its first attempt to connect has ended,
+// a cluster is "not yet", which errors.Is tells from "broken"; both are
+// ErrNotConnected.
 func TestHazardFirstUseLooksBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "one")
@@ -67,8 +68,9 @@ func TestHazardFirstUseLooksBroken(t *testing.T) {
 	})
 }
 
-// TestHazardSilenceIsNotSaid: the failures of a cluster are counted, the times of its probes are there, and an event comes
-// when it has been silent for the given time, once.
+// TestHazardSilenceIsNotSaid: the failures of a cluster are counted, the times
+// of its probes are there, and an event comes when it has been silent for the
+// given time, once.
 func TestHazardSilenceIsNotSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "one")
@@ -118,7 +120,8 @@ func TestHazardSilenceIsNotSaid(t *testing.T) {
 	})
 }
 
-// TestHazardReleasedLooksLikeVanished: a cluster that nothing needs any more is Gone with a reason of its own.
+// TestHazardReleasedLooksLikeVanished: a cluster that nothing needs any more is
+// Gone with a reason of its own.
 func TestHazardReleasedLooksLikeVanished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "one")

@@ -20,7 +20,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// debounced starts a source with a window of a second, and drops the first objects.
+// debounced starts a source with a window of a second, and drops the first
+// objects.
 func debounced(t *testing.T, cc *clustercache.ClusterCache, q *queue[clustercache.Request], limit time.Duration) *clustercache.TypedObjectSource[clustercache.Request] {
 	t.Helper()
 	s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, clustercache.EnqueueObject,
@@ -76,7 +77,8 @@ func TestSteadyEventsCannotStarveADelivery(t *testing.T) {
 	})
 }
 
-// TestDebounceNeverLosesTheFinalState has a reader look at each object when its request comes: the last look is at the last state.
+// TestDebounceNeverLosesTheFinalState has a reader look at each object when its
+// request comes: the last look is at the last state.
 func TestDebounceNeverLosesTheFinalState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := sourced(t)

@@ -16,8 +16,8 @@ import (
 )
 
 // debt is what a hold may lack of what another one of its kind showed before it
-// was given up. Until the hold has come as far it answers no read: each would be
-// a step back for one who read what the other showed.
+// was given up. Until the hold has come as far it answers no read: each would
+// be a step back for one who read what the other showed.
 type debt struct {
 	of, to *hold
 	before *debt // an earlier one of the same hold
@@ -27,8 +27,8 @@ type debt struct {
 	from string                // the version that settles it; none: nothing is lacking
 }
 
-// indebtLocked notes for each hold of the kind that it may lack something that h
-// showed. The debts are to be settled before the lease of h is released.
+// indebtLocked notes for each hold of the kind that it may lack something that
+// h showed. The debts are to be settled before the lease of h is released.
 func (s *holds) indebtLocked(h *hold) []*debt {
 	if h.lease == nil {
 		return nil
@@ -79,8 +79,9 @@ func (d *debt) raise(version string) {
 	}
 }
 
-// lacks looks for what was shown and is not known to the hold yet. Where another
-// field than the name decides what it is to know of, it is taken to be all.
+// lacks looks for what was shown and is not known to the hold yet. Where
+// another field than the name decides what it is to know of, it is taken to be
+// all.
 func (d *debt) lacks(now informerpool.Position) {
 	objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.id.namespace, Labels: d.of.selector()})
 	if err != nil {
@@ -129,8 +130,9 @@ func (h *hold) selector() labels.Selector {
 	return selector
 }
 
-// mayHave returns a function that reports whether a hold may select an object by
-// its fields. Of those only the name and the namespace are known of each object.
+// mayHave returns a function that reports whether a hold may select an object
+// by its fields. Of those only the name and the namespace are known of each
+// object.
 func (h *hold) mayHave() func(*informerpool.Object) bool {
 	selector, err := fields.ParseSelector(h.id.fields)
 	if err != nil {
@@ -169,8 +171,8 @@ func sameHistory(a, b informerpool.Position) bool {
 	return a.Epoch == b.Epoch && a.History == b.History
 }
 
-// later reports whether a is a later version than b. Versions that have no order
-// are not.
+// later reports whether a is a later version than b. Versions that have no
+// order are not.
 func later(a, b string) bool {
 	if a == b {
 		return false

@@ -15,14 +15,16 @@ import (
 	"time"
 )
 
-// DebugHandler returns a page about the clusters for people: which are not connected and why, what is watched in each,
-// and how its informers stand. The manager's AddMetricsServerExtraHandler takes it:
+// DebugHandler returns a page about the clusters for people: which are not
+// connected and why, what is watched in each, and how its informers stand. The
+// manager's AddMetricsServerExtraHandler takes it:
 //
 //	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
 //
-// Queries narrow it: ?cluster=namespace/name for one cluster with its watches, ?phase=Disconnected, and ?format=json for
-// programs. It shows no credential, but the names of clusters and kinds, and addresses that could not be reached: serve it
-// to whom may know these. It does no I/O, and changes nothing.
+// Queries narrow it: ?cluster=namespace/name for one cluster with its watches,
+// ?phase=Disconnected, and ?format=json for programs. It shows no credential,
+// but the names of clusters and kinds, and addresses that could not be reached:
+// serve it to whom may know these. It does no I/O, and changes nothing.
 func (cc *ClusterCache) DebugHandler() http.Handler { return http.HandlerFunc(cc.serveDebug) }
 
 func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +67,8 @@ type debugPage struct {
 	Time     time.Time `json:"time"`
 	Name     string    `json:"cache"`
 	Clusters []Status  `json:"clusters"` // the worst first
-	// Watches are those of the cluster that was asked for, and Users tells who declared them.
+	// Watches are those of the cluster that was asked for, and Users tells who
+	// declared them.
 	Watches []WatchStatus `json:"watches,omitempty"`
 	Users   []Use         `json:"users,omitempty"`
 	// Reasons say what those of the clusters mean.
@@ -105,8 +108,9 @@ func (cc *ClusterCache) debugPage(only Phase) *debugPage {
 	return p
 }
 
-// focus makes the page one of a single cluster, which is named as the page links
-// to it, or as it is spelled. It returns false if there is none of that name.
+// focus makes the page one of a single cluster, which is named as the page
+// links to it, or as it is spelled. It returns false if there is none of that
+// name.
 func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	i := slices.IndexFunc(p.Clusters, func(s Status) bool { return clusterName(s.Cluster) == name })
 	if i < 0 {
@@ -123,9 +127,9 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	return true
 }
 
-// spelled returns the index of the cluster whose namespace and name are the text
-// as they are, without the escapes of a rendered name; -1 if there is none, or
-// more than one.
+// spelled returns the index of the cluster whose namespace and name are the
+// text as they are, without the escapes of a rendered name; -1 if there is
+// none, or more than one.
 func (p *debugPage) spelled(text string) int {
 	found := -1
 	for i, s := range p.Clusters {

@@ -23,7 +23,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
-// browse asks a debug page for a query, and fails if the answer is another than expected.
+// browse asks a debug page for a query, and fails if the answer is another than
+// expected.
 func browse(t *testing.T, h http.Handler, query string, status int) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -108,7 +109,8 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 	})
 }
 
-// TestDebugPageEscapesWhatOthersWrote lets names and errors hold markup, as a name in a kubeconfig's path may.
+// TestDebugPageEscapesWhatOthersWrote lets names and errors hold markup, as a
+// name in a kubeconfig's path may.
 func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>`

@@ -15,33 +15,40 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Target is something that an owner needs: a kind in a cluster, whole or in part.
+// Target is something that an owner needs: a kind in a cluster, whole or in
+// part.
 type Target struct {
 	// Cluster is the cluster. The zero value is the hub.
 	Cluster client.ObjectKey
-	// Kind tells the kind: a typed object, an unstructured one, or [Kind]. Required.
+	// Kind tells the kind: a typed object, an unstructured one, or [Kind].
+	// Required.
 	Kind client.Object
-	// Options narrow what is watched: client.InNamespace, MatchingLabels, MatchingFields and the like.
+	// Options narrow what is watched: client.InNamespace, MatchingLabels,
+	// MatchingFields and the like.
 	Options []client.ListOption
 }
 
 // Declaration is what a call of Declare did.
 type Declaration struct {
-	// Added is what the owner uses now and did not use before, in the order of the targets.
+	// Added is what the owner uses now and did not use before, in the order of
+	// the targets.
 	Added []WatchKey
 	// Removed is what it does not use any more, sorted.
 	Removed []WatchKey
-	// Synced tells whether every target was in effect and could be read from the cache when Declare returned.
+	// Synced reports whether every target was in effect and could be read from
+	// the cache when Declare returned.
 	Synced bool
 }
 
-// TargetError says which target of which owner is not in effect, or did not sync.
+// TargetError says which target of which owner is not in effect, or did not
+// sync.
 type TargetError struct {
 	Owner   Owner
 	Cluster client.ObjectKey
 	// GVK is zero where the target does not tell its kind.
 	GVK schema.GroupVersionKind
-	// Field is what is wrong with the target, such as Targets[2].LabelSelector. Empty if the cause is not the target.
+	// Field is what is wrong with the target, such as Targets[2].LabelSelector.
+	// Empty if the cause is not the target.
 	Field string
 	// Err is the cause.
 	Err error
@@ -62,18 +69,24 @@ func (e *TargetError) Error() string {
 // Unwrap returns the cause.
 func (e *TargetError) Unwrap() error { return e.Err }
 
-// Declare says all that an owner needs, in place of what it declared before: call it each time the owner is reconciled, and
-// nothing needs to be stopped. What is new is held before what is not needed any more is let go, and what is in both sets is
-// not touched; the same set again costs no request. It makes the clusters known, and never waits for one of them: WaitForSync
-// does, and events come when there are objects. What is let go runs on for GC.Grace. A cluster that was not engaged, and in which
-// nobody needs anything any more, is disconnected and forgotten then.
+// Declare says all that an owner needs, in place of what it declared before:
+// call it each time the owner is reconciled, and nothing needs to be stopped.
+// What is new is held before what is not needed any more is let go, and what is
+// in both sets is not touched; the same set again costs no request. It makes
+// the clusters known, and never waits for one of them: WaitForSync does, and
+// events come when there are objects. What is let go runs on for GC.Grace. A
+// cluster that was not engaged, and in which nobody needs anything any more, is
+// disconnected and forgotten then.
 //
-// Declarations of one owner are carried out in the order they came, so that the last wins; those of different owners do not wait
-// for each other. An owner that ends says so with Drop, or is found gone (GC.InUse).
+// Declarations of one owner are carried out in the order they came, so that the
+// last wins; those of different owners do not wait for each other. An owner
+// that ends says so with Drop, or is found gone (GC.InUse).
 //
-// A target that cannot be fails alone: its error, a [*TargetError], is part of the returned one, the rest takes effect, and
-// a later Declare tries again. A kind that the cluster does not serve, or does not let us list, is no such failure: the informer
-// goes on trying, and Declared tells. If ctx ends while the call waits for its turn, nothing is let go. Other errors are [ErrClosed],
+// A target that cannot be fails alone: its error, a [*TargetError], is part of
+// the returned one, the rest takes effect, and a later Declare tries again. A
+// kind that the cluster does not serve, or does not let us list, is no such
+// failure: the informer goes on trying, and Declared tells. If ctx ends while
+// the call waits for its turn, nothing is let go. Other errors are [ErrClosed],
 // ctx's, and gc.ErrDropped after a Drop of the owner meanwhile.
 func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Target) (Declaration, error) {
 	uses := make([]WatchKey, 0, len(targets))
@@ -93,12 +106,15 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 	}, errors.Join(bad...)
 }
 
-// Drop says that an owner needs nothing any more. It does not wait. A declaration of the owner that is under way has no effect.
+// Drop says that an owner needs nothing any more. It does not wait. A
+// declaration of the owner that is under way has no effect.
 func (cc *ClusterCache) Drop(owner Owner) { cc.declared.collector.Drop(owner) }
 
-// WaitForSync waits until everything that an owner uses now can be read from the cache, or until it is known of the rest that
-// waiting does not help, or for ctx. The error joins a [*TargetError] for each target that has not synced; apierrors.IsForbidden,
-// meta.IsNoMatchError and so on tell why. Those go on trying. An owner that uses nothing has nothing to wait for.
+// WaitForSync waits until everything that an owner uses now can be read from
+// the cache, or until it is known of the rest that waiting does not help, or
+// for ctx. The error joins a [*TargetError] for each target that has not
+// synced; apierrors.IsForbidden, meta.IsNoMatchError and so on tell why. Those
+// go on trying. An owner that uses nothing has nothing to wait for.
 func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	uses := cc.declared.collector.Uses(owner)
 	sortKeys(uses)
@@ -123,9 +139,10 @@ type Swept struct {
 	Released []WatchKey
 }
 
-// Sweep does at once what otherwise happens by and by: it looks at every owner, and lets go of what nobody has used for GC.Grace.
-// It waits for GC.InUse. The error joins one for each owner of which nothing could be found out; it stops nothing else. After the end
-// it is [ErrClosed].
+// Sweep does at once what otherwise happens by and by: it looks at every owner,
+// and lets go of what nobody has used for GC.Grace. It waits for GC.InUse. The
+// error joins one for each owner of which nothing could be found out; it stops
+// nothing else. After the end it is [ErrClosed].
 func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 	swept, err := cc.declared.collector.Sweep(ctx)
 	sortOwners(swept.Collected)

@@ -106,7 +106,8 @@ func (c *churn) footprint(t *testing.T) footprint {
 	return f
 }
 
-// round has ten owners declare five kinds in all clusters, every one a part of it and a part of its neighbour's, and drop them.
+// round has ten owners declare five kinds in all clusters, every one a part of
+// it and a part of its neighbour's, and drop them.
 func (c *churn) round(t *testing.T, number int, meanwhile func()) {
 	t.Helper()
 	never := client.MatchingLabels{"round": fmt.Sprint(number)} // what is declared was never declared before
@@ -135,7 +136,8 @@ func (c *churn) round(t *testing.T, number int, meanwhile func()) {
 	c.settle()
 }
 
-// run does all rounds, and compares what there is after them with what there was before.
+// run does all rounds, and compares what there is after them with what there
+// was before.
 func (c *churn) run(t *testing.T, rounds int) {
 	t.Helper()
 	start := c.footprint(t)
@@ -152,7 +154,8 @@ func (c *churn) run(t *testing.T, rounds int) {
 	const slack = 1 << 20
 	var end footprint
 	begin := time.Now()
-	// A ping timer of net/http runs on for half a minute after the end of its connection, and keeps all that it refers to.
+	// A ping timer of net/http runs on for half a minute after the end of its
+	// connection, and keeps all that it refers to.
 	require.Eventually(t, func() bool {
 		end = c.footprint(t)
 		return end.heap < first.heap+slack
@@ -170,8 +173,9 @@ func churnOptions(r clustercache.Resolver, registry *prometheus.Registry) cluste
 	}
 }
 
-// TestDeclareAndDropLeavesNothing: everything is declared in twenty clusters and dropped, again and again. Goroutines, heap,
-// connections and metric series return to the start.
+// TestDeclareAndDropLeavesNothing: everything is declared in twenty clusters
+// and dropped, again and again. Goroutines, heap, connections and metric series
+// return to the start.
 func TestDeclareAndDropLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &churn{registry: prometheus.NewRegistry(), clusters: 20, settle: func() {

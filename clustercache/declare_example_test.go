@@ -16,7 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// A reconciler of ConfigMaps that name clusters says each time what its object needs. It never stops anything.
+// A reconciler of ConfigMaps that name clusters says each time what its object
+// needs. It never stops anything.
 func ExampleClusterCache_Declare() {
 	reconcile := func(ctx context.Context, hub client.Client, cc *clustercache.ClusterCache, req ctrl.Request) (ctrl.Result, error) {
 		owner := clustercache.Owner{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), ObjectKey: req.NamespacedName}

@@ -26,12 +26,14 @@ import (
 
 var raceRounds = flag.Int("declare.race-rounds", 1000, "rounds of the race of declarations and sweeps against fake clusters")
 
-// users race with each other and with sweeps over what they declare in the same clusters.
+// users race with each other and with sweeps over what they declare in the same
+// clusters.
 type users struct {
 	cc       *clustercache.ClusterCache
 	clusters []string
 	grace    time.Duration
-	// write changes an object that every cluster has, and returns its resourceVersion.
+	// write changes an object that every cluster has, and returns its
+	// resourceVersion.
 	write func(cluster string) string
 	// streams is how many watches of Secrets in a namespace a cluster has open.
 	streams func(cluster, namespace string) int
@@ -58,7 +60,8 @@ func within(f func() error) error {
 	}
 }
 
-// live tells why what was declared is not: it is read from the cache, and the cache sees what was just written.
+// live tells why what was declared is not: it is read from the cache, and the
+// cache sees what was just written.
 func (u *users) live(ctx context.Context, o clustercache.Owner, clusters []string) error {
 	if err := u.cc.WaitForSync(ctx, o); err != nil {
 		return err
@@ -79,7 +82,8 @@ func (u *users) live(ctx context.Context, o clustercache.Owner, clusters []strin
 	return nil
 }
 
-// round declares some clusters for an owner, makes sure that they are live now and later, and lets go in one of the three ways.
+// round declares some clusters for an owner, makes sure that they are live now
+// and later, and lets go in one of the three ways.
 func (u *users) round(ctx context.Context, o clustercache.Owner) error {
 	var targets []clustercache.Target
 	var chosen []string
@@ -112,7 +116,8 @@ func (u *users) round(ctx context.Context, o clustercache.Owner) error {
 	return nil
 }
 
-// ended declares what nobody else uses, lets it go, and makes sure that it is gone within the grace and one sweep.
+// ended declares what nobody else uses, lets it go, and makes sure that it is
+// gone within the grace and one sweep.
 func (u *users) ended(ctx context.Context, o clustercache.Owner) error {
 	cluster := u.clusters[rand.IntN(len(u.clusters))]
 	if _, err := u.cc.Declare(ctx, o, target(cluster, "Secret", client.InNamespace(o.Name))); err != nil {
@@ -140,8 +145,8 @@ func (u *users) ended(ctx context.Context, o clustercache.Owner) error {
 	})
 }
 
-// read takes a reader the way WatchAndRead hands it out, and makes sure that it reads. A cluster that was let go a moment ago is
-// connected to anew first.
+// read takes a reader the way WatchAndRead hands it out, and makes sure that it
+// reads. A cluster that was let go a moment ago is connected to anew first.
 func (u *users) read(ctx context.Context) error {
 	cluster := u.clusters[rand.IntN(len(u.clusters))]
 	return within(func() error {
@@ -199,8 +204,10 @@ func (u *users) race(ctx context.Context, t *testing.T, rounds int) {
 	sweeping.Wait()
 }
 
-// TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep: a reader handed out is always live, no used informer is ever
-// stopped, and an unused one is gone within grace + one sweep, with the connection of a cluster that nobody engaged.
+// TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep: a reader handed
+// out is always live, no used informer is ever stopped, and an unused one is
+// gone within grace + one sweep, with the connection of a cluster that nobody
+// engaged.
 func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &users{clusters: []string{"a", "b", "c"}, grace: 2 * time.Second}
@@ -230,7 +237,8 @@ func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 		for i, api := range apis {
 			require.Zero(t, api.watching(pathOf("ConfigMap")), i)
 		}
-		// Reads may have kept clusters known that nobody engaged; a declaration that ends lets them go.
+		// Reads may have kept clusters known that nobody engaged; a declaration
+		// that ends lets them go.
 		declare(t, cc, owner("o"), target("b", "Secret"), target("c", "Secret"))
 		cc.Drop(owner("o"))
 		time.Sleep(2 * u.grace)
@@ -281,14 +289,15 @@ func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return len(u.cc.Usage().Uses) == 0 && status(t, u.cc).Informers == 0
 	}, 30*time.Second, 10*time.Millisecond)
-	// Reads may have kept the other cluster known; a declaration that ends lets it go.
+	// Reads may have kept the other cluster known; a declaration that ends lets
+	// it go.
 	declare(t, u.cc, owner("o"), target("b", "Secret"))
 	u.cc.Drop(owner("o"))
 	require.Eventually(t, func() bool { return len(u.cc.Clusters()) == 1 }, 30*time.Second, 10*time.Millisecond)
 }
 
-// TestClusterTakenInTheMomentItIsLetGoComesBack: without any grace a cluster is forgotten again and again while others begin to
-// need it.
+// TestClusterTakenInTheMomentItIsLetGoComesBack: without any grace a cluster is
+// forgotten again and again while others begin to need it.
 func TestClusterTakenInTheMomentItIsLetGoComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleet(t, 1, func(o *clustercache.Options) {

@@ -51,7 +51,8 @@ func pathOf(kind string) string {
 	return ""
 }
 
-// fleet returns fake clusters named a, b, and so on, and a ClusterCache of them.
+// fleet returns fake clusters named a, b, and so on, and a ClusterCache of
+// them.
 func fleet(t *testing.T, n int, edit func(*clustercache.Options)) (*clustercache.ClusterCache, []*fakeAPI) {
 	t.Helper()
 	d := newDirectory()
@@ -98,7 +99,8 @@ func TestDeclareReplacesTheSetAndKeepsWhatIsShared(t *testing.T) {
 		require.NoError(t, cc.WaitForSync(t.Context(), owner("o")))
 		require.Equal(t, []string{"a/Secret", "a/Service"}, kinds(cc.Declared(owner("o"))))
 
-		// Nothing is gone within the grace; right after it what is not used any more is, and nothing else.
+		// Nothing is gone within the grace; right after it what is not used any
+		// more is, and nothing else.
 		time.Sleep(29 * time.Second)
 		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")))
 		time.Sleep(2 * time.Second)

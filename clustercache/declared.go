@@ -11,7 +11,8 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// declared holds what owners declared: a watch for each key that somebody uses, or used within the grace.
+// declared holds what owners declared: a watch for each key that somebody uses,
+// or used within the grace.
 type declared struct {
 	cc        *ClusterCache
 	collector *gc.Collector[Owner, WatchKey]
@@ -44,7 +45,8 @@ func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool,
 	}
 }
 
-// acquire takes the hold that all owners of a key share. The collector calls it and release in turns for a key.
+// acquire takes the hold that all owners of a key share. The collector calls it
+// and release in turns for a key.
 func (d *declared) acquire(_ context.Context, key WatchKey) error {
 	w, err := d.cc.watch(key.Cluster, key.id())
 	if err != nil {
@@ -71,7 +73,7 @@ func (d *declared) watch(key WatchKey) *Watch {
 	return d.watches[key]
 }
 
-// synced tells whether all keys can be read from the cache.
+// synced reports whether all keys can be read from the cache.
 func (d *declared) synced(keys []WatchKey) bool {
 	for _, key := range keys {
 		if w := d.watch(key); w == nil || !w.HasSynced() {

@@ -18,7 +18,8 @@ func guardedDialer(p resolver.DialPolicy) seam.DialFunc {
 	return p.Dialer()
 }
 
-// dialer returns what dials for an access; own is the access's own, which only the operator's code can have brought.
+// dialer returns what dials for an access; own is the access's own, which only
+// the operator's code can have brought.
 func (cc *ClusterCache) dialer(access Access, own seam.DialFunc) seam.DialFunc {
 	switch {
 	case own != nil:

@@ -27,7 +27,8 @@ func written(server string) resolver.Func {
 	}
 }
 
-// attempted engages the cluster and returns its status when the first attempt is over.
+// attempted engages the cluster and returns its status when the first attempt
+// is over.
 func attempted(t *testing.T, o clustercache.Options) clustercache.Status {
 	t.Helper()
 	cc := start(t, o)

@@ -16,14 +16,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// heard is what a handler knows from events alone: the resourceVersion of each object, by kind, name and UID.
+// heard is what a handler knows from events alone: the resourceVersion of each
+// object, by kind, name and UID.
 type heard map[string]string
 
 func identityOf(kind string, o client.Object) string {
 	return kind + " " + o.GetName() + " " + string(o.GetUID())
 }
 
-// apply learns from an event. What is added must not be there, and what is changed or deleted must.
+// apply learns from an event. What is added must not be there, and what is
+// changed or deleted must.
 func (known heard) apply(t *testing.T, e clustercache.ObjectEvent) {
 	t.Helper()
 	id := identityOf(e.GVK.Kind, e.Object())
@@ -68,8 +70,10 @@ func (known heard) equals(other heard) bool {
 	return len(known) == len(other)
 }
 
-// TestRealOtherClusterReplacesEveryKind: three informers meet another cluster at the address. What only the first one held is
-// told as deleted, what both hold under one name as deleted and added, and no list of any kind mixes the two.
+// TestRealOtherClusterReplacesEveryKind: three informers meet another cluster
+// at the address. What only the first one held is told as deleted, what both
+// hold under one name as deleted and added, and no list of any kind mixes the
+// two.
 func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 	t.Parallel()
 	envs := testenv.Start(t, 2, testenv.WithSharedPKI(), withWidgets())
@@ -115,7 +119,8 @@ func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 	}
 }
 
-// TestRealRollbackIsToldForEveryKind: what was written after the snapshot is told as undone: deleted, added again, changed back.
+// TestRealRollbackIsToldForEveryKind: what was written after the snapshot is
+// told as undone: deleted, added again, changed back.
 func TestRealRollbackIsToldForEveryKind(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -129,7 +134,8 @@ func TestRealRollbackIsToldForEveryKind(t *testing.T) {
 	known.follow(t, objects, c)
 	snapshot, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
-	// More writes than a server makes by itself when it starts: a history that has grown past what was seen looks sound.
+	// More writes than a server makes by itself when it starts: a history that
+	// has grown past what was seen looks sound.
 	for i := range 100 {
 		create(t, c, fmt.Sprintf("padding-%d", i))
 	}

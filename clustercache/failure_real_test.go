@@ -39,7 +39,8 @@ func brisk(r clustercache.Resolver) clustercache.Options {
 // patience is how long a test waits for what will come.
 const patience = 90 * time.Second
 
-// frontDoor is a web server before an API server, as companies have them. It answers itself when it is told to.
+// frontDoor is a web server before an API server, as companies have them. It
+// answers itself when it is told to.
 type frontDoor struct {
 	*httptest.Server
 	instead     atomic.Pointer[http.HandlerFunc]
@@ -82,7 +83,8 @@ func newFrontDoor(t *testing.T, c *testenv.Cluster) *frontDoor {
 	return f
 }
 
-// answer makes the door answer everything by itself, and cuts what runs; nil opens it again.
+// answer makes the door answer everything by itself, and cuts what runs; nil
+// opens it again.
 func (f *frontDoor) answer(h http.HandlerFunc) {
 	if h == nil {
 		f.instead.Store(nil)
@@ -92,7 +94,8 @@ func (f *frontDoor) answer(h http.HandlerFunc) {
 	f.CloseClientConnections()
 }
 
-// lead returns a config that leads through the door, by the token of another one.
+// lead returns a config that leads through the door, by the token of another
+// one.
 func (f *frontDoor) lead(config *rest.Config) *rest.Config {
 	return &rest.Config{Host: f.URL, BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: pemOf(f.Server)}}
 }
@@ -124,9 +127,10 @@ type failureState struct {
 	is     func(error) bool
 }
 
-// TestRealFailureStatesAreToldApartAndHealByThemselves: each failure has a phase, a reason and a typed error of its own, and
-// is over when its cause is: without a restart, without taking the watch anew, and, where the server kept its history,
-// without a list.
+// TestRealFailureStatesAreToldApartAndHealByThemselves: each failure has a
+// phase, a reason and a typed error of its own, and is over when its cause is:
+// without a restart, without taking the watch anew, and, where the server kept
+// its history, without a list.
 func TestRealFailureStatesAreToldApartAndHealByThemselves(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1)[0]
@@ -299,7 +303,8 @@ func createIn(t *testing.T, c *testenv.Cluster, namespace string, names ...strin
 	}
 }
 
-// listsIn counts the lists of ConfigMaps of one namespace that were answered: a streamed list is a watch.
+// listsIn counts the lists of ConfigMaps of one namespace that were answered: a
+// streamed list is a watch.
 func listsIn(t *testing.T, c *testenv.Cluster, namespace string) int {
 	t.Helper()
 	requests, err := c.Requests(testenv.Resource("configmaps"), testenv.UserAgent(agent),
@@ -314,7 +319,8 @@ func listsIn(t *testing.T, c *testenv.Cluster, namespace string) int {
 	return lists
 }
 
-// TestRealServingCertificateOutOfItsTimeIsToldAndHeals: expired, and not valid yet, as with a clock that is wrong.
+// TestRealServingCertificateOutOfItsTimeIsToldAndHeals: expired, and not valid
+// yet, as with a clock that is wrong.
 func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1)[0]
@@ -355,8 +361,9 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 	require.NoError(t, status(t, cc).LastError)
 }
 
-// TestRealLostRuleConcernsItsKindOnly: a right that is taken away while the watch runs is noticed when the watch is next asked
-// for. What is cached stays, and nothing is told as deleted.
+// TestRealLostRuleConcernsItsKindOnly: a right that is taken away while the
+// watch runs is noticed when the watch is next asked for. What is cached stays,
+// and nothing is told as deleted.
 func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1)[0]

@@ -22,7 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fakeAPI is an API server of ConfigMaps over connections in memory, so that it runs inside a synctest bubble.
+// fakeAPI is an API server of ConfigMaps over connections in memory, so that it
+// runs inside a synctest bubble.
 type fakeAPI struct {
 	t      *testing.T
 	server *http.Server
@@ -136,8 +137,8 @@ func (f *fakeAPI) connections() int {
 	return len(f.open)
 }
 
-// watching is how many watches of a path are open, once nothing is under way: one
-// that ends at this moment is followed by another at once.
+// watching is how many watches of a path are open, once nothing is under way:
+// one that ends at this moment is followed by another at once.
 func (f *fakeAPI) watching(path string) int {
 	synctest.Wait()
 	return f.watchingNow(path)
@@ -185,7 +186,8 @@ func (f *fakeAPI) live() {
 	f.refuse = false
 }
 
-// failWith makes requests whose path contains part be answered with the status; -1 lets them hang. Running ones go on.
+// failWith makes requests whose path contains part be answered with the status;
+// -1 lets them hang. Running ones go on.
 func (f *fakeAPI) failWith(status int, part string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -240,7 +242,8 @@ func (f *fakeAPI) total() int {
 	return n
 }
 
-// put creates or updates a ConfigMap of the namespace default and returns its resourceVersion.
+// put creates or updates a ConfigMap of the namespace default and returns its
+// resourceVersion.
 func (f *fakeAPI) put(name, value string, labels map[string]any) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -368,7 +371,8 @@ func (f *fakeAPI) get(w http.ResponseWriter, name string) {
 	answer(w, object)
 }
 
-// fakeKinds are the kinds that are served, by their plural. There are objects of ConfigMap alone.
+// fakeKinds are the kinds that are served, by their plural. There are objects
+// of ConfigMap alone.
 var fakeKinds = map[string]string{
 	"configmaps": "ConfigMap", "secrets": "Secret", "services": "Service", "endpoints": "Endpoints", "serviceaccounts": "ServiceAccount",
 }

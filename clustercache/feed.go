@@ -76,7 +76,8 @@ func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchID, error) {
 	return ids, nil
 }
 
-// local tells whether a canonical field selector can be evaluated on any object's metadata.
+// local reports whether a canonical field selector can be evaluated on any
+// object's metadata.
 func local(selector string) bool {
 	s, err := fields.ParseSelector(selector)
 	if err != nil {
@@ -87,8 +88,9 @@ func local(selector string) bool {
 	})
 }
 
-// newFeed returns a feed that start begins and stop ends. handle is called with one event at a time; a panic in it, or in
-// a predicate, is counted by the subscription.
+// newFeed returns a feed that start begins and stop ends. handle is called with
+// one event at a time; a panic in it, or in a predicate, is counted by the
+// subscription.
 func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views)) (*feed, error) {
 	if spec.Form > Metadata {
 		return nil, &OptionError{Field: "Form", Err: ErrUnsupported}
@@ -151,7 +153,8 @@ func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]
 
 // start does not block. It does nothing after stop.
 func (f *feed) start() {
-	// Registered first: what is added while the loop below looks is offered from there, and twice does no harm.
+	// Registered first: what is added while the loop below looks is offered
+	// from there, and twice does no harm.
 	f.cc.feedsMu.Lock()
 	f.cc.feeds[f] = struct{}{}
 	f.cc.feedsMu.Unlock()
@@ -197,7 +200,8 @@ func (f *feed) leaseAdded(c *cluster, h *hold) {
 	}
 }
 
-// narrower tells whether events of a watch are wanted, and what narrows them further.
+// narrower reports whether events of a watch are wanted, and what narrows them
+// further.
 func (f *feed) narrower(c *cluster, id watchID) (keys []informerpool.Key, ok bool) {
 	if f.spec.Watch {
 		return nil, slices.Contains(f.wanted, id)
@@ -309,7 +313,8 @@ func (f *feed) triggerAll() {
 	}
 }
 
-// resyncDue is called by the timers, which must not be held up by a look at every object.
+// resyncDue is called by the timers, which must not be held up by a look at
+// every object.
 func (f *feed) resyncDue() {
 	f.cc.spawn(func() {
 		f.triggerAll()
@@ -317,7 +322,8 @@ func (f *feed) resyncDue() {
 	})
 }
 
-// setResync must not set the timer of a feed that has stopped: nobody would take it back.
+// setResync must not set the timer of a feed that has stopped: nobody would
+// take it back.
 func (f *feed) setResync() {
 	interval := f.spec.ResyncInterval
 	if interval == 0 {

@@ -54,7 +54,8 @@ type readAs interface {
 	client.ListOption
 }
 
-// get returns the value of an object by Get; nothing if there is no such object.
+// get returns the value of an object by Get; nothing if there is no such
+// object.
 func (p *pair) get(name string, options ...readAs) (string, error) {
 	var as []client.GetOption
 	for _, o := range options {

@@ -38,10 +38,11 @@ func (f *followingClient) do(ctx context.Context, call func(client.Client) error
 }
 
 // elsewhere reports whether a server may have refused a path, not an object:
-// nothing was done then. The object that does not exist is told from the resource
-// that does not by the status, which a server writes for the former alone. A kind
-// that discovery did not have a moment ago may be served by now: a watch of it that
-// goes on by itself shows that, and writes must not lag behind it.
+// nothing was done then. The object that does not exist is told from the
+// resource that does not by the status, which a server writes for the former
+// alone. A kind that discovery did not have a moment ago may be served by now:
+// a watch of it that goes on by itself shows that, and writes must not lag
+// behind it.
 func elsewhere(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)

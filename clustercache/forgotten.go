@@ -15,8 +15,8 @@ import (
 const forgottenFor = 10 * time.Minute
 
 // forgotten remembers which discovered clusters ended lately. A change of such
-// a cluster is most likely the rest of its removal: it does not make the cluster
-// known again, a list that began later does.
+// a cluster is most likely the rest of its removal: it does not make the
+// cluster known again, a list that began later does.
 type forgotten struct {
 	mu sync.Mutex
 	at map[client.ObjectKey]time.Time

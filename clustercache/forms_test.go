@@ -44,7 +44,8 @@ func indexedCluster(t *testing.T, indexes ...clustercache.Index) *clustercache.C
 }
 
 // TestHazardIndexFunctionsGetTypedObjects: a function that was written for a Go
-// type is given objects of that type, and one that asserts another form that one.
+// type is given objects of that type, and one that asserts another form that
+// one.
 func TestHazardIndexFunctionsGetTypedObjects(t *testing.T) {
 	for name, values := range map[string]func(client.Object) []string{
 		"typed": byValue,
@@ -163,8 +164,8 @@ func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
 	})
 }
 
-// TestHazardPredicatesAndMappingsGetTypedObjects: code that was written for a Go
-// type sees events, and code that asked for less does not pay for more.
+// TestHazardPredicatesAndMappingsGetTypedObjects: code that was written for a
+// Go type sees events, and code that asked for less does not pay for more.
 func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := sourced(t)

@@ -55,8 +55,8 @@ type requester interface {
 	StreamsLists(ctx context.Context) (bool, error)
 }
 
-// counted returns how often the kind was listed, and how often watched. A streamed list is a watch that begins with the
-// objects there are.
+// counted returns how often the kind was listed, and how often watched. A
+// streamed list is a watch that begins with the objects there are.
 func counted(t *testing.T, server requester, resource string) (lists, watches int) {
 	t.Helper()
 	requests, err := server.Requests(testenv.Resource(resource), testenv.UserAgent(agent))
@@ -125,7 +125,8 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 		require.Equal(t, 1, lists, c.Name())
 	}
 
-	// The API server dies: a typed error within the bound of the probe, and nobody else waits.
+	// The API server dies: a typed error within the bound of the probe, and
+	// nobody else waits.
 	require.NoError(t, east.Kill())
 	killed := time.Now()
 	slowest := time.Duration(0)
@@ -145,7 +146,8 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	require.Equal(t, clustercache.PhaseDisconnected, e.Phase)
 	require.Equal(t, "Unreachable", e.Reason)
 
-	// It comes back: events flow again through the same handlers, and tell of nothing that did not change.
+	// It comes back: events flow again through the same handlers, and tell of
+	// nothing that did not change.
 	require.NoError(t, east.StartAPIServer(t.Context()))
 	clusters.wait(eastKey, clustercache.Connected)
 	create(t, east, "four")
@@ -302,8 +304,10 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 // readConfigMaps is what least-privileged credentials get.
 var readConfigMaps = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}}
 
-// isVersionQuestion tells the requests by which an informer asks how far the server's history has come, before it resumes.
-// isVersionQuestion reports whether a request is neither a list nor a watch: it asks for a version, or whether lists are streamed.
+// isVersionQuestion tells the requests by which an informer asks how far the
+// server's history has come, before it resumes. isVersionQuestion reports
+// whether a request is neither a list nor a watch: it asks for a version, or
+// whether lists are streamed.
 func isVersionQuestion(r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
 	return err == nil && (r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1")

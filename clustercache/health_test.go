@@ -83,7 +83,8 @@ func TestReadyWithoutDiscoverOnceStarted(t *testing.T) {
 	})
 }
 
-// TestStuckLoopIsNotHealthy lets a logger that never returns hold the loop, as a bug of ours would.
+// TestStuckLoopIsNotHealthy lets a logger that never returns hold the loop, as
+// a bug of ours would.
 func TestStuckLoopIsNotHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")

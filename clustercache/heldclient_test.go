@@ -31,9 +31,9 @@ func heldClients(t *testing.T, cc *clustercache.ClusterCache) map[string]client.
 	return map[string]client.Client{"Client": cached, "LiveClient": live, "TransportConfig": own}
 }
 
-// TestHazardHeldClientWritesToAnotherCluster: clients that were obtained and used
-// long ago send no write, of whatever kind, to the cluster that took the place
-// behind a proxy, until that is what the status calls the cluster.
+// TestHazardHeldClientWritesToAnotherCluster: clients that were obtained and
+// used long ago send no write, of whatever kind, to the cluster that took the
+// place behind a proxy, until that is what the status calls the cluster.
 func TestHazardHeldClientWritesToAnotherCluster(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {

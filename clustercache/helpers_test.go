@@ -134,7 +134,8 @@ func follow(t *testing.T, cc *clustercache.ClusterCache) *clusterFeed {
 	return f
 }
 
-// wait returns the next event of the type for the cluster, and drops those before it.
+// wait returns the next event of the type for the cluster, and drops those
+// before it.
 func (f *clusterFeed) wait(cluster client.ObjectKey, types ...clustercache.ClusterEventType) clustercache.ClusterEvent {
 	f.t.Helper()
 	limit := time.NewTimer(time.Minute)
@@ -194,7 +195,8 @@ func (f *objectFeed) wait(want func(clustercache.ObjectEvent) bool) (clustercach
 	}
 }
 
-// waitAll waits until there was an event of each name, and drops what came between.
+// waitAll waits until there was an event of each name, and drops what came
+// between.
 func (f *objectFeed) waitAll(names ...string) {
 	f.t.Helper()
 	missing := map[string]bool{}

@@ -46,8 +46,9 @@ type hold struct {
 	unsent  []*unstructured.Unstructured // seen in live reads, for the lease
 }
 
-// holds are all that is wanted of one cluster. Kinds are looked up when the cluster is connected, by one worker, and those
-// that the cluster does not serve are looked for again from time to time.
+// holds are all that is wanted of one cluster. Kinds are looked up when the
+// cluster is connected, by one worker, and those that the cluster does not
+// serve are looked for again from time to time.
 type holds struct {
 	c        *cluster
 	retry    *timer
@@ -71,7 +72,8 @@ func (s *holds) init(c *cluster) {
 	s.remap.init(s)
 }
 
-// add takes a reference on id. It returns nil if the cluster is being forgotten.
+// add takes a reference on id. It returns nil if the cluster is being
+// forgotten.
 func (s *holds) add(id watchID, auto bool) *hold {
 	s.mu.Lock()
 	if s.closed {
@@ -103,8 +105,8 @@ func (s *holds) add(id watchID, auto bool) *hold {
 	return h
 }
 
-// any tells whether something is wanted. What only reads in mode AutoWatch keep
-// is not: it must not keep a cluster that was removed.
+// any reports whether something is wanted. What only reads in mode AutoWatch
+// keep is not: it must not keep a cluster that was removed.
 func (s *holds) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +122,8 @@ func (s *holds) anyLocked() bool {
 	return false
 }
 
-// closeIfEmpty makes add fail from now on, if nothing is wanted, and returns the
-// leases that only reads kept.
+// closeIfEmpty makes add fail from now on, if nothing is wanted, and returns
+// the leases that only reads kept.
 func (s *holds) closeIfEmpty() (kept []*informerpool.Lease, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +159,8 @@ func (h *hold) broadcast() {
 	h.changed = make(chan struct{})
 }
 
-// look returns what is known of a hold: its lease or why it has none, and what is closed when that changes.
+// look returns what is known of a hold: its lease or why it has none, and what
+// is closed when that changes.
 func (s *holds) look(h *hold) (lease *informerpool.Lease, changed <-chan struct{}, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +202,8 @@ func (id watchID) narrowness() int {
 	return n
 }
 
-// namespaced reports whether the objects live in namespaces, as far as is known.
-// What is cached knows better than what discovery said some time ago.
+// namespaced reports whether the objects live in namespaces, as far as is
+// known. What is cached knows better than what discovery said some time ago.
 func (h *hold) namespaced() bool {
 	_, shown := h.scopes()
 	return shown
@@ -239,7 +242,8 @@ func (s *holds) unmappedLocked() map[schema.GroupVersionKind][]*hold {
 	return out
 }
 
-// mapNow has a worker look up what is not mapped yet, if the cluster can be asked.
+// mapNow has a worker look up what is not mapped yet, if the cluster can be
+// asked.
 func (s *holds) mapNow() {
 	if !s.c.view.Load().connected {
 		return // becoming connected calls again
@@ -332,7 +336,8 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 	}
 }
 
-// keep makes sure that reads in mode AutoWatch have a hold on id, and notes that it is in use.
+// keep makes sure that reads in mode AutoWatch have a hold on id, and notes
+// that it is in use.
 func (s *holds) keep(id watchID) *hold {
 	h := s.add(id, true)
 	if h != nil {
@@ -371,7 +376,8 @@ func (s *holds) releaseIdle() {
 	s.c.cc.timers.set(s.idle, next)
 }
 
-// count returns how many things are wanted, and of how many the kind was not found yet.
+// count returns how many things are wanted, and of how many the kind was not
+// found yet.
 func (s *holds) count() (wanted, unmapped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,7 +396,8 @@ func (s *holds) snapshot() []*hold {
 	return slices.Collect(maps.Values(s.all))
 }
 
-// lastRead is when reads in mode AutoWatch last asked for a hold; zero if they do not keep it.
+// lastRead is when reads in mode AutoWatch last asked for a hold; zero if they
+// do not keep it.
 func (s *holds) lastRead(h *hold) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestHazardReadsOfOneKindKeepTheInformerOfAnother: the timer of all idle informers was put off by each read.
+// TestHazardReadsOfOneKindKeepTheInformerOfAnother: the timer of all idle
+// informers was put off by each read.
 func TestHazardReadsOfOneKindKeepTheInformerOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := oneCluster(t)
@@ -31,7 +32,8 @@ func TestHazardReadsOfOneKindKeepTheInformerOfAnother(t *testing.T) {
 	})
 }
 
-// TestHazardIdleReadsKeepAClusterThatWasRemoved until the last of them is forgotten.
+// TestHazardIdleReadsKeepAClusterThatWasRemoved until the last of them is
+// forgotten.
 func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
 	for name, remove := range map[string]func(*clustercache.ClusterCache, *directory){
 		"disengaged": func(cc *clustercache.ClusterCache, _ *directory) { cc.Disengage(key("a")) },
@@ -55,7 +57,8 @@ func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
 	}
 }
 
-// TestHazardCloseOfAWatchDoesNotWaitForItsHandler: it returned while one was running. Called by the handler it does not wait.
+// TestHazardCloseOfAWatchDoesNotWaitForItsHandler: it returned while one was
+// running. Called by the handler it does not wait.
 func TestHazardCloseOfAWatchDoesNotWaitForItsHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := oneCluster(t)

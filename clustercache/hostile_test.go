@@ -24,7 +24,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
-// hostileAPI is an API server that answers some requests with what it was given.
+// hostileAPI is an API server that answers some requests with what it was
+// given.
 type hostileAPI struct {
 	net    *memnet.Listener
 	api    *fakeapi.Server

@@ -25,14 +25,15 @@ import (
 // identityPath names the object whose UID is, by convention, the cluster's.
 const identityPath = "/api/v1/namespaces/kube-system"
 
-// identityWatch is the same question as a watch, which begins with the object in
-// any state that the server has at hand.
+// identityWatch is the same question as a watch, which begins with the object
+// in any state that the server has at hand.
 const identityWatch = "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system&resourceVersion=0&timeoutSeconds=1&watch=true"
 
 // identityPatience is how long such a watch may take to begin.
 const identityPatience = 2 * time.Second
 
-// identityPause is the time between two questions who answers, while a cluster that said it before does not.
+// identityPause is the time between two questions who answers, while a cluster
+// that said it before does not.
 const identityPause = 500 * time.Millisecond
 
 // presumedPrefix marks an identity that was not asked for but concluded.
@@ -43,10 +44,12 @@ var (
 	errNoDiscovery = fmt.Errorf("no discovery in the answer: %w", seam.ErrNotKubernetes)
 )
 
-// identify returns the cluster's UID. Credentials that may not read it get an identity of the address and the trusted
-// certificates: a cluster that moves then counts as another one, which costs a list, and one that is replaced in place is not
-// noticed by its UID. known is who answered before: an API server that has just started forbids everything until it has read
-// its rules, and to conclude something from that would make the same cluster another one.
+// identify returns the cluster's UID. Credentials that may not read it get an
+// identity of the address and the trusted certificates: a cluster that moves
+// then counts as another one, which costs a list, and one that is replaced in
+// place is not noticed by its UID. known is who answered before: an API server
+// that has just started forbids everything until it has read its rules, and to
+// conclude something from that would make the same cluster another one.
 func (c *cluster) identify(ctx context.Context, ask asker, access Access, known string) (string, error) {
 	uid, err := c.kubeSystemUID(ctx, ask)
 	if known != "" && !presumed(known) {
@@ -73,7 +76,7 @@ func withheld(err error) bool {
 // jittered returns d, up to a half shorter.
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/2) }
 
-// pause waits, and tells whether ctx has not ended.
+// pause waits, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -180,10 +183,12 @@ func (c *cluster) watchUID(ctx context.Context, ask asker) string {
 	return event.Object.Metadata.UID
 }
 
-// versionText is what a gitVersion may look like: it is shown to people, and comes from outside.
+// versionText is what a gitVersion may look like: it is shown to people, and
+// comes from outside.
 var versionText = regexp.MustCompile(`^v[0-9]+\.[0-9]+[0-9A-Za-z.+_-]{0,64}$`)
 
-// serverVersion returns the API server's gitVersion. Nothing depends on it, so that a server which does not tell has none.
+// serverVersion returns the API server's gitVersion. Nothing depends on it, so
+// that a server which does not tell has none.
 func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
 	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
 	defer cancel()
@@ -197,8 +202,9 @@ func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
 	return version.GitVersion
 }
 
-// guard is the round tripper of lists and watches. It sends a request, and hands out its answer, only if what answers is known
-// to be the cluster of the epoch that was asked.
+// guard is the round tripper of lists and watches. It sends a request, and
+// hands out its answer, only if what answers is known to be the cluster of the
+// epoch that was asked.
 type guard struct {
 	c    *cluster
 	next http.RoundTripper
@@ -249,8 +255,9 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// changed returns informerpool.ErrEpochChanged if the epoch that was asked has ended: the informer goes on with the next one at
-// once. Until that has begun, it comes back after a while.
+// changed returns informerpool.ErrEpochChanged if the epoch that was asked has
+// ended: the informer goes on with the next one at once. Until that has begun,
+// it comes back after a while.
 func (g *guard) changed(err error) error {
 	if g.c.view.Load().epoch != g.view.epoch {
 		return informerpool.ErrEpochChanged
@@ -258,8 +265,10 @@ func (g *guard) changed(err error) error {
 	return err
 }
 
-// liveGuard is the round tripper of live reads and writes. No request is sent to a cluster whose identity was not proven
-// lately, or over a connection without a proof, and no answer is handed out that came from another history than was asked.
+// liveGuard is the round tripper of live reads and writes. No request is sent
+// to a cluster whose identity was not proven lately, or over a connection
+// without a proof, and no answer is handed out that came from another history
+// than was asked.
 type liveGuard struct {
 	c    *cluster
 	next http.RoundTripper
@@ -290,7 +299,8 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// endpoint is where the informers of a cluster send their requests. It blocks while the cluster is not connected.
+// endpoint is where the informers of a cluster send their requests. It blocks
+// while the cluster is not connected.
 func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (informerpool.Endpoint, error) {
 	for {
 		c := cc.find(key)

@@ -14,7 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestServerThatForbidsEverythingAtItsStartIsTheSameCluster: an API server answers before it has read who may do what.
+// TestServerThatForbidsEverythingAtItsStartIsTheSameCluster: an API server
+// answers before it has read who may do what.
 func TestServerThatForbidsEverythingAtItsStartIsTheSameCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)

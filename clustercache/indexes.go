@@ -19,10 +19,12 @@ import (
 // ErrIndexExists indicates that a field of the kind has an index already.
 var ErrIndexExists = errors.New("field is indexed already")
 
-// AddIndex makes a field selectable in reads of cached objects, as Options.Indexes do: in the given clusters, known or
-// not, or in all. It lasts until remove is called, which may be done more than once, however often informers come and go.
-// Objects that are cached already are indexed before it returns; it does no I/O. The error is an [*OptionError], or
-// wraps [ErrIndexExists].
+// AddIndex makes a field selectable in reads of cached objects, as
+// Options.Indexes do: in the given clusters, known or not, or in all. It lasts
+// until remove is called, which may be done more than once, however often
+// informers come and go. Objects that are cached already are indexed before it
+// returns; it does no I/O. The error is an [*OptionError], or wraps
+// [ErrIndexExists].
 func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
 	if err := errors.Join(x.validate("Index")...); err != nil {
 		return nil, err
@@ -76,8 +78,8 @@ type indexes struct {
 	next int
 }
 
-// addedIndex is an index with the name it has in informers, which no other index ever has: one that was removed
-// may live on in an informer.
+// addedIndex is an index with the name it has in informers, which no other
+// index ever has: one that was removed may live on in an informer.
 type addedIndex struct {
 	Index
 
@@ -146,8 +148,8 @@ func (s *indexes) find(cluster client.ObjectKey, gvk schema.GroupVersionKind, fi
 	return nil
 }
 
-// Indexed tells whether reads of cached objects of a cluster can select by a field, by an index or since it
-// is a part of every object's name.
+// Indexed reports whether reads of cached objects of a cluster can select by a
+// field, by an index or since it is a part of every object's name.
 func (cc *ClusterCache) Indexed(cluster client.ObjectKey, gvk schema.GroupVersionKind, field string) bool {
 	return field == "metadata.name" || field == "metadata.namespace" || cc.indexes.find(cluster, gvk, field) != nil
 }

@@ -25,7 +25,8 @@ type IndexError struct {
 	Field string
 	// Object is one of the objects it failed for.
 	Object client.ObjectKey
-	// Err says how: [ErrIndexPanicked], or why the object does not fit the form.
+	// Err says how: [ErrIndexPanicked], or why the object does not fit the
+	// form.
 	Err error
 }
 

@@ -53,7 +53,8 @@ func newMember(name string) *member {
 	return m
 }
 
-// become changes the condition. Requests under way, streams included, are cut unless the server hangs from now on.
+// become changes the condition. Requests under way, streams included, are cut
+// unless the server hangs from now on.
 func (m *member) become(c condition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +89,8 @@ func (m *member) config() *rest.Config {
 	}
 }
 
-// crowded is a fleet of which some members hang, those that are asked for first.
+// crowded is a fleet of which some members hang, those that are asked for
+// first.
 type crowded struct {
 	t          *testing.T
 	cc         *clustercache.ClusterCache
@@ -126,9 +128,10 @@ func (f *crowded) all(keys []client.ObjectKey, c condition) {
 	}
 }
 
-// connect returns how long each of the good ones takes to be connected, from now
-// on, or from the moment for which its own back-off has set its next attempt.
-// That is drawn by lot, and the longest of a few hundred differ by seconds.
+// connect returns how long each of the good ones takes to be connected, from
+// now on, or from the moment for which its own back-off has set its next
+// attempt. That is drawn by lot, and the longest of a few hundred differ by
+// seconds.
 func (f *crowded) connect(begin func()) []time.Duration {
 	f.t.Helper()
 	events := follow(f.t, f.cc)
@@ -160,7 +163,8 @@ func (f *crowded) connect(begin func()) []time.Duration {
 	return took
 }
 
-// firstWatch returns how long each of the good ones takes until a kind can be read.
+// firstWatch returns how long each of the good ones takes until a kind can be
+// read.
 func (f *crowded) firstWatch(kind client.Object) []time.Duration {
 	f.t.Helper()
 	for _, k := range f.bad {
@@ -217,8 +221,9 @@ func (f *crowded) measure() map[string]time.Duration {
 	return out
 }
 
-// TestGuaranteeIsolationByNumber: 400 of 1,000 clusters that hang, with default options, cost the others at most a second.
-// The hung ones come first everywhere.
+// TestGuaranteeIsolationByNumber: 400 of 1,000 clusters that hang, with default
+// options, cost the others at most a second. The hung ones come first
+// everywhere.
 func TestGuaranteeIsolationByNumber(t *testing.T) {
 	const bad, good = 400, 600
 	var without, with map[string]time.Duration

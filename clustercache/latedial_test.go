@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHazardCancelledDialIsNotStillRunning: a dial that ends a moment after it was
-// cancelled ended in time, also if nothing else is waited for any more.
+// TestHazardCancelledDialIsNotStillRunning: a dial that ends a moment after it
+// was cancelled ended in time, also if nothing else is waited for any more.
 func TestHazardCancelledDialIsNotStillRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()

@@ -24,8 +24,10 @@ func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) {
 	return Access{}, ErrNoAccess
 }
 
-// TestHoldTakenWhileAClusterIsLetGoBringsItBack steps through the interleavings that a race meets too rarely: letting go looks
-// whether the cluster is wanted, and whoever takes hold of it looks whether it is alive. Nothing runs: what is posted stays.
+// TestHoldTakenWhileAClusterIsLetGoBringsItBack steps through the interleavings
+// that a race meets too rarely: letting go looks whether the cluster is wanted,
+// and whoever takes hold of it looks whether it is alive. Nothing runs: what is
+// posted stays.
 func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 	id := watchID{gvk: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
 	removed := message{Event: phase.Event{Kind: phase.Removed}}
@@ -106,7 +108,8 @@ func TestWhatIsReleasedIsForgotten(t *testing.T) {
 	require.Zero(t, owners+resources)
 }
 
-// TestNewSubscriberIsNotToldOfAForgottenCluster: one that was never connected ends without an event of its own.
+// TestNewSubscriberIsNotToldOfAForgottenCluster: one that was never connected
+// ends without an event of its own.
 func TestNewSubscriberIsNotToldOfAForgottenCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, err := New(Options{Resolver: noAccess{}, GC: GC{Grace: -1}})

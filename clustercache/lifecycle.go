@@ -26,18 +26,20 @@ var (
 // that are still running. Everything of our own ends at once.
 const stopTimeout = time.Second
 
-// errStillRunning indicates that the end did not wait any longer for a function of
-// the user.
+// errStillRunning indicates that the end did not wait any longer for a function
+// of the user.
 var errStillRunning = errors.New("still running at the end")
 
-// NeedLeaderElection is false: caches are warm on replicas that wait to become the leader.
+// NeedLeaderElection is false: caches are warm on replicas that wait to become
+// the leader.
 func (cc *ClusterCache) NeedLeaderElection() bool { return false }
 
-// Start connects and keeps connected until ctx ends. It returns when every goroutine has ended; it can be called once.
-// Everything fails with [ErrClosed] afterwards. A function of yours that is still
-// running a second after ctx ended (a handler, a mapping, a Resolver that does not
-// heed its context) is not waited for any longer: the error names it, and its
-// goroutine is left behind.
+// Start connects and keeps connected until ctx ends. It returns when every
+// goroutine has ended; it can be called once. Everything fails with [ErrClosed]
+// afterwards. A function of yours that is still running a second after ctx
+// ended (a handler, a mapping, a Resolver that does not heed its context) is
+// not waited for any longer: the error names it, and its goroutine is left
+// behind.
 func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.life.Lock()
 	if cc.started {
@@ -60,7 +62,8 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	if cc.options.Discover {
 		cc.spawn(cc.discover)
 	}
-	// What was posted before waits in mailboxes. The flag comes first: a cluster made after the loop looked sees it.
+	// What was posted before waits in mailboxes. The flag comes first: a
+	// cluster made after the loop looked sees it.
 	cc.live.Store(true)
 	close(cc.running)
 	for _, c := range cc.all() {
@@ -154,7 +157,8 @@ func (cc *ClusterCache) changed(key client.ObjectKey) {
 	}
 }
 
-// relistPause is how long a list waits for more reasons to make it: a fleet that is deleted is not listed once for each cluster.
+// relistPause is how long a list waits for more reasons to make it: a fleet
+// that is deleted is not listed once for each cluster.
 const relistPause = 100 * time.Millisecond
 
 // relist has the resolver's list read again, if there is one.
@@ -165,8 +169,9 @@ func (cc *ClusterCache) relist() {
 	}
 }
 
-// discover makes every listed cluster known, and asks the resolver about those that are not listed any more. A list that
-// fails says nothing about any cluster.
+// discover makes every listed cluster known, and asks the resolver about those
+// that are not listed any more. A list that fails says nothing about any
+// cluster.
 func (cc *ClusterCache) discover() {
 	lister, _ := resolver.AsLister(cc.options.Resolver)
 	_, notifies := resolver.AsNotifier(cc.options.Resolver)
@@ -207,8 +212,9 @@ func (cc *ClusterCache) listClusters(lister Lister) (keys []client.ObjectKey, er
 	return keys, err
 }
 
-// compare makes the listed clusters known, and notes which of those that are known by themselves are not listed any more. The
-// resolver has the last word on them, unless that is "not yet": see attempt.ask.
+// compare makes the listed clusters known, and notes which of those that are
+// known by themselves are not listed any more. The resolver has the last word
+// on them, unless that is "not yet": see attempt.ask.
 //
 // A list that began before a cluster was forgotten may still have it: another
 // one decides.

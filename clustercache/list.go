@@ -129,7 +129,8 @@ func translateIndex(err error) error {
 	return translate(err)
 }
 
-// covers reports whether the hold's informer has everything that a list selects.
+// covers reports whether the hold's informer has everything that a list
+// selects.
 func (h *hold) covers(lo *client.ListOptions) bool {
 	if h.namespaced() && h.id.namespace != "" && h.id.namespace != lo.Namespace {
 		return false
@@ -224,8 +225,8 @@ func matches(r fields.Requirement, value string) bool {
 	return (value == r.Value) == (r.Operator != selection.NotEquals)
 }
 
-// fieldSelects reports whether an object with these values of an indexed field is
-// selected.
+// fieldSelects reports whether an object with these values of an indexed field
+// is selected.
 func fieldSelects(r fields.Requirement, values []string) bool {
 	return slices.Contains(values, r.Value) == (r.Operator != selection.NotEquals)
 }
@@ -256,7 +257,8 @@ func (c *cluster) fill(list client.ObjectList, objects []*informerpool.Object, r
 	return nil
 }
 
-// fillTyped decodes into the elements of the Items slice, which are structs or pointers to structs.
+// fillTyped decodes into the elements of the Items slice, which are structs or
+// pointers to structs.
 func (c *cluster) fillTyped(list client.ObjectList, objects []*informerpool.Object) error {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {

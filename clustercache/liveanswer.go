@@ -28,8 +28,8 @@ import (
 
 const (
 	// An answer may take a liveShare-th of the limit, and liveFactor times its
-	// size, so that short answers cannot take as much as long ones: real objects
-	// are estimated at five to nine times their JSON.
+	// size, so that short answers cannot take as much as long ones: real
+	// objects are estimated at five to nine times their JSON.
 	liveShare  = 16
 	liveFactor = 16
 	// liveCopies is how many copies of a body client-go has at once while it
@@ -147,9 +147,10 @@ func (c *liveCall) fail(err error) error {
 	return err
 }
 
-// check returns an ErrKind if a document is another kind's. A read that does not
-// name its kind is decoded as what was asked for, as by client-go. A write has to:
-// it is decoded into the object that was sent, of which nothing then is missing.
+// check returns an ErrKind if a document is another kind's. A read that does
+// not name its kind is decoded as what was asked for, as by client-go. A write
+// has to: it is decoded into the object that was sent, of which nothing then is
+// missing.
 func (c *liveCall) check(apiVersion, kind string) error {
 	if c.write && kind == "" {
 		return errNoObject
@@ -205,8 +206,8 @@ func (a *answers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// onlyJSON returns the JSON types of an Accept header: other encodings cannot be
-// measured while they are read.
+// onlyJSON returns the JSON types of an Accept header: other encodings cannot
+// be measured while they are read.
 func onlyJSON(accept string) string {
 	var kept []string
 	for t := range strings.SplitSeq(accept, ",") {

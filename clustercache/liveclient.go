@@ -64,7 +64,8 @@ func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context
 	return err
 }
 
-// answerError is an answer that makes no sense. Decoders quote it; the chain stays searchable.
+// answerError is an answer that makes no sense. Decoders quote it; the chain
+// stays searchable.
 type answerError struct{ err error }
 
 func (e *answerError) Error() string { return fmt.Sprintf("%s (%T)", ErrAnswer, e.err) }
@@ -92,8 +93,8 @@ func (l *liveClient) Get(ctx context.Context, key client.ObjectKey, obj client.O
 // itself is the name by which some APIs answer with an object of another name.
 const itself = "~"
 
-// identified returns an ErrAnswer if an object is another one than was asked for:
-// client-go decodes any document into it, one without a name included.
+// identified returns an ErrAnswer if an object is another one than was asked
+// for: client-go decodes any document into it, one without a name included.
 func identified(key client.ObjectKey, obj client.Object) error {
 	name, namespace := obj.GetName(), obj.GetNamespace()
 	switch {

@@ -23,10 +23,11 @@ import (
 )
 
 const (
-	// maxLiveItem is the largest object of a live list in JSON, unless informers
-	// accept larger ones.
+	// maxLiveItem is the largest object of a live list in JSON, unless
+	// informers accept larger ones.
 	maxLiveItem = 16 << 20
-	// maxLiveList is the largest live list in JSON, unless MaxLiveBytes is more.
+	// maxLiveList is the largest live list in JSON, unless MaxLiveBytes is
+	// more.
 	maxLiveList = 1 << 30
 
 	listSuffix = "List"
@@ -227,10 +228,10 @@ func (l *liveItems) finish(call *liveCall, r *wire.ListReader, isList bool) ([]b
 	return append(document, '}'), nil
 }
 
-// checkList refuses a list of another kind. Definitions may give their lists any
-// name: then each item has to name its own kind. A list of another kind that is
-// empty says nothing about the kind that was asked for, and neither does one
-// object.
+// checkList refuses a list of another kind. Definitions may give their lists
+// any name: then each item has to name its own kind. A list of another kind
+// that is empty says nothing about the kind that was asked for, and neither
+// does one object.
 func (l *liveItems) checkList(call *liveCall, header wire.ListHeader, isList bool) error {
 	want := call.want
 	switch {

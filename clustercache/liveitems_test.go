@@ -68,7 +68,8 @@ func readers(t *testing.T, cc *clustercache.ClusterCache) map[string]client.Read
 	return map[string]client.Reader{"Reader": cc.Reader(key("a")), "Client": through, "LiveClient": live}
 }
 
-// TestHazardLiveListOfNothings: three bytes of a list can be a kilobyte of memory.
+// TestHazardLiveListOfNothings: three bytes of a list can be a kilobyte of
+// memory.
 func TestHazardLiveListOfNothings(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood
@@ -132,7 +133,8 @@ func TestHazardLiveGetOfManyTokens(t *testing.T) {
 	}
 }
 
-// TestHazardFailureHoldsAList: client-go decodes whatever kind comes with a failure.
+// TestHazardFailureHoldsAList: client-go decodes whatever kind comes with a
+// failure.
 func TestHazardFailureHoldsAList(t *testing.T) {
 	for name, f := range map[string]flood{
 		"list":   {code: 500, begin: podList + `{}`, element: ",{}", bytes: 900 << 10, end: "]}"},
@@ -209,7 +211,8 @@ func TestHazardLiveAnswerOfAnotherKind(t *testing.T) {
 	})
 }
 
-// TestLiveListsAreThoseOfClientGo: that items are decoded one by one changes nothing.
+// TestLiveListsAreThoseOfClientGo: that items are decoded one by one changes
+// nothing.
 func TestLiveListsAreThoseOfClientGo(t *testing.T) {
 	const (
 		item  = `{"metadata":{"name":"one","namespace":"default","labels":{"a":"b"}},"spec":{"nodeName":"n","x":[1,1.5,null,{}]}}`

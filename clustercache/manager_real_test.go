@@ -23,7 +23,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
 
-// replica is a manager with a ClusterCache and a controller over both sources, one of several that elect a leader.
+// replica is a manager with a ClusterCache and a controller over both sources,
+// one of several that elect a leader.
 type replica struct {
 	t        *testing.T
 	cc       *clustercache.ClusterCache
@@ -92,7 +93,8 @@ func (r *replica) wait(names ...string) {
 	}
 }
 
-// stop ends the manager, which takes no longer for what cannot be reached. It can be called again.
+// stop ends the manager, which takes no longer for what cannot be reached. It
+// can be called again.
 func (r *replica) stop() {
 	r.t.Helper()
 	if r.cancel == nil {
@@ -105,9 +107,10 @@ func (r *replica) stop() {
 	require.Less(r.t, time.Since(begin), 10*time.Second)
 }
 
-// TestRealManagersElectStopAndRestartWithAnUnreachableRemote: neither a manager nor its controller waits for the remote or
-// fails because of it: not when it starts, not when it is elected, not when it stops, not when another one is started in its place
-// in the same process.
+// TestRealManagersElectStopAndRestartWithAnUnreachableRemote: neither a manager
+// nor its controller waits for the remote or fails because of it: not when it
+// starts, not when it is elected, not when it stops, not when another one is
+// started in its place in the same process.
 func TestRealManagersElectStopAndRestartWithAnUnreachableRemote(t *testing.T) {
 	t.Parallel()
 	envs := testenv.Start(t, 2)
@@ -124,7 +127,8 @@ func TestRealManagersElectStopAndRestartWithAnUnreachableRemote(t *testing.T) {
 	require.NoError(t, hub.Client().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "fleet"}, lease))
 	require.NotEmpty(t, lease.Spec.HolderIdentity)
 
-	// One that waits to be elected is warm: it is connected, and reconciles nothing.
+	// One that waits to be elected is warm: it is connected, and reconciles
+	// nothing.
 	next := startReplica(t, hub, remotes)
 	require.Eventually(t, func() bool {
 		s, err := next.cc.Status(key("good"))

@@ -18,12 +18,14 @@ import (
 // maxInstances bounds the search for a free name of the label "cache".
 const maxInstances = 1000
 
-// describe returns the description of a metric. The label "cache" tells instances in one process apart.
+// describe returns the description of a metric. The label "cache" tells
+// instances in one process apart.
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("fleetcache_"+name, help, labels, nil)
 }
 
-// Descriptions of what is read off at each scrape. Series of a cluster end with it.
+// Descriptions of what is read off at each scrape. Series of a cluster end with
+// it.
 var (
 	descClusters = describe("clusters", "Known clusters by phase.", "phase")
 	descUp       = describe("cluster_up", "Whether the cluster is connected.", "cluster")
@@ -115,7 +117,8 @@ func version() string {
 	return "(devel)"
 }
 
-// register makes the metrics known. Instances of one process get a number behind their name from the second on.
+// register makes the metrics known. Instances of one process get a number
+// behind their name from the second on.
 func (m *metrics) register(to prometheus.Registerer, name string) error {
 	for i := range maxInstances {
 		label := name

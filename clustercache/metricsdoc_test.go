@@ -35,7 +35,8 @@ func expiring(api *fakeAPI) *rest.Config {
 	return config
 }
 
-// busy runs a ClusterCache that shows every metric, and returns what is registered.
+// busy runs a ClusterCache that shows every metric, and returns what is
+// registered.
 func busy(t *testing.T, change func(*clustercache.Options)) (*clustercache.ClusterCache, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -146,7 +147,8 @@ fleetcache_clusters{cache="default",phase="Refused"} 0
 	})
 }
 
-// TestThousandClustersHaveAtMostTwelveThousandSeries counts, with every cluster connected, watched and with credentials that end.
+// TestThousandClustersHaveAtMostTwelveThousandSeries counts, with every cluster
+// connected, watched and with credentials that end.
 func TestThousandClustersHaveAtMostTwelveThousandSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clusters = 1000

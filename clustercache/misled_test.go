@@ -55,9 +55,9 @@ func behindTwo(t *testing.T, lead func(f *front, a, b *fakeAPI)) (cc *clustercac
 	return cc, proxy, a, b
 }
 
-// TestHazardConnectionOfWatchesLeadsElsewhere: after a cut, an address leads one
-// connection of a client to another cluster. Where that is the one of the watches,
-// nothing of it is believed, and another one is made.
+// TestHazardConnectionOfWatchesLeadsElsewhere: after a cut, an address leads
+// one connection of a client to another cluster. Where that is the one of the
+// watches, nothing of it is believed, and another one is made.
 func TestHazardConnectionOfWatchesLeadsElsewhere(t *testing.T) {
 	for misled := int64(1); misled <= 4; misled++ {
 		t.Run(fmt.Sprint(misled), func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestHazardConnectionOfWatchesLeadsElsewhere(t *testing.T) {
 	}
 }
 
-// TestHazardProxySwitchesWithTheWatch: a proxy goes to another cluster between the
-// proof that lets a watch go on and the watch itself.
+// TestHazardProxySwitchesWithTheWatch: a proxy goes to another cluster between
+// the proof that lets a watch go on and the watch itself.
 func TestHazardProxySwitchesWithTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var armed, switched atomic.Bool

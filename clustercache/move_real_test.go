@@ -16,7 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// settled is a real cluster that is connected and watched, with two objects that were told of.
+// settled is a real cluster that is connected and watched, with two objects
+// that were told of.
 func settled(t *testing.T) (*testenv.Cluster, *clustercache.ClusterCache, *directory, *objectFeed) {
 	t.Helper()
 	c := testenv.Start(t, 1)[0]
@@ -70,7 +71,8 @@ func TestRealRolledBackHistoryIsANewEpoch(t *testing.T) {
 	epoch := status(t, cc).Epoch
 	snapshot, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
-	// More writes than a server makes by itself when it starts: a history that has grown past what was seen looks sound.
+	// More writes than a server makes by itself when it starts: a history that
+	// has grown past what was seen looks sound.
 	for i := range 100 {
 		create(t, c, fmt.Sprintf("padding-%d", i))
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // namedClient names the cluster and the kind in the errors of a live client, as
-// readers do: the error of a write that reaches a log is often all that is known
-// of it. apierrors.IsConflict and the like look through.
+// readers do: the error of a write that reaches a log is often all that is
+// known of it. apierrors.IsConflict and the like look through.
 type namedClient struct {
 	client.Client
 

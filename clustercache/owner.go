@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Owner is who needs what is declared: usually the object that a controller reconciles. It is comparable.
+// Owner is who needs what is declared: usually the object that a controller
+// reconciles. It is comparable.
 type Owner struct {
 	// GVK is the kind of the object.
 	GVK schema.GroupVersionKind
@@ -26,8 +27,8 @@ type Owner struct {
 	client.ObjectKey
 }
 
-// OwnerOf returns the owner that an object is. scheme tells the kind of typed objects. The error is that of an object whose kind
-// is not known.
+// OwnerOf returns the owner that an object is. scheme tells the kind of typed
+// objects. The error is that of an object whose kind is not known.
 func OwnerOf(obj client.Object, scheme *runtime.Scheme) (Owner, error) {
 	if isNil(obj) {
 		return Owner{}, errNilObject
@@ -84,12 +85,16 @@ func compareObjectKeys(a, b client.ObjectKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// OwnerExists returns a liveness query, for GC.InUse: it reads the metadata of the owner from the hub, and an owner that is not
-// there, or is being deleted, is gone. Any other answer of the hub means that nothing is known, and nothing is let go. One that is
-// being deleted keeps what it needs for as long as it goes on declaring it.
+// OwnerExists returns a liveness query, for GC.InUse: it reads the metadata of
+// the owner from the hub, and an owner that is not there, or is being deleted,
+// is gone. Any other answer of the hub means that nothing is known, and nothing
+// is let go. One that is being deleted keeps what it needs for as long as it
+// goes on declaring it.
 //
-// A reader that asks the API server, such as that of a manager's GetAPIReader, costs one small request for each owner, in
-// intervals of up to [GC].MaxInterval. The reader of a manager's cache costs none, but an informer of the metadata of the kind.
+// A reader that asks the API server, such as that of a manager's GetAPIReader,
+// costs one small request for each owner, in intervals of up to
+// [GC].MaxInterval. The reader of a manager's cache costs none, but an informer
+// of the metadata of the kind.
 func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 	return func(ctx context.Context, owner Owner) (bool, error) {
 		if owner.GVK.Kind == "" || owner.GVK.Version == "" {

@@ -83,8 +83,9 @@ func TestOwnerOfTellsKindAndName(t *testing.T) {
 	}
 }
 
-// TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects: the owner is not dropped. While the hub does not answer nothing ends,
-// however long that takes; once it says twice that the owner is gone, everything does.
+// TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects: the owner is not
+// dropped. While the hub does not answer nothing ends, however long that takes;
+// once it says twice that the owner is gone, everything does.
 func TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hub atomic.Value
@@ -128,7 +129,8 @@ func TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects(t *testing.T) {
 	})
 }
 
-// TestOwnerThatDeclaresWhileItIsBeingDeletedKeepsWhatItNeeds: it has to clean up.
+// TestOwnerThatDeclaresWhileItIsBeingDeletedKeepsWhatItNeeds: it has to clean
+// up.
 func TestOwnerThatDeclaresWhileItIsBeingDeletedKeepsWhatItNeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleet(t, 1, func(o *clustercache.Options) {

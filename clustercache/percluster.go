@@ -12,14 +12,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// PerCluster makes a reconciler that was written for one cluster one of all clusters: it is given the client of the
-// cluster that a request is about, and the name of the object. Reads of what is watched are answered from the cache, as those of a
-// manager's client are, and others by the API server.
+// PerCluster makes a reconciler that was written for one cluster one of all
+// clusters: it is given the client of the cluster that a request is about, and
+// the name of the object. Reads of what is watched are answered from the cache,
+// as those of a manager's client are, and others by the API server.
 //
-// The function is called for each request and has to be cheap; what the reconcilers share belongs outside. A request of a cluster
-// that is unknown, or gone, is dropped; one that fails because the cluster is not connected is tried again after
-// Options.RetryInterval, without the growing back-off of other errors, which would hide that the cluster is back. The
-// logger in the context names the cluster, and [ClusterFromContext] returns it.
+// The function is called for each request and has to be cheap; what the
+// reconcilers share belongs outside. A request of a cluster that is unknown, or
+// gone, is dropped; one that fails because the cluster is not connected is
+// tried again after Options.RetryInterval, without the growing back-off of
+// other errors, which would hide that the cluster is back. The logger in the
+// context names the cluster, and [ClusterFromContext] returns it.
 func PerCluster(cc *ClusterCache, reconciler func(client.Client) reconcile.Reconciler) reconcile.TypedReconciler[Request] {
 	return perCluster(cc, reconciler, func(r Request) []any { return []any{"cluster", clusterName(r.Cluster)} })
 }
@@ -27,8 +30,8 @@ func PerCluster(cc *ClusterCache, reconciler func(client.Client) reconcile.Recon
 // clusterKey is where a context has the cluster that a reconciler works on.
 type clusterKey struct{}
 
-// ClusterFromContext returns the cluster of the request that a reconciler of [PerCluster], or of [Builder].Complete, was
-// called for; false elsewhere.
+// ClusterFromContext returns the cluster of the request that a reconciler of
+// [PerCluster], or of [Builder].Complete, was called for; false elsewhere.
 func ClusterFromContext(ctx context.Context) (client.ObjectKey, bool) {
 	cluster, ok := ctx.Value(clusterKey{}).(client.ObjectKey)
 	return cluster, ok

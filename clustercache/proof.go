@@ -18,51 +18,61 @@ import (
 )
 
 const (
-	// proofAge is how old the last proof of who answers may be for a read or a write to ride on it. A connected cluster is
-	// asked that often: behind a proxy that keeps our connections there may be another cluster at any time.
+	// proofAge is how old the last proof of who answers may be for a read or a
+	// write to ride on it. A connected cluster is asked that often: behind a
+	// proxy that keeps our connections there may be another cluster at any
+	// time.
 	proofAge = time.Minute
-	// proofSoon is the same for a list, and for a watch that goes on where another ended.
+	// proofSoon is the same for a list, and for a watch that goes on where
+	// another ended.
 	proofSoon = 5 * time.Second
-	// versionAge is the time between two questions after the API server's version.
+	// versionAge is the time between two questions after the API server's
+	// version.
 	versionAge = 5 * time.Minute
 	// versionRetry is the same where the last one was not answered, and one
 	// before was: the server may have been starting, as another version.
 	versionRetry = 30 * time.Second
 	// busyAge is how old the last proof may be for informers to go on while the
-	// server answers 429 to the question who answers. It is as short as overloads
-	// are, and bounds for how long a server that may be another one by now is read
-	// where nothing but its silence speaks for that.
+	// server answers 429 to the question who answers. It is as short as
+	// overloads are, and bounds for how long a server that may be another one
+	// by now is read where nothing but its silence speaks for that.
 	busyAge = 5 * time.Minute
 	// proofRetry is the time between two questions that were not answered.
 	proofRetry = 5 * time.Second
-	// withheldAge is the time between two questions who answers to a server that
-	// forbids them. Each is a refusal in its audit log.
+	// withheldAge is the time between two questions who answers to a server
+	// that forbids them. Each is a refusal in its audit log.
 	withheldAge = 5 * time.Minute
-	// proofTries is how often a request asks because a connection was made meanwhile, and proofPause the wait before the
-	// second time, which doubles.
+	// proofTries is how often a request asks because a connection was made
+	// meanwhile, and proofPause the wait before the second time, which doubles.
 	proofTries = 9
 	proofPause = 10 * time.Millisecond
 )
 
 var (
-	// errOtherCluster indicates that another cluster answers at the address than before.
+	// errOtherCluster indicates that another cluster answers at the address
+	// than before.
 	errOtherCluster = fmt.Errorf("%w: another cluster answers", ErrNotConnected)
-	// errMoved indicates that another history began while a request was under way.
+	// errMoved indicates that another history began while a request was under
+	// way.
 	errMoved = fmt.Errorf("%w: another history began during the request", ErrNotConnected)
-	// errUnsteady indicates that connections were made faster than who answers could be asked.
+	// errUnsteady indicates that connections were made faster than who answers
+	// could be asked.
 	errUnsteady = fmt.Errorf("%w: connections do not last", ErrNotConnected)
 )
 
-// prover keeps the proof of who answers: when the namespace kube-system was last read with the expected UID, and which
-// connections that was no proof for. A question proves the connection it went over and all that were made before that one:
-// another cluster can take the place behind an address from some time on, and the connections made before are the old one's.
+// prover keeps the proof of who answers: when the namespace kube-system was
+// last read with the expected UID, and which connections that was no proof for.
+// A question proves the connection it went over and all that were made before
+// that one: another cluster can take the place behind an address from some time
+// on, and the connections made before are the old one's.
 //
 //	dial ──► pending ──► question over it, or over a newer connection ──► proven
 //	          ├─ a request that dialled waits here, before its first byte is sent
 //	          ├─ one that was given it by the pool waits here, too
 //	          └─ another cluster answers ──► closed
 //
-// There is one question at a time, whatever the number of requests that wait for it.
+// There is one question at a time, whatever the number of requests that wait
+// for it.
 type prover struct {
 	c     *cluster
 	tick  *timer                             // renews the proof in time
@@ -77,8 +87,8 @@ type prover struct {
 	cut    uint64                 // when a watch last ended, in the same order: who answers may have changed just then
 	broke  uint64                 // when one last ended before its time
 	flight *question
-	// streams are the connections of watches that were not asked themselves yet,
-	// and confirming is the question that does so.
+	// streams are the connections of watches that were not asked themselves
+	// yet, and confirming is the question that does so.
 	streams    map[*provenConn]struct{}
 	confirming *question
 
@@ -104,19 +114,21 @@ func (p *prover) init(c *cluster) {
 	p.tick = newTimer(p.renew)
 }
 
-// elsewhere reports whether another cluster answered, and its epoch has not begun
-// yet. An answer to a question of an epoch that is over by now says nothing.
+// elsewhere reports whether another cluster answered, and its epoch has not
+// begun yet. An answer to a question of an epoch that is over by now says
+// nothing.
 func (p *prover) elsewhere() bool {
 	epoch := p.other.Load()
 	return epoch != nil && *epoch == p.c.view.Load().epoch
 }
 
-// presumed reports whether an identity was concluded, because the right to ask is
-// missing. No request waits for a proof of it. That there is an API server at all
-// is asked as often as who answers is elsewhere.
+// presumed reports whether an identity was concluded, because the right to ask
+// is missing. No request waits for a proof of it. That there is an API server
+// at all is asked as often as who answers is elsewhere.
 func presumed(uid string) bool { return strings.HasPrefix(uid, presumedPrefix) }
 
-// prove returns nil if the cluster of the claim is known to answer, and asks if need be.
+// prove returns nil if the cluster of the claim is known to answer, and asks if
+// need be.
 func (p *prover) prove(ctx context.Context, want claim) error {
 	if presumed(want.view.uid) {
 		return nil
@@ -133,8 +145,8 @@ func (p *prover) youngLocked(age time.Duration) bool {
 	return !p.sent.IsZero() && now.Sub(p.sent) <= age && now.Round(0).Sub(p.sent.Round(0)) <= age
 }
 
-// ended notes that a watch ended, at its time or before. What follows it needs a
-// proof that is newer: a proxy that goes to another cluster, and keeps its
+// ended notes that a watch ended, at its time or before. What follows it needs
+// a proof that is newer: a proxy that goes to another cluster, and keeps its
 // clients' connections, ends the watches in the same moment.
 func (p *prover) ended(early bool) {
 	p.mu.Lock()
@@ -147,8 +159,9 @@ func (p *prover) ended(early bool) {
 	}
 }
 
-// still returns nil if an answer came from the epoch of v. Nothing of it has been read yet. It may have come over a connection
-// that another request made meanwhile.
+// still returns nil if an answer came from the epoch of v. Nothing of it has
+// been read yet. It may have come over a connection that another request made
+// meanwhile.
 func (p *prover) still(ctx context.Context, v *view) error {
 	switch {
 	case p.elsewhere():
@@ -203,10 +216,10 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 }
 
 // tolerable reports whether informers may go on without the proof they wanted,
-// for a while: a server that is busy refuses the question, and serves them. There
-// must be no other reason to doubt who answers: no connection without a proof, and
-// no watch that ended before its time. Whatever else is read or written never goes
-// on without a proof.
+// for a while: a server that is busy refuses the question, and serves them.
+// There must be no other reason to doubt who answers: no connection without a
+// proof, and no watch that ended before its time. Whatever else is read or
+// written never goes on without a proof.
 func (p *prover) tolerable(err error, want claim) bool {
 	if seam.Classify(err) != seam.Throttled || !want.warm {
 		return false
@@ -242,7 +255,8 @@ func (p *prover) pendingLocked() int {
 	return n
 }
 
-// waitsLocked reports whether there are connections that only a question proves.
+// waitsLocked reports whether there are connections that only a question
+// proves.
 func (p *prover) waitsLocked(v *view) bool { return !presumed(v.uid) && p.pendingLocked() > 0 }
 
 // pending reports whether there are connections in use without a proof.
@@ -299,8 +313,8 @@ func (p *prover) renew() {
 	}
 }
 
-// schedule sets the timer for the next renewal; failed says that the last one was
-// not answered.
+// schedule sets the timer for the next renewal; failed says that the last one
+// was not answered.
 func (p *prover) schedule(failed bool) {
 	v := p.c.view.Load()
 	var at time.Time

@@ -11,8 +11,8 @@ import (
 )
 
 // TestHazardProofOfTheNextEpoch: for a moment an attempt to connect has proven
-// another cluster, and its epoch is not shown yet. That proof is none for requests
-// of the epoch that ends.
+// another cluster, and its epoch is not shown yet. That proof is none for
+// requests of the epoch that ends.
 func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	c := &cluster{}
 	former := &view{uid: "a", epoch: "a/0", connected: true}

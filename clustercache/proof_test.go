@@ -32,7 +32,8 @@ import (
 
 const kubeSystem = "get /api/v1/namespaces/kube-system"
 
-// front is a proxy that keeps its clients' connections while what is behind it changes.
+// front is a proxy that keeps its clients' connections while what is behind it
+// changes.
 type front struct {
 	net     *memnet.Listener
 	tls     bool
@@ -42,7 +43,8 @@ type front struct {
 	written map[string]int // writes by the uid of the cluster that got them
 	cuts    map[context.Context]context.CancelFunc
 
-	// connContext and choose, where set, lead requests elsewhere than to behind.
+	// connContext and choose, where set, lead requests elsewhere than to
+	// behind.
 	connContext func(context.Context, net.Conn) context.Context
 	choose      func(*http.Request) *fakeAPI
 }
@@ -187,9 +189,11 @@ func write(t *testing.T, cc *clustercache.ClusterCache) error {
 	return c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}})
 }
 
-// TestHazardProxyKeepsConnectionsAcrossClusters: a minute after the proxy has another cluster behind it, nothing read is of both
-// clusters or of the former, the epoch that a read is given with is that of what it read, and no write that is meant for the
-// one reaches the other. Nothing but the identity shows it: the versions are the same, and no connection breaks.
+// TestHazardProxyKeepsConnectionsAcrossClusters: a minute after the proxy has
+// another cluster behind it, nothing read is of both clusters or of the former,
+// the epoch that a read is given with is that of what it read, and no write
+// that is meant for the one reaches the other. Nothing but the identity shows
+// it: the versions are the same, and no connection breaks.
 func TestHazardProxyKeepsConnectionsAcrossClusters(t *testing.T) {
 	for name, tc := range map[string]struct{ secure, watched, resumes bool }{
 		"http1, a watch that stays":  {watched: true},
@@ -237,8 +241,9 @@ func TestHazardProxyKeepsConnectionsAcrossClusters(t *testing.T) {
 	}
 }
 
-// TestHazardProxySwitchesRightAfterAProof: a proof of a moment ago does not let a watch go on that has ended since, with the
-// versions of one cluster in another.
+// TestHazardProxySwitchesRightAfterAProof: a proof of a moment ago does not let
+// a watch go on that has ended since, with the versions of one cluster in
+// another.
 func TestHazardProxySwitchesRightAfterAProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := twoClusters(t)
@@ -258,8 +263,9 @@ func TestHazardProxySwitchesRightAfterAProof(t *testing.T) {
 	})
 }
 
-// TestHazardWriteReachesAnotherCluster: a write rides on a proof. When the proof is too old, as after the process did not run
-// for a while, it is renewed before anything is sent.
+// TestHazardWriteReachesAnotherCluster: a write rides on a proof. When the
+// proof is too old, as after the process did not run for a while, it is renewed
+// before anything is sent.
 func TestHazardWriteReachesAnotherCluster(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -274,7 +280,8 @@ func TestHazardWriteReachesAnotherCluster(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				require.NoError(t, write(t, cc))
 			}
-			// kube-system hangs, so that the proof cannot be renewed and no new epoch begins.
+			// kube-system hangs, so that the proof cannot be renewed and no new
+			// epoch begins.
 			proxy.move(b)
 			b.failWith(-1, "/kube-system")
 			time.Sleep(time.Minute)
@@ -294,9 +301,11 @@ func TestHazardWriteReachesAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestHazardNewConnectionsReachAnotherCluster: the address leads elsewhere from now on, and connections that were made before
-// stay with the old cluster, the one that is asked who answers included. A watch that goes on over a new connection must not
-// continue the old cluster's history with the new one's events, and no read is of the one and called the other's.
+// TestHazardNewConnectionsReachAnotherCluster: the address leads elsewhere from
+// now on, and connections that were made before stay with the old cluster, the
+// one that is asked who answers included. A watch that goes on over a new
+// connection must not continue the old cluster's history with the new one's
+// events, and no read is of the one and called the other's.
 func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -318,7 +327,8 @@ func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 
 			to.Store("net", other.net)
 			b.put("seven", "1", nil)
-			// Many live reads at a time, so that HTTP/1.1 needs new connections while an old one is at rest.
+			// Many live reads at a time, so that HTTP/1.1 needs new connections
+			// while an old one is at rest.
 			var reads sync.WaitGroup
 			for range 20 {
 				reads.Go(func() {
@@ -353,9 +363,9 @@ func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestProofCostsOneQuestionAMinute: whatever runs, a cluster at rest is asked who
-// answers once a minute, and once for each connection that was made meanwhile;
-// informers that heal share one question.
+// TestProofCostsOneQuestionAMinute: whatever runs, a cluster at rest is asked
+// who answers once a minute, and once for each connection that was made
+// meanwhile; informers that heal share one question.
 func TestProofCostsOneQuestionAMinute(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -387,8 +397,9 @@ func TestProofCostsOneQuestionAMinute(t *testing.T) {
 			require.LessOrEqual(t, questions-restQuestions, 31+connections-restConnections)
 			require.GreaterOrEqual(t, questions-restQuestions, 29)
 
-			// Proofs are renewed at full minutes. One that is renewed in the moment when
-			// the watches end may be older than that, and be followed by another.
+			// Proofs are renewed at full minutes. One that is renewed in the
+			// moment when the watches end may be older than that, and be
+			// followed by another.
 			time.Sleep(7 * time.Second)
 			healQuestions, healConnections := asked()
 			proxy.cut()

@@ -45,8 +45,8 @@ func syncs(t *testing.T, cc *clustercache.ClusterCache, obj client.Object, withi
 func notAWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "true" }
 
 // TestHazardBusyServerKeepsInformersOut: a server that answers 429 to all but
-// watches for minutes says who it is by a watch. New informers begin, those that
-// were ended go on, and another cluster is noticed.
+// watches for minutes says who it is by a watch. New informers begin, those
+// that were ended go on, and another cluster is noticed.
 func TestHazardBusyServerKeepsInformersOut(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {

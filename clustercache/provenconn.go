@@ -37,9 +37,10 @@ func (c *provenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// provenDials wraps a dialer so that requests wait for a proof before they use a new connection: behind the same address there
-// may be another cluster now, with the same certificates. adopted says whether the access is in use; before that, the
-// attempt that proves it is all that uses its connections.
+// provenDials wraps a dialer so that requests wait for a proof before they use
+// a new connection: behind the same address there may be another cluster now,
+// with the same certificates. adopted says whether the access is in use; before
+// that, the attempt that proves it is all that uses its connections.
 func (c *cluster) provenDials(dial seam.DialFunc, adopted *atomic.Bool) seam.DialFunc {
 	p := &c.prover
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -83,8 +84,8 @@ func (p *prover) soon() {
 }
 
 // condemn closes the connections without a proof, when another cluster has
-// answered over one: if the address leads back to the former one, a question over
-// a newer connection would vouch for them.
+// answered over one: if the address leads back to the former one, a question
+// over a newer connection would vouch for them.
 func (p *prover) condemn(over net.Conn) {
 	p.mu.Lock()
 	var all []*provenConn
@@ -100,9 +101,9 @@ func (p *prover) condemn(over net.Conn) {
 	}
 }
 
-// over returns the check of a connection that a request is about to be sent over:
-// the proof that let the request go on may be too old by now, and the connection
-// one that a probe made since, of which it says nothing.
+// over returns the check of a connection that a request is about to be sent
+// over: the proof that let the request go on may be too old by now, and the
+// connection one that a probe made since, of which it says nothing.
 func (p *prover) over(want claim) seam.ConnCheck {
 	return func(ctx context.Context, conn net.Conn) error {
 		k, _ := conn.(*provenConn)
@@ -114,9 +115,10 @@ func (p *prover) over(want claim) seam.ConnCheck {
 }
 
 // admit waits until a connection is proven. Connections that are made during a
-// question share the next one, so that there are few, however many watches begin
-// at once: over HTTP/1.1 every one has a connection of its own. No time passes but
-// that of the question: an informer is synced as soon as its server has answered.
+// question share the next one, so that there are few, however many watches
+// begin at once: over HTTP/1.1 every one has a connection of its own. No time
+// passes but that of the question: an informer is synced as soon as its server
+// has answered.
 func (p *prover) admit(ctx context.Context, k *provenConn) error {
 	v := p.c.view.Load()
 	if v.uid == "" || presumed(v.uid) {
@@ -124,7 +126,8 @@ func (p *prover) admit(ctx context.Context, k *provenConn) error {
 	}
 	return p.until(ctx, claim{view: v, age: proofAge}, func() bool {
 		_, pending := p.open[k]
-		// A question that waits for connections proves this one, too, and must not wait for it in a circle.
+		// A question that waits for connections proves this one, too, and must
+		// not wait for it in a circle.
 		return !pending || (p.flight != nil && p.flight.warming)
 	})
 }

@@ -53,10 +53,10 @@ func (x *crossroads) lead(to *front) {
 	x.other.net.Reset()
 }
 
-// TestHazardWriteOverAConnectionThatAProbeMade: a write that was let go on waits
-// for its turn, and meanwhile the address comes to lead to another cluster, which
-// does not say who it is. A probe makes a connection there, and the write is given
-// it. Nothing of it may be sent, nor of a list.
+// TestHazardWriteOverAConnectionThatAProbeMade: a write that was let go on
+// waits for its turn, and meanwhile the address comes to lead to another
+// cluster, which does not say who it is. A probe makes a connection there, and
+// the write is given it. Nothing of it may be sent, nor of a list.
 func TestHazardWriteOverAConnectionThatAProbeMade(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestHazardWriteOverAConnectionThatAProbeMade(t *testing.T) {
 	}
 }
 
-// TestHazardWriteWaitedForLongerThanItsProof: what was proven when a write was let
-// go on is too old when it is sent. The connections stay.
+// TestHazardWriteWaitedForLongerThanItsProof: what was proven when a write was
+// let go on is too old when it is sent. The connections stay.
 func TestHazardWriteWaitedForLongerThanItsProof(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,8 @@ func asked(ctx context.Context, over *net.Conn) context.Context {
 	})
 }
 
-// askLocked returns the question under way, or a new one; nil after the end of the ClusterCache.
+// askLocked returns the question under way, or a new one; nil after the end of
+// the ClusterCache.
 func (p *prover) askLocked(want claim) *question {
 	if p.flight != nil {
 		return p.flight
@@ -76,8 +77,8 @@ func (p *prover) ask(q *question, want claim) {
 		p.condemn(q.over)
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	case withheld(err) && !presumed(want.view.uid):
-		// The right to ask was taken away. The refresh concludes an identity instead; without it, no request would ever
-		// get past here.
+		// The right to ask was taken away. The refresh concludes an identity
+		// instead; without it, no request would ever get past here.
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	}
 
@@ -101,9 +102,9 @@ func (p *prover) ask(q *question, want claim) {
 	}
 }
 
-// whoAnswers asks who answers where uid did. Where that is withheld, it asks for
-// another answer that only an API server gives, and from time to time whether it
-// is withheld still.
+// whoAnswers asks who answers where uid did. Where that is withheld, it asks
+// for another answer that only an API server gives, and from time to time
+// whether it is withheld still.
 func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string, error) {
 	if !presumed(uid) {
 		return p.c.kubeSystemUID(ctx, ask)
@@ -124,8 +125,8 @@ func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string,
 }
 
 // verdictLocked notes how a question ended, and returns what that says of the
-// cluster: nothing, unless questions fail for a while or have done so. A server may
-// answer probes, and everything else, with successes that say nothing.
+// cluster: nothing, unless questions fail for a while or have done so. A server
+// may answer probes, and everything else, with successes that say nothing.
 func (p *prover) verdictLocked(err error) *message {
 	switch class := seam.Classify(err); {
 	case err == nil && p.failing.IsZero():
@@ -146,14 +147,15 @@ func (p *prover) verdictLocked(err error) *message {
 	return &m
 }
 
-// lookAtVersion asks for the API server's version from time to time, and after it may have been another process that
-// answered: servers are upgraded in place. Another version is doubt enough to ask for all again.
+// lookAtVersion asks for the API server's version from time to time, and after
+// it may have been another process that answered: servers are upgraded in
+// place. Another version is doubt enough to ask for all again.
 func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	known := p.c.view.Load().version
 	p.mu.Lock()
 	p.upgraded = p.upgraded || fresh
-	// Over HTTP/1.1 it may cost a connection, which is a reason for a question, and
-	// that must not be one to ask for the version again.
+	// Over HTTP/1.1 it may cost a connection, which is a reason for a question,
+	// and that must not be one to ask for the version again.
 	wanted := p.upgraded && time.Since(p.versioned) >= proofSoon
 	p.mu.Unlock()
 	if version := p.version(ctx, p.c.seam.ProbeAside, known, wanted); version != "" && version != known {
@@ -161,9 +163,10 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	}
 }
 
-// version asks for the API server's version if that is due, and returns known if it is not. A question that is not answered is
-// not repeated before its time, whatever speaks for it: over HTTP/1.1 each that hangs costs a connection, and the new one
-// would be a reason to ask again.
+// version asks for the API server's version if that is due, and returns known
+// if it is not. A question that is not answered is not repeated before its
+// time, whatever speaks for it: over HTTP/1.1 each that hangs costs a
+// connection, and the new one would be a reason to ask again.
 func (p *prover) version(ctx context.Context, ask asker, known string, wanted bool) string {
 	p.mu.Lock()
 	age := versionAge

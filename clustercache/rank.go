@@ -21,12 +21,12 @@ type candidate struct {
 	at informerpool.Position
 }
 
-// ranking are the holds that cover a read, in the order in which they are asked.
-// Each informer follows the server on its own. Were the widest always asked
-// first, a read would go back whenever the widest lags, or cannot be asked any
-// more and a narrower one lags. So the one that has come furthest is asked
-// first, and one that another is ahead of only answers with what the other
-// cannot contradict.
+// ranking are the holds that cover a read, in the order in which they are
+// asked. Each informer follows the server on its own. Were the widest always
+// asked first, a read would go back whenever the widest lags, or cannot be
+// asked any more and a narrower one lags. So the one that has come furthest is
+// asked first, and one that another is ahead of only answers with what the
+// other cannot contradict.
 type ranking []candidate
 
 // rank puts candidates in order. Those that come wider first stay so where
@@ -51,8 +51,8 @@ func (c candidate) before(other candidate) bool {
 	return sameHistory(c.at, other.at) && later(c.at.ResourceVersion, other.at.ResourceVersion)
 }
 
-// ahead reports whether the candidate may have shown what the other has not come
-// to yet.
+// ahead reports whether the candidate may have shown what the other has not
+// come to yet.
 func (c candidate) ahead(of candidate) bool {
 	return c.hold != of.hold && c.at.Synced && sameHistory(c.at, of.at) && later(c.at.Shown, of.at.ResourceVersion)
 }

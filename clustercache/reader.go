@@ -20,7 +20,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/phase"
 )
 
-// reader reads one cluster. It follows the cluster: it is good before the cluster is known, and after it came back.
+// reader reads one cluster. It follows the cluster: it is good before the
+// cluster is known, and after it came back.
 type reader struct {
 	cc   *ClusterCache
 	key  client.ObjectKey
@@ -29,10 +30,11 @@ type reader struct {
 
 var _ client.Reader = (*reader)(nil)
 
-// Reader returns a reader of a cluster. It never fails and does no I/O; what is wrong is told by its reads, in a
-// [*ClusterError], or as the API server said it. It can be kept for as long as the ClusterCache.
-// Objects that are read belong to the caller. [ReadMode] says where they come from.
-// Read with [ForApply] what an apply configuration is extracted from.
+// Reader returns a reader of a cluster. It never fails and does no I/O; what is
+// wrong is told by its reads, in a [*ClusterError], or as the API server said
+// it. It can be kept for as long as the ClusterCache. Objects that are read
+// belong to the caller. [ReadMode] says where they come from. Read with
+// [ForApply] what an apply configuration is extracted from.
 func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {
 	if c := cc.find(cluster); c != nil {
 		return c.reader
@@ -69,14 +71,14 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return r.fail(gvk, "get", err)
 }
 
-// List implements client.Reader. Cached lists are in no order, select by labels,
-// by the fields metadata.name and metadata.namespace and by those of
+// List implements client.Reader. Cached lists are in no order, select by
+// labels, by the fields metadata.name and metadata.namespace and by those of
 // Options.Indexes, and are cut at Limit without a continue token.
 //
-// The API server knows no field that was made up for an index. Where it is asked
-// for such a list, as before the informer has listed, it is asked without the
-// field, and objects are selected here, up to 10,000 of them; beyond that the
-// list fails with [ErrUnsupported]. A list never waits for an informer.
+// The API server knows no field that was made up for an index. Where it is
+// asked for such a list, as before the informer has listed, it is asked without
+// the field, and objects are selected here, up to 10,000 of them; beyond that
+// the list fails with [ErrUnsupported]. A list never waits for an informer.
 func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o, lo := readOptions{mode: r.mode}, client.ListOptions{}
 	for _, opt := range opts {
@@ -105,7 +107,8 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	return r.fail(gvk, "list", err)
 }
 
-// fail names the cluster and the kind, unless the API server answered that there is no such object: that is no failure.
+// fail names the cluster and the kind, unless the API server answered that
+// there is no such object: that is no failure.
 func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 	if err == nil || apierrors.IsNotFound(err) {
 		return err
@@ -113,7 +116,8 @@ func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 	return &ClusterError{Cluster: r.key, GVK: gvk, Op: op, Err: err}
 }
 
-// cluster returns the cluster if a read may go on, with an informer under way if the mode asks for it.
+// cluster returns the cluster if a read may go on, with an informer under way
+// if the mode asks for it.
 func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*cluster, error) {
 	if r.cc.ctx.Err() != nil {
 		return nil, ErrClosed
@@ -165,8 +169,8 @@ func (c *cluster) whyNot() error {
 
 // usable reports whether what a hold has cached may answer a read, and notes
 // where it comes from: the informer has listed in the history that is served,
-// and the server refused nothing of it since. The error is errLive where the API
-// server is to be asked instead.
+// and the server refused nothing of it since. The error is errLive where the
+// API server is to be asked instead.
 func (c *cluster) usable(o *readOptions, h *hold) error {
 	v := c.view.Load()
 	if c.prover.elsewhere() {
@@ -318,9 +322,9 @@ func instead(o *readOptions, err error) error {
 }
 
 // known returns why the cache cannot answer for an object, or for a list if the
-// name is empty: the informer refused what the server sent about it. It is asked
-// after the read, so that nothing can be refused in between unnoticed. The error
-// is errLive where the API server is to be asked instead.
+// name is empty: the informer refused what the server sent about it. It is
+// asked after the read, so that nothing can be refused in between unnoticed.
+// The error is errLive where the API server is to be asked instead.
 func known(o *readOptions, h *hold, namespace, name string) error {
 	err := h.lease.Unknown(namespace, name)
 	switch {

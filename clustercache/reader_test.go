@@ -25,7 +25,8 @@ func silent(r clustercache.Resolver) clustercache.Options {
 	return clustercache.Options{Resolver: r, Logger: logr.Discard()}
 }
 
-// oneCluster is a bubble's usual setting: a cluster with two objects, connected.
+// oneCluster is a bubble's usual setting: a cluster with two objects,
+// connected.
 func oneCluster(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *directory) {
 	t.Helper()
 	api := newFakeAPI(t, "uid-a")

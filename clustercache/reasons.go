@@ -10,7 +10,8 @@ var phasesInOrder = []Phase{
 	PhasePending, PhaseConnecting, PhaseReady, PhaseDegraded, PhaseDisconnected, PhaseRefused, PhaseGone,
 }
 
-// reasons say in a sentence what each reason means. docs/runbook.md begins its sections with the same sentences.
+// reasons say in a sentence what each reason means. docs/runbook.md begins its
+// sections with the same sentences.
 var reasons = map[string]string{
 	ReasonNoAccess:        "Nothing describes yet how the cluster is reached, or it is not ready to be.",
 	ReasonClusterNotFound: "No object in the hub describes this cluster.",

@@ -15,8 +15,8 @@ import (
 const (
 	firstRecovery = time.Second
 	maxRecovery   = 16 * time.Second
-	// calm is how long ago the last recovery has to be for the next one to count
-	// as the first.
+	// calm is how long ago the last recovery has to be for the next one to
+	// count as the first.
 	calm = time.Minute
 )
 
@@ -26,9 +26,9 @@ const (
 //
 // A server may go on to answer some requests and to fail others, as where a
 // gateway passes lists and not watches. Then every attempt is trouble and
-// success at once, and its success must not end the pauses of all informers, its
-// own included: nothing would slow them down. So recoveries keep apart from one
-// another, further and further while they follow each other.
+// success at once, and its success must not end the pauses of all informers,
+// its own included: nothing would slow them down. So recoveries keep apart from
+// one another, further and further while they follow each other.
 type recovery struct {
 	troubled atomic.Bool // a request failed since a recovery
 

@@ -22,7 +22,8 @@ const remapInterval = 10 * time.Minute
 
 // remap looks from time to time, and when there is a reason, whether watched
 // kinds are still served as they were. A definition that is deleted and made
-// again may have another scope or plural, and another cluster may take the place.
+// again may have another scope or plural, and another cluster may take the
+// place.
 type remap struct {
 	s   *holds
 	due *timer
@@ -76,7 +77,8 @@ func (r *remap) now() {
 	r.s.c.cc.lookUp.submit(r.look)
 }
 
-// look asks the cluster, and moves the holds whose kind is served otherwise now.
+// look asks the cluster, and moves the holds whose kind is served otherwise
+// now.
 func (r *remap) look() {
 	s := r.s
 	ctx, cancel := context.WithTimeout(s.c.cc.ctx, s.c.cc.options.RequestTimeout)
@@ -107,8 +109,8 @@ func (r *remap) look() {
 	}
 }
 
-// rebind gives a hold's lease the resource that its kind is served by now. Watches
-// and handlers stay, and are told what is deleted and added.
+// rebind gives a hold's lease the resource that its kind is served by now.
+// Watches and handlers stay, and are told what is deleted and added.
 func (s *holds) rebind(h *hold, m restmap.Mapping) {
 	old := h.mapping.Load()
 	if old == nil || *old == m {
@@ -152,9 +154,10 @@ func (s *holds) key(h *hold, m restmap.Mapping) informerpool.Key {
 	return key // Acquire says what is wrong
 }
 
-// ErrNotWatchable indicates that a kind can be read but not watched: its resource
-// has no verb list, or, for reads in mode AutoWatch, no verb watch. Reads of it
-// go to the API server. A Watch of a kind that can be listed alone is polled.
+// ErrNotWatchable indicates that a kind can be read but not watched: its
+// resource has no verb list, or, for reads in mode AutoWatch, no verb watch.
+// Reads of it go to the API server. A Watch of a kind that can be listed alone
+// is polled.
 var ErrNotWatchable = errors.New("kind cannot be watched")
 
 // watchable returns why a hold gets no informer, or nil.
@@ -186,9 +189,9 @@ func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 	}
 }
 
-// relisted is told of lists that were taken over. An informer lists anew after a
-// definition was deleted and made again, though it may be so soon that no attempt
-// of it failed; what is served by Kubernetes itself does not change so.
+// relisted is told of lists that were taken over. An informer lists anew after
+// a definition was deleted and made again, though it may be so soon that no
+// attempt of it failed; what is served by Kubernetes itself does not change so.
 func (r *remap) relisted(key informerpool.Key) {
 	if isOwnGroup(key.Resource.Group) {
 		return
@@ -201,8 +204,8 @@ func (r *remap) relisted(key informerpool.Key) {
 	}
 }
 
-// misdirected reports whether an error may mean that the resource that was asked
-// is not the one that serves the kind.
+// misdirected reports whether an error may mean that the resource that was
+// asked is not the one that serves the kind.
 func misdirected(err error) bool {
 	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) || errors.Is(err, informerpool.ErrOtherVersion)
 }

@@ -54,8 +54,8 @@ func direct(t *testing.T, c *clustercachetest.Cluster) client.Client {
 	return d
 }
 
-// TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural: what is watched follows,
-// handlers are told, and reads and writes go where the kind is now.
+// TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural: what is watched
+// follows, handlers are told, and reads and writes go where the kind is now.
 func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 	for _, again := range []struct{ plural, scope, namespace string }{{"foos", "Cluster", ""}, {"fooes", "Namespaced", "default"}} {
 		t.Run(again.plural+" "+again.scope, func(t *testing.T) {
@@ -157,8 +157,8 @@ func TestHazardScopeChangesInAMoment(t *testing.T) {
 	}
 }
 
-// TestHazardAnotherClusterServesOtherKinds: what was learned of the cluster that
-// was there before is not used of the one that took its place.
+// TestHazardAnotherClusterServesOtherKinds: what was learned of the cluster
+// that was there before is not used of the one that took its place.
 func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {
 	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		require.NoError(t, c.Client().Create(t.Context(), fooDefinition("foos", "Namespaced")))

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Request names an object in a cluster. It is a ready request type for controllers that need nothing of their own, as in
+// Request names an object in a cluster. It is a ready request type for
+// controllers that need nothing of their own, as in
 // builder.TypedControllerManagedBy[clustercache.Request].
 type Request struct {
 	// Cluster is where the object is.
@@ -62,14 +63,16 @@ func EnqueueObject(_ context.Context, cluster client.ObjectKey, obj client.Objec
 type OwnerOptions struct {
 	// ControllerOnly leaves out owners that are not the object's controller.
 	ControllerOnly bool
-	// ClusterScoped says that the owner's kind has no namespace. Without it the owner is in the object's namespace.
+	// ClusterScoped says that the owner's kind has no namespace. Without it the
+	// owner is in the object's namespace.
 	ClusterScoped bool
 }
 
-// EnqueueOwner returns an [ObjectMapFunc] that asks for the owners of a kind that an object has in its cluster. The
-// version does not matter: owner references of any version of the group are found, and the request has the one given. A reference
-// that cannot be understood is ignored. When the owner changes, the old and the new one are asked for. It reads
-// metadata alone.
+// EnqueueOwner returns an [ObjectMapFunc] that asks for the owners of a kind
+// that an object has in its cluster. The version does not matter: owner
+// references of any version of the group are found, and the request has the one
+// given. A reference that cannot be understood is ignored. When the owner
+// changes, the old and the new one are asked for. It reads metadata alone.
 func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMapFunc[Request] {
 	var o OwnerOptions
 	for _, opt := range opts {
@@ -96,20 +99,24 @@ func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMap
 	}
 }
 
-// EnqueueClusterOf is an [ObjectMapFunc] for controllers that reconcile an object of the hub for each cluster, of the cluster's
-// name: whatever happens in a cluster asks for that.
+// EnqueueClusterOf is an [ObjectMapFunc] for controllers that reconcile an
+// object of the hub for each cluster, of the cluster's name: whatever happens
+// in a cluster asks for that.
 func EnqueueClusterOf(_ context.Context, cluster client.ObjectKey, _ client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: cluster}}
 }
 
-// EnqueueCluster is a [ClusterMapFunc] for the same controllers: the cluster's own changes ask for its object.
+// EnqueueCluster is a [ClusterMapFunc] for the same controllers: the cluster's
+// own changes ask for its object.
 func EnqueueCluster(_ context.Context, event ClusterEvent) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: event.Cluster}}
 }
 
-// EnqueueLabelled returns an [ObjectMapFunc] for controllers that reconcile objects of the hub and make others for them
-// in remote clusters, where no owner reference can lead back: two labels of the remote object name the hub's. Without a namespace label, which may
-// be empty, that is in none. Objects without the name label ask for nothing.
+// EnqueueLabelled returns an [ObjectMapFunc] for controllers that reconcile
+// objects of the hub and make others for them in remote clusters, where no
+// owner reference can lead back: two labels of the remote object name the
+// hub's. Without a namespace label, which may be empty, that is in none.
+// Objects without the name label ask for nothing.
 func EnqueueLabelled(namespaceLabel, nameLabel string) ObjectMapFunc[reconcile.Request] {
 	return func(_ context.Context, _ client.ObjectKey, obj client.Object) []reconcile.Request {
 		set := obj.GetLabels()

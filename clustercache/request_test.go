@@ -69,7 +69,8 @@ func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 	require.Equal(t, of("fleet", "east"), clustercache.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: key("east")}))
 }
 
-// TestOldAndNewOwnerAreAskedFor: also when the object had changed hands and was deleted before the old owner was told.
+// TestOldAndNewOwnerAreAskedFor: also when the object had changed hands and was
+// deleted before the old owner was told.
 func TestOldAndNewOwnerAreAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := sourced(t)

@@ -31,8 +31,8 @@ func (m mute) Resolve(ctx context.Context, key client.ObjectKey) (clustercache.A
 
 func (m mute) Clusters(ctx context.Context) ([]client.ObjectKey, error) { return m.d.Clusters(ctx) }
 
-// TestNewsWhileTheResolverIsAskedDoNotInterruptIt: it may have looked before there was news, so it is asked once more, and
-// only then is its answer used.
+// TestNewsWhileTheResolverIsAskedDoNotInterruptIt: it may have looked before
+// there was news, so it is asked once more, and only then is its answer used.
 func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, api, d := newFakeAPI(t, "uid-old"), newFakeAPI(t, "uid-a"), newDirectory()
@@ -83,7 +83,8 @@ func (n notifying) Notify(ctx context.Context, changed func(client.ObjectKey)) e
 	return n.d.Notify(ctx, changed)
 }
 
-// TestNewsThatChangeNothingDoNotEndAnAttempt: resolvers report every cluster once when they begin to watch.
+// TestNewsThatChangeNothingDoNotEndAnAttempt: resolvers report every cluster
+// once when they begin to watch.
 func TestNewsThatChangeNothingDoNotEndAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -198,7 +199,8 @@ func TestResolveIntervalCanBeSwitchedOff(t *testing.T) {
 	})
 }
 
-// TestAnsweringResolverDoesNotHideADeadCluster: it says the same all the time, more often than the cluster is probed.
+// TestAnsweringResolverDoesNotHideADeadCluster: it says the same all the time,
+// more often than the cluster is probed.
 func TestAnsweringResolverDoesNotHideADeadCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -242,7 +244,8 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 	})
 }
 
-// TestClusterThatWaitsForItsSecretIsNotGone: it is listed, as one whose Cluster object is there.
+// TestClusterThatWaitsForItsSecretIsNotGone: it is listed, as one whose Cluster
+// object is there.
 func TestClusterThatWaitsForItsSecretIsNotGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()

@@ -5,7 +5,8 @@ package clustercache
 
 import "github.com/fleetcache/fleetcache/clustercache/resolver"
 
-// What a resolver is made of. The package resolver holds one for every common convention.
+// What a resolver is made of. The package resolver holds one for every common
+// convention.
 type (
 	// Resolver says how a cluster is reached.
 	Resolver = resolver.Resolver
@@ -17,5 +18,6 @@ type (
 	Access = resolver.Access
 )
 
-// ErrNoAccess indicates that there is no access to a cluster yet. Resolvers wrap it.
+// ErrNoAccess indicates that there is no access to a cluster yet. Resolvers
+// wrap it.
 var ErrNoAccess = resolver.ErrNoAccess

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHazardOneGroupsHistoryRenewsTheCluster: a cluster's history ended if the core's did, or if two groups' did together.
+// TestHazardOneGroupsHistoryRenewsTheCluster: a cluster's history ended if the
+// core's did, or if two groups' did together.
 func TestHazardOneGroupsHistoryRenewsTheCluster(t *testing.T) {
 	now := time.Now()
 	var r rollbacks

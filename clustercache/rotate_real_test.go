@@ -45,7 +45,8 @@ func withWidgets() testenv.Option {
 	return testenv.WithCRDs(testenv.SimpleCRD("example.com", "Widget"))
 }
 
-// ofKind returns an object of a kind in the namespace default, labelled as ours.
+// ofKind returns an object of a kind in the namespace default, labelled as
+// ours.
 func ofKind(gvk schema.GroupVersionKind, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
@@ -82,7 +83,8 @@ func watchAll(t *testing.T, cc *clustercache.ClusterCache) []*clustercache.Watch
 	return out
 }
 
-// waitAllKinds waits until there was an event of each kind with each of the names, and returns the others that came before.
+// waitAllKinds waits until there was an event of each kind with each of the
+// names, and returns the others that came before.
 func (f *objectFeed) waitAllKinds(names ...string) []clustercache.ObjectEvent {
 	f.t.Helper()
 	missing := map[string]bool{}
@@ -118,7 +120,8 @@ func requireRequests(t *testing.T, server requester, lists, watches int) {
 	}
 }
 
-// readOn reads cached and live, over and over, until the returned function is called, which tells what went wrong.
+// readOn reads cached and live, over and over, until the returned function is
+// called, which tells what went wrong.
 func readOn(t *testing.T, cc *clustercache.ClusterCache) (stop func() (reads int, err error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -169,8 +172,9 @@ func requireNeverDisconnected(t *testing.T, clusters *clusterFeed) {
 	}
 }
 
-// TestRealRotationOfEachCredentialIsNotNoticed: tokens, client certificates, and from the one to the other, in a cluster with three
-// informers and a reader that never rests: no list, no watch, no event, no failed read.
+// TestRealRotationOfEachCredentialIsNotNoticed: tokens, client certificates,
+// and from the one to the other, in a cluster with three informers and a reader
+// that never rests: no list, no watch, no event, no failed read.
 func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -191,7 +195,8 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	requireRequests(t, c, 1, 0)
 	stop := readOn(t, cc)
 
-	// A new token of the same account, and one of another, after which the old one may be revoked at once.
+	// A new token of the same account, and one of another, after which the old
+	// one may be revoked at once.
 	require.NoError(t, account.Reissue(t.Context()))
 	rotated(t, cc, d, proxy.Redirect(account.Config()))
 	other, err := c.AddServiceAccount(t.Context(), "accounts", "successor", readThreeKinds...)
@@ -223,7 +228,8 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	for _, w := range watches {
 		require.Zero(t, w.Status().Informer.Resyncs)
 	}
-	// What serves was proven first: everybody's first request was the question whether the server is well.
+	// What serves was proven first: everybody's first request was the question
+	// whether the server is well.
 	for _, user := range []string{"jane", "system:serviceaccount:accounts:reader", "system:serviceaccount:accounts:successor"} {
 		requests, err := c.Requests(testenv.ByUser(user), testenv.UserAgent(agent))
 		require.NoError(t, err)
@@ -232,8 +238,9 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	}
 }
 
-// TestRealRotationOfTheAuthorityIsNotNoticed: the bundle gets a second authority, the server a certificate of it, and the bundle
-// loses the first one.
+// TestRealRotationOfTheAuthorityIsNotNoticed: the bundle gets a second
+// authority, the server a certificate of it, and the bundle loses the first
+// one.
 func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -275,7 +282,8 @@ func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	createAll(t, c, "three")
 	require.Empty(t, objects.waitAllKinds("three"))
 	requireRequests(t, c, 1, 0)
-	// Streams of the first authority's connections end one day; they go on over the second one's.
+	// Streams of the first authority's connections end one day; they go on over
+	// the second one's.
 	door.CloseClientConnections()
 	createAll(t, c, "four")
 	require.Empty(t, objects.waitAllKinds("four"))
@@ -288,7 +296,8 @@ func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	require.Zero(t, status(t, cc).HistoryResets)
 }
 
-// TestRealMovesBetweenAddressesCauseNoList: through one proxy, another one, and to another API server of the same cluster.
+// TestRealMovesBetweenAddressesCauseNoList: through one proxy, another one, and
+// to another API server of the same cluster.
 func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -330,7 +339,8 @@ func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
 	requireRequests(t, replica, 0, 1)
 }
 
-// away is a cluster that three informers watch, whose connection is refused from now on.
+// away is a cluster that three informers watch, whose connection is refused
+// from now on.
 func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.ClusterCache, *objectFeed, []*clustercache.Watch) {
 	t.Helper()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -348,7 +358,8 @@ func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.Cluster
 	return c, proxy, cc, objects, watches
 }
 
-// change does the same to every kind: an object goes, one is changed three times, one comes and goes, and one is new.
+// change does the same to every kind: an object goes, one is changed three
+// times, one comes and goes, and one is new.
 func change(t *testing.T, c *testenv.Cluster) {
 	t.Helper()
 	for _, gvk := range threeKinds {
@@ -365,7 +376,8 @@ func change(t *testing.T, c *testenv.Cluster) {
 	createAll(t, c, "new")
 }
 
-// requireChanges checks the events that change caused, each once and in order. A list shows no state but the last.
+// requireChanges checks the events that change caused, each once and in order.
+// A list shows no state but the last.
 func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool) {
 	t.Helper()
 	got := map[string][]string{}
@@ -403,7 +415,8 @@ func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool
 	require.Empty(t, got, "events for what did not change")
 }
 
-// TestRealMissedChangesArriveOnceAndInOrder: after a break that is long enough to disconnect.
+// TestRealMissedChangesArriveOnceAndInOrder: after a break that is long enough
+// to disconnect.
 func TestRealMissedChangesArriveOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	c, proxy, cc, objects, watches := away(t)
@@ -422,8 +435,8 @@ func TestRealMissedChangesArriveOnceAndInOrder(t *testing.T) {
 	require.Equal(t, 2, status(t, cc).Connects)
 }
 
-// TestRealRestartedServerCostsOneListForEachInformer: its watch history begins anew with it, so that it answers 410 to who was
-// away.
+// TestRealRestartedServerCostsOneListForEachInformer: its watch history begins
+// anew with it, so that it answers 410 to who was away.
 func TestRealRestartedServerCostsOneListForEachInformer(t *testing.T) {
 	t.Parallel()
 	c, proxy, cc, objects, watches := away(t)

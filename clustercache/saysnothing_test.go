@@ -57,7 +57,8 @@ func forbidding(next answerFunc) answerFunc {
 // served leaves all requests to the server.
 func served(*http.Request) http.HandlerFunc { return nil }
 
-// aHostile runs a test in a bubble with a cluster whose server answers as was set.
+// aHostile runs a test in a bubble with a cluster whose server answers as was
+// set.
 func aHostile(t *testing.T, first answerFunc, test func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,8 +83,8 @@ func requireSaysWhy(t *testing.T, cc *clustercache.ClusterCache, reason string) 
 }
 
 // TestHazardServerThatSaysNothingIsReady: a gateway answers everything with a
-// success that says nothing, health included. The proof of who answers fails, and
-// the status says so within 90 s, for as long as that lasts.
+// success that says nothing, health included. The proof of who answers fails,
+// and the status says so within 90 s, for as long as that lasts.
 func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 	for name, nothing := range nothings() {
 		t.Run(name, func(t *testing.T) {
@@ -138,8 +139,9 @@ func recordPhases(t *testing.T, cc *clustercache.ClusterCache) func() []clusterc
 	}
 }
 
-// TestHazardPresumedClusterSaysNothing: the server does not say who it is, so that
-// nothing is proven, and answers everything else with a success that says nothing.
+// TestHazardPresumedClusterSaysNothing: the server does not say who it is, so
+// that nothing is proven, and answers everything else with a success that says
+// nothing.
 func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 	for name, nothing := range nothings() {
 		t.Run(name, func(t *testing.T) {
@@ -182,8 +184,8 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 }
 
 // TestHazardPresumedIdentityIsForEver: the right to ask who answers is granted
-// later. From then on the identity is the server's own, and another cluster behind
-// the same address is noticed.
+// later. From then on the identity is the server's own, and another cluster
+// behind the same address is noticed.
 func TestHazardPresumedIdentityIsForEver(t *testing.T) {
 	aHostile(t, forbidding(served), func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
 		require.Contains(t, status(t, cc).UID, "presumed-")

@@ -27,7 +27,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// hostile is a server that answers every request with what must not be seen, and notes what it was sent.
+// hostile is a server that answers every request with what must not be seen,
+// and notes what it was sent.
 type hostile struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -49,7 +50,8 @@ func newHostile(t *testing.T, answer http.HandlerFunc) *hostile {
 	return h
 }
 
-// kubeconfigFor is a kubeconfig with one context; server, ca and user are written as they are.
+// kubeconfigFor is a kubeconfig with one context; server, ca and user are
+// written as they are.
 func kubeconfigFor(server string, ca []byte, user string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
@@ -60,7 +62,8 @@ users: [{name: u, user: {%s}}]
 `, server, base64.StdEncoding.EncodeToString(ca), user)
 }
 
-// ordinary lets a hostile server look like an API server up to the point where it is told apart.
+// ordinary lets a hostile server look like an API server up to the point where
+// it is told apart.
 func ordinary(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
@@ -81,8 +84,9 @@ func ordinary(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// hostileAnswers are what servers answer, by a name; each is full of what must not be seen. Those that begin with "late"
-// behave until their objects are asked for.
+// hostileAnswers are what servers answer, by a name; each is full of what must
+// not be seen. Those that begin with "late" behave until their objects are
+// asked for.
 func hostileAnswers(s *secrets, victim string) map[string]http.HandlerFunc {
 	body := func(status int, contentType string) func(place string) http.HandlerFunc {
 		return func(place string) http.HandlerFunc {
@@ -129,7 +133,8 @@ func hostileAnswers(s *secrets, victim string) map[string]http.HandlerFunc {
 	return out
 }
 
-// uglyMessage is a message of an API status: it may be shown, in part and without what makes a terminal or a log lie.
+// uglyMessage is a message of an API status: it may be shown, in part and
+// without what makes a terminal or a log lie.
 const uglyMessage = "shown\n2026-01-01 INFO forged line \x1b[31mred\u202egnirts\x00"
 
 func status500(w http.ResponseWriter, _ *http.Request) {
@@ -142,7 +147,8 @@ func status500(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// stage is a hub whose Secrets lead to hostile servers, or are hostile themselves.
+// stage is a hub whose Secrets lead to hostile servers, or are hostile
+// themselves.
 type stage struct {
 	secrets *secrets
 	out     *outputs
@@ -190,7 +196,8 @@ func newStage(t *testing.T) (s *stage, victim *hostile) {
 	return s, victim
 }
 
-// serve runs a hostile server that a Secret leads to, by a token of its own and an authority with a comment.
+// serve runs a hostile server that a Secret leads to, by a token of its own and
+// an authority with a comment.
 func (s *stage) serve(t *testing.T, name string, answer http.HandlerFunc) {
 	t.Helper()
 	late := strings.HasPrefix(name, "late-")
@@ -204,7 +211,8 @@ func (s *stage) serve(t *testing.T, name string, answer http.HandlerFunc) {
 	s.describe(name, kubeconfigFor(h.URL, ca, "token: "+s.tokens[name]))
 }
 
-// broken describes clusters whose kubeconfigs are hostile or useless, and returns a file that must never exist.
+// broken describes clusters whose kubeconfigs are hostile or useless, and
+// returns a file that must never exist.
 func (s *stage) broken(t *testing.T) (canaryFile string) {
 	t.Helper()
 	dir := t.TempDir()

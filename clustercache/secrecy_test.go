@@ -33,7 +33,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// secrets are strings that must not be seen in any output, each planted in one place.
+// secrets are strings that must not be seen in any output, each planted in one
+// place.
 type secrets struct {
 	mu      sync.Mutex
 	planted map[string]string // by the place, which they tell
@@ -50,7 +51,8 @@ func (s *secrets) plant(place string) string {
 	return s.planted[place]
 }
 
-// beginnings are how every planted secret begins, in the clear and in the usual encodings; base64 has three.
+// beginnings are how every planted secret begins, in the clear and in the usual
+// encodings; base64 has three.
 var beginnings = []string{"Canary", "Q2FuYXJ5", "DYW5hcnk", "NhbmFye", "43616e617279", "67 97 110 97 114 121", "0x43, 0x61, 0x6e, 0x61, 0x72, 0x79"}
 
 // in returns what a text shows of the secrets.

@@ -19,9 +19,9 @@ import (
 const maxSeenUnmapped = 1000
 
 // seen notes that a read was answered by the API server while something of the
-// kind is watched. If the informer finds the object gone, as one that was deleted
-// between the read and the first list, handlers are told: no other event would
-// ever say so.
+// kind is watched. If the informer finds the object gone, as one that was
+// deleted between the read and the first list, handlers are told: no other
+// event would ever say so.
 func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
 	leases, unmapped := s.interested(gvk, obj.GetNamespace())
 	if len(leases)+len(unmapped) == 0 {

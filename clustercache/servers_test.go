@@ -16,7 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardForbiddenEverythingIsReady: whatever forbids all that it is asked has not shown to be a cluster that knows us.
+// TestHazardForbiddenEverythingIsReady: whatever forbids all that it is asked
+// has not shown to be a cluster that knows us.
 func TestHazardForbiddenEverythingIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -81,8 +82,9 @@ func TestHazardPublicPathsAreTakenForAnAuthorizedAnswer(t *testing.T) {
 	}
 }
 
-// TestHazardBusyServerIsDead: a server over its limit answers 429, and serves watches. It stays connected, its watches are not
-// cut, new informers get through, and five seconds after the last 429 everything is equal.
+// TestHazardBusyServerIsDead: a server over its limit answers 429, and serves
+// watches. It stays connected, its watches are not cut, new informers get
+// through, and five seconds after the last 429 everything is equal.
 func TestHazardBusyServerIsDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -122,8 +124,8 @@ func TestHazardBusyServerIsDead(t *testing.T) {
 	})
 }
 
-// upgradable is a cluster that is watched behind a proxy, its server, and the one
-// that this is upgraded to.
+// upgradable is a cluster that is watched behind a proxy, its server, and the
+// one that this is upgraded to.
 func upgradable(t *testing.T) (cc *clustercache.ClusterCache, proxy *front, api, upgraded *fakeAPI) {
 	t.Helper()
 	api, upgraded = newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-a")
@@ -136,7 +138,8 @@ func upgradable(t *testing.T) (cc *clustercache.ClusterCache, proxy *front, api,
 	return cc, proxy, api, upgraded
 }
 
-// TestHazardServerVersionIsForEver: a server that is upgraded in place has another version soon.
+// TestHazardServerVersionIsForEver: a server that is upgraded in place has
+// another version soon.
 func TestHazardServerVersionIsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, a, _, upgraded := upgradable(t)
@@ -163,8 +166,8 @@ func TestHazardServerIsUpgradedAndSlow(t *testing.T) {
 	})
 }
 
-// TestHazardRefusedInformerSitsOut: the first success after a failure wakes the informers of a cluster that never was
-// disconnected.
+// TestHazardRefusedInformerSitsOut: the first success after a failure wakes the
+// informers of a cluster that never was disconnected.
 func TestHazardRefusedInformerSitsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()

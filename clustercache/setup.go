@@ -16,15 +16,19 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// SetupWithManager is [New], with the scheme and the logger of the manager where the options have none, and the manager's
-// own cluster as the hub that Options.DialPolicy knows, if it names none. It makes the manager run the cache, and adds
-// HealthzCheck and ReadyzCheck to the manager's, named fleetcache, or fleetcache-Name where Options.Name is set. A manager
-// that runs already takes no more checks; then the cache runs without them, and the log says so. The errors are those of New
-// and of the manager.
+// SetupWithManager is [New], with the scheme and the logger of the manager
+// where the options have none, and the manager's own cluster as the hub that
+// Options.DialPolicy knows, if it names none. It makes the manager run the
+// cache, and adds HealthzCheck and ReadyzCheck to the manager's, named
+// fleetcache, or fleetcache-Name where Options.Name is set. A manager that runs
+// already takes no more checks; then the cache runs without them, and the log
+// says so. The errors are those of New and of the manager.
 //
-// Without a GC.InUse, owners are looked for in the manager's own cluster, by one small request to the API server each, as
-// [OwnerExists] does. Owners without a kind or a name are kept, and so are those of kinds that the operator may not read, or
-// that the cluster does not serve. Where owners are not objects of that cluster, set GC.InUse.
+// Without a GC.InUse, owners are looked for in the manager's own cluster, by
+// one small request to the API server each, as [OwnerExists] does. Owners
+// without a kind or a name are kept, and so are those of kinds that the
+// operator may not read, or that the cluster does not serve. Where owners are
+// not objects of that cluster, set GC.InUse.
 func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	if o.Scheme == nil {
 		o.Scheme = mgr.GetScheme()
@@ -57,7 +61,8 @@ func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	return cc, mgr.Add(cc)
 }
 
-// Logger returns what the ClusterCache logs with: Options.Logger, by the name "fleetcache".
+// Logger returns what the ClusterCache logs with: Options.Logger, by the name
+// "fleetcache".
 func (cc *ClusterCache) Logger() logr.Logger { return cc.log }
 
 // hubOwners is the default of GC.InUse under a manager.
@@ -91,8 +96,8 @@ func (h *hubOwners) inUse(ctx context.Context, owner Owner) (bool, error) {
 		h.met[owner.GVK] = struct{}{}
 		return true, nil
 	case err == nil:
-		// Nothing says that owners are objects of the hub. If they are objects of
-		// remote clusters, this line is the way to find out.
+		// Nothing says that owners are objects of the hub. If they are objects
+		// of remote clusters, this line is the way to find out.
 		if _, met := h.met[owner.GVK]; !met {
 			h.once("An owner is not found in the manager's cluster, and what it declared is let go; if owners of this kind are "+
 				"objects of other clusters, set Options.GC.InUse", owner, "owner", owner)

@@ -18,8 +18,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
-// ClusterMapFunc returns what is to be reconciled because of a change of a cluster. It is called by one goroutine at a time for
-// each controller. A panic is counted by Failures and loses the event, nothing else.
+// ClusterMapFunc returns what is to be reconciled because of a change of a
+// cluster. It is called by one goroutine at a time for each controller. A panic
+// is counted by Failures and loses the event, nothing else.
 type ClusterMapFunc[request comparable] func(ctx context.Context, event ClusterEvent) []request
 
 // ClusterSourceOptions change what a cluster source delivers, and how.
@@ -30,15 +31,19 @@ type ClusterSourceOptions struct {
 	Types []ClusterEventType
 	// Filter lets an event pass. Nil lets all pass.
 	Filter func(event ClusterEvent) bool
-	// Debounce is how long a request waits for further events that lead to it: it is queued once they pause for so long. Zero
-	// means that it is queued at once.
+	// Debounce is how long a request waits for further events that lead to it:
+	// it is queued once they pause for so long. Zero means that it is queued at
+	// once.
 	Debounce time.Duration
-	// MaxDelay is the longest a request waits, however steady the events are. Defaults to ten times Debounce.
+	// MaxDelay is the longest a request waits, however steady the events are.
+	// Defaults to ten times Debounce.
 	MaxDelay time.Duration
 }
 
-// TypedClusterSource is a source of a controller, and the handle on it. Stop and Close remove it from a running
-// controller; another one can be added by the controller's Watch at any time. All methods may be called from many goroutines.
+// TypedClusterSource is a source of a controller, and the handle on it. Stop
+// and Close remove it from a running controller; another one can be added by
+// the controller's Watch at any time. All methods may be called from many
+// goroutines.
 type TypedClusterSource[request comparable] struct {
 	cc       *ClusterCache
 	options  ClusterSourceOptions
@@ -63,9 +68,11 @@ type clusterRun[request comparable] struct {
 
 var _ source.TypedSource[string] = (*TypedClusterSource[string])(nil)
 
-// ClusterSource returns a source of a controller, for its WatchesRawSource: it begins with the state of every known
-// cluster, at low priority where the queue has priorities, and goes on with their changes. Starting it does not block. It ends
-// with the controller, and can be started again by another one. Of several options each field's last value counts that is not zero.
+// ClusterSource returns a source of a controller, for its WatchesRawSource: it
+// begins with the state of every known cluster, at low priority where the queue
+// has priorities, and goes on with their changes. Starting it does not block.
+// It ends with the controller, and can be started again by another one. Of
+// several options each field's last value counts that is not zero.
 func ClusterSource[request comparable](cc *ClusterCache, mapping ClusterMapFunc[request], opts ...ClusterSourceOptions) *TypedClusterSource[request] {
 	s := &TypedClusterSource[request]{cc: cc, runs: map[*clusterRun[request]]struct{}{}}
 	for _, o := range opts {
@@ -85,8 +92,8 @@ func ClusterSource[request comparable](cc *ClusterCache, mapping ClusterMapFunc[
 	return s
 }
 
-// Start implements source.TypedSource. It does not block. After Stop it does nothing. The error is an [*OptionError] or
-// [ErrClosed].
+// Start implements source.TypedSource. It does not block. After Stop it does
+// nothing. The error is an [*OptionError] or [ErrClosed].
 func (s *TypedClusterSource[request]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
 	s.cc.used()
 	spool, err := newSpool(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
@@ -155,13 +162,14 @@ func (s *TypedClusterSource[request]) wants(e ClusterEvent) bool {
 		(s.options.Filter == nil || s.options.Filter(e))
 }
 
-// SetMapping replaces the mapping function. A call of the old one that has begun goes on.
+// SetMapping replaces the mapping function. A call of the old one that has
+// begun goes on.
 func (s *TypedClusterSource[request]) SetMapping(mapping ClusterMapFunc[request]) {
 	s.mapping.Store(&mapping)
 }
 
-// Pause stops the delivery, after the event that the mapping function is at; what happens is merged. It can be called before
-// Start. It does not wait.
+// Pause stops the delivery, after the event that the mapping function is at;
+// what happens is merged. It can be called before Start. It does not wait.
 func (s *TypedClusterSource[request]) Pause() { s.setPaused(true) }
 
 // Continue ends a pause: of each cluster, what is not void by now is delivered.
@@ -185,11 +193,13 @@ func (s *TypedClusterSource[request]) pause(r *clusterRun[request], paused bool)
 	}
 }
 
-// Failures returns how many events could not be mapped, because the mapping function or a filter panicked. Each is logged.
+// Failures returns how many events could not be mapped, because the mapping
+// function or a filter panicked. Each is logged.
 func (s *TypedClusterSource[request]) Failures() int64 { return s.failures.Load() }
 
-// Stop removes the source from its controllers. Requests that wait (Debounce) are queued at once. It is idempotent and does not
-// wait: a call of the mapping function that has begun goes on.
+// Stop removes the source from its controllers. Requests that wait (Debounce)
+// are queued at once. It is idempotent and does not wait: a call of the mapping
+// function that has begun goes on.
 func (s *TypedClusterSource[request]) Stop() { s.stop() }
 
 func (s *TypedClusterSource[request]) stop() []*clusterRun[request] {
@@ -204,8 +214,8 @@ func (s *TypedClusterSource[request]) stop() []*clusterRun[request] {
 	return runs
 }
 
-// Close is Stop, and waits until no mapping function is being called, or for ctx. Called by one of them it does not wait
-// for itself.
+// Close is Stop, and waits until no mapping function is being called, or for
+// ctx. Called by one of them it does not wait for itself.
 func (s *TypedClusterSource[request]) Close(ctx context.Context) error {
 	for _, r := range s.stop() {
 		if r.worker.Load() == goroutine.ID() {

@@ -21,7 +21,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// A controller of the hub reconciles its object of a cluster whenever the cluster, or a ConfigMap in it, changes.
+// A controller of the hub reconciles its object of a cluster whenever the
+// cluster, or a ConfigMap in it, changes.
 func ExampleObjectSource() {
 	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache, reconciler reconcile.Reconciler) error {
 		settings := clustercache.ObjectFeed{
@@ -37,8 +38,9 @@ func ExampleObjectSource() {
 	_ = setup
 }
 
-// A controller reconciles objects of the remote clusters: a Deployment when its generation changes, and when a ConfigMap it owns does
-// anything, in a burst of which it waits for the end.
+// A controller reconciles objects of the remote clusters: a Deployment when its
+// generation changes, and when a ConfigMap it owns does anything, in a burst of
+// which it waits for the end.
 func ExampleObjectSource_owner() {
 	deployment := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache) error {
@@ -60,7 +62,8 @@ func ExampleObjectSource_owner() {
 	_ = setup
 }
 
-// A mapping function that looks at more than metadata asks for the form it wants.
+// A mapping function that looks at more than metadata asks for the form it
+// wants.
 func ExampleForm() {
 	source := func(cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) *clustercache.TypedObjectSource[clustercache.Request] {
 		return clustercache.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey, obj client.Object) []clustercache.Request {
@@ -75,7 +78,8 @@ func ExampleForm() {
 	_ = source
 }
 
-// A source is added to a running controller, asked for everything, and taken out again.
+// A source is added to a running controller, asked for everything, and taken
+// out again.
 func ExampleTypedObjectSource() {
 	reload := func(ctx context.Context, c controller.TypedController[clustercache.Request], cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) error {
 		s := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)

@@ -37,7 +37,8 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 		require.Equal(t, []string{"(one)", "(two)"}, q.names())
 		require.Equal(t, before, api.total(), "no request was sent")
 
-		// One that is merged with a change that the predicate does not care for is delivered all the same.
+		// One that is merged with a change that the predicate does not care for
+		// is delivered all the same.
 		s.Pause()
 		s.Trigger(request("one"))
 		synctest.Wait()
@@ -49,7 +50,8 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 		s.TriggerAll()
 		require.Empty(t, q.names())
 
-		// A predicate may refuse what was asked for, whatever it makes of changes.
+		// A predicate may refuse what was asked for, whatever it makes of
+		// changes.
 		never := []predicate.Predicate{predicate.Funcs{GenericFunc: func(event.GenericEvent) bool { return false }}}
 		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Predicates: never}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
@@ -207,8 +209,10 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 	})
 }
 
-// TestSourceServesSeveralControllersAndOutlivesThem: a source may be started again, and by several; what one controller's end
-// does concerns that one alone. After Stop, or with a context that has ended, Start does nothing and leaves nothing.
+// TestSourceServesSeveralControllersAndOutlivesThem: a source may be started
+// again, and by several; what one controller's end does concerns that one
+// alone. After Stop, or with a context that has ended, Start does nothing and
+// leaves nothing.
 func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := sourced(t)
@@ -239,7 +243,8 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	})
 }
 
-// TestStopThatRacesWithStartLeavesNothing: whichever comes first, and whether it is Stop or the controller's end.
+// TestStopThatRacesWithStartLeavesNothing: whichever comes first, and whether
+// it is Stop or the controller's end.
 func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := sourced(t)

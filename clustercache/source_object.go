@@ -21,11 +21,11 @@ import (
 )
 
 // ObjectMapFunc returns what is to be reconciled because of an object of a
-// cluster. The object is in the source's Form: typed where the kind was named by
-// a typed object. It is called with the old and the new state of an update, and
-// with every state that was told of a delete. It is called by one goroutine at a
-// time for each controller. A panic is counted by Failures and loses the event,
-// nothing else.
+// cluster. The object is in the source's Form: typed where the kind was named
+// by a typed object. It is called with the old and the new state of an update,
+// and with every state that was told of a delete. It is called by one goroutine
+// at a time for each controller. A panic is counted by Failures and loses the
+// event, nothing else.
 type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
 
 // ObjectSourceOptions change how an object source delivers.
@@ -34,15 +34,20 @@ type ObjectSourceOptions struct {
 	// predicates ObjectFeed.Form comes first. Defaults to [AsGiven]. Functions
 	// that read metadata alone cost least with [Packed].
 	Form Form
-	// Debounce is how long a request waits for further events that lead to it: it is queued once they pause for so long. Zero
-	// means that it is queued at once. Requests that wait are known by their key alone: none sees an older state than without.
+	// Debounce is how long a request waits for further events that lead to it:
+	// it is queued once they pause for so long. Zero means that it is queued at
+	// once. Requests that wait are known by their key alone: none sees an older
+	// state than without.
 	Debounce time.Duration
-	// MaxDelay is the longest a request waits, however steady the events are. Defaults to ten times Debounce.
+	// MaxDelay is the longest a request waits, however steady the events are.
+	// Defaults to ten times Debounce.
 	MaxDelay time.Duration
 }
 
-// TypedObjectSource is a source of a controller, and the handle on it. Stop and Close remove it from a running
-// controller; another one can be added by the controller's Watch at any time. All methods may be called from many goroutines.
+// TypedObjectSource is a source of a controller, and the handle on it. Stop and
+// Close remove it from a running controller; another one can be added by the
+// controller's Watch at any time. All methods may be called from many
+// goroutines.
 type TypedObjectSource[request comparable] struct {
 	cc       *ClusterCache
 	spec     ObjectFeed
@@ -66,10 +71,13 @@ type objectRun[request comparable] struct {
 
 var _ source.TypedSource[string] = (*TypedObjectSource[string])(nil)
 
-// ObjectSource returns a source of a controller, for its WatchesRawSource: one source for any number of clusters and kinds, those that
-// are watched later included. Starting it does not block and does not fail because of a cluster. Objects that exist
-// already, or that are delivered once more, are queued with low priority where the queue has priorities. It ends with the
-// controller, and can be started again by another one. Of several options each field's last value counts that is not zero.
+// ObjectSource returns a source of a controller, for its WatchesRawSource: one
+// source for any number of clusters and kinds, those that are watched later
+// included. Starting it does not block and does not fail because of a cluster.
+// Objects that exist already, or that are delivered once more, are queued with
+// low priority where the queue has priorities. It ends with the controller, and
+// can be started again by another one. Of several options each field's last
+// value counts that is not zero.
 func ObjectSource[request comparable](
 	cc *ClusterCache, spec ObjectFeed, mapping ObjectMapFunc[request], opts ...ObjectSourceOptions,
 ) *TypedObjectSource[request] {
@@ -83,8 +91,9 @@ func ObjectSource[request comparable](
 	return s
 }
 
-// Start implements source.TypedSource. It does not block. After Stop it does nothing. The error is that of an [ObjectFeed]
-// that cannot be, an [*OptionError], or [ErrClosed].
+// Start implements source.TypedSource. It does not block. After Stop it does
+// nothing. The error is that of an [ObjectFeed] that cannot be, an
+// [*OptionError], or [ErrClosed].
 func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
 	if s.options.Form > Metadata {
 		return &OptionError{Field: "Form", Err: ErrUnsupported}
@@ -117,7 +126,8 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	return nil
 }
 
-// stillRunningLocked returns the runs that Close has to wait for, and forgets the others.
+// stillRunningLocked returns the runs that Close has to wait for, and forgets
+// the others.
 func (s *TypedObjectSource[request]) stillRunningLocked() []*objectRun[request] {
 	expired, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -165,31 +175,35 @@ func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent
 	}
 }
 
-// SetMapping replaces the mapping function. A call of the old one that has begun goes on; TriggerAll has the new one see every
-// object.
+// SetMapping replaces the mapping function. A call of the old one that has
+// begun goes on; TriggerAll has the new one see every object.
 func (s *TypedObjectSource[request]) SetMapping(mapping ObjectMapFunc[request]) {
 	s.mapping.Store(&mapping)
 }
 
-// Trigger delivers an object once more, marked as Resync, if it is cached and the feed selects it. It does not wait.
+// Trigger delivers an object once more, marked as Resync, if it is cached and
+// the feed selects it. It does not wait.
 func (s *TypedObjectSource[request]) Trigger(object Request) {
 	for _, r := range s.all() {
 		r.feed.trigger(object)
 	}
 }
 
-// TriggerAll delivers every object once more, marked as Resync. It does not wait.
+// TriggerAll delivers every object once more, marked as Resync. It does not
+// wait.
 func (s *TypedObjectSource[request]) TriggerAll() {
 	for _, r := range s.all() {
 		r.feed.triggerAll()
 	}
 }
 
-// Pause stops the delivery, after the event that the mapping function is at. Caches go on, and what happens is merged. It can
-// be called before Start. It does not wait.
+// Pause stops the delivery, after the event that the mapping function is at.
+// Caches go on, and what happens is merged. It can be called before Start. It
+// does not wait.
 func (s *TypedObjectSource[request]) Pause() { s.setPaused(true) }
 
-// Continue ends a pause: what has changed is delivered, each object's last state.
+// Continue ends a pause: what has changed is delivered, each object's last
+// state.
 func (s *TypedObjectSource[request]) Continue() { s.setPaused(false) }
 
 func (s *TypedObjectSource[request]) setPaused(paused bool) {
@@ -211,8 +225,8 @@ func (r *objectRun[request]) pause() {
 	r.spool.pause()
 }
 
-// Failures returns how many events could not be mapped: a mapping function or a predicate panicked, or an object did not
-// fit its Form. Each is logged.
+// Failures returns how many events could not be mapped: a mapping function or a
+// predicate panicked, or an object did not fit its Form. Each is logged.
 func (s *TypedObjectSource[request]) Failures() int64 {
 	n := s.failures.Load()
 	for _, r := range s.all() {
@@ -227,8 +241,9 @@ func (s *TypedObjectSource[request]) all() []*objectRun[request] {
 	return slices.Clone(s.runs)
 }
 
-// Stop removes the source from its controllers and releases its watches. Requests that wait (Debounce) are queued at once. It is
-// idempotent and does not wait: a call of the mapping function that has begun goes on.
+// Stop removes the source from its controllers and releases its watches.
+// Requests that wait (Debounce) are queued at once. It is idempotent and does
+// not wait: a call of the mapping function that has begun goes on.
 func (s *TypedObjectSource[request]) Stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -246,8 +261,8 @@ func (r *objectRun[request]) end() {
 	r.spool.close()
 }
 
-// Close is Stop, and waits until no mapping function or predicate is being called, or for ctx. Called by one of them it
-// does not wait for itself.
+// Close is Stop, and waits until no mapping function or predicate is being
+// called, or for ctx. Called by one of them it does not wait for itself.
 func (s *TypedObjectSource[request]) Close(ctx context.Context) error {
 	s.Stop()
 	for _, r := range s.all() {

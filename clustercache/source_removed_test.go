@@ -19,8 +19,8 @@ import (
 )
 
 // TestHazardPausedSourceKeepsARemovedCluster: it kept the informer, its
-// goroutine, the cluster and its status until Continue. What has to be delivered
-// is kept, and nothing else.
+// goroutine, the cluster and its status until Continue. What has to be
+// delivered is kept, and nothing else.
 func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -49,7 +49,8 @@ func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster, "nothing of it is left")
 		require.Empty(t, cc.Statuses())
 
-		// Another cluster takes its place, and is removed: nothing was told of it.
+		// Another cluster takes its place, and is removed: nothing was told of
+		// it.
 		other := newFakeAPI(t, "uid-b")
 		for i := range 50 {
 			other.put(fmt.Sprint("other", i), "1", nil)

@@ -68,7 +68,8 @@ func (q *queue[request]) put(r request, low bool) {
 	}
 }
 
-// take waits until the bubble is quiet and returns what was put in since the last call.
+// take waits until the bubble is quiet and returns what was put in since the
+// last call.
 func (q *queue[request]) take() []queued[request] {
 	synctest.Wait()
 	q.mu.Lock()
@@ -78,7 +79,8 @@ func (q *queue[request]) take() []queued[request] {
 	return log
 }
 
-// names returns the names of taken requests, sorted; one in parentheses has low priority.
+// names returns the names of taken requests, sorted; one in parentheses has low
+// priority.
 func (q *queue[request]) names() []string {
 	names := []string{}
 	for _, x := range q.take() {
@@ -98,7 +100,8 @@ func request(name string) clustercache.Request {
 	return clustercache.Request{Cluster: key("a"), GVK: configMap, ObjectKey: client.ObjectKey{Namespace: "default", Name: name}}
 }
 
-// sourced is a bubble's setting: a cluster that is watched, with the objects one (app=x) and two (app=y).
+// sourced is a bubble's setting: a cluster that is watched, with the objects
+// one (app=x) and two (app=y).
 func sourced(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *queue[clustercache.Request]) {
 	t.Helper()
 	cc, api, _ := oneCluster(t)
@@ -206,7 +209,8 @@ func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 	})
 }
 
-// TestControllersDoNotWaitForSources: a controller waits for sources that say when they have synced, and ends if that takes too long.
+// TestControllersDoNotWaitForSources: a controller waits for sources that say
+// when they have synced, and ends if that takes too long.
 func TestControllersDoNotWaitForSources(t *testing.T) {
 	cc, err := clustercache.New(silent(newDirectory()))
 	require.NoError(t, err)

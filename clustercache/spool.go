@@ -14,9 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 )
 
-// spool holds requests back until what leads to them pauses for a window, or the first waits for too long. It has one timer
-// for all of them. A request that is there is queued later than any event that it was added for, so that whoever takes it from the queue
-// sees the state after the last one.
+// spool holds requests back until what leads to them pauses for a window, or
+// the first waits for too long. It has one timer for all of them. A request
+// that is there is queued later than any event that it was added for, so that
+// whoever takes it from the queue sees the state after the last one.
 type spool[request comparable] struct {
 	cc          *ClusterCache
 	queue       workqueue.TypedRateLimitingInterface[request]
@@ -122,7 +123,8 @@ func (s *spool[request]) takeDue(now time.Time) []*spooled[request] {
 	return ready
 }
 
-// flush queues without the lock. What is added meanwhile waits anew, and is queued after this.
+// flush queues without the lock. What is added meanwhile waits anew, and is
+// queued after this.
 func (s *spool[request]) flush(ready []*spooled[request]) {
 	for _, w := range ready {
 		enqueue(s.queue, w.request, w.low)
@@ -144,7 +146,8 @@ func (s *spool[request]) proceed() {
 	s.setTimerLocked()
 }
 
-// close queues everything that waits, and has what is still added queued at once.
+// close queues everything that waits, and has what is still added queued at
+// once.
 func (s *spool[request]) close() {
 	s.mu.Lock()
 	ready := s.due
@@ -155,7 +158,8 @@ func (s *spool[request]) close() {
 	s.flush(ready)
 }
 
-// enqueue adds a request, behind those of real changes if it comes from a replay.
+// enqueue adds a request, behind those of real changes if it comes from a
+// replay.
 func enqueue[request comparable](queue workqueue.TypedRateLimitingInterface[request], r request, replay bool) {
 	if q, ok := queue.(priorityqueue.PriorityQueue[request]); ok && replay {
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: new(handler.LowPriority)}, r)

@@ -48,9 +48,9 @@ func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
 				require.Equal(t, tc.want, status(t, cc).ServerVersion)
 				d.news <- key("a")
 				time.Sleep(time.Hour)
-				// With the connection, and every five minutes with the proof that comes
-				// next: servers are upgraded in place. One that does not answer is not
-				// asked more often.
+				// With the connection, and every five minutes with the proof
+				// that comes next: servers are upgraded in place. One that does
+				// not answer is not asked more often.
 				require.InDelta(t, 12, api.count("get /version"), 1)
 			})
 		})

@@ -68,12 +68,13 @@ func (c *cluster) admit(m *message) bool {
 	case phase.Removed:
 		return !c.wanted() // taken hold of since it was let go
 	case phase.Changed:
-		// News of its access that come between the end of a cluster that was let
-		// go and its being forgotten: to connect again would keep it for ever.
+		// News of its access that come between the end of a cluster that was
+		// let go and its being forgotten: to connect again would keep it for
+		// ever.
 		return c.state.Phase != phase.Gone || c.cc.options.Discover || c.wanted()
 	case phase.RolledBack:
-		// Every informer of the cluster reports it. One new epoch serves them all,
-		// and the ones that come later heal themselves.
+		// Every informer of the cluster reports it. One new epoch serves them
+		// all, and the ones that come later heal themselves.
 		if time.Since(c.renewed) < c.cc.options.RetryInterval {
 			return false
 		}
@@ -100,8 +101,8 @@ func (c *cluster) conclude(m message) {
 	case !c.wanted():
 		c.cc.spawn(func() { c.cc.forget(c) })
 	case m.Kind == phase.Removed:
-		// The cluster was taken hold of between the look that let it go and now,
-		// and seen alive.
+		// The cluster was taken hold of between the look that let it go and
+		// now, and seen alive.
 		c.post(message{Event: phase.Event{Kind: phase.Asked}})
 	}
 }

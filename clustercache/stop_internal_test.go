@@ -13,8 +13,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// TestHazardInformersSpinWhileTheFleetStops: the end closes each cluster, and an informer that waits for one asked for it
-// again and again until its own end came. A thousand clusters that are away kept all cores busy for seconds.
+// TestHazardInformersSpinWhileTheFleetStops: the end closes each cluster, and
+// an informer that waits for one asked for it again and again until its own end
+// came. A thousand clusters that are away kept all cores busy for seconds.
 func TestHazardInformersSpinWhileTheFleetStops(t *testing.T) {
 	fleet, err := resolver.Static(nil)
 	require.NoError(t, err)

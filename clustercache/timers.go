@@ -30,7 +30,8 @@ func newTimers() *timers { return &timers{wake: make(chan struct{}, 1)} }
 
 func newTimer(fire func()) *timer { return &timer{fire: fire, index: -1} }
 
-// set makes t fire once at the given time instead of what was set before; never, if that is zero.
+// set makes t fire once at the given time instead of what was set before;
+// never, if that is zero.
 func (q *timers) set(t *timer, at time.Time) {
 	q.mu.Lock()
 	t.at = at
@@ -99,7 +100,8 @@ func (q *timers) fireDue(now time.Time) time.Duration {
 	}
 }
 
-// late returns how long the queue is behind: for how long a timer has been due, or has been firing.
+// late returns how long the queue is behind: for how long a timer has been due,
+// or has been firing.
 func (q *timers) late(now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()

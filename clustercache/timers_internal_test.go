@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTimersTellHowFarTheyAreBehind: a timer that nobody fires counts, not only one that does not return.
+// TestTimersTellHowFarTheyAreBehind: a timer that nobody fires counts, not only
+// one that does not return.
 func TestTimersTellHowFarTheyAreBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newTimers()

@@ -15,7 +15,8 @@ import (
 // program does on its way to starting its manager takes less.
 const noticeAfter = 5 * time.Second
 
-// cacheNotStartedError is the type of ErrNotStarted, which has a text of its own.
+// cacheNotStartedError is the type of ErrNotStarted, which has a text of its
+// own.
 type cacheNotStartedError struct{}
 
 func (cacheNotStartedError) Error() string { return "cluster not connected: cluster cache not started" }

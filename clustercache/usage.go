@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// WatchKey identifies something that is watched. It is comparable; selectors are in canonical form.
+// WatchKey identifies something that is watched. It is comparable; selectors
+// are in canonical form.
 type WatchKey struct {
 	// Cluster is the cluster; zero is the hub.
 	Cluster client.ObjectKey
@@ -75,15 +76,19 @@ type Use struct {
 	Key WatchKey `json:"key"`
 	// Owners are those that declared it, sorted.
 	Owners []Owner `json:"owners,omitempty"`
-	// UnusedSince is when the last of them let it go, while it is kept for GC.Grace. Zero while there are owners.
+	// UnusedSince is when the last of them let it go, while it is kept for
+	// GC.Grace. Zero while there are owners.
 	UnusedSince time.Time `json:"unusedSince,omitzero"`
-	// LastRead is when it was last asked for by WatchAndRead or by a read in mode AutoWatch. Zero if none keeps it.
+	// LastRead is when it was last asked for by WatchAndRead or by a read in
+	// mode AutoWatch. Zero if none keeps it.
 	LastRead time.Time `json:"lastRead,omitzero"`
-	// References counts the holds on it: one for all owners together, one for these reads, and one for each Watch.
+	// References counts the holds on it: one for all owners together, one for
+	// these reads, and one for each Watch.
 	References int `json:"references"`
-	// Synced tells whether it can be read from the cache.
+	// Synced reports whether it can be read from the cache.
 	Synced bool `json:"synced"`
-	// LastError is what keeps it from being up to date, if something does. The text is in Message.
+	// LastError is what keeps it from being up to date, if something does. The
+	// text is in Message.
 	LastError error  `json:"-"`
 	Message   string `json:"message,omitempty"`
 }
@@ -93,24 +98,30 @@ type OwnerUse struct {
 	Owner Owner `json:"owner"`
 	// Uses is what it declared, as far as it is in effect, sorted.
 	Uses []WatchKey `json:"uses"`
-	// NextLook is when it is looked at next. Zero while that happens, and without GC.InUse.
+	// NextLook is when it is looked at next. Zero while that happens, and
+	// without GC.InUse.
 	NextLook time.Time `json:"nextLook,omitzero"`
-	// GoneSince is when it was first found gone, if nothing has contradicted that since.
+	// GoneSince is when it was first found gone, if nothing has contradicted
+	// that since.
 	GoneSince time.Time `json:"goneSince,omitzero"`
-	// LastError is why the last look found nothing out, if it did not. The text is in Message.
+	// LastError is why the last look found nothing out, if it did not. The text
+	// is in Message.
 	LastError error  `json:"-"`
 	Message   string `json:"message,omitempty"`
 }
 
-// Usage is a snapshot of everything that is watched and of who uses it. It can be written as JSON and holds no credentials.
+// Usage is a snapshot of everything that is watched and of who uses it. It can
+// be written as JSON and holds no credentials.
 type Usage struct {
 	// Owners are those that use something, sorted.
 	Owners []OwnerUse `json:"owners"`
-	// Uses is everything that is watched: what was declared, what a Watch holds, and what reads in mode AutoWatch keep; sorted.
+	// Uses is everything that is watched: what was declared, what a Watch
+	// holds, and what reads in mode AutoWatch keep; sorted.
 	Uses []Use `json:"uses"`
 }
 
-// Usage returns a snapshot of everything that is watched and of who uses it. It does no I/O. Its cost is in proportion to the size.
+// Usage returns a snapshot of everything that is watched and of who uses it. It
+// does no I/O. Its cost is in proportion to the size.
 func (cc *ClusterCache) Usage() Usage {
 	books := cc.declared.collector.Snapshot()
 	uses := map[WatchKey]*Use{}
@@ -141,7 +152,8 @@ func (cc *ClusterCache) Usage() Usage {
 	return out
 }
 
-// Declared returns a snapshot of what an owner uses: what it declared, as far as it is in effect. It is sorted, and does no I/O.
+// Declared returns a snapshot of what an owner uses: what it declared, as far
+// as it is in effect. It is sorted, and does no I/O.
 func (cc *ClusterCache) Declared(owner Owner) []Use {
 	keys := cc.declared.collector.Uses(owner)
 	sortKeys(keys)

@@ -29,9 +29,11 @@ func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// Watch is one user's hold on the informer of a kind in a cluster. While it is held the informer runs whenever the cluster is
-// connected; it survives disconnects, credential changes, and a definition that is missing for a while. Typed,
-// unstructured and metadata-only users of a kind share one informer. All methods may be called from many goroutines.
+// Watch is one user's hold on the informer of a kind in a cluster. While it is
+// held the informer runs whenever the cluster is connected; it survives
+// disconnects, credential changes, and a definition that is missing for a
+// while. Typed, unstructured and metadata-only users of a kind share one
+// informer. All methods may be called from many goroutines.
 type Watch struct {
 	c        *cluster
 	h        *hold
@@ -42,10 +44,12 @@ type Watch struct {
 	registrations map[*Registration]struct{}
 }
 
-// Watch takes a hold on a kind in a cluster, and makes the cluster known. It returns at once, whatever the state of the
-// cluster. obj tells the kind: a typed object, an unstructured one or [Kind]. client.InNamespace, MatchingLabels and
-// MatchingFields narrow what is watched. ctx only says whether the caller still wants it; its end later changes nothing. Errors
-// are [ErrClosed], ctx's, and those of a kind or selector that cannot be.
+// Watch takes a hold on a kind in a cluster, and makes the cluster known. It
+// returns at once, whatever the state of the cluster. obj tells the kind: a
+// typed object, an unstructured one or [Kind]. client.InNamespace,
+// MatchingLabels and MatchingFields narrow what is watched. ctx only says
+// whether the caller still wants it; its end later changes nothing. Errors are
+// [ErrClosed], ctx's, and those of a kind or selector that cannot be.
 func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj client.Object, opts ...client.ListOption) (*Watch, error) {
 	id, err := cc.watchID(obj, opts)
 	if err == nil && ctx.Err() != nil {
@@ -65,7 +69,8 @@ func (cc *ClusterCache) watch(key client.ObjectKey, id watchID) (*Watch, error) 
 	return &Watch{c: c, h: h, released: make(chan struct{})}, nil
 }
 
-// hold takes a reference on what is watched in a cluster. A cluster that is being forgotten at this moment is made again.
+// hold takes a reference on what is watched in a cluster. A cluster that is
+// being forgotten at this moment is made again.
 func (cc *ClusterCache) hold(key client.ObjectKey, id watchID, auto bool) (*cluster, *hold, error) {
 	for {
 		c, err := cc.engage(key, false)
@@ -79,7 +84,8 @@ func (cc *ClusterCache) hold(key client.ObjectKey, id watchID, auto bool) (*clus
 			h = c.holds.add(id, false)
 		}
 		if h != nil {
-			// The cluster may have been let go between the two: with the hold it has to come back.
+			// The cluster may have been let go between the two: with the hold
+			// it has to come back.
 			if c.view.Load().phase == phase.Gone {
 				c.post(message{Event: phase.Event{Kind: phase.Asked}})
 			}
@@ -123,10 +129,11 @@ func (cc *ClusterCache) watchID(obj client.Object, opts []client.ListOption) (wa
 	return id, nil
 }
 
-// errSelectsNothing: as text such a selector is empty, which would select everything.
+// errSelectsNothing: as text such a selector is empty, which would select
+// everything.
 var errSelectsNothing = errors.New("selects nothing")
 
-// isNil tells whether there is no object, be it a nil pointer of some type.
+// isNil reports whether there is no object, be it a nil pointer of some type.
 func isNil(obj client.Object) bool {
 	v := reflect.ValueOf(obj)
 	return !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil())
@@ -138,8 +145,9 @@ func (w *Watch) Cluster() client.ObjectKey { return w.c.key }
 // GVK returns the kind.
 func (w *Watch) GVK() schema.GroupVersionKind { return w.h.id.gvk }
 
-// Release gives the hold up. It is idempotent and does not wait. The last release of a kind stops its informer, after a
-// while in which taking it again costs nothing (Options.Informers.Linger).
+// Release gives the hold up. It is idempotent and does not wait. The last
+// release of a kind stops its informer, after a while in which taking it again
+// costs nothing (Options.Informers.Linger).
 func (w *Watch) Release() {
 	w.once.Do(func() {
 		close(w.released)
@@ -165,9 +173,9 @@ func (w *Watch) retire() {
 	})
 }
 
-// Close is Release, and waits until no handler of the watch is being called, nor
-// any with an event of the informer if this was the last hold on it, or for ctx.
-// Called by such a handler it does not wait for itself.
+// Close is Release, and waits until no handler of the watch is being called,
+// nor any with an event of the informer if this was the last hold on it, or for
+// ctx. Called by such a handler it does not wait for itself.
 func (w *Watch) Close(ctx context.Context) error {
 	lease, _, _ := w.c.holds.look(w.h)
 	w.mu.Lock()
@@ -185,15 +193,18 @@ func (w *Watch) Close(ctx context.Context) error {
 	return lease.Close(ctx)
 }
 
-// HasSynced tells whether reads are answered from the cache.
+// HasSynced reports whether reads are answered from the cache.
 func (w *Watch) HasSynced() bool {
 	lease, _, _ := w.c.holds.look(w.h)
 	return w.gone() == nil && lease != nil && w.c.listed(lease)
 }
 
-// WaitForSync waits until the informer has listed. It ends earlier when it is known that waiting does not help: the server
-// refuses (apierrors.IsForbidden and so on tell), the cluster does not serve the kind (meta.IsNoMatchError) or not for watching ([ErrNotWatchable]), [ErrReleased], [ErrClosed],
-// or ctx's end. The informer goes on trying in the first two cases, and so can the caller.
+// WaitForSync waits until the informer has listed. It ends earlier when it is
+// known that waiting does not help: the server refuses (apierrors.IsForbidden
+// and so on tell), the cluster does not serve the kind (meta.IsNoMatchError) or
+// not for watching ([ErrNotWatchable]), [ErrReleased], [ErrClosed], or ctx's
+// end. The informer goes on trying in the first two cases, and so can the
+// caller.
 func (w *Watch) WaitForSync(ctx context.Context) error { return w.wrap("sync", w.sync(ctx)) }
 
 func (w *Watch) sync(ctx context.Context) error {
@@ -212,7 +223,8 @@ func (w *Watch) sync(ctx context.Context) error {
 	}
 }
 
-// WaitForVersion waits until the cache shows the given resourceVersion or a later one, as a write was answered with.
+// WaitForVersion waits until the cache shows the given resourceVersion or a
+// later one, as a write was answered with.
 func (w *Watch) WaitForVersion(ctx context.Context, resourceVersion string) error {
 	lease, err := w.await(ctx)
 	if err == nil {
@@ -287,9 +299,11 @@ func translate(err error) error {
 	return err
 }
 
-// WatchAndRead is for reconcilers that ask for what they need each time they run: it takes an informer of the kind that
-// goes away when nobody asked for it for Options.IdleTimeout, and returns a reader of the cluster, whose reads keep
-// the informer too, and whether it answers them now. It returns at once; until then reads are answered by the API server.
+// WatchAndRead is for reconcilers that ask for what they need each time they
+// run: it takes an informer of the kind that goes away when nobody asked for it
+// for Options.IdleTimeout, and returns a reader of the cluster, whose reads
+// keep the informer too, and whether it answers them now. It returns at once;
+// until then reads are answered by the API server.
 func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
 		return nil, false, &ClusterError{Cluster: cluster, GVK: gvk, Op: "watch", Err: context.Cause(ctx)}

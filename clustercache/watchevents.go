@@ -18,11 +18,13 @@ type Registration struct {
 	once   sync.Once
 }
 
-// AddEventHandler has a handler told of every object of the watch, marked as initial, and then of changes, without a gap,
-// until the registration or the watch is released. It returns at once, whatever the state of the cluster: events begin
-// when there are any. While the cluster is disconnected nothing is told; afterwards, what changed. Calls come one at a
-// time; a slow handler holds back nobody, and events of an object are merged meanwhile. The error is [ErrReleased] or
-// [ErrClosed].
+// AddEventHandler has a handler told of every object of the watch, marked as
+// initial, and then of changes, without a gap, until the registration or the
+// watch is released. It returns at once, whatever the state of the cluster:
+// events begin when there are any. While the cluster is disconnected nothing is
+// told; afterwards, what changed. Calls come one at a time; a slow handler
+// holds back nobody, and events of an object are merged meanwhile. The error is
+// [ErrReleased] or [ErrClosed].
 func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 	r := &Registration{w: w, synced: make(chan struct{})}
 	r.sub = w.c.cc.pool.Subscribe(&registered{Handler: h, r: r})
@@ -34,7 +36,8 @@ func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 	return r, nil
 }
 
-// registered is a handler that lets its registration know when it has been told of what was there.
+// registered is a handler that lets its registration know when it has been told
+// of what was there.
 type registered struct {
 	informerpool.Handler
 
@@ -55,11 +58,12 @@ func (h *registered) Replayed(key informerpool.Key) {
 	h.r.once.Do(func() { close(h.r.synced) })
 }
 
-// Synced returns a channel that is closed once the handler was told of every object that was there. It stays open if the
-// registration is released before.
+// Synced returns a channel that is closed once the handler was told of every
+// object that was there. It stays open if the registration is released before.
 func (r *Registration) Synced() <-chan struct{} { return r.synced }
 
-// HasSynced tells whether the handler was told of every object that was there.
+// HasSynced reports whether the handler was told of every object that was
+// there.
 func (r *Registration) HasSynced() bool {
 	select {
 	case <-r.synced:
@@ -69,15 +73,16 @@ func (r *Registration) HasSynced() bool {
 	}
 }
 
-// Resync has the handler told of every object once more, by updates that are marked as a resync and are no change. It
-// does not wait.
+// Resync has the handler told of every object once more, by updates that are
+// marked as a resync and are no change. It does not wait.
 func (r *Registration) Resync() {
 	if lease, _, _ := r.w.c.holds.look(r.w.h); lease != nil {
 		r.sub.Resync(lease)
 	}
 }
 
-// Release ends the registration. It is idempotent and does not wait: a call of the handler that has begun goes on.
+// Release ends the registration. It is idempotent and does not wait: a call of
+// the handler that has begun goes on.
 func (r *Registration) Release() {
 	r.w.mu.Lock()
 	delete(r.w.registrations, r)
@@ -85,7 +90,8 @@ func (r *Registration) Release() {
 	r.stop()
 }
 
-// Close is Release, and waits for a running call of the handler, or for ctx. Called by the handler itself it does not wait.
+// Close is Release, and waits for a running call of the handler, or for ctx.
+// Called by the handler itself it does not wait.
 func (r *Registration) Close(ctx context.Context) error {
 	r.Release()
 	return r.sub.Close(ctx)
@@ -96,7 +102,8 @@ func (r *Registration) stop() {
 	r.sub.Stop()
 }
 
-// keep notes a registration, so that it ends with the watch. It returns false if that has ended.
+// keep notes a registration, so that it ends with the watch. It returns false
+// if that has ended.
 func (w *Watch) keep(r *Registration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +117,8 @@ func (w *Watch) keep(r *Registration) bool {
 	return true
 }
 
-// stopRegistrations ends all of them. The watch is marked as released already, so that none is added.
+// stopRegistrations ends all of them. The watch is marked as released already,
+// so that none is added.
 func (w *Watch) stopRegistrations() {
 	w.mu.Lock()
 	rs := w.registrations
@@ -121,7 +129,8 @@ func (w *Watch) stopRegistrations() {
 	}
 }
 
-// listen connects a registration to the hold's informer: now, or when there is one.
+// listen connects a registration to the hold's informer: now, or when there is
+// one.
 func (s *holds) listen(h *hold, r *Registration) {
 	s.mu.Lock()
 	lease := h.lease

@@ -44,7 +44,8 @@ func (h *told) take() []string {
 	return events
 }
 
-// TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes: the cluster does not exist yet, goes away and comes back.
+// TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes: the cluster does not
+// exist yet, goes away and comes back.
 func TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -90,7 +91,8 @@ func TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes(t *testing.T) {
 	})
 }
 
-// TestWatchHandlersEndWithTheirWatch: another watch of the same kind goes on, and a released one takes no handler.
+// TestWatchHandlersEndWithTheirWatch: another watch of the same kind goes on,
+// and a released one takes no handler.
 func TestWatchHandlersEndWithTheirWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -114,7 +116,8 @@ func TestWatchHandlersEndWithTheirWatch(t *testing.T) {
 	})
 }
 
-// TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal: the informer comes after the release.
+// TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal: the informer comes after
+// the release.
 func TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -136,7 +139,8 @@ func TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal(t *testing.T) {
 	})
 }
 
-// TestIndexAddedLaterServesInformersThatRunAndThatCome: in one cluster, and in all.
+// TestIndexAddedLaterServesInformersThatRunAndThatCome: in one cluster, and in
+// all.
 func TestIndexAddedLaterServesInformersThatRunAndThatCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -197,8 +201,8 @@ func TestIndexesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// TestTransportConfigFollowsTheCluster: one client outlives a disconnect, a removal and another cluster of the same name, and
-// holds no credential.
+// TestTransportConfigFollowsTheCluster: one client outlives a disconnect, a
+// removal and another cluster of the same name, and holds no credential.
 func TestTransportConfigFollowsTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)

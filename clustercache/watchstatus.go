@@ -19,13 +19,16 @@ import (
 type WatchStatus struct {
 	Cluster client.ObjectKey        `json:"-"` // in JSON it is the text namespace/name
 	GVK     schema.GroupVersionKind `json:"-"` // in JSON: apiVersion and kind
-	// Namespace, LabelSelector and FieldSelector are what is watched of the kind; all of it if they are empty.
+	// Namespace, LabelSelector and FieldSelector are what is watched of the
+	// kind; all of it if they are empty.
 	Namespace     string `json:"namespace,omitempty"`
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
-	// Mapped tells whether the cluster said which resource the kind is. Without it Informer is empty.
+	// Mapped reports whether the cluster said which resource the kind is.
+	// Without it Informer is empty.
 	Mapped bool `json:"mapped"`
-	// LastError is why it is not, if it was tried, or what interrupted the informer; a text in JSON.
+	// LastError is why it is not, if it was tried, or what interrupted the
+	// informer; a text in JSON.
 	LastError error `json:"-"`
 	// References counts the holds of the same watch.
 	References int `json:"references"`
@@ -33,7 +36,8 @@ type WatchStatus struct {
 	Informer informerpool.Status `json:"informer,omitzero"`
 }
 
-// MarshalJSON implements json.Marshaler: the cluster, the kind and the error are texts.
+// MarshalJSON implements json.Marshaler: the cluster, the kind and the error
+// are texts.
 func (s WatchStatus) MarshalJSON() ([]byte, error) {
 	type plain WatchStatus
 	return json.Marshal(struct {
@@ -49,8 +53,9 @@ func (s WatchStatus) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// WatchStatuses returns a snapshot of everything that is watched in a cluster, sorted by kind and by what is selected. It does
-// no I/O. The error is [ErrUnknownCluster].
+// WatchStatuses returns a snapshot of everything that is watched in a cluster,
+// sorted by kind and by what is selected. It does no I/O. The error is
+// [ErrUnknownCluster].
 func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, error) {
 	c := cc.find(cluster)
 	if c == nil {

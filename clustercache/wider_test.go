@@ -15,9 +15,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardWiderWatchHidesANarrowOne: a list by a field that a watch of its own
-// selected stays cached when another one watches the whole kind, whose informer
-// cannot select by the field.
+// TestHazardWiderWatchHidesANarrowOne: a list by a field that a watch of its
+// own selected stays cached when another one watches the whole kind, whose
+// informer cannot select by the field.
 func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)

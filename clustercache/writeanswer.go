@@ -27,8 +27,9 @@ type whose struct {
 	mayBeNameless   bool
 }
 
-// whoseIs returns whose the answer to a write of obj is: that of the name which was
-// sent, or of one that the server chose. Some kinds, as reviews, never have one.
+// whoseIs returns whose the answer to a write of obj is: that of the name which
+// was sent, or of one that the server chose. Some kinds, as reviews, never have
+// one.
 func whoseIs(obj any) *whose {
 	switch o := obj.(type) {
 	case client.Object:
@@ -64,9 +65,9 @@ func deref(s *string) string {
 	return *s
 }
 
-// checkObject returns an error if a document is another object than one that may
-// answer. Nothing of it has been decoded yet: of a write, that would be into the
-// object that the caller sent.
+// checkObject returns an error if a document is another object than one that
+// may answer. Nothing of it has been decoded yet: of a write, that would be
+// into the object that the caller sent.
 func (c *liveCall) checkObject(m *meter.Meter) error {
 	apiVersion, kind := m.TypeMeta()
 	if err := c.check(apiVersion, kind); err != nil {
@@ -106,8 +107,8 @@ func (l *liveClient) created(obj client.Object) *liveCall {
 	return c
 }
 
-// isMadeOf reports whether an answer of an API version may be what a server made
-// of an object of another kind, as OpenShift's makes a Project of a
+// isMadeOf reports whether an answer of an API version may be what a server
+// made of an object of another kind, as OpenShift's makes a Project of a
 // ProjectRequest. Kubernetes' own groups have no such kinds.
 func (c *liveCall) isMadeOf(apiVersion string) bool {
 	return isVersion(apiVersion, c.want) && apiVersion != "" && !isOwnGroup(c.want.Group)
@@ -118,15 +119,16 @@ func isOwnGroup(group string) bool {
 	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }
 
-// deleted is written for what answers with the object that was deleted, or with a
-// status, and is not decoded.
+// deleted is written for what answers with the object that was deleted, or with
+// a status, and is not decoded.
 func (l *liveClient) deleted(obj client.Object) *liveCall {
 	c := l.written(obj)
 	c.into, c.deletes, c.also = nil, true, []string{kindStatus}
 	return c
 }
 
-// deletedAll is deleted for many objects, with a list of which a server may answer.
+// deletedAll is deleted for many objects, with a list of which a server may
+// answer.
 func (l *liveClient) deletedAll(obj client.Object) *liveCall {
 	c := l.deleted(obj)
 	c.whose = nil
@@ -137,9 +139,9 @@ func (l *liveClient) deletedAll(obj client.Object) *liveCall {
 	return c
 }
 
-// ownSubresources are those of Kubernetes that answer with what is sent, or with
-// the kinds that are named. Those of other groups may answer with anything, as with
-// what they have made.
+// ownSubresources are those of Kubernetes that answer with what is sent, or
+// with the kinds that are named. Those of other groups may answer with
+// anything, as with what they have made.
 var ownSubresources = map[string][]string{
 	"approval":            nil,
 	"binding":             {kindStatus},
@@ -168,8 +170,8 @@ func (l *liveClient) subresource(obj, sub any, name string) *liveCall {
 	return c
 }
 
-// readSubresource is answer for a subresource of obj. Those of some groups do not
-// have its name.
+// readSubresource is answer for a subresource of obj. Those of some groups do
+// not have its name.
 func (l *liveClient) readSubresource(obj, sub any) *liveCall {
 	c := l.answer(sub)
 	c.nameOf(obj)

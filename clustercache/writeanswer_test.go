@@ -24,10 +24,12 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// oneWrite is a way to write the Pod default/one, and what a server answers to it.
+// oneWrite is a way to write the Pod default/one, and what a server answers to
+// it.
 type oneWrite struct {
 	do func(t *testing.T, c client.Client, obj client.Object) error
-	// good are right answers; others are the kind of a right one in another's name.
+	// good are right answers; others are the kind of a right one in another's
+	// name.
 	good, others []string
 }
 
@@ -153,9 +155,9 @@ func writable(form, way string) bool {
 	return form != "metadata" || way == "patch" || way == "delete" || way == "delete all of" || way == "patch status"
 }
 
-// TestHazardWriteIsAnsweredByNothing: an answer to a write is checked as one to a
-// read is, whatever the verb: one that is no object, or another one, is a typed
-// error, and the caller's object stays what it was.
+// TestHazardWriteIsAnsweredByNothing: an answer to a write is checked as one to
+// a read is, whatever the verb: one that is no object, or another one, is a
+// typed error, and the caller's object stays what it was.
 func TestHazardWriteIsAnsweredByNothing(t *testing.T) {
 	hostileCluster(t, nil, func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
 		cached, err := cc.Client(key("a"))
@@ -201,8 +203,8 @@ func TestHazardWriteIsAnsweredByNothing(t *testing.T) {
 	})
 }
 
-// requireTyped requires an error that names the cluster, and says that the answer
-// makes no sense.
+// requireTyped requires an error that names the cluster, and says that the
+// answer makes no sense.
 func requireTyped(t *testing.T, err error, what string) {
 	t.Helper()
 	named, ok := errors.AsType[*clustercache.ClusterError](err)

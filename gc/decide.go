@@ -5,8 +5,9 @@ package gc
 
 import "time"
 
-// Everything in this file is a function of facts and the time: no lock, no clock, no goroutine. The rest of the
-// package copies the facts out under its lock, asks here, and writes the answer back under the same lock.
+// Everything in this file is a function of facts and the time: no lock, no
+// clock, no goroutine. The rest of the package copies the facts out under its
+// lock, asks here, and writes the answer back under the same lock.
 
 // policy holds the times the decisions go by.
 type policy struct {
@@ -23,7 +24,8 @@ type resourceFacts struct {
 	freed time.Time
 }
 
-// releaseAt returns when the resource may be released; ok is false as long as it may not be at any time.
+// releaseAt returns when the resource may be released; ok is false as long as
+// it may not be at any time.
 func (p policy) releaseAt(r resourceFacts) (at time.Time, ok bool) {
 	if r.phase != Held || r.owners > 0 {
 		return time.Time{}, false
@@ -41,7 +43,8 @@ func (p policy) mayRelease(r resourceFacts, now time.Time) bool {
 type answer uint8
 
 const (
-	// unknown stands for every outcome that proves nothing: an error, a time-out, a panic, partial information.
+	// unknown stands for every outcome that proves nothing: an error, a
+	// time-out, a panic, partial information.
 	unknown answer = iota
 	alive
 	gone
@@ -51,13 +54,15 @@ const (
 type ownerFacts struct {
 	// pending counts the declarations under way.
 	pending int
-	// proofs counts the proofs of life so far: declarations carried out, and looks that found the owner in use.
+	// proofs counts the proofs of life so far: declarations carried out, and
+	// looks that found the owner in use.
 	proofs uint64
 	// used counts the looks in a row that found the owner in use.
 	used int
 	// failed counts the looks in a row that found nothing out.
 	failed int
-	// goneSince is when the owner was first found gone, if nothing has contradicted it since.
+	// goneSince is when the owner was first found gone, if nothing has
+	// contradicted it since.
 	goneSince time.Time
 }
 
@@ -68,10 +73,12 @@ func (f ownerFacts) proven() ownerFacts {
 	return f
 }
 
-// judge returns the facts after a look, and either that the owner is to be collected or when to look again. asked is
-// the number of proofs of life when the look began: "gone" is no news about an owner that has spoken since. It takes
-// two looks, at least the grace apart and with no sign of life between them, to collect an owner: one wrong answer,
-// from a cache that lags say, never does.
+// judge returns the facts after a look, and either that the owner is to be
+// collected or when to look again. asked is the number of proofs of life when
+// the look began: "gone" is no news about an owner that has spoken since. It
+// takes two looks, at least the grace apart and with no sign of life between
+// them, to collect an owner: one wrong answer, from a cache that lags say,
+// never does.
 func (p policy) judge(f ownerFacts, a answer, asked uint64, now time.Time) (next ownerFacts, at time.Time, collect bool) {
 	switch {
 	case a == alive:
@@ -96,7 +103,8 @@ func (p policy) judge(f ownerFacts, a answer, asked uint64, now time.Time) (next
 	return f, time.Time{}, true
 }
 
-// interval returns how long to wait before the next look, after n like results in a row: doubling, up to a limit.
+// interval returns how long to wait before the next look, after n like results
+// in a row: doubling, up to a limit.
 func (p policy) interval(n int) time.Duration {
 	d := p.minInterval
 	// Comparing with half the limit instead of doubling first cannot overflow.

@@ -111,8 +111,9 @@ func TestDecideOwner(t *testing.T) {
 	require.True(t, collect, "without grace one look decides")
 }
 
-// TestDecideRandomOwners plays random lives of an owner and compares the decisions with the rule in plain words:
-// collected exactly when found gone twice, the grace apart, without a sign of life since before the first.
+// TestDecideRandomOwners plays random lives of an owner and compares the
+// decisions with the rule in plain words: collected exactly when found gone
+// twice, the grace apart, without a sign of life since before the first.
 func TestDecideRandomOwners(t *testing.T) {
 	collected, kept := 0, 0
 	for seed := range uint64(5000) {
@@ -178,8 +179,8 @@ func TestDecideRandomOwners(t *testing.T) {
 	require.Greater(t, kept, 10000)
 }
 
-// TestDecideRandomBooks plays random books: nothing that has an owner is released at any time, and everything else
-// exactly when its grace is over.
+// TestDecideRandomBooks plays random books: nothing that has an owner is
+// released at any time, and everything else exactly when its grace is over.
 func TestDecideRandomBooks(t *testing.T) {
 	released, kept := 0, 0
 	for seed := range uint64(2000) {

@@ -11,25 +11,34 @@ import (
 
 // Change is what a declaration changed.
 type Change[R comparable] struct {
-	// Added are the resources the owner did not use before, in the order they were named.
+	// Added are the resources the owner did not use before, in the order they
+	// were named.
 	Added []R
-	// Removed are the resources the owner does not use any more, in no particular order.
+	// Removed are the resources the owner does not use any more, in no
+	// particular order.
 	Removed []R
 }
 
-// Declare replaces what owner uses, by nothing if uses is empty. Every resource named is live when Declare returns
-// without an error for it, and stays so until the owner lets it go or is found gone. New resources are held before old
-// ones are let go; those named before and now are not touched. An identical set changes nothing, and blocks only while an
-// earlier declaration of the owner is under way.
+// Declare replaces what owner uses, by nothing if uses is empty. Every resource
+// named is live when Declare returns without an error for it, and stays so
+// until the owner lets it go or is found gone. New resources are held before
+// old ones are let go; those named before and now are not touched. An identical
+// set changes nothing, and blocks only while an earlier declaration of the
+// owner is under way.
 //
-// Declare blocks while Acquire runs for the new resources, one after the other, while an earlier Release or Acquire of
-// one of them is under way, and while an earlier declaration of the same owner is: these are carried out in the order
-// they came, so the last wins. Declarations of different owners run in parallel.
+// Declare blocks while Acquire runs for the new resources, one after the other,
+// while an earlier Release or Acquire of one of them is under way, and while an
+// earlier declaration of the same owner is: these are carried out in the order
+// they came, so the last wins. Declarations of different owners run in
+// parallel.
 //
-// A resource whose Acquire fails is not used by the owner, and its error, a *ResourceError, is part of the returned one;
-// the rest takes effect, and a later Declare tries again. Who waits for the Acquire of another caller shares its error,
-// unless that caller's ctx had ended. If ctx ends first, Declare keeps what it has added, but lets nothing go. A Drop of
-// the owner meanwhile undoes all and gives ErrDropped. After the collector has stopped, Declare returns ErrClosed.
+// A resource whose Acquire fails is not used by the owner, and its error, a
+// *ResourceError, is part of the returned one; the rest takes effect, and a
+// later Declare tries again. Who waits for the Acquire of another caller shares
+// its error, unless that caller's ctx had ended. If ctx ends first, Declare
+// keeps what it has added, but lets nothing go. A Drop of the owner meanwhile
+// undoes all and gives ErrDropped. After the collector has stopped, Declare
+// returns ErrClosed.
 func (c *Collector[O, R]) Declare(ctx context.Context, owner O, uses ...R) (Change[R], error) {
 	if c.renew(owner, uses) {
 		return Change[R]{}, nil
@@ -52,8 +61,9 @@ func (c *Collector[O, R]) Declare(ctx context.Context, owner O, uses ...R) (Chan
 	return d.carryOut(ctx, unique(uses))
 }
 
-// Drop takes everything from owner, and returns what that was, in no particular order. A declaration of the owner that
-// is under way has no effect any more. Drop never blocks on a callback, and works before Run and after the end.
+// Drop takes everything from owner, and returns what that was, in no particular
+// order. A declaration of the owner that is under way has no effect any more.
+// Drop never blocks on a callback, and works before Run and after the end.
 func (c *Collector[O, R]) Drop(owner O) (removed []R) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,12 +75,14 @@ func (c *Collector[O, R]) Drop(owner O) (removed []R) {
 	return c.clearLocked(owner, rec, time.Now())
 }
 
-// renew notes a sign of life and returns true if owner uses exactly this already.
+// renew notes a sign of life and returns true if owner uses exactly this
+// already.
 func (c *Collector[O, R]) renew(owner O, uses []R) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rec := c.owners[owner]
-	// Behind a declaration under way this one has to queue, whatever the set is now.
+	// Behind a declaration under way this one has to queue, whatever the set is
+	// now.
 	if c.closed || rec == nil || rec.pending > 0 || !rec.names(uses) {
 		return false
 	}
@@ -78,8 +90,8 @@ func (c *Collector[O, R]) renew(owner O, uses []R) bool {
 	return true
 }
 
-// names says whether uses names exactly what the owner uses. Numbering the uses tells a set from a list with
-// repetitions without allocating.
+// names says whether uses names exactly what the owner uses. Numbering the uses
+// tells a set from a list with repetitions without allocating.
 func (o *owner[R]) names(uses []R) bool {
 	o.declared++
 	named := 0
@@ -117,8 +129,9 @@ func (c *Collector[O, R]) enter(key O) *declaration[O, R] {
 	return &declaration[O, R]{c: c, owner: key, rec: rec, drops: rec.drops}
 }
 
-// leave lets the record go. The sign of life is noted at the end, because a look that began during the declaration may
-// have seen the world from before; until then, that it is pending keeps the owner.
+// leave lets the record go. The sign of life is noted at the end, because a
+// look that began during the declaration may have seen the world from before;
+// until then, that it is pending keeps the owner.
 func (d *declaration[O, R]) leave() {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
@@ -149,7 +162,8 @@ func (d *declaration[O, R]) carryOut(ctx context.Context, uses []R) (Change[R], 
 	if d.rec.drops != d.drops {
 		return Change[R]{}, ErrDropped
 	}
-	// Cut short by its ctx, the declaration has not got everything it would have held before letting go.
+	// Cut short by its ctx, the declaration has not got everything it would
+	// have held before letting go.
 	if len(errs) > 0 && ctx.Err() != nil {
 		return change, errors.Join(errs...)
 	}
@@ -178,7 +192,8 @@ func (d *declaration[O, R]) missing(uses []R) (missing []R) {
 	return missing
 }
 
-// provenLocked notes a sign of life. One that contradicts an earlier look makes the intervals begin anew.
+// provenLocked notes a sign of life. One that contradicts an earlier look makes
+// the intervals begin anew.
 func (c *Collector[O, R]) provenLocked(key O, rec *owner[R]) {
 	suspected := !rec.goneSince.IsZero()
 	rec.ownerFacts = rec.proven()
@@ -199,8 +214,9 @@ func (c *Collector[O, R]) clearLocked(key O, rec *owner[R], freed time.Time) (re
 	return removed
 }
 
-// forgetLocked removes the record of an owner that uses nothing and declares nothing. As long as either is the case, the
-// record stays in place, so it is never another one that is removed here.
+// forgetLocked removes the record of an owner that uses nothing and declares
+// nothing. As long as either is the case, the record stays in place, so it is
+// never another one that is removed here.
 func (c *Collector[O, R]) forgetLocked(key O, rec *owner[R]) {
 	if rec.pending > 0 || len(rec.uses) > 0 {
 		return

@@ -103,7 +103,8 @@ func TestDeclareManyOwnersAcquireOnce(t *testing.T) {
 		require.Equal(t, []string{"acquired a"}, w.took())
 		require.Len(t, w.Owners("a"), 20)
 
-		// Owners are a set and not a count: letting go twice takes away nobody else's use.
+		// Owners are a set and not a count: letting go twice takes away nobody
+		// else's use.
 		for i := range 19 {
 			w.Drop(fmt.Sprint(i))
 			w.Drop(fmt.Sprint(i))
@@ -258,7 +259,8 @@ func TestDeclareWaitsForReleaseAndAcquiresAnew(t *testing.T) {
 		time.Sleep(grace)
 		require.Equal(t, "a", <-g.entered)
 
-		// The release is in progress: the resource must not be handed out before it is over.
+		// The release is in progress: the resource must not be handed out
+		// before it is over.
 		declared := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a") })
 		require.True(t, running(declared))
 		require.Equal(t, gc.Releasing, w.Snapshot().Resources[0].Phase)

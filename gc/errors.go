@@ -11,30 +11,36 @@ import (
 )
 
 var (
-	// ErrClosed indicates that the collector has stopped: the ctx of Run has ended.
+	// ErrClosed indicates that the collector has stopped: the ctx of Run has
+	// ended.
 	ErrClosed = errors.New("gc: closed")
 
 	// ErrRunning indicates that Run was called a second time.
 	ErrRunning = errors.New("gc: already running")
 
-	// ErrDropped indicates that the owner was dropped while its declaration was under way; the declaration had no
-	// effect.
+	// ErrDropped indicates that the owner was dropped while its declaration was
+	// under way; the declaration had no effect.
 	ErrDropped = errors.New("gc: owner dropped while declaring")
 
-	// ErrPartial indicates that a liveness query could see only part of what it needs: one of several clusters did
-	// not answer, say, or a cache has not synced yet. InUse returns it, wrapped or not, for "I do not know". Like any
-	// other error it never collects; unlike the others it is not logged as an error.
+	// ErrPartial indicates that a liveness query could see only part of what it
+	// needs: one of several clusters did not answer, say, or a cache has not
+	// synced yet. InUse returns it, wrapped or not, for "I do not know". Like
+	// any other error it never collects; unlike the others it is not logged as
+	// an error.
 	ErrPartial = errors.New("gc: partial information")
 
-	// errGoexit stands for a callback that ended its goroutine by runtime.Goexit.
+	// errGoexit stands for a callback that ended its goroutine by
+	// runtime.Goexit.
 	errGoexit = errors.New("gc: callback ended its goroutine")
 )
 
 // ResourceError says which resource a failure is about. Unwrap gives the cause.
 type ResourceError[R comparable] struct {
-	// Resource is the resource that could not be acquired, or whose Release panicked.
+	// Resource is the resource that could not be acquired, or whose Release
+	// panicked.
 	Resource R
-	// Err is the cause: what Acquire returned, a *PanicError, ErrClosed, or the error of the caller's ctx.
+	// Err is the cause: what Acquire returned, a *PanicError, ErrClosed, or the
+	// error of the caller's ctx.
 	Err error
 }
 
@@ -48,7 +54,8 @@ func (e *ResourceError[R]) Unwrap() error { return e.Err }
 type OwnerError[O comparable] struct {
 	// Owner is the owner the look was about.
 	Owner O
-	// Err is the cause: what InUse returned, a *PanicError, or context.DeadlineExceeded after a time-out.
+	// Err is the cause: what InUse returned, a *PanicError, or
+	// context.DeadlineExceeded after a time-out.
 	Err error
 }
 
@@ -58,7 +65,8 @@ func (e *OwnerError[O]) Error() string { return fmt.Sprintf("owner %v: %v", e.Ow
 // Unwrap returns the cause.
 func (e *OwnerError[O]) Unwrap() error { return e.Err }
 
-// PanicError is a panic of a callback, handed on as an error so that neither the books nor the loop suffer.
+// PanicError is a panic of a callback, handed on as an error so that neither
+// the books nor the loop suffer.
 type PanicError struct {
 	// Callback is the name of the callback: "Acquire", "Release" or "InUse".
 	Callback string
@@ -87,7 +95,8 @@ func protect(callback string, f func() error) (err error) {
 	return f()
 }
 
-// ended returns why ctx ended, in terms a caller can test for: ErrClosed if we ended it, else the error of ctx.
+// ended returns why ctx ended, in terms a caller can test for: ErrClosed if we
+// ended it, else the error of ctx.
 func ended(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), ErrClosed) {
 		return ErrClosed

@@ -12,7 +12,8 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// Two controllers say what they use each time they run, and never think about stopping anything.
+// Two controllers say what they use each time they run, and never think about
+// stopping anything.
 func ExampleCollector() {
 	c, err := gc.New(gc.Options[string, string]{
 		Acquire: func(_ context.Context, kind string) error {
@@ -113,7 +114,8 @@ func ExampleCollector_Sweep() {
 	// [backup] [Pod] <nil>
 }
 
-// One kind cannot be watched; the others can, and the next declaration tries again.
+// One kind cannot be watched; the others can, and the next declaration tries
+// again.
 func ExampleCollector_Declare() {
 	c, err := gc.New(gc.Options[string, string]{
 		Acquire: func(_ context.Context, kind string) error {

@@ -5,7 +5,8 @@ package gc
 
 import "time"
 
-// Size counts everything the collector remembers, for tests that look for leaks.
+// Size counts everything the collector remembers, for tests that look for
+// leaks.
 func (c *Collector[O, R]) Size() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// look asks whether an owner is still in use, and enters the answer. It returns whether the owner was collected, and
-// why it found nothing out, if so.
+// look asks whether an owner is still in use, and enters the answer. It returns
+// whether the owner was collected, and why it found nothing out, if so.
 func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err error) {
 	c.mu.Lock()
 	rec := c.owners[key]
@@ -22,7 +22,8 @@ func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err 
 	c.mu.Unlock()
 
 	a, err := unknown, errGoexit
-	// Deferred, so that a query that ends its goroutine does not end the looks at this owner.
+	// Deferred, so that a query that ends its goroutine does not end the looks
+	// at this owner.
 	defer func() {
 		// The end of the whole round says nothing about this owner.
 		if ctx.Err() != nil {
@@ -59,7 +60,8 @@ func (c *Collector[O, R]) ask(ctx context.Context, key O) (answer, error) {
 func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint64, err error) (collected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Dropped meanwhile, and perhaps declared anew: then this record is out of the books, or has its own looks again.
+	// Dropped meanwhile, and perhaps declared anew: then this record is out of
+	// the books, or has its own looks again.
 	if len(rec.uses) == 0 {
 		return false
 	}
@@ -69,7 +71,8 @@ func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint
 		c.looks.set(key, at)
 		return false
 	}
-	// Its resources have been unused since it was first found gone, not since now: the grace is not counted twice.
+	// Its resources have been unused since it was first found gone, not since
+	// now: the grace is not counted twice.
 	c.clearLocked(key, rec, facts.goneSince)
 	return true
 }
@@ -98,7 +101,8 @@ func (c *Collector[O, R]) admit(ctx context.Context) error {
 	return nil
 }
 
-// lookAdmitted looks at an owner, gives the slot back, and reports, also when the query ends its goroutine.
+// lookAdmitted looks at an owner, gives the slot back, and reports, also when
+// the query ends its goroutine.
 func (c *Collector[O, R]) lookAdmitted(ctx context.Context, key O, report func(collected bool, err error)) {
 	defer func() { <-c.slots }()
 	collected, err := false, errGoexit

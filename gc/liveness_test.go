@@ -114,7 +114,8 @@ func TestOneWrongAnswerNeverCollects(t *testing.T) {
 	}
 }
 
-// TestUnknownNeverCollects gives every kind of answer that proves nothing, for as long as it takes to be wrong.
+// TestUnknownNeverCollects gives every kind of answer that proves nothing, for
+// as long as it takes to be wrong.
 func TestUnknownNeverCollects(t *testing.T) {
 	const failed, partly = `"msg"="owner could not be looked at" "error"`,
 		`"level"=1 "msg"="owner could be seen only in part" "owner"="o" "reason"`
@@ -226,7 +227,8 @@ func TestDeclareDuringLookWins(t *testing.T) {
 				time.Sleep(2 * second)
 				require.Equal(t, "o", <-g.entered)
 
-				// The query has read the world already, and will answer from before this declaration.
+				// The query has read the world already, and will answer from
+				// before this declaration.
 				w.declare("o", strings.Fields(uses)...)
 				g.open <- struct{}{}
 				synctest.Wait()

@@ -20,7 +20,8 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// referee knows what really is handed out: it counts from after Declare returned to before the owner lets go.
+// referee knows what really is handed out: it counts from after Declare
+// returned to before the owner lets go.
 type referee struct {
 	t      *testing.T
 	live   [4]atomic.Bool
@@ -92,8 +93,9 @@ func (f *referee) use(c *gc.Collector[int, int], rnd *rand.Rand, owner int) {
 	}
 }
 
-// TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep plays a thousand rounds of four owners against two sweepers and
-// Run, without grace, so that every moment is the one in which a resource may go.
+// TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep plays a thousand rounds
+// of four owners against two sweepers and Run, without grace, so that every
+// moment is the one in which a resource may go.
 func TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 	f := &referee{t: t}
 	c, err := gc.New(gc.Options[int, int]{
@@ -122,8 +124,10 @@ func TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 		over.Store(true)
 		sweepers.Wait()
 
-		// A look that began while an owner was there is a sign of life, whenever it answers, so one sweep after an owner
-		// went silently may not suffice. Run may be collecting the last owner too, so one more for what that frees.
+		// A look that began while an owner was there is a sign of life,
+		// whenever it answers, so one sweep after an owner went silently may
+		// not suffice. Run may be collecting the last owner too, so one more
+		// for what that frees.
 		for range 10 {
 			_, err = c.Sweep(t.Context())
 			require.NoError(t, err)
@@ -147,8 +151,8 @@ func TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 	require.Zero(t, c.Size())
 }
 
-// TestUnusedIsGoneWithinGraceAndOneSweep plays random owners in virtual time, and compares each release with what a
-// plain map says about the last use.
+// TestUnusedIsGoneWithinGraceAndOneSweep plays random owners in virtual time,
+// and compares each release with what a plain map says about the last use.
 func TestUnusedIsGoneWithinGraceAndOneSweep(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, running := range []bool{true, false} {

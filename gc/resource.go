@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Phase is where a resource stands. A resource that is not in the books has none.
+// Phase is where a resource stands. A resource that is not in the books has
+// none.
 type Phase uint8
 
 // The phases of a resource, in their order.
@@ -36,10 +37,11 @@ func (p Phase) String() string {
 	return "Unknown"
 }
 
-// hold makes the owner an owner of the resource, and the resource live. What makes "handed out is live" true: an owner
-// is added under the lock and only to a Held resource, and a release begins under the same lock and only without
-// owners. So one of them comes first. If that is the release, hold waits for it and acquires anew; it never joins a
-// resource that is dying.
+// hold makes the owner an owner of the resource, and the resource live. What
+// makes "handed out is live" true: an owner is added under the lock and only to
+// a Held resource, and a release begins under the same lock and only without
+// owners. So one of them comes first. If that is the release, hold waits for it
+// and acquires anew; it never joins a resource that is dying.
 func (d *declaration[O, R]) hold(ctx context.Context, key R) error {
 	c := d.c
 	for {
@@ -73,10 +75,12 @@ func (d *declaration[O, R]) hold(ctx context.Context, key R) error {
 	}
 }
 
-// acquire calls Acquire for a resource that this declaration has just entered into the books.
+// acquire calls Acquire for a resource that this declaration has just entered
+// into the books.
 func (d *declaration[O, R]) acquire(ctx context.Context, key R, res *resource[O]) (err error) {
 	err = errGoexit
-	// Deferred, so that a callback that ends its goroutine leaves no resource that is being acquired for ever.
+	// Deferred, so that a callback that ends its goroutine leaves no resource
+	// that is being acquired for ever.
 	defer func() { err = d.acquired(ctx, key, res, err) }()
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -91,8 +95,8 @@ func (d *declaration[O, R]) acquire(ctx context.Context, key R, res *resource[O]
 	return err
 }
 
-// acquired enters the outcome of Acquire. The owner is added in the same locked step: between two steps, a sweep could
-// release the resource again.
+// acquired enters the outcome of Acquire. The owner is added in the same locked
+// step: between two steps, a sweep could release the resource again.
 func (d *declaration[O, R]) acquired(ctx context.Context, key R, res *resource[O], err error) error {
 	c := d.c
 	c.mu.Lock()
@@ -101,7 +105,8 @@ func (d *declaration[O, R]) acquired(ctx context.Context, key R, res *resource[O
 	defer close(f.done)
 	if err != nil {
 		delete(c.resources, key)
-		// The end of one caller's ctx or goroutine is nothing to others: they try for themselves.
+		// The end of one caller's ctx or goroutine is nothing to others: they
+		// try for themselves.
 		if ctx.Err() == nil && !errors.Is(err, errGoexit) {
 			f.err = err
 		}
@@ -127,7 +132,8 @@ func (c *Collector[O, R]) freeLocked(key O, rec *owner[R], r R, freed time.Time)
 	delete(rec.uses, r)
 	res := c.resources[r]
 	delete(res.owners, key)
-	// An owner may be found gone as of a time at which another one still used the resource.
+	// An owner may be found gone as of a time at which another one still used
+	// the resource.
 	if freed.After(res.freed) {
 		res.freed = freed
 	}
@@ -136,10 +142,12 @@ func (c *Collector[O, R]) freeLocked(key O, rec *owner[R], r R, freed time.Time)
 	}
 }
 
-// releaseDue releases what is due now, one after the other, and returns what it released. Returning without error it
-// guarantees that all that was due when it was called is gone.
+// releaseDue releases what is due now, one after the other, and returns what it
+// released. Returning without error it guarantees that all that was due when it
+// was called is gone.
 func (c *Collector[O, R]) releaseDue(ctx context.Context) (released []R, errs []error) {
-	// Only one goroutine releases, so having the turn means that no release is under way elsewhere.
+	// Only one goroutine releases, so having the turn means that no release is
+	// under way elsewhere.
 	select {
 	case c.releasing <- struct{}{}:
 		defer func() { <-c.releasing }()
@@ -152,7 +160,8 @@ func (c *Collector[O, R]) releaseDue(ctx context.Context) (released []R, errs []
 		if !ok {
 			return released, errs
 		}
-		// A Declare may have taken the resource since its date was set: release checks again, and the Declare wins.
+		// A Declare may have taken the resource since its date was set: release
+		// checks again, and the Declare wins.
 		ok, err := c.release(r, now)
 		if ok {
 			released = append(released, r)

@@ -13,8 +13,8 @@ import (
 type Snapshot[O, R comparable] struct {
 	// Owners are the owners that use something, in no particular order.
 	Owners []OwnerStatus[O, R]
-	// Resources are the resources that somebody uses, or used and that are not yet released, or that are being
-	// acquired, in no particular order.
+	// Resources are the resources that somebody uses, or used and that are not
+	// yet released, or that are being acquired, in no particular order.
 	Resources []ResourceStatus[O, R]
 }
 
@@ -24,11 +24,14 @@ type OwnerStatus[O, R comparable] struct {
 	Owner O
 	// Uses are the resources it uses, in no particular order.
 	Uses []R
-	// NextLook is when it will be looked at next. Zero while Run looks at it, and without InUse.
+	// NextLook is when it will be looked at next. Zero while Run looks at it,
+	// and without InUse.
 	NextLook time.Time
-	// GoneSince is when it was first found gone, if nothing has contradicted that since. Zero otherwise.
+	// GoneSince is when it was first found gone, if nothing has contradicted
+	// that since. Zero otherwise.
 	GoneSince time.Time
-	// Err is why the last look found nothing out. Nil if it found something out.
+	// Err is why the last look found nothing out. Nil if it found something
+	// out.
 	Err error
 }
 
@@ -40,11 +43,13 @@ type ResourceStatus[O, R comparable] struct {
 	Phase Phase
 	// Owners are its owners, in no particular order.
 	Owners []O
-	// UnusedSince is when its last owner let it go. Zero while it has owners and while it is acquired for the first.
+	// UnusedSince is when its last owner let it go. Zero while it has owners
+	// and while it is acquired for the first.
 	UnusedSince time.Time
 }
 
-// Owners returns the owners of a resource, in no particular order. It never blocks on a callback.
+// Owners returns the owners of a resource, in no particular order. It never
+// blocks on a callback.
 func (c *Collector[O, R]) Owners(resource R) []O {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +59,8 @@ func (c *Collector[O, R]) Owners(resource R) []O {
 	return nil
 }
 
-// Uses returns what an owner uses, in no particular order. It never blocks on a callback.
+// Uses returns what an owner uses, in no particular order. It never blocks on a
+// callback.
 func (c *Collector[O, R]) Uses(owner O) []R {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +70,8 @@ func (c *Collector[O, R]) Uses(owner O) []R {
 	return nil
 }
 
-// Len returns how many owners use something, and how many resources there are, released ones within their grace included.
+// Len returns how many owners use something, and how many resources there are,
+// released ones within their grace included.
 func (c *Collector[O, R]) Len() (owners, resources int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +83,9 @@ func (c *Collector[O, R]) Len() (owners, resources int) {
 	return owners, len(c.resources)
 }
 
-// Snapshot returns a copy of the books. It never blocks on a callback, but takes time in proportion to their size,
-// during which nothing else can happen: it is for debugging pages, metrics and tests.
+// Snapshot returns a copy of the books. It never blocks on a callback, but
+// takes time in proportion to their size, during which nothing else can happen:
+// it is for debugging pages, metrics and tests.
 func (c *Collector[O, R]) Snapshot() Snapshot[O, R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImportsNoKubernetes keeps the package usable for anything that is used and released.
+// TestImportsNoKubernetes keeps the package usable for anything that is used
+// and released.
 func TestImportsNoKubernetes(t *testing.T) {
 	allowed := []string{"github.com/go-logr/logr", "golang.org/x/time/rate"}
 	files, err := os.ReadDir(".")
@@ -39,7 +40,8 @@ func TestImportsNoKubernetes(t *testing.T) {
 	require.Positive(t, seen)
 }
 
-// TestDocNamesTestsThatExist keeps the guarantees in the package documentation from naming proof that is not there.
+// TestDocNamesTestsThatExist keeps the guarantees in the package documentation
+// from naming proof that is not there.
 func TestDocNamesTestsThatExist(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)

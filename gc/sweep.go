@@ -17,10 +17,12 @@ type Swept[O, R comparable] struct {
 	Released []R
 }
 
-// Sweep does one round now: it looks at every owner, due or not, and then releases every resource that has been unused
-// for the grace. All that was due when it was called is gone when it returns nil. It works with and without Run, and
-// keeps to Concurrency and Rate. The error joins an *OwnerError for each look that found nothing out and a
-// *ResourceError for each Release that panicked; neither stops the round. If ctx ends, Sweep stops and returns its
+// Sweep does one round now: it looks at every owner, due or not, and then
+// releases every resource that has been unused for the grace. All that was due
+// when it was called is gone when it returns nil. It works with and without
+// Run, and keeps to Concurrency and Rate. The error joins an *OwnerError for
+// each look that found nothing out and a *ResourceError for each Release that
+// panicked; neither stops the round. If ctx ends, Sweep stops and returns its
 // error too; after the collector has stopped it returns ErrClosed.
 func (c *Collector[O, R]) Sweep(ctx context.Context) (Swept[O, R], error) {
 	ctx, end, err := c.begin(ctx)

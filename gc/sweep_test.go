@@ -200,7 +200,8 @@ func TestSweepEndsWithItsCtx(t *testing.T) {
 	}
 }
 
-// TestReleaseChecksAgain takes the step between "is due" and "is released", in which a Declare may come.
+// TestReleaseChecksAgain takes the step between "is due" and "is released", in
+// which a Declare may come.
 func TestReleaseChecksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

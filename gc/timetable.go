@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// timetable says which key is due when. Its lock is a leaf: it is taken under the collector's, never the other way
-// round. One goroutine at most may be in wait.
+// timetable says which key is due when. Its lock is a leaf: it is taken under
+// the collector's, never the other way round. One goroutine at most may be in
+// wait.
 type timetable[K comparable] struct {
 	// sooner has one slot and says that the earliest time has become earlier.
 	sooner chan struct{}
@@ -95,7 +96,8 @@ func (t *timetable[K]) wait(ctx context.Context) bool {
 			timer := time.NewTimer(time.Until(at))
 			ring, stop = timer.C, timer.Stop
 		}
-		// The first date may have moved or gone while the timer ran, so a ring only makes us look again.
+		// The first date may have moved or gone while the timer ran, so a ring
+		// only makes us look again.
 		select {
 		case <-ctx.Done():
 			stop()

@@ -22,13 +22,15 @@ import (
 // grace is the default, which most tests use.
 const grace = 30 * time.Second
 
-// world is what a collector works on in these tests: owners and resources are strings. It checks on its own that
-// Acquire and Release of one resource alternate and never overlap.
+// world is what a collector works on in these tests: owners and resources are
+// strings. It checks on its own that Acquire and Release of one resource
+// alternate and never overlap.
 type world struct {
 	*gc.Collector[string, string]
 	t *testing.T
 
-	// acquire, release and inUse take the place of doing nothing and of "yes". They are set before use.
+	// acquire, release and inUse take the place of doing nothing and of "yes".
+	// They are set before use.
 	acquire func(ctx context.Context, resource string) error
 	release func(resource string)
 	inUse   func(ctx context.Context, owner string) (bool, error)
@@ -46,7 +48,8 @@ type look struct {
 	at    time.Time
 }
 
-// newWorld returns a world and its collector. With change, options can be changed.
+// newWorld returns a world and its collector. With change, options can be
+// changed.
 func newWorld(t *testing.T, change ...func(*gc.Options[string, string])) *world {
 	t.Helper()
 	w := &world{t: t, phase: map[string]string{}}
@@ -135,7 +138,8 @@ func (w *world) took() []string {
 	return log
 }
 
-// looked returns when InUse was called since the last call, as durations since the given time.
+// looked returns when InUse was called since the last call, as durations since
+// the given time.
 func (w *world) looked(since time.Time) []time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,7 +180,8 @@ func (w *world) sweep() gc.Swept[string, string] {
 	return swept
 }
 
-// run starts Run and returns a function that stops it and returns how long that took.
+// run starts Run and returns a function that stops it and returns how long that
+// took.
 func (w *world) run() (stop func() time.Duration) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
@@ -206,7 +211,8 @@ func async[T any](f func() (T, error)) (result func() (T, error)) {
 	}
 }
 
-// running says whether the result is still to come, once everything that can happen now has happened.
+// running says whether the result is still to come, once everything that can
+// happen now has happened.
 func running[T any](result func() (T, error)) bool {
 	done := make(chan struct{})
 	go func() {

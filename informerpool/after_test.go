@@ -15,7 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestAfterComesBehindTheDeletesOfAnEvict: a slow handler, and an Evict that its informer has not even begun with.
+// TestAfterComesBehindTheDeletesOfAnEvict: a slow handler, and an Evict that
+// its informer has not even begun with.
 func TestAfterComesBehindTheDeletesOfAnEvict(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		for i := range 100 {

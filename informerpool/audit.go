@@ -32,9 +32,9 @@ const (
 // errTooMuch indicates that more changed during an audit than is remembered.
 var errTooMuch = errors.New("too much changes")
 
-// maxTouched bounds what an audit remembers of the changes that come while it is
-// under way, about in bytes, and touchedBytes is what each takes beside its name
-// and version.
+// maxTouched bounds what an audit remembers of the changes that come while it
+// is under way, about in bytes, and touchedBytes is what each takes beside its
+// name and version.
 const (
 	maxTouched   = 4 << 20
 	touchedBytes = 100
@@ -65,16 +65,16 @@ func (t *touched) note(o *Object) {
 // errUnsettled ends an audit that the informer's own progress has overtaken.
 var errUnsettled = errors.New("informer moved on")
 
-// An audit compares the informer's cache with a list of its server. Nothing that
-// only follows a stream can notice what the stream does not say: events that a
-// server dropped, or a history that was rolled back and has overtaken the place
-// where the informer was.
+// An audit compares the informer's cache with a list of its server. Nothing
+// that only follows a stream can notice what the stream does not say: events
+// that a server dropped, or a history that was rolled back and has overtaken
+// the place where the informer was.
 //
 // It asks for names, uids and versions alone, and for the present. As of the
 // version that the informer has reached, a server would agree with it for ever
-// that has stopped to speak at that version, and no bookmark moves it. A list of
-// the present may be ahead, though: a difference can be a change on its way. The
-// stream owes it from then on, and has a bounded time to bring it:
+// that has stopped to speak at that version, and no bookmark moves it. A list
+// of the present may be ahead, though: a difference can be a change on its way.
+// The stream owes it from then on, and has a bounded time to bring it:
 //
 //	list ──► no difference: equal
 //	  └────► wait for the stream ──► it brought everything: equal
@@ -331,8 +331,8 @@ func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
 	return o == nil || touched && !atMost(o, d.version)
 }
 
-// verdict sums up both lists: a change is lost if the stream still owes it since
-// the first one, and the second differs from the cache there, too.
+// verdict sums up both lists: a change is lost if the stream still owes it
+// since the first one, and the second differs from the cache there, too.
 func (a *audit) verdict() error {
 	if _, err := a.drop(a.owed); err != nil {
 		return err

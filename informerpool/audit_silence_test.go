@@ -141,8 +141,9 @@ func TestHazardAuditsFail(t *testing.T) {
 	})
 }
 
-// TestHazardBusyServerEndsWatchesThatWork: a server over its limit serves watches
-// alone. Its informers follow theirs on, and resume them: a list would be refused.
+// TestHazardBusyServerEndsWatchesThatWork: a server over its limit serves
+// watches alone. Its informers follow theirs on, and resume them: a list would
+// be refused.
 func TestHazardBusyServerEndsWatchesThatWork(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { frequent(o); o.PagedLists = true }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -177,8 +178,8 @@ func TestHazardBusyServerEndsWatchesThatWork(t *testing.T) {
 	})
 }
 
-// TestAuditsThatAreRefused are replaced by lists of the informer: it may have the
-// right to streams alone. They change nothing.
+// TestAuditsThatAreRefused are replaced by lists of the informer: it may have
+// the right to streams alone. They change nothing.
 func TestAuditsThatAreRefused(t *testing.T) {
 	bubble(t, audited, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -208,7 +209,8 @@ func TestAuditsThatAreRefused(t *testing.T) {
 	})
 }
 
-// TestHazardHungClustersHoldUpTheAuditsOfOthers although audits are few at once.
+// TestHazardHungClustersHoldUpTheAuditsOfOthers although audits are few at
+// once.
 func TestHazardHungClustersHoldUpTheAuditsOfOthers(t *testing.T) {
 	bubble(t, audited, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -238,8 +240,8 @@ func TestHazardHungClustersHoldUpTheAuditsOfOthers(t *testing.T) {
 	})
 }
 
-// TestHazardSlowAuditIsTheLast: an audit that fails after longer than others wait
-// for it is made again, also where no other informer has an appointment.
+// TestHazardSlowAuditIsTheLast: an audit that fails after longer than others
+// wait for it is made again, also where no other informer has an appointment.
 func TestHazardSlowAuditIsTheLast(t *testing.T) {
 	bubble(t, frequent, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

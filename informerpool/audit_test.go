@@ -25,7 +25,8 @@ const auditInterval = time.Hour
 
 func audited(o *informerpool.Options) { o.AuditInterval = auditInterval }
 
-// speak makes a model server say once a minute where it is, as an API server does.
+// speak makes a model server say once a minute where it is, as an API server
+// does.
 func (s *modelServer) speak(minutes int) {
 	for range minutes {
 		after(time.Minute)
@@ -145,8 +146,8 @@ func TestAuditsOfWhatChangesFindNothing(t *testing.T) {
 	}
 }
 
-// requireNothingFound changes objects all the time, and fails if an audit finds a
-// difference in what is merely busy.
+// requireNothingFound changes objects all the time, and fails if an audit finds
+// a difference in what is merely busy.
 func requireNothingFound(t *testing.T, s *modelServer, p *informerpool.Pool, l *informerpool.Lease, changes int, pause time.Duration) {
 	t.Helper()
 	for i := range changes {
@@ -183,8 +184,8 @@ func TestAuditSoon(t *testing.T) {
 	})
 }
 
-// TestAuditsAreSpreadAndWaitForNobody: thousands of informers are not audited at
-// once, and no list waits for an audit.
+// TestAuditsAreSpreadAndWaitForNobody: thousands of informers are not audited
+// at once, and no list waits for an audit.
 func TestAuditsAreSpreadAndWaitForNobody(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { audited(o); o.ListConcurrency = 1 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		const informers = 2000

@@ -18,23 +18,25 @@ import (
 
 const (
 	// maxAudits is how many audits of the pool begin at once, and auditPace how
-	// long the next one waits behind the start of the last. One that takes longer
-	// than auditHold, such as for a server that hangs, holds up no other.
+	// long the next one waits behind the start of the last. One that takes
+	// longer than auditHold, such as for a server that hangs, holds up no
+	// other.
 	maxAudits = 4
 	auditPace = 50 * time.Millisecond
 	auditHold = time.Second
-	// auditSoon is when an audit that is brought forward begins at the earliest,
-	// and auditSpread how much later at most: a fleet that comes back has other
-	// things to do first.
+	// auditSoon is when an audit that is brought forward begins at the
+	// earliest, and auditSpread how much later at most: a fleet that comes back
+	// has other things to do first.
 	auditSoon   = 2 * time.Minute
 	auditSpread = 3*time.Minute - 2*auditSilence
 	// auditAgain is about when an audit that could not be made is tried again,
-	// and maxFailures how often in a row a regular one may fail, if there is time
-	// for more than one, before a list of the informer itself takes its place.
+	// and maxFailures how often in a row a regular one may fail, if there is
+	// time for more than one, before a list of the informer itself takes its
+	// place.
 	auditAgain  = 5 * time.Minute
 	maxFailures = 2
-	// auditBusy is how much later a regular audit may be where the server has too
-	// much to do for lists. It is as short as overloads are.
+	// auditBusy is how much later a regular audit may be where the server has
+	// too much to do for lists. It is as short as overloads are.
 	auditBusy = 5 * time.Minute
 	// auditYield is how long audits wait while lists take all permits.
 	auditYield = 5 * time.Second
@@ -71,8 +73,8 @@ func (o *Options) nextAudit() time.Duration {
 }
 
 // audits is the pool's timetable of audits: one timer, whatever the number of
-// informers, and no goroutine but those of the audits under way. The pool's lock
-// protects it.
+// informers, and no goroutine but those of the audits under way. The pool's
+// lock protects it.
 type audits struct {
 	due     []appointment // a heap
 	timer   *time.Timer
@@ -252,8 +254,8 @@ func (p *Pool) runAudit(e *entry) {
 }
 
 // audited makes the next appointment of an informer. It reports whether the
-// informer has to list, since its regular audit failed again and again: what the
-// server says of the list then is what is known of the cache.
+// informer has to list, since its regular audit failed again and again: what
+// the server says of the list then is what is known of the cache.
 func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

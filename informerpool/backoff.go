@@ -13,11 +13,14 @@ import (
 
 const (
 	firstBackoff = 500 * time.Millisecond
-	// spread is how far resumes of the watches of one broken connection are drawn apart.
+	// spread is how far resumes of the watches of one broken connection are
+	// drawn apart.
 	spread = 200 * time.Millisecond
-	// busyLimit is how far waits grow while a server answers that it has too much to do.
+	// busyLimit is how far waits grow while a server answers that it has too
+	// much to do.
 	busyLimit = 4 * time.Second
-	// healthy is how long an attempt has to last for the next failure to count as the first one.
+	// healthy is how long an attempt has to last for the next failure to count
+	// as the first one.
 	healthy = 10 * time.Second
 )
 
@@ -27,11 +30,13 @@ type backoff struct {
 	next  time.Duration
 }
 
-// after returns the wait after an attempt that lasted for a time and ended with err, which is nil for a regular end.
+// after returns the wait after an attempt that lasted for a time and ended with
+// err, which is nil for a regular end.
 func (b *backoff) after(lasted time.Duration, err error) time.Duration {
 	if lasted >= healthy {
 		b.next = 0
-		// Whatever ended a watch that had worked is over as often as not: look at once.
+		// Whatever ended a watch that had worked is over as often as not: look
+		// at once.
 		return rand.N(spread)
 	}
 	if b.next == 0 {
@@ -50,7 +55,8 @@ func (b *backoff) after(lasted time.Duration, err error) time.Duration {
 // reset makes the next failure count as the first one.
 func (b *backoff) reset() { b.next = 0 }
 
-// sleep waits for d, for a wake-up, or for the end of ctx. It tells whether it was woken.
+// sleep waits for d, for a wake-up, or for the end of ctx. It reports whether
+// it was woken.
 func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -68,7 +68,8 @@ func (e forever) Read(p []byte) (int, error) {
 
 const listHead = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"500"},"items":[`
 
-// TestHazardPageOfWhiteSpace: what a server compresses to nothing costs nothing.
+// TestHazardPageOfWhiteSpace: what a server compresses to nothing costs
+// nothing.
 func TestHazardPageOfWhiteSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &filled{page: func(int64) io.Reader {

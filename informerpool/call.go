@@ -25,8 +25,9 @@ func (p *Pool) forgetSource(key Key) {
 }
 
 // call calls a function of the user on this goroutine. A panic is logged and
-// reported to OnPanic, and becomes an error. That the function ends the goroutine
-// is said in the same way; the caller's deferred functions have to go on then.
+// reported to OnPanic, and becomes an error. That the function ends the
+// goroutine is said in the same way; the caller's deferred functions have to go
+// on then.
 func (p *Pool) call(name string, key Key, f func() error, keysAndValues ...any) (err error) {
 	returned := false
 	defer func() {
@@ -39,8 +40,8 @@ func (p *Pool) call(name string, key Key, f func() error, keysAndValues ...any) 
 	return err
 }
 
-// callApart is call on a goroutine of its own, so that its end is an error, too.
-// It is for what is called seldom, or does not wait for long.
+// callApart is call on a goroutine of its own, so that its end is an error,
+// too. It is for what is called seldom, or does not wait for long.
 func (p *Pool) callApart(name string, key Key, f func() error, keysAndValues ...any) error {
 	var err error
 	failure := callback.Apart(name, func() error {

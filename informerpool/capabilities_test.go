@@ -19,8 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestHazardServerIsDowngraded: it does not stream lists any more, nor answer the
-// question that is one.
+// TestHazardServerIsDowngraded: it does not stream lists any more, nor answer
+// the question that is one.
 func TestHazardServerIsDowngraded(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -45,8 +45,8 @@ func TestHazardServerIsDowngraded(t *testing.T) {
 	})
 }
 
-// TestHazardServerIsUpgraded: what a server cannot do is learned for a time, and
-// for all informers of its group.
+// TestHazardServerIsUpgraded: what a server cannot do is learned for a time,
+// and for all informers of its group.
 func TestHazardServerIsUpgraded(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.noStream = true
@@ -134,8 +134,8 @@ func TestHazardContinueTokensExpire(t *testing.T) {
 	})
 }
 
-// TestHazardNothingButExpiry: a server that calls every version expired is asked
-// ever more seldom.
+// TestHazardNothingButExpiry: a server that calls every version expired is
+// asked ever more seldom.
 func TestHazardNothingButExpiry(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.noStream = true
@@ -176,8 +176,8 @@ func TestHazardIdleResourceWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// TestHazardStreamedListWithoutEnd: the list comes in pages then, and the status
-// says why.
+// TestHazardStreamedListWithoutEnd: the list comes in pages then, and the
+// status says why.
 func TestHazardStreamedListWithoutEnd(t *testing.T) {
 	for name, frames := range map[string]func(*modelServer, *modelWatch, int){
 		"silence":  func(*modelServer, *modelWatch, int) {},

@@ -5,7 +5,8 @@ package informerpool
 
 import "slices"
 
-// put stores a state of an object unless it is older than or the same as what is there, and tells the taps.
+// put stores a state of an object unless it is older than or the same as what
+// is there, and tells the taps.
 func (e *entry) put(o *Object) {
 	values := e.lockWith(one(o)) // only the feed replaces e.store, and this is the feed's goroutine
 	defer e.mu.Unlock()
@@ -20,7 +21,8 @@ func (e *entry) put(o *Object) {
 	e.emitSeenLocked(change{old: old, new: o}, o)
 }
 
-// remove takes an object out of the store; final is the state it had at the end.
+// remove takes an object out of the store; final is the state it had at the
+// end.
 func (e *entry) remove(final *Object) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -40,8 +42,8 @@ func (e *entry) remove(final *Object) {
 	e.emitSeenLocked(change{old: old, final: final}, final)
 }
 
-// touchLocked notes a change that a stream brought. The store and the version it
-// has reached change in one step, so that an audit finds them in agreement.
+// touchLocked notes a change that a stream brought. The store and the version
+// it has reached change in one step, so that an audit finds them in agreement.
 func (e *entry) touchLocked(o *Object) {
 	e.rv = further(e.rv, o.GetResourceVersion())
 	e.touched.note(o)
@@ -109,8 +111,8 @@ func (e *entry) sweepLocked(l *listing) {
 	}
 }
 
-// commitTrimmed is commit for a list that there was not room for as a whole. The
-// state of any object may be one that was passed over.
+// commitTrimmed is commit for a list that there was not room for as a whole.
+// The state of any object may be one that was passed over.
 func (e *entry) commitTrimmed(l *listing, rv string) {
 	values := e.lockWith(e.staged.all())
 	defer e.mu.Unlock()
@@ -162,8 +164,9 @@ func (e *entry) emitSeenLocked(c change, shown *Object) {
 	}
 }
 
-// emitLocked tells every tap. Nothing is told before the first list is complete: it is replayed as a whole then, so
-// that a handler that reads the store finds what it is told of.
+// emitLocked tells every tap. Nothing is told before the first list is
+// complete: it is replayed as a whole then, so that a handler that reads the
+// store finds what it is told of.
 func (e *entry) emitLocked(c change) {
 	if !e.synced {
 		return

@@ -16,21 +16,25 @@ import (
 )
 
 const (
-	// entries of the caches are bounded by number, too, since that is what the library bounds.
+	// entries of the caches are bounded by number, too, since that is what the
+	// library bounds.
 	maxDecoded = 1 << 16
 	maxGhosts  = 1 << 12
-	// decodedFactor is how much more memory than its JSON a typed object is taken
-	// to need at least: it is 2.1 for a Pod and 2.8 for a Deployment.
+	// decodedFactor is how much more memory than its JSON a typed object is
+	// taken to need at least: it is 2.1 for a Pod and 2.8 for a Deployment.
 	decodedFactor = 3
 	// decodedBytes is what an entry takes beside its object.
 	decodedBytes = 512
 )
 
-// decodedCache holds typed objects that were read more than once: copying one takes a quarter of the time that decoding
-// takes. An object enters on its second read, so that a pass over everything neither fills the cache nor pays for it.
+// decodedCache holds typed objects that were read more than once: copying one
+// takes a quarter of the time that decoding takes. An object enters on its
+// second read, so that a pass over everything neither fills the cache nor pays
+// for it.
 //
-// It keeps no cached object alive, and a decoded one only as long as the cached one of which it was made: what an
-// informer replaced, or had when it ended, is gone with that.
+// It keeps no cached object alive, and a decoded one only as long as the cached
+// one of which it was made: what an informer replaced, or had when it ended, is
+// gone with that.
 type decodedCache struct {
 	limit  int64
 	ghosts *lru.Cache // keys read once
@@ -74,7 +78,7 @@ func (c *decodedCache) get(k decodedKey) (kruntime.Object, bool) {
 	return v.(decodedValue).object, true
 }
 
-// again tells whether the key was asked for before, and remembers it.
+// again reports whether the key was asked for before, and remembers it.
 func (c *decodedCache) again(k decodedKey) bool {
 	_, seen := c.ghosts.Get(k)
 	if seen {
@@ -106,8 +110,9 @@ func (c *decodedCache) drop(k decodedKey) {
 	c.hot.Remove(k)
 }
 
-// Decode decodes o into dst, which is the caller's own afterwards: an *unstructured.Unstructured, a
-// *metav1.PartialObjectMetadata, or a pointer to a typed struct. Typed objects that are read again and again come from a cache
+// Decode decodes o into dst, which is the caller's own afterwards: an
+// *unstructured.Unstructured, a *metav1.PartialObjectMetadata, or a pointer to
+// a typed struct. Typed objects that are read again and again come from a cache
 // of decoded ones. It does no I/O.
 func (p *Pool) Decode(o *Object, dst kruntime.Object) error {
 	c := p.decoded
@@ -135,12 +140,14 @@ func (p *Pool) Decode(o *Object, dst kruntime.Object) error {
 	return nil
 }
 
-// set makes what dst points to a shallow copy of what src does, which nobody else has.
+// set makes what dst points to a shallow copy of what src does, which nobody
+// else has.
 func set(dst, src kruntime.Object) {
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
 }
 
-// typed tells whether a form is worth keeping: copying the others takes as long as decoding them.
+// typed reports whether a form is worth keeping: copying the others takes as
+// long as decoding them.
 func typed(o kruntime.Object) bool {
 	switch o.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:

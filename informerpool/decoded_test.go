@@ -58,7 +58,8 @@ func TestHazardObjectsOfEndedInformersAreKept(t *testing.T) {
 	}
 }
 
-// TestDecodedObjectsAreBoundedByWhatTheyWeigh: the JSON may be of a hundredth of the size.
+// TestDecodedObjectsAreBoundedByWhatTheyWeigh: the JSON may be of a hundredth
+// of the size.
 func TestDecodedObjectsAreBoundedByWhatTheyWeigh(t *testing.T) {
 	const objects = 20
 	_, l := poolOf(t, objects, func(int) string {

@@ -16,8 +16,9 @@ import (
 // State is where an informer is in its life.
 type State string
 
-// An informer goes from starting to synced, back and forth between synced and degraded, and ends as gone. It is dying
-// from when the pool has let go of it to when its goroutine has ended; nobody is given a dying informer.
+// An informer goes from starting to synced, back and forth between synced and
+// degraded, and ends as gone. It is dying from when the pool has let go of it
+// to when its goroutine has ended; nobody is given a dying informer.
 const (
 	StateStarting State = "Starting"
 	StateSynced   State = "Synced"
@@ -26,7 +27,8 @@ const (
 	StateGone     State = "Gone"
 )
 
-// entry is one informer: its store, its state and who listens to it. Its feed alone writes objects.
+// entry is one informer: its store, its state and who listens to it. Its feed
+// alone writes objects.
 type entry struct {
 	key    Key
 	pool   *Pool
@@ -36,19 +38,19 @@ type entry struct {
 	wake   chan struct{} // one slot: cuts a wait between attempts short
 	anew   atomic.Bool   // set before wake: the next wait is as short as the first
 
-	// leases, heirs and linger are protected by the pool's lock, since they decide
-	// whether the entry stays in its map. heirs are leases that are to be served
-	// by this entry once it has synced.
+	// leases, heirs and linger are protected by the pool's lock, since they
+	// decide whether the entry stays in its map. heirs are leases that are to
+	// be served by this entry once it has synced.
 	leases map[*Lease]struct{}
 	heirs  map[*Lease]struct{}
 	linger *time.Timer
 	// moving counts heirs, and leases that are to be served by another entry: a
 	// hint, kept so that the pool's lock is not taken for each event.
 	moving atomic.Int32
-	// auditAt is when it is to be audited; zero while it is. auditBy is its regular
-	// appointment, auditThen one that was asked for while it was audited, and
-	// auditFailures counts audits in a row that failed. The pool's lock protects
-	// them.
+	// auditAt is when it is to be audited; zero while it is. auditBy is its
+	// regular appointment, auditThen one that was asked for while it was
+	// audited, and auditFailures counts audits in a row that failed. The pool's
+	// lock protects them.
 	auditAt, auditBy, auditThen time.Time
 	auditFailures               int
 
@@ -159,9 +161,9 @@ func (e *entry) broadcastLocked() {
 	}
 }
 
-// await returns when check does not answer errWait any more, with its answer, or
-// when ctx or the lease ends. check is called with the lock of the entry that
-// serves the lease.
+// await returns when check does not answer errWait any more, with its answer,
+// or when ctx or the lease ends. check is called with the lock of the entry
+// that serves the lease.
 func (l *Lease) await(ctx context.Context, check func(*entry) error) error {
 	for {
 		if err := l.gone(); err != nil {
@@ -188,8 +190,8 @@ func (l *Lease) await(ctx context.Context, check func(*entry) error) error {
 	}
 }
 
-// kick makes a feed that waits between attempts try at once, and begin anew with
-// its waits.
+// kick makes a feed that waits between attempts try at once, and begin anew
+// with its waits.
 func (e *entry) kick() {
 	e.anew.Store(true)
 	e.nudge()
@@ -206,7 +208,8 @@ func (e *entry) nudge() {
 // proof notes that the server gave a sign of life.
 func (e *entry) proof() { e.lastProof.Store(e.pool.clock.now()) }
 
-// sizeLocked is about what the informer takes in memory, but for a list under way.
+// sizeLocked is about what the informer takes in memory, but for a list under
+// way.
 func (e *entry) sizeLocked() int64 { return e.store.size() + e.seenBytes }
 
 // chargeLocked brings the cluster's account up to date, and what the store says
@@ -221,8 +224,9 @@ func (e *entry) chargeLocked() {
 	e.charged = bytes
 }
 
-// begin starts an attempt of the feed: one connection, from waiting for the cluster to the end of a watch. It forgets
-// everything first if that was asked for.
+// begin starts an attempt of the feed: one connection, from waiting for the
+// cluster to the end of a watch. It forgets everything first if that was asked
+// for.
 func (e *entry) begin(ctx context.Context) (_ context.Context, forgot bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	e.mu.Lock()
@@ -244,8 +248,9 @@ func (e *entry) end() {
 	cancel(errAttemptOver)
 }
 
-// evict makes the feed give up what it is at and forget everything. The feed does it itself, since an attempt under way
-// could fill the store again behind the back of anybody else.
+// evict makes the feed give up what it is at and forget everything. The feed
+// does it itself, since an attempt under way could fill the store again behind
+// the back of anybody else.
 func (e *entry) evict() {
 	e.mu.Lock()
 	e.evicted = true
@@ -317,7 +322,7 @@ func (e *entry) note(err error) {
 	e.broadcastLocked()
 }
 
-// fail notes a failed attempt, and tells whether that is news.
+// fail notes a failed attempt, and reports whether that is news.
 func (e *entry) fail(err error) (news bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

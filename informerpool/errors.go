@@ -14,44 +14,56 @@ import (
 )
 
 var (
-	// ErrReleased indicates that the lease was released: its informer may be gone, so it is not read any more.
+	// ErrReleased indicates that the lease was released: its informer may be
+	// gone, so it is not read any more.
 	ErrReleased = errors.New("lease released")
 	// ErrClosed indicates that the pool or the subscription was closed.
 	ErrClosed = errors.New("closed")
-	// ErrNotSynced indicates that the informer's first list is not complete yet. It says nothing about any object.
+	// ErrNotSynced indicates that the informer's first list is not complete
+	// yet. It says nothing about any object.
 	ErrNotSynced = errors.New("not synced")
-	// ErrEpochChanged indicates that the cluster's resourceVersions are not comparable any more with those a request
-	// was made for: another cluster answers at the endpoint, or its history was rolled back. Sources return it.
+	// ErrEpochChanged indicates that the cluster's resourceVersions are not
+	// comparable any more with those a request was made for: another cluster
+	// answers at the endpoint, or its history was rolled back. Sources return
+	// it.
 	ErrEpochChanged = errors.New("epoch changed")
-	// ErrHistory indicates that the server's resourceVersion is behind the one an informer already saw, as after a
-	// restore of etcd from an older snapshot.
+	// ErrHistory indicates that the server's resourceVersion is behind the one
+	// an informer already saw, as after a restore of etcd from an older
+	// snapshot.
 	ErrHistory = errors.New("server history is behind the cache")
-	// ErrDetached indicates that an informer follows no live watch, and that its
-	// last one did not end by an error.
+	// ErrDetached indicates that an informer follows no live watch, and that
+	// its last one did not end by an error.
 	ErrDetached = errors.New("no live watch")
-	// ErrOtherVersion indicates that the resource is not served in the version of
-	// the key, but in another one of its group: its objects exist.
+	// ErrOtherVersion indicates that the resource is not served in the version
+	// of the key, but in another one of its group: its objects exist.
 	ErrOtherVersion = errors.New("version is not served")
-	// ErrStalled indicates that a list or watch carried nothing for longer than the stall time-out.
+	// ErrStalled indicates that a list or watch carried nothing for longer than
+	// the stall time-out.
 	ErrStalled = errors.New("stalled")
-	// ErrNoIndex indicates that a query names an index that was not added to the informer.
+	// ErrNoIndex indicates that a query names an index that was not added to
+	// the informer.
 	ErrNoIndex = errors.New("no such index")
-	// ErrIndexExists indicates that an index of that name exists on the informer.
+	// ErrIndexExists indicates that an index of that name exists on the
+	// informer.
 	ErrIndexExists = errors.New("index exists")
-	// ErrIndexPanicked indicates that an index function panicked for an object, or ended its goroutine.
+	// ErrIndexPanicked indicates that an index function panicked for an object,
+	// or ended its goroutine.
 	ErrIndexPanicked = errors.New("index function panicked")
-	// ErrVersion indicates that a server does not take back a resourceVersion that it gave, and that is none: no number
-	// without a sign, blanks or zeros in front, of 64 bits. The informer lists again and again.
+	// ErrVersion indicates that a server does not take back a resourceVersion
+	// that it gave, and that is none: no number without a sign, blanks or zeros
+	// in front, of 64 bits. The informer lists again and again.
 	ErrVersion = errors.New("no resourceVersion")
-	// ErrBudget indicates that a list or an informer exceeded a limit on objects or pages.
+	// ErrBudget indicates that a list or an informer exceeded a limit on
+	// objects or pages.
 	ErrBudget = errors.New("over budget")
 
-	// ErrKind indicates that a server answered with objects or a list of another kind than was asked for. The whole
-	// answer is refused.
+	// ErrKind indicates that a server answered with objects or a list of
+	// another kind than was asked for. The whole answer is refused.
 	ErrKind = errors.New("another kind")
 
-	// ErrRefused indicates that the informer refused what the server sent about an object: it exists, or may, and the
-	// cache does not know its state. See [Lease.Unknown].
+	// ErrRefused indicates that the informer refused what the server sent about
+	// an object: it exists, or may, and the cache does not know its state. See
+	// [Lease.Unknown].
 	ErrRefused = errors.New("refused")
 
 	errUnreturned  = fmt.Errorf("Source %w", callback.ErrGoexit)
@@ -92,8 +104,9 @@ func (e *OptionError) Error() string {
 // Unwrap returns the cause.
 func (e *OptionError) Unwrap() error { return e.Err }
 
-// permanent tells whether waiting longer is unlikely to help: somebody has to change a rule, a definition or the key.
-// The informer keeps trying all the same, since somebody may.
+// permanent reports whether waiting longer is unlikely to help: somebody has to
+// change a rule, a definition or the key. The informer keeps trying all the
+// same, since somebody may.
 func permanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) ||

@@ -17,30 +17,36 @@ const (
 	Deleted EventType = "Deleted"
 )
 
-// Event is one change of one object, as seen by one subscription: several changes that came while its handler was busy are
-// one event from the last state it was told of to the newest.
+// Event is one change of one object, as seen by one subscription: several
+// changes that came while its handler was busy are one event from the last
+// state it was told of to the newest.
 type Event struct {
 	// Key is the key of the lease the event came through.
 	Key Key
 	// Type says which of the objects are set.
 	Type EventType
-	// Old is the state the handler was told of last; set for Updated, and for Deleted the last state known.
+	// Old is the state the handler was told of last; set for Updated, and for
+	// Deleted the last state known.
 	Old *Object
 	// New is the state now; set for Added and Updated.
 	New *Object
-	// Initial marks the objects that were there when the lease was added to the subscription, or when its informer first synced.
+	// Initial marks the objects that were there when the lease was added to the
+	// subscription, or when its informer first synced.
 	Initial bool
 	// Resync marks an Updated event that was asked for and is no change. So are
-	// changes told of that were undone while the handler was busy, as where etcd
-	// was restored: reads may have shown them.
+	// changes told of that were undone while the handler was busy, as where
+	// etcd was restored: reads may have shown them.
 	Resync bool
-	// Requested tells that the object was asked for, by Resync or Trigger, since it was last told of, or that it is told of
-	// since changes were undone. Without Resync there is news as well.
+	// Requested tells that the object was asked for, by Resync or Trigger,
+	// since it was last told of, or that it is told of since changes were
+	// undone. Without Resync there is news as well.
 	Requested bool
-	// Told is the state the handler was told of last, for Deleted, where that is not Old: the object changed before it was deleted.
+	// Told is the state the handler was told of last, for Deleted, where that
+	// is not Old: the object changed before it was deleted.
 	Told *Object
-	// FinalStateUnknown marks a Deleted event that was concluded from the object's absence: Old is the last state
-	// seen, and there may have been later ones.
+	// FinalStateUnknown marks a Deleted event that was concluded from the
+	// object's absence: Old is the last state seen, and there may have been
+	// later ones.
 	FinalStateUnknown bool
 	// Evicted marks a Deleted event that says nothing about the object: its
 	// cluster was taken away, by [Pool.Evict] or [Lease.Retire].
@@ -55,9 +61,11 @@ func (e Event) Object() *Object {
 	return e.Old
 }
 
-// Handler receives the events of a subscription, one at a time. It may take its time: that delays nobody else, and
-// changes of the same object are merged meanwhile. It may call anything of this package, and releasing what it listens to is fine.
-// The objects are shared and read-only. A panic is counted, and the next event is delivered.
+// Handler receives the events of a subscription, one at a time. It may take its
+// time: that delays nobody else, and changes of the same object are merged
+// meanwhile. It may call anything of this package, and releasing what it
+// listens to is fine. The objects are shared and read-only. A panic is counted,
+// and the next event is delivered.
 type Handler interface {
 	Handle(e Event)
 }
@@ -68,8 +76,10 @@ type HandlerFunc func(e Event)
 // Handle implements Handler.
 func (f HandlerFunc) Handle(e Event) { f(e) }
 
-// ResourceEventHandler returns a Handler that calls one written for client-go. It is given [*Object]s, which implement
-// controller-runtime's client.Object; a delete whose final state is unknown arrives as cache.DeletedFinalStateUnknown.
+// ResourceEventHandler returns a Handler that calls one written for client-go.
+// It is given [*Object]s, which implement controller-runtime's client.Object; a
+// delete whose final state is unknown arrives as
+// cache.DeletedFinalStateUnknown.
 func ResourceEventHandler(h cache.ResourceEventHandler) Handler {
 	return HandlerFunc(func(e Event) {
 		switch {
@@ -98,7 +108,8 @@ type change struct {
 	sight   moment // from when on reads could see it
 }
 
-// narrow returns the change as seen through a sieve: an object that comes to match is new, one that ceases to is gone.
+// narrow returns the change as seen through a sieve: an object that comes to
+// match is new, one that ceases to is gone.
 func (c change) narrow(s sieve) (change, bool) {
 	if s.empty() {
 		return c, true
@@ -119,7 +130,8 @@ func (c change) narrow(s sieve) (change, bool) {
 	return c, true
 }
 
-// pending is what a subscription still has to tell of one object: from the state it told of last to the newest.
+// pending is what a subscription still has to tell of one object: from the
+// state it told of last to the newest.
 type pending struct {
 	change
 
@@ -165,7 +177,8 @@ func (p *pending) wasShown(c change) bool {
 // isEmpty reports whether there is nothing to tell: it came and went.
 func (p *pending) isEmpty() bool { return p.old == nil && p.new == nil }
 
-// events returns what is left to tell: nothing, one event, or a delete and an add where one object took another's name.
+// events returns what is left to tell: nothing, one event, or a delete and an
+// add where one object took another's name.
 func (p *pending) events(key Key) []Event {
 	deleted := Event{Key: key, Type: Deleted, Old: p.old, FinalStateUnknown: p.unknown, Evicted: p.evicted, Requested: p.asked}
 	switch {

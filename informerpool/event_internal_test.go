@@ -82,9 +82,9 @@ func TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd(t *testing.T) {
 	}
 }
 
-// TestHazardObjectThatAReadShowedComesAndGoesUnheard: a handler that was busy all
-// the time hears that an object is gone if a read may have shown it, and nothing
-// of one that no read can have seen.
+// TestHazardObjectThatAReadShowedComesAndGoesUnheard: a handler that was busy
+// all the time hears that an object is gone if a read may have shown it, and
+// nothing of one that no read can have seen.
 func TestHazardObjectThatAReadShowedComesAndGoesUnheard(t *testing.T) {
 	codec := packed.NewCodec()
 	o, other := packBy(t, codec, "one", "1"), packBy(t, codec, "two", "2")

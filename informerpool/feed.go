@@ -18,9 +18,11 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// feed keeps one informer's store equal to the server: list, watch, resume. It is one goroutine, and it is not built on
-// client-go's Reflector because that one cannot be stopped while it waits for a server that refuses connections, starts
-// over when a connection breaks, and never notices a stream that stalls or a history that was rolled back.
+// feed keeps one informer's store equal to the server: list, watch, resume. It
+// is one goroutine, and it is not built on client-go's Reflector because that
+// one cannot be stopped while it waits for a server that refuses connections,
+// starts over when a connection breaks, and never notices a stream that stalls
+// or a history that was rolled back.
 type feed struct {
 	*entry
 	options *Options
@@ -51,8 +53,9 @@ type feed struct {
 	listsAs     string        // of lists that held the kind, where it is not the usual one
 }
 
-// run goes from attempt to attempt until ctx ends. It is where the goroutines of idle informers sit, in the follow at the
-// bottom of an attempt, so what is below it is kept shallow: a fleet has 100,000 of these stacks.
+// run goes from attempt to attempt until ctx ends. It is where the goroutines
+// of idle informers sit, in the follow at the bottom of an attempt, so what is
+// below it is kept shallow: a fleet has 100,000 of these stacks.
 //
 // A source that ends its goroutine ends this one, in the middle of an attempt.
 // The attempt has failed then, and run is called again.
@@ -68,8 +71,8 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// attemptOnce makes one attempt: it waits for the cluster, lists or resumes, and follows the changes until something ends
-// that.
+// attemptOnce makes one attempt: it waits for the cluster, lists or resumes,
+// and follows the changes until something ends that.
 func (f *feed) attemptOnce(ctx context.Context) {
 	ctx, forgot := f.begin(ctx)
 	if forgot {
@@ -101,7 +104,8 @@ func (f *feed) endedAt(rv string) error {
 	return f.untaken(io.ErrUnexpectedEOF)
 }
 
-// conclude notes how an attempt ended. A nil error is the regular end of a watch.
+// conclude notes how an attempt ended. A nil error is the regular end of a
+// watch.
 func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Duration {
 	cause := context.Cause(ctx)
 	f.end()
@@ -150,7 +154,8 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 	return wait
 }
 
-// connect waits for the cluster and returns a live stream that continues the store.
+// connect waits for the cluster and returns a live stream that continues the
+// store.
 func (f *feed) connect(ctx context.Context) (*stream, error) {
 	epoch, err := f.ready(ctx)
 	if err != nil {
@@ -185,7 +190,8 @@ func (f *feed) ready(ctx context.Context) (epoch Epoch, err error) {
 	return epoch, err
 }
 
-// checkHistory makes the next attempt a list where an error says that resuming is over.
+// checkHistory makes the next attempt a list where an error says that resuming
+// is over.
 func (f *feed) checkHistory(err error) error {
 	_, list := errors.AsType[listError](err)
 	switch {
@@ -217,8 +223,8 @@ func (f *feed) checkHistory(err error) error {
 
 // failsResuming reports whether a server keeps failing at watches from the
 // version that was reached: that may be all it fails at. An error of the
-// transport is none of the watch: a server that fails at everything, the proof of
-// its identity included, would have every informer list when it heals.
+// transport is none of the watch: a server that fails at everything, the proof
+// of its identity included, would have every informer list when it heals.
 func (f *feed) failsResuming(err error) bool {
 	if _, answered := errors.AsType[*apierrors.StatusError](err); !answered || !apierrors.IsInternalError(err) {
 		return false
@@ -249,8 +255,8 @@ func (f *feed) watch(ctx context.Context) (*stream, error) {
 	return s, nil
 }
 
-// untaken makes the error of a watch say that its version is none, where that is
-// all that is known to be wrong.
+// untaken makes the error of a watch say that its version is none, where that
+// is all that is known to be wrong.
 func (f *feed) untaken(err error) error {
 	if versionless(f.resume) || ordered(f.resume) {
 		return err
@@ -266,7 +272,8 @@ func (f *feed) endUnordered() {
 	}
 }
 
-// eofIsUnexpected tells the end of a stream from a clean one where more was due.
+// eofIsUnexpected tells the end of a stream from a clean one where more was
+// due.
 func eofIsUnexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -278,8 +285,9 @@ func (f *feed) listOptions() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: f.key.LabelSelector, FieldSelector: f.key.FieldSelector}
 }
 
-// streamOptions make a watch begin with the current objects. Bookmarks must be asked for with them: without, the server
-// never says where the initial ones end.
+// streamOptions make a watch begin with the current objects. Bookmarks must be
+// asked for with them: without, the server never says where the initial ones
+// end.
 func streamOptions(o metav1.ListOptions) metav1.ListOptions {
 	o.SendInitialEvents = new(true)
 	o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan

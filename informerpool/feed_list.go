@@ -19,7 +19,8 @@ import (
 // maxPages bounds a list whose server never stops handing out continue tokens.
 const maxPages = 10_000
 
-// relist makes the store equal to the server's state and returns the stream of what follows.
+// relist makes the store equal to the server's state and returns the stream of
+// what follows.
 func (f *feed) relist(ctx context.Context) (*stream, error) {
 	release, err := f.pool.permits.take(ctx)
 	if err != nil {
@@ -71,12 +72,12 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 	return s, nil
 }
 
-// listBehind lists once more, behind the begin of a watch without a version. The
-// watch begins with the objects that there were then, and so says nothing of one
-// that was deleted between the list before it and its begin. The stream is read
-// afterwards: it has every change since, and with that the last word on each
-// object that it names. One that it does not name was not there when it began,
-// nor was it made later: the list lacks it, and it is deleted.
+// listBehind lists once more, behind the begin of a watch without a version.
+// The watch begins with the objects that there were then, and so says nothing
+// of one that was deleted between the list before it and its begin. The stream
+// is read afterwards: it has every change since, and with that the last word on
+// each object that it names. One that it does not name was not there when it
+// began, nor was it made later: the list lacks it, and it is deleted.
 func (f *feed) listBehind(ctx context.Context, s *stream) error {
 	release, err := f.pool.permits.take(ctx)
 	if err != nil {
@@ -111,8 +112,8 @@ type listError struct{ error }
 // Unwrap returns what the list failed with.
 func (e listError) Unwrap() error { return e.error }
 
-// asListError marks the error of a list, and looks into one that says that there
-// is no such resource.
+// asListError marks the error of a list, and looks into one that says that
+// there is no such resource.
 func (f *feed) asListError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -123,7 +124,8 @@ func (f *feed) asListError(ctx context.Context, err error) error {
 	return listError{err}
 }
 
-// listStreamed lists by a watch that begins with the current objects, and returns it behind those.
+// listStreamed lists by a watch that begins with the current objects, and
+// returns it behind those.
 func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(f.listOptions())
 	opts.TimeoutSeconds = f.watchSeconds()
@@ -243,9 +245,9 @@ func (f *feed) listPage(ctx context.Context, opts metav1.ListOptions, l *listing
 	}
 }
 
-// checkBytes fails where storing an object in place of old would take more memory
-// than the cluster may. It is asked before: a server that is tried again and again
-// must not get one object in with each try.
+// checkBytes fails where storing an object in place of old would take more
+// memory than the cluster may. It is asked before: a server that is tried again
+// and again must not get one object in with each try.
 func (f *feed) checkBytes(old, o *Object) error {
 	growth := int64(o.Size()) + entryBytes
 	if old != nil {
@@ -328,9 +330,9 @@ func (f *feed) applyNext(s *stream) error {
 	return f.reached(o.GetResourceVersion())
 }
 
-// checkOrder fails where a stream shows a version before the one it has reached:
-// those of one history only grow. What a watch without a version begins with is
-// no history.
+// checkOrder fails where a stream shows a version before the one it has
+// reached: those of one history only grow. What a watch without a version
+// begins with is no history.
 func (f *feed) checkOrder(rv string) error {
 	if !f.unordered && behind(rv, f.resume) {
 		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", f.key, ErrHistory, f.resume, rv)

@@ -179,7 +179,8 @@ func TestNewEpochReplacesTheStoreAtOnce(t *testing.T) {
 		l := acquireSynced(t, p, everything)
 		r := newRecorder()
 		r.epochs = true
-		// Each read shows one epoch only, also those made by handlers while they are told of the change.
+		// Each read shows one epoch only, also those made by handlers while
+		// they are told of the change.
 		r.before = func(informerpool.Event) {
 			objects, _, err := l.List(informerpool.Query{})
 			require.NoError(t, err)
@@ -344,7 +345,8 @@ func TestServerThatOverlooksStreamingIsListed(t *testing.T) {
 	})
 }
 
-// overlooking is a server from before streamed lists: it takes such a request for one of a plain watch.
+// overlooking is a server from before streamed lists: it takes such a request
+// for one of a plain watch.
 type overlooking struct{ *modelServer }
 
 func (o overlooking) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {

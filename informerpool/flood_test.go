@@ -185,8 +185,8 @@ func requireHealthy(t *testing.T, server *modelServer, l *informerpool.Lease, he
 // reachable is the heap after a collection.
 func reachable() int64 { return liveHeap() }
 
-// TestHazardFloodUpToTheDefaultBudget fills two GiB with -flood, and a thousandth
-// of it otherwise.
+// TestHazardFloodUpToTheDefaultBudget fills two GiB with -flood, and a
+// thousandth of it otherwise.
 func TestHazardFloodUpToTheDefaultBudget(t *testing.T) {
 	o, budget := informerpool.Options{MaxClusterBytes: 2 << 20}, int64(2<<20)
 	if *fullFlood {

@@ -144,9 +144,9 @@ func (l *leaver) everythingGoesWrong() {
 	after(30 * time.Minute)
 }
 
-// TestHazardCallbackEndsItsGoroutine: runtime.Goexit, and with it t.FailNow of a
-// test's callback, ended the process or stopped an informer, a subscription or
-// Close for ever.
+// TestHazardCallbackEndsItsGoroutine: runtime.Goexit, and with it t.FailNow of
+// a test's callback, ended the process or stopped an informer, a subscription
+// or Close for ever.
 func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 	for _, place := range []string{
 		"Source.Ready", "Source.KindOf", "Source.Discover", "Source.List", "Source.Watch", "Body.Read", "Body.Close",

@@ -117,8 +117,8 @@ func TestHazardNamesComeAndGoneAreKept(t *testing.T) {
 	})
 }
 
-// TestHazardAuditRemembersAllThatChanges: an audit whose list is slow, of a kind
-// whose names come and go.
+// TestHazardAuditRemembersAllThatChanges: an audit whose list is slow, of a
+// kind whose names come and go.
 func TestHazardAuditRemembersAllThatChanges(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.AuditInterval, o.PagedLists = 24*time.Hour, true }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

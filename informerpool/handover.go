@@ -20,8 +20,8 @@ import (
 // stop relying on it.
 const forsakenAfter = time.Minute
 
-// ownedLocked reports whether a lease is held on just what the informer watches.
-// The pool's lock is held.
+// ownedLocked reports whether a lease is held on just what the informer
+// watches. The pool's lock is held.
 func (e *entry) ownedLocked() bool {
 	for l := range e.leases {
 		if l.Key() == e.key {
@@ -59,8 +59,8 @@ func (p *Pool) handOverLocked(e *entry) []move {
 	return moves
 }
 
-// begin gives the new informers the indexes that the leases have, and moves those
-// whose new informer has synced already.
+// begin gives the new informers the indexes that the leases have, and moves
+// those whose new informer has synced already.
 func (p *Pool) begin(moves []move) {
 	for _, m := range moves {
 		m.to.copyIndexes(m.from)
@@ -156,8 +156,8 @@ func (p *Pool) takeOver(e *entry) {
 }
 
 // moveLocked makes e serve the lease if it is not behind the informer that does
-// now. The pool's lock is held, so that the locks of two entries are never taken
-// in two orders.
+// now. The pool's lock is held, so that the locks of two entries are never
+// taken in two orders.
 func (l *Lease) moveLocked(e *entry) bool {
 	from := l.at.Load()
 	to := &place{key: from.key, entry: e, filter: newFilter(e.key, from.key)}
@@ -176,8 +176,8 @@ func (l *Lease) moveLocked(e *entry) bool {
 	return true
 }
 
-// replaceLocked makes another place that of the lease, and takes its taps along.
-// The locks of both entries and of the pool are held.
+// replaceLocked makes another place that of the lease, and takes its taps
+// along. The locks of both entries and of the pool are held.
 func (l *Lease) replaceLocked(from, to *place) {
 	delete(from.entry.leases, l)
 	to.entry.leases[l] = struct{}{}
@@ -206,7 +206,8 @@ func (l *Lease) replaceLocked(from, to *place) {
 	from.entry.broadcastLocked()
 }
 
-// selectedLocked returns the objects of the place's informer that pass its filter.
+// selectedLocked returns the objects of the place's informer that pass its
+// filter.
 func (p *place) selectedLocked() []*Object {
 	out := []*Object{}
 	for o := range p.entry.store.in(p.filter.namespace) {
@@ -269,9 +270,9 @@ func (t *tap) told(objects []*Object) []*Object {
 	return out
 }
 
-// catchUpLocked begins a tap at an entry that has synced: it offers every object,
-// or, of one that came from another entry, the difference. The entry's lock is
-// held.
+// catchUpLocked begins a tap at an entry that has synced: it offers every
+// object, or, of one that came from another entry, the difference. The entry's
+// lock is held.
 func (t *tap) catchUpLocked(s *store) {
 	was := t.inherited
 	t.inherited = nil
@@ -303,8 +304,8 @@ func (t *tap) catchUpLocked(s *store) {
 	}
 }
 
-// disinheritLocked tells the deletes of what came from another entry: the cluster
-// is gone.
+// disinheritLocked tells the deletes of what came from another entry: the
+// cluster is gone.
 func (t *tap) disinheritLocked() {
 	for _, o := range t.inherited {
 		t.offerAll(evicted(o))
@@ -314,9 +315,9 @@ func (t *tap) disinheritLocked() {
 
 // Retarget makes the lease one on another key of its cluster, as when a kind
 // turns out to be served by another resource. It returns at once. Until the
-// informer of that key has listed, reads fail with [ErrNotSynced]; then handlers
-// are told the difference: deletes, additions and updates. The error is a
-// [*KeyError], [ErrReleased] or [ErrClosed].
+// informer of that key has listed, reads fail with [ErrNotSynced]; then
+// handlers are told the difference: deletes, additions and updates. The error
+// is a [*KeyError], [ErrReleased] or [ErrClosed].
 func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

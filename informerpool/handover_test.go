@@ -27,8 +27,9 @@ func forbidden(key informerpool.Key) func(informerpool.Key) error {
 	}
 }
 
-// TestHazardNarrowLeaseDoesNotKeepTheWideInformer: once nobody holds the wide one
-// it ends, and the narrow lease goes on without an event for what is unchanged.
+// TestHazardNarrowLeaseDoesNotKeepTheWideInformer: once nobody holds the wide
+// one it ends, and the narrow lease goes on without an event for what is
+// unchanged.
 func TestHazardNarrowLeaseDoesNotKeepTheWideInformer(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "o1", 1)
@@ -95,7 +96,8 @@ func TestHazardNarrowLeaseOutlivesTheRefusalOfTheWideOne(t *testing.T) {
 		require.Equal(t, s.state(func(o modelObject) bool { return o.namespace == "ns" }), contents(t, narrow))
 		r.requireSound(t)
 
-		// The wide one heals, and the narrow lease has its own for as long as it is held.
+		// The wide one heals, and the narrow lease has its own for as long as
+		// it is held.
 		s.set(func(s *modelServer) { s.refuse = nil })
 		after(time.Minute)
 		require.NoError(t, wide.Trust(0))
@@ -179,8 +181,8 @@ func TestHandOverLosesAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// TestRetargetedLeaseTellsTheDifference: the old objects are deleted and the new
-// ones added when the new informer has listed, and not before.
+// TestRetargetedLeaseTellsTheDifference: the old objects are deleted and the
+// new ones added when the new informer has listed, and not before.
 func TestRetargetedLeaseTellsTheDifference(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

@@ -183,8 +183,8 @@ func (p perResource) Watch(ctx context.Context, r informerpool.Request) (io.Read
 	return p.modelServer.Watch(ctx, r)
 }
 
-// TestOneBrokenResourceStopsNoOther covers a conversion webhook that fails for one definition, and a version that is not served
-// any more while another is.
+// TestOneBrokenResourceStopsNoOther covers a conversion webhook that fails for
+// one definition, and a version that is not served any more while another is.
 func TestOneBrokenResourceStopsNoOther(t *testing.T) {
 	for broken, err := range map[string]error{
 		"gadgets": apierrors.NewInternalError(errors.New("conversion webhook failed")),
@@ -219,7 +219,8 @@ func TestOneBrokenResourceStopsNoOther(t *testing.T) {
 	}
 }
 
-// TestObjectOverTheSizeLimitStopsNoOther: everybody who may create one object could freeze the informer of all.
+// TestObjectOverTheSizeLimitStopsNoOther: everybody who may create one object
+// could freeze the informer of all.
 func TestObjectOverTheSizeLimitStopsNoOther(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 4096 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "small", 1)

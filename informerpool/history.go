@@ -32,8 +32,10 @@ const (
 // seen to answer such a question.
 var errMute = errors.New("streams are silent")
 
-// guard finds out whether the server's history reaches what we saw. A server whose etcd was restored from an older
-// snapshot takes a resourceVersion from the future and then is silent until its own history gets there, for ever in practice.
+// guard finds out whether the server's history reaches what we saw. A server
+// whose etcd was restored from an older snapshot takes a resourceVersion from
+// the future and then is silent until its own history gets there, for ever in
+// practice.
 func (f *feed) guard(ctx context.Context) error {
 	server, err := f.currentVersion(ctx)
 	if err != nil {
@@ -73,8 +75,9 @@ func busy(s metav1.Status) bool {
 	return s.Code == 401 || s.Code == 408 || s.Code == 429 || s.Code >= 500
 }
 
-// currentVersion asks the server for the newest resourceVersion of the resource. Where lists are streamed it asks for the
-// stream of a name that does not exist: the bookmark that ends it is the answer, and it is no LIST.
+// currentVersion asks the server for the newest resourceVersion of the
+// resource. Where lists are streamed it asks for the stream of a name that does
+// not exist: the bookmark that ends it is the answer, and it is no LIST.
 func (f *feed) currentVersion(ctx context.Context) (string, error) {
 	if f.paged() {
 		rv, err := f.pagedVersion(ctx, true)
@@ -102,8 +105,9 @@ func (f *feed) currentVersion(ctx context.Context) (string, error) {
 }
 
 // busyVersion asks by a stream where a list was refused because the server has
-// too much to do: it may have the time for watches, as for the one that is to be
-// resumed. It asks once in a row, and not where streams are known not to work.
+// too much to do: it may have the time for watches, as for the one that is to
+// be resumed. It asks once in a row, and not where streams are known not to
+// work.
 func (f *feed) busyVersion(ctx context.Context, refused error) (string, error) {
 	if !f.unanswered.IsZero() || f.account.paged(f.key) {
 		return "", refused
@@ -147,8 +151,8 @@ func (f *feed) streamedVersion(ctx context.Context) (string, error) {
 	}
 }
 
-// pagedVersion asks by a list of one object. proof says whether an answer counts
-// as a sign of life.
+// pagedVersion asks by a list of one object. proof says whether an answer
+// counts as a sign of life.
 func (f *feed) pagedVersion(ctx context.Context, proof bool) (string, error) {
 	opts := metav1.ListOptions{}
 	if namesOne(f.key) {

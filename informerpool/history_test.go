@@ -41,8 +41,8 @@ func (s *modelServer) restore(before *modelServer, bump uint64) {
 	s.cut(io.ErrUnexpectedEOF)
 }
 
-// TestHazardRestoreWithBumpedRevision is etcd's documented restore: the versions
-// of the objects go back, that of the server does not.
+// TestHazardRestoreWithBumpedRevision is etcd's documented restore: the
+// versions of the objects go back, that of the server does not.
 func TestHazardRestoreWithBumpedRevision(t *testing.T) {
 	for _, paged := range []bool{false, true} {
 		t.Run(fmt.Sprint("paged ", paged), func(t *testing.T) {
@@ -118,8 +118,8 @@ func TestHazardRollbackThatAListMeets(t *testing.T) {
 	}
 }
 
-// TestHazardOneReadShowsOneHistory: while a list of another history arrives, reads
-// and handlers see the old one as a whole.
+// TestHazardOneReadShowsOneHistory: while a list of another history arrives,
+// reads and handlers see the old one as a whole.
 func TestHazardOneReadShowsOneHistory(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 1 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "z", 1)
@@ -368,9 +368,10 @@ func TestHazardRefusedQuestion(t *testing.T) {
 					}
 					bound := 10
 					if apierrors.IsTooManyRequests(refusal) {
-						// Its back-off grows to four seconds only, and its waits are a half
-						// of that at least: a server over its limit answers the next one as
-						// likely as not. The list comes after thirty seconds.
+						// Its back-off grows to four seconds only, and its
+						// waits are a half of that at least: a server over its
+						// limit answers the next one as likely as not. The list
+						// comes after thirty seconds.
 						bound = 30/2 + 5
 					}
 					require.Less(t, asked, bound, "no busy loop")
@@ -380,8 +381,8 @@ func TestHazardRefusedQuestion(t *testing.T) {
 	}
 }
 
-// questioned answers some requests in place of the server; a nil error is a watch
-// that says nothing.
+// questioned answers some requests in place of the server; a nil error is a
+// watch that says nothing.
 type questioned struct {
 	*modelServer
 	answer func(r informerpool.Request, watch bool) (bool, error)
@@ -406,8 +407,8 @@ func (q questioned) Watch(ctx context.Context, r informerpool.Request) (io.ReadC
 	return q.modelServer.Watch(ctx, r)
 }
 
-// TestHazardUserHearsOfTheResourceNotOfTheQuestion: a right that is gone is named
-// by the user's own request.
+// TestHazardUserHearsOfTheResourceNotOfTheQuestion: a right that is gone is
+// named by the user's own request.
 func TestHazardUserHearsOfTheResourceNotOfTheQuestion(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
 		var denied atomic.Bool
@@ -427,8 +428,8 @@ func TestHazardUserHearsOfTheResourceNotOfTheQuestion(t *testing.T) {
 	})
 }
 
-// TestHazardRightsLimitedByName: the question is asked with the selector that the
-// right is for.
+// TestHazardRightsLimitedByName: the question is asked with the selector that
+// the right is for.
 func TestHazardRightsLimitedByName(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
 		source := questioned{s, func(r informerpool.Request, _ bool) (bool, error) {

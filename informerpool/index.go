@@ -30,7 +30,8 @@ type TryIndexFunc func(*Object) ([]string, error)
 type IndexError struct {
 	Key   Key
 	Index string
-	// Objects is the number of objects it failed for, and Object is one of them.
+	// Objects is the number of objects it failed for, and Object is one of
+	// them.
 	Objects int
 	Object  types.NamespacedName
 	// Err is what the function failed with for that object: its error, or
@@ -46,11 +47,13 @@ func (e *IndexError) Error() string {
 // Unwrap returns the cause.
 func (e *IndexError) Unwrap() error { return e.Err }
 
-// ownerIndex is the name of the built-in index by owner UID; it is built by the first query that wants it.
+// ownerIndex is the name of the built-in index by owner UID; it is built by the
+// first query that wants it.
 const ownerIndex = "\x00owner"
 
-// index finds objects by the values a function computes of them. Its informer's lock protects it. It keeps the values, so
-// that removing an object calls no function of the user under that lock.
+// index finds objects by the values a function computes of them. Its informer's
+// lock protects it. It keeps the values, so that removing an object calls no
+// function of the user under that lock.
 type index struct {
 	name   string
 	values TryIndexFunc
@@ -200,8 +203,10 @@ func one(o *Object) iter.Seq[*Object] {
 	return func(yield func(*Object) bool) { yield(o) }
 }
 
-// lockWith takes the entry's lock with the objects' values for every index of the store at hand. The values are computed
-// without the lock, since the functions are the user's; an index that is added in the meantime makes it start over.
+// lockWith takes the entry's lock with the objects' values for every index of
+// the store at hand. The values are computed without the lock, since the
+// functions are the user's; an index that is added in the meantime makes it
+// start over.
 func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
 	var values indexed
 	for {
@@ -224,8 +229,9 @@ func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
 	}
 }
 
-// addIndex adds an index to the informer and fills it. It returns when queries can use it. From its registration on the
-// writer brings the values of every object it puts; those of the objects that are there are computed here.
+// addIndex adds an index to the informer and fills it. It returns when queries
+// can use it. From its registration on the writer brings the values of every
+// object it puts; those of the objects that are there are computed here.
 func (e *entry) addIndex(name string, f TryIndexFunc) error {
 	x, missing, err := e.registerIndex(name, f)
 	if err != nil || x == nil {
@@ -244,7 +250,8 @@ func (e *entry) addIndex(name string, f TryIndexFunc) error {
 	return nil
 }
 
-// registerIndex returns the new index and the objects it lacks, or nil where it is the built-in one and exists.
+// registerIndex returns the new index and the objects it lacks, or nil where it
+// is the built-in one and exists.
 func (e *entry) registerIndex(name string, values TryIndexFunc) (*index, []*Object, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

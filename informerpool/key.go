@@ -17,19 +17,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Key says what one informer watches: one resource of one cluster, in all namespaces or in one, narrowed by selectors.
-// Keys are comparable; [Key.Canonical] gives equal keys to selectors that mean the same. It is a resource and not a
-// kind, so that typed, unstructured and metadata-only readers of one kind share one informer.
+// Key says what one informer watches: one resource of one cluster, in all
+// namespaces or in one, narrowed by selectors. Keys are comparable;
+// [Key.Canonical] gives equal keys to selectors that mean the same. It is a
+// resource and not a kind, so that typed, unstructured and metadata-only
+// readers of one kind share one informer.
 type Key struct {
 	// Cluster names the remote cluster. The zero value is the hub itself.
 	Cluster types.NamespacedName
 	// Resource is the watched resource. Version and resource are required.
 	Resource schema.GroupVersionResource
-	// Kind is the kind that the resource is expected to have; an answer of another kind is refused. Empty means the one
-	// that the source knows (see [KindSource]), or else the one that the server's lists are of. Keys of different kinds
-	// are different informers, so that the users of one pool should all name it, or none.
+	// Kind is the kind that the resource is expected to have; an answer of
+	// another kind is refused. Empty means the one that the source knows (see
+	// [KindSource]), or else the one that the server's lists are of. Keys of
+	// different kinds are different informers, so that the users of one pool
+	// should all name it, or none.
 	Kind string
-	// Namespace restricts the informer to one namespace; empty means all of them, and is right for cluster-scoped resources.
+	// Namespace restricts the informer to one namespace; empty means all of
+	// them, and is right for cluster-scoped resources.
 	Namespace string
 	// LabelSelector is evaluated by the server; empty selects everything.
 	LabelSelector string
@@ -68,8 +73,9 @@ func (k Key) String() string {
 	return b.String()
 }
 
-// Canonical validates the key and returns it with selectors in canonical form, so that keys that mean the same are
-// equal. It does no I/O. The error is a [*KeyError] naming the field.
+// Canonical validates the key and returns it with selectors in canonical form,
+// so that keys that mean the same are equal. It does no I/O. The error is a
+// [*KeyError] naming the field.
 func (k Key) Canonical() (Key, error) {
 	for _, f := range []struct{ name, value string }{
 		{"Resource.Version", k.Resource.Version}, {"Resource.Resource", k.Resource.Resource},
@@ -100,8 +106,9 @@ func (k Key) Canonical() (Key, error) {
 	return k, nil
 }
 
-// parseLabels validates a label selector and returns it with its requirements sorted, without repetitions, and with one
-// operator for those that mean the same.
+// parseLabels validates a label selector and returns it with its requirements
+// sorted, without repetitions, and with one operator for those that mean the
+// same.
 func parseLabels(s string) (string, error) {
 	selector, err := labels.Parse(s)
 	if err != nil {
@@ -127,7 +134,8 @@ func parseLabels(s string) (string, error) {
 	return strings.Join(slices.Compact(terms), ","), nil
 }
 
-// parseFields validates a field selector and returns it with its terms sorted and without repetitions.
+// parseFields validates a field selector and returns it with its terms sorted
+// and without repetitions.
 func parseFields(s string) (string, error) {
 	selector, err := fields.ParseSelector(s)
 	if err != nil {
@@ -151,7 +159,8 @@ func parseFields(s string) (string, error) {
 	return strings.Join(terms, ","), nil
 }
 
-// wider returns the keys whose informer would hold everything that k asks for, k itself excluded, narrowest first.
+// wider returns the keys whose informer would hold everything that k asks for,
+// k itself excluded, narrowest first.
 func (k Key) wider() []Key {
 	var out []Key
 	for _, fields := range distinct(k.FieldSelector) {
@@ -179,7 +188,8 @@ func distinct(s string) []string {
 	return []string{s, ""}
 }
 
-// localFields tells whether every term of a canonical field selector can be evaluated on any object's metadata.
+// localFields reports whether every term of a canonical field selector can be
+// evaluated on any object's metadata.
 func localFields(canonical string) bool {
 	selector, err := fields.ParseSelector(canonical)
 	if err != nil {
@@ -190,13 +200,15 @@ func localFields(canonical string) bool {
 	})
 }
 
-// sieve is what a subscription is told of a lease: what passes its filter and, if there are others, one of these.
+// sieve is what a subscription is told of a lease: what passes its filter and,
+// if there are others, one of these.
 type sieve struct {
 	lease filter
 	any   []filter
 }
 
-// newSieve returns what the keys select of a lease's objects. The error is a *KeyError for what cannot be evaluated here.
+// newSieve returns what the keys select of a lease's objects. The error is a
+// *KeyError for what cannot be evaluated here.
 func newSieve(l *Lease, narrower []Key) (sieve, error) {
 	key := l.Key()
 	s := sieve{lease: l.at.Load().filter}
@@ -220,19 +232,21 @@ func newSieve(l *Lease, narrower []Key) (sieve, error) {
 
 func (s sieve) empty() bool { return s.lease.empty() && len(s.any) == 0 }
 
-// match tells whether the object passes. A nil object does not.
+// match reports whether the object passes. A nil object does not.
 func (s sieve) match(o *Object) bool {
 	return s.lease.match(o) && (len(s.any) == 0 || slices.ContainsFunc(s.any, func(f filter) bool { return f.match(o) }))
 }
 
-// filter narrows a wider informer's objects down to a key. The zero filter passes everything.
+// filter narrows a wider informer's objects down to a key. The zero filter
+// passes everything.
 type filter struct {
 	namespace string
 	labels    labels.Selector
 	fields    fields.Selector
 }
 
-// newFilter returns what has to be checked on objects of an informer for wide, to serve narrow. Both are canonical.
+// newFilter returns what has to be checked on objects of an informer for wide,
+// to serve narrow. Both are canonical.
 func newFilter(wide, narrow Key) (f filter) {
 	if wide.Namespace != narrow.Namespace {
 		f.namespace = narrow.Namespace
@@ -246,10 +260,10 @@ func newFilter(wide, narrow Key) (f filter) {
 	return f
 }
 
-// empty tells whether the filter passes everything.
+// empty reports whether the filter passes everything.
 func (f filter) empty() bool { return f.namespace == "" && f.labels == nil && f.fields == nil }
 
-// match tells whether the object passes. A nil object does not.
+// match reports whether the object passes. A nil object does not.
 func (f filter) match(o *Object) bool {
 	if o == nil {
 		return false

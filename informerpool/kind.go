@@ -51,8 +51,8 @@ func (f *feed) learnKind(ctx context.Context) error {
 	return nil
 }
 
-// forgetKind makes the next list learn the kind anew: a definition may have been
-// replaced by one of another kind. A kind that was asked for stays.
+// forgetKind makes the next list learn the kind anew: a definition may have
+// been replaced by one of another kind. A kind that was asked for stays.
 func (f *feed) forgetKind() {
 	f.listsAs = ""
 	if f.key.Kind == "" {
@@ -60,7 +60,8 @@ func (f *feed) forgetKind() {
 	}
 }
 
-// listKind asks for the shortest list there is, and returns the kind of its items.
+// listKind asks for the shortest list there is, and returns the kind of its
+// items.
 func (f *feed) listKind(ctx context.Context) (string, error) {
 	opts := f.listOptions()
 	opts.Limit = 1
@@ -107,9 +108,9 @@ func (f *feed) checkBookmark(it *wire.Item) error {
 
 // checkUnnamed is checkItemKind for an object that leaves its kind to the list
 // it is in, as those of kinds that are built into Kubernetes do. The list may
-// name it behind its items, since members of JSON have no order. Such items stay
-// out of sight until the page's end, where checkListKind accepts or refuses them
-// all.
+// name it behind its items, since members of JSON have no order. Such items
+// stay out of sight until the page's end, where checkListKind accepts or
+// refuses them all.
 func (f *feed) checkUnnamed(header wire.ListHeader) error {
 	switch {
 	case header.Kind != "":
@@ -124,8 +125,8 @@ func (f *feed) checkUnnamed(header wire.ListHeader) error {
 // checkListKind is checkItemKind for a list as a whole. A list of a kind that
 // says nothing of its items, or that the definition of the resource may have
 // named differently, is accepted only if each of its items names its kind, and
-// there are some. An empty one takes nothing away unless lists of that kind were
-// seen to hold such items.
+// there are some. An empty one takes nothing away unless lists of that kind
+// were seen to hold such items.
 func (f *feed) checkListKind(header wire.ListHeader, items, unnamed int) error {
 	want := f.kind.GVK().Kind
 	if len(header.ResourceVersion) > wire.MaxVersion {

@@ -19,8 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Lease is one user's hold on an informer. While any lease on it is held the informer runs; it survives disconnects of
-// its cluster. All methods may be called from many goroutines. Those that read never wait for the network.
+// Lease is one user's hold on an informer. While any lease on it is held the
+// informer runs; it survives disconnects of its cluster. All methods may be
+// called from many goroutines. Those that read never wait for the network.
 type Lease struct {
 	pool     *Pool
 	owner    string
@@ -42,8 +43,8 @@ type place struct {
 
 func (l *Lease) entry() *entry { return l.at.Load().entry }
 
-// lock takes the lock of the entry that serves the lease; that stays the one for
-// as long as the lock is held.
+// lock takes the lock of the entry that serves the lease; that stays the one
+// for as long as the lock is held.
 func (l *Lease) lock() *place {
 	for {
 		at := l.at.Load()
@@ -73,12 +74,14 @@ func (l *Lease) Key() Key { return l.at.Load().key }
 // Owner returns the name the lease was acquired for, or nothing.
 func (l *Lease) Owner() string { return l.owner }
 
-// Release gives the lease up. It is idempotent and does not wait: a call of a handler that has begun goes on.
-// Reads through the lease fail with [ErrReleased] from then on. After the last release the informer lingers.
+// Release gives the lease up. It is idempotent and does not wait: a call of a
+// handler that has begun goes on. Reads through the lease fail with
+// [ErrReleased] from then on. After the last release the informer lingers.
 func (l *Lease) Release() { l.release(l.pool.options.Linger) }
 
-// ReleaseNow is Release without the linger: if no other lease is held, the informer stops at once. It is for those who
-// kept the informer long enough themselves.
+// ReleaseNow is Release without the linger: if no other lease is held, the
+// informer stops at once. It is for those who kept the informer long enough
+// themselves.
 func (l *Lease) ReleaseNow() { l.release(0) }
 
 func (l *Lease) release(linger time.Duration) {
@@ -91,8 +94,8 @@ func (l *Lease) release(linger time.Duration) {
 	})
 }
 
-// Close releases the lease and waits until no handler is being called with its events, or for ctx. Called by such a handler
-// it does not wait for itself.
+// Close releases the lease and waits until no handler is being called with its
+// events, or for ctx. Called by such a handler it does not wait for itself.
 func (l *Lease) Close(ctx context.Context) error {
 	taps := l.attached()
 	l.Release()
@@ -110,15 +113,17 @@ func (l *Lease) attached() []*tap {
 	return slices.Clone(l.taps)
 }
 
-// attach connects a tap to the informer, replaying what is there; it fails where the lease is released.
+// attach connects a tap to the informer, replaying what is there; it fails
+// where the lease is released.
 func (l *Lease) attach(t *tap) bool {
 	l.mu.Lock()
 	l.taps = append(l.taps, t)
 	l.mu.Unlock()
 	e := l.lock().entry
 	defer e.mu.Unlock()
-	// A Release that found the tap may already have detached it: it closed released before that, so it is seen here. One
-	// that comes later detaches what is attached now.
+	// A Release that found the tap may already have detached it: it closed
+	// released before that, so it is seen here. One that comes later detaches
+	// what is attached now.
 	if l.gone() != nil || e.state == StateDying || e.state == StateGone {
 		return false
 	}
@@ -138,7 +143,8 @@ func (l *Lease) detach(t *tap) {
 	e.taps = slices.DeleteFunc(e.taps, func(x *tap) bool { return x == t })
 }
 
-// gone returns ErrReleased after the release, ErrClosed after the pool's end, and nil before.
+// gone returns ErrReleased after the release, ErrClosed after the pool's end,
+// and nil before.
 func (l *Lease) gone() error {
 	select {
 	case <-l.released: // first, since the release may be what ended the informer
@@ -151,7 +157,8 @@ func (l *Lease) gone() error {
 	return nil
 }
 
-// readable returns why the store cannot be read, or nil. The entry's lock is held.
+// readable returns why the store cannot be read, or nil. The entry's lock is
+// held.
 func (l *Lease) readableLocked() error {
 	if err := l.gone(); err != nil {
 		return fmt.Errorf("%s: %w", l.Key(), err)
@@ -162,9 +169,9 @@ func (l *Lease) readableLocked() error {
 	return nil
 }
 
-// Get returns a cached object. The error is [ErrReleased], [ErrNotSynced], [ErrRefused] for an object of
-// which only refused states were seen, or one that apierrors.IsNotFound tells. The
-// object is shared and read-only.
+// Get returns a cached object. The error is [ErrReleased], [ErrNotSynced],
+// [ErrRefused] for an object of which only refused states were seen, or one
+// that apierrors.IsNotFound tells. The object is shared and read-only.
 func (l *Lease) Get(namespace, name string) (*Object, error) {
 	at := l.rlock()
 	err := l.readableLocked()
@@ -187,8 +194,9 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	return o, nil
 }
 
-// GetInto decodes a cached object into dst: an *unstructured.Unstructured, a *metav1.PartialObjectMetadata or a typed
-// object, which is the caller's own. The errors are those of Get, and of decoding.
+// GetInto decodes a cached object into dst: an *unstructured.Unstructured, a
+// *metav1.PartialObjectMetadata or a typed object, which is the caller's own.
+// The errors are those of Get, and of decoding.
 func (l *Lease) GetInto(namespace, name string, dst runtime.Object) error {
 	o, err := l.Get(namespace, name)
 	if err != nil {
@@ -209,18 +217,22 @@ func (l *Lease) Namespaced() (namespaced, known bool) {
 type Query struct {
 	// Namespace selects one namespace; empty means all.
 	Namespace string
-	// Labels selects by labels; nil means all. Objects that do not match are not decoded.
+	// Labels selects by labels; nil means all. Objects that do not match are
+	// not decoded.
 	Labels labels.Selector
 	// Owner selects the objects with an owner reference to this uid.
 	Owner types.UID
 	// Index and Value select by an index added with AddIndex.
 	Index, Value string
-	// Limit is the most objects returned; zero means no limit. Which ones is not defined.
+	// Limit is the most objects returned; zero means no limit. Which ones is
+	// not defined.
 	Limit int
 }
 
-// List returns the cached objects a query selects, in no order, and the resourceVersion the cache is at. All of them are of
-// one epoch. The error is [ErrReleased], [ErrNotSynced], [ErrNoIndex] or an [*IndexError]. The objects are shared and read-only.
+// List returns the cached objects a query selects, in no order, and the
+// resourceVersion the cache is at. All of them are of one epoch. The error is
+// [ErrReleased], [ErrNotSynced], [ErrNoIndex] or an [*IndexError]. The objects
+// are shared and read-only.
 func (l *Lease) List(q Query) ([]*Object, string, error) {
 	candidates, rv, narrow, err := l.candidates(l.byOwner(&q))
 	if err != nil {
@@ -238,8 +250,9 @@ func (l *Lease) List(q Query) ([]*Object, string, error) {
 	return slices.Clip(out), rv, nil
 }
 
-// All returns the objects that List returns, as a sequence over a snapshot: it filters while it is iterated, without a
-// lock, and sees no later changes. It can be iterated more than once.
+// All returns the objects that List returns, as a sequence over a snapshot: it
+// filters while it is iterated, without a lock, and sees no later changes. It
+// can be iterated more than once.
 func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 	candidates, _, narrow, err := l.candidates(l.byOwner(&q))
 	if err != nil {
@@ -268,7 +281,8 @@ func (l *Lease) byOwner(q *Query) Query {
 	return *q
 }
 
-// candidates copies out what the indexes narrow a query down to; the rest is checked without the lock.
+// candidates copies out what the indexes narrow a query down to; the rest is
+// checked without the lock.
 func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter, err error) {
 	at := l.rlock()
 	e := at.entry
@@ -316,8 +330,9 @@ func (q *Query) selects(o *Object, narrow filter) bool {
 	return narrow.empty() || narrow.match(o)
 }
 
-// AddIndex adds an index to the informer, for all its leases, and fills it before it returns. The index lives as long
-// as the informer. A name that is taken is [ErrIndexExists].
+// AddIndex adds an index to the informer, for all its leases, and fills it
+// before it returns. The index lives as long as the informer. A name that is
+// taken is [ErrIndexExists].
 func (l *Lease) AddIndex(name string, values IndexFunc) error {
 	return l.TryAddIndex(name, func(o *Object) ([]string, error) { return values(o), nil })
 }
@@ -339,7 +354,8 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 	return nil
 }
 
-// HasSynced tells whether the informer's first list is complete, so that reads are answered.
+// HasSynced reports whether the informer's first list is complete, so that
+// reads are answered.
 func (l *Lease) HasSynced() bool {
 	defer l.rlock().entry.mu.RUnlock()
 	return l.readableLocked() == nil
@@ -353,9 +369,12 @@ func (l *Lease) Polls() bool {
 	return e.polling
 }
 
-// WaitForSync waits for the informer's first list. It returns nil once that is complete, and otherwise as soon as it is
-// known that waiting does not help: the server's refusal (apierrors.IsForbidden, IsNotFound and so on tell them), [ErrReleased],
-// [ErrClosed], or the cause of ctx's end. A resource that does not exist any more counts as refused, too. The informer goes on trying after a refusal, and so can the caller.
+// WaitForSync waits for the informer's first list. It returns nil once that is
+// complete, and otherwise as soon as it is known that waiting does not help:
+// the server's refusal (apierrors.IsForbidden, IsNotFound and so on tell them),
+// [ErrReleased], [ErrClosed], or the cause of ctx's end. A resource that does
+// not exist any more counts as refused, too. The informer goes on trying after
+// a refusal, and so can the caller.
 func (l *Lease) WaitForSync(ctx context.Context) error {
 	return l.await(ctx, func(e *entry) error {
 		switch {
@@ -368,8 +387,8 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 	})
 }
 
-// WaitForSyncIn is WaitForSync for the list of one epoch: while the informer has
-// listed in another one only, it waits, as far as waiting helps.
+// WaitForSyncIn is WaitForSync for the list of one epoch: while the informer
+// has listed in another one only, it waits, as far as waiting helps.
 func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
 	return l.await(ctx, func(e *entry) error {
 		switch {
@@ -382,8 +401,9 @@ func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
 	})
 }
 
-// WaitForVersion waits until the cache shows the given resourceVersion or a later one, such as the one a write was answered
-// with. An idle server tells where it is once a minute.
+// WaitForVersion waits until the cache shows the given resourceVersion or a
+// later one, such as the one a write was answered with. An idle server tells
+// where it is once a minute.
 func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 		return fmt.Errorf("%s: resourceVersion: %w", l.Key(), err)
@@ -399,7 +419,8 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 	})
 }
 
-// ResourceVersion returns the version the cache has reached, by events and bookmarks; empty before the first list.
+// ResourceVersion returns the version the cache has reached, by events and
+// bookmarks; empty before the first list.
 func (l *Lease) ResourceVersion() string {
 	e := l.rlock().entry
 	defer e.mu.RUnlock()

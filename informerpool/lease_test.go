@@ -217,7 +217,8 @@ func TestFirstQueriesForAnOwnerAreAllAnswered(t *testing.T) {
 	})
 }
 
-// TestIndexAddedWhileObjectsComeMissesNone adds an index in the middle of writes, for which no lock is held.
+// TestIndexAddedWhileObjectsComeMissesNone adds an index in the middle of
+// writes, for which no lock is held.
 func TestIndexAddedWhileObjectsComeMissesNone(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)

@@ -66,7 +66,8 @@ func (l *listing) restart() {
 	*l = listing{feed: f, seen: marks{}, look: l.look}
 }
 
-// apply takes one object of the list, or one change that came while it was streamed.
+// apply takes one object of the list, or one change that came while it was
+// streamed.
 func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error {
 	f := l.feed
 	if header.ResourceVersion != "" {
@@ -161,8 +162,8 @@ func (l *listing) drop(final *Object) {
 	}
 }
 
-// shows returns what the complete list has of a name, or nil. The entry's lock is
-// held.
+// shows returns what the complete list has of a name, or nil. The entry's lock
+// is held.
 func (l *listing) shows(name types.NamespacedName) *Object {
 	if o := l.feed.staged.get(name.Namespace, name.Name); o != nil {
 		return o

@@ -17,8 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// listInOrder is a list whose members are sorted by name, as servers and proxies
-// write it that hold it in a map: the kind comes behind the items.
+// listInOrder is a list whose members are sorted by name, as servers and
+// proxies write it that hold it in a map: the kind comes behind the items.
 func listInOrder(kind, more string, items ...string) string {
 	return fmt.Sprintf(`{"apiVersion":"example.com/v1","items":[%s],"kind":%q,"metadata":{"resourceVersion":"500"%s}}`,
 		strings.Join(items, ","), kind, more)

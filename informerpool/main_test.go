@@ -23,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 
-// bubble runs a test in virtual time with a pool on a model server, and closes the pool.
+// bubble runs a test in virtual time with a pool on a model server, and closes
+// the pool.
 func bubble(t *testing.T, change func(*informerpool.Options), test func(t *testing.T, s *modelServer, p *informerpool.Pool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +78,8 @@ func contents(t *testing.T, l *informerpool.Lease) map[string]string {
 	return out
 }
 
-// recorder is a handler that keeps what it was told and checks each object's history.
+// recorder is a handler that keeps what it was told and checks each object's
+// history.
 type recorder struct {
 	mu     sync.Mutex // protects the fields below
 	events []string
@@ -182,7 +184,8 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// after waits until the bubble is quiet some time from now, and orders what its goroutines did before what follows.
+// after waits until the bubble is quiet some time from now, and orders what its
+// goroutines did before what follows.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

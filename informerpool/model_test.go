@@ -27,8 +27,10 @@ var (
 	modelSeed  = flag.Uint64("model.seed", 1, "the first seed of TestModel")
 )
 
-// TestModel does random things to a pool and its server, and at each quiet point compares every cache with the server's
-// state, and what every handler was told with both. The recorder fails on a history that is out of order or doubled.
+// TestModel does random things to a pool and its server, and at each quiet
+// point compares every cache with the server's state, and what every handler
+// was told with both. The recorder fails on a history that is out of order or
+// doubled.
 func TestModel(t *testing.T) {
 	for i := range *modelSeeds {
 		seed := *modelSeed + uint64(i)
@@ -51,7 +53,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model is what the test holds: leases with the selections they must show, each with a handler.
+// model is what the test holds: leases with the selections they must show, each
+// with a handler.
 type model struct {
 	t      *testing.T
 	rnd    *rand.Rand
@@ -108,7 +111,8 @@ func (m *model) step() {
 func (m *model) namespace() string { return fmt.Sprint("ns", m.rnd.IntN(3)) }
 func (m *model) name() string      { return fmt.Sprint("o", m.rnd.IntN(12)) }
 
-// fault makes the server fail in one of its ways until the next quiet point, or until the next break.
+// fault makes the server fail in one of its ways until the next quiet point, or
+// until the next break.
 func (m *model) fault() {
 	errs := []error{
 		errUnreachable, io.ErrUnexpectedEOF, apierrors.NewTooManyRequests("later", 2), apierrors.NewServiceUnavailable("starting"),
@@ -160,7 +164,8 @@ func (m *model) acquire() {
 	m.leases = append(m.leases, l)
 }
 
-// ask has a subscription tell what it told once more, or pauses it until the next quiet point.
+// ask has a subscription tell what it told once more, or pauses it until the
+// next quiet point.
 func (m *model) ask(l *modelLease) {
 	switch m.rnd.IntN(3) {
 	case 0:

@@ -28,8 +28,9 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
-// modelServer is an API server of one resource in memory: a log of versions, lists in pages, streamed lists, watches that
-// resume, bookmarks, compaction. It works inside a synctest bubble.
+// modelServer is an API server of one resource in memory: a log of versions,
+// lists in pages, streamed lists, watches that resume, bookmarks, compaction.
+// It works inside a synctest bubble.
 type modelServer struct {
 	mu        sync.Mutex // protects the fields below
 	epoch     informerpool.Epoch
@@ -166,7 +167,8 @@ func (s *modelServer) tell(until modelEvent) {
 	}
 }
 
-// compact forgets the history, so that a watch that resumes is answered with 410.
+// compact forgets the history, so that a watch that resumes is answered
+// with 410.
 func (s *modelServer) compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +352,8 @@ func (s *modelServer) keep(version string) error {
 	return nil
 }
 
-// snapshot keeps the state that the pages of one list show, as a server's history does.
+// snapshot keeps the state that the pages of one list show, as a server's
+// history does.
 func (s *modelServer) snapshot(token string) (rv uint64, after string, err error) {
 	if token == "" {
 		s.snapshots[s.rv] = maps.Clone(s.objects)
@@ -441,8 +444,9 @@ type modelWatch struct {
 	err  error
 }
 
-// offer sends an event as the selector sees it. One from before the watch's start is none, also when the start lies in the
-// future: that is how a server treats a client that has seen more than its restored history.
+// offer sends an event as the selector sees it. One from before the watch's
+// start is none, also when the start lies in the future: that is how a server
+// treats a client that has seen more than its restored history.
 func (w *modelWatch) offer(e modelEvent) {
 	if e.rv <= w.from {
 		return

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestNarrowedSubscriptionSeesObjectsComeAndGo: what leaves the selection is deleted, what enters it is added, whatever the
-// informer holds for others.
+// TestNarrowedSubscriptionSeesObjectsComeAndGo: what leaves the selection is
+// deleted, what enters it is added, whatever the informer holds for others.
 func TestNarrowedSubscriptionSeesObjectsComeAndGo(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1, "app=0")
@@ -45,8 +45,9 @@ func TestNarrowedSubscriptionSeesObjectsComeAndGo(t *testing.T) {
 	})
 }
 
-// TestDeleteThatWasMergedTellsTheStateThatWasTold: of an object that changed and was deleted while the handler was busy both the
-// state it was told of and the last one are known, and a delete outside the selection is not lost.
+// TestDeleteThatWasMergedTellsTheStateThatWasTold: of an object that changed
+// and was deleted while the handler was busy both the state it was told of and
+// the last one are known, and a delete outside the selection is not lost.
 func TestDeleteThatWasMergedTellsTheStateThatWasTold(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1, "app=0")
@@ -69,7 +70,8 @@ func TestDeleteThatWasMergedTellsTheStateThatWasTold(t *testing.T) {
 	})
 }
 
-// TestRequestMergedWithAChangeIsKept: that an object was asked for is told, whatever else happens to it before its turn.
+// TestRequestMergedWithAChangeIsKept: that an object was asked for is told,
+// whatever else happens to it before its turn.
 func TestRequestMergedWithAChangeIsKept(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

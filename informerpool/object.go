@@ -19,8 +19,9 @@ type scanner interface {
 	Scan(strip *wire.Strip) (wire.Item, error)
 }
 
-// object turns an object's bytes into what is stored. What is not of the key's place, has no identity or is too large is
-// refused, and nil is returned: a broken object must not stop the others. An error ends the stream.
+// object turns an object's bytes into what is stored. What is not of the key's
+// place, has no identity or is too large is refused, and nil is returned: a
+// broken object must not stop the others. An error ends the stream.
 func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object, error) {
 	it, err := at.Scan(nil)
 	id := it.Identity()
@@ -49,10 +50,12 @@ func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object
 	return o, nil
 }
 
-// check validates an object against the key. An error that is no *wire.FieldError refuses the whole answer.
+// check validates an object against the key. An error that is no
+// *wire.FieldError refuses the whole answer.
 //
-// In a list an object of another kind is such an error. In a stream that goes on from a list it makes every object
-// unknown, and the stream ends where the server next shows a pause, so that what came with it is still used.
+// In a list an object of another kind is such an error. In a stream that goes
+// on from a list it makes every object unknown, and the stream ends where the
+// server next shows a pause, so that what came with it is still used.
 func (f *feed) check(it *wire.Item, header wire.ListHeader) error {
 	if err := f.checkItemKind(it); err != nil {
 		return err
@@ -66,7 +69,8 @@ func (f *feed) check(it *wire.Item, header wire.ListHeader) error {
 	return expect.Check(*it)
 }
 
-// transform applies the user's transform, which must leave alone what the object is known by.
+// transform applies the user's transform, which must leave alone what the
+// object is known by.
 func (f *feed) transform(o *Object) (*Object, error) {
 	change := f.options.Transforms[f.key.Resource.GroupResource()]
 	if change == nil {
@@ -92,7 +96,8 @@ func (f *feed) transform(o *Object) (*Object, error) {
 	return changed, nil
 }
 
-// callTransform is given what may be a secret, so that little is said of a panic.
+// callTransform is given what may be a secret, so that little is said of a
+// panic.
 func callTransform(change TransformFunc, u *unstructured.Unstructured) error {
 	return callback.ApartSecret("Transforms", func() error { return change(u) })
 }

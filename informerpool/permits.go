@@ -10,16 +10,18 @@ import (
 	"github.com/fleetcache/fleetcache/internal/slots"
 )
 
-// permits bound how many lists are under way at once, so that a fleet that comes back does not do so in one moment. A
-// permit counts for a limited time only, and for much less where lists use to be quick: clusters that hang must not use
-// them up.
+// permits bound how many lists are under way at once, so that a fleet that
+// comes back does not do so in one moment. A permit counts for a limited time
+// only, and for much less where lists use to be quick: clusters that hang must
+// not use them up.
 type permits struct{ queue *slots.Queue }
 
 func newPermits(n int, timeout time.Duration) *permits {
 	return &permits{queue: slots.NewLearning(n, timeout)}
 }
 
-// take waits for a permit. The function it returns gives it back, and may be called more than once.
+// take waits for a permit. The function it returns gives it back, and may be
+// called more than once.
 func (p *permits) take(ctx context.Context) (func(), error) {
 	turn := make(chan struct{})
 	slot := p.queue.Submit(func() { close(turn) })

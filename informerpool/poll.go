@@ -9,8 +9,8 @@ import "errors"
 // watched. It lists again after a while.
 var errPolled = errors.New("resource cannot be watched, only polled")
 
-// polled notes a successful poll: until the next one is due, the list is as good
-// as a watch.
+// polled notes a successful poll: until the next one is due, the list is as
+// good as a watch.
 func (e *entry) polled() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

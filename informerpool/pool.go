@@ -15,8 +15,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-// Pool shares informers between their users: one informer for each [Key], however many leases are held on it. All
-// methods may be called from many goroutines, and none but Close waits.
+// Pool shares informers between their users: one informer for each [Key],
+// however many leases are held on it. All methods may be called from many
+// goroutines, and none but Close waits.
 type Pool struct {
 	options Options
 	codec   *packed.Codec
@@ -37,8 +38,9 @@ type Pool struct {
 	audits   audits
 }
 
-// New returns a pool. It does no I/O and starts nothing: informers start when they are acquired. The error joins an
-// [*OptionError] for each unusable option.
+// New returns a pool. It does no I/O and starts nothing: informers start when
+// they are acquired. The error joins an [*OptionError] for each unusable
+// option.
 func New(o Options) (*Pool, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -54,9 +56,11 @@ func New(o Options) (*Pool, error) {
 	}, nil
 }
 
-// Acquire returns a lease on the informer for key, and starts it if nobody holds one, here or on a wider key that has
-// synced and covers it. It returns at once; the informer connects in the background. ctx only says whether the caller still wants it:
-// its end later changes nothing. The error is a [*KeyError], [ErrClosed], or ctx's.
+// Acquire returns a lease on the informer for key, and starts it if nobody
+// holds one, here or on a wider key that has synced and covers it. It returns
+// at once; the informer connects in the background. ctx only says whether the
+// caller still wants it: its end later changes nothing. The error is a
+// [*KeyError], [ErrClosed], or ctx's.
 func (p *Pool) Acquire(ctx context.Context, key Key) (*Lease, error) {
 	return p.AcquireAs(ctx, "", key)
 }
@@ -77,7 +81,8 @@ func (p *Pool) AcquireAs(ctx context.Context, owner string, key Key) (*Lease, er
 	return l, err
 }
 
-// lease takes a lease on the informer for key, and tells whether that had to be started.
+// lease takes a lease on the informer for key, and reports whether that had to
+// be started.
 func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +130,8 @@ func (p *Pool) findLocked(key Key, except *entry) *entry {
 	return nil
 }
 
-// healthy tells whether a narrower key may rely on the informer. One that cannot sync might be refused where the narrower is not.
+// healthy reports whether a narrower key may rely on the informer. One that
+// cannot sync might be refused where the narrower is not.
 func (e *entry) healthy() bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -181,11 +187,13 @@ func (p *Pool) unlinkLocked(e *entry) {
 	p.settleLocked(e.key.Cluster, e.account)
 }
 
-// expire stops an informer whose linger is over, unless it was acquired in the moment the timer fired.
+// expire stops an informer whose linger is over, unless it was acquired in the
+// moment the timer fired.
 func (p *Pool) expire(e *entry, timer **time.Timer) {
 	p.mu.Lock()
-	// The timer of an earlier linger may come here after the informer was taken and released again: e.linger is another one
-	// then. Reading *timer under the lock orders it after its assignment.
+	// The timer of an earlier linger may come here after the informer was taken
+	// and released again: e.linger is another one then. Reading *timer under
+	// the lock orders it after its assignment.
 	if e.ownedLocked() || p.entries[e.key] != e || e.linger != *timer {
 		p.mu.Unlock()
 		return
@@ -202,7 +210,8 @@ func (p *Pool) expire(e *entry, timer **time.Timer) {
 	p.stopUnused([]*entry{e})
 }
 
-// Wake makes the cluster's informers that wait between two attempts try at once, as after a reconnect.
+// Wake makes the cluster's informers that wait between two attempts try at
+// once, as after a reconnect.
 func (p *Pool) Wake(cluster types.NamespacedName) {
 	p.mu.Lock()
 	a := p.accounts[cluster]
@@ -224,8 +233,9 @@ func (p *Pool) Nudge(cluster types.NamespacedName) {
 	}
 }
 
-// Evict empties the cluster's informers, as when the cluster is gone: handlers are told of deletes, reads fail with
-// [ErrNotSynced], and leases stay. The informers list again when the source's Ready lets them. It does not wait.
+// Evict empties the cluster's informers, as when the cluster is gone: handlers
+// are told of deletes, reads fail with [ErrNotSynced], and leases stay. The
+// informers list again when the source's Ready lets them. It does not wait.
 func (p *Pool) Evict(cluster types.NamespacedName) {
 	for _, e := range p.of(cluster) {
 		e.evict()
@@ -242,8 +252,9 @@ func (p *Pool) of(cluster types.NamespacedName) []*entry {
 	return slices.Collect(maps.Keys(a.entries))
 }
 
-// Close stops every informer and subscription and waits until all is quiet, or for ctx. Leases fail with [ErrClosed] from
-// then on. It may be called more than once.
+// Close stops every informer and subscription and waits until all is quiet, or
+// for ctx. Leases fail with [ErrClosed] from then on. It may be called more
+// than once.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true

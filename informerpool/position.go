@@ -5,10 +5,11 @@ package informerpool
 
 // Position is how far an informer has come in the history of its resource.
 type Position struct {
-	// Synced tells whether reads are answered.
+	// Synced reports whether reads are answered.
 	Synced bool
 	// ResourceVersion is how far the cache has come, and Epoch the history it
-	// belongs to. History numbers those of the resource itself inside the epoch.
+	// belongs to. History numbers those of the resource itself inside the
+	// epoch.
 	ResourceVersion string
 	Epoch           Epoch
 	History         int

@@ -14,31 +14,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Deletes are delivered only on proof. A list that is answered with 404 is none:
-// an ingress says so while its routes load, a server while it starts, the older
-// one of a pair of servers of a resource that only the newer one has, and every
-// server of a version that is not served any more, whose objects live on in
-// another one. So discovery is asked, over the same connection, and more than
-// once.
+// Deletes are delivered only on proof. A list that is answered with 404 is
+// none: an ingress says so while its routes load, a server while it starts, the
+// older one of a pair of servers of a resource that only the newer one has, and
+// every server of a version that is not served any more, whose objects live on
+// in another one. So discovery is asked, over the same connection, and more
+// than once.
 const (
-	// minProofs is how many lists and answers of discovery in a row have to agree.
+	// minProofs is how many lists and answers of discovery in a row have to
+	// agree.
 	minProofs = 2
 	// proofTime is how long they have to.
 	proofTime = 10 * time.Second
-	// builtInProofTime is the same for what is a part of Kubernetes: its resources
-	// come and go with the version of a server, and not every server of a cluster
-	// is upgraded in the same moment.
+	// builtInProofTime is the same for what is a part of Kubernetes: its
+	// resources come and go with the version of a server, and not every server
+	// of a cluster is upgraded in the same moment.
 	builtInProofTime = 2 * time.Minute
-	// wordProofTime is the same for sources without discovery, which have nothing
-	// but the server's word.
+	// wordProofTime is the same for sources without discovery, which have
+	// nothing but the server's word.
 	wordProofTime = 2 * time.Minute
 )
 
 // Discoverer is implemented by sources that can ask a server which resources it
-// serves. Without it an informer keeps its objects until the server has said for
-// two minutes, in a status of its own, that there is no such resource. A client
-// that invents the status for an answer that has none (client-go's do, and mark
-// it) never proves anything.
+// serves. Without it an informer keeps its objects until the server has said
+// for two minutes, in a status of its own, that there is no such resource. A
+// client that invents the status for an answer that has none (client-go's do,
+// and mark it) never proves anything.
 type Discoverer interface {
 	// Discover asks the server anew, over the connection that lists and watches
 	// use, about the resource of the request. An error says that there was no

@@ -75,8 +75,8 @@ const gizmoCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResource
 
 var gizmos = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gizmos"}
 
-// TestHazardIngressWithoutRoutes: everything is answered with an HTML 404 while an
-// ingress loads its routes.
+// TestHazardIngressWithoutRoutes: everything is answered with an HTML 404 while
+// an ingress loads its routes.
 func TestHazardIngressWithoutRoutes(t *testing.T) {
 	for name, body := range map[string]string{
 		"html": "<html>not found", "plain": "404 page not found", "json": `{"message":"no Route matched"}`,
@@ -142,8 +142,8 @@ func TestDeletedDefinitionDeletesItsObjectsOnProof(t *testing.T) {
 	})
 }
 
-// discovering is a model server whose lists are answered with 404 while discovery
-// says what it is made to.
+// discovering is a model server whose lists are answered with 404 while
+// discovery says what it is made to.
 type discovering struct {
 	*modelServer
 	answer func() (informerpool.Discovery, error)

@@ -5,7 +5,8 @@ package informerpool
 
 import "slices"
 
-// offer queues a change, merged with what waits of the same object. The entry's lock is held, so changes come in order.
+// offer queues a change, merged with what waits of the same object. The entry's
+// lock is held, so changes come in order.
 func (t *tap) offer(c change) {
 	if c, relevant := c.narrow(t.wants); relevant {
 		t.offerAll(c)
@@ -44,12 +45,12 @@ func (t *tap) offerAll(c change) {
 	s.pushLocked(it)
 }
 
-// returnedLocked leaves no news of an object that is what was told last, as where
-// another cluster took the place, or etcd was restored, and that was undone while
-// the handler was busy. Reads may have shown what was between, so that the object
-// is told of once more, as if it had been asked for. The state is in another
-// object then, which what was told stands for. The locks of the entry and the
-// subscription are held.
+// returnedLocked leaves no news of an object that is what was told last, as
+// where another cluster took the place, or etcd was restored, and that was
+// undone while the handler was busy. Reads may have shown what was between, so
+// that the object is told of once more, as if it had been asked for. The state
+// is in another object then, which what was told stands for. The locks of the
+// entry and the subscription are held.
 func (t *tap) returnedLocked(p *pending) {
 	told, is := p.old, p.new
 	if told == nil || is == nil || told == is || told.GetUID() != is.GetUID() || !sameState(told, is) {
@@ -63,7 +64,8 @@ func (t *tap) returnedLocked(p *pending) {
 }
 
 // voidLocked forgets what waits of an object that came and went: a handler that
-// is slow has to be told nothing of it. Its place in the queue is cleared later.
+// is slow has to be told nothing of it. Its place in the queue is cleared
+// later.
 func (s *Subscription) voidLocked(it item) {
 	delete(s.pending, it)
 	if s.stale++; s.stale > len(s.queue)/2+32 {
@@ -95,8 +97,9 @@ func (s *Subscription) pushLocked(it item) {
 	s.deliverLocked()
 }
 
-// deliverLocked starts the delivering goroutine if there is work for it. Close of the pool stops every subscription before
-// it waits for the goroutines, so none is added to those it waits for.
+// deliverLocked starts the delivering goroutine if there is work for it. Close
+// of the pool stops every subscription before it waits for the goroutines, so
+// none is added to those it waits for.
 func (s *Subscription) deliverLocked() {
 	if s.running || s.paused || s.closed || len(s.queue) == 0 && s.rest.tap == nil {
 		return

@@ -39,7 +39,8 @@ var churnTime = flag.Duration("churn.time", 8*time.Second, "how long TestOnRealC
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// TestOnRealClusters runs everything that only a real API server proves, on three of them.
+// TestOnRealClusters runs everything that only a real API server proves, on
+// three of them.
 func TestOnRealClusters(t *testing.T) {
 	clusters := testenv.Start(t, 3)
 	t.Run("OneRequestHoweverManyLeases", func(t *testing.T) { realOneRequest(t, clusters[0]) })
@@ -52,7 +53,8 @@ func TestOnRealClusters(t *testing.T) {
 	t.Run("RollbackStartsANewHistory", func(t *testing.T) { realRollback(t, clusters[2]) })
 }
 
-// realPool returns a pool on real clusters, whose keys name them by their index, and the clients to count connections by.
+// realPool returns a pool on real clusters, whose keys name them by their
+// index, and the clients to count connections by.
 func realPool(t *testing.T, change func(*informerpool.Options), configs ...*rest.Config) *informerpool.Pool {
 	t.Helper()
 	endpoints := map[types.NamespacedName]informerpool.Endpoint{}
@@ -152,7 +154,8 @@ func requests(t *testing.T, c *testenv.Cluster, gvr schema.GroupVersionResource)
 	return lists, watches
 }
 
-// isQuestion reports whether a request only asks how far the server's history has come.
+// isQuestion reports whether a request only asks how far the server's history
+// has come.
 func isQuestion(t *testing.T, r testenv.Request) bool {
 	t.Helper()
 	u, err := url.Parse(r.URI)
@@ -178,7 +181,8 @@ func realOneRequest(t *testing.T, c *testenv.Cluster) {
 	require.Equal(t, 1, watches, "the list is streamed by the watch, if the server does that")
 }
 
-// own returns how many lists an informer makes beside its watch: none if the server streams lists.
+// own returns how many lists an informer makes beside its watch: none if the
+// server streams lists.
 func own(t *testing.T, c *testenv.Cluster) int {
 	t.Helper()
 	streams, err := c.StreamsLists(t.Context())
@@ -213,7 +217,8 @@ func realPaged(t *testing.T, c *testenv.Cluster) {
 	require.Equal(t, live, a, "the same as a live read")
 }
 
-// realChurn has 100 goroutines take and give back 20 keys over three clusters, and then looks for anything left.
+// realChurn has 100 goroutines take and give back 20 keys over three clusters,
+// and then looks for anything left.
 func realChurn(t *testing.T, clusters []*testenv.Cluster) {
 	var started, informers atomic.Int64
 	logger := funcr.New(func(_, args string) {

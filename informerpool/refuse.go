@@ -25,7 +25,8 @@ const (
 )
 
 // refusals are the objects that an informer refused and that may exist all the
-// same. They are unknown, which is not absent: the store cannot answer for them.
+// same. They are unknown, which is not absent: the store cannot answer for
+// them.
 type refusals struct {
 	names map[types.NamespacedName]struct{}
 	bytes int
@@ -68,8 +69,8 @@ func (r *refusals) has(name types.NamespacedName) bool {
 	return known || r.all != nil
 }
 
-// in reports whether an object of the namespace, or of any for the empty one, is
-// unknown.
+// in reports whether an object of the namespace, or of any for the empty one,
+// is unknown.
 func (r *refusals) in(namespace string) bool {
 	if r.all != nil || namespace == "" {
 		return r.all != nil || len(r.names) > 0
@@ -93,8 +94,8 @@ func (r *refusals) in(namespace string) bool {
 // and lists that would hold it, have to ask the server. The last state that was
 // accepted stays in the cache, since a refused change is no proof of a delete.
 //
-// Unknown is about single objects and comes beside [Lease.Trust], which fails if
-// any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
+// Unknown is about single objects and comes beside [Lease.Trust], which fails
+// if any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
 func (l *Lease) Unknown(namespace, name string) error {
 	at := l.rlock()
 	e := at.entry
@@ -174,9 +175,9 @@ func (l *listing) refuse(name types.NamespacedName, why error) bool {
 	return l.refused.add(name, why)
 }
 
-// verdict returns why a complete list cannot be taken over, or nil. One of which
-// everything is refused is no answer at all: the server's idea of the kind is
-// not that of a cache. Objects that are merely large do not count.
+// verdict returns why a complete list cannot be taken over, or nil. One of
+// which everything is refused is no answer at all: the server's idea of the
+// kind is not that of a cache. Objects that are merely large do not count.
 func (l *listing) verdict() error {
 	if l.rejected > 0 && l.accepted == 0 && l.senseless {
 		return l.refusal()
@@ -184,7 +185,8 @@ func (l *listing) verdict() error {
 	return nil
 }
 
-// nonsense returns why a list under way is not worth to be read to its end, or nil.
+// nonsense returns why a list under way is not worth to be read to its end, or
+// nil.
 func (l *listing) nonsense() error {
 	if l.rejected > maxRefused && l.rejected > l.accepted {
 		return l.refusal()

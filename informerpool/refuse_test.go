@@ -23,7 +23,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// scripted is a source whose lists and streams begin with given bytes. A stream stays open behind them.
+// scripted is a source whose lists and streams begin with given bytes. A stream
+// stays open behind them.
 type scripted struct {
 	list, stream func() string
 }
@@ -78,7 +79,8 @@ func streamOf(items ...string) string {
 	return b.String()
 }
 
-// onScript runs a test with a lease on what a script serves, by paged lists and by streamed ones.
+// onScript runs a test with a lease on what a script serves, by paged lists and
+// by streamed ones.
 func onScript(t *testing.T, key informerpool.Key, items []string, listKind string, test func(*testing.T, *informerpool.Lease)) {
 	t.Helper()
 	for _, paged := range []bool{false, true} {
@@ -159,7 +161,8 @@ func TestEmptyStreamOfAnotherKindTakesNothingAway(t *testing.T) {
 	})
 }
 
-// TestForeignObjectInALiveStreamMakesEverythingUnknown: what else the server left out cannot be known, so that a list follows.
+// TestForeignObjectInALiveStreamMakesEverythingUnknown: what else the server
+// left out cannot be known, so that a list follows.
 func TestForeignObjectInALiveStreamMakesEverythingUnknown(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -229,7 +232,8 @@ func TestRefusedObjectsAreUnknownNotAbsent(t *testing.T) {
 	})
 }
 
-// TestNamesThatOnlyServersUnderstand: RBAC objects may have them, so that what is not kept is unknown.
+// TestNamesThatOnlyServersUnderstand: RBAC objects may have them, so that what
+// is not kept is unknown.
 func TestNamesThatOnlyServersUnderstand(t *testing.T) {
 	items := []string{
 		`{"kind":"Widget","metadata":{"name":"a:b\nc","uid":"1","resourceVersion":"1"}}`,

@@ -3,15 +3,18 @@
 
 package informerpool
 
-// ReplayHandler is a [Handler] that wants to know where the objects that were there end and the changes begin.
+// ReplayHandler is a [Handler] that wants to know where the objects that were
+// there end and the changes begin.
 type ReplayHandler interface {
 	Handler
-	// Replayed is called once for each lease that was added, after Handle was called with the last object that was
-	// there, and in turn with it. It is not called of a lease that was removed before.
+	// Replayed is called once for each lease that was added, after Handle was
+	// called with the last object that was there, and in turn with it. It is
+	// not called of a lease that was removed before.
 	Replayed(key Key)
 }
 
-// endReplayLocked tells the handler, and who waits, that a lease's replay is over. The lock is given up meanwhile.
+// endReplayLocked tells the handler, and who waits, that a lease's replay is
+// over. The lock is given up meanwhile.
 func (s *Subscription) endReplayLocked(t *tap) {
 	if t.replayed {
 		return

@@ -5,11 +5,11 @@ package informerpool
 
 import "slices"
 
-// Retire gives the lease up because its cluster is gone. Handlers are told of the
-// deletes of all its objects as their turn comes, marked as evicted, also after a
-// pause. The informer stops at once, without the linger, unless another lease is
-// held: only what those deletes carry is kept. Like [Lease.Release] it is
-// idempotent and does not wait.
+// Retire gives the lease up because its cluster is gone. Handlers are told of
+// the deletes of all its objects as their turn comes, marked as evicted, also
+// after a pause. The informer stops at once, without the linger, unless another
+// lease is held: only what those deletes carry is kept. Like [Lease.Release] it
+// is idempotent and does not wait.
 func (l *Lease) Retire() {
 	l.once.Do(func() {
 		// Before the taps are looked at: one that is attached later sees it.
@@ -21,8 +21,8 @@ func (l *Lease) Retire() {
 	})
 }
 
-// part takes a tap from the lease. What it was told of is deleted for it, whether
-// the informer has forgotten that already or not.
+// part takes a tap from the lease. What it was told of is deleted for it,
+// whether the informer has forgotten that already or not.
 func (l *Lease) part(t *tap) {
 	e := l.lock().entry
 	i := slices.Index(e.taps, t)
@@ -37,8 +37,8 @@ func (l *Lease) part(t *tap) {
 	t.sub.part(t)
 }
 
-// evictLocked offers the deletes of everything that there is. The entry's lock is
-// held.
+// evictLocked offers the deletes of everything that there is. The entry's lock
+// is held.
 func (t *tap) evictLocked(e *entry) {
 	if e.synced {
 		for o := range e.store.all() {

@@ -65,7 +65,8 @@ func TestRetireKeepsTheDeletesAlone(t *testing.T) {
 	}
 }
 
-// TestNothingIsToldAfterCloseOfWhatWasRetired holds for the deletes that wait, too.
+// TestNothingIsToldAfterCloseOfWhatWasRetired holds for the deletes that wait,
+// too.
 func TestNothingIsToldAfterCloseOfWhatWasRetired(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

@@ -36,14 +36,14 @@ type seen struct {
 
 // Seen notes that the lease's user was shown an object by another way than the
 // lease, as by a live read before the first list. If a list that is no older
-// lacks the object, it was deleted unseen: handlers are told of a delete with an
-// unknown final state, though they were not told of the object before. Without
-// it, a user that acted on the object would never hear that it is gone. A stream
-// that gets beyond that state without the object proves nothing, since it may be
-// that of a history which is over: the informer is compared with its server at
-// once then. Objects that the lease does not select are ignored, and those
-// beyond the first 10,000 that wait, or 8 MiB of a cluster's. They are not a part
-// of the cluster's budget.
+// lacks the object, it was deleted unseen: handlers are told of a delete with
+// an unknown final state, though they were not told of the object before.
+// Without it, a user that acted on the object would never hear that it is gone.
+// A stream that gets beyond that state without the object proves nothing, since
+// it may be that of a history which is over: the informer is compared with its
+// server at once then. Objects that the lease does not select are ignored, and
+// those beyond the first 10,000 that wait, or 8 MiB of a cluster's. They are
+// not a part of the cluster's budget.
 func (l *Lease) Seen(u *unstructured.Unstructured) {
 	key := l.Key()
 	if !localFields(key.FieldSelector) {
@@ -181,9 +181,9 @@ func (e *entry) missedLocked(look int, rv string, first bool, now func(types.Nam
 // passedLocked is called before a change from one state to another is told, the
 // later one being no earlier than what was seen under the name. A handler that
 // is told of that object in neither of them hears here that it is gone: it was
-// another one of its name, or was selected in between alone. A handler that knows
-// an earlier object of the name is told of the end of that: were it told of this
-// one first, its own would end under another uid, or end twice.
+// another one of its name, or was selected in between alone. A handler that
+// knows an earlier object of the name is told of the end of that: were it told
+// of this one first, its own would end under another uid, or end twice.
 func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	s := e.seen[name]
 	if s == nil || s.passed {
@@ -229,8 +229,8 @@ func (e *entry) foundLocked(name types.NamespacedName) {
 	e.shownLocked(s.Object)
 }
 
-// shownLocked notes that an object was shown which handlers are about to be told
-// of.
+// shownLocked notes that an object was shown which handlers are about to be
+// told of.
 func (e *entry) shownLocked(o *Object) {
 	for _, t := range e.taps {
 		t.sub.mu.Lock()
@@ -241,8 +241,8 @@ func (e *entry) shownLocked(o *Object) {
 	}
 }
 
-// forgetSeenLocked tells of all of them: the cluster is gone. What the store has
-// of them is told by its own end.
+// forgetSeenLocked tells of all of them: the cluster is gone. What the store
+// has of them is told by its own end.
 func (e *entry) forgetSeenLocked() {
 	for _, t := range e.taps {
 		t.evictSeenLocked(e)

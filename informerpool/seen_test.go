@@ -103,8 +103,8 @@ func TestHazardObjectSeenAndDeletedUnseen(t *testing.T) {
 	}
 }
 
-// TestHazardDeleteOfASeenObjectIsToldTwice: the stream brings the object that was
-// seen before, and its delete. There is no other delete to tell.
+// TestHazardDeleteOfASeenObjectIsToldTwice: the stream brings the object that
+// was seen before, and its delete. There is no other delete to tell.
 func TestHazardDeleteOfASeenObjectIsToldTwice(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
@@ -168,9 +168,9 @@ func TestHazardRefusedObjectThatWasReadIsDeleted(t *testing.T) {
 	})
 }
 
-// TestHazardObjectThatWasReadLeavesASelection: a lease that is served by a wider
-// informer has nothing of an object that comes to be known outside of what it
-// selects.
+// TestHazardObjectThatWasReadLeavesASelection: a lease that is served by a
+// wider informer has nothing of an object that comes to be known outside of
+// what it selects.
 func TestHazardObjectThatWasReadLeavesASelection(t *testing.T) {
 	bubble(t, picky, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		acquireSynced(t, p, everything)
@@ -187,8 +187,8 @@ func TestHazardObjectThatWasReadLeavesASelection(t *testing.T) {
 	})
 }
 
-// TestHazardObjectThatWasReadIsForgottenByARetarget: a lease takes along what its
-// user was shown.
+// TestHazardObjectThatWasReadIsForgottenByARetarget: a lease takes along what
+// its user was shown.
 func TestHazardObjectThatWasReadIsForgottenByARetarget(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, in("ns"))

@@ -33,8 +33,8 @@ func (s *modelServer) away(happens func()) {
 	after(time.Minute)
 }
 
-// TestHazardSeenObjectThatIsRefusedGoesUnheard: the informer never has it in its
-// store, so that the end of it there is none.
+// TestHazardSeenObjectThatIsRefusedGoesUnheard: the informer never has it in
+// its store, so that the end of it there is none.
 func TestHazardSeenObjectThatIsRefusedGoesUnheard(t *testing.T) {
 	refuse := map[string]func(*informerpool.Options){
 		"too large": func(o *informerpool.Options) { o.MaxObjectBytes = 2000 },
@@ -128,7 +128,8 @@ func TestHazardSeenObjectIsTakenForItsSuccessor(t *testing.T) {
 
 // TestHazardSeenObjectEndsAnotherOne: a handler knows an object, another one of
 // its name is read, and both are gone by the next list. Told of the end of the
-// one that was read, it heard of the end of its own by that, and at times twice.
+// one that was read, it heard of the end of its own by that, and at times
+// twice.
 func TestHazardSeenObjectEndsAnotherOne(t *testing.T) {
 	for name, end := range map[string]struct {
 		replace func(s *modelServer)
@@ -223,8 +224,8 @@ func TestHazardSeenStateOutsideOfWhatWasToldGoesUnheard(t *testing.T) {
 	})
 }
 
-// TestHazardSeenObjectIsToldAsDeletedTwice: the end of what the cluster had comes
-// once, whether it is known by a read or by the informer, or by both.
+// TestHazardSeenObjectIsToldAsDeletedTwice: the end of what the cluster had
+// comes once, whether it is known by a read or by the informer, or by both.
 func TestHazardSeenObjectIsToldAsDeletedTwice(t *testing.T) {
 	for name, end := range map[string]func(*modelServer, *informerpool.Pool, *informerpool.Lease){
 		"evicted": func(_ *modelServer, p *informerpool.Pool, _ *informerpool.Lease) { p.Evict(everything.Cluster) },

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// maxDiscovery bounds a document of discovery, and maxDiscoveryMemory what it
-	// takes once it is decoded.
+	// maxDiscovery bounds a document of discovery, and maxDiscoveryMemory what
+	// it takes once it is decoded.
 	maxDiscovery       = 8 << 20
 	maxDiscoveryMemory = 32 << 20
-	// discoveryTypes are the forms of discovery that are understood: all groups in
-	// one document, and for older servers one document for each version.
+	// discoveryTypes are the forms of discovery that are understood: all groups
+	// in one document, and for older servers one document for each version.
 	discoveryTypes = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 		"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )

@@ -25,11 +25,13 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// FromDynamic returns a source that reads through dynamic clients, client-go's fake one included. It decodes and
-// encodes each object once more than [FromREST], which is what to use for speed. clients must not block.
+// FromDynamic returns a source that reads through dynamic clients, client-go's
+// fake one included. It decodes and encodes each object once more than
+// [FromREST], which is what to use for speed. clients must not block.
 //
-// client-go's fakes keep no resourceVersions and no history, which they say by not supporting streamed lists. For such a
-// client the source counts the changes of objects itself, gives those without a uid a stable one, and opens
+// client-go's fakes keep no resourceVersions and no history, which they say by
+// not supporting streamed lists. For such a client the source counts the
+// changes of objects itself, gives those without a uid a stable one, and opens
 // the watch before it lists, so that no event is missed.
 func FromDynamic(clients func(cluster types.NamespacedName) (dynamic.Interface, error)) Source {
 	return &dynamicSource{clients: clients, versions: map[Key]*versions{}, early: map[Key]watch.Interface{}}
@@ -66,7 +68,8 @@ func (s *dynamicSource) Ready(_ context.Context, cluster types.NamespacedName) (
 	return "", err
 }
 
-// KindOf implements KindSource by the kind of the shortest list, which fakes know, too.
+// KindOf implements KindSource by the kind of the shortest list, which fakes
+// know, too.
 func (s *dynamicSource) KindOf(ctx context.Context, r Request) (string, error) {
 	client, err := s.clients(r.Key.Cluster)
 	if err != nil {
@@ -112,11 +115,13 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 	return io.NopCloser(bytes.NewReader(body)), nil
 }
 
-// listWithoutHistory lists again after a watch was opened: what changes in between then comes twice, not never.
+// listWithoutHistory lists again after a watch was opened: what changes in
+// between then comes twice, not never.
 func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resource dynamic.ResourceInterface) (*unstructured.UnstructuredList, error) {
 	opts := r.Options
 	opts.Limit, opts.Continue = 0, ""
-	// The watch outlives this request: the Watch call that follows takes it over, and its body's Close ends it.
+	// The watch outlives this request: the Watch call that follows takes it
+	// over, and its body's Close ends it.
 	w, err := resource.Watch(context.WithoutCancel(ctx), opts)
 	if err != nil {
 		return nil, err
@@ -143,7 +148,8 @@ func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resou
 	return list, nil
 }
 
-// earlyLife is how long a watch opened for a list waits to be taken over; the feed does so as soon as it has read the list.
+// earlyLife is how long a watch opened for a list waits to be taken over; the
+// feed does so as soon as it has read the list.
 const earlyLife = time.Minute
 
 // dropEarly stops a watch that nobody took over.
@@ -184,7 +190,8 @@ func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, er
 	return &watchBody{ctx: ctx, w: w, versions: v}, nil
 }
 
-// unsupported tells whether the client says of itself, as client-go's fakes do, that it cannot stream lists.
+// unsupported reports whether the client says of itself, as client-go's fakes
+// do, that it cannot stream lists.
 func unsupported(client any) bool {
 	u, ok := client.(interface{ IsWatchListSemanticsUnSupported() bool })
 	return ok && u.IsWatchListSemanticsUnSupported()
@@ -201,8 +208,9 @@ func (s *dynamicSource) versionsOf(key Key) *versions {
 	return v
 }
 
-// versions counts the states of the objects of one informer whose server does not. Each informer has its own, as two
-// streams of the same changes are not read at the same pace.
+// versions counts the states of the objects of one informer whose server does
+// not. Each informer has its own, as two streams of the same changes are not
+// read at the same pace.
 type versions struct {
 	mu    sync.Mutex // protects the fields below
 	on    bool
@@ -240,8 +248,9 @@ func (v *versions) current() string {
 	return strconv.FormatUint(v.last, 10)
 }
 
-// stamp gives the object a resourceVersion that grows when its content changes, and a uid if it has none. It tells
-// whether the content is news: fakes begin a watch with what is there.
+// stamp gives the object a resourceVersion that grows when its content changes,
+// and a uid if it has none. It reports whether the content is news: fakes begin
+// a watch with what is there.
 func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
 	if !v.counting() {
 		return true
@@ -293,7 +302,8 @@ func (v *versions) peek(u *unstructured.Unstructured) {
 	u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
 }
 
-// deleted gives a deleted object its last version, which is newer than all before, and forgets it.
+// deleted gives a deleted object its last version, which is newer than all
+// before, and forgets it.
 func (v *versions) deleted(u *unstructured.Unstructured) {
 	if !v.counting() {
 		return
@@ -318,7 +328,8 @@ func (v *versions) deleted(u *unstructured.Unstructured) {
 	clear(v.lives)
 }
 
-// watchBody reads a watch.Interface as the JSON frames an API server would send.
+// watchBody reads a watch.Interface as the JSON frames an API server would
+// send.
 type watchBody struct {
 	ctx      context.Context //nolint:containedctx // an io.Reader has no other way to end with its request
 	w        watch.Interface

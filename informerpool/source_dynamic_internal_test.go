@@ -18,8 +18,8 @@ import (
 )
 
 // TestHazardKeysComeAndGoneAreKept: the source of a dynamic client kept the
-// versions of each key for ever. Client-go's fake counts none by itself, so that
-// there is something to keep.
+// versions of each key for ever. Client-go's fake counts none by itself, so
+// that there is something to keep.
 func TestHazardKeysComeAndGoneAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}

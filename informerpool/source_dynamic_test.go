@@ -22,7 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestFakeDynamicClientWorksInABubble runs the pool for an hour of virtual time on client-go's fake, which keeps no history.
+// TestFakeDynamicClientWorksInABubble runs the pool for an hour of virtual time
+// on client-go's fake, which keeps no history.
 func TestFakeDynamicClientWorksInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}

@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	// maxErrorBody bounds what is read of an answer that is not a list or watch.
+	// maxErrorBody bounds what is read of an answer that is not a list or
+	// watch.
 	maxErrorBody = 1 << 20
 	// maxRetryAfter bounds how long a server can tell an informer to stay away.
 	maxRetryAfter = foreign.MaxRetryAfter * time.Second
@@ -38,7 +39,8 @@ const metadataType = "application/json;as=PartialObjectMetadataList;g=meta.k8s.i
 
 // Endpoint says how to send requests to a cluster.
 type Endpoint struct {
-	// Client sends the requests. Its Timeout must be zero, since it would cut watches, and it must not follow redirects.
+	// Client sends the requests. Its Timeout must be zero, since it would cut
+	// watches, and it must not follow redirects.
 	Client *http.Client
 	// URL is the API server's base URL; it may have a path prefix.
 	URL string
@@ -46,16 +48,19 @@ type Endpoint struct {
 	Epoch Epoch
 }
 
-// FromREST returns a source that reads raw frames over HTTP. connect tells where a cluster is; it blocks while the
-// cluster cannot be contacted, and returns at once otherwise, since every request asks it.
+// FromREST returns a source that reads raw frames over HTTP. connect tells
+// where a cluster is; it blocks while the cluster cannot be contacted, and
+// returns at once otherwise, since every request asks it.
 func FromREST(connect func(ctx context.Context, cluster types.NamespacedName) (Endpoint, error)) Source {
 	return &restSource{connect: connect}
 }
 
-// FromConfig returns a source for the one cluster that config reaches, whatever a key's Cluster says. The config's
-// Timeout is ignored, and redirects are refused: following one would hand the credentials to whom the server names. It
-// uses client-go's transport, for the sake of everything that a rest.Config can ask for; each watch costs a goroutine and
-// some KB there, which clustercache's own transport saves.
+// FromConfig returns a source for the one cluster that config reaches, whatever
+// a key's Cluster says. The config's Timeout is ignored, and redirects are
+// refused: following one would hand the credentials to whom the server names.
+// It uses client-go's transport, for the sake of everything that a rest.Config
+// can ask for; each watch costs a goroutine and some KB there, which
+// clustercache's own transport saves.
 func FromConfig(config *rest.Config) (Source, error) {
 	c := rest.CopyConfig(config)
 	c.Timeout = 0
@@ -98,8 +103,9 @@ func (s *restSource) Watch(ctx context.Context, r Request) (io.ReadCloser, error
 	return s.get(ctx, r, "watch")
 }
 
-// KindOf implements KindSource by the discovery document of the resource's group and version. A server that does not
-// show that, as where rights are narrow, is asked for a list by the informer.
+// KindOf implements KindSource by the discovery document of the resource's
+// group and version. A server that does not show that, as where rights are
+// narrow, is asked for a list by the informer.
 func (s *restSource) KindOf(ctx context.Context, r Request) (string, error) {
 	endpoint, err := s.endpoint(ctx, r)
 	if err != nil {
@@ -152,7 +158,8 @@ func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCl
 		req.Header.Set("Accept", metadataType)
 	}
 	if r.Options.Watch {
-		// A compressed watch would hold a decompressor of 38 KB for as long as it is open.
+		// A compressed watch would hold a decompressor of 38 KB for as long as
+		// it is open.
 		req.Header.Set("Accept-Encoding", "identity")
 	}
 	resp, err := endpoint.Client.Do(req)
@@ -167,7 +174,8 @@ func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCl
 	return resp.Body, nil
 }
 
-// withoutURL unwraps the error http.Client adds its method and URL to: the URL is in the key, and may hold more.
+// withoutURL unwraps the error http.Client adds its method and URL to: the URL
+// is in the key, and may hold more.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -192,7 +200,8 @@ func requestURL(base string, r Request) string {
 	return b.String()
 }
 
-// groupVersionURL is where the resources of a group and version are, and the document that lists them.
+// groupVersionURL is where the resources of a group and version are, and the
+// document that lists them.
 func groupVersionURL(base string, gv schema.GroupVersion) string {
 	base = strings.TrimSuffix(base, "/")
 	if gv.Group == "" {

@@ -19,41 +19,51 @@ type Status struct {
 	State State `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
-	// Synced tells whether reads are answered.
+	// Synced reports whether reads are answered.
 	Synced bool `json:"synced"`
-	// ResourceVersion is how far the cache has come, and Epoch the history it belongs to.
+	// ResourceVersion is how far the cache has come, and Epoch the history it
+	// belongs to.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Epoch           Epoch  `json:"epoch,omitempty"`
-	// History numbers the histories that the resource itself has had inside the epoch. ResourceVersions can be compared where
-	// both are the same.
+	// History numbers the histories that the resource itself has had inside the
+	// epoch. ResourceVersions can be compared where both are the same.
 	History int `json:"history,omitempty"`
-	// LastEvent is when an object's change last arrived, LastProof when anything did, bookmarks included.
+	// LastEvent is when an object's change last arrived, LastProof when
+	// anything did, bookmarks included.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 	LastProof time.Time `json:"lastProof,omitzero"`
-	// LastError is what interrupted the informer; nil once it got further. In JSON it is a text.
+	// LastError is what interrupted the informer; nil once it got further. In
+	// JSON it is a text.
 	LastError error `json:"-"`
-	// Objects is the number of cached objects, and Bytes about what they cost in memory.
+	// Objects is the number of cached objects, and Bytes about what they cost
+	// in memory.
 	Objects int   `json:"objects"`
 	Bytes   int64 `json:"bytes"`
-	// Leases is the number of leases held, and Owners the names they were acquired for, sorted.
+	// Leases is the number of leases held, and Owners the names they were
+	// acquired for, sorted.
 	Leases int      `json:"leases"`
 	Owners []string `json:"owners,omitempty"`
-	// Lists and Watches count requests: a streamed list is a watch. Resumes counts watches that continued an earlier one,
-	// Resyncs lists after the first, Stalls streams cut because nothing came, Rejected objects refused as broken.
+	// Lists and Watches count requests: a streamed list is a watch. Resumes
+	// counts watches that continued an earlier one, Resyncs lists after the
+	// first, Stalls streams cut because nothing came, Rejected objects refused
+	// as broken.
 	Lists    int64 `json:"lists"`
 	Watches  int64 `json:"watches"`
 	Resumes  int64 `json:"resumes"`
 	Resyncs  int64 `json:"resyncs"`
 	Stalls   int64 `json:"stalls"`
 	Rejected int64 `json:"rejected"`
-	// Unknown is the number of objects whose state is not known since it was refused, AllUnknown whether any object may be
-	// one of them, and LastRefusal why the last one was refused.
+	// Unknown is the number of objects whose state is not known since it was
+	// refused, AllUnknown whether any object may be one of them, and
+	// LastRefusal why the last one was refused.
 	Unknown     int    `json:"unknown,omitempty"`
 	AllUnknown  bool   `json:"allUnknown,omitempty"`
 	LastRefusal string `json:"lastRefusal,omitempty"`
-	// Rollbacks counts how often the server's history was found to be another one.
+	// Rollbacks counts how often the server's history was found to be another
+	// one.
 	Rollbacks int64 `json:"rollbacks"`
-	// Polling reports that the resource can be listed but not watched, so that it is listed again every Options.PollInterval.
+	// Polling reports that the resource can be listed but not watched, so that
+	// it is listed again every Options.PollInterval.
 	Polling bool `json:"polling,omitempty"`
 }
 
@@ -72,10 +82,12 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Status returns the lease's informer's status; Key is that of the informer, which may cover more than the lease's.
+// Status returns the lease's informer's status; Key is that of the informer,
+// which may cover more than the lease's.
 func (l *Lease) Status() Status { return l.pool.status(l.entry()) }
 
-// Status returns the status of all informers, sorted by key. It waits for nothing but short locks.
+// Status returns the status of all informers, sorted by key. It waits for
+// nothing but short locks.
 func (p *Pool) Status() []Status {
 	p.mu.Lock()
 	entries := slices.Collect(maps.Values(p.entries))

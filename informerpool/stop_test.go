@@ -19,7 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestStopIsPromptOverHTTP stops a pool in the states of a connection in which client-go's informers take up to a minute.
+// TestStopIsPromptOverHTTP stops a pool in the states of a connection in which
+// client-go's informers take up to a minute.
 func TestStopIsPromptOverHTTP(t *testing.T) {
 	arrived := make(chan struct{}, 100)
 	release := make(chan struct{})

@@ -12,8 +12,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-// Object is one cached object: a read-only client.Object whose metadata answers without decoding the body.
-// DeepCopyObject gives a mutable *unstructured.Unstructured; Into decodes into any form.
+// Object is one cached object: a read-only client.Object whose metadata answers
+// without decoding the body. DeepCopyObject gives a mutable
+// *unstructured.Unstructured; Into decodes into any form.
 type Object = packed.Object
 
 // store holds the objects of one informer. Its owner's lock protects it.
@@ -36,8 +37,8 @@ const (
 	// namespaceBytes is what a namespace takes whose objects fit into one group
 	// of a map, with its own place in the map of namespaces.
 	namespaceBytes = 400
-	// smallMap is how many entries that are, and entryBytes is what each further
-	// one takes on average.
+	// smallMap is how many entries that are, and entryBytes is what each
+	// further one takes on average.
 	smallMap   = 8
 	entryBytes = 38
 )
@@ -61,7 +62,8 @@ func mapBytes(peak int) int64 { return entryBytes * int64(max(peak-smallMap, 0))
 // stage returns a store for objects that are going to be this store's.
 func (s *store) stage() *store { return &store{objects: map[string]*names{}, shared: s.shared} }
 
-// emptyCopy returns a store without objects and with the same indexes, which lack nothing.
+// emptyCopy returns a store without objects and with the same indexes, which
+// lack nothing.
 func (s *store) emptyCopy() *store {
 	c := newStore()
 	c.sight = s.sight
@@ -80,7 +82,8 @@ func (s *store) get(namespace, name string) *Object {
 	return nil
 }
 
-// put stores o in place of old, which is what get answers for its name, and may be nil. values are o's, by index.
+// put stores o in place of old, which is what get answers for its name, and may
+// be nil. values are o's, by index.
 func (s *store) put(old, o *Object, values map[*index]computed) {
 	s.unlist(old)
 	n := s.objects[o.GetNamespace()]

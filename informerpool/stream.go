@@ -18,7 +18,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// body is the body of a list or watch under the watch of a timer: when nothing arrives for the stall time-out, it ends.
+// body is the body of a list or watch under the watch of a timer: when nothing
+// arrives for the stall time-out, it ends.
 type body struct {
 	io.ReadCloser
 	feed    *feed
@@ -78,7 +79,8 @@ func (b *body) calm(quiet bool) {
 	b.timer.Reset(b.silence)
 }
 
-// explain returns why a body ended where the cancelled ctx alone would be the answer.
+// explain returns why a body ended where the cancelled ctx alone would be the
+// answer.
 func (b *body) explain(err error) error {
 	if errors.Is(err, io.EOF) || b.ctx.Err() == nil || isRefusal(err) {
 		return err // what was read is wrong, however the request ended
@@ -101,8 +103,8 @@ func (b *body) close() {
 	_ = b.Close()
 }
 
-// limits are those of readers. Objects that are too large are passed: one that anybody may create must not end the
-// stream of all others.
+// limits are those of readers. Objects that are too large are passed: one that
+// anybody may create must not end the stream of all others.
 func (f *feed) limits() wire.Limits { return wire.Limits{Object: f.options.MaxObjectBytes, Pass: true} }
 
 // asBudget marks the error of a body that is larger than one may be, and names
@@ -140,7 +142,8 @@ func (s *stream) wait() error {
 	return nil
 }
 
-// next returns the next frame, valid until the next call. A frame that reports an error is returned as that error.
+// next returns the next frame, valid until the next call. A frame that reports
+// an error is returned as that error.
 func (s *stream) next() (wire.Frame, error) {
 	frame, err := s.frames.Next()
 	if _, field := errors.AsType[*wire.FieldError](err); field {
@@ -216,8 +219,8 @@ func frameStatus(object []byte) error {
 	return foreign.Status(status, int(status.Code), 0)
 }
 
-// initialEventsEnd reports whether a frame is the bookmark that ends the initial objects. The item's resourceVersion is
-// the one that they show.
+// initialEventsEnd reports whether a frame is the bookmark that ends the
+// initial objects. The item's resourceVersion is the one that they show.
 func initialEventsEnd(frame wire.Frame) (end bool, it wire.Item, err error) {
 	if frame.Type != wire.Bookmark {
 		return false, it, nil

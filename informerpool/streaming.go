@@ -21,18 +21,20 @@ import (
 const capabilityAge = 10 * time.Minute
 
 const (
-	// initialSilence bounds the silence within the objects a stream begins with.
+	// initialSilence bounds the silence within the objects a stream begins
+	// with.
 	initialSilence = 30 * time.Second
 	// maxRepeats bounds how often such a stream shows what it has shown.
 	maxRepeats = 1000
-	// maxChanges bounds how long it shows changes before its end, and maxInitial
-	// how long it lasts.
+	// maxChanges bounds how long it shows changes before its end, and
+	// maxInitial how long it lasts.
 	maxChanges = time.Minute
 	maxInitial = 20 * time.Minute
 )
 
 var (
-	// errNoStream indicates that a server took a request for a streamed list as one for a plain watch.
+	// errNoStream indicates that a server took a request for a streamed list as
+	// one for a plain watch.
 	errNoStream = errors.New("server does not stream lists")
 	// errEndless indicates that a server streams a list without an end.
 	errEndless = fmt.Errorf("%w: it began one and did not end it", errNoStream)
@@ -45,7 +47,8 @@ type endless struct {
 	began, changing time.Time
 }
 
-// passed reports whether the frame at hand comes too late to be a part of a list.
+// passed reports whether the frame at hand comes too late to be a part of a
+// list.
 func (b *endless) passed(frame string, repeats int) bool {
 	now := time.Now()
 	if b.began.IsZero() {
@@ -57,8 +60,9 @@ func (b *endless) passed(frame string, repeats int) bool {
 	return repeats > maxRepeats || now.Sub(b.began) > maxInitial || !b.changing.IsZero() && now.Sub(b.changing) > maxChanges
 }
 
-// cannotStream reports whether an error may mean that the server has no streamed lists: older ones refuse the parameters,
-// the oldest overlook them. If it meant something else, the paged list that follows fails alike.
+// cannotStream reports whether an error may mean that the server has no
+// streamed lists: older ones refuse the parameters, the oldest overlook them.
+// If it meant something else, the paged list that follows fails alike.
 func cannotStream(err error) bool {
 	if errors.Is(err, errNoStream) {
 		return true
@@ -90,8 +94,8 @@ func (f *feed) failsStreaming(err error) bool {
 	return f.unstreamed >= maxUnstreamed
 }
 
-// pagedGroups are the API groups of a cluster whose server does not stream lists,
-// each with when it said so. A group may have a server of its own.
+// pagedGroups are the API groups of a cluster whose server does not stream
+// lists, each with when it said so. A group may have a server of its own.
 type pagedGroups struct {
 	mu    sync.Mutex // protects since; nothing else is locked under it
 	since map[string]time.Time
@@ -108,7 +112,8 @@ func (g *pagedGroups) pages(k Key) {
 	g.since[k.Resource.Group] = time.Now()
 }
 
-// paged reports whether the key's server said lately that it does not stream lists.
+// paged reports whether the key's server said lately that it does not stream
+// lists.
 func (g *pagedGroups) paged(k Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,9 +13,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
-// Subscription delivers the events of any number of leases to one handler, one event at a time. It keeps at most one
-// merged event for each object, so a slow handler costs memory by the number of objects and stops nobody. It has a goroutine only
-// while there is something to deliver.
+// Subscription delivers the events of any number of leases to one handler, one
+// event at a time. It keeps at most one merged event for each object, so a slow
+// handler costs memory by the number of objects and stops nobody. It has a
+// goroutine only while there is something to deliver.
 type Subscription struct {
 	pool    *Pool
 	handler Handler
@@ -35,7 +36,8 @@ type Subscription struct {
 	idle    chan struct{} // made by who waits for the handler; closed when it returns
 }
 
-// item is a place in the queue: an object of a tap, a mark, or, without a name, the end of the tap's replay.
+// item is a place in the queue: an object of a tap, a mark, or, without a name,
+// the end of the tap's replay.
 type item struct {
 	tap             *tap
 	namespace, name string
@@ -50,11 +52,11 @@ type tap struct {
 	sub   *Subscription
 	lease *Lease
 
-	// wants and inherited are protected by the lock of the entry that serves the
-	// lease. inherited are the objects it was told of by another entry, until
-	// this one has synced; nil if there was none.
-	// alias holds, of the objects that were told of as they are by another entry,
-	// which object that was: handlers are told what they were told of last.
+	// wants and inherited are protected by the lock of the entry that serves
+	// the lease. inherited are the objects it was told of by another entry,
+	// until this one has synced; nil if there was none. alias holds, of the
+	// objects that were told of as they are by another entry, which object that
+	// was: handlers are told what they were told of last.
 	wants     sieve
 	inherited []*Object
 	alias     map[*Object]*Object
@@ -67,7 +69,8 @@ type tap struct {
 	changed  chan struct{} // closed when the replay was delivered
 }
 
-// Subscribe returns a subscription without leases. After the pool was closed the subscription is closed, too.
+// Subscribe returns a subscription without leases. After the pool was closed
+// the subscription is closed, too.
 func (p *Pool) Subscribe(h Handler) *Subscription {
 	s := &Subscription{pool: p, handler: h, taps: map[*Lease]*tap{}, pending: map[item]*pending{}}
 	p.mu.Lock()
@@ -80,12 +83,15 @@ func (p *Pool) Subscribe(h Handler) *Subscription {
 	return s
 }
 
-// Add makes the subscription deliver a lease's events: first every object there is, marked as initial, then changes,
-// without a gap between. Adding a lease again changes nothing. It does not block.
+// Add makes the subscription deliver a lease's events: first every object there
+// is, marked as initial, then changes, without a gap between. Adding a lease
+// again changes nothing. It does not block.
 //
-// With narrower keys, of which Cluster and Resource do not matter, only objects that one of them selects are delivered: one that
-// comes to be selected as added, one that ceases to be as deleted, with its newest state as Old. Of the fields, only
-// metadata.name and metadata.namespace can be selected by here; the error is a [*KeyError] for others.
+// With narrower keys, of which Cluster and Resource do not matter, only objects
+// that one of them selects are delivered: one that comes to be selected as
+// added, one that ceases to be as deleted, with its newest state as Old. Of the
+// fields, only metadata.name and metadata.namespace can be selected by here;
+// the error is a [*KeyError] for others.
 func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	wants, err := newSieve(l, narrower)
 	if err != nil {
@@ -110,8 +116,10 @@ func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	return nil
 }
 
-// Remove ends the delivery of a lease's events. It does not wait: a call of the handler that has begun goes on, and none
-// begins after Remove returned, unless the delivering goroutine had picked its event already; [Lease.Close] waits for that.
+// Remove ends the delivery of a lease's events. It does not wait: a call of the
+// handler that has begun goes on, and none begins after Remove returned, unless
+// the delivering goroutine had picked its event already; [Lease.Close] waits
+// for that.
 func (s *Subscription) Remove(l *Lease) {
 	s.mu.Lock()
 	t := s.taps[l]
@@ -140,7 +148,8 @@ func (s *Subscription) dropLocked(t *tap) {
 	s.clearLocked()
 }
 
-// HasSynced tells whether the handler has been told of every object that was there when the lease was added.
+// HasSynced reports whether the handler has been told of every object that was
+// there when the lease was added.
 func (s *Subscription) HasSynced(l *Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,8 +157,9 @@ func (s *Subscription) HasSynced(l *Lease) bool {
 	return t != nil && t.replayed
 }
 
-// WaitForSync waits until the handler has been told of every object that was there when the lease was added. Other than
-// that it answers as [Lease.WaitForSync] does.
+// WaitForSync waits until the handler has been told of every object that was
+// there when the lease was added. Other than that it answers as
+// [Lease.WaitForSync] does.
 func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 	if err := l.WaitForSync(ctx); err != nil {
 		return err
@@ -173,12 +183,14 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 	return nil
 }
 
-// Resync delivers every object of the lease once more, marked as a resync. It does not wait for the handler.
+// Resync delivers every object of the lease once more, marked as a resync. It
+// does not wait for the handler.
 func (s *Subscription) Resync(l *Lease) {
 	s.trigger(l, func(st *store) iter.Seq[*Object] { return st.in(l.at.Load().filter.namespace) })
 }
 
-// Trigger delivers one object of the lease once more, marked as a resync, if it exists. It does not wait for the handler.
+// Trigger delivers one object of the lease once more, marked as a resync, if it
+// exists. It does not wait for the handler.
 func (s *Subscription) Trigger(l *Lease, namespace, name string) {
 	s.trigger(l, func(st *store) iter.Seq[*Object] {
 		return func(yield func(*Object) bool) {
@@ -206,7 +218,8 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 	}
 }
 
-// Pause stops the delivery after the event the handler is at; changes are merged meanwhile. Continue ends it.
+// Pause stops the delivery after the event the handler is at; changes are
+// merged meanwhile. Continue ends it.
 func (s *Subscription) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,14 +263,16 @@ func (s *Subscription) Stop() {
 	delete(s.pool.subs, s)
 }
 
-// Close ends the subscription and waits for a running call of its handler, or for ctx. Called by the handler itself, it
-// does not wait. No call begins after it returned nil.
+// Close ends the subscription and waits for a running call of its handler, or
+// for ctx. Called by the handler itself, it does not wait. No call begins after
+// it returned nil.
 func (s *Subscription) Close(ctx context.Context) error {
 	s.Stop()
 	return s.drain(ctx, nil)
 }
 
-// drain waits until the handler is not at an event of the tap, or, for nil, at none.
+// drain waits until the handler is not at an event of the tap, or, for nil, at
+// none.
 func (s *Subscription) drain(ctx context.Context, t *tap) error {
 	for {
 		s.mu.Lock()
@@ -278,7 +293,8 @@ func (s *Subscription) drain(ctx context.Context, t *tap) error {
 	}
 }
 
-// replayLocked offers every object of the store, and then marks the end of the replay. The entry's lock is held.
+// replayLocked offers every object of the store, and then marks the end of the
+// replay. The entry's lock is held.
 func (t *tap) replayLocked(s *store) {
 	now := s.sight.next()
 	for o := range s.in(t.wants.lease.namespace) {
@@ -291,8 +307,8 @@ func (t *tap) replayLocked(s *store) {
 	}
 }
 
-// remainder are events that are still to be delivered at once, since the handler ended
-// the goroutine in their middle.
+// remainder are events that are still to be delivered at once, since the
+// handler ended the goroutine in their middle.
 type remainder struct {
 	tap    *tap
 	events []Event
@@ -372,8 +388,8 @@ func (s *Subscription) call(e Event) {
 	s.guard("Handler", e.Key, string(e.Type), func() { s.handler.Handle(e) })
 }
 
-// guard calls a function of the user. A panic is counted and logged, and nothing
-// else.
+// guard calls a function of the user. A panic is counted and logged, and
+// nothing else.
 func (s *Subscription) guard(name string, key Key, event string, f func()) {
 	returned := false
 	defer func() {

@@ -10,13 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Totals count what the informers of a cluster, or of the pool, have done since the pool was made, those that have ended
-// included. They never go down. The fields are those of [Status].
+// Totals count what the informers of a cluster, or of the pool, have done since
+// the pool was made, those that have ended included. They never go down. The
+// fields are those of [Status].
 type Totals struct {
 	Lists, Watches, Resumes, Resyncs, Stalls, Rejected, Rollbacks int64
 
-	// Audits counts those that found nothing, AuditDifferences those that found the cache to differ from the server, and
-	// AuditFailures those that found out neither.
+	// Audits counts those that found nothing, AuditDifferences those that found
+	// the cache to differ from the server, and AuditFailures those that found
+	// out neither.
 	Audits, AuditDifferences, AuditFailures int64
 }
 
@@ -44,7 +46,8 @@ func (p *Pool) Totals() Totals {
 	return sum
 }
 
-// ClusterTotals returns those of one cluster; zero if it has had no informer, or none since it was forgotten.
+// ClusterTotals returns those of one cluster; zero if it has had no informer,
+// or none since it was forgotten.
 func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	p.mu.Lock()
 	a := p.accounts[cluster]
@@ -55,8 +58,10 @@ func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	return a.totals()
 }
 
-// Forget drops what the pool remembers of a cluster, once the last of its informers has ended: what they have done goes on to count
-// in the totals of the pool alone. An informer acquired later begins anew. Clusters that come and go would otherwise add up.
+// Forget drops what the pool remembers of a cluster, once the last of its
+// informers has ended: what they have done goes on to count in the totals of
+// the pool alone. An informer acquired later begins anew. Clusters that come
+// and go would otherwise add up.
 func (p *Pool) Forget(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,8 +71,9 @@ func (p *Pool) Forget(cluster types.NamespacedName) {
 	}
 }
 
-// settleLocked closes the account of a cluster that is to be forgotten and has no informers. One that is still on its way out
-// may count a little more, which is lost.
+// settleLocked closes the account of a cluster that is to be forgotten and has
+// no informers. One that is still on its way out may count a little more, which
+// is lost.
 func (p *Pool) settleLocked(cluster types.NamespacedName, a *account) {
 	if a.leaving && len(a.entries) == 0 {
 		p.past.add(a.totals())
@@ -75,23 +81,27 @@ func (p *Pool) settleLocked(cluster types.NamespacedName, a *account) {
 	}
 }
 
-// Summary sums up the informers of one cluster that run, those that linger included.
+// Summary sums up the informers of one cluster that run, those that linger
+// included.
 type Summary struct {
-	// Informers is their number, Synced of those that answer reads, and Leases of what is held on them.
+	// Informers is their number, Synced of those that answer reads, and Leases
+	// of what is held on them.
 	Informers, Synced, Leases int
-	// Objects is the number of cached objects, and Bytes about what they cost in memory.
+	// Objects is the number of cached objects, and Bytes about what they cost
+	// in memory.
 	Objects int
 	Bytes   int64
 	// LastEvent is when an object's change last arrived on any of them.
 	LastEvent time.Time
-	// OldestProof is the earliest of the last signs of life of those that are synced; zero if none is.
+	// OldestProof is the earliest of the last signs of life of those that are
+	// synced; zero if none is.
 	OldestProof time.Time
 	// Totals are those of the cluster.
 	Totals Totals
 }
 
-// ClusterSummary sums up the informers of one cluster. It costs less than ClusterStatus, and waits for nothing but short
-// locks.
+// ClusterSummary sums up the informers of one cluster. It costs less than
+// ClusterStatus, and waits for nothing but short locks.
 func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	var buffer [32]*entry // most clusters have no more; no allocation then
 	entries := buffer[:0]

@@ -13,7 +13,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestTotalsNeverGoDown: counters that are exported must not shrink when an informer ends.
+// TestTotalsNeverGoDown: counters that are exported must not shrink when an
+// informer ends.
 func TestTotalsNeverGoDown(t *testing.T) {
 	var listed []time.Duration
 	var told []informerpool.Key
@@ -45,7 +46,8 @@ func TestTotalsNeverGoDown(t *testing.T) {
 	})
 }
 
-// TestForgottenClusterLeavesNothingButItsTotals: clusters that come and go must not add up.
+// TestForgottenClusterLeavesNothingButItsTotals: clusters that come and go must
+// not add up.
 func TestForgottenClusterLeavesNothingButItsTotals(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.Linger = time.Minute }, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
@@ -66,7 +68,8 @@ func TestForgottenClusterLeavesNothingButItsTotals(t *testing.T) {
 	})
 }
 
-// TestClusterSummaryIsTheSumOfItsInformers: other clusters do not count, nor what was released.
+// TestClusterSummaryIsTheSumOfItsInformers: other clusters do not count, nor
+// what was released.
 func TestClusterSummaryIsTheSumOfItsInformers(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
 		other := everything

@@ -22,8 +22,8 @@ import (
 //     resource is not served, or its credentials were refused twice in a row;
 //   - once its objects are known to be of another history than the server's,
 //     until they are replaced;
-//   - while any object may be one that it refused (see [Lease.Unknown], which is
-//     to be asked about single objects and lists besides);
+//   - while any object may be one that it refused (see [Lease.Unknown], which
+//     is to be asked about single objects and lists besides);
 //   - when it has followed no live watch for longer than grace, whatever the
 //     reason. Within grace it is most likely about to resume;
 //   - when its server gave no sign of life for longer than grace and the stall

@@ -9,10 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// ordered reports whether a version is one that API servers make: a number of 64
-// bits without a sign, blanks or zeros in front. Others may be shown, and are
-// compared for equality alone. A server that shows one need not take it back, so
-// that no informer resumes from there, nor takes one for how far it has come.
+// ordered reports whether a version is one that API servers make: a number of
+// 64 bits without a sign, blanks or zeros in front. Others may be shown, and
+// are compared for equality alone. A server that shows one need not take it
+// back, so that no informer resumes from there, nor takes one for how far it
+// has come.
 func ordered(rv string) bool {
 	if rv == "" || rv[0] < '1' || rv[0] > '9' {
 		return false // at once: an error of strconv is allocated, and reads come here
@@ -30,8 +31,8 @@ func further(reached, shown string) string {
 	return reached
 }
 
-// versionless reports whether a version stands for no moment. A watch from there
-// begins with all objects, in no order, and does not say where they end.
+// versionless reports whether a version stands for no moment. A watch from
+// there begins with all objects, in no order, and does not say where they end.
 func versionless(rv string) bool { return rv == "" || rv == "0" }
 
 // compare returns the order of two versions, and whether they have one. Those

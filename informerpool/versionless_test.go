@@ -71,8 +71,9 @@ func runOnce(f *func()) {
 	}
 }
 
-// TestHazardDeletedBetweenAListWithoutAVersionAndItsWatch: the watch begins with
-// the objects that there are, and says nothing of one that was deleted before.
+// TestHazardDeletedBetweenAListWithoutAVersionAndItsWatch: the watch begins
+// with the objects that there are, and says nothing of one that was deleted
+// before.
 func TestHazardDeletedBetweenAListWithoutAVersionAndItsWatch(t *testing.T) {
 	for _, version := range []string{"", "0"} {
 		for name, between := range map[string]struct{ before, behind func(s *modelServer) }{

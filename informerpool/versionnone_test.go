@@ -21,8 +21,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// oddServer shows a version that is none in one place, and does not take it back:
-// a watch from there is answered with refusal, or, without one, ends at once.
+// oddServer shows a version that is none in one place, and does not take it
+// back: a watch from there is answered with refusal, or, without one, ends at
+// once.
 type oddServer struct {
 	*modelServer
 
@@ -227,7 +228,8 @@ func testVersionThatIsNone(t *testing.T, source *oddServer, paged bool) {
 }
 
 // TestHazardResumeIsRefused: the version is one, the question for the server's
-// own is answered, and yet no watch from there is. A list can be all that works.
+// own is answered, and yet no watch from there is. A list can be all that
+// works.
 func TestHazardResumeIsRefused(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"400": apierrors.NewBadRequest("no"),

@@ -30,7 +30,8 @@ type scales struct{ left int64 }
 // take weighs n bytes of one allocation.
 func (s *scales) take(n uintptr) { s.left -= int64((n + 15) &^ 15) }
 
-// add weighs what a value points to; the value itself is a part of what holds it.
+// add weighs what a value points to; the value itself is a part of what holds
+// it.
 func (s *scales) add(v reflect.Value) {
 	if s.left < 0 {
 		return

@@ -22,7 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
 )
 
-// generated is a source whose streamed list is made while it is read. A plain watch carries nothing.
+// generated is a source whose streamed list is made while it is read. A plain
+// watch carries nothing.
 type generated struct{ next func() []byte }
 
 func (g *generated) Ready(context.Context, types.NamespacedName) (informerpool.Epoch, error) {
@@ -67,8 +68,8 @@ func item(i int, namespace, rest string) []byte {
 		namespace, i, i, i+1, rest))
 }
 
-// liveHeap is how many bytes are reachable, once pools of memory and what earlier
-// tests left have settled.
+// liveHeap is how many bytes are reachable, once pools of memory and what
+// earlier tests left have settled.
 func liveHeap() int64 {
 	var m runtime.MemStats
 	for last := int64(-1); ; {
@@ -83,9 +84,9 @@ func liveHeap() int64 {
 	}
 }
 
-// liveHeapUnder returns the first size of the live heap under a bound, or that of
-// the last of a hundred tries: it may take more than one collection until what was
-// let go is gone, and what is kept is in every measurement.
+// liveHeapUnder returns the first size of the live heap under a bound, or that
+// of the last of a hundred tries: it may take more than one collection until
+// what was let go is gone, and what is kept is in every measurement.
 func liveHeapUnder(bound int64) int64 {
 	for range 100 {
 		if now := liveHeap(); now < bound {
@@ -105,7 +106,8 @@ func noise(i, n int) string {
 	return b.String()[:n]
 }
 
-// TestWeightAgreesWithTheHeap: the budgets are worth as much as what Status says of objects of very different shapes.
+// TestWeightAgreesWithTheHeap: the budgets are worth as much as what Status
+// says of objects of very different shapes.
 func TestWeightAgreesWithTheHeap(t *testing.T) {
 	for name, c := range map[string]struct {
 		n    int
@@ -161,7 +163,8 @@ func TestWeightAgreesWithTheHeap(t *testing.T) {
 	}
 }
 
-// TestBudgetHoldsAgainstFloods: whatever a server invents, the heap stays near the budget, also over many tries.
+// TestBudgetHoldsAgainstFloods: whatever a server invents, the heap stays near
+// the budget, also over many tries.
 func TestBudgetHoldsAgainstFloods(t *testing.T) {
 	const budget = 2 << 20
 	for name, make := range map[string]func(i int) []byte{
@@ -191,8 +194,9 @@ func TestBudgetHoldsAgainstFloods(t *testing.T) {
 	}
 }
 
-// TestHazardInformerThatIsFullNeverListsAgain: all that is left on the server was
-// changed, and there is no room for a byte more until what is gone is forgotten.
+// TestHazardInformerThatIsFullNeverListsAgain: all that is left on the server
+// was changed, and there is no room for a byte more until what is gone is
+// forgotten.
 func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
 	const budget = 8000
 	for _, paged := range []bool{false, true} {
@@ -224,7 +228,8 @@ func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
 	}
 }
 
-// TestBudgetHoldsInALiveStream: distinct objects there count as those of a list do, and no try gets one more in.
+// TestBudgetHoldsInALiveStream: distinct objects there count as those of a list
+// do, and no try gets one more in.
 func TestBudgetHoldsInALiveStream(t *testing.T) {
 	for name, change := range map[string]func(*informerpool.Options){
 		"objects": func(o *informerpool.Options) { o.MaxObjects = 10 },

@@ -26,9 +26,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
-// Cluster is a fake cluster: an API server in memory, and the network to it. Its methods may be called from many goroutines.
-// What they change takes effect before they return, as far as the cluster is concerned; Fleet.WaitSynced waits until the
-// ClusterCache has noticed.
+// Cluster is a fake cluster: an API server in memory, and the network to it.
+// Its methods may be called from many goroutines. What they change takes effect
+// before they return, as far as the cluster is concerned; Fleet.WaitSynced
+// waits until the ClusterCache has noticed.
 type Cluster struct {
 	fleet  *Fleet
 	key    client.ObjectKey
@@ -122,13 +123,17 @@ func (h *counted) stop() {
 // Key returns what the cluster is called.
 func (c *Cluster) Key() client.ObjectKey { return c.key }
 
-// Client returns the administrator's client, for what the test itself does. It goes to the API server directly: it reads
-// what is, and works whatever is wrong with the network and with credentials. Faults, stale views and interruptions are not for it.
+// Client returns the administrator's client, for what the test itself does. It
+// goes to the API server directly: it reads what is, and works whatever is
+// wrong with the network and with credentials. Faults, stale views and
+// interruptions are not for it.
 func (c *Cluster) Client() client.WithWatch { return c.admin }
 
-// Store stores objects as they are, with their status, and makes their namespaces if need be. An object that exists is replaced.
-// What an API server sets it sets here, too: uid, resourceVersion, creationTimestamp, generation. The test fails if an
-// object cannot be stored; the objects themselves stay as they are.
+// Store stores objects as they are, with their status, and makes their
+// namespaces if need be. An object that exists is replaced. What an API server
+// sets it sets here, too: uid, resourceVersion, creationTimestamp, generation.
+// The test fails if an object cannot be stored; the objects themselves stay as
+// they are.
 func (c *Cluster) Store(objs ...client.Object) {
 	c.fleet.t.Helper()
 	for _, obj := range objs {
@@ -154,14 +159,16 @@ func (c *Cluster) Serve(k Kind) { c.server.Register(k.served()) }
 // ResourceVersion returns how far the cluster's history has come.
 func (c *Cluster) ResourceVersion() string { return strconv.FormatInt(c.server.ResourceVersion(), 10) }
 
-// Config returns how the cluster is reached now: over the fake network, by a token that Rotate and Revoke make invalid.
+// Config returns how the cluster is reached now: over the fake network, by a
+// token that Rotate and Revoke make invalid.
 func (c *Cluster) Config() *rest.Config {
 	return &rest.Config{
 		Host: "https://" + c.host(), BearerToken: c.bearer(), Dial: c.dial, TLSClientConfig: rest.TLSClientConfig{CAData: servers().ca},
 	}
 }
 
-// Kubeconfig returns what Config does as a kubeconfig that holds everything but the network: who uses it needs [Fleet.Dial].
+// Kubeconfig returns what Config does as a kubeconfig that holds everything but
+// the network: who uses it needs [Fleet.Dial].
 func (c *Cluster) Kubeconfig() []byte {
 	c.fleet.t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -180,7 +187,8 @@ func (c *Cluster) dial(ctx context.Context, network, address string) (net.Conn, 
 	return c.net.Dial(ctx, network, address)
 }
 
-// Dial connects to the fake clusters, for clustercache.Options.Dial where access comes from kubeconfigs.
+// Dial connects to the fake clusters, for clustercache.Options.Dial where
+// access comes from kubeconfigs.
 func (f *Fleet) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -84,7 +84,8 @@ func TestEachFailureHasItsReasonAndHeals(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fleet, east, cc := one(t, configMap("a", "1"))
 				heal := east.Fail(c.err)
-				// A server that answers 429 is alive: its cluster stays Ready, with a reason.
+				// A server that answers 429 is alive: its cluster stays Ready,
+				// with a reason.
 				require.Eventually(t, func() bool {
 					return status(t, cc, east).Reason != "" && status(t, cc, east).Phase == c.phase
 				}, 2*time.Minute, 10*time.Millisecond)

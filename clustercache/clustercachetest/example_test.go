@@ -82,8 +82,8 @@ func hire(ctx context.Context, c client.Client, job, name string) error {
 	return nil
 }
 
-// A reconciler that takes what its cache does not show for what is not there hires twice. With a name that follows from the
-// job it cannot.
+// A reconciler that takes what its cache does not show for what is not there
+// hires twice. With a name that follows from the job it cannot.
 func ExampleCluster_Stale() {
 	t := &exampleT{}
 	defer t.end()
@@ -118,7 +118,8 @@ func ExampleCluster_Stale() {
 	// name "the-worker": 1 workers <nil>
 }
 
-// accounts has an account for each ConfigMap that there is. The careless ones know them by their name.
+// accounts has an account for each ConfigMap that there is. The careless ones
+// know them by their name.
 type accounts struct {
 	open    map[client.ObjectKey]types.UID
 	careful bool
@@ -137,7 +138,8 @@ func (a *accounts) reconcile(ctx context.Context, c client.Reader, key client.Ob
 	return err
 }
 
-// A reconciler that counts on seeing every deletion goes on with the account of an object that is not there any more.
+// A reconciler that counts on seeing every deletion goes on with the account of
+// an object that is not there any more.
 func ExampleCluster_Skip() {
 	t := &exampleT{}
 	defer t.end()
@@ -199,7 +201,8 @@ func rename(ctx context.Context, c client.Client, from, to client.ObjectKey, cre
 	return nil
 }
 
-// A reconciler that crashes at any of its writes, and runs again, has to get to the same end.
+// A reconciler that crashes at any of its writes, and runs again, has to get to
+// the same end.
 func ExampleFleet_InterruptAfter() {
 	t := &exampleT{}
 	defer t.end()

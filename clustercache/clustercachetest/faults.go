@@ -18,10 +18,12 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// Request is a request that a cluster has received, and not from its administrator.
+// Request is a request that a cluster has received, and not from its
+// administrator.
 type Request struct {
-	// Verb is get, list, watch, create, update, patch, delete or deletecollection; of a path that names no resource, it is the HTTP
-	// method in lower case.
+	// Verb is get, list, watch, create, update, patch, delete or
+	// deletecollection; of a path that names no resource, it is the HTTP method
+	// in lower case.
 	Verb            string
 	Group, Version  string
 	Resource        string // plural; empty of a path that names none
@@ -29,7 +31,8 @@ type Request struct {
 	Namespace, Name string
 	Path, Query     string
 	UserAgent       string
-	// Initial tells that a watch begins with the objects there are: a streamed list.
+	// Initial tells that a watch begins with the objects there are: a streamed
+	// list.
 	Initial bool
 }
 
@@ -48,7 +51,8 @@ func Verb(verbs ...string) Match {
 	return func(r Request) bool { return slices.Contains(verbs, r.Verb) }
 }
 
-// Resource matches requests for a resource, named by its plural, alone or as plural.group.
+// Resource matches requests for a resource, named by its plural, alone or as
+// plural.group.
 func Resource(name string) Match {
 	return func(r Request) bool {
 		plural, group, qualified := strings.Cut(name, ".")
@@ -82,9 +86,11 @@ type fault struct {
 	matches []Match
 }
 
-// Fail makes the cluster answer requests that all matches match with an error, until heal is called; without a match all
-// requests. Open watches that match end. An error of apimachinery's errors package is answered as an API server does, with
-// [Status] for a plain code; any other error breaks the connection. Of several faults that match, the latest counts.
+// Fail makes the cluster answer requests that all matches match with an error,
+// until heal is called; without a match all requests. Open watches that match
+// end. An error of apimachinery's errors package is answered as an API server
+// does, with [Status] for a plain code; any other error breaks the connection.
+// Of several faults that match, the latest counts.
 func (c *Cluster) Fail(err error, matches ...Match) (heal func()) {
 	f := &fault{err: err, matches: matches}
 	c.mu.Lock()
@@ -108,8 +114,9 @@ type codeError int
 // Error implements error.
 func (s codeError) Error() string { return fmt.Sprintf("status %d", int(s)) }
 
-// Status returns the error that an API server answers a request with when the code is code: for 403 it names who may not do
-// what, for 429 and 503 it asks to come back in a second.
+// Status returns the error that an API server answers a request with when the
+// code is code: for 403 it names who may not do what, for 429 and 503 it asks
+// to come back in a second.
 func Status(code int) error { return codeError(code) }
 
 // answer returns the error as it is sent.
@@ -165,7 +172,8 @@ func (g *writeGate) pass() *fakeapi.Fault {
 	return g.open.pass()
 }
 
-// Interruption is a crash of who writes to the clusters of a fleet, as the clusters see it: from some write on, none is done.
+// Interruption is a crash of who writes to the clusters of a fleet, as the
+// clusters see it: from some write on, none is done.
 type Interruption struct {
 	gate  *writeGate
 	last  int  // writes that are done
@@ -177,7 +185,8 @@ type Interruption struct {
 // errInterrupted is what an interrupted writer gets.
 var errInterrupted = &apierrors.StatusError{ErrStatus: apierrors.NewInternalError(errors.New("interrupted by clustercachetest")).ErrStatus}
 
-// IsInterrupted tells whether an error is that of a write that an [Interruption] did not let pass.
+// IsInterrupted reports whether an error is that of a write that an
+// [Interruption] did not let pass.
 func IsInterrupted(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "interrupted by clustercachetest")
 }
@@ -192,12 +201,14 @@ func (i *Interruption) pass() *fakeapi.Fault {
 	return &fakeapi.Fault{Err: errInterrupted, Done: i.count == i.last}
 }
 
-// InterruptBefore lets who writes to the fleet's clusters crash before its n-th write from now, counted from 1 over all clusters:
-// this one and all that follow fail, without being done, until Interruption.End. What the test does by Cluster.Client and Cluster.Store
-// does not count.
+// InterruptBefore lets who writes to the fleet's clusters crash before its n-th
+// write from now, counted from 1 over all clusters: this one and all that
+// follow fail, without being done, until Interruption.End. What the test does
+// by Cluster.Client and Cluster.Store does not count.
 func (f *Fleet) InterruptBefore(n int) *Interruption { return f.interrupt(&Interruption{last: n - 1}) }
 
-// InterruptAfter is InterruptBefore, but for the n-th write, which is done: only its answer is lost.
+// InterruptAfter is InterruptBefore, but for the n-th write, which is done:
+// only its answer is lost.
 func (f *Fleet) InterruptAfter(n int) *Interruption {
 	return f.interrupt(&Interruption{last: n, lose: true})
 }
@@ -214,7 +225,8 @@ func (f *Fleet) interrupt(i *Interruption) *Interruption {
 	return i
 }
 
-// End lets writes pass again, as after a restart. It tells whether a write was interrupted.
+// End lets writes pass again, as after a restart. It reports whether a write
+// was interrupted.
 func (i *Interruption) End() bool {
 	i.gate.mu.Lock()
 	defer i.gate.mu.Unlock()

@@ -25,23 +25,29 @@ import (
 
 // Options configure a Fleet. The zero value works.
 type Options struct {
-	// Scheme maps Go types to kinds. Types in it that Kubernetes itself does not have are served by every cluster, in a
-	// namespace and with a status if the type has one; see Kinds for others. Defaults to client-go's.
+	// Scheme maps Go types to kinds. Types in it that Kubernetes itself does
+	// not have are served by every cluster, in a namespace and with a status if
+	// the type has one; see Kinds for others. Defaults to client-go's.
 	Scheme *runtime.Scheme
-	// Kinds are served by every cluster beside the built-in ones and those of the Scheme. A kind can also be defined later, by
-	// creating its CustomResourceDefinition, or by Cluster.Serve.
+	// Kinds are served by every cluster beside the built-in ones and those of
+	// the Scheme. A kind can also be defined later, by creating its
+	// CustomResourceDefinition, or by Cluster.Serve.
 	Kinds []Kind
-	// Cache configures what Fleet.ClusterCache returns. Resolver and Discover are the fleet's. Outside of bubbles of
-	// testing/synctest, where time has to be waited for, what is zero here gets values that let nothing take longer than
-	// about a second; inside of bubbles it gets the defaults of clustercache.
+	// Cache configures what Fleet.ClusterCache returns. Resolver and Discover
+	// are the fleet's. Outside of bubbles of testing/synctest, where time has
+	// to be waited for, what is zero here gets values that let nothing take
+	// longer than about a second; inside of bubbles it gets the defaults of
+	// clustercache.
 	Cache clustercache.Options
 }
 
-// Kind is a kind of objects without a Go type, or one whose type does not tell enough.
+// Kind is a kind of objects without a Go type, or one whose type does not tell
+// enough.
 type Kind struct {
 	// GVK is the kind. Required.
 	GVK schema.GroupVersionKind
-	// Plural is the name of the resource. Defaults to what is usual for the kind in English.
+	// Plural is the name of the resource. Defaults to what is usual for the
+	// kind in English.
 	Plural string
 	// ClusterScoped objects have no namespace.
 	ClusterScoped bool
@@ -56,7 +62,8 @@ func (k Kind) served() fakeapi.Kind {
 	}
 }
 
-// Fleet is a number of fake clusters. Its methods may be called from many goroutines.
+// Fleet is a number of fake clusters. Its methods may be called from many
+// goroutines.
 type Fleet struct {
 	t       testing.TB
 	options Options
@@ -98,8 +105,9 @@ func (f *Fleet) kinds() []fakeapi.Kind {
 	return out
 }
 
-// Add adds a cluster that stores objs, and can be reached. The name is that of its key: name, namespace/name, or nothing, which
-// is the hub. It is an error to add a cluster that is there.
+// Add adds a cluster that stores objs, and can be reached. The name is that of
+// its key: name, namespace/name, or nothing, which is the hub. It is an error
+// to add a cluster that is there.
 func (f *Fleet) Add(name string, objs ...client.Object) *Cluster {
 	f.t.Helper()
 	key := keyOf(name)
@@ -145,7 +153,8 @@ func (f *Fleet) all() []*Cluster {
 	return out
 }
 
-// Resolver resolves the fleet's clusters, for a ClusterCache of one's own. It lists them, and tells of changes.
+// Resolver resolves the fleet's clusters, for a ClusterCache of one's own. It
+// lists them, and tells of changes.
 func (f *Fleet) Resolver() interface {
 	clustercache.Resolver
 	clustercache.Lister
@@ -154,8 +163,8 @@ func (f *Fleet) Resolver() interface {
 	return f.names
 }
 
-// ClusterCache returns a running ClusterCache to which every cluster of the fleet is known. The first call starts it; it ends with
-// the test.
+// ClusterCache returns a running ClusterCache to which every cluster of the
+// fleet is known. The first call starts it; it ends with the test.
 func (f *Fleet) ClusterCache() *clustercache.ClusterCache {
 	f.t.Helper()
 	f.mu.Lock()
@@ -183,7 +192,8 @@ func (f *Fleet) ClusterCache() *clustercache.ClusterCache {
 	return cc
 }
 
-// inBubble tells whether time is that of a bubble of testing/synctest, which begins in the year 2000.
+// inBubble reports whether time is that of a bubble of testing/synctest, which
+// begins in the year 2000.
 func inBubble() bool { return time.Now().Year() < 2020 }
 
 func (f *Fleet) cacheOptions() clustercache.Options {

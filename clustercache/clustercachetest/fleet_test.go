@@ -108,9 +108,10 @@ func (c *openConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn: if the watch is asked for
-// only when the cluster is about to be connected, its connection needs a proof of
-// its own. The question goes over a third one, which ends with the answer.
+// TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn: if the watch is asked
+// for only when the cluster is about to be connected, its connection needs a
+// proof of its own. The question goes over a third one, which ends with the
+// answer.
 func TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, clustercachetest.Options{})

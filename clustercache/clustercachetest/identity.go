@@ -25,7 +25,8 @@ type identity struct {
 	ca          []byte
 }
 
-// servers is made once per process. It is valid in the year 2000, where bubbles begin, and today.
+// servers is made once per process. It is valid in the year 2000, where bubbles
+// begin, and today.
 var servers = sync.OnceValue(func() identity {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,11 +11,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// Stale stops the time for whoever watches the kinds, or any kind if none is named: watches stay open and tell of nothing newer
-// than now, and new ones begin with how things are now. Live reads and writes go through, so that cached reads fall behind them. fresh
-// ends that: what was held back arrives, in order.
+// Stale stops the time for whoever watches the kinds, or any kind if none is
+// named: watches stay open and tell of nothing newer than now, and new ones
+// begin with how things are now. Live reads and writes go through, so that
+// cached reads fall behind them. fresh ends that: what was held back arrives,
+// in order.
 //
-// Kinds are named by objects, as where they are watched. A kind that is stale already stays as it is.
+// Kinds are named by objects, as where they are watched. A kind that is stale
+// already stays as it is.
 func (c *Cluster) Stale(kinds ...client.Object) (fresh func()) {
 	c.fleet.t.Helper()
 	match := c.match(kinds)
@@ -23,9 +26,10 @@ func (c *Cluster) Stale(kinds ...client.Object) (fresh func()) {
 	return func() { c.server.Thaw(match, false) }
 }
 
-// Skip has whoever watches the kinds, or any kind if none is named, miss what happens during change: they see how things are
-// after it, and nothing of what was in between. An object that was deleted and created again is another one then, and one that was
-// created and deleted was never there.
+// Skip has whoever watches the kinds, or any kind if none is named, miss what
+// happens during change: they see how things are after it, and nothing of what
+// was in between. An object that was deleted and created again is another one
+// then, and one that was created and deleted was never there.
 func (c *Cluster) Skip(change func(), kinds ...client.Object) {
 	c.fleet.t.Helper()
 	match := c.match(kinds)

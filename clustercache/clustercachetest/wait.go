@@ -22,20 +22,22 @@ import (
 )
 
 const (
-	// waitLimit is when waiting is given up. Bubbles do not wait for it; elsewhere nothing takes so long on the slowest machine.
+	// waitLimit is when waiting is given up. Bubbles do not wait for it;
+	// elsewhere nothing takes so long on the slowest machine.
 	waitLimit = 2 * time.Minute
 	// Looking is done ever more seldom, from the first of these to the last.
 	pollFirst, pollLast = 2 * time.Millisecond, 100 * time.Millisecond
 	pollLastInBubble    = 500 * time.Millisecond // where only looking takes time
 )
 
-// WaitSynced waits until the ClusterCache is as the fleet is: what can be reached is connected with the access that is valid,
-// and every informer has everything that was written before the call; what cannot be reached is disconnected, and what was removed is
-// gone. Kinds that are stale, kinds that the cluster does not serve or not for
-// watching, and requests that fail by [Cluster.Fail], are waited for no further
-// than they can get: one that is not served, until it is found not to be. Event
-// handlers may still be busy with what they were told. The test fails if it takes
-// more than two minutes.
+// WaitSynced waits until the ClusterCache is as the fleet is: what can be
+// reached is connected with the access that is valid, and every informer has
+// everything that was written before the call; what cannot be reached is
+// disconnected, and what was removed is gone. Kinds that are stale, kinds that
+// the cluster does not serve or not for watching, and requests that fail by
+// [Cluster.Fail], are waited for no further than they can get: one that is not
+// served, until it is found not to be. Event handlers may still be busy with
+// what they were told. The test fails if it takes more than two minutes.
 func (f *Fleet) WaitSynced() {
 	f.t.Helper()
 	cc := f.ClusterCache()
@@ -57,7 +59,8 @@ func (f *Fleet) WaitSynced() {
 	})
 }
 
-// WaitPhase waits until the cluster is in a phase. The test fails if it takes more than two minutes.
+// WaitPhase waits until the cluster is in a phase. The test fails if it takes
+// more than two minutes.
 func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 	c.fleet.t.Helper()
 	cc := c.fleet.ClusterCache()
@@ -70,8 +73,9 @@ func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 	})
 }
 
-// WaitStale waits until Status calls the cluster stale, or does not any more. It takes Options.StaleAfter, 3 min by default: outside
-// of a bubble set that in Options.Cache.
+// WaitStale waits until Status calls the cluster stale, or does not any more.
+// It takes Options.StaleAfter, 3 min by default: outside of a bubble set that
+// in Options.Cache.
 func (c *Cluster) WaitStale(stale bool) {
 	c.fleet.t.Helper()
 	cc := c.fleet.ClusterCache()
@@ -158,7 +162,7 @@ func orUnknown(err error) error {
 	return err
 }
 
-// caughtUp tells whether an informer is where the cluster is.
+// caughtUp reports whether an informer is where the cluster is.
 func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	i := w.Informer
 	kind := func(k *fakeapi.Kind) bool { return k.GroupResource() == i.Key.Resource.GroupResource() }
@@ -181,8 +185,8 @@ func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	return nil
 }
 
-// unservable reports whether a watch has come as far as it can, since its kind is
-// not served, or cannot be watched.
+// unservable reports whether a watch has come as far as it can, since its kind
+// is not served, or cannot be watched.
 func (c *Cluster) unservable(w clustercache.WatchStatus) bool {
 	if !w.Mapped && errors.Is(w.LastError, clustercache.ErrNotWatchable) {
 		return true
@@ -196,7 +200,7 @@ func (c *Cluster) unservable(w clustercache.WatchStatus) bool {
 	return apierrors.IsNotFound(w.LastError) && w.Informer.Objects == 0 // its deletes were delivered
 }
 
-// follows tells whether a request is the watch of an informer.
+// follows reports whether a request is the watch of an informer.
 func follows(r fakeapi.Request, key informerpool.Key) bool {
 	q, err := url.ParseQuery(r.Query)
 	return err == nil && r.GroupResource() == key.Resource.GroupResource() && r.Namespace == key.Namespace &&

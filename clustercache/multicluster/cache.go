@@ -17,7 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// remoteCache is the cache of one cluster: a view of what the ClusterCache holds of it.
+// remoteCache is the cache of one cluster: a view of what the ClusterCache
+// holds of it.
 type remoteCache struct {
 	s       *Clusters
 	cc      *clustercache.ClusterCache
@@ -48,8 +49,8 @@ func (c *remoteCache) fail(op string, gvk schema.GroupVersionKind, err error) er
 	return &clustercache.ClusterError{Cluster: c.key, GVK: gvk, Op: op, Err: err}
 }
 
-// reads returns the mode of reads that do not name one. Reads never make an unknown cluster known: requests that
-// dangle after its removal would keep it.
+// reads returns the mode of reads that do not name one. Reads never make an
+// unknown cluster known: requests that dangle after its removal would keep it.
 func (c *remoteCache) reads() clustercache.ReadMode {
 	if c.s.options.OnlyWatched {
 		return clustercache.Live
@@ -81,7 +82,8 @@ func (c *remoteCache) List(ctx context.Context, list client.ObjectList, opts ...
 	return c.cc.Reader(c.key).List(ctx, list, append([]client.ListOption{c.reads()}, opts...)...)
 }
 
-// needsIndex tells whether the API server could not answer a list, since it selects by a field that somebody made up.
+// needsIndex reports whether the API server could not answer a list, since it
+// selects by a field that somebody made up.
 func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.ListOption) bool {
 	o := client.ListOptions{}
 	o.ApplyOptions(opts)
@@ -96,7 +98,8 @@ func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.List
 	return false
 }
 
-// listIndexed reads from the cache alone, and waits for its first list if need be, but not for a cluster to be connected.
+// listIndexed reads from the cache alone, and waits for its first list if need
+// be, but not for a cluster to be connected.
 func (c *remoteCache) listIndexed(ctx context.Context, gvk schema.GroupVersionKind, list client.ObjectList, opts []client.ListOption) error {
 	opts = append([]client.ListOption{clustercache.CacheOnly}, opts...)
 	if c.reads() == clustercache.AutoWatch {
@@ -130,8 +133,10 @@ func (c *remoteCache) waitSynced(ctx context.Context, gvk schema.GroupVersionKin
 	return w.WaitForSync(ctx)
 }
 
-// GetInformer implements cache.Informers. It returns at once, whatever the state of the cluster, and whether or not it
-// serves the kind, unless the option BlockUntilSynced(true) is given: then it waits for the first list, or for ctx.
+// GetInformer implements cache.Informers. It returns at once, whatever the
+// state of the cluster, and whether or not it serves the kind, unless the
+// option BlockUntilSynced(true) is given: then it waits for the first list, or
+// for ctx.
 func (c *remoteCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	f, err := formOf(obj, c.cc.Scheme())
 	if err != nil {
@@ -179,8 +184,10 @@ func (c *remoteCache) getInformer(ctx context.Context, f form, opts []cache.Info
 	return i, nil
 }
 
-// RemoveInformer implements cache.Informers: the handlers of the informer that GetInformer returns for obj are removed,
-// and it takes no more; the next GetInformer returns another one. An informer that reads took goes when it is idle.
+// RemoveInformer implements cache.Informers: the handlers of the informer that
+// GetInformer returns for obj are removed, and it takes no more; the next
+// GetInformer returns another one. An informer that reads took goes when it is
+// idle.
 func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error {
 	f, err := formOf(obj, c.cc.Scheme())
 	if err != nil {
@@ -196,8 +203,9 @@ func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error
 	return nil
 }
 
-// Start implements cache.Informers: it blocks until ctx ends. Nothing depends on it, but that the end of the last one that
-// runs stops the informers that were handed out.
+// Start implements cache.Informers: it blocks until ctx ends. Nothing depends
+// on it, but that the end of the last one that runs stops the informers that
+// were handed out.
 func (c *remoteCache) Start(ctx context.Context) error {
 	c.mu.Lock()
 	c.starts++
@@ -217,8 +225,9 @@ func (c *remoteCache) Start(ctx context.Context) error {
 	return nil
 }
 
-// WaitForCacheSync implements cache.Informers. It does not wait for the cluster, which may be unreachable for long, but only
-// until the ClusterCache or this cache was started. It returns false if ctx ended.
+// WaitForCacheSync implements cache.Informers. It does not wait for the
+// cluster, which may be unreachable for long, but only until the ClusterCache
+// or this cache was started. It returns false if ctx ended.
 func (c *remoteCache) WaitForCacheSync(ctx context.Context) bool {
 	select {
 	case <-c.started:
@@ -238,7 +247,8 @@ func (c *remoteCache) stopInformers() {
 	}
 }
 
-// close ends the cache for good: the cluster was removed, or forgotten. Reads go on as before.
+// close ends the cache for good: the cluster was removed, or forgotten. Reads
+// go on as before.
 func (c *remoteCache) close() {
 	c.mu.Lock()
 	c.closed = true

@@ -19,7 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
 
-// userFunctions give a provider each function of the user, with do before its work.
+// userFunctions give a provider each function of the user, with do before its
+// work.
 func userFunctions(do func(string)) (multicluster.Options, multicluster.ProviderOptions, aware, chan call) {
 	to, made := calls()
 	o := multicluster.Options{ClusterOptions: []cluster.Option{func(*cluster.Options) { do("ClusterOptions") }}}
@@ -159,8 +160,8 @@ func TestHazardEndOfAnEngagementNeedsNoName(t *testing.T) {
 	}
 }
 
-// TestHazardNamesOfARegistrarEndItsGoroutine: the cluster is not adopted, and the
-// caller goes on.
+// TestHazardNamesOfARegistrarEndItsGoroutine: the cluster is not adopted, and
+// the caller goes on.
 func TestHazardNamesOfARegistrarEndItsGoroutine(t *testing.T) {
 	names := multicluster.Names{Key: func(string) (client.ObjectKey, bool) {
 		runtime.Goexit()

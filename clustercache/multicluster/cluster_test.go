@@ -36,8 +36,8 @@ func read(t *testing.T, r client.Reader, opts ...client.GetOption) (string, erro
 	return c.Data["in"] + c.Data["value"], err
 }
 
-// TestClusterIsMadeWithoutIOAndStaysTheSame: before the ClusterCache runs, while the cluster is down, and after it came back
-// as another.
+// TestClusterIsMadeWithoutIOAndStaysTheSame: before the ClusterCache runs,
+// while the cluster is down, and after it came back as another.
 func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()
@@ -92,7 +92,8 @@ func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 	})
 }
 
-// TestReadsOfACacheAreThoseOfControllerRuntime: in every form, from the cache once it is there, and never waiting.
+// TestReadsOfACacheAreThoseOfControllerRuntime: in every form, from the cache
+// once it is there, and never waiting.
 func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		c := cl.GetClient()
@@ -178,7 +179,8 @@ func listByValue(t *testing.T, r client.Reader, value string) ([]string, error) 
 	return names, err
 }
 
-// TestFieldIndexOutlivesInformersAndConnections: it is given before there is anything, and serves the first list as well as the last.
+// TestFieldIndexOutlivesInformersAndConnections: it is given before there is
+// anything, and serves the first list as well as the last.
 func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -233,7 +235,8 @@ func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 	})
 }
 
-// TestIndexersOfAnInformerCanBeSelectedBy, and an index of all clusters, by those that come later, too.
+// TestIndexersOfAnInformerCanBeSelectedBy, and an index of all clusters, by
+// those that come later, too.
 func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -267,7 +270,8 @@ func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
 	})
 }
 
-// TestRESTMapperAnswersWhileTheClusterIsDown what it knew, so that an owner's events are not lost.
+// TestRESTMapperAnswersWhileTheClusterIsDown what it knew, so that an owner's
+// events are not lost.
 func TestRESTMapperAnswersWhileTheClusterIsDown(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		m := cl.GetRESTMapper()
@@ -301,7 +305,8 @@ func TestRESTMapperAnswersWhileTheClusterIsDown(t *testing.T) {
 	})
 }
 
-// TestEndOfStartStopsInformers: as a manager's end does; the ClusterCache may go on for others.
+// TestEndOfStartStopsInformers: as a manager's end does; the ClusterCache may
+// go on for others.
 func TestEndOfStartStopsInformers(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		first, second := running(t, cl.Start), running(t, cl.Start)
@@ -326,7 +331,8 @@ func TestEndOfStartStopsInformers(t *testing.T) {
 	})
 }
 
-// TestClusterOptionsReachTheEmbeddedCluster, and cannot replace what makes it follow its cluster.
+// TestClusterOptionsReachTheEmbeddedCluster, and cannot replace what makes it
+// follow its cluster.
 func TestClusterOptionsReachTheEmbeddedCluster(t *testing.T) {
 	dry := true
 	o := multicluster.Options{ClusterOptions: []cluster.Option{func(o *cluster.Options) {

@@ -19,27 +19,35 @@ const DefaultSyncTimeout = 30 * time.Second
 
 // Options configure [Clusters]. The zero value works.
 type Options struct {
-	// OnlyWatched keeps reads from starting informers: kinds that no handler is registered for, here or elsewhere in the
-	// ClusterCache, are read from the API server. By default a read takes an informer of its kind, as controller-runtime's
-	// cache does; it goes away when it was not read for the ClusterCache's Options.IdleTimeout.
+	// OnlyWatched keeps reads from starting informers: kinds that no handler is
+	// registered for, here or elsewhere in the ClusterCache, are read from the
+	// API server. By default a read takes an informer of its kind, as
+	// controller-runtime's cache does; it goes away when it was not read for
+	// the ClusterCache's Options.IdleTimeout.
 	OnlyWatched bool
-	// SyncTimeout is how long a handler's registration waits for the first list before it passes as synced all the
-	// same, so that a controller starts without a cluster that is unreachable, or does not serve or allow the kind; events
-	// follow when there are any. A list by an indexed field waits as long. It must be shorter than the controllers' CacheSyncTimeout,
-	// 2 min by default, whose end is an error of the controller. Defaults to 30 s; negative means for ever.
+	// SyncTimeout is how long a handler's registration waits for the first list
+	// before it passes as synced all the same, so that a controller starts
+	// without a cluster that is unreachable, or does not serve or allow the
+	// kind; events follow when there are any. A list by an indexed field waits
+	// as long. It must be shorter than the controllers' CacheSyncTimeout, 2 min
+	// by default, whose end is an error of the controller. Defaults to 30 s;
+	// negative means for ever.
 	SyncTimeout time.Duration
-	// SyncPeriod is how often handlers that ask for no period of their own are told of every object once more. Zero, the
-	// default, means never: what the resync of other caches insures against is proved not to happen.
+	// SyncPeriod is how often handlers that ask for no period of their own are
+	// told of every object once more. Zero, the default, means never: what the
+	// resync of other caches insures against is proved not to happen.
 	SyncPeriod time.Duration
-	// Logger receives what cannot be returned. Defaults to that of the ClusterCache.
+	// Logger receives what cannot be returned. Defaults to that of the
+	// ClusterCache.
 	Logger logr.Logger
-	// ClusterOptions are applied to every cluster.Cluster, as for cluster.New. Scheme, HTTPClient, MapperProvider and
-	// NewCache are overridden.
+	// ClusterOptions are applied to every cluster.Cluster, as for cluster.New.
+	// Scheme, HTTPClient, MapperProvider and NewCache are overridden.
 	ClusterOptions []cluster.Option
 }
 
-// Clusters are the clusters of a ClusterCache in the form of controller-runtime's cluster.Cluster. All methods may be
-// called from many goroutines; none does I/O or waits for a cluster.
+// Clusters are the clusters of a ClusterCache in the form of
+// controller-runtime's cluster.Cluster. All methods may be called from many
+// goroutines; none does I/O or waits for a cluster.
 type Clusters struct {
 	cc      *clustercache.ClusterCache
 	options Options
@@ -51,8 +59,8 @@ type Clusters struct {
 	indexes []fieldIndex
 }
 
-// New returns the clusters of a ClusterCache, which has to be started by itself, as by adding it to the manager. It does no
-// I/O and starts nothing.
+// New returns the clusters of a ClusterCache, which has to be started by
+// itself, as by adding it to the manager. It does no I/O and starts nothing.
 func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 	if o.SyncTimeout == 0 {
 		o.SyncTimeout = DefaultSyncTimeout
@@ -63,9 +71,11 @@ func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 	return &Clusters{cc: cc, options: o, remotes: map[client.ObjectKey]*remote{}}
 }
 
-// Cluster engages a cluster and returns it, whatever its state. It is the same pointer every time, until Forget: it
-// stays good while the cluster is unreachable, changes its credentials or moves, and when it is removed and made again. The
-// errors are [clustercache.ErrClosed], and those of Options.ClusterOptions.
+// Cluster engages a cluster and returns it, whatever its state. It is the same
+// pointer every time, until Forget: it stays good while the cluster is
+// unreachable, changes its credentials or moves, and when it is removed and
+// made again. The errors are [clustercache.ErrClosed], and those of
+// Options.ClusterOptions.
 func (s *Clusters) Cluster(key client.ObjectKey) (cluster.Cluster, error) {
 	if err := s.cc.Engage(key); err != nil {
 		return nil, err
@@ -77,8 +87,8 @@ func (s *Clusters) Cluster(key client.ObjectKey) (cluster.Cluster, error) {
 	return r, nil
 }
 
-// Forget takes back Cluster: the cluster is disengaged, and its informers are stopped and told nothing any more. The next
-// Cluster returns another one.
+// Forget takes back Cluster: the cluster is disengaged, and its informers are
+// stopped and told nothing any more. The next Cluster returns another one.
 func (s *Clusters) Forget(key client.ObjectKey) {
 	s.mu.Lock()
 	r := s.remotes[key]
@@ -97,7 +107,8 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	if r != nil {
 		return r, nil
 	}
-	// Not under the lock, since the options are the user's. Whoever loses the race throws his away: it holds nothing yet.
+	// Not under the lock, since the options are the user's. Whoever loses the
+	// race throws his away: it holds nothing yet.
 	var fresh *remote
 	err := s.cc.Protect("Options.ClusterOptions", func() (err error) {
 		fresh, err = newRemote(s, key)

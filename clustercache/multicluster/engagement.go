@@ -17,7 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// The wait between two attempts to engage a cluster starts at the first and doubles up to the second; half of it is random.
+// The wait between two attempts to engage a cluster starts at the first and
+// doubles up to the second; half of it is random.
 const (
 	engageBackoff    = time.Second
 	engageBackoffMax = 30 * time.Second
@@ -25,7 +26,8 @@ const (
 
 func isUnknown(err error) bool { return errors.Is(err, clustercache.ErrUnknownCluster) }
 
-// engagements are the clusters that are engaged with one Aware. One goroutine calls begin, end and wait.
+// engagements are the clusters that are engaged with one Aware. One goroutine
+// calls begin, end and wait.
 type engagements[N ~string] struct {
 	s       *Clusters
 	ctx     context.Context //nolint:containedctx // that of Start: the parent of every engagement's, and never another engagement's
@@ -77,8 +79,9 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 		defer close(now.done)
 		defer cancel()
 		if before != nil {
-			// A call for the cluster that was removed may not have returned yet. Finishing after the new one's, it would
-			// leave its own, ended context with whoever is aware.
+			// A call for the cluster that was removed may not have returned
+			// yet. Finishing after the new one's, it would leave its own, ended
+			// context with whoever is aware.
 			<-before.done
 		}
 		e.run(ctx, key, name, r)
@@ -99,7 +102,8 @@ func (e *engagements[N]) end(key client.ObjectKey) {
 	e.reap()
 }
 
-// reap forgets the engagements that have ended. The last of them wait for the next call.
+// reap forgets the engagements that have ended. The last of them wait for the
+// next call.
 func (e *engagements[N]) reap() {
 	for key, x := range e.ending {
 		select {

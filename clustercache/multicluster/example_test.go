@@ -22,7 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// A controller for one cluster runs on a remote one. The API servers here are real ones.
+// A controller for one cluster runs on a remote one. The API servers here are
+// real ones.
 func Example() {
 	if err := controlRemote(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -84,7 +85,8 @@ func controlRemote() error {
 	return mgr.Start(ctx)
 }
 
-// The names that multicluster-runtime gives the types that its Provider is made of.
+// The names that multicluster-runtime gives the types that its Provider is made
+// of.
 type (
 	ClusterName     string
 	AwareOfClusters interface {
@@ -92,7 +94,8 @@ type (
 	}
 )
 
-// A program of multicluster-runtime takes this provider in the place of another.
+// A program of multicluster-runtime takes this provider in the place of
+// another.
 func ExampleNewProvider() {
 	var errClusterNotFound error // multicluster.ErrClusterNotFound
 	setup := func(mgr ctrl.Manager, r clustercache.Resolver) (*multicluster.Provider[ClusterName, AwareOfClusters], error) {

@@ -19,7 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// form is a kind and how its objects are wanted: in their Go type, unstructured, or their metadata alone.
+// form is a kind and how its objects are wanted: in their Go type,
+// unstructured, or their metadata alone.
 type form struct {
 	gvk schema.GroupVersionKind
 	typ reflect.Type // what objects are pointers to

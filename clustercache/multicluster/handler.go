@@ -11,7 +11,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// handler calls one that was written for client-go, with objects in the form its informer was asked for.
+// handler calls one that was written for client-go, with objects in the form
+// its informer was asked for.
 type handler struct {
 	to       toolscache.ResourceEventHandler
 	form     form
@@ -25,7 +26,8 @@ var _ informerpool.ReplayHandler = (*handler)(nil)
 // Replayed implements informerpool.ReplayHandler.
 func (h *handler) Replayed(informerpool.Key) { h.replayed() }
 
-// Handle implements informerpool.Handler. The objects are decoded for this handler alone.
+// Handle implements informerpool.Handler. The objects are decoded for this
+// handler alone.
 func (h *handler) Handle(e informerpool.Event) {
 	if e.Type == informerpool.Deleted && (e.Evicted || h.gone()) {
 		return // its objects were not deleted: it is the cluster that was removed, and the engagement ends
@@ -46,7 +48,8 @@ func (h *handler) Handle(e informerpool.Event) {
 	}
 }
 
-// decode returns nil for nil, and for what does not fit the type: there is nobody to return the error to.
+// decode returns nil for nil, and for what does not fit the type: there is
+// nobody to return the error to.
 func (h *handler) decode(o *informerpool.Object) client.Object {
 	if o == nil {
 		return nil
@@ -60,5 +63,6 @@ func (h *handler) decode(o *informerpool.Object) client.Object {
 	return out
 }
 
-// keyOf returns the key that client-go's stores have for an object: without a slash if it has no namespace.
+// keyOf returns the key that client-go's stores have for an object: without a
+// slash if it has no namespace.
 func keyOf(o client.Object) string { return toolscache.MetaObjectToName(o).String() }

@@ -47,8 +47,9 @@ func (r *records) handler(name clusterName) toolscache.ResourceEventHandler {
 	return r.get(name).handler()
 }
 
-// TestHazardUnreachableClusterBlocksTheFleet: a controller engages under one lock and waits for each cluster's cache; and
-// one that does not return at all holds back its own cluster alone.
+// TestHazardUnreachableClusterBlocksTheFleet: a controller engages under one
+// lock and waits for each cluster's cache; and one that does not return at all
+// holds back its own cluster alone.
 func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -86,7 +87,8 @@ func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
 	})
 }
 
-// TestHazardTeardownOfTheOldClusterEndsItsReplacement: the old engagement takes its time to end.
+// TestHazardTeardownOfTheOldClusterEndsItsReplacement: the old engagement takes
+// its time to end.
 func TestHazardTeardownOfTheOldClusterEndsItsReplacement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -128,8 +130,9 @@ func TestHazardTeardownOfTheOldClusterEndsItsReplacement(t *testing.T) {
 	})
 }
 
-// TestHazardUnreachableClusterFailsTheStartOfAController: a stock controller with stock sources of two clusters, one of
-// which is down for far longer than the controller waits for sources.
+// TestHazardUnreachableClusterFailsTheStartOfAController: a stock controller
+// with stock sources of two clusters, one of which is down for far longer than
+// the controller waits for sources.
 func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -166,7 +169,8 @@ func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 	})
 }
 
-// TestHazardEngagementsLeaveGoroutines: clusters that come and go, as those whose credentials rotate do elsewhere.
+// TestHazardEngagementsLeaveGoroutines: clusters that come and go, as those
+// whose credentials rotate do elsewhere.
 func TestHazardEngagementsLeaveGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -197,7 +201,8 @@ func TestHazardEngagementsLeaveGoroutines(t *testing.T) {
 	})
 }
 
-// TestHazardEndOfOneEngagementEndsAnother: clusters that were engaged in one go share no context.
+// TestHazardEndOfOneEngagementEndsAnother: clusters that were engaged in one go
+// share no context.
 func TestHazardEndOfOneEngagementEndsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})

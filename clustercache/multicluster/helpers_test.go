@@ -27,8 +27,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// directory is a resolver that a test writes. Unlike that of clustercachetest it moves a cluster to another server, and takes one
-// away whose server goes on: whoever holds on to it still hears of it, and is noticed.
+// directory is a resolver that a test writes. Unlike that of clustercachetest
+// it moves a cluster to another server, and takes one away whose server goes
+// on: whoever holds on to it still hears of it, and is noticed.
 type directory struct {
 	mu      sync.Mutex
 	configs map[client.ObjectKey]*rest.Config
@@ -78,7 +79,8 @@ func (d *directory) Clusters(context.Context) ([]client.ObjectKey, error) {
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "fleet", Name: name} }
 
-// running starts something that runs until the test ends, or stop is called, and must end without an error.
+// running starts something that runs until the test ends, or stop is called,
+// and must end without an error.
 func running(t *testing.T, start func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,7 +96,8 @@ func running(t *testing.T, start func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// next returns what comes from a channel, within a virtual day: a bubble in which clusters are probed never ends by itself.
+// next returns what comes from a channel, within a virtual day: a bubble in
+// which clusters are probed never ends by itself.
 func next[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	limit := time.NewTimer(24 * time.Hour)
@@ -108,7 +111,8 @@ func next[T any](t *testing.T, from <-chan T) T {
 	}
 }
 
-// apiServer is a fake cluster, which goes by the name that a directory gives it.
+// apiServer is a fake cluster, which goes by the name that a directory gives
+// it.
 type apiServer struct {
 	*clustercachetest.Cluster
 
@@ -145,7 +149,8 @@ func (s *apiServer) streams() int {
 	return len(s.Requests(clustercachetest.Verb("watch"), allConfigMaps, func(r clustercachetest.Request) bool { return r.Initial }))
 }
 
-// allConfigMaps matches requests for the ConfigMaps of all namespaces, as informers make.
+// allConfigMaps matches requests for the ConfigMaps of all namespaces, as
+// informers make.
 func allConfigMaps(r clustercachetest.Request) bool {
 	return r.Resource == "configmaps" && r.Namespace == ""
 }
@@ -191,7 +196,8 @@ func (f *fleet) cluster(name string) cluster.Cluster {
 	return cl
 }
 
-// watches returns how many things are watched in a cluster, and how many informers run there.
+// watches returns how many things are watched in a cluster, and how many
+// informers run there.
 func (f *fleet) watches(name string) (watches, informers int) {
 	f.t.Helper()
 	s, err := f.cc.Status(key(name))

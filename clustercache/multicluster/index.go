@@ -20,7 +20,8 @@ type fieldIndex struct {
 	values client.IndexerFunc
 }
 
-// indexKey is what an index is one of in a cluster: every form of a kind is served by the same.
+// indexKey is what an index is one of in a cluster: every form of a kind is
+// served by the same.
 type indexKey struct {
 	gvk   schema.GroupVersionKind
 	field string
@@ -32,10 +33,12 @@ type indexed struct {
 	remove func()
 }
 
-// IndexField indexes objects by a field, in every cluster there is and will be, for lists with client.MatchingFields. It
-// lasts as long as the ClusterCache, however often informers and clusters come and go. It computes the field of objects that
-// are cached already, and does no I/O. An index of the same field and form is an error, as in every cache; that of
-// another form of the kind serves this one too.
+// IndexField indexes objects by a field, in every cluster there is and will be,
+// for lists with client.MatchingFields. It lasts as long as the ClusterCache,
+// however often informers and clusters come and go. It computes the field of
+// objects that are cached already, and does no I/O. An index of the same field
+// and form is an error, as in every cache; that of another form of the kind
+// serves this one too.
 func (s *Clusters) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
 	f, err := formOf(obj, s.cc.Scheme())
 	if err != nil {
@@ -56,7 +59,8 @@ func (s *Clusters) IndexField(_ context.Context, obj client.Object, field string
 	return nil
 }
 
-// indexesInAnotherForm tells whether every cluster has the index of another form of the kind.
+// indexesInAnotherForm reports whether every cluster has the index of another
+// form of the kind.
 func (s *Clusters) indexesInAnotherForm(x fieldIndex) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +80,9 @@ func (x fieldIndex) index() clustercache.Index {
 	}
 }
 
-// IndexField implements client.FieldIndexer. The index is kept until the cluster is forgotten, however often its informers come and
-// go. It computes the field of objects that are cached already, and does no I/O.
+// IndexField implements client.FieldIndexer. The index is kept until the
+// cluster is forgotten, however often its informers come and go. It computes
+// the field of objects that are cached already, and does no I/O.
 func (c *remoteCache) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
 	f, err := formOf(obj, c.cc.Scheme())
 	if err != nil {

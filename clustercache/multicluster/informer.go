@@ -17,8 +17,10 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// informer is a view of the one informer that a kind has in a cluster, in one form. It holds nothing by itself: each
-// handler holds a watch. No method of another type is taken over, so that one that the interface gains fails to compile.
+// informer is a view of the one informer that a kind has in a cluster, in one
+// form. It holds nothing by itself: each handler holds a watch. No method of
+// another type is taken over, so that one that the interface gains fails to
+// compile.
 type informer struct {
 	c    *remoteCache
 	form form
@@ -31,21 +33,24 @@ type informer struct {
 
 var _ cache.Informer = (*informer)(nil)
 
-// AddEventHandler implements cache.Informer. It returns at once. The handler is told of objects in the form that the
-// informer was asked for, which are its own; a slow one is told of the newest states, and delays nobody.
+// AddEventHandler implements cache.Informer. It returns at once. The handler is
+// told of objects in the form that the informer was asked for, which are its
+// own; a slow one is told of the newest states, and delays nobody.
 func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{})
 }
 
-// AddEventHandlerWithResyncPeriod implements cache.Informer. It is AddEventHandler, and the handler is told of every object
-// once more each period; zero means never.
+// AddEventHandlerWithResyncPeriod implements cache.Informer. It is
+// AddEventHandler, and the handler is told of every object once more each
+// period; zero means never.
 func (i *informer) AddEventHandlerWithResyncPeriod(
 	h toolscache.ResourceEventHandler, period time.Duration,
 ) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{ResyncPeriod: &period})
 }
 
-// AddEventHandlerWithOptions implements cache.Informer. It is AddEventHandler. The option Logger is not used.
+// AddEventHandlerWithOptions implements cache.Informer. It is AddEventHandler.
+// The option Logger is not used.
 func (i *informer) AddEventHandlerWithOptions(
 	h toolscache.ResourceEventHandler, o toolscache.HandlerOptions,
 ) (toolscache.ResourceEventHandlerRegistration, error) {
@@ -78,8 +83,9 @@ func (i *informer) errStopped() error {
 	return i.c.fail("handle events", i.form.gvk, clustercache.ErrReleased)
 }
 
-// RemoveEventHandler implements cache.Informer. The last handler's removal lets the watch of the kind go. It is
-// idempotent and does not wait for a running call.
+// RemoveEventHandler implements cache.Informer. The last handler's removal lets
+// the watch of the kind go. It is idempotent and does not wait for a running
+// call.
 func (i *informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegistration) error {
 	r, ok := handle.(*registration)
 	if !ok || r.i != i {
@@ -92,8 +98,9 @@ func (i *informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegi
 	return nil
 }
 
-// AddIndexers implements cache.Informer. What they compute can be selected by client.MatchingFields with the name of the
-// index; in a list of one namespace, too. The functions get objects in the informer's form.
+// AddIndexers implements cache.Informer. What they compute can be selected by
+// client.MatchingFields with the name of the index; in a list of one namespace,
+// too. The functions get objects in the informer's form.
 func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 	for name, index := range indexers {
 		err := i.c.index(fieldIndex{form: i.form, field: name, values: func(o client.Object) []string {
@@ -110,8 +117,9 @@ func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 	return nil
 }
 
-// HasSynced implements cache.Informer: whether reads of the kind are answered from the cache. Without a handler, asking
-// keeps an informer of the kind, as reading does.
+// HasSynced implements cache.Informer: whether reads of the kind are answered
+// from the cache. Without a handler, asking keeps an informer of the kind, as
+// reading does.
 func (i *informer) HasSynced() bool {
 	if known(i.c.cc, i.c.key) != nil {
 		return false
@@ -120,7 +128,8 @@ func (i *informer) HasSynced() bool {
 		_, synced, err := i.c.cc.WatchAndRead(context.Background(), i.c.key, i.form.gvk)
 		return err == nil && synced
 	}
-	// It joins the one that the handlers hold; without any, it lingers until it is asked for again.
+	// It joins the one that the handlers hold; without any, it lingers until it
+	// is asked for again.
 	w, err := i.c.cc.Watch(context.Background(), i.c.key, clustercache.Kind(i.form.gvk))
 	if err != nil {
 		return false
@@ -145,7 +154,8 @@ func (i *informer) wait(ctx context.Context) error {
 	return i.c.waitSynced(ctx, i.form.gvk)
 }
 
-// HasSyncedChecker implements cache.Informer. It holds an informer of the kind until that has listed.
+// HasSyncedChecker implements cache.Informer. It holds an informer of the kind
+// until that has listed.
 func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	i.mu.Lock()
 	c := i.synced
@@ -177,7 +187,8 @@ func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	return c
 }
 
-// firstList is a handler that waits for the end of the first list, and no longer.
+// firstList is a handler that waits for the end of the first list, and no
+// longer.
 type firstList struct{ done func() }
 
 // Handle implements informerpool.Handler.
@@ -186,7 +197,8 @@ func (*firstList) Handle(informerpool.Event) {}
 // Replayed implements informerpool.ReplayHandler.
 func (h *firstList) Replayed(informerpool.Key) { h.done() }
 
-// IsStopped implements cache.Informer: true after RemoveInformer, after the end of the cluster, and of its Start.
+// IsStopped implements cache.Informer: true after RemoveInformer, after the end
+// of the cluster, and of its Start.
 func (i *informer) IsStopped() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -211,7 +223,7 @@ func (i *informer) stop() {
 	}
 }
 
-// syncChecker tells whether something has synced.
+// syncChecker reports whether something has synced.
 type syncChecker struct {
 	name    string
 	done    chan struct{}

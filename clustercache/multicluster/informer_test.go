@@ -34,8 +34,9 @@ func informer(t *testing.T, cl cluster.Cluster, obj client.Object) cache.Informe
 	return i
 }
 
-// TestInformerOfAClusterThatIsDownIsReturnedAtOnce: in no virtual time, its handlers hear when it comes, and then of
-// changes alone, whatever happens to the connection. Another cluster at the same address is told by deletes.
+// TestInformerOfAClusterThatIsDownIsReturnedAtOnce: in no virtual time, its
+// handlers hear when it comes, and then of changes alone, whatever happens to
+// the connection. Another cluster at the same address is told by deletes.
 func TestInformerOfAClusterThatIsDownIsReturnedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -81,7 +82,8 @@ func TestInformerOfAClusterThatIsDownIsReturnedAtOnce(t *testing.T) {
 	})
 }
 
-// TestHandlersAreTheReferences: the first takes the watch, the last removal gives it back, and neither counts twice.
+// TestHandlersAreTheReferences: the first takes the watch, the last removal
+// gives it back, and neither counts twice.
 func TestHandlersAreTheReferences(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -114,7 +116,8 @@ func TestHandlersAreTheReferences(t *testing.T) {
 	})
 }
 
-// TestRemovedHandlerHearsNothing, nor does one that removes itself from its own callback.
+// TestRemovedHandlerHearsNothing, nor does one that removes itself from its own
+// callback.
 func TestRemovedHandlerHearsNothing(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -168,7 +171,8 @@ func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
 	})
 }
 
-// TestObjectsOfHandlersAreTheirOwn: one that writes to what it was given disturbs neither others nor the cache.
+// TestObjectsOfHandlersAreTheirOwn: one that writes to what it was given
+// disturbs neither others nor the cache.
 func TestObjectsOfHandlersAreTheirOwn(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -216,7 +220,8 @@ func TestRemoveInformerDropsItsHandlersAndNoOthers(t *testing.T) {
 	})
 }
 
-// TestControllersStartWithoutAClusterThatIsDown: what they wait for passes as synced after SyncTimeout, and not before.
+// TestControllersStartWithoutAClusterThatIsDown: what they wait for passes as
+// synced after SyncTimeout, and not before.
 func TestControllersStartWithoutAClusterThatIsDown(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{"default": 0, "never": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -277,7 +282,8 @@ func TestHasSyncedCheckerNeedsNoHandler(t *testing.T) {
 	})
 }
 
-// TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked, as those do who warm up a cache by GetInformer alone.
+// TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked, as those do who
+// warm up a cache by GetInformer alone.
 func TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked(t *testing.T) {
 	for name, only := range map[string]bool{"reads take informers": false, "only watched": true} {
 		t.Run(name, func(t *testing.T) {

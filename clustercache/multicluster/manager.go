@@ -10,15 +10,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// ManagerFor returns a view of a manager for controllers of a remote cluster: a builder given it makes them watch, read and
-// write cl, and registers them with mgr, which runs them and elects their leader. Nothing of mgr's own cluster is seen through it, but
-// for leader election and webhooks.
+// ManagerFor returns a view of a manager for controllers of a remote cluster: a
+// builder given it makes them watch, read and write cl, and registers them with
+// mgr, which runs them and elects their leader. Nothing of mgr's own cluster is
+// seen through it, but for leader election and webhooks.
 func ManagerFor(mgr manager.Manager, cl cluster.Cluster) manager.Manager {
 	return &remoteManager{Cluster: cl, hub: hub{mgr}}
 }
 
-// remoteManager has two embedded sets of methods. A name that both have is the cluster's, since the manager's is one
-// level deeper; that holds for methods that the interfaces gain, too.
+// remoteManager has two embedded sets of methods. A name that both have is the
+// cluster's, since the manager's is one level deeper; that holds for methods
+// that the interfaces gain, too.
 type remoteManager struct {
 	cluster.Cluster
 	hub

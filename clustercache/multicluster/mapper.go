@@ -11,7 +11,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// mapper asks the mapper of whatever is the cluster now: one that was forgotten and made again has another.
+// mapper asks the mapper of whatever is the cluster now: one that was forgotten
+// and made again has another.
 type mapper struct {
 	cc  *clustercache.ClusterCache
 	key client.ObjectKey
@@ -19,7 +20,8 @@ type mapper struct {
 
 var _ meta.RESTMapper = (*mapper)(nil)
 
-// ask is generic since there are seven questions of four kinds, each with the same way to who knows.
+// ask is generic since there are seven questions of four kinds, each with the
+// same way to who knows.
 func ask[T any](m *mapper, question func(meta.RESTMapper) (T, error)) (T, error) {
 	to, err := m.cc.RESTMapper(m.key)
 	if err != nil {

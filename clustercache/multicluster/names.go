@@ -11,28 +11,33 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Names say how clusters are called outside of the ClusterCache. The two functions must undo each other, be quick, and
-// always give the same answer; a cluster for which they do not is never engaged, and a [*NameError] in the log says so.
+// Names say how clusters are called outside of the ClusterCache. The two
+// functions must undo each other, be quick, and always give the same answer; a
+// cluster for which they do not is never engaged, and a [*NameError] in the log
+// says so.
 //
-// The zero value calls clusters "namespace/name", or "name" without a namespace, and takes every name that is not of the
-// form "namespace/name" for a cluster without a namespace: paths, such as those of kubeconfig files, and ARNs are names as
-// they are. The few keys that would be mistaken for another are written differently, as "//name" or "/:namespace/name"
-// with the special characters escaped.
+// The zero value calls clusters "namespace/name", or "name" without a
+// namespace, and takes every name that is not of the form "namespace/name" for
+// a cluster without a namespace: paths, such as those of kubeconfig files, and
+// ARNs are names as they are. The few keys that would be mistaken for another
+// are written differently, as "//name" or "/:namespace/name" with the special
+// characters escaped.
 type Names struct {
-	// Name returns the name of a cluster; empty if it is not to be seen outside.
+	// Name returns the name of a cluster; empty if it is not to be seen
+	// outside.
 	Name func(cluster client.ObjectKey) string
 	// Key returns the cluster of a name; false if there can be none.
 	Key func(name string) (client.ObjectKey, bool)
 }
 
-// NameError indicates that a name and a cluster do not lead to each other, because the functions of [Names] do not undo
-// each other.
+// NameError indicates that a name and a cluster do not lead to each other,
+// because the functions of [Names] do not undo each other.
 type NameError struct {
 	// Cluster is the cluster, and Name what it is called.
 	Cluster client.ObjectKey
 	Name    string
-	// Found is the cluster that the name leads to, and Back what the cluster would be called. One of them is set, unless
-	// the name leads to none.
+	// Found is the cluster that the name leads to, and Back what the cluster
+	// would be called. One of them is set, unless the name leads to none.
 	Found client.ObjectKey
 	Back  string
 }

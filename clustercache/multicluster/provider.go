@@ -15,41 +15,48 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// Aware is what clusters are engaged with: the Aware of multicluster-runtime, whose name for a cluster is N. Engage must
-// return when its context ends.
+// Aware is what clusters are engaged with: the Aware of multicluster-runtime,
+// whose name for a cluster is N. Engage must return when its context ends.
 type Aware[N ~string] interface {
 	Engage(ctx context.Context, name N, cl cluster.Cluster) error
 }
 
-// ProviderOptions configure a [Provider]. The zero value works, but see NotFound.
+// ProviderOptions configure a [Provider]. The zero value works, but see
+// NotFound.
 type ProviderOptions struct {
-	// NotFound is wrapped by what Get returns of a cluster that is not known, or that was removed, or that was never
-	// connected because nothing usable describes the way to it. Give multicluster-runtime's ErrClusterNotFound, by which it
-	// drops requests of such clusters. A cluster that cannot be reached is found.
+	// NotFound is wrapped by what Get returns of a cluster that is not known,
+	// or that was removed, or that was never connected because nothing usable
+	// describes the way to it. Give multicluster-runtime's ErrClusterNotFound,
+	// by which it drops requests of such clusters. A cluster that cannot be
+	// reached is found.
 	NotFound error
 	// Names say how the clusters are called.
 	Names Names
-	// Clusters selects clusters. Nil means all that are known. It must be quick and always give the same answer for a cluster.
+	// Clusters selects clusters. Nil means all that are known. It must be quick
+	// and always give the same answer for a cluster.
 	Clusters func(cluster client.ObjectKey) bool
 }
 
-// Provider shows the clusters of a ClusterCache to multicluster-runtime: Provider[multicluster.ClusterName,
-// multicluster.Aware] is both its Provider and its ProviderRunnable, and Provider[string, multicluster.Aware] that of releases
-// whose names are plain strings. All methods may be called from many goroutines.
+// Provider shows the clusters of a ClusterCache to multicluster-runtime:
+// Provider[multicluster.ClusterName, multicluster.Aware] is both its Provider
+// and its ProviderRunnable, and Provider[string, multicluster.Aware] that of
+// releases whose names are plain strings. All methods may be called from many
+// goroutines.
 type Provider[N ~string, A Aware[N]] struct {
 	s *Clusters
 	o ProviderOptions
 }
 
-// NewProvider returns a provider. It does no I/O and starts nothing. The hub itself, the zero key, is never engaged: it
-// is what the manager calls its local cluster.
+// NewProvider returns a provider. It does no I/O and starts nothing. The hub
+// itself, the zero key, is never engaged: it is what the manager calls its
+// local cluster.
 func NewProvider[N ~string, A Aware[N]](s *Clusters, o ProviderOptions) *Provider[N, A] {
 	o.Names = o.Names.withDefaults()
 	return &Provider[N, A]{s: s, o: o}
 }
 
-// name returns what a cluster is called; false if it is not to be engaged, or if a
-// function of the options panics.
+// name returns what a cluster is called; false if it is not to be engaged, or
+// if a function of the options panics.
 func (p *Provider[N, A]) name(key client.ObjectKey) (N, bool) {
 	if key == (client.ObjectKey{}) {
 		return "", false
@@ -79,9 +86,11 @@ func (p *Provider[N, A]) key(name N) (key client.ObjectKey, ok bool, err error) 
 	return key, ok, err
 }
 
-// Get returns a known cluster, reachable or not. It does no I/O. The error wraps ProviderOptions.NotFound and
-// [clustercache.ErrUnknownCluster]; of a cluster that has no usable access, and never had, NotFound and the cause instead,
-// such as [clustercache.ErrNoAccess] or a *resolver.RefusedError; after the end it is [clustercache.ErrClosed].
+// Get returns a known cluster, reachable or not. It does no I/O. The error
+// wraps ProviderOptions.NotFound and [clustercache.ErrUnknownCluster]; of a
+// cluster that has no usable access, and never had, NotFound and the cause
+// instead, such as [clustercache.ErrNoAccess] or a *resolver.RefusedError;
+// after the end it is [clustercache.ErrClosed].
 func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error) {
 	key, ok, err := p.key(name)
 	if err != nil {
@@ -108,18 +117,23 @@ func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error)
 	return r, nil
 }
 
-// IndexField indexes a field in every cluster there is and will be. See [Clusters.IndexField].
+// IndexField indexes a field in every cluster there is and will be. See
+// [Clusters.IndexField].
 func (p *Provider[N, A]) IndexField(ctx context.Context, obj client.Object, field string, values client.IndexerFunc) error {
 	return p.s.IndexField(ctx, obj, field, values)
 }
 
-// Start engages every known cluster with aware, reachable or not, and those that become known later, until ctx ends. Only a
-// cluster that was never connected waits for the first answer of the resolver and the server, and one whose access cannot
-// be used (there is none yet, it cannot be understood, or policy refuses it) is not engaged until it can. A cluster is engaged from a goroutine of its own, and again after a while if that fails: a slow one holds
-// back nobody. The context of an engagement ends when its cluster is removed, or with ctx; a cluster that is made again is
-// engaged as another cluster.Cluster. Start returns when every call of Engage has
-// returned, and a second after ctx ended at the latest: a function of yours that is
-// still running then is named by the error, and its goroutine is left behind.
+// Start engages every known cluster with aware, reachable or not, and those
+// that become known later, until ctx ends. Only a cluster that was never
+// connected waits for the first answer of the resolver and the server, and one
+// whose access cannot be used (there is none yet, it cannot be understood, or
+// policy refuses it) is not engaged until it can. A cluster is engaged from a
+// goroutine of its own, and again after a while if that fails: a slow one holds
+// back nobody. The context of an engagement ends when its cluster is removed,
+// or with ctx; a cluster that is made again is engaged as another
+// cluster.Cluster. Start returns when every call of Engage has returned, and a
+// second after ctx ended at the latest: a function of yours that is still
+// running then is named by the error, and its goroutine is left behind.
 func (p *Provider[N, A]) Start(ctx context.Context, aware A) error {
 	ended := make(chan struct{})
 	go func() {
@@ -152,7 +166,8 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 	e := newEngagements(ctx, p.s, aware.Engage)
 	defer e.wait()
 	for event := range p.s.cc.ClusterEvents(ctx) {
-		// The end is that of what was engaged, whatever Names and Clusters say now.
+		// The end is that of what was engaged, whatever Names and Clusters say
+		// now.
 		if event.Type == clustercache.Removed || event.Phase == clustercache.PhaseGone {
 			e.end(event.Cluster)
 			continue
@@ -219,7 +234,8 @@ func (e *unusableError) Error() string { return fmt.Sprintf("no usable access: %
 
 func (e *unusableError) Unwrap() error { return e.err }
 
-// notFound makes the error of a cluster that is not known, or cannot be used; other errors stay what they are.
+// notFound makes the error of a cluster that is not known, or cannot be used;
+// other errors stay what they are.
 func (p *Provider[N, A]) notFound(name N, err error) error {
 	_, useless := errors.AsType[*unusableError](err)
 	if p.o.NotFound == nil || !isUnknown(err) && !useless {

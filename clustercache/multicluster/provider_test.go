@@ -53,8 +53,9 @@ func calls() (awareFunc, chan call) {
 	}, made
 }
 
-// TestNotFoundIsForClustersThatAreNone: what wraps it makes requests be dropped, so that one that is only
-// unreachable, or was not engaged yet, must not.
+// TestNotFoundIsForClustersThatAreNone: what wraps it makes requests be
+// dropped, so that one that is only unreachable, or was not engaged yet, must
+// not.
 func TestNotFoundIsForClustersThatAreNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -111,7 +112,8 @@ func TestGetAfterTheEndIsNotNotFound(t *testing.T) {
 	})
 }
 
-// TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval: one that comes later, or comes back, too; the hub is not.
+// TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval: one that comes
+// later, or comes back, too; the hub is not.
 func TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -161,7 +163,8 @@ func TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval(t *testing.T) {
 	})
 }
 
-// TestFailedEngagementIsTriedAgain with growing waits, and given up with its cluster.
+// TestFailedEngagementIsTriedAgain with growing waits, and given up with its
+// cluster.
 func TestFailedEngagementIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -243,7 +246,8 @@ func TestProviderIndexesEveryCluster(t *testing.T) {
 	})
 }
 
-// TestManyProvidersShareTheClusters: each engages all of them, and the end of one is not that of the other.
+// TestManyProvidersShareTheClusters: each engages all of them, and the end of
+// one is not that of the other.
 func TestManyProvidersShareTheClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})

@@ -25,10 +25,12 @@ var (
 	errNoConfig = errors.New("cluster without a config")
 )
 
-// Registrar adopts the clusters that somebody else's provider engages: added to multicluster-runtime's manager it hears of
-// them (it is an mcmanager.Runnable), and it is the resolver by which a ClusterCache reaches them. Give it as
-// clustercache.Options.Resolver, with Discover. The configs, credentials included, are those of the engaged clusters. All
-// methods may be called from many goroutines.
+// Registrar adopts the clusters that somebody else's provider engages: added to
+// multicluster-runtime's manager it hears of them (it is an
+// mcmanager.Runnable), and it is the resolver by which a ClusterCache reaches
+// them. Give it as clustercache.Options.Resolver, with Discover. The configs,
+// credentials included, are those of the engaged clusters. All methods may be
+// called from many goroutines.
 type Registrar[N ~string] struct {
 	names Names
 
@@ -46,25 +48,30 @@ var (
 	_ clustercache.Lister   = (*Registrar[string])(nil)
 )
 
-// NewRegistrar returns a registrar that knows no clusters. It does no I/O and starts nothing.
+// NewRegistrar returns a registrar that knows no clusters. It does no I/O and
+// starts nothing.
 func NewRegistrar[N ~string](names Names) *Registrar[N] {
 	return &Registrar[N]{names: names.withDefaults(), adopted: map[client.ObjectKey]*adoption{}, listeners: map[*listener]struct{}{}}
 }
 
-// Start blocks until ctx ends. It makes the registrar a runnable, and does nothing.
+// Start blocks until ctx ends. It makes the registrar a runnable, and does
+// nothing.
 func (r *Registrar[N]) Start(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// NeedLeaderElection is false: caches are warm on replicas that wait to become the leader, if the provider engages there.
+// NeedLeaderElection is false: caches are warm on replicas that wait to become
+// the leader, if the provider engages there.
 func (r *Registrar[N]) NeedLeaderElection() bool { return false }
 
-// Engage adopts a cluster until ctx ends. Engaging again, with the same cluster or another, takes the place of what was
-// before. It does not block and does no I/O. The error is that of a config that cannot be.
+// Engage adopts a cluster until ctx ends. Engaging again, with the same cluster
+// or another, takes the place of what was before. It does not block and does no
+// I/O. The error is that of a config that cannot be.
 //
-// A name that Names cannot translate to a key and back is no error, since multicluster-runtime would then engage the
-// cluster with nobody else: it is left out, and the log of ctx says so. The default Names translate every name.
+// A name that Names cannot translate to a key and back is no error, since
+// multicluster-runtime would then engage the cluster with nobody else: it is
+// left out, and the log of ctx says so. The default Names translate every name.
 func (r *Registrar[N]) Engage(ctx context.Context, name N, cl cluster.Cluster) error {
 	key, err := r.key(string(name))
 	if err != nil {
@@ -125,7 +132,8 @@ func (r *Registrar[N]) unset(key client.ObjectKey, a *adoption) {
 	}
 }
 
-// Resolve implements clustercache.Resolver. A cluster that is not engaged does not exist.
+// Resolve implements clustercache.Resolver. A cluster that is not engaged does
+// not exist.
 func (r *Registrar[N]) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +157,8 @@ func (r *Registrar[N]) Clusters(context.Context) ([]client.ObjectKey, error) {
 	return keys, nil
 }
 
-// listener is one caller of Notify: what it has not been told yet, each cluster once.
+// listener is one caller of Notify: what it has not been told yet, each cluster
+// once.
 type listener struct {
 	news    chan struct{} // one slot
 	pending map[client.ObjectKey]struct{}

@@ -31,7 +31,8 @@ type foreign struct {
 
 func (f *foreign) GetConfig() *rest.Config { return f.config }
 
-// TestRegistrarAdoptsWhatOthersEngage: until the engagement ends; one that took its place stays.
+// TestRegistrarAdoptsWhatOthersEngage: until the engagement ends; one that took
+// its place stays.
 func TestRegistrarAdoptsWhatOthersEngage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := multicluster.NewRegistrar[clusterName](multicluster.Names{})
@@ -94,7 +95,8 @@ func TestRegistrarRefusesWhatCannotBe(t *testing.T) {
 	require.Empty(t, keys)
 }
 
-// TestSourceOfAnEngagedCluster has the events of that cluster alone, by its name, and ends with its context.
+// TestSourceOfAnEngagedCluster has the events of that cluster alone, by its
+// name, and ends with its context.
 func TestSourceOfAnEngagedCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})

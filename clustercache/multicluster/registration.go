@@ -47,7 +47,8 @@ func (r *registration) connect(h toolscache.ResourceEventHandler) error {
 	return err
 }
 
-// runTimers starts what is to happen later: giving up waiting for the first list, and resyncs.
+// runTimers starts what is to happen later: giving up waiting for the first
+// list, and resyncs.
 func (r *registration) runTimers(giveUp, period time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +75,8 @@ func (r *registration) resyncNow(period time.Duration) {
 // settle makes the registration pass as synced.
 func (r *registration) settle() { r.once.Do(func() { close(r.checker.done) }) }
 
-// HasSynced tells whether the handler was told of every object that was there, or Options.SyncTimeout has passed.
+// HasSynced reports whether the handler was told of every object that was
+// there, or Options.SyncTimeout has passed.
 func (r *registration) HasSynced() bool {
 	select {
 	case <-r.checker.done:
@@ -87,7 +89,8 @@ func (r *registration) HasSynced() bool {
 // HasSyncedChecker completes when HasSynced does.
 func (r *registration) HasSyncedChecker() toolscache.DoneChecker { return r.checker }
 
-// release ends the registration and lets the watch go. It is idempotent and does not wait.
+// release ends the registration and lets the watch go. It is idempotent and
+// does not wait.
 func (r *registration) release() {
 	r.mu.Lock()
 	r.released = true

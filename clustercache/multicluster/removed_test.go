@@ -18,10 +18,10 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
 
-// TestHazardRemovalOfAClusterIsTakenForDeletes: handlers were told of the deletes
-// of a part of its objects, another one each time. None was deleted. The handlers
-// are busy, so that the removal and the deletes come in every order; the cluster
-// is back while they are delivered, or afterwards.
+// TestHazardRemovalOfAClusterIsTakenForDeletes: handlers were told of the
+// deletes of a part of its objects, another one each time. None was deleted.
+// The handlers are busy, so that the removal and the deletes come in every
+// order; the cluster is back while they are delivered, or afterwards.
 func TestHazardRemovalOfAClusterIsTakenForDeletes(t *testing.T) {
 	for _, after := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {

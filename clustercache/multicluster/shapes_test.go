@@ -18,9 +18,11 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
 
-// The interfaces of multicluster-runtime that the adapters satisfy, in this repository's words: as they are since a cluster's
-// name is a type of its own (v0.23.3), and as they were before (v0.22 to v0.23.1). To check against the real ones, put the
-// same assertions, with their names in the place of these, into a program that imports both modules.
+// The interfaces of multicluster-runtime that the adapters satisfy, in this
+// repository's words: as they are since a cluster's name is a type of its own
+// (v0.23.3), and as they were before (v0.22 to v0.23.1). To check against the
+// real ones, put the same assertions, with their names in the place of these,
+// into a program that imports both modules.
 type (
 	clusterName string
 
@@ -80,8 +82,10 @@ var (
 	_ multicluster.Aware[string]      = oldAware(nil)
 )
 
-// serialController engages clusters the way that module's controller does: under one lock, waiting for each cluster's cache, with
-// one handler for each cluster that goes with the engagement, and taking the same cluster.Cluster for the same engagement.
+// serialController engages clusters the way that module's controller does:
+// under one lock, waiting for each cluster's cache, with one handler for each
+// cluster that goes with the engagement, and taking the same cluster.Cluster
+// for the same engagement.
 type serialController struct {
 	kind    client.Object
 	handler func(clusterName) toolscache.ResourceEventHandler

@@ -13,13 +13,16 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// MapFunc returns what is to be reconciled because of an object of a cluster. The
-// object is in the form in which the feed names its kind: typed for a typed
+// MapFunc returns what is to be reconciled because of an object of a cluster.
+// The object is in the form in which the feed names its kind: typed for a typed
 // object, see [clustercache.AsGiven].
 type MapFunc[N ~string, R comparable] func(ctx context.Context, name N, obj client.Object) []R
 
-// Source makes sources of the objects' events of one cluster at a time, as multicluster-runtime asks for them when it
-// engages a cluster: it satisfies its TypedSource[client.Object, R]. Starting them does not block. They have the events of clusters that the ClusterCache knows, whoever's the engaged cluster.Cluster is.
+// Source makes sources of the objects' events of one cluster at a time, as
+// multicluster-runtime asks for them when it engages a cluster: it satisfies
+// its TypedSource[client.Object, R]. Starting them does not block. They have
+// the events of clusters that the ClusterCache knows, whoever's the engaged
+// cluster.Cluster is.
 type Source[N ~string, R comparable] struct {
 	cc      *clustercache.ClusterCache
 	feed    clustercache.ObjectFeed
@@ -27,8 +30,9 @@ type Source[N ~string, R comparable] struct {
 	names   Names
 }
 
-// NewSource returns a source of what feed says; each source of a cluster holds a watch of the kinds there, whatever
-// feed.Watch is. It does no I/O and starts nothing.
+// NewSource returns a source of what feed says; each source of a cluster holds
+// a watch of the kinds there, whatever feed.Watch is. It does no I/O and starts
+// nothing.
 func NewSource[N ~string, R comparable](
 	cc *clustercache.ClusterCache, feed clustercache.ObjectFeed, mapping MapFunc[N, R], names Names,
 ) *Source[N, R] {
@@ -36,8 +40,8 @@ func NewSource[N ~string, R comparable](
 	return &Source[N, R]{cc: cc, feed: feed, mapping: mapping, names: names.withDefaults()}
 }
 
-// ForCluster returns the source of a cluster; false if feed does not select it, or the name is nobody's.
-// The error is that of a function that panics.
+// ForCluster returns the source of a cluster; false if feed does not select it,
+// or the name is nobody's. The error is that of a function that panics.
 func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource[R], bool, error) {
 	var key client.ObjectKey
 	var ok bool

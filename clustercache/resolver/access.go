@@ -15,11 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Access is how to reach one cluster. It is an immutable value; the zero Access reaches nothing. Printing one in
-// any way shows no credential.
+// Access is how to reach one cluster. It is an immutable value; the zero Access
+// reaches nothing. Printing one in any way shows no credential.
 type Access struct {
-	// open returns the content; nil in the zero Access. It is a function because fmt calls no method of a value in
-	// somebody's unexported field, and then prints what pointers point to; of a function it prints an address.
+	// open returns the content; nil in the zero Access. It is a function
+	// because fmt calls no method of a value in somebody's unexported field,
+	// and then prints what pointers point to; of a function it prints an
+	// address.
 	open func() *material
 	refs []ObjectRef
 }
@@ -35,13 +37,15 @@ type material struct {
 	trusted  bool
 }
 
-// NewAccess makes an Access from a configuration that the operator's own code made, for resolvers outside of this
-// package. The configuration is copied and used as it is, files, plugins and functions included, but for:
-// Timeout becomes 0, since it would cut watches; a nil Proxy becomes "no proxy" instead of the environment's;
-// and NextProtos defaults to HTTP/2 and HTTP/1.1, so that client-go never falls back to the process's shared transport.
+// NewAccess makes an Access from a configuration that the operator's own code
+// made, for resolvers outside of this package. The configuration is copied and
+// used as it is, files, plugins and functions included, but for: Timeout
+// becomes 0, since it would cut watches; a nil Proxy becomes "no proxy" instead
+// of the environment's; and NextProtos defaults to HTTP/2 and HTTP/1.1, so that
+// client-go never falls back to the process's shared transport.
 //
-// Functions in the configuration (Proxy, Dial, Transport, WrapTransport) and the content of files it names are not
-// part of the revision.
+// Functions in the configuration (Proxy, Dial, Transport, WrapTransport) and
+// the content of files it names are not part of the revision.
 func NewAccess(config *rest.Config, refs ...ObjectRef) (Access, error) {
 	if config == nil {
 		return Access{}, invalid("config", "is nil")
@@ -54,7 +58,8 @@ func NewAccess(config *rest.Config, refs ...ObjectRef) (Access, error) {
 	return access, nil
 }
 
-// newAccess makes an Access that is not trusted. proxy is the URL behind config.Proxy, if that is known.
+// newAccess makes an Access that is not trusted. proxy is the URL behind
+// config.Proxy, if that is known.
 func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, error) {
 	config = cloneConfig(config)
 	config.Timeout = 0
@@ -88,7 +93,8 @@ func assemble(config *rest.Config, proxy string, salt []string, refs []ObjectRef
 	return Access{open: func() *material { return content }, refs: slices.Clone(refs)}, nil
 }
 
-// with returns a changed copy. salt stands, in the revision, for what a digest of the configuration cannot see.
+// with returns a changed copy. salt stands, in the revision, for what a digest
+// of the configuration cannot see.
 func (a Access) with(change func(*rest.Config), salt ...string) (Access, error) {
 	before := a.open()
 	config := cloneConfig(before.config)
@@ -96,12 +102,14 @@ func (a Access) with(change func(*rest.Config), salt ...string) (Access, error) 
 	return assemble(config, before.proxy, slices.Concat(before.salt, salt), a.refs)
 }
 
-// noProxy is the proxy function of a direct connection. A nil function would mean the proxy of the process
-// environment, by which whoever writes the environment would see every cluster's traffic.
+// noProxy is the proxy function of a direct connection. A nil function would
+// mean the proxy of the process environment, by which whoever writes the
+// environment would see every cluster's traffic.
 func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
 
-// Config returns a copy of the configuration that belongs to the caller; nil for the zero Access. Its Timeout is 0 and
-// its Proxy never nil. UserAgent, rate limits and Dial are the caller's to set.
+// Config returns a copy of the configuration that belongs to the caller; nil
+// for the zero Access. Its Timeout is 0 and its Proxy never nil. UserAgent,
+// rate limits and Dial are the caller's to set.
 func (a Access) Config() *rest.Config {
 	if a.open == nil {
 		return nil
@@ -109,14 +117,15 @@ func (a Access) Config() *rest.Config {
 	return cloneConfig(a.open().config)
 }
 
-// Proxied tells whether the way there leads, or may lead, through a proxy.
+// Proxied reports whether the way there leads, or may lead, through a proxy.
 func (a Access) Proxied() bool { return a.open != nil && a.open().proxy != "" }
 
-// IsZero tells whether this is the zero Access.
+// IsZero reports whether this is the zero Access.
 func (a Access) IsZero() bool { return a.open == nil }
 
-// Revision identifies what the access consists of: equal revisions mean equal endpoint, trust and
-// credentials, however differently they were written down. Empty for the zero Access.
+// Revision identifies what the access consists of: equal revisions mean equal
+// endpoint, trust and credentials, however differently they were written down.
+// Empty for the zero Access.
 func (a Access) Revision() string {
 	if a.open == nil {
 		return ""
@@ -127,8 +136,9 @@ func (a Access) Revision() string {
 // Refs returns the objects that the access came from, as a copy.
 func (a Access) Refs() []ObjectRef { return slices.Clone(a.refs) }
 
-// Expiry returns when the first of the credentials ends to be valid: the client certificate, or a token that
-// says so itself (a JWT). Zero if that is not known.
+// Expiry returns when the first of the credentials ends to be valid: the client
+// certificate, or a token that says so itself (a JWT). Zero if that is not
+// known.
 func (a Access) Expiry() time.Time {
 	if a.open == nil {
 		return time.Time{}
@@ -136,8 +146,9 @@ func (a Access) Expiry() time.Time {
 	return a.open().expiry
 }
 
-// Trusted tells whether the operator itself chose the endpoint, in its code or as its own in-cluster environment,
-// and not data that somebody else could have written. A [DialPolicy] has nothing to protect then.
+// Trusted reports whether the operator itself chose the endpoint, in its code
+// or as its own in-cluster environment, and not data that somebody else could
+// have written. A [DialPolicy] has nothing to protect then.
 func (a Access) Trusted() bool { return a.open != nil && a.open().trusted }
 
 // String names the references and the revision, and nothing of the content.
@@ -160,7 +171,8 @@ func (a Access) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) 
 // MarshalLog is what logr writes.
 func (a Access) MarshalLog() any { return a.String() }
 
-// cloneConfig is rest.CopyConfig without shared slices, maps and pointers to data.
+// cloneConfig is rest.CopyConfig without shared slices, maps and pointers to
+// data.
 func cloneConfig(in *rest.Config) *rest.Config {
 	out := rest.CopyConfig(in)
 	out.CAData = bytes.Clone(in.CAData)

@@ -5,7 +5,8 @@ package resolver
 
 import "net/netip"
 
-// metadata lists addresses outside of the link-local range at which clouds hand out credentials to whoever asks.
+// metadata lists addresses outside of the link-local range at which clouds hand
+// out credentials to whoever asks.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS: instance metadata, pod identity, DNS
 	netip.MustParsePrefix("fd20:ce::254/128"),   // Google Cloud
@@ -25,7 +26,8 @@ var (
 	nat64Local  = netip.MustParsePrefix("64:ff9b:1::/48")  // NAT64 of a local prefix; /96 is the form in use
 )
 
-// neverDialled says what kind of address this is if no cluster can be there that is worth the risk; "" otherwise.
+// neverDialled says what kind of address this is if no cluster can be there
+// that is worth the risk; "" otherwise.
 func neverDialled(addr netip.Addr) string {
 	addr = reached(addr)
 	switch {
@@ -44,7 +46,8 @@ func neverDialled(addr netip.Addr) string {
 	return ""
 }
 
-// reached is the address at which a packet to addr arrives, as far as the address itself says so.
+// reached is the address at which a packet to addr arrives, as far as the
+// address itself says so.
 func reached(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap().WithZone("")
 	if addr.Is4() {

@@ -3,41 +3,53 @@
 
 package resolver
 
-// Allow is what the operator permits an access description to ask for. The zero value refuses everything that
-// could run a process, read a file, weaken TLS, use somebody else's identity or leave through another host.
+// Allow is what the operator permits an access description to ask for. The zero
+// value refuses everything that could run a process, read a file, weaken TLS,
+// use somebody else's identity or leave through another host.
 //
-// Whoever can write the description decides what is asked for; so grant for Secrets only what each author of such a
-// Secret may do with the operator's own process and network.
+// Whoever can write the description decides what is asked for; so grant for
+// Secrets only what each author of such a Secret may do with the operator's own
+// process and network.
 type Allow struct {
-	// Exec lists the credential plugins that may run, by exactly the command that the description names. Arguments
-	// are the description's choice: list no command that is harmful with the wrong ones. Default: none.
+	// Exec lists the credential plugins that may run, by exactly the command
+	// that the description names. Arguments are the description's choice: list
+	// no command that is harmful with the wrong ones. Default: none.
 	Exec []string
-	// ExecEnv lists the names of environment variables that a description may set for a plugin. Many variables make
-	// a harmless program run another one (LD_PRELOAD, AWS_CONFIG_FILE). Default: none.
+	// ExecEnv lists the names of environment variables that a description may
+	// set for a plugin. Many variables make a harmless program run another one
+	// (LD_PRELOAD, AWS_CONFIG_FILE). Default: none.
 	ExecEnv []string
-	// Files is a directory. References to files below it are read once, when the description is, and become data of
-	// the access; links that lead out of it are refused. Default: none is read.
+	// Files is a directory. References to files below it are read once, when
+	// the description is, and become data of the access; links that lead out of
+	// it are refused. Default: none is read.
 	Files string
-	// InsecureTLS permits descriptions that turn the verification of the server's certificate off.
+	// InsecureTLS permits descriptions that turn the verification of the
+	// server's certificate off.
 	InsecureTLS bool
 	// HTTP permits servers without TLS.
 	HTTP bool
-	// Proxy permits descriptions that name a proxy. A dial policy sees the proxy's address only.
+	// Proxy permits descriptions that name a proxy. A dial policy sees the
+	// proxy's address only.
 	Proxy bool
-	// ProxyFromEnvironment makes connections without a proxy of their own use the proxy of the process environment,
-	// as client-go does by default. Default: a direct connection.
+	// ProxyFromEnvironment makes connections without a proxy of their own use
+	// the proxy of the process environment, as client-go does by default.
+	// Default: a direct connection.
 	ProxyFromEnvironment bool
 	// Impersonation permits descriptions that impersonate.
 	Impersonation bool
 	// BasicAuth permits user names with passwords.
 	BasicAuth bool
-	// Anonymous permits descriptions without credentials: no token, client certificate, password or plugin. Default: they
-	// are refused, since an API server that answers anonymous requests would look like one that accepted credentials.
+	// Anonymous permits descriptions without credentials: no token, client
+	// certificate, password or plugin. Default: they are refused, since an API
+	// server that answers anonymous requests would look like one that accepted
+	// credentials.
 	Anonymous bool
-	// InCluster permits Argo CD's description of the cluster that Argo CD runs in, which stands for the operator's
-	// own service account in its own cluster.
+	// InCluster permits Argo CD's description of the cluster that Argo CD runs
+	// in, which stands for the operator's own service account in its own
+	// cluster.
 	InCluster bool
 }
 
-// DefaultMaxBytes is the largest kubeconfig, or single value of a Secret, that is read by default: 256 KiB.
+// DefaultMaxBytes is the largest kubeconfig, or single value of a Secret, that
+// is read by default: 256 KiB.
 const DefaultMaxBytes = 256 << 10

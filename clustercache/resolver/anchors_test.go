@@ -16,8 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// passwordConfigs writes a kubeconfig with the password in each of YAML's styles
-// that can hold it.
+// passwordConfigs writes a kubeconfig with the password in each of YAML's
+// styles that can hold it.
 func passwordConfigs(t testing.TB, password string) map[string][]byte {
 	t.Helper()
 	quoted, err := json.Marshal(password)

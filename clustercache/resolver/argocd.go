@@ -21,13 +21,14 @@ import (
 // ArgoCDOptions describe the clusters of an Argo CD.
 type ArgoCDOptions struct {
 	HubOptions
-	// ID says which cluster a Secret stands for; false ignores it. If two Secrets stand for one cluster, the older one
-	// wins. Default: the Secret's name, without namespace, which is unique; [ArgoCDName] is more readable.
+	// ID says which cluster a Secret stands for; false ignores it. If two
+	// Secrets stand for one cluster, the older one wins. Default: the Secret's
+	// name, without namespace, which is unique; [ArgoCDName] is more readable.
 	ID func(secret *corev1.Secret) (Cluster, bool)
 }
 
-// ArgoCDName is an ID for [ArgoCDOptions]: the name that Argo CD shows, or the Secret's own if there is none.
-// Argo CD does not keep such names unique.
+// ArgoCDName is an ID for [ArgoCDOptions]: the name that Argo CD shows, or the
+// Secret's own if there is none. Argo CD does not keep such names unique.
 func ArgoCDName(secret *corev1.Secret) (Cluster, bool) {
 	if name := string(secret.Data["name"]); name != "" {
 		return Cluster{Name: name}, true
@@ -38,10 +39,12 @@ func ArgoCDName(secret *corev1.Secret) (Cluster, bool) {
 // argoCDInCluster is the server by which Argo CD means its own cluster.
 const argoCDInCluster = "https://kubernetes.default.svc"
 
-// ArgoCD resolves clusters from Argo CD's cluster Secrets: those with the label argocd.argoproj.io/secret-type=cluster,
-// by default in the namespace argocd, with the keys "server" and "config". Its way to say "my own cluster" is refused
-// unless [Allow.InCluster] permits it, because a Secret that is labelled by mistake would silently become the hub. Its AWS
-// authentication is the credential plugin argocd-k8s-auth, which [Allow.Exec] has to permit.
+// ArgoCD resolves clusters from Argo CD's cluster Secrets: those with the label
+// argocd.argoproj.io/secret-type=cluster, by default in the namespace argocd,
+// with the keys "server" and "config". Its way to say "my own cluster" is
+// refused unless [Allow.InCluster] permits it, because a Secret that is
+// labelled by mistake would silently become the hub. Its AWS authentication is
+// the credential plugin argocd-k8s-auth, which [Allow.Exec] has to permit.
 func ArgoCD(hub client.WithWatch, options ArgoCDOptions) (*HubResolver, error) {
 	if options.Namespace == "" {
 		options.Namespace = "argocd"
@@ -77,7 +80,8 @@ var argoCDFields = &fieldNames{
 	credentials: "config",
 }
 
-// argoCDConfig is the JSON under the key "config". Fields that Argo CD may add have no effect here.
+// argoCDConfig is the JSON under the key "config". Fields that Argo CD may add
+// have no effect here.
 type argoCDConfig struct {
 	Username        string `json:"username"`
 	Password        string `json:"password"`
@@ -145,8 +149,9 @@ func decodeJSON(data []byte, into any) error {
 	return nil
 }
 
-// claim repeats Argo CD's order of preference: AWS, then a plugin, then what is written down. What loses is still
-// part of the claim, so that policy refuses it rather than ignores it.
+// claim repeats Argo CD's order of preference: AWS, then a plugin, then what is
+// written down. What loses is still part of the claim, so that policy refuses
+// it rather than ignores it.
 func (c argoCDConfig) claim() claim {
 	out := claim{
 		fields:             argoCDFields,

@@ -45,8 +45,8 @@ func requireCaught(t *testing.T, err error) {
 	requireNoCanary(t, err.Error())
 }
 
-// requireOpen fails if an error would be the end of a cluster that is not in the
-// list either, as one is whose object cannot be named.
+// requireOpen fails if an error would be the end of a cluster that is not in
+// the list either, as one is whose object cannot be named.
 func requireOpen(t *testing.T, err error) {
 	t.Helper()
 	requireCaught(t, err)
@@ -54,8 +54,8 @@ func requireOpen(t *testing.T, err error) {
 }
 
 // TestHazardCallbackOfAResolverEndsItsGoroutine: a function of the options that
-// panics, or ends its goroutine, is an error of the cluster. It ends neither the
-// process nor the watch, and the cluster is not taken for one that is gone.
+// panics, or ends its goroutine, is an error of the cluster. It ends neither
+// the process nor the watch, and the cluster is not taken for one that is gone.
 func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 	cluster := resolver.Cluster{Namespace: "ns", Name: "a"}
 	ready := schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Cluster"}
@@ -148,8 +148,9 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestHazardObjectThatCannotBeNamedIsSeen: an object on which ID has always failed
-// goes by its own key with the error, and what it may stand for is not denied.
+// TestHazardObjectThatCannotBeNamedIsSeen: an object on which ID has always
+// failed goes by its own key with the error, and what it may stand for is not
+// denied.
 func TestHazardObjectThatCannotBeNamedIsSeen(t *testing.T) {
 	for _, watched := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -237,8 +238,8 @@ func TestHazardCallbackOfFilesEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestHazardContextsWithoutANameAreSeen: a context that nobody can ask for by its
-// name is a cluster with an error, and one that would be the hub is, too.
+// TestHazardContextsWithoutANameAreSeen: a context that nobody can ask for by
+// its name is a cluster with an error, and one that would be the hub is, too.
 func TestHazardContextsWithoutANameAreSeen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	write(t, path, []byte(`

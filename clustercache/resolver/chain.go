@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ChainResolver asks several resolvers in turn. It has the methods of [Notifier] and [Lister] whatever its resolvers are:
-// [AsNotifier] and [AsLister] report which of them mean something.
+// ChainResolver asks several resolvers in turn. It has the methods of
+// [Notifier] and [Lister] whatever its resolvers are: [AsNotifier] and
+// [AsLister] report which of them mean something.
 type ChainResolver struct {
 	resolvers []Resolver
 }
@@ -23,16 +24,18 @@ var (
 	_ Lister   = (*ChainResolver)(nil)
 )
 
-// Chain asks the resolvers in order and returns the first answer of one that knows the cluster. Only
-// [ErrClusterNotFound] and [ErrSecretNotFound] pass on to the next: a cluster that is refused, or not ready, at one
-// resolver must not be reached by another way.
+// Chain asks the resolvers in order and returns the first answer of one that
+// knows the cluster. Only [ErrClusterNotFound] and [ErrSecretNotFound] pass on
+// to the next: a cluster that is refused, or not ready, at one resolver must
+// not be reached by another way.
 func Chain(resolvers ...Resolver) *ChainResolver {
 	return &ChainResolver{resolvers: slices.Clone(resolvers)}
 }
 
-// Resolve implements [Resolver]. If no resolver knows the cluster, the error joins those of all resolvers; but if only
-// some of them say [ErrClusterNotFound], it leaves these out: a cluster whose Secret is missing may come, and is not
-// gone because the other resolvers never heard of it.
+// Resolve implements [Resolver]. If no resolver knows the cluster, the error
+// joins those of all resolvers; but if only some of them say
+// [ErrClusterNotFound], it leaves these out: a cluster whose Secret is missing
+// may come, and is not gone because the other resolvers never heard of it.
 func (c *ChainResolver) Resolve(ctx context.Context, cluster Cluster) (Access, error) {
 	var unknown, waiting []error
 	for _, r := range c.resolvers {
@@ -65,8 +68,9 @@ func joined(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// Notify implements [Notifier] by all resolvers of the chain that implement it. If one of them fails, all end,
-// since a caller who is told of some changes would believe to be told of all.
+// Notify implements [Notifier] by all resolvers of the chain that implement it.
+// If one of them fails, all end, since a caller who is told of some changes
+// would believe to be told of all.
 func (c *ChainResolver) Notify(ctx context.Context, changed func(Cluster)) error {
 	out := newReader()
 	group, ctx := errgroup.WithContext(ctx)

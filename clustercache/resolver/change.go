@@ -13,17 +13,21 @@ const (
 	ChangedToken Change = 1 << iota
 	// ChangedClientCert means another client certificate or key.
 	ChangedClientCert
-	// ChangedTrust means other trusted certificates, another expected server name, or verification on or off.
+	// ChangedTrust means other trusted certificates, another expected server
+	// name, or verification on or off.
 	ChangedTrust
-	// ChangedEndpoint means another URL. Whether another cluster answers there, only its UID tells.
+	// ChangedEndpoint means another URL. Whether another cluster answers there,
+	// only its UID tells.
 	ChangedEndpoint
 	// ChangedProxy means another proxy.
 	ChangedProxy
-	// ChangedOther means anything else: impersonation, credential plugin, compression.
+	// ChangedOther means anything else: impersonation, credential plugin,
+	// compression.
 	ChangedOther
 )
 
-// Diff tells in which parts two accesses differ; 0 if and only if their revisions are equal.
+// Diff tells in which parts two accesses differ; 0 if and only if their
+// revisions are equal.
 func Diff(from, to Access) Change {
 	var before, after parts
 	if from.open != nil {
@@ -41,7 +45,7 @@ func Diff(from, to Access) Change {
 	return out
 }
 
-// Has tells whether all of the given changes are in the set.
+// Has reports whether all of the given changes are in the set.
 func (c Change) Has(changes Change) bool { return c&changes == changes }
 
 // String lists the changed parts.

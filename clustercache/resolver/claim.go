@@ -17,8 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// claim is what a description says about a cluster, in any convention, before policy has judged it. It holds
-// everything that can become part of an access: what has no place here cannot.
+// claim is what a description says about a cluster, in any convention, before
+// policy has judged it. It holds everything that can become part of an access:
+// what has no place here cannot.
 type claim struct {
 	fields             *fieldNames
 	server             string
@@ -86,7 +87,8 @@ func (c claim) trust(allow Allow, config *rest.Config) error {
 	return nil
 }
 
-// certificate takes a client certificate with its key; both have to be there, and to match.
+// certificate takes a client certificate with its key; both have to be there,
+// and to match.
 func (c claim) certificate(_ Allow, config *rest.Config) error {
 	switch {
 	case len(c.cert) == 0 && len(c.key) == 0:
@@ -105,7 +107,8 @@ func (c claim) certificate(_ Allow, config *rest.Config) error {
 
 // bearer takes a token.
 func (c claim) bearer(_ Allow, config *rest.Config) error {
-	// Secrets made from files often end in a line feed, which no header may hold.
+	// Secrets made from files often end in a line feed, which no header may
+	// hold.
 	token := strings.TrimSpace(c.token)
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return invalid(c.fields.token, "has characters that no token has")
@@ -158,8 +161,8 @@ func (c claim) impersonates(allow Allow, config *rest.Config) error {
 
 func isNoHeader(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
 
-// plugin takes a credential plugin that is on the list. Its policy is repeated for client-go, so that
-// nothing between here and the process can widen it.
+// plugin takes a credential plugin that is on the list. Its policy is repeated
+// for client-go, so that nothing between here and the process can widen it.
 func (c claim) plugin(allow Allow, config *rest.Config) error {
 	if c.exec == nil {
 		return nil
@@ -217,9 +220,9 @@ func (c claim) canRun() error {
 // pluginVersions are the versions of the plugins' protocol.
 var pluginVersions = []string{clientauthv1.SchemeGroupVersion.String(), clientauthv1beta1.SchemeGroupVersion.String()}
 
-// authenticates refuses an access without any credentials. Such a description is
-// a mistake far more often than an intention, and the mistake would not show:
-// many API servers answer anonymous requests well enough to look healthy.
+// authenticates refuses an access without any credentials. Such a description
+// is a mistake far more often than an intention, and the mistake would not
+// show: many API servers answer anonymous requests well enough to look healthy.
 func (c claim) authenticates(allow Allow, config *rest.Config) error {
 	if allow.Anonymous || config.BearerToken != "" || config.Username != "" || config.Password != "" ||
 		len(config.CertData) > 0 || config.ExecProvider != nil {

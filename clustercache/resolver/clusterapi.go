@@ -20,13 +20,17 @@ const (
 	clusterAPIKey    = "value"
 )
 
-// ClusterAPI resolves clusters as Cluster API describes them, and Rancher's provisioning likewise: the cluster
-// namespace/name by the Secret name-kubeconfig of the same namespace, with a kubeconfig under the key "value".
+// ClusterAPI resolves clusters as Cluster API describes them, and Rancher's
+// provisioning likewise: the cluster namespace/name by the Secret
+// name-kubeconfig of the same namespace, with a kubeconfig under the key
+// "value".
 //
-// The Secret needs the label cluster.x-k8s.io/cluster-name with the cluster's name, which selects on the hub and tells
-// the Secret of cluster "a-user" from the "a-user-kubeconfig" that some providers write for the users of
-// cluster "a". The Secret's type does not matter, and Secrets of the same label that hold something else are not kept.
-// [HubOptions.ReadyObject] with [ClusterAPIReady] keeps back clusters whose control plane is not there yet.
+// The Secret needs the label cluster.x-k8s.io/cluster-name with the cluster's
+// name, which selects on the hub and tells the Secret of cluster "a-user" from
+// the "a-user-kubeconfig" that some providers write for the users of cluster
+// "a". The Secret's type does not matter, and Secrets of the same label that
+// hold something else are not kept. [HubOptions.ReadyObject] with
+// [ClusterAPIReady] keeps back clusters whose control plane is not there yet.
 func ClusterAPI(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	selector, err := withRequirement(options.Selector, clusterAPILabel, selection.Exists)
 	if err != nil {
@@ -68,7 +72,8 @@ func clusterAPIName(object client.Object) (string, bool) {
 	return name, ok && name != "" && object.GetLabels()[clusterAPILabel] == name
 }
 
-// kubeconfigDecoder builds an access from a primary Secret with a kubeconfig under the first of the keys that exists.
+// kubeconfigDecoder builds an access from a primary Secret with a kubeconfig
+// under the first of the keys that exists.
 func kubeconfigDecoder(options HubOptions, keys ...string) func(input) (Access, error) {
 	return func(in input) (Access, error) {
 		secret, _ := in.primary.(*corev1.Secret)
@@ -102,7 +107,8 @@ func only(data map[string][]byte, key string) map[string][]byte {
 	return map[string][]byte{key: value}
 }
 
-// withRequirement adds a requirement on a label to a selector, which may be nil.
+// withRequirement adds a requirement on a label to a selector, which may be
+// nil.
 func withRequirement(selector labels.Selector, key string, op selection.Operator, values ...string) (labels.Selector, error) {
 	if selector == nil {
 		selector = labels.Everything()

@@ -11,7 +11,8 @@ import (
 // errPending says that an object is not heard of yet.
 var errPending = errors.New("not read yet")
 
-// compute makes the answers of the dirty clusters anew, once everything was listed, and reports those that differ.
+// compute makes the answers of the dirty clusters anew, once everything was
+// listed, and reports those that differ.
 func (e *engine) compute(dirty map[Cluster]struct{}) {
 	if slices.ContainsFunc(e.whole, func(w *listWatch) bool { _, waits := e.unheard[w]; return waits }) {
 		return
@@ -35,7 +36,8 @@ func (e *engine) compute(dirty map[Cluster]struct{}) {
 	}
 	changed := e.store(made, gone)
 	if first {
-		// Somebody may have been told, by a request, of a cluster that is not there any more.
+		// Somebody may have been told, by a request, of a cluster that is not
+		// there any more.
 		changed = append(changed, e.h.answered()...)
 	}
 	e.h.news.publish(changed...)
@@ -57,7 +59,8 @@ func (e *engine) build(cluster Cluster) answer {
 	return answer{access: access, err: err, pending: errors.Is(err, errPending)}
 }
 
-// get returns an object of the copy. One that nothing watches yet is watched from now on.
+// get returns an object of the copy. One that nothing watches yet is watched
+// from now on.
 func (e *engine) get(ref ObjectRef) (any, error) {
 	if object := e.objects[ref]; object != nil {
 		return object.value, object.failed
@@ -83,7 +86,8 @@ func (e *engine) get(ref ObjectRef) (any, error) {
 	return nil, missingObject(ref)
 }
 
-// use replaces what a cluster's answer depends on, and stops watches that nothing depends on any more.
+// use replaces what a cluster's answer depends on, and stops watches that
+// nothing depends on any more.
 func (e *engine) use(cluster Cluster, refs []ObjectRef) {
 	old := e.uses[cluster]
 	if len(refs) == 0 {
@@ -120,7 +124,8 @@ func (e *engine) forget(ref ObjectRef) {
 	delete(e.objects, ref)
 }
 
-// store publishes answers to Resolve, and returns the clusters for which they differ.
+// store publishes answers to Resolve, and returns the clusters for which they
+// differ.
 func (e *engine) store(made map[Cluster]answer, gone map[Cluster]struct{}) []Cluster {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,18 +17,22 @@ import (
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
-// convention says how one system describes its clusters by objects of the hub. Its functions make no requests, so
-// that an answer is a function of the objects alone, and the same from a live read and from a watched copy.
+// convention says how one system describes its clusters by objects of the hub.
+// Its functions make no requests, so that an answer is a function of the
+// objects alone, and the same from a live read and from a watched copy.
 type convention struct {
 	// primary is the kind whose objects stand for clusters.
 	primary kind
-	// related are kinds that are watched as a whole. Secrets and ConfigMaps that are not among them are watched one by one.
+	// related are kinds that are watched as a whole. Secrets and ConfigMaps
+	// that are not among them are watched one by one.
 	related []kind
-	// key derives the primary object's key from the cluster, where that is possible.
+	// key derives the primary object's key from the cluster, where that is
+	// possible.
 	key func(Cluster) (client.ObjectKey, bool)
 	// clusters says which clusters a primary object stands for.
 	clusters func(client.Object) []Cluster
-	// nameField is what the clusters' names are taken from, for errors. Default: ID.
+	// nameField is what the clusters' names are taken from, for errors.
+	// Default: ID.
 	nameField string
 	// build makes the access. It gets other objects only by get.
 	build func(in input) (Access, error)
@@ -39,7 +43,8 @@ type input struct {
 	cluster Cluster
 	ref     ObjectRef // of the primary object
 	primary any       // what primary.project made of it
-	// get returns what project made of another object, of a related kind, or a Secret or ConfigMap.
+	// get returns what project made of another object, of a related kind, or a
+	// Secret or ConfigMap.
 	get func(ObjectRef) (any, error)
 }
 
@@ -51,8 +56,9 @@ type kind struct {
 	fields    fields.Selector
 	// calls is the option that project calls, for errors.
 	calls string
-	// project keeps what is needed of an object, and returns nil if the object is none of ours. It also repeats the
-	// selection, which fakes and proxies do not always do.
+	// project keeps what is needed of an object, and returns nil if the object
+	// is none of ours. It also repeats the selection, which fakes and proxies
+	// do not always do.
 	project func(client.Object) any
 }
 
@@ -106,7 +112,7 @@ type found struct {
 	failed error
 }
 
-// selects projects an object, and tells whether it is one of ours.
+// selects projects an object, and reports whether it is one of ours.
 func (k kind) selects(object client.Object) (found, bool) {
 	key := client.ObjectKeyFromObject(object)
 	if k.namespace != "" && key.Namespace != k.namespace ||
@@ -114,8 +120,8 @@ func (k kind) selects(object client.Object) (found, bool) {
 		return found{ref: k.ref(key)}, false
 	}
 	out := found{ref: k.ref(key), created: object.GetCreationTimestamp().Time}
-	// An object on which a function of the options panics, or ends its goroutine,
-	// may be one of ours.
+	// An object on which a function of the options panics, or ends its
+	// goroutine, may be one of ours.
 	out.failed = callback.ApartSecret(k.calls, func() error {
 		out.value = k.project(object)
 		return nil
@@ -156,7 +162,8 @@ func named(ref ObjectRef) (kind, bool) {
 	return out, true
 }
 
-// projectIf returns an untyped nil for what is not ours: a nil pointer in an interface would not be nil.
+// projectIf returns an untyped nil for what is not ours: a nil pointer in an
+// interface would not be nil.
 func projectIf[O client.Object](ours bool, object client.Object, project func(O) any) any {
 	typed, ok := object.(O)
 	if !ours || !ok {

@@ -19,7 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// conventionCase has the objects of a hub, and what a resolver has to make of them.
+// conventionCase has the objects of a hub, and what a resolver has to make of
+// them.
 type conventionCase struct {
 	objects []client.Object
 	make    func(client.WithWatch) (*resolver.HubResolver, error)

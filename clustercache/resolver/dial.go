@@ -20,23 +20,29 @@ import (
 	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
-// DialPolicy says which addresses may be dialled on behalf of data that somebody else wrote. It judges the address
-// that is dialled, after name resolution, so no name and no spelling gets around it, and a name that changes its
-// address between check and use does not either. The zero value is the strictest policy.
+// DialPolicy says which addresses may be dialled on behalf of data that
+// somebody else wrote. It judges the address that is dialled, after name
+// resolution, so no name and no spelling gets around it, and a name that
+// changes its address between check and use does not either. The zero value is
+// the strictest policy.
 //
-// Link-local, multicast, unspecified and reserved addresses and the metadata services of the big clouds are
-// always refused, also inside of IPv6 forms of IPv4 addresses. Addresses of private networks are not: most clusters
-// are there.
+// Link-local, multicast, unspecified and reserved addresses and the metadata
+// services of the big clouds are always refused, also inside of IPv6 forms of
+// IPv4 addresses. Addresses of private networks are not: most clusters are
+// there.
 type DialPolicy struct {
-	// AllowLoopback permits this host's own loopback addresses, where a Pod's sidecars listen. Default: refused. A
-	// ClusterCache that does not run in a Pod permits them.
+	// AllowLoopback permits this host's own loopback addresses, where a Pod's
+	// sidecars listen. Default: refused. A ClusterCache that does not run in a
+	// Pod permits them.
 	AllowLoopback bool
-	// AllowHub permits the hub's own API server. Default: refused, since a description that leads back to the hub
-	// makes the operator's reads and credentials cross over to it.
+	// AllowHub permits the hub's own API server. Default: refused, since a
+	// description that leads back to the hub makes the operator's reads and
+	// credentials cross over to it.
 	AllowHub bool
-	// Hub lists the hub's API servers, as URL (such as the Host of its rest.Config), host:port, or host for port 443.
-	// What the environment of a Pod says (KUBERNETES_SERVICE_HOST and _PORT) is always part of it. Other ways to the
-	// hub, such as its nodes' addresses, are for Deny.
+	// Hub lists the hub's API servers, as URL (such as the Host of its
+	// rest.Config), host:port, or host for port 443. What the environment of a
+	// Pod says (KUBERNETES_SERVICE_HOST and _PORT) is always part of it. Other
+	// ways to the hub, such as its nodes' addresses, are for Deny.
 	Hub []string
 	// Deny lists further networks that are refused.
 	Deny []netip.Prefix
@@ -45,7 +51,8 @@ type DialPolicy struct {
 // hubRefresh is how long looked-up addresses of the hub are used.
 const hubRefresh = time.Minute
 
-// Check judges an address and port without looking anything up: names in Hub do not count.
+// Check judges an address and port without looking anything up: names in Hub do
+// not count.
 func (p DialPolicy) Check(target netip.AddrPort) error {
 	addr := reached(target.Addr())
 	reason := neverDialled(addr)
@@ -65,10 +72,10 @@ func (p DialPolicy) Check(target netip.AddrPort) error {
 
 // Dialer returns a dial function, for [k8s.io/client-go/rest.Config] or
 // [net/http.Transport], that enforces the policy. A refused address is a
-// [*RefusedError] inside of the dial error. It is safe for concurrent use. Names in
-// Hub are looked up by the first dial, which waits for a second at most, and then
-// once a minute, for which no dial waits; until that has succeeded once, nothing is
-// dialled.
+// [*RefusedError] inside of the dial error. It is safe for concurrent use.
+// Names in Hub are looked up by the first dial, which waits for a second at
+// most, and then once a minute, for which no dial waits; until that has
+// succeeded once, nothing is dialled.
 func (p DialPolicy) Dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	hub := p.newHubAddresses()
 	return dial.New(func(ctx context.Context, _, address string, _ syscall.RawConn) error {
@@ -97,8 +104,8 @@ type hubAddresses struct {
 }
 
 const (
-	// hubLookUp bounds one look-up, and hubPatience how long a dial waits for the
-	// first; hubRetry is how long a failure stands.
+	// hubLookUp bounds one look-up, and hubPatience how long a dial waits for
+	// the first; hubRetry is how long a failure stands.
 	hubLookUp   = 5 * time.Second
 	hubPatience = time.Second
 	hubRetry    = 5 * time.Second

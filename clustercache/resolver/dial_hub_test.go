@@ -34,8 +34,8 @@ func serveNames(t *testing.T) *nameServer {
 	before := net.DefaultResolver
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: s.dial}
 	t.Cleanup(func() { net.DefaultResolver = before })
-	// Package net makes what all look-ups share with the first of them, which must
-	// not be in a bubble.
+	// Package net makes what all look-ups share with the first of them, which
+	// must not be in a bubble.
 	_, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip", "first.example.com")
 	require.NoError(t, err)
 	s.asked.Store(0)

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// checkServer accepts "https://host[:port][/prefix]" and returns it in that form. What it refuses is what lets the
-// author of a URL mean something else than it looks like: credentials, queries, escapes, dots in the path, and
+// checkServer accepts "https://host[:port][/prefix]" and returns it in that
+// form. What it refuses is what lets the author of a URL mean something else
+// than it looks like: credentials, queries, escapes, dots in the path, and
 // addresses written so that only some resolvers take them for one.
 func checkServer(field, server string, allowHTTP bool) (string, error) {
 	u, err := url.Parse(server)
@@ -52,8 +53,9 @@ func checkPort(field string, u *url.URL) error {
 	return nil
 }
 
-// checkHost accepts a plain IP address or a DNS name. The dialled address is checked again by a DialPolicy; this
-// check also covers connections through a proxy, where only the proxy is dialled.
+// checkHost accepts a plain IP address or a DNS name. The dialled address is
+// checked again by a DialPolicy; this check also covers connections through a
+// proxy, where only the proxy is dialled.
 func checkHost(field, host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.Zone() != "" {
@@ -67,7 +69,8 @@ func checkHost(field, host string) error {
 	if !isDNSName(host) {
 		return invalid(field, "has an invalid host")
 	}
-	// "2852039166", "0xa9fea9fe", "169.254.43518": the C library's resolver takes these for addresses.
+	// "2852039166", "0xa9fea9fe", "169.254.43518": the C library's resolver
+	// takes these for addresses.
 	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
 	if looksNumeric(labels[len(labels)-1]) {
 		return refused(field, "writes an address in an unusual form")
@@ -97,7 +100,8 @@ func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// looksNumeric tells whether a last label makes a host an address by the rules of inet_aton and of browsers.
+// looksNumeric reports whether a last label makes a host an address by the
+// rules of inet_aton and of browsers.
 func looksNumeric(label string) bool {
 	if strings.Trim(label, "0123456789") == "" {
 		return true

@@ -13,8 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// engine keeps a copy of what a convention needs, and answers from it. One goroutine owns the copy and computes;
-// only the answers are shared. Each run has an engine of its own.
+// engine keeps a copy of what a convention needs, and answers from it. One
+// goroutine owns the copy and computes; only the answers are shared. Each run
+// has an engine of its own.
 type engine struct {
 	h      *HubResolver
 	events chan event
@@ -151,7 +152,8 @@ func (e *engine) start(k kind) *listWatch {
 	return w
 }
 
-// apply brings the copy up to date, and then the answers that depend on what changed.
+// apply brings the copy up to date, and then the answers that depend on what
+// changed.
 func (e *engine) apply(got event) {
 	if !e.follows(got.from) {
 		return // stopped while it was sending
@@ -238,7 +240,8 @@ func (e *engine) put(f found, from *listWatch, dirty map[Cluster]struct{}) {
 	e.markUsers(f.ref, dirty)
 }
 
-// lose notes that an object vanished. It counts as existing until its grace period is over.
+// lose notes that an object vanished. It counts as existing until its grace
+// period is over.
 func (e *engine) lose(ref ObjectRef, from *listWatch) {
 	if object := e.objects[ref]; object != nil && object.from == from && object.gone.IsZero() {
 		object.gone = time.Now()

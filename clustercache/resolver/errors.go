@@ -8,22 +8,26 @@ import (
 	"fmt"
 )
 
-// ErrNoAccess indicates that there is no access to the cluster yet: what would describe it does not exist or
-// is not ready. [ErrClusterNotFound], [ErrSecretNotFound] and [ErrNotReady] are kinds of it.
+// ErrNoAccess indicates that there is no access to the cluster yet: what would
+// describe it does not exist or is not ready. [ErrClusterNotFound],
+// [ErrSecretNotFound] and [ErrNotReady] are kinds of it.
 var ErrNoAccess = errors.New("no access yet")
 
 var (
-	// ErrClusterNotFound indicates that no object of the convention describes the cluster. It is an [ErrNoAccess].
+	// ErrClusterNotFound indicates that no object of the convention describes
+	// the cluster. It is an [ErrNoAccess].
 	ErrClusterNotFound error = notYetError("cluster not found")
 
-	// ErrSecretNotFound indicates that the object that should hold the credentials does not exist. It is an
-	// [ErrNoAccess].
+	// ErrSecretNotFound indicates that the object that should hold the
+	// credentials does not exist. It is an [ErrNoAccess].
 	ErrSecretNotFound error = notYetError("secret not found")
 
-	// ErrNotReady indicates that the cluster exists but is not ready to be contacted. It is an [ErrNoAccess].
+	// ErrNotReady indicates that the cluster exists but is not ready to be
+	// contacted. It is an [ErrNoAccess].
 	ErrNotReady error = notYetError("cluster is not ready")
 
-	// ErrKeyMissing indicates that the object that should hold the credentials has none of the expected keys.
+	// ErrKeyMissing indicates that the object that should hold the credentials
+	// has none of the expected keys.
 	ErrKeyMissing = errors.New("key is missing")
 )
 
@@ -34,8 +38,9 @@ func (e notYetError) Error() string { return string(e) }
 
 func (notYetError) Unwrap() error { return ErrNoAccess }
 
-// AccessError says which cluster, and which object of it, an error is about. All resolvers of this package
-// return their errors in one, except those of a context that ended.
+// AccessError says which cluster, and which object of it, an error is about.
+// All resolvers of this package return their errors in one, except those of a
+// context that ended.
 type AccessError struct {
 	// Cluster is the cluster that was resolved.
 	Cluster Cluster
@@ -45,7 +50,8 @@ type AccessError struct {
 	Err error
 }
 
-// Error names the cluster, the object and the cause. It never holds content of the object.
+// Error names the cluster, the object and the cause. It never holds content of
+// the object.
 func (e *AccessError) Error() string {
 	if e.Ref == (ObjectRef{}) {
 		return fmt.Sprintf("cluster %s: %v", displayName(e.Cluster), e.Err)
@@ -56,12 +62,14 @@ func (e *AccessError) Error() string {
 // Unwrap returns the cause.
 func (e *AccessError) Unwrap() error { return e.Err }
 
-// KubeconfigError indicates that what describes the access cannot be understood: a kubeconfig, or what a
-// convention has in its place.
+// KubeconfigError indicates that what describes the access cannot be
+// understood: a kubeconfig, or what a convention has in its place.
 type KubeconfigError struct {
-	// Field is the field at fault, such as cluster.server; empty if it is the document.
+	// Field is the field at fault, such as cluster.server; empty if it is the
+	// document.
 	Field string
-	// Reason says what is wrong with it, in words of this package, never in those of the document.
+	// Reason says what is wrong with it, in words of this package, never in
+	// those of the document.
 	Reason string
 }
 
@@ -73,8 +81,8 @@ func (e *KubeconfigError) Error() string {
 	return "invalid kubeconfig: " + e.Field + " " + e.Reason
 }
 
-// RefusedError indicates that the access was understood but policy refuses it. It stays refused until the
-// object or the operator's options change.
+// RefusedError indicates that the access was understood but policy refuses it.
+// It stays refused until the object or the operator's options change.
 type RefusedError struct {
 	// Field is the field that is refused, such as user.exec.
 	Field string

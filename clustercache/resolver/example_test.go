@@ -17,7 +17,8 @@ import (
 // Cluster API's kubeconfig Secrets, for clusters whose control plane is there.
 func ExampleClusterAPI() {
 	ctx := context.Background()
-	// In an operator: client.NewWithWatch(manager.GetConfig(), client.Options{}).
+	// In an operator: client.NewWithWatch(manager.GetConfig(),
+	// client.Options{}).
 	hub := fake.NewClientBuilder().WithObjects(capiSecret("fleet", "berlin", "a-token")).Build()
 
 	clusters, err := resolver.ClusterAPI(hub, resolver.HubOptions{Namespace: "fleet"})
@@ -53,7 +54,8 @@ func ExampleStatic() {
 	// Output: https://paris.example <nil>
 }
 
-// The hub from the operator's own configuration, everything else from Cluster API.
+// The hub from the operator's own configuration, everything else from Cluster
+// API.
 func ExampleChain() {
 	ctx := context.Background()
 	own, err := resolver.Static(map[resolver.Cluster]*rest.Config{{}: {Host: "https://hub.example"}})

@@ -15,7 +15,8 @@ func SetPodDir(t *testing.T, dir string) {
 	t.Cleanup(func() { podDir = old })
 }
 
-// OnlyWhenNotified makes a FileResolver depend on notifications of the file system.
+// OnlyWhenNotified makes a FileResolver depend on notifications of the file
+// system.
 func OnlyWhenNotified(f *FileResolver) { f.rescan = 24 * time.Hour }
 
 // RefusesAnchors reports whether a document is refused before it is decoded.

@@ -28,8 +28,9 @@ import (
 
 var errHubDown = errors.New("connection refused")
 
-// fakeHub counts requests, and can be down, lose history, or go back in it. Unlike the fake client it selects by
-// field, and has resource versions for lists.
+// fakeHub counts requests, and can be down, lose history, or go back in it.
+// Unlike the fake client it selects by field, and has resource versions for
+// lists.
 type fakeHub struct {
 	client.WithWatch
 	requests atomic.Int64
@@ -154,8 +155,9 @@ func (h *fakeHub) breakStreams() {
 	}
 }
 
-// forget makes the hub lose its history, so that the next watch cannot resume. A fake hub has no history to begin with: without
-// this, a watch does not deliver what happened before it.
+// forget makes the hub lose its history, so that the next watch cannot resume.
+// A fake hub has no history to begin with: without this, a watch does not
+// deliver what happened before it.
 func (h *fakeHub) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,7 +226,8 @@ func (r *recorder) changed(cluster resolver.Cluster) {
 	r.got = append(r.got, cluster)
 }
 
-// take waits until everything is at rest and returns the reports since the last take.
+// take waits until everything is at rest and returns the reports since the last
+// take.
 func (r *recorder) take() []resolver.Cluster {
 	synctest.Wait()
 	r.mu.Lock()

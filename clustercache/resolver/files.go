@@ -19,26 +19,29 @@ import (
 
 // FileOptions say how kubeconfig files are read.
 type FileOptions struct {
-	// Allow is what the kubeconfigs may ask for. Default: nothing that needs a permission; so the files that
-	// tools write for people, with plugins and paths, need some.
+	// Allow is what the kubeconfigs may ask for. Default: nothing that needs a
+	// permission; so the files that tools write for people, with plugins and
+	// paths, need some.
 	Allow Allow
 	// MaxBytes is the largest file that is read. Default: [DefaultMaxBytes].
 	MaxBytes int
-	// ID says which cluster a context of a file stands for; false ignores it. It
-	// is not asked about a context without a name, which is a cluster with an
-	// error. So is one whose cluster's name is empty: that would be the hub's.
-	// Default: no namespace, and the name "path+context" with the file's absolute
-	// path.
+	// ID says which cluster a context of a file stands for; false ignores it.
+	// It is not asked about a context without a name, which is a cluster with
+	// an error. So is one whose cluster's name is empty: that would be the
+	// hub's. Default: no namespace, and the name "path+context" with the file's
+	// absolute path.
 	ID func(path, context string) (Cluster, bool)
 	// Logger is told about files that cannot be watched. Default: none.
 	Logger logr.Logger
 }
 
-// FileResolver resolves clusters from kubeconfig files: every context of every file is a cluster.
+// FileResolver resolves clusters from kubeconfig files: every context of every
+// file is a cluster.
 //
-// While Notify runs, Resolve and Clusters answer from what was read last, and files are read again when something
-// changes in their directories, and every half minute in case that was not noticed. Otherwise each call reads
-// the files. All methods are safe for concurrent use.
+// While Notify runs, Resolve and Clusters answer from what was read last, and
+// files are read again when something changes in their directories, and every
+// half minute in case that was not noticed. Otherwise each call reads the
+// files. All methods are safe for concurrent use.
 type FileResolver struct {
 	paths   []string
 	options FileOptions
@@ -60,17 +63,22 @@ var (
 	_ Lister   = (*FileResolver)(nil)
 )
 
-// Files resolves clusters from kubeconfig files, and from all files of directories except those whose name begins with a
-// dot; sub-directories are not entered. Files are not merged, unlike kubectl does: contexts and users of the same name
-// in two files stay apart, and a cluster that two files describe (by a custom ID) is an error.
+// Files resolves clusters from kubeconfig files, and from all files of
+// directories except those whose name begins with a dot; sub-directories are
+// not entered. Files are not merged, unlike kubectl does: contexts and users of
+// the same name in two files stay apart, and a cluster that two files describe
+// (by a custom ID) is an error.
 //
-// A file may be replaced by a rename or, as in a mounted Secret, by a change of links. A file that cannot be read or
-// understood keeps the clusters it had, with an error. If it had none, a cluster of the file's path, without a namespace,
-// stands for it, whose error says what is wrong; so does one for a path that never existed, until it does. Patterns are not
-// expanded, and a list of paths such as KUBECONFIG is to be split. A file that was there and is deleted has no clusters; but
-// those of a directory that is gone as a whole, as a volume that is not mounted is, stay with an error, until it is there
-// without them. If no path leads to any context, Clusters is an error, so that a ClusterCache that discovers clusters is
-// not ready.
+// A file may be replaced by a rename or, as in a mounted Secret, by a change of
+// links. A file that cannot be read or understood keeps the clusters it had,
+// with an error. If it had none, a cluster of the file's path, without a
+// namespace, stands for it, whose error says what is wrong; so does one for a
+// path that never existed, until it does. Patterns are not expanded, and a list
+// of paths such as KUBECONFIG is to be split. A file that was there and is
+// deleted has no clusters; but those of a directory that is gone as a whole, as
+// a volume that is not mounted is, stay with an error, until it is there
+// without them. If no path leads to any context, Clusters is an error, so that
+// a ClusterCache that discovers clusters is not ready.
 func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("resolver: Files needs a path")
@@ -143,8 +151,8 @@ func (f *FileResolver) Clusters(context.Context) ([]Cluster, error) {
 }
 
 // missing is the error for a cluster that is in no file that could be read. If
-// it may be in another, nothing says that it does not exist; a path where nothing
-// ever was says less than a file that cannot be understood.
+// it may be in another, nothing says that it does not exist; a path where
+// nothing ever was says less than a file that cannot be understood.
 func (f *FileResolver) missing(scan *fileScan, cluster Cluster) error {
 	var out error
 	for _, path := range slices.Sorted(maps.Keys(scan.failed)) {

@@ -215,7 +215,8 @@ func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
 	require.Error(t, err)
 }
 
-// until waits until a cluster's answer is as wanted, going on only when a change is reported.
+// until waits until a cluster's answer is as wanted, going on only when a
+// change is reported.
 func until(t *testing.T, changes <-chan resolver.Cluster, r resolver.Resolver, cluster resolver.Cluster, wanted func(resolver.Access, error) bool) {
 	t.Helper()
 	for {
@@ -339,9 +340,10 @@ func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
 	until(t, changes, r, named(filepath.Join(later, "b")+"+c"), hasToken("six"))
 }
 
-// TestHazardDirectoryThatGoesTakesItsClustersAlong: a directory that is gone was
-// unmounted more often than it was deleted, and proves nothing about the clusters
-// of its files; a file that is gone from a directory that is there does.
+// TestHazardDirectoryThatGoesTakesItsClustersAlong: a directory that is gone
+// was unmounted more often than it was deleted, and proves nothing about the
+// clusters of its files; a file that is gone from a directory that is there
+// does.
 func TestHazardDirectoryThatGoesTakesItsClustersAlong(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mount")
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

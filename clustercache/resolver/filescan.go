@@ -21,9 +21,11 @@ import (
 // fileScan is what the files said at one time. It does not change.
 type fileScan struct {
 	answers map[Cluster]answer
-	// failed are the paths that are stood for by a cluster of their own, and why.
+	// failed are the paths that are stood for by a cluster of their own, and
+	// why.
 	failed map[string]error
-	// dirs are the directories in which something has to change for the answers to change.
+	// dirs are the directories in which something has to change for the answers
+	// to change.
 	dirs map[string]struct{}
 }
 
@@ -87,8 +89,8 @@ func (f *FileResolver) keepBelow(out *fileScan, root string, err error) bool {
 	return len(known) > 0
 }
 
-// keep keeps the clusters of a file, with an error, and reports whether there are
-// any.
+// keep keeps the clusters of a file, with an error, and reports whether there
+// are any.
 func (f *FileResolver) keep(out *fileScan, path string, err error) bool {
 	known := f.contexts(path)
 	for _, context := range known {
@@ -165,9 +167,9 @@ type fileID struct {
 	ours    bool
 }
 
-// identify returns the cluster that a context stands for, and why that cannot be
-// used. A context without a usable name goes by the path and its name; one on
-// which ID panics by what ID said before.
+// identify returns the cluster that a context stands for, and why that cannot
+// be used. A context without a usable name goes by the path and its name; one
+// on which ID panics by what ID said before.
 func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, bool, error) {
 	standIn := Cluster{Name: strconv.QuoteToASCII(path + "+" + context)}
 	if context == "" {
@@ -248,7 +250,8 @@ func (f *FileResolver) contexts(path string) []string {
 	return f.known[path]
 }
 
-// put adds the answer for one context. Two answers for one cluster make an error of both.
+// put adds the answer for one context. Two answers for one cluster make an
+// error of both.
 func (f *FileResolver) put(out *fileScan, path, context string, access Access, ref ObjectRef, err error) {
 	cluster, ok, unnamed := f.identify(out, path, context)
 	if !ok {

@@ -15,11 +15,13 @@ import (
 )
 
 const (
-	// fileSettle is how long files have to be left alone before they are read, since editors write in several steps.
+	// fileSettle is how long files have to be left alone before they are read,
+	// since editors write in several steps.
 	fileSettle = 100 * time.Millisecond
 	// fileSettleMax ends the wait where something is always written.
 	fileSettleMax = 500 * time.Millisecond
-	// fileRescan is when files are read again without a notification: network file systems send none.
+	// fileRescan is when files are read again without a notification: network
+	// file systems send none.
 	fileRescan = 30 * time.Second
 )
 
@@ -35,8 +37,10 @@ func (f *FileResolver) watch(ctx context.Context) {
 	watched := map[string]struct{}{}
 	var last *fileScan
 	for {
-		// Watching comes before reading, so that no change falls between the two. A directory that is first heard of
-		// by reading is watched from then on, and everything is read once more, which may tell of another one.
+		// Watching comes before reading, so that no change falls between the
+		// two. A directory that is first heard of by reading is watched from
+		// then on, and everything is read once more, which may tell of another
+		// one.
 		next := f.scan()
 		for f.follow(watcher, watched, next.dirs) && ctx.Err() == nil {
 			next = f.scan()
@@ -55,7 +59,8 @@ func (f *FileResolver) watch(ctx context.Context) {
 	}
 }
 
-// follow watches the given directories instead of the present ones, and tells whether there are new ones.
+// follow watches the given directories instead of the present ones, and tells
+// whether there are new ones.
 func (f *FileResolver) follow(watcher *fsnotify.Watcher, watched, dirs map[string]struct{}) bool {
 	if watcher.Events == nil {
 		return false
@@ -68,7 +73,8 @@ func (f *FileResolver) follow(watcher *fsnotify.Watcher, watched, dirs map[strin
 	}
 	added := false
 	for dir := range dirs {
-		// Added again even if it was watched: the directory may have been replaced by another of the same name.
+		// Added again even if it was watched: the directory may have been
+		// replaced by another of the same name.
 		if err := watcher.Add(dir); err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				f.options.Logger.Error(err, "cannot watch a directory, will read it periodically", "directory", dir)

@@ -18,14 +18,17 @@ import (
 // FluxOptions describe the clusters that Flux's objects apply to.
 type FluxOptions struct {
 	HubOptions
-	// Kind is the kind of the objects that have a spec.kubeConfig, such as kustomize.toolkit.fluxcd.io/v1
-	// Kustomization. Required. The objects are selected by the Namespace and Selector.
+	// Kind is the kind of the objects that have a spec.kubeConfig, such as
+	// kustomize.toolkit.fluxcd.io/v1 Kustomization. Required. The objects are
+	// selected by the Namespace and Selector.
 	Kind schema.GroupVersionKind
-	// Impersonate acts on the remote cluster as the object's spec.serviceAccountName, as Flux does, so that reads see
-	// no more than the object's author may. Default: the kubeconfig's own identity.
+	// Impersonate acts on the remote cluster as the object's
+	// spec.serviceAccountName, as Flux does, so that reads see no more than the
+	// object's author may. Default: the kubeconfig's own identity.
 	Impersonate bool
-	// Authenticate returns what adds credentials to requests, for objects that name a cloud provider instead of a
-	// kubeconfig. It must do no I/O itself; the round tripper fetches tokens, and fetches new ones in time, so that a
+	// Authenticate returns what adds credentials to requests, for objects that
+	// name a cloud provider instead of a kubeconfig. It must do no I/O itself;
+	// the round tripper fetches tokens, and fetches new ones in time, so that a
 	// rotation changes nothing here. Default: such objects are refused.
 	Authenticate func(cluster Cluster, provider FluxProvider) (transport.WrapperFunc, error)
 }
@@ -40,8 +43,8 @@ type FluxProvider struct {
 	Address string
 	// Audiences are those of the token. Empty means the address.
 	Audiences []string
-	// ServiceAccount is the service account in the object's namespace whose token is exchanged. Empty means the
-	// operator's own identity.
+	// ServiceAccount is the service account in the object's namespace whose
+	// token is exchanged. Empty means the operator's own identity.
 	ServiceAccount string
 }
 
@@ -51,12 +54,15 @@ type fluxObject struct {
 	serviceAccount               string
 }
 
-// Flux resolves the clusters that Flux applies its objects to. The cluster namespace/name is the object of that key;
-// an object without spec.kubeConfig applies to the hub and stands for no cluster here.
+// Flux resolves the clusters that Flux applies its objects to. The cluster
+// namespace/name is the object of that key; an object without spec.kubeConfig
+// applies to the hub and stands for no cluster here.
 //
-// spec.kubeConfig.secretRef names a Secret of the object's namespace: the kubeconfig is under the given key and no other,
-// or else under "value" or "value.yaml". spec.kubeConfig.configMapRef names a ConfigMap, whose address and certificate
-// authority are taken; [FluxOptions.Authenticate] does the rest. Each named Secret and ConfigMap is watched by itself.
+// spec.kubeConfig.secretRef names a Secret of the object's namespace: the
+// kubeconfig is under the given key and no other, or else under "value" or
+// "value.yaml". spec.kubeConfig.configMapRef names a ConfigMap, whose address
+// and certificate authority are taken; [FluxOptions.Authenticate] does the
+// rest. Each named Secret and ConfigMap is watched by itself.
 func Flux(hub client.WithWatch, options FluxOptions) (*HubResolver, error) {
 	if options.Kind.Kind == "" {
 		return nil, errors.New("resolver: Flux needs a Kind")

@@ -24,7 +24,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// requireOnlyAllowed fails if a configuration holds anything that the strict list does not have.
+// requireOnlyAllowed fails if a configuration holds anything that the strict
+// list does not have.
 func requireOnlyAllowed(t testing.TB, config *rest.Config) {
 	t.Helper()
 	proxy, err := config.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "c.example"}})
@@ -117,7 +118,8 @@ func argoSecret(name string, data map[string]string) *corev1.Secret {
 	return secret("argocd", name, map[string]string{"argocd.argoproj.io/secret-type": "cluster"}, data)
 }
 
-// Whatever the spelling, an endpoint is either refused or dialled as what it says.
+// Whatever the spelling, an endpoint is either refused or dialled as what it
+// says.
 func FuzzServer(f *testing.F) {
 	for _, server := range []string{"https://c.example", "https://[::1]:6443/a/b", "https://10.0.0.1", "https://0x7f.1", "http://a@b"} {
 		f.Add(server)

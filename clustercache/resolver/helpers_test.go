@@ -66,7 +66,8 @@ func newIdentity(name string) identity {
 
 func b64(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
 
-// kubeconfig writes a kubeconfig with one context; cluster and user are YAML flow mappings without their braces.
+// kubeconfig writes a kubeconfig with one context; cluster and user are YAML
+// flow mappings without their braces.
 func kubeconfig(cluster, user string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config

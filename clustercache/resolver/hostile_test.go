@@ -17,7 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// Every file of the corpus begins with what has to become of it: "refused field" or "invalid field".
+// Every file of the corpus begins with what has to become of it: "refused
+// field" or "invalid field".
 func TestHostileKubeconfigsTouchNothingAndAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	canaryFile := filepath.Join(dir, "started")

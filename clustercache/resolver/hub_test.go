@@ -20,7 +20,8 @@ import (
 
 var clusterA = resolver.Cluster{Namespace: "fleet", Name: "a"}
 
-// inHub runs a test in a bubble, with a hub that has cluster a, and a resolver whose first reports were taken.
+// inHub runs a test in a bubble, with a hub that has cluster a, and a resolver
+// whose first reports were taken.
 func inHub(t *testing.T, options resolver.HubOptions, test func(*testing.T, *fakeHub, *resolver.HubResolver, *recorder)) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newFakeHub(capiSecret("fleet", "a", "one"))
@@ -313,7 +314,8 @@ func TestHubReportsWhatWasAnsweredBeforeTheWatchBegan(t *testing.T) {
 	})
 }
 
-// TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst: the Secret is owned by the Cluster object, or deleted before it.
+// TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst: the Secret is
+// owned by the Cluster object, or deleted before it.
 func TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// InClusterResolver resolves the hub from the environment of the Pod that the operator runs in.
+// InClusterResolver resolves the hub from the environment of the Pod that the
+// operator runs in.
 type InClusterResolver struct {
 	pod pod
 }
@@ -24,9 +25,11 @@ var (
 	_ Lister   = (*InClusterResolver)(nil)
 )
 
-// InCluster resolves the hub itself, the zero key, by the Pod's service account, and no other cluster. The access names
-// the token's file, which is read again when kubelet has rotated it, so that it has no expiry; and the certificates' file,
-// which is read when the access is put to use: other certificates are another revision. Outside of a Pod the hub is an
+// InCluster resolves the hub itself, the zero key, by the Pod's service
+// account, and no other cluster. The access names the token's file, which is
+// read again when kubelet has rotated it, so that it has no expiry; and the
+// certificates' file, which is read when the access is put to use: other
+// certificates are another revision. Outside of a Pod the hub is an
 // [ErrClusterNotFound].
 func InCluster() *InClusterResolver { return &InClusterResolver{pod: podEnvironment()} }
 

@@ -32,10 +32,11 @@ type karmadaCluster struct {
 	headers  bool
 }
 
-// Karmada resolves the member clusters of a Karmada control plane, of which hub is a client: the cluster
-// has the Cluster object's name, and no namespace. The Secret it names holds "token" and "caBundle", and is watched
-// by itself; [HubOptions.Namespace] is the only namespace, if set, that it may be in. Members in Pull mode have no
-// direct access, which is an [ErrNoAccess].
+// Karmada resolves the member clusters of a Karmada control plane, of which hub
+// is a client: the cluster has the Cluster object's name, and no namespace. The
+// Secret it names holds "token" and "caBundle", and is watched by itself;
+// [HubOptions.Namespace] is the only namespace, if set, that it may be in.
+// Members in Pull mode have no direct access, which is an [ErrNoAccess].
 func Karmada(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	namespace := options.Namespace
 	options.Namespace = ""
@@ -91,7 +92,8 @@ func buildKarmada(in input, namespace string, options HubOptions) (Access, error
 		return Access{}, fail(in.cluster, ref, err)
 	}
 	endpoint := member.endpoint
-	// Karmada writes the bundle also for members whose server it does not verify.
+	// Karmada writes the bundle also for members whose server it does not
+	// verify.
 	if !endpoint.InsecureTLS {
 		endpoint.CA = data["caBundle"]
 	}

@@ -17,27 +17,32 @@ import (
 
 // KubeconfigOptions say how a kubeconfig is read.
 type KubeconfigOptions struct {
-	// Context is the name of the context to use. Default: the current context; without one, the context whose name is
-	// empty, or else the only one.
+	// Context is the name of the context to use. Default: the current context;
+	// without one, the context whose name is empty, or else the only one.
 	Context string
-	// Allow is what the kubeconfig may ask for. Default: nothing that needs a permission.
+	// Allow is what the kubeconfig may ask for. Default: nothing that needs a
+	// permission.
 	Allow Allow
-	// MaxBytes is the largest kubeconfig that is read at all. Default: [DefaultMaxBytes].
+	// MaxBytes is the largest kubeconfig that is read at all. Default:
+	// [DefaultMaxBytes].
 	MaxBytes int
 }
 
 // Kubeconfig makes an access from a kubeconfig that nobody vouches for.
 //
-// One context is selected, and the access is built anew from a list of known fields: server, certificate authority
-// data, server name, client certificate and key data, token, compression. What else the selected cluster and user ask
-// for is refused with a [*RefusedError] unless opts.Allow permits it; other contexts, clusters and users are not
-// looked at, and extensions and unknown fields, which mean nothing to a connection, have no effect. No file is
-// read and no process started while reading, other than files that opts.Allow.Files permits. Errors never quote the
-// kubeconfig.
+// One context is selected, and the access is built anew from a list of known
+// fields: server, certificate authority data, server name, client certificate
+// and key data, token, compression. What else the selected cluster and user ask
+// for is refused with a [*RefusedError] unless opts.Allow permits it; other
+// contexts, clusters and users are not looked at, and extensions and unknown
+// fields, which mean nothing to a connection, have no effect. No file is read
+// and no process started while reading, other than files that opts.Allow.Files
+// permits. Errors never quote the kubeconfig.
 //
-// Empty names are names like others, as they are to clientcmd: a context without a user uses the user whose name is
-// empty. A user that does not exist is an error, and so are, unless opts.Allow.Anonymous permits it, no credentials at
-// all: clientcmd would send anonymous requests in both cases.
+// Empty names are names like others, as they are to clientcmd: a context
+// without a user uses the user whose name is empty. A user that does not exist
+// is an error, and so are, unless opts.Allow.Anonymous permits it, no
+// credentials at all: clientcmd would send anonymous requests in both cases.
 func Kubeconfig(data []byte, opts KubeconfigOptions, refs ...ObjectRef) (Access, error) {
 	config, err := parseKubeconfig(data, opts.MaxBytes)
 	if err != nil {
@@ -47,7 +52,8 @@ func Kubeconfig(data []byte, opts KubeconfigOptions, refs ...ObjectRef) (Access,
 	return access, err
 }
 
-// kubeconfigFields are the names under which kubectl's documentation knows the parts.
+// kubeconfigFields are the names under which kubectl's documentation knows the
+// parts.
 var kubeconfigFields = &fieldNames{
 	server:      "cluster.server",
 	serverName:  "cluster.tls-server-name",
@@ -63,8 +69,9 @@ var kubeconfigFields = &fieldNames{
 	credentials: "user",
 }
 
-// parseKubeconfig bounds the cost of parsing first, then parses, and reads nothing else. clientcmd's next step,
-// ClientConfig, must never see this: it reads the files that a kubeconfig names.
+// parseKubeconfig bounds the cost of parsing first, then parses, and reads
+// nothing else. clientcmd's next step, ClientConfig, must never see this: it
+// reads the files that a kubeconfig names.
 func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 	if maxBytes == 0 {
 		maxBytes = DefaultMaxBytes
@@ -87,14 +94,14 @@ func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 	return config, nil
 }
 
-// checkAnchors refuses a document that has an anchor. Without an anchor there is
-// no alias, and without an alias a document cannot grow: 128 KiB of text named
-// 80,000 times would become 10 GB of JSON inside of clientcmd, and the YAML
-// parser's own limit counts nodes, not bytes.
+// checkAnchors refuses a document that has an anchor. Without an anchor there
+// is no alias, and without an alias a document cannot grow: 128 KiB of text
+// named 80,000 times would become 10 GB of JSON inside of clientcmd, and the
+// YAML parser's own limit counts nodes, not bytes.
 //
 // What an ampersand is, only a parser knows: passwords have them, too. This one
-// shows the nodes of a document without following an alias; the one in clientcmd,
-// an older version of it, has the same scanner but shows none.
+// shows the nodes of a document without following an alias; the one in
+// clientcmd, an older version of it, has the same scanner but shows none.
 func checkAnchors(data []byte) error {
 	if bytes.IndexByte(data, '&') < 0 {
 		return nil
@@ -114,8 +121,8 @@ func hasAnchor(node *yaml.Node) bool {
 }
 
 // notKubeconfig is the error of a document that a parser refuses. The cause
-// quotes the document, a duplicate name even all users with their tokens. A line
-// number is safe.
+// quotes the document, a duplicate name even all users with their tokens. A
+// line number is safe.
 func notKubeconfig(cause error) error { return invalid("", "is not a kubeconfig"+atLine(cause)) }
 
 // atLine finds a line number in a parser's error.
@@ -137,8 +144,8 @@ func atLine(err error) string {
 	return ""
 }
 
-// fromContext makes an access from one context, and returns which files it read for that. Relative paths start at
-// dir; without dir they are refused.
+// fromContext makes an access from one context, and returns which files it read
+// for that. Relative paths start at dir; without dir they are refused.
 func fromContext(config *api.Config, name string, allow Allow, dir string, refs []ObjectRef) (Access, []string, error) {
 	cluster, user, err := pick(config, name)
 	if err != nil {

@@ -19,12 +19,14 @@ import (
 )
 
 const (
-	// stallLimit ends a watch that shows no life: the API server sends a bookmark every minute.
+	// stallLimit ends a watch that shows no life: the API server sends a
+	// bookmark every minute.
 	stallLimit = 3 * time.Minute
 	// requestLimit bounds a list, and the time until a watch has begun.
 	requestLimit = 30 * time.Second
-	// relistAfter is the number of watches that may fail to begin, in a row and while lists do not fail, before a list
-	// makes up for what they miss: then the hub is up, and something else is wrong with watches.
+	// relistAfter is the number of watches that may fail to begin, in a row and
+	// while lists do not fail, before a list makes up for what they miss: then
+	// the hub is up, and something else is wrong with watches.
 	relistAfter = 3
 )
 
@@ -87,8 +89,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once lists if there is no version to resume from, and watches until the stream ends. It returns the version to
-// resume from, whether the hub showed life, and why it should not be asked again at once.
+// once lists if there is no version to resume from, and watches until the
+// stream ends. It returns the version to resume from, whether the hub showed
+// life, and why it should not be asked again at once.
 func (w *listWatch) once(ctx context.Context, version string) (string, bool, error) {
 	fresh := version == ""
 	if fresh {
@@ -121,8 +124,9 @@ func (w *listWatch) list(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// behind tells whether the hub is at an older version than ours, as after etcd was restored from a snapshot. The API
-// server accepts a watch from a version of the future, and then it is silent until that version comes.
+// behind reports whether the hub is at an older version than ours, as after
+// etcd was restored from a snapshot. The API server accepts a watch from a
+// version of the future, and then it is silent until that version comes.
 func (w *listWatch) behind(ctx context.Context, version string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -147,7 +151,8 @@ func (w *listWatch) watch(ctx context.Context, version string) (string, bool, er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	options := w.kind.options()
-	// Between 5 and 10 minutes, so that not all watches of a process end together.
+	// Between 5 and 10 minutes, so that not all watches of a process end
+	// together.
 	seconds := int64(300 + rand.IntN(300))
 	options.Raw = &metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds}
 	begun := time.Now()

@@ -27,7 +27,8 @@ func (h *HubResolver) read(ctx context.Context, cluster Cluster) (Access, error)
 	return h.build(cluster, primary, func(ref ObjectRef) (any, error) { return h.get(ctx, ref) })
 }
 
-// build makes the answer for a cluster from its primary object and what get returns.
+// build makes the answer for a cluster from its primary object and what get
+// returns.
 func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (access Access, err error) {
 	// Decode and its like are the user's, and given secrets.
 	failed := callback.ApartSecret("a function of the resolver's options", func() error {
@@ -114,8 +115,9 @@ func (h *HubResolver) missing(cluster Cluster) error {
 	return fail(cluster, kind.ref(key), ErrClusterNotFound)
 }
 
-// absent is missing for a resolver that watches a [ReadyObject], too: without that object there is no such cluster, whichever
-// of the two went first. A hub that does not answer changes nothing.
+// absent is missing for a resolver that watches a [ReadyObject], too: without
+// that object there is no such cluster, whichever of the two went first. A hub
+// that does not answer changes nothing.
 func (h *HubResolver) absent(ctx context.Context, cluster Cluster, missing error) error {
 	ready := h.options.ReadyObject
 	if ready == nil || !errors.Is(missing, ErrSecretNotFound) {
@@ -193,7 +195,8 @@ func (h *HubResolver) kindOf(ref ObjectRef) (kind, bool) {
 	return named(ref)
 }
 
-// kinds are the kinds that are watched as a whole; the first is the primary one.
+// kinds are the kinds that are watched as a whole; the first is the primary
+// one.
 func (h *HubResolver) kinds() []kind {
 	out := append([]kind{h.convention.primary}, h.convention.related...)
 	if ready := h.options.ReadyObject; ready != nil {
@@ -212,7 +215,8 @@ func missingObject(ref ObjectRef) error {
 // pageSize bounds what one response of a list holds.
 const pageSize = 500
 
-// listAll lists a kind, page by page, and returns the resource version to watch from.
+// listAll lists a kind, page by page, and returns the resource version to watch
+// from.
 func listAll(ctx context.Context, hub client.Reader, k kind) ([]client.Object, string, error) {
 	var out []client.Object
 	options := k.options()
@@ -237,5 +241,6 @@ func listAll(ctx context.Context, hub client.Reader, k kind) ([]client.Object, s
 	}
 }
 
-// quiet returns a context of requests for Secrets, of which client-go logs nothing: at high verbosity that would be whole bodies.
+// quiet returns a context of requests for Secrets, of which client-go logs
+// nothing: at high verbosity that would be whole bodies.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxName is the longest namespace or name of a cluster, in bytes, that is taken
-// from an object. It ends up in log lines and in labels of metrics.
+// maxName is the longest namespace or name of a cluster, in bytes, that is
+// taken from an object. It ends up in log lines and in labels of metrics.
 const maxName = 1024
 
 // checkName returns why a cluster cannot be called that, or "". Names from the
-// data of a Secret are bytes of somebody else's choice: they forge log lines and
-// break the output of metrics. An empty name would be that of the hub.
+// data of a Secret are bytes of somebody else's choice: they forge log lines
+// and break the output of metrics. An empty name would be that of the hub.
 func checkName(cluster Cluster) string {
 	if cluster.Name == "" {
 		return "is empty"
@@ -68,8 +68,8 @@ func (f *found) name(object client.Object, clusters []Cluster, field string) {
 }
 
 // mayStandFor is the error for a cluster that no object is known to stand for,
-// while nothing says which one this object stands for. It is no [ErrNoAccess]: of
-// a cluster that is not in the list either, that would be the end.
+// while nothing says which one this object stands for. It is no [ErrNoAccess]:
+// of a cluster that is not in the list either, that would be the end.
 func (f *found) mayStandFor(cluster Cluster) error { return fail(cluster, f.ref, f.failed) }
 
 // keep makes an object, of which nothing is known any more, stand for the
@@ -88,8 +88,8 @@ func (f *found) nameless(cluster Cluster) error {
 }
 
 // compareClaims orders objects that claim a cluster: the older one holds it, so
-// that nobody takes a cluster over by writing a second object, and one that only
-// goes by its name never does.
+// that nobody takes a cluster over by writing a second object, and one that
+// only goes by its name never does.
 func compareClaims(cluster Cluster) func(a, b found) int {
 	rank := func(f found) int {
 		if f.nameless(cluster) != nil {

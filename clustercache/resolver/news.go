@@ -16,7 +16,8 @@ type news struct {
 	readers map[*reader]struct{}
 }
 
-// reader coalesces reports for one subscriber, so that it can block without holding anybody up.
+// reader coalesces reports for one subscriber, so that it can block without
+// holding anybody up.
 type reader struct {
 	wake chan struct{} // one slot
 
@@ -104,14 +105,16 @@ type sharedLoop struct {
 	done   chan struct{}
 }
 
-// hold makes sure that the loop runs. The last release stops it and waits for its end. A hold that comes while
-// an old loop is ending starts a new one beside it, so a loop must not share state with its predecessor.
+// hold makes sure that the loop runs. The last release stops it and waits for
+// its end. A hold that comes while an old loop is ending starts a new one
+// beside it, so a loop must not share state with its predecessor.
 func (l *sharedLoop) hold(ctx context.Context) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.holds++
 	if l.holds == 1 {
-		// The loop serves all holders, so it keeps the first one's values, not its end.
+		// The loop serves all holders, so it keeps the first one's values, not
+		// its end.
 		loopCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		done := make(chan struct{})
 		l.cancel, l.done = cancel, done

@@ -18,17 +18,20 @@ import (
 // OCMOptions describe the clusters of an Open Cluster Management hub.
 type OCMOptions struct {
 	HubOptions
-	// ServiceAccount is the name of the ManagedServiceAccount, the same in every cluster's namespace. Required.
+	// ServiceAccount is the name of the ManagedServiceAccount, the same in
+	// every cluster's namespace. Required.
 	ServiceAccount string
-	// Endpoint says where a cluster is, for example behind cluster-proxy. It must do no I/O. Default: the first
-	// of the ManagedCluster's spec.managedClusterClientConfigs.
+	// Endpoint says where a cluster is, for example behind cluster-proxy. It
+	// must do no I/O. Default: the first of the ManagedCluster's
+	// spec.managedClusterClientConfigs.
 	Endpoint func(cluster Cluster) (Endpoint, error)
 }
 
 var managedClusterGVK = schema.GroupVersionKind{Group: "cluster.open-cluster-management.io", Version: "v1", Kind: "ManagedCluster"}
 
-// OCM resolves the clusters of an Open Cluster Management hub by the tokens of a ManagedServiceAccount: the
-// cluster has the ManagedCluster's name, and no namespace. Its Secret is in the namespace of that name, with the keys "token"
+// OCM resolves the clusters of an Open Cluster Management hub by the tokens of
+// a ManagedServiceAccount: the cluster has the ManagedCluster's name, and no
+// namespace. Its Secret is in the namespace of that name, with the keys "token"
 // and "ca.crt".
 func OCM(hub client.WithWatch, options OCMOptions) (*HubResolver, error) {
 	if options.ServiceAccount == "" {
@@ -111,7 +114,8 @@ func endpointOf(in input, ref ObjectRef) (Endpoint, error) {
 	return value.(Endpoint), nil
 }
 
-// managedClusterEndpoint projects a ManagedCluster to its Endpoint, or to the error why it has none.
+// managedClusterEndpoint projects a ManagedCluster to its Endpoint, or to the
+// error why it has none.
 func managedClusterEndpoint(object client.Object) any {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {

@@ -9,15 +9,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ReadyObject names objects of the hub that say whether a cluster is ready to be contacted. All objects of the kind,
-// in the resolver's namespace if it has one, are watched; only the verdict is kept.
+// ReadyObject names objects of the hub that say whether a cluster is ready to
+// be contacted. All objects of the kind, in the resolver's namespace if it has
+// one, are watched; only the verdict is kept.
 type ReadyObject struct {
 	// Kind is the objects' kind. It has to be served by the hub.
 	Kind schema.GroupVersionKind
-	// Key returns the object of a cluster. Default: the object whose key is the cluster's.
+	// Key returns the object of a cluster. Default: the object whose key is the
+	// cluster's.
 	Key func(cluster Cluster) client.ObjectKey
-	// Ready judges an object, which it must not change. Without the object the cluster is an [ErrClusterNotFound],
-	// with false an [ErrNotReady].
+	// Ready judges an object, which it must not change. Without the object the
+	// cluster is an [ErrClusterNotFound], with false an [ErrNotReady].
 	Ready func(object *unstructured.Unstructured) bool
 }
 
@@ -41,8 +43,9 @@ func (r *ReadyObject) kind(namespace string) kind {
 	}
 }
 
-// ClusterAPIReady watches Cluster API's Cluster objects, in the given version of their API such as "v1beta2", and takes
-// a cluster for ready as soon as its control plane is initialized. A cluster that is being deleted stays ready.
+// ClusterAPIReady watches Cluster API's Cluster objects, in the given version
+// of their API such as "v1beta2", and takes a cluster for ready as soon as its
+// control plane is initialized. A cluster that is being deleted stays ready.
 func ClusterAPIReady(version string) *ReadyObject {
 	return &ReadyObject{
 		Kind:  schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: version, Kind: "Cluster"},

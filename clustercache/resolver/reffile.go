@@ -14,9 +14,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// readFiles replaces the references to files by their content, and returns the paths. Data in the kubeconfig wins over
-// a certificate's or key's file, and a file over a token, as in kubectl. Every reference is judged before
-// the first file is opened, and also those that lose.
+// readFiles replaces the references to files by their content, and returns the
+// paths. Data in the kubeconfig wins over a certificate's or key's file, and a
+// file over a token, as in kubectl. Every reference is judged before the first
+// file is opened, and also those that lose.
 func (c *claim) readFiles(root, dir string, cluster *api.Cluster, user *api.AuthInfo) ([]string, error) {
 	refs := []struct {
 		field, path string
@@ -61,7 +62,8 @@ var (
 	errIrregular = errors.New("is not a regular file")
 )
 
-// asFieldError keeps paths out of the error: whoever wrote the kubeconfig must not learn what exists where.
+// asFieldError keeps paths out of the error: whoever wrote the kubeconfig must
+// not learn what exists where.
 func asFieldError(field string, err error) error {
 	switch {
 	case errors.Is(err, errTooBig):
@@ -72,8 +74,8 @@ func asFieldError(field string, err error) error {
 	return refused(field, "names a file that "+errOutside.Error())
 }
 
-// readBelow reads a file below root. [os.Root] makes sure of "below" while opening, so no link that is swapped in
-// between can lead outside.
+// readBelow reads a file below root. [os.Root] makes sure of "below" while
+// opening, so no link that is swapped in between can lead outside.
 func readBelow(root, path string) ([]byte, error) {
 	inside, err := filepath.Rel(root, path)
 	if err != nil {
@@ -91,7 +93,8 @@ func readBelow(root, path string) ([]byte, error) {
 	return readRegular(file, DefaultMaxBytes)
 }
 
-// readOnly does not wait: opening a pipe otherwise waits for its writer, who may be the author of the kubeconfig.
+// readOnly does not wait: opening a pipe otherwise waits for its writer, who
+// may be the author of the kubeconfig.
 const readOnly = os.O_RDONLY | syscall.O_NONBLOCK
 
 // readRegular reads and closes a file that has to be a regular one.

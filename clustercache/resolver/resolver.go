@@ -9,45 +9,55 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Cluster identifies a cluster. The zero key is the hub itself: the cluster the operator runs in.
-// What namespace and name mean is the convention's business; the table in the package
-// documentation says it for each constructor.
+// Cluster identifies a cluster. The zero key is the hub itself: the cluster the
+// operator runs in. What namespace and name mean is the convention's business;
+// the table in the package documentation says it for each constructor.
 type Cluster = client.ObjectKey
 
 // Resolver says how a cluster is reached.
 type Resolver interface {
-	// Resolve says how to reach the cluster now. An error that [errors.Is] [ErrNoAccess] means "not yet":
-	// nobody should dial, and asking again later is no retry that deserves a longer back-off. Any other error
-	// is about what was found: a reader that is already connected keeps its old access and reports the error.
+	// Resolve says how to reach the cluster now. An error that [errors.Is]
+	// [ErrNoAccess] means "not yet": nobody should dial, and asking again later
+	// is no retry that deserves a longer back-off. Any other error is about
+	// what was found: a reader that is already connected keeps its old access
+	// and reports the error.
 	//
-	// Resolve is safe for concurrent use. It may block for as long as ctx allows.
+	// Resolve is safe for concurrent use. It may block for as long as ctx
+	// allows.
 	Resolve(ctx context.Context, cluster Cluster) (Access, error)
 }
 
-// Notifier is implemented by resolvers that can tell when an answer may have changed.
+// Notifier is implemented by resolvers that can tell when an answer may have
+// changed.
 type Notifier interface {
-	// Notify blocks until ctx ends, and then returns nil. It calls changed whenever the answer for a cluster may
-	// have changed, including when a cluster appears, disappears, or becomes ready.
+	// Notify blocks until ctx ends, and then returns nil. It calls changed
+	// whenever the answer for a cluster may have changed, including when a
+	// cluster appears, disappears, or becomes ready.
 	//
-	// Everything that changes after Notify was called is reported. Reports are level-triggered hints: they are
-	// coalesced per cluster, some are spurious (each call begins with one for every known cluster), and an answer
-	// with the same [Access.Revision] as before means that there is nothing to do. changed is called from one
-	// goroutine at a time; while it blocks, further reports to it wait and coalesce, and nobody else does.
+	// Everything that changes after Notify was called is reported. Reports are
+	// level-triggered hints: they are coalesced per cluster, some are spurious
+	// (each call begins with one for every known cluster), and an answer with
+	// the same [Access.Revision] as before means that there is nothing to do.
+	// changed is called from one goroutine at a time; while it blocks, further
+	// reports to it wait and coalesce, and nobody else does.
 	//
-	// An error returned before ctx ended means that there will be no reports at all.
+	// An error returned before ctx ended means that there will be no reports at
+	// all.
 	Notify(ctx context.Context, changed func(Cluster)) error
 }
 
 // Lister is implemented by resolvers that know which clusters exist.
 type Lister interface {
-	// Clusters returns the known clusters in a stable order, including those whose access is refused or not there
-	// yet. It never returns part of the answer: either all clusters, or an error.
+	// Clusters returns the known clusters in a stable order, including those
+	// whose access is refused or not there yet. It never returns part of the
+	// answer: either all clusters, or an error.
 	Clusters(ctx context.Context) ([]Cluster, error)
 }
 
-// AsNotifier returns r as a [Notifier], or nil if it reports no change. all reports whether it reports every change: of
-// a [Chain], some members may, and the others have to be asked from time to time. Callers use it instead of a type
-// assertion, which succeeds for every chain.
+// AsNotifier returns r as a [Notifier], or nil if it reports no change. all
+// reports whether it reports every change: of a [Chain], some members may, and
+// the others have to be asked from time to time. Callers use it instead of a
+// type assertion, which succeeds for every chain.
 func AsNotifier(r Resolver) (n Notifier, all bool) {
 	if chain, ok := r.(*ChainResolver); ok {
 		return chain.asNotifier()
@@ -56,8 +66,8 @@ func AsNotifier(r Resolver) (n Notifier, all bool) {
 	return n, all
 }
 
-// AsLister returns r as a [Lister], if it, or any member of a [Chain], is one. Callers use it instead of a type
-// assertion, which succeeds for every chain.
+// AsLister returns r as a [Lister], if it, or any member of a [Chain], is one.
+// Callers use it instead of a type assertion, which succeeds for every chain.
 func AsLister(r Resolver) (Lister, bool) {
 	if chain, ok := r.(*ChainResolver); ok {
 		return chain.asLister()
@@ -78,8 +88,8 @@ func (f Func) Resolve(ctx context.Context, cluster Cluster) (Access, error) {
 
 // ObjectRef names an object that an answer came from. It is comparable.
 type ObjectRef struct {
-	// Kind is the object's kind, such as Secret; it is File for a file and Environment for the in-cluster
-	// environment.
+	// Kind is the object's kind, such as Secret; it is File for a file and
+	// Environment for the in-cluster environment.
 	Kind string
 	// Namespace is empty for cluster-scoped objects and files.
 	Namespace string

@@ -22,20 +22,25 @@ type SecretOptions struct {
 	Type corev1.SecretType
 	// NameSuffix is what the names of the Secrets end in. Default: any name.
 	NameSuffix string
-	// ID says which cluster a Secret stands for; false ignores it. It must always say the same of the same Secret,
-	// which it must not change. Names that are empty, not valid UTF-8, longer than 1 KiB or have control characters are
-	// refused: such a Secret goes by its own key, with an error. If two Secrets stand for one cluster, the older one wins. Default: the Secret's namespace,
-	// and its name without NameSuffix.
+	// ID says which cluster a Secret stands for; false ignores it. It must
+	// always say the same of the same Secret, which it must not change. Names
+	// that are empty, not valid UTF-8, longer than 1 KiB or have control
+	// characters are refused: such a Secret goes by its own key, with an error.
+	// If two Secrets stand for one cluster, the older one wins. Default: the
+	// Secret's namespace, and its name without NameSuffix.
 	ID func(secret *corev1.Secret) (Cluster, bool)
-	// Keys are the keys of which the first that exists holds the kubeconfig. Default: "kubeconfig", "value", "config".
+	// Keys are the keys of which the first that exists holds the kubeconfig.
+	// Default: "kubeconfig", "value", "config".
 	Keys []string
-	// Decode makes the access, if it is not a kubeconfig. It must do no I/O and not change the Secret. [Kubeconfig]
-	// and [FromToken] help it to stay strict. Default: a kubeconfig under one of Keys.
+	// Decode makes the access, if it is not a kubeconfig. It must do no I/O and
+	// not change the Secret. [Kubeconfig] and [FromToken] help it to stay
+	// strict. Default: a kubeconfig under one of Keys.
 	Decode func(cluster Cluster, secret *corev1.Secret) (Access, error)
 }
 
-// Secrets resolves clusters from Secrets of any convention. Something has to select them on the hub: a Selector, a
-// Type, or a Namespace; Secrets of a whole hub are never read.
+// Secrets resolves clusters from Secrets of any convention. Something has to
+// select them on the hub: a Selector, a Type, or a Namespace; Secrets of a
+// whole hub are never read.
 func Secrets(hub client.WithWatch, options SecretOptions) (*HubResolver, error) {
 	if options.Namespace == "" && options.Type == "" && (options.Selector == nil || options.Selector.Empty()) {
 		return nil, errors.New("resolver: Secrets needs a Selector, a Type or a Namespace")
@@ -92,9 +97,10 @@ func (o SecretOptions) convention(build func(input) (Access, error)) convention 
 	return out
 }
 
-// MulticlusterRuntime resolves clusters as the kubeconfig provider of sigs.k8s.io/multicluster-runtime does: Secrets of one
-// namespace with the label sigs.k8s.io/multicluster-runtime-kubeconfig=true and a kubeconfig under the key
-// "kubeconfig". The cluster has the Secret's name, and no namespace.
+// MulticlusterRuntime resolves clusters as the kubeconfig provider of
+// sigs.k8s.io/multicluster-runtime does: Secrets of one namespace with the
+// label sigs.k8s.io/multicluster-runtime-kubeconfig=true and a kubeconfig under
+// the key "kubeconfig". The cluster has the Secret's name, and no namespace.
 func MulticlusterRuntime(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	if options.Namespace == "" {
 		return nil, errors.New("resolver: MulticlusterRuntime needs a Namespace")
@@ -121,9 +127,10 @@ func keyByName(namespace string) func(Cluster) (client.ObjectKey, bool) {
 	}
 }
 
-// Istio resolves clusters as Istio's remote Secrets describe them: Secrets with the label istio/multiCluster=true,
-// by default in the namespace istio-system, in which every key is a cluster's name and its value a kubeconfig. If
-// several Secrets have the same key, the oldest Secret wins.
+// Istio resolves clusters as Istio's remote Secrets describe them: Secrets with
+// the label istio/multiCluster=true, by default in the namespace istio-system,
+// in which every key is a cluster's name and its value a kubeconfig. If several
+// Secrets have the same key, the oldest Secret wins.
 func Istio(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	if options.Namespace == "" {
 		options.Namespace = "istio-system"

@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// StaticResolver resolves clusters from configurations in the operator's own code.
+// StaticResolver resolves clusters from configurations in the operator's own
+// code.
 type StaticResolver struct {
 	accesses map[Cluster]Access // never changes
 }
@@ -22,8 +23,9 @@ var (
 	_ Lister   = (*StaticResolver)(nil)
 )
 
-// Static resolves the given clusters. The configurations are copied now, and taken as [NewAccess] takes them: they are
-// the operator's own, so no policy applies. For answers that a function computes, use [Func].
+// Static resolves the given clusters. The configurations are copied now, and
+// taken as [NewAccess] takes them: they are the operator's own, so no policy
+// applies. For answers that a function computes, use [Func].
 func Static(configs map[Cluster]*rest.Config) (*StaticResolver, error) {
 	accesses := make(map[Cluster]Access, len(configs))
 	for cluster, config := range configs {

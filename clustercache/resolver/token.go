@@ -10,17 +10,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Endpoint is where a cluster is, for conventions that keep that apart from the credentials.
+// Endpoint is where a cluster is, for conventions that keep that apart from the
+// credentials.
 type Endpoint struct {
 	// Server is the URL: https, host, optionally port and path prefix.
 	Server string
 	// CA holds the trusted certificates in PEM. Default: those of the system.
 	CA []byte
-	// ServerName is the name in the server's certificate, if it is not the host.
+	// ServerName is the name in the server's certificate, if it is not the
+	// host.
 	ServerName string
 	// Proxy is the URL of a proxy, which [Allow.Proxy] has to permit.
 	Proxy string
-	// InsecureTLS turns the verification of the server off, which [Allow.InsecureTLS] has to permit.
+	// InsecureTLS turns the verification of the server off, which
+	// [Allow.InsecureTLS] has to permit.
 	InsecureTLS bool
 }
 
@@ -34,7 +37,8 @@ var endpointFields = &fieldNames{
 	credentials: "token",
 }
 
-// FromToken makes an access from an endpoint and a bearer token that nobody vouches for, as strictly as [Kubeconfig].
+// FromToken makes an access from an endpoint and a bearer token that nobody
+// vouches for, as strictly as [Kubeconfig].
 func FromToken(endpoint Endpoint, token string, allow Allow, refs ...ObjectRef) (Access, error) {
 	return endpoint.access(endpointFields, token, allow, refs)
 }
@@ -51,22 +55,23 @@ func (e Endpoint) access(names *fieldNames, token string, allow Allow, refs []Ob
 	}.access(allow, refs)
 }
 
-// ServiceAccountOptions describe a convention of Secrets that hold a service account's token and the cluster's
-// certificates, and not where the cluster is.
+// ServiceAccountOptions describe a convention of Secrets that hold a service
+// account's token and the cluster's certificates, and not where the cluster is.
 type ServiceAccountOptions struct {
 	SecretOptions
 	// TokenKey is the key of the token. Default: "token".
 	TokenKey string
-	// CAKey is the key of the trusted certificates, which are used if the endpoint has none. The key may be absent.
-	// Default: "ca.crt".
+	// CAKey is the key of the trusted certificates, which are used if the
+	// endpoint has none. The key may be absent. Default: "ca.crt".
 	CAKey string
-	// Endpoint says where a cluster is. It must do no I/O, always say the same of the same Secret, and not change it. It
-	// is required.
+	// Endpoint says where a cluster is. It must do no I/O, always say the same
+	// of the same Secret, and not change it. It is required.
 	Endpoint func(cluster Cluster, secret *corev1.Secret) (Endpoint, error)
 }
 
-// ServiceAccounts resolves clusters from Secrets like those that Kubernetes makes for service accounts. The same
-// selection is needed as for [Secrets]; Keys and Decode have no meaning here.
+// ServiceAccounts resolves clusters from Secrets like those that Kubernetes
+// makes for service accounts. The same selection is needed as for [Secrets];
+// Keys and Decode have no meaning here.
 func ServiceAccounts(hub client.WithWatch, options ServiceAccountOptions) (*HubResolver, error) {
 	if options.Endpoint == nil {
 		return nil, errors.New("resolver: ServiceAccounts needs an Endpoint")

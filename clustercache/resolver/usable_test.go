@@ -59,8 +59,8 @@ func requireUsable(t testing.TB, config *rest.Config) {
 }
 
 // TestHazardWhatIsAcceptedCanBeUsed: what client-go would refuse when it makes
-// a client, or net/http when it sends a request, is refused at once by the name of
-// its field; and nothing that both take is.
+// a client, or net/http when it sends a request, is refused at once by the name
+// of its field; and nothing that both take is.
 func TestHazardWhatIsAcceptedCanBeUsed(t *testing.T) {
 	who := identities()
 	const server = "server: 'https://c.example'"

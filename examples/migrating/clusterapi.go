@@ -29,11 +29,13 @@ func ClustersOfClusterAPI(mgr ctrl.Manager, ready *resolver.ReadyObject) (*clust
 	return clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: clusters, Discover: true})
 }
 
-// ClusterAPIReady is what to give to ClustersOfClusterAPI where Cluster API runs.
+// ClusterAPIReady is what to give to ClustersOfClusterAPI where Cluster API
+// runs.
 func ClusterAPIReady() *resolver.ReadyObject { return resolver.ClusterAPIReady("v1beta2") }
 
-// NodeCounter keeps the number of a cluster's nodes in a ConfigMap of the hub, of the cluster's name. Its requests name a
-// cluster, as those of Cluster API's controllers do.
+// NodeCounter keeps the number of a cluster's nodes in a ConfigMap of the hub,
+// of the cluster's name. Its requests name a cluster, as those of Cluster API's
+// controllers do.
 type NodeCounter struct {
 	Hub      client.Client
 	Clusters *clustercache.ClusterCache

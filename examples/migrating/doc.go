@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migrating holds the code of docs/migrating.md, so that it is compiled and run: each file one section.
+// Package migrating holds the code of docs/migrating.md, so that it is compiled
+// and run: each file one section.
 package migrating

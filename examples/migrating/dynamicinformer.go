@@ -52,8 +52,8 @@ func Pooled(ctx context.Context, c dynamic.Interface, resource schema.GroupVersi
 	return errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
 }
 
-// Watched does the same in any cluster of a cache. The handler is told less: nothing while the cluster is away, then what
-// changed.
+// Watched does the same in any cluster of a cache. The handler is told less:
+// nothing while the cluster is away, then what changed.
 func Watched(ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind schema.GroupVersionKind, h cache.ResourceEventHandler) error {
 	watch, err := cc.Watch(ctx, cluster, clustercache.Kind(kind))
 	if err != nil {

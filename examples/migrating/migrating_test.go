@@ -30,7 +30,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 
-// TestMigrating runs each form of docs/migrating.md on a hub and a remote cluster.
+// TestMigrating runs each form of docs/migrating.md on a hub and a remote
+// cluster.
 func TestMigrating(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("hub", "east"))
 	hub, east := clusters[0], clusters[1]

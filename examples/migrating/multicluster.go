@@ -15,7 +15,8 @@ import (
 // Provider is what multicluster-runtime's manager is given.
 type Provider = *multicluster.Provider[mc.ClusterName, mc.Aware]
 
-// NewProvider makes one for the Secrets that multicluster-runtime's kubeconfig provider reads.
+// NewProvider makes one for the Secrets that multicluster-runtime's kubeconfig
+// provider reads.
 func NewProvider(config *rest.Config, namespace string) (*clustercache.ClusterCache, Provider, error) {
 	access, err := resolver.InHub(config, resolver.MulticlusterRuntime, resolver.HubOptions{Namespace: namespace})
 	if err != nil {

@@ -89,7 +89,8 @@ func (s *localStory) change(ctx context.Context) error {
 	return s.expect(apierrors.IsNotFound(gone), "a read of the deleted Widget answers NotFound", fmt.Sprint(gone))
 }
 
-// paint writes another color into a remote, and waits until that was reconciled.
+// paint writes another color into a remote, and waits until that was
+// reconciled.
 func (s *localStory) paint(ctx context.Context, r *remote, color string) (time.Duration, error) {
 	begin := time.Now()
 	if err := r.Client().Update(ctx, configMap(colors.Name, "door", color)); err != nil {
@@ -144,8 +145,9 @@ func (s *localStory) kill(ctx context.Context) error {
 	return nil
 }
 
-// readUntilRefused reads both remotes, over and over, until a read of east fails as it should. It returns that error, and
-// how long each read of west took.
+// readUntilRefused reads both remotes, over and over, until a read of east
+// fails as it should. It returns that error, and how long each read of west
+// took.
 func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west []time.Duration, err error) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// child is this program running as a process of its own, with a directory of its own for temporary files.
+// child is this program running as a process of its own, with a directory of
+// its own for temporary files.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd

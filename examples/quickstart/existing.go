@@ -25,13 +25,15 @@ import (
 )
 
 const (
-	// connectPatience is how long the clusters have to answer for the first time. Credential plugins take their time.
+	// connectPatience is how long the clusters have to answer for the first
+	// time. Credential plugins take their time.
 	connectPatience = 10 * time.Second
 	// failedPatience is how long one may go on failing after its first failure.
 	failedPatience = 3 * time.Second
 )
 
-// existingStory is the story of somebody's own clusters: nothing in them is changed.
+// existingStory is the story of somebody's own clusters: nothing in them is
+// changed.
 type existingStory struct {
 	story
 	watches []*clustercache.Watch
@@ -59,7 +61,8 @@ func tellExisting(ctx context.Context, set settings, out *printer, log logr.Logg
 	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set) })
 }
 
-// load reads contexts of a kubeconfig file as kubectl does: it is the user's own, and may ask for what it likes.
+// load reads contexts of a kubeconfig file as kubectl does: it is the user's
+// own, and may ask for what it likes.
 func load(path string, contexts []string) (map[client.ObjectKey]*rest.Config, error) {
 	file, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -141,8 +144,8 @@ func (s *existingStory) connect(ctx context.Context, contexts []string) ([]clien
 	return connected, nil
 }
 
-// customKind returns a kind that is defined by a CustomResourceDefinition in the first of the clusters, if there is one that we
-// may know of.
+// customKind returns a kind that is defined by a CustomResourceDefinition in
+// the first of the clusters, if there is one that we may know of.
 func (s *existingStory) customKind(ctx context.Context, clusters []client.ObjectKey) []schema.GroupVersionKind {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
@@ -167,7 +170,8 @@ func (s *existingStory) customKind(ctx context.Context, clusters []client.Object
 	return nil
 }
 
-// watch takes an informer of each kind in each cluster, and waits for those that can be.
+// watch takes an informer of each kind in each cluster, and waits for those
+// that can be.
 func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, kinds []schema.GroupVersionKind) error {
 	for _, cluster := range clusters {
 		for _, kind := range kinds {
@@ -197,7 +201,8 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 	return nil
 }
 
-// reconciled waits until the reconciler has seen all that is cached of a cluster.
+// reconciled waits until the reconciler has seen all that is cached of a
+// cluster.
 func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey) error {
 	var objects int
 	_, err := s.await(ctx, patience, "what is cached of "+cluster.Name+" reconciled", func() error {

@@ -45,7 +45,8 @@ type fleet struct {
 	env        *testenv.Env
 }
 
-// startFleet starts three control planes. They end with ctx, with stop, and with this process, however that ends.
+// startFleet starts three control planes. They end with ctx, with stop, and
+// with this process, however that ends.
 func startFleet(ctx context.Context, out *printer) (*fleet, error) {
 	done := out.working("starting three control planes, an etcd and a kube-apiserver each")
 	defer done()
@@ -138,19 +139,22 @@ func widget(name string, size int64) *unstructured.Unstructured {
 	return u
 }
 
-// ask returns the request by which the reconciler looks at an object of the remote.
+// ask returns the request by which the reconciler looks at an object of the
+// remote.
 func (r *remote) ask(kind schema.GroupVersionKind, name string) request {
 	return request{cluster: r.key, kind: kind, object: client.ObjectKey{Namespace: demoNamespace, Name: name}}
 }
 
-// traffic is what the operator asked an API server for, by the server's audit log.
+// traffic is what the operator asked an API server for, by the server's audit
+// log.
 type traffic struct{ lists, watches int }
 
 func (t traffic) String() string { return fmt.Sprintf("%d lists and %d watches", t.lists, t.watches) }
 
-// traffic counts the lists and watches of a resource that have reached the remote. Servers since 1.34 send a list as the
-// beginning of a watch; that counts as both. Before a watch is resumed, the server's position is asked for, by
-// a list that selects nothing; that is no list.
+// traffic counts the lists and watches of a resource that have reached the
+// remote. Servers since 1.34 send a list as the beginning of a watch; that
+// counts as both. Before a watch is resumed, the server's position is asked
+// for, by a list that selects nothing; that is no list.
 func (r *remote) traffic(resources ...string) (traffic, error) {
 	var t traffic
 	for _, resource := range resources {

@@ -18,11 +18,13 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// manyObjects is how many objects of a cluster are told of one by one when they arrive; the rest is counted.
+// manyObjects is how many objects of a cluster are told of one by one when they
+// arrive; the rest is counted.
 const manyObjects = 12
 
-// journal is told what the reconciler sees. It compares that with what was seen before, writes it down, and wakes who
-// waits for it. Reading it is safe for concurrent use.
+// journal is told what the reconciler sees. It compares that with what was seen
+// before, writes it down, and wakes who waits for it. Reading it is safe for
+// concurrent use.
 type journal struct {
 	out      *printer
 	contents bool // tell what objects say, too
@@ -46,8 +48,9 @@ func newJournal(out *printer, contents bool) *journal {
 	return &journal{out: out, contents: contents, clusters: map[client.ObjectKey]*seenCluster{}, changed: make(chan struct{})}
 }
 
-// report takes note of what a reconciliation found. It is called by one goroutine, as by a controller with one worker. The
-// line is written before anybody can see what it tells of, so that the story does not run ahead of it.
+// report takes note of what a reconciliation found. It is called by one
+// goroutine, as by a controller with one worker. The line is written before
+// anybody can see what it tells of, so that the story does not run ahead of it.
 func (j *journal) report(o observation) {
 	j.mu.Lock()
 	found := j.clusterLocked(o.cluster).compare(o)
@@ -171,8 +174,8 @@ func (j *journal) look(r request) *unstructured.Unstructured {
 	return j.clusterLocked(r.cluster).objects[r]
 }
 
-// counts returns how many objects of a cluster there are, how many times one was reconciled, and how many of these times
-// nothing had changed.
+// counts returns how many objects of a cluster there are, how many times one
+// was reconciled, and how many of these times nothing had changed.
 func (j *journal) counts(cluster client.ObjectKey) (objects, reports, unchanged int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -180,7 +183,8 @@ func (j *journal) counts(cluster client.ObjectKey) (objects, reports, unchanged 
 	return len(c.objects), c.reports, c.unchanged
 }
 
-// totals returns the number of reconciliations of objects in all clusters, and of those that found nothing new.
+// totals returns the number of reconciliations of objects in all clusters, and
+// of those that found nothing new.
 func (j *journal) totals() (reports, unchanged int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -17,13 +17,15 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// localStory is the story of clusters that run on this machine, and to which things can be done.
+// localStory is the story of clusters that run on this machine, and to which
+// things can be done.
 type localStory struct {
 	story
 	*fleet
 }
 
-// tellLocal starts a hub and two remotes, runs the operator, and tells the story.
+// tellLocal starts a hub and two remotes, runs the operator, and tells the
+// story.
 func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger) (err error) {
 	out.chapter("A hub and two remote clusters, on this machine")
 	f, err := startFleet(ctx, out)
@@ -52,7 +54,8 @@ func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger)
 	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set.stay) })
 }
 
-// demoFeed selects what the operator watches: a core kind and a custom one, in every cluster that the resolver lists.
+// demoFeed selects what the operator watches: a core kind and a custom one, in
+// every cluster that the resolver lists.
 func demoFeed() clustercache.ObjectFeed {
 	return clustercache.ObjectFeed{
 		Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(widgetKind)}, Watch: true,
@@ -85,8 +88,9 @@ func (s *localStory) tell(ctx context.Context, stay bool) error {
 	return s.stayLocal(ctx)
 }
 
-// informer returns the state and counters of the operator's informer of a kind. One more hold on what is watched already
-// costs no request; it is given back at once.
+// informer returns the state and counters of the operator's informer of a kind.
+// One more hold on what is watched already costs no request; it is given back
+// at once.
 func (s *localStory) informer(ctx context.Context, r *remote, kind client.Object) (informerpool.Status, error) {
 	w, err := s.clusters().Watch(ctx, r.key, kind, client.InNamespace(demoNamespace))
 	if err != nil {

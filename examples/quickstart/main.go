@@ -1,21 +1,26 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Quickstart shows the library at work. It starts a hub and two remote clusters by itself, runs an operator in the hub
-// that watches ConfigMaps and the objects of a custom kind in both remotes, and shows what happens when objects change,
-// when a cluster dies, when a connection is cut, and when nobody needs an informer any more:
+// Quickstart shows the library at work. It starts a hub and two remote clusters
+// by itself, runs an operator in the hub that watches ConfigMaps and the
+// objects of a custom kind in both remotes, and shows what happens when objects
+// change, when a cluster dies, when a connection is cut, and when nobody needs
+// an informer any more:
 //
 //	go run ./examples/quickstart
 //
-// It checks what it tells: if something does not happen as it should, it says what, and exits with status 1. The first
-// run builds etcd and kube-apiserver, which takes minutes; later ones take about half a minute. With -stay it goes on
-// until it is interrupted, and says how kubectl reaches the clusters. With
+// It checks what it tells: if something does not happen as it should, it says
+// what, and exits with status 1. The first run builds etcd and kube-apiserver,
+// which takes minutes; later ones take about half a minute. With -stay it goes
+// on until it is interrupted, and says how kubectl reaches the clusters. With
 //
 //	go run ./examples/quickstart -kubeconfig FILE -context A -context B
 //
-// it shows the same with clusters of yours, as far as that goes without changing anything in them.
+// it shows the same with clusters of yours, as far as that goes without
+// changing anything in them.
 //
-// Files operator.go and reconciler.go are what an operator of your own needs; the rest is the show.
+// Files operator.go and reconciler.go are what an operator of your own needs;
+// the rest is the show.
 package main
 
 import (
@@ -57,7 +62,8 @@ type settings struct {
 	verbose    bool
 }
 
-// run tells the story that args ask for, and returns the exit status. Nothing is left running.
+// run tells the story that args ask for, and returns the exit status. Nothing
+// is left running.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -94,9 +100,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-// logging returns the logger of the library and of controller-runtime, which would clutter the story and so is mute unless
-// verbose. client-go has a logger of its own, klog, which writes to os.Stderr; until restore is called that leads
-// nowhere, too. Panics are written all the same.
+// logging returns the logger of the library and of controller-runtime, which
+// would clutter the story and so is mute unless verbose. client-go has a logger
+// of its own, klog, which writes to os.Stderr; until restore is called that
+// leads nowhere, too. Panics are written all the same.
 func logging(verbose bool, stderr io.Writer) (log logr.Logger, restore func(), err error) {
 	if verbose {
 		log = logr.FromSlogHandler(slog.NewTextHandler(stderr, nil))
@@ -116,7 +123,8 @@ func logging(verbose bool, stderr io.Writer) (log logr.Logger, restore func(), e
 	}, nil
 }
 
-// parse reads the command line. It has told what is wrong when it returns an error.
+// parse reads the command line. It has told what is wrong when it returns an
+// error.
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)

@@ -20,34 +20,41 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// This file and reconciler.go are what an operator of your own needs. They import public packages only.
+// This file and reconciler.go are what an operator of your own needs. They
+// import public packages only.
 
 // userAgent is what the remote API servers see us as.
 const userAgent = "fleetcache-quickstart"
 
-// These make a demonstration quick: a dead cluster is noticed within the probe bound, about ten seconds where it does
-// not answer and three where its port is closed. The defaults (10 s, 5 s, 3 failures) cost a tenth of the requests and
-// notice within three quarters of a minute; leave them alone unless you need better.
+// These make a demonstration quick: a dead cluster is noticed within the probe
+// bound, about ten seconds where it does not answer and three where its port is
+// closed. The defaults (10 s, 5 s, 3 failures) cost a tenth of the requests and
+// notice within three quarters of a minute; leave them alone unless you need
+// better.
 const (
 	probeInterval    = time.Second
 	probeTimeout     = 2 * time.Second
 	failureThreshold = 3
 	probeBound       = failureThreshold*(probeInterval+probeTimeout) + probeInterval
-	// reconnectEvery caps the time between two attempts to reach a cluster that is down (default 30 s), or between two
-	// questions to the resolver for access that is not there yet (default 10 s).
+	// reconnectEvery caps the time between two attempts to reach a cluster that
+	// is down (default 30 s), or between two questions to the resolver for
+	// access that is not there yet (default 10 s).
 	reconnectEvery = 2 * time.Second
-	// linger is how long an informer outlives its last user, so that coming back soon costs nothing (default 30 s).
+	// linger is how long an informer outlives its last user, so that coming
+	// back soon costs nothing (default 30 s).
 	linger = 2 * time.Second
 )
 
-// operator is a controller-runtime manager in the hub with a ClusterCache and a reconciler for objects in all clusters.
+// operator is a controller-runtime manager in the hub with a ClusterCache and a
+// reconciler for objects in all clusters.
 type operator struct {
 	manager  manager.Manager
 	clusters *clustercache.ClusterCache
 }
 
-// newOperator returns an operator that runs in the hub, reads the clusters that the resolver lists, and reconciles what
-// the feed selects in them. It does no I/O.
+// newOperator returns an operator that runs in the hub, reads the clusters that
+// the resolver lists, and reconciles what the feed selects in them. It does no
+// I/O.
 func newOperator(hub *rest.Config, clusters clustercache.Resolver, feed clustercache.ObjectFeed, report func(observation), log logr.Logger) (*operator, error) {
 	mgr, err := ctrl.NewManager(hub, ctrl.Options{
 		Logger:  log,
@@ -78,10 +85,12 @@ func newOperator(hub *rest.Config, clusters clustercache.Resolver, feed clusterc
 	return &operator{manager: mgr, clusters: cc}, nil
 }
 
-// run runs the operator until ctx ends, and returns when everything has stopped.
+// run runs the operator until ctx ends, and returns when everything has
+// stopped.
 func (o *operator) run(ctx context.Context) error { return o.manager.Start(ctx) }
 
-// clusterAPI resolves the clusters that Cluster API describes in a namespace of the hub, by its kubeconfig Secrets.
+// clusterAPI resolves the clusters that Cluster API describes in a namespace of
+// the hub, by its kubeconfig Secrets.
 func clusterAPI(hub *rest.Config, namespace string, log logr.Logger) (clustercache.Resolver, error) {
 	reader, err := client.NewWithWatch(hub, client.Options{})
 	if err != nil {

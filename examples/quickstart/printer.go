@@ -52,7 +52,8 @@ func (p *printer) print(text string) {
 	_, _ = io.WriteString(p.w, text) // without a reader the story still ends in order
 }
 
-// working says every few seconds that something is still under way, until the function it returns is called.
+// working says every few seconds that something is still under way, until the
+// function it returns is called.
 func (p *printer) working(what string) (done func()) {
 	p.say("%s ...", what)
 	begin := time.Now()

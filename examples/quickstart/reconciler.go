@@ -17,11 +17,13 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// retryUnreachable is when an object is looked at again that could not be, for its cluster is down.
+// retryUnreachable is when an object is looked at again that could not be, for
+// its cluster is down.
 const retryUnreachable = 5 * time.Second
 
-// request is what is reconciled: an object of a cluster, or the cluster itself where kind is empty. Like any request of
-// a controller it says what to look at, not what happened.
+// request is what is reconciled: an object of a cluster, or the cluster itself
+// where kind is empty. Like any request of a controller it says what to look
+// at, not what happened.
 type request struct {
 	cluster client.ObjectKey
 	kind    schema.GroupVersionKind
@@ -37,17 +39,20 @@ type observation struct {
 	status clustercache.Status
 }
 
-// objectRequests is called with every object that is there, and with every change. Nothing is decoded for it.
+// objectRequests is called with every object that is there, and with every
+// change. Nothing is decoded for it.
 func objectRequests(_ context.Context, cluster client.ObjectKey, obj client.Object) []request {
 	return []request{{cluster: cluster, kind: obj.GetObjectKind().GroupVersionKind(), object: client.ObjectKeyFromObject(obj)}}
 }
 
-// clusterRequests is called with every cluster that is there, and with every change of one.
+// clusterRequests is called with every cluster that is there, and with every
+// change of one.
 func clusterRequests(_ context.Context, event clustercache.ClusterEvent) []request {
 	return []request{{cluster: event.Cluster}}
 }
 
-// reconciler looks at what it is asked to look at, and reports it. Yours would do its work there.
+// reconciler looks at what it is asked to look at, and reports it. Yours would
+// do its work there.
 type reconciler struct {
 	clusters *clustercache.ClusterCache
 	report   func(observation)
@@ -74,7 +79,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (reconcile.Resu
 	case apierrors.IsNotFound(err):
 		r.report(observation{request: req, status: status})
 	case errors.Is(err, clustercache.ErrNotConnected):
-		// Nothing can be said about the object now. This is no failure of ours, and no reason to back off.
+		// Nothing can be said about the object now. This is no failure of ours,
+		// and no reason to back off.
 		return reconcile.Result{RequeueAfter: retryUnreachable}, nil
 	default:
 		return reconcile.Result{}, err

@@ -15,7 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// cut: the connection to a remote is reset and refused for a moment, and its watches go on where they were.
+// cut: the connection to a remote is reset and refused for a moment, and its
+// watches go on where they were.
 func (s *localStory) cut(ctx context.Context) error {
 	before, err := s.west.traffic("configmaps", "widgets")
 	if err != nil {
@@ -109,7 +110,8 @@ func (s *localStory) restart(ctx context.Context) error {
 	return nil
 }
 
-// tearDown: who needs what is counted, and an informer ends some time after the last one has let go.
+// tearDown: who needs what is counted, and an informer ends some time after the
+// last one has let go.
 func (s *localStory) tearDown(ctx context.Context) error {
 	var held []*clustercache.Watch
 	defer func() {
@@ -117,7 +119,8 @@ func (s *localStory) tearDown(ctx context.Context) error {
 			w.Release()
 		}
 	}()
-	// Three more users: two of a kind that nobody watches, one of a kind that the operator watches already.
+	// Three more users: two of a kind that nobody watches, one of a kind that
+	// the operator watches already.
 	for _, kind := range []client.Object{&corev1.Namespace{}, &corev1.Namespace{}, &corev1.ConfigMap{}} {
 		var options []client.ListOption
 		if _, ok := kind.(*corev1.ConfigMap); ok {

@@ -15,7 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// stayLocal goes on until ctx ends, with a kubeconfig file by which the clusters can be played with.
+// stayLocal goes on until ctx ends, with a kubeconfig file by which the
+// clusters can be played with.
 func (s *localStory) stayLocal(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "fleetcache-quickstart-")
 	if err != nil {
@@ -44,7 +45,8 @@ func (s *localStory) stayLocal(ctx context.Context) (err error) {
 	return nil
 }
 
-// mergeKubeconfigs returns the administrators' kubeconfigs of clusters as one, with a context named after each.
+// mergeKubeconfigs returns the administrators' kubeconfigs of clusters as one,
+// with a context named after each.
 func mergeKubeconfigs(clusters ...*testenv.Cluster) (*clientcmdapi.Config, error) {
 	merged := clientcmdapi.NewConfig()
 	for _, c := range clusters {

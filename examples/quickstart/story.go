@@ -12,7 +12,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// patience is how long the story waits for what takes milliseconds on an idle machine.
+// patience is how long the story waits for what takes milliseconds on an idle
+// machine.
 const patience = 20 * time.Second
 
 // look is how often the story looks at what nobody tells it of.
@@ -50,7 +51,8 @@ func (s *story) expect(met bool, expected, got string) error {
 	return nil
 }
 
-// await waits until check is content, and looks with each news of the reconciler. It returns how long that took.
+// await waits until check is content, and looks with each news of the
+// reconciler. It returns how long that took.
 func (s *story) await(ctx context.Context, within time.Duration, expected string, check func() error) (time.Duration, error) {
 	begin := time.Now()
 	limit := time.NewTimer(within)
@@ -74,7 +76,8 @@ func (s *story) await(ctx context.Context, within time.Duration, expected string
 	}
 }
 
-// during runs the operator while the story is told, and returns when both have ended.
+// during runs the operator while the story is told, and returns when both have
+// ended.
 func (s *story) during(ctx context.Context, tell func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)

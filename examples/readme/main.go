@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Readme is the program of the README: a controller in the hub that reconciles the ConfigMaps of all clusters that
-// Cluster API knows there. It runs until it is interrupted.
+// Readme is the program of the README: a controller in the hub that reconciles
+// the ConfigMaps of all clusters that Cluster API knows there. It runs until it
+// is interrupted.
 //
 //	go run ./examples/readme -kubeconfig FILE
 package main
@@ -48,7 +49,8 @@ func run(ctx context.Context) error {
 }
 
 func setup(mgr ctrl.Manager) error {
-	// Which clusters there are, and how they are reached: here, by the Secrets that Cluster API writes.
+	// Which clusters there are, and how they are reached: here, by the Secrets
+	// that Cluster API writes.
 	clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{})
 	if err != nil {
 		return err

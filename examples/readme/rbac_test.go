@@ -64,7 +64,8 @@ func without(rules []rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
 	return all
 }
 
-// TestTheRulesOfTheReadmeAreEnoughAndMinimal runs the README's program with them, and a ClusterCache with one verb less each time.
+// TestTheRulesOfTheReadmeAreEnoughAndMinimal runs the README's program with
+// them, and a ClusterCache with one verb less each time.
 func TestTheRulesOfTheReadmeAreEnoughAndMinimal(t *testing.T) {
 	clusters := testenv.Start(t, 2, testenv.WithNames("hub", "east"))
 	hub, east := clusters[0], clusters[1]
@@ -99,7 +100,8 @@ func TestTheRulesOfTheReadmeAreEnoughAndMinimal(t *testing.T) {
 			require.NoError(t, reader.Grant(t.Context(), less...))
 			var cc *clustercache.ClusterCache
 			stop := start(t, operator.Config(), &lines{}, func(mgr ctrl.Manager) (err error) {
-				// A server that streams lists does without the right to list. Older ones do not.
+				// A server that streams lists does without the right to list.
+				// Older ones do not.
 				cc, err = cacheWithWatch(t, mgr, key, strings.HasPrefix(missing, "list"))
 				return err
 			})
@@ -111,7 +113,7 @@ func TestTheRulesOfTheReadmeAreEnoughAndMinimal(t *testing.T) {
 	}
 }
 
-// hubRefuses tells whether something that a resolver has to do is forbidden.
+// hubRefuses reports whether something that a resolver has to do is forbidden.
 func hubRefuses(t *testing.T, config *rest.Config, key client.ObjectKey) bool {
 	t.Helper()
 	var said lines
@@ -128,7 +130,8 @@ func hubRefuses(t *testing.T, config *rest.Config, key client.ObjectKey) bool {
 	return said.has("forbidden")
 }
 
-// remoteRefuses tells whether the cluster does not say who it is, or something about it is forbidden.
+// remoteRefuses reports whether the cluster does not say who it is, or
+// something about it is forbidden.
 func remoteRefuses(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
 	s, err := cc.Status(key)
 	if err == nil && s.Connected && strings.HasPrefix(s.UID, "presumed-") {
@@ -152,7 +155,8 @@ func cacheWithWatch(t *testing.T, mgr ctrl.Manager, key client.ObjectKey, paged 
 	return cc, err
 }
 
-// start runs a program's setup in a manager, until the test ends or stop is called.
+// start runs a program's setup in a manager, until the test ends or stop is
+// called.
 func start(t *testing.T, hub *rest.Config, said *lines, setup func(ctrl.Manager) error) (stop func()) {
 	t.Helper()
 	mgr, err := ctrl.NewManager(hub, ctrl.Options{
@@ -184,7 +188,7 @@ func (l *lines) add(prefix, args string) {
 	l.all = append(l.all, prefix+" "+args)
 }
 
-// has tells whether there is a line that has all parts.
+// has reports whether there is a line that has all parts.
 func (l *lines) has(parts ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,7 +56,8 @@ func (j *journal) total() int {
 	return n
 }
 
-// after does something and waits until each of the requests came once more than before.
+// after does something and waits until each of the requests came once more than
+// before.
 func (j *journal) after(t *testing.T, do func(), requests ...Request) {
 	t.Helper()
 	before := map[Request]int{}
@@ -78,7 +79,8 @@ func (j *journal) mapped(ctx context.Context, cluster client.ObjectKey, o client
 	return requests
 }
 
-// control runs a controller until the test ends, or until the returned function is called.
+// control runs a controller until the test ends, or until the returned function
+// is called.
 func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int, sources ...source.TypedSource[Request]) (controller.TypedController[Request], func()) {
 	t.Helper()
 	c, err := controller.NewTypedUnmanaged("behaviours", controller.TypedOptions[Request]{

@@ -26,13 +26,15 @@ import (
 // declGrace is how long what nobody needs any more is kept in these tests.
 const declGrace = 300 * time.Millisecond
 
-// declarations are owners, ConfigMaps of the hub, that declare what they need in remote clusters.
+// declarations are owners, ConfigMaps of the hub, that declare what they need
+// in remote clusters.
 type declarations struct {
 	cc        *clustercache.ClusterCache
 	namespace string
 }
 
-// declaring runs a ClusterCache that lets go quickly, and that asks the hub for owners if there is one.
+// declaring runs a ClusterCache that lets go quickly, and that asks the hub for
+// owners if there is one.
 func declaring(t *testing.T, hub client.Reader, remotes map[string]*rest.Config, clusters ...*testenv.Cluster) *declarations {
 	t.Helper()
 	o := options(t, remotes)
@@ -98,7 +100,8 @@ func (d *declarations) informers(cluster string) int {
 	return s.Informers
 }
 
-// follow collects the events of what is declared, in the order in which they come.
+// follow collects the events of what is declared, in the order in which they
+// come.
 func (d *declarations) follow(t *testing.T) *declFeed {
 	t.Helper()
 	f := &declFeed{}
@@ -139,7 +142,8 @@ func (f *declFeed) value(name string) string {
 	return f.last[name]
 }
 
-// asked returns the paths and queries of the test's requests for a resource in the namespace, questions for a version left out.
+// asked returns the paths and queries of the test's requests for a resource in
+// the namespace, questions for a version left out.
 func (d *declarations) asked(t *testing.T, c *testenv.Cluster, resource string) []url.Values {
 	t.Helper()
 	requests, err := c.Requests(testenv.Resource(resource), testenv.UserAgent(userAgent(t)))

@@ -26,8 +26,9 @@ import (
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "fleet", Name: name} }
 
-// options notice a dead cluster within ten seconds, and stop unused informers after a second. The user agent is the test's own, so
-// that its requests can be told from those of others.
+// options notice a dead cluster within ten seconds, and stop unused informers
+// after a second. The user agent is the test's own, so that its requests can be
+// told from those of others.
 func options(t *testing.T, remotes map[string]*rest.Config) clustercache.Options {
 	t.Helper()
 	configs := map[client.ObjectKey]*rest.Config{}
@@ -48,7 +49,8 @@ func userAgent(t *testing.T) string {
 	return "fleetcache " + t.Name() + ";" // so that 1 is not found in 10
 }
 
-// run runs a ClusterCache until the test ends, or until the returned function is called.
+// run runs a ClusterCache until the test ends, or until the returned function
+// is called.
 func run(t *testing.T, o clustercache.Options) (cc *clustercache.ClusterCache, stop func()) {
 	t.Helper()
 	cc, err := clustercache.New(o)
@@ -106,8 +108,9 @@ func update(t *testing.T, c *testenv.Cluster, objects ...client.Object) {
 	}
 }
 
-// listed returns how often the test's ClusterCache listed a resource, and how often it watched it. A streamed list is a watch
-// that begins with the objects there are; questions for a version are neither.
+// listed returns how often the test's ClusterCache listed a resource, and how
+// often it watched it. A streamed list is a watch that begins with the objects
+// there are; questions for a version are neither.
 func listed(t *testing.T, c *testenv.Cluster, resource string) (lists, watches int) {
 	t.Helper()
 	requests, err := c.Requests(testenv.Resource(resource), testenv.UserAgent(userAgent(t)))
@@ -124,7 +127,8 @@ func listed(t *testing.T, c *testenv.Cluster, resource string) (lists, watches i
 	return lists, watches
 }
 
-// isVersionQuestion reports whether a request is neither a list nor a watch: it asks for a version, or whether lists are streamed.
+// isVersionQuestion reports whether a request is neither a list nor a watch: it
+// asks for a version, or whether lists are streamed.
 func isVersionQuestion(r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
 	return err == nil && (r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1")

@@ -32,8 +32,8 @@ var (
 	deployments = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 )
 
-// TestControllers proves what controllers that share streams need (001), and what an engine needs whose sources change while it
-// runs (004).
+// TestControllers proves what controllers that share streams need (001), and
+// what an engine needs whose sources change while it runs (004).
 func TestControllers(t *testing.T) {
 	t.Parallel()
 	clusters := testenv.Start(t, 2)
@@ -159,7 +159,8 @@ func lateSubscriber(t *testing.T, east, west *testenv.Cluster) {
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
 
-	// A writer changes, creates and deletes while subscribers come late, one after the other.
+	// A writer changes, creates and deletes while subscribers come late, one
+	// after the other.
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {

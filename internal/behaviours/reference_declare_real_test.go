@@ -27,8 +27,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
 
-// TestDeclarations proves what an operator needs that declares what its objects need and never stops anything (000), and what an
-// engine needs whose set of watches is replaced (004).
+// TestDeclarations proves what an operator needs that declares what its objects
+// need and never stops anything (000), and what an engine needs whose set of
+// watches is replaced (004).
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
 	clusters := testenv.Start(t, 2)

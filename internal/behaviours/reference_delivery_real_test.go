@@ -31,7 +31,8 @@ func only(east *testenv.Cluster) map[string]*rest.Config {
 	return map[string]*rest.Config{"east": east.Config()}
 }
 
-// earliestWins has each of the two places where a request can wait be the longer one once.
+// earliestWins has each of the two places where a request can wait be the
+// longer one once.
 func earliestWins(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
 	o := configMap(ns, "o", "0")
@@ -94,7 +95,8 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 	require.EqualValues(t, 20, live.Load())
 }
 
-// watchErrors takes a user's right to watch away. The user of the library sees the server's own error, and no resourceVersion.
+// watchErrors takes a user's right to watch away. The user of the library sees
+// the server's own error, and no resourceVersion.
 func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
 	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}
@@ -123,7 +125,8 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 		return len(requests)
 	}
 	eventually(t, "it is tried again", func() bool { return denied() >= 4 })
-	// The wait starts at half a second and doubles, half of it at random, up to two seconds here.
+	// The wait starts at half a second and doubles, half of it at random, up to
+	// two seconds here.
 	require.LessOrEqual(t, denied(), 4+int(time.Since(begin)/(500*time.Millisecond)))
 
 	create(t, east, configMap(ns, "missed", "1"))
@@ -133,7 +136,8 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	require.Zero(t, s.Failures())
 }
 
-// relistAfterOutage has the server forget the history that the watch would resume from.
+// relistAfterOutage has the server forget the history that the watch would
+// resume from.
 func relistAfterOutage(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
 	for _, name := range []string{"kept", "changed", "gone", "replaced"} {

@@ -22,8 +22,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestHundredClusters proves 003.6, with clusters in memory: a hundred clusters of two kinds start with a bounded number of
-// lists at once and a bounded number of goroutines, and one that hangs costs the rest nothing.
+// TestHundredClusters proves 003.6, with clusters in memory: a hundred clusters
+// of two kinds start with a bounded number of lists at once and a bounded
+// number of goroutines, and one that hangs costs the rest nothing.
 func TestHundredClusters(t *testing.T) {
 	t.Run("003.6 hundred clusters start within bounds, and one that hangs costs nothing", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { hundredClusters(t, 100, 7) })
@@ -74,7 +75,8 @@ func hundredClusters(t *testing.T, number, lists int) {
 	for _, w := range watches[2:] {
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}
-	// Time is virtual: nobody waited for the one that hangs, whose time-outs take five seconds.
+	// Time is virtual: nobody waited for the one that hangs, whose time-outs
+	// take five seconds.
 	require.Less(t, time.Since(begin), time.Second)
 	synctest.Wait()
 	each := float64(runtime.NumGoroutine()-before) / float64(number)

@@ -20,8 +20,10 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
 )
 
-// TestOneHungAmongHundredCostsTheOthersLessThanAMillisecond compares, in one run, what cached reads and watches of 99 clusters
-// take at the 99th percentile without a cluster that hangs and with it. A loaded machine gets several tries.
+// TestOneHungAmongHundredCostsTheOthersLessThanAMillisecond compares, in one
+// run, what cached reads and watches of 99 clusters take at the 99th percentile
+// without a cluster that hangs and with it. A loaded machine gets several
+// tries.
 func TestOneHungAmongHundredCostsTheOthersLessThanAMillisecond(t *testing.T) {
 	const grace = 100 * time.Millisecond // of a cluster that the resolver does not know any more
 	fleet := clustercachetest.New(t, clustercachetest.Options{Cache: clustercache.Options{

@@ -25,7 +25,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
 
-// TestReadersOnDemand proves what an operator needs that takes a reader for whatever its objects name (000).
+// TestReadersOnDemand proves what an operator needs that takes a reader for
+// whatever its objects name (000).
 func TestReadersOnDemand(t *testing.T) {
 	clusters := testenv.Start(t, 3, testenv.WithCRDs(
 		testenv.SimpleCRD(widgets.Group, widgets.Kind), testenv.SimpleCRD(capiClusters.Group, capiClusters.Kind)))
@@ -370,10 +371,12 @@ func stopEndsEverything(t *testing.T, hub, east, west *testenv.Cluster) {
 	require.ErrorIs(t, r.cc.Engage(r.key("east")), clustercache.ErrClosed)
 }
 
-// hubGoroutines are those of the idle connection of the test's own client of the hub.
+// hubGoroutines are those of the idle connection of the test's own client of
+// the hub.
 const hubGoroutines = 4
 
-// TestRemoteAssemblies proves what an operator needs that rolls out to clusters that come, go and are not ready yet (003).
+// TestRemoteAssemblies proves what an operator needs that rolls out to clusters
+// that come, go and are not ready yet (003).
 func TestRemoteAssemblies(t *testing.T) {
 	t.Parallel()
 	clusters := testenv.Start(t, 2, testenv.WithCRDs(
@@ -515,7 +518,8 @@ func secretDeletedAndMadeAgain(t *testing.T, hub, remote *testenv.Cluster) {
 
 func liveClient(t *testing.T, hub, remote *testenv.Cluster) {
 	ns := namespace(t, remote)
-	// Who may get and write, and neither list nor watch: there is no cache to be had.
+	// Who may get and write, and neither list nor watch: there is no cache to
+	// be had.
 	account, err := remote.AddServiceAccount(t.Context(), ns, "writer", rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "update", "delete"},
 	})
@@ -540,7 +544,8 @@ func liveClient(t *testing.T, hub, remote *testenv.Cluster) {
 	require.True(t, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(o), got)))
 }
 
-// cleanedUpWithoutContact: the machines are gone before the object that describes them is.
+// cleanedUpWithoutContact: the machines are gone before the object that
+// describes them is.
 func cleanedUpWithoutContact(t *testing.T, hub, remote *testenv.Cluster) {
 	ns := namespace(t, hub, remote)
 	create(t, remote, configMap(ns, "one", "1"))

@@ -30,7 +30,8 @@ var (
 	kustomizations = schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}
 )
 
-// remotes is a hub whose Secrets, in a namespace of the test's own, describe clusters as Cluster API does.
+// remotes is a hub whose Secrets, in a namespace of the test's own, describe
+// clusters as Cluster API does.
 type remotes struct {
 	hub       *testenv.Cluster
 	namespace string
@@ -45,7 +46,8 @@ func hubClient(t *testing.T, hub *testenv.Cluster) client.WithWatch {
 	return c
 }
 
-// newRemotes runs a ClusterCache over the clusters that are described in a new namespace, of which there are none yet.
+// newRemotes runs a ClusterCache over the clusters that are described in a new
+// namespace, of which there are none yet.
 func newRemotes(t *testing.T, hub *testenv.Cluster, change ...func(*resolver.HubOptions)) *remotes {
 	t.Helper()
 	r := &remotes{hub: hub, namespace: namespace(t, hub)}
@@ -59,7 +61,8 @@ func newRemotes(t *testing.T, hub *testenv.Cluster, change ...func(*resolver.Hub
 	return r
 }
 
-// resolved are the options of the other tests with another resolver, and with little patience for access that is gone.
+// resolved are the options of the other tests with another resolver, and with
+// little patience for access that is gone.
 func resolved(t *testing.T, r clustercache.Resolver) clustercache.Options {
 	t.Helper()
 	o := options(t, nil)
@@ -86,7 +89,8 @@ func (r *remotes) describe(t *testing.T, name string, kubeconfig []byte) {
 	create(t, r.hub, r.secret(name, kubeconfig))
 }
 
-// unstructuredOf returns an empty object of a kind, with a namespace and a name.
+// unstructuredOf returns an empty object of a kind, with a namespace and a
+// name.
 func unstructuredOf(gvk schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)

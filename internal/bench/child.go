@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// childArg, as the only argument, makes the program measure one subject, so that it begins with an empty heap.
+// childArg, as the only argument, makes the program measure one subject, so
+// that it begins with an empty heap.
 const childArg = "measure-one-subject"
 
 // task is what a child process measures.
@@ -25,7 +26,8 @@ type task struct {
 	Work    string
 	Subject string
 	Server  server
-	// Count is how many objects there are, or how many informers on each of Connections.
+	// Count is how many objects there are, or how many informers on each of
+	// Connections.
 	Count       int
 	Connections int
 	// Wait makes idle informers wait for a bookmark.

@@ -17,10 +17,12 @@ import (
 )
 
 const (
-	// collections is how often garbage is collected before memory is looked at: twice empties the sync.Pools, and each
-	// halves the stacks that are hardly used, as happens to every process in the long run.
+	// collections is how often garbage is collected before memory is looked at:
+	// twice empties the sync.Pools, and each halves the stacks that are hardly
+	// used, as happens to every process in the long run.
 	collections = 6
-	// quietFor is how long the number of goroutines must not change before they are counted.
+	// quietFor is how long the number of goroutines must not change before they
+	// are counted.
 	quietFor = 300 * time.Millisecond
 	quietMax = 10 * time.Second
 	// sampleEvery is how often the heap is looked at in search of its peak.
@@ -34,7 +36,8 @@ type footprint struct {
 	heap, inUse, stack float64
 }
 
-// settle waits until goroutines have come to rest, collects garbage and returns what is left.
+// settle waits until goroutines have come to rest, collects garbage and returns
+// what is left.
 func settle() footprint {
 	last, since := runtime.NumGoroutine(), time.Now()
 	for end := time.Now().Add(quietMax); time.Since(since) < quietFor && time.Now().Before(end); {
@@ -64,7 +67,8 @@ func (f footprint) per(n int, before footprint, prefix string) figures {
 	}
 }
 
-// sampler looks for the highest the heap gets to, garbage that is not swept yet included.
+// sampler looks for the highest the heap gets to, garbage that is not swept yet
+// included.
 type sampler struct {
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -97,8 +101,8 @@ func (s *sampler) end() float64 {
 	return float64(s.max)
 }
 
-// profileCPU starts a profile of processor time, if the task has a directory for it. It does nothing to the figures but
-// make them worse.
+// profileCPU starts a profile of processor time, if the task has a directory
+// for it. It does nothing to the figures but make them worse.
 func (t task) profileCPU() (stop func(), err error) {
 	if t.Profile == "" {
 		return func() {}, nil
@@ -120,7 +124,8 @@ func (t task) profilePath(suffix string) string {
 	return filepath.Join(t.Profile, strings.ReplaceAll(t.Work+"-"+t.Subject+"-"+suffix, "/", "_"))
 }
 
-// profile writes what is live, and which goroutines there are, to the task's directory, if it has one.
+// profile writes what is live, and which goroutines there are, to the task's
+// directory, if it has one.
 func (t task) profile(moment string) error {
 	if t.Profile == "" {
 		return nil

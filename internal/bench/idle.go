@@ -16,13 +16,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// bookmarked is how long an informer waits so that each watch was sent a bookmark, which an API server does once a minute.
+// bookmarked is how long an informer waits so that each watch was sent a
+// bookmark, which an API server does once a minute.
 const bookmarked = 75 * time.Second
 
-// idle measures what an informer of an empty kind costs once it is synced, what a handler adds, and what is left when an
-// object has come and gone. Every connection exists, with one informer, before the first look: that, and what is made
-// once per process, cancel out. There are several connections, because one takes no more than a hundred informers, and
-// stacks are counted in blocks of 32 KiB.
+// idle measures what an informer of an empty kind costs once it is synced, what
+// a handler adds, and what is left when an object has come and gone. Every
+// connection exists, with one informer, before the first look: that, and what
+// is made once per process, cancel out. There are several connections, because
+// one takes no more than a hundred informers, and stacks are counted in blocks
+// of 32 KiB.
 func idle(ctx context.Context, t task) (figures, error) {
 	namespaces := idleNamespaces(subject{name: t.Subject}, t.Count)
 	first := namespaces[t.Count]
@@ -70,7 +73,8 @@ func idle(ctx context.Context, t task) (figures, error) {
 	return f, holding(ctx, watchers, 0) // until here they are not garbage
 }
 
-// idleNamespaces returns the namespaces of a subject, which has them for itself: n, and one for what comes first.
+// idleNamespaces returns the namespaces of a subject, which has them for
+// itself: n, and one for what comes first.
 func idleNamespaces(s subject, n int) []string {
 	all := make([]string, n+1)
 	for i := range all {
@@ -79,7 +83,8 @@ func idleNamespaces(s subject, n int) []string {
 	return all
 }
 
-// openAll opens the subject on each connection, with one informer, which has a handler.
+// openAll opens the subject on each connection, with one informer, which has a
+// handler.
 func (t task) openAll(ctx context.Context, namespace string) ([]watcher, error) {
 	var watchers []watcher
 	for range t.Connections {
@@ -107,9 +112,10 @@ func each(watchers []watcher, do func(watcher) error) error {
 	return nil
 }
 
-// churn creates an object of 8 KiB in each namespace, waits until there says that all have arrived, and deletes them
-// again. Garbage is collected all the while, as it is in a process that lives long: what an informer holds on to must not
-// look shared because many were served in one moment.
+// churn creates an object of 8 KiB in each namespace, waits until there says
+// that all have arrived, and deletes them again. Garbage is collected all the
+// while, as it is in a process that lives long: what an informer holds on to
+// must not look shared because many were served in one moment.
 func churn(ctx context.Context, writer kubernetes.Interface, namespaces []string, there func() error) error {
 	const name = "churned"
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"data": strings.Repeat("0123456789abcdef", 512)}}

@@ -40,7 +40,8 @@ func makeNamespaces(ctx context.Context, config *rest.Config, names []string) er
 	return nil
 }
 
-// load writes n pods the way a cluster does, so that the server keeps managedFields of all who write pods.
+// load writes n pods the way a cluster does, so that the server keeps
+// managedFields of all who write pods.
 func load(ctx context.Context, config *rest.Config, n int) error {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -63,7 +64,8 @@ func load(ctx context.Context, config *rest.Config, n int) error {
 	return g.Wait()
 }
 
-// write writes one pod: the controller creates it, the kubelet reports its status, and some are annotated with kubectl.
+// write writes one pod: the controller creates it, the kubelet reports its
+// status, and some are annotated with kubectl.
 func write(ctx context.Context, c kubernetes.Interface, i int) error {
 	p := newPod(i)
 	client := c.CoreV1().Pods(p.Namespace)
@@ -89,7 +91,8 @@ func write(ctx context.Context, c kubernetes.Interface, i int) error {
 	return nil
 }
 
-// sizes returns the mean size in JSON of the pods, with and without managedFields.
+// sizes returns the mean size in JSON of the pods, with and without
+// managedFields.
 func sizes(ctx context.Context, config *rest.Config) (full, stripped float64, err error) {
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures fleetcache beside client-go's and controller-runtime's informers, on a real API server. See
-// README.md for what the rows mean.
+// Command bench measures fleetcache beside client-go's and controller-runtime's
+// informers, on a real API server. See README.md for what the rows mean.
 package main
 
 import (

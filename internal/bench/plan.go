@@ -30,8 +30,8 @@ type plan struct {
 	works       []string
 }
 
-// Both measure the same; the figures of the short one are rougher, and the costs that do not grow with the number of
-// objects weigh more in them.
+// Both measure the same; the figures of the short one are rougher, and the
+// costs that do not grow with the number of objects weigh more in them.
 var (
 	full  = plan{pods: 4000, connections: 3, informers: 90, wait: true, rounds: 3, reads: 15, readTime: "100ms"}
 	short = plan{pods: 1000, connections: 2, informers: 40, rounds: 1, reads: 5, readTime: "30ms"}
@@ -74,7 +74,8 @@ func (p plan) subjects() []subject {
 	return slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return p.only != "" && s.name != p.only })
 }
 
-// mine returns the bound if the subject is ours, over our own transport: what client-go's holds is not ours to bound.
+// mine returns the bound if the subject is ours, over our own transport: what
+// client-go's holds is not ours to bound.
 func mine(s subject, b *bound) *bound {
 	if s.name == ours {
 		return b
@@ -82,7 +83,7 @@ func mine(s subject, b *bound) *bound {
 	return nil
 }
 
-// isOurs tells whether the subject is ours, over whatever transport.
+// isOurs reports whether the subject is ours, over whatever transport.
 func isOurs(s subject) bool { return s.name == ours || s.name == oursRest }
 
 func (p plan) idle(ctx context.Context, on server, r *report) error {
@@ -95,7 +96,8 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 			r.add(work, s.name, value(results[s.name]), unit, mine(s, b))
 		}
 	}
-	// The one or two goroutines of connections that a client opened in the rush are no informer's.
+	// The one or two goroutines of connections that a client opened in the rush
+	// are no informer's.
 	whole := func(name string) func(figures) float64 {
 		return func(f figures) float64 { return math.Round(f[name]*10) / 10 }
 	}
@@ -113,7 +115,8 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 	return nil
 }
 
-// idleAll measures all subjects at the same time: they mostly wait, and memory does not depend on speed.
+// idleAll measures all subjects at the same time: they mostly wait, and memory
+// does not depend on speed.
 func (p plan) idleAll(ctx context.Context, on server) (map[string]figures, error) {
 	all := p.subjects()
 	measured := make([]figures, len(all))
@@ -132,7 +135,8 @@ func (p plan) idleAll(ctx context.Context, on server) (map[string]figures, error
 	return results, err
 }
 
-// repeat measures every subject several times, in turns, and returns the medians.
+// repeat measures every subject several times, in turns, and returns the
+// medians.
 func (p plan) repeat(ctx context.Context, work string, on server, count int) (map[string]figures, error) {
 	values := map[string]map[string][]float64{}
 	for range p.rounds {

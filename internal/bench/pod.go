@@ -26,8 +26,9 @@ const (
 
 func namespaceOf(app int) string { return fmt.Sprintf("team-%d", app%teams) }
 
-// newPod returns pod number i as its ReplicaSet's controller, the scheduler and admission make it, and what the kubelet
-// adds. The same number always gives the same pod.
+// newPod returns pod number i as its ReplicaSet's controller, the scheduler and
+// admission make it, and what the kubelet adds. The same number always gives
+// the same pod.
 func newPod(i int) *corev1.Pod {
 	app := i / replicas
 	shared, own := rand.New(rand.NewPCG(1, uint64(app))), rand.New(rand.NewPCG(2, uint64(i)))

@@ -23,7 +23,8 @@ import (
 // readLabel is the label that handlers look at.
 const readLabel = "app.kubernetes.io/name"
 
-// read measures how long one read of a cached pod takes. All caches hold the pods of one namespace, in one process.
+// read measures how long one read of a cached pod takes. All caches hold the
+// pods of one namespace, in one process.
 func read(ctx context.Context, t task) (figures, error) {
 	testing.Init()
 	if err := flag.Set("test.benchtime", t.RoundTime); err != nil {
@@ -58,7 +59,8 @@ func read(ctx context.Context, t task) (figures, error) {
 	return f, nil
 }
 
-// measure takes both sides in turn, so that what slows the machine down for a while slows both down alike.
+// measure takes both sides in turn, so that what slows the machine down for a
+// while slows both down alike.
 func (c comparison) measure(readings map[string]func(int) error, n int, peerFirst bool) (ours, peer float64) {
 	if peerFirst {
 		peer = nanoseconds(readings[c.peer], n)
@@ -96,7 +98,8 @@ const (
 	peerLabel        = "label of a shared unstructured"
 )
 
-// comparison says what a reading of ours is compared with, and how many times as long it may take.
+// comparison says what a reading of ours is compared with, and how many times
+// as long it may take.
 type comparison struct {
 	ours, peer string
 	bound      *bound
@@ -104,7 +107,8 @@ type comparison struct {
 
 func (c comparison) name() string { return c.ours + " / " + c.peer }
 
-// peerUnstructured is controller-runtime's default: what a controller of any kind would read with.
+// peerUnstructured is controller-runtime's default: what a controller of any
+// kind would read with.
 var comparisons = []comparison{
 	{intoUnstructured, peerUnstructured, atMost(1)},
 	{intoTypedHot, peerTyped, atMost(1.1)},

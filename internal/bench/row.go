@@ -20,9 +20,10 @@ type row struct {
 	Subject string  `json:"subject"`
 	Value   float64 `json:"value"`
 	Unit    string  `json:"unit"`
-	// Bound is what the value is held to, for example "<= 2"; empty if it is only shown.
+	// Bound is what the value is held to, for example "<= 2"; empty if it is
+	// only shown.
 	Bound string `json:"bound,omitempty"`
-	// OK tells whether the bound holds.
+	// OK reports whether the bound holds.
 	OK *bool `json:"ok,omitempty"`
 }
 

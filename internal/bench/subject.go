@@ -18,13 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// watcher is an informer library at work on one cluster. Its informers run until the process ends: what is measured has
-// a process of its own.
+// watcher is an informer library at work on one cluster. Its informers run
+// until the process ends: what is measured has a process of its own.
 type watcher interface {
-	// watch starts one informer of the kind for each namespace, where the empty one stands for all, and returns when all
-	// have synced.
+	// watch starts one informer of the kind for each namespace, where the empty
+	// one stands for all, and returns when all have synced.
 	watch(ctx context.Context, k kind, namespaces ...string) error
-	// handle adds one handler that does nothing to each informer of the last watch.
+	// handle adds one handler that does nothing to each informer of the last
+	// watch.
 	handle(ctx context.Context) error
 	// count returns how many objects the informers of the last watch hold.
 	count(ctx context.Context) (int, error)
@@ -85,8 +86,8 @@ var (
 	}
 )
 
-// mapper knows the kinds without asking the cluster: a peer's REST mapper, which takes up to 0.9 MB per cluster, is not
-// counted against it.
+// mapper knows the kinds without asking the cluster: a peer's REST mapper,
+// which takes up to 0.9 MB per cluster, is not counted against it.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
 	for _, k := range []kind{pods, configMaps} {
@@ -96,7 +97,8 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// knock makes the client's connection, so that no subject is charged for it, or opens several at once.
+// knock makes the client's connection, so that no subject is charged for it, or
+// opens several at once.
 func knock(ctx context.Context, c *http.Client, base string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/version", http.NoBody)
 	if err != nil {

@@ -75,18 +75,19 @@ func ProtectSecret(name string, f func() error) (err error) {
 	return f()
 }
 
-// Apart is Protect on a goroutine of its own, for whose end it waits: that f ends
-// its goroutine is an error as well.
+// Apart is Protect on a goroutine of its own, for whose end it waits: that f
+// ends its goroutine is an error as well.
 func Apart(name string, f func() error) error { return <-Aside(name, f) }
 
-// ApartSecret is Apart for a function that is given secrets; see [ProtectSecret].
+// ApartSecret is Apart for a function that is given secrets; see
+// [ProtectSecret].
 func ApartSecret(name string, f func() error) error {
 	return <-aside(name, f, ProtectSecret)
 }
 
 // Caught makes the error of a panic that was recovered. A nil value says that
-// there was none, and yet the callback did not return: it ends its goroutine. (A
-// panic with nil is recovered as a [*runtime.PanicNilError].)
+// there was none, and yet the callback did not return: it ends its goroutine.
+// (A panic with nil is recovered as a [*runtime.PanicNilError].)
 func Caught(name string, value any) *PanicError { return caught(name, value, true) }
 
 func caught(name string, value any, show bool) *PanicError {
@@ -118,8 +119,8 @@ func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 }
 
 // Aside starts f, which may be deaf to every signal, on a goroutine of its own,
-// and returns a channel with its error. A panic is an error, and so is the end of
-// the goroutine by [runtime.Goexit].
+// and returns a channel with its error. A panic is an error, and so is the end
+// of the goroutine by [runtime.Goexit].
 func Aside(name string, f func() error) <-chan error { return aside(name, f, Protect) }
 
 func aside(name string, f func() error, protect func(string, func() error) error) <-chan error {

@@ -18,11 +18,11 @@ import (
 const hub = "hub"
 
 // Of returns the name of a cluster: "hub" for the zero key, the name where
-// there is no namespace, namespace/name otherwise. Two keys never have one name,
-// since labels of metrics must not collide: a name without a namespace that would
-// read as something else gets a leading slash. It is valid UTF-8 and has no control
-// characters: those are written as %XX, and so are the percent sign itself, and a
-// slash in a namespace.
+// there is no namespace, namespace/name otherwise. Two keys never have one
+// name, since labels of metrics must not collide: a name without a namespace
+// that would read as something else gets a leading slash. It is valid UTF-8 and
+// has no control characters: those are written as %XX, and so are the percent
+// sign itself, and a slash in a namespace.
 func Of(key types.NamespacedName) string {
 	if key == (types.NamespacedName{}) {
 		return hub

@@ -16,13 +16,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// typeConverters know how fields merge: those of built-in kinds by their schema, all others by their form, lists as a whole.
+// typeConverters know how fields merge: those of built-in kinds by their
+// schema, all others by their form, lists as a whole.
 var (
 	builtInTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(scheme.Scheme) })
 	otherTypes   = sync.OnceValue(managedfields.NewDeducedTypeConverter)
 )
 
-// apply is server-side apply. Only objects that are applied have managed fields here, from their first apply on.
+// apply is server-side apply. Only objects that are applied have managed fields
+// here, from their first apply on.
 func (op *writing) apply(r *http.Request, body []byte, old *version, code *int) (*version, error) {
 	q := r.URL.Query()
 	manager := q.Get("fieldManager")
@@ -109,7 +111,8 @@ func (newUnstructured) New(kind schema.GroupVersionKind) (runtime.Object, error)
 	return u, nil
 }
 
-// sameVersion implements runtime.ObjectConvertor for kinds whose versions differ in their name only.
+// sameVersion implements runtime.ObjectConvertor for kinds whose versions
+// differ in their name only.
 type sameVersion struct{}
 
 func (sameVersion) Convert(_, _, _ any) error { return nil }

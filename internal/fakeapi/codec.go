@@ -90,8 +90,9 @@ func unsupportedMedia(media string) error {
 	}}
 }
 
-// fit gives an object of a built-in kind the form that its type has: unknown fields go, and what has another type is an
-// error. Objects of other kinds stay as they are.
+// fit gives an object of a built-in kind the form that its type has: unknown
+// fields go, and what has another type is an error. Objects of other kinds stay
+// as they are.
 func fit(u *unstructured.Unstructured, k *Kind) (*unstructured.Unstructured, error) {
 	if k.builtIn {
 		typed, err := scheme.Scheme.New(u.GroupVersionKind())
@@ -119,7 +120,8 @@ func fit(u *unstructured.Unstructured, k *Kind) (*unstructured.Unstructured, err
 	return u, nil
 }
 
-// prepare does to a new or changed object what kube-apiserver's own code for a few kinds does.
+// prepare does to a new or changed object what kube-apiserver's own code for a
+// few kinds does.
 func prepare(u, old *unstructured.Unstructured) {
 	switch {
 	case u.GetKind() == "Secret" && u.GetAPIVersion() == "v1":
@@ -184,7 +186,8 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 func writeRaw(w http.ResponseWriter, code int, raw []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// Not append: raw may be what is stored, which others read at the same time.
+	// Not append: raw may be what is stored, which others read at the same
+	// time.
 	_, _ = w.Write(raw)
 	_, _ = w.Write([]byte{'\n'})
 }

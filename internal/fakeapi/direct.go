@@ -13,8 +13,8 @@ import (
 // direct hands requests to a server without a network.
 type direct struct{ server *Server }
 
-// RoundTrip implements http.RoundTripper. The handler runs until its answer is read to the end or closed, or the
-// request's context ends.
+// RoundTrip implements http.RoundTripper. The handler runs until its answer is
+// read to the end or closed, or the request's context ends.
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(asAdmin(r.Context()))
 	reader, writer := io.Pipe()
@@ -72,7 +72,8 @@ func (a *pipedAnswer) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (a *pipedAnswer) Flush() { a.WriteHeader(http.StatusOK) }
 
-// pipedBody is the reader's side. Closing it ends the handler, and waits for that.
+// pipedBody is the reader's side. Closing it ends the handler, and waits for
+// that.
 type pipedBody struct {
 	*io.PipeReader
 

@@ -81,7 +81,8 @@ func (s *Server) document(path string) *document {
 	if i == 1 {
 		doc.list.Items = append(doc.list.Items, s.customGroupsLocked()...)
 	}
-	// The ETag is the hash of the document without its type, as kube-apiserver has it.
+	// The ETag is the hash of the document without its type, as kube-apiserver
+	// has it.
 	hashed, err := json.Marshal(doc.list)
 	if err != nil {
 		panic("fakeapi: " + err.Error())
@@ -185,7 +186,8 @@ func legacyResources(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) 
 	return list
 }
 
-// define serves what a CustomResourceDefinition defines, and says so in its status.
+// define serves what a CustomResourceDefinition defines, and says so in its
+// status.
 func (s *Server) define(crd *unstructured.Unstructured) {
 	get := func(fields ...string) string {
 		v, _, _ := unstructured.NestedString(crd.Object, fields...)
@@ -232,7 +234,8 @@ func (s *Server) define(crd *unstructured.Unstructured) {
 	}
 }
 
-// undefine ends a kind with its definition: its objects are deleted, and its watches end.
+// undefine ends a kind with its definition: its objects are deleted, and its
+// watches end.
 func (s *Server) undefine(crd *unstructured.Unstructured) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")

@@ -20,23 +20,29 @@ import (
 type Kind struct {
 	Group string
 	Kind  string
-	// Versions are the versions in which it is served, the preferred one first. They do not differ in anything but their name.
+	// Versions are the versions in which it is served, the preferred one first.
+	// They do not differ in anything but their name.
 	Versions []string
 	// Resource is the plural, and Singular the singular name.
 	Resource, Singular string
 	// ClusterScoped objects have no namespace.
 	ClusterScoped bool
-	// Status tells that there is a status subresource: other writes leave the status as it is.
+	// Status tells that there is a status subresource: other writes leave the
+	// status as it is.
 	Status bool
 
-	// Verbs are what it can do; nil means everything. Kinds of aggregated APIs often cannot be watched.
+	// Verbs are what it can do; nil means everything. Kinds of aggregated APIs
+	// often cannot be watched.
 	Verbs []string
-	// NoUID and NoVersions leave uid and resourceVersion out of its objects, as aggregated APIs do that compute them.
+	// NoUID and NoVersions leave uid and resourceVersion out of its objects, as
+	// aggregated APIs do that compute them.
 	NoUID, NoVersions bool
-	// NoBookmarks leaves out the bookmarks that a watch gets once a minute, as where there is no watch cache.
+	// NoBookmarks leaves out the bookmarks that a watch gets once a minute, as
+	// where there is no watch cache.
 	NoBookmarks bool
 
-	// Fields are the fields that field selectors may name beside metadata.name and metadata.namespace.
+	// Fields are the fields that field selectors may name beside metadata.name
+	// and metadata.namespace.
 	fields []string
 	// native kinds are of Kubernetes itself.
 	native bool
@@ -141,7 +147,8 @@ func groupKinds(group discoveryv2.APIGroupDiscovery) []*Kind {
 	return out
 }
 
-// counts tells whether a built-in kind counts generations. Those of the core group, of old, mostly do not.
+// counts reports whether a built-in kind counts generations. Those of the core
+// group, of old, mostly do not.
 func counts(gr schema.GroupResource) bool {
 	switch gr.Group {
 	case "":

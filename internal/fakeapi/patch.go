@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// servePatch changes an object by a patch. An apply of an object that does not exist creates it.
+// servePatch changes an object by a patch. An apply of an object that does not
+// exist creates it.
 func (op *writing) servePatch(r *http.Request, code *int) (*version, error) {
 	body, media, err := readBody(r)
 	if err != nil {

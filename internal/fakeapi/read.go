@@ -84,7 +84,8 @@ type token struct {
 	Name      string `json:"name"`
 }
 
-// anyVersion is in the token that goes on with a list whose version is gone: the rest is shown as it is now.
+// anyVersion is in the token that goes on with a list whose version is gone:
+// the rest is shown as it is now.
 const anyVersion = -1
 
 // String returns the token as clients get it.
@@ -93,7 +94,8 @@ func (t token) String() string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// tokenExpired is the answer to a token whose version is gone. It brings one that goes on regardless.
+// tokenExpired is the answer to a token whose version is gone. It brings one
+// that goes on regardless.
 func tokenExpired(t token) error {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
 		"to display a consistent list result. You can start a new list without the continue parameter, or use the continue " +
@@ -147,7 +149,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 	writeJSON(w, http.StatusOK, map[string]any{"kind": kind, "apiVersion": apiVersion, "metadata": meta, "items": items})
 }
 
-// moment returns the objects that a list shows, their resourceVersion, and behind which of them the page begins.
+// moment returns the objects that a list shows, their resourceVersion, and
+// behind which of them the page begins.
 func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version, rv int64, after *objectKey, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,10 +15,10 @@ type moment struct {
 }
 
 // Lag has the requests that match served by another server of the same cluster,
-// whose watch cache is so far behind. Lists of the newest state, and what is got
-// and written, are what they are on any server; a watch shows what that server
-// knows, and one that resumes from a later version is told of nothing before it.
-// A lag of 0 ends that.
+// whose watch cache is so far behind. Lists of the newest state, and what is
+// got and written, are what they are on any server; a watch shows what that
+// server knows, and one that resumes from a later version is told of nothing
+// before it. A lag of 0 ends that.
 func (s *Server) Lag(by time.Duration, match func(*Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestALateReplicaShowsThePastInWatchesAlone holds it to what two kube-apiservers
-// of one etcd do, one of which is behind.
+// TestALateReplicaShowsThePastInWatchesAlone holds it to what two
+// kube-apiservers of one etcd do, one of which is behind.
 func TestALateReplicaShowsThePastInWatchesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{})

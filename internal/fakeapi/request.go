@@ -14,10 +14,12 @@ import (
 
 // Request is what a request asks for.
 type Request struct {
-	// Verb is get, list, watch, create, update, patch, delete or deletecollection; of a path that names no resource it is the
-	// HTTP method in lower case.
+	// Verb is get, list, watch, create, update, patch, delete or
+	// deletecollection; of a path that names no resource it is the HTTP method
+	// in lower case.
 	Verb string
-	// Stream tells that a watch begins with the objects there are: a streamed list.
+	// Stream tells that a watch begins with the objects there are: a streamed
+	// list.
 	Stream      bool
 	Group       string
 	Version     string
@@ -25,7 +27,8 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Name        string
-	// Selected is the one name that a list or watch is narrowed to by a field selector; rights to that name suffice for it.
+	// Selected is the one name that a list or watch is narrowed to by a field
+	// selector; rights to that name suffice for it.
 	Selected string
 	// Path is the URL's, and Query what follows it.
 	Path, Query string
@@ -40,7 +43,7 @@ func (r *Request) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
 }
 
-// Writes tells whether the request asks for a change.
+// Writes reports whether the request asks for a change.
 func (r *Request) Writes() bool {
 	switch r.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":

@@ -21,30 +21,35 @@ import (
 
 // Options configure a Server. The zero value works.
 type Options struct {
-	// Identity makes the uids of the server's objects, the cluster's own among them, unlike those of others. The same
-	// identity gives the same uids.
+	// Identity makes the uids of the server's objects, the cluster's own among
+	// them, unlike those of others. The same identity gives the same uids.
 	Identity string
-	// Kinds are served beside the built-in ones, as if CustomResourceDefinitions had defined them.
+	// Kinds are served beside the built-in ones, as if
+	// CustomResourceDefinitions had defined them.
 	Kinds []Kind
-	// Authenticate tells who has a bearer token, and whether it is valid. Nil lets everybody in.
+	// Authenticate tells who has a bearer token, and whether it is valid. Nil
+	// lets everybody in.
 	Authenticate func(token string) (user string, ok bool)
-	// Intercept sees each request before it is served, but for those of the administrator. Nil answers let it pass. It is called
-	// without locks.
+	// Intercept sees each request before it is served, but for those of the
+	// administrator. Nil answers let it pass. It is called without locks.
 	Intercept func(*Request) *Fault
 }
 
 // Fault is what happens to a request in the place of its regular answer.
 type Fault struct {
-	// Answer writes the answer, if it is set: as what stands before the server does, or nothing until the request's context
-	// ends.
+	// Answer writes the answer, if it is set: as what stands before the server
+	// does, or nothing until the request's context ends.
 	Answer http.HandlerFunc
-	// Err is the answer if it is an API status. Any other error is a connection that breaks.
+	// Err is the answer if it is an API status. Any other error is a connection
+	// that breaks.
 	Err error
-	// Done has the request served before: what it asked for has happened, and the client does not hear of it.
+	// Done has the request served before: what it asked for has happened, and
+	// the client does not hear of it.
 	Done bool
 }
 
-// Server is an API server in memory. Its methods may be called from many goroutines.
+// Server is an API server in memory. Its methods may be called from many
+// goroutines.
 type Server struct {
 	options Options
 
@@ -53,7 +58,8 @@ type Server struct {
 	identity string
 	serial   int // of uids and generated names
 	rv       int64
-	// compacted is how far the history was cut off, and expired how far it counts as cut off for requests that come.
+	// compacted is how far the history was cut off, and expired how far it
+	// counts as cut off for requests that come.
 	compacted, expired int64
 	tables             map[string]*table // by group and resource
 	streams            []*stream
@@ -72,7 +78,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// firstVersion is where histories begin: not at 1, so that a version can be older than all.
+// firstVersion is where histories begin: not at 1, so that a version can be
+// older than all.
 const firstVersion = 100
 
 func (s *Server) reset(identity string) {
@@ -96,7 +103,8 @@ func (s *Server) reset(identity string) {
 	}
 }
 
-// Become makes the server another cluster: other uids, a history that starts anew, and nothing stored. Every watch ends.
+// Become makes the server another cluster: other uids, a history that starts
+// anew, and nothing stored. Every watch ends.
 func (s *Server) Become(identity string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +123,9 @@ func (s *Server) Register(k Kind) {
 	s.kindsChangedLocked()
 }
 
-// registerLocked serves a custom kind from now on; one that was served already keeps its objects. What happened before
-// cannot be resumed from, as with the watch cache of a definition that is new or has changed.
+// registerLocked serves a custom kind from now on; one that was served already
+// keeps its objects. What happened before cannot be resumed from, as with the
+// watch cache of a definition that is new or has changed.
 func (s *Server) registerLocked(k *Kind) {
 	k.generations = true
 	if t := s.tables[k.GroupResource().String()]; t != nil {
@@ -145,7 +154,8 @@ func (s *Server) UID() string {
 	return string(s.tables["namespaces"].objects[objectKey{name: "kube-system"}].meta().GetUID())
 }
 
-// Requests returns the requests that were received, those of the administrator left out, as far as they match.
+// Requests returns the requests that were received, those of the administrator
+// left out, as far as they match.
 func (s *Server) Requests(match func(*Request) bool) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +294,8 @@ func (s *Server) table(req *Request) (*table, error) {
 	return t, nil
 }
 
-// errNoPath marks a path that is not served: the answer is a text, not a status.
+// errNoPath marks a path that is not served: the answer is a text, not a
+// status.
 var errNoPath = errors.New("404 page not found")
 
 // newUID returns the next uid.
@@ -293,7 +304,8 @@ func (s *Server) newUID() string {
 	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s/%d", s.identity, s.serial)).String()
 }
 
-// Cut ends the watches that match. What they had not been sent yet is sent to the ones that resume them.
+// Cut ends the watches that match. What they had not been sent yet is sent to
+// the ones that resume them.
 func (s *Server) Cut(match func(*Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,8 +322,9 @@ func (s *Server) cutLocked(match func(*Request) bool) {
 
 var errCut = errors.New("watch cut")
 
-// Transport returns a way to send requests to the server as its administrator, without a network in between: whatever
-// happens to the network and to credentials, it works.
+// Transport returns a way to send requests to the server as its administrator,
+// without a network in between: whatever happens to the network and to
+// credentials, it works.
 func (s *Server) Transport() http.RoundTripper { return direct{s} }
 
 func asAdmin(ctx context.Context) context.Context { return context.WithValue(ctx, adminKey{}, true) }

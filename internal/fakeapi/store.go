@@ -64,7 +64,8 @@ func compareKeys(a, b objectKey) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// change is one entry of the history of a kind. Of a deletion, after is nil and last the state it ended in.
+// change is one entry of the history of a kind. Of a deletion, after is nil and
+// last the state it ended in.
 type change struct {
 	rv                  int64
 	key                 objectKey
@@ -72,7 +73,8 @@ type change struct {
 	unsaid              bool // watches do not hear of it
 }
 
-// table is the objects of one kind, and what happened to them since the history was last compacted.
+// table is the objects of one kind, and what happened to them since the history
+// was last compacted.
 type table struct {
 	kind    *Kind
 	objects map[objectKey]*version
@@ -96,7 +98,8 @@ type view struct {
 	objects map[objectKey]*version
 }
 
-// after returns the changes after rv, up to and including limit; 0 means no limit.
+// after returns the changes after rv, up to and including limit; 0 means no
+// limit.
 func (t *table) after(rv, limit int64) []change {
 	from, _ := slices.BinarySearchFunc(t.log, rv+1, func(c change, rv int64) int { return int(c.rv - rv) })
 	out := t.log[from:]
@@ -126,7 +129,8 @@ func (t *table) wake() {
 	t.news = make(chan struct{})
 }
 
-// put makes obj the state of an object, which the caller gives away. It returns the new state.
+// put makes obj the state of an object, which the caller gives away. It returns
+// the new state.
 func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
 	s.nextVersion()
 	v := newVersion(s.rv, obj)
@@ -166,12 +170,14 @@ func (s *Server) Snapshot() *Snapshot {
 	return out
 }
 
-// Restore brings back what was stored, as a restored backup of etcd does: resourceVersions go back, and the history before the
-// snapshot is gone. Every watch ends.
+// Restore brings back what was stored, as a restored backup of etcd does:
+// resourceVersions go back, and the history before the snapshot is gone. Every
+// watch ends.
 func (s *Server) Restore(from *Snapshot) { s.restore(from, 0) }
 
-// RestoreBumped is Restore as Kubernetes' documentation wants it done, with etcdutl's --bump-revision and
-// --mark-compacted: the history goes on by so many versions later, and all that came before counts as compacted. The
+// RestoreBumped is Restore as Kubernetes' documentation wants it done, with
+// etcdutl's --bump-revision and --mark-compacted: the history goes on by so
+// many versions later, and all that came before counts as compacted. The
 // objects have the versions that they had in the backup.
 func (s *Server) RestoreBumped(from *Snapshot, by int64) { s.restore(from, by) }
 
@@ -193,8 +199,8 @@ func (s *Server) restore(from *Snapshot, bump int64) {
 	s.cutLocked(func(*Request) bool { return true })
 }
 
-// Compact forgets the history: a watch that resumes behind it is answered with 410, and so is the next page of a list.
-// Watches that are open go on.
+// Compact forgets the history: a watch that resumes behind it is answered with
+// 410, and so is the next page of a list. Watches that are open go on.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

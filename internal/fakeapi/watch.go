@@ -19,7 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// bookmarkEvery is how often a watch gets a bookmark, as kube-apiserver does it.
+// bookmarkEvery is how often a watch gets a bookmark, as kube-apiserver does
+// it.
 const bookmarkEvery = time.Minute
 
 // stream is one watch.
@@ -39,7 +40,8 @@ type stream struct {
 	nudges  int   // of the table, that were seen
 }
 
-// watch sends what happens until the client goes, the time is up or the watch is cut.
+// watch sends what happens until the client goes, the time is up or the watch
+// is cut.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
 	q := r.URL.Query()
 	st := &stream{server: s, table: t, request: req, form: formOf(r, req, t.kind), bookmarks: q.Get("allowWatchBookmarks") == "true" && !t.kind.NoBookmarks}
@@ -226,8 +228,10 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 	}
 }
 
-// collect returns the frames that are due, and what is closed when there are more. A stream whose kind is gone, or was
-// replaced by that of another cluster, has none to come. One that is silent sends nothing, not even what it collected before.
+// collect returns the frames that are due, and what is closed when there are
+// more. A stream whose kind is gone, or was replaced by that of another
+// cluster, has none to come. One that is silent sends nothing, not even what it
+// collected before.
 func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, gone, silent bool) {
 	s, t := st.server, st.table
 	s.mu.Lock()
@@ -271,7 +275,8 @@ func (st *stream) change(out *bytes.Buffer, c change) {
 	case was && c.last != nil:
 		writeFrame(out, "DELETED", st.form.of(c.last))
 	case was:
-		// It is still there, and not selected any more: its last selected state with the version of the change.
+		// It is still there, and not selected any more: its last selected state
+		// with the version of the change.
 		writeFrame(out, "DELETED", st.form.of(newVersion(c.rv, c.before.copy().Object)))
 	}
 }
@@ -304,7 +309,8 @@ func (s *Server) Bookmark() {
 	}
 }
 
-// Watched returns a request of each kind of watch that is open, those of the administrator left out.
+// Watched returns a request of each kind of watch that is open, those of the
+// administrator left out.
 func (s *Server) Watched() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,7 +323,8 @@ func (s *Server) Watched() []Request {
 	return out
 }
 
-// Silence makes watches of the resources that match say nothing at all, or ends that. Lists, reads and writes go on as ever.
+// Silence makes watches of the resources that match say nothing at all, or ends
+// that. Lists, reads and writes go on as ever.
 func (s *Server) Silence(match func(*Kind) bool, silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,7 +336,7 @@ func (s *Server) Silence(match func(*Kind) bool, silent bool) {
 	}
 }
 
-// Silent tells whether watches of a kind say nothing.
+// Silent reports whether watches of a kind say nothing.
 func (s *Server) Silent(match func(*Kind) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,7 +348,8 @@ func (s *Server) Silent(match func(*Kind) bool) bool {
 	return false
 }
 
-// Freeze makes watches of the resources that match show nothing newer than now. Lists, reads and writes go on as ever.
+// Freeze makes watches of the resources that match show nothing newer than now.
+// Lists, reads and writes go on as ever.
 func (s *Server) Freeze(match func(*Kind) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,7 +360,8 @@ func (s *Server) Freeze(match func(*Kind) bool) {
 	}
 }
 
-// Shown returns the resourceVersion that watches of a kind show: the newest, unless it is frozen.
+// Shown returns the resourceVersion that watches of a kind show: the newest,
+// unless it is frozen.
 func (s *Server) Shown(match func(*Kind) bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -364,8 +373,9 @@ func (s *Server) Shown(match func(*Kind) bool) int64 {
 	return s.rv
 }
 
-// Thaw ends Freeze. With skip, watches are told to begin anew (410), so that they see how things are, and never what was in
-// between; otherwise they are sent everything, in order.
+// Thaw ends Freeze. With skip, watches are told to begin anew (410), so that
+// they see how things are, and never what was in between; otherwise they are
+// sent everything, in order.
 func (s *Server) Thaw(match func(*Kind) bool, skip bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,9 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// RefuseStreams makes the server one that refuses streamed lists with a code, 422 as those whose feature gate is off, or
-// 400; 0 makes it one that serves them. Every watch ends, and what watches could resume from is gone, as after the restart
-// that such a change takes.
+// RefuseStreams makes the server one that refuses streamed lists with a code,
+// 422 as those whose feature gate is off, or 400; 0 makes it one that serves
+// them. Every watch ends, and what watches could resume from is gone, as after
+// the restart that such a change takes.
 func (s *Server) RefuseStreams(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,8 +43,8 @@ func (s *Server) refuseStream() error {
 	return apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", "sendInitialEvents is not supported", 0, false)
 }
 
-// Lose makes watches of the kinds that match never tell of what changes from now on, while they go on with bookmarks and
-// all else, or ends that.
+// Lose makes watches of the kinds that match never tell of what changes from
+// now on, while they go on with bookmarks and all else, or ends that.
 func (s *Server) Lose(match func(*Kind) bool, lose bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +55,8 @@ func (s *Server) Lose(match func(*Kind) bool, lose bool) {
 	}
 }
 
-// Unregister ends a kind as the deletion of its definition does: its objects are deleted, and its watches end.
+// Unregister ends a kind as the deletion of its definition does: its objects
+// are deleted, and its watches end.
 func (s *Server) Unregister(gk schema.GroupKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +74,8 @@ func (s *Server) tableOfLocked(gk schema.GroupKind) *table {
 	return nil
 }
 
-// endUnservedLocked ends the watches of a kind in versions that it is not served in any more.
+// endUnservedLocked ends the watches of a kind in versions that it is not
+// served in any more.
 func (s *Server) endUnservedLocked(t *table) {
 	for _, st := range s.streams {
 		if st.table == t && !t.kind.serves(st.request.Version) {
@@ -81,8 +84,9 @@ func (s *Server) endUnservedLocked(t *table) {
 	}
 }
 
-// Rewrite changes what an object is without a new version and without an event, as a default that is added to a definition
-// does, a conversion, or an upgrade of the server.
+// Rewrite changes what an object is without a new version and without an event,
+// as a default that is added to a definition does, a conversion, or an upgrade
+// of the server.
 func (s *Server) Rewrite(gk schema.GroupKind, namespace, name string, change func(obj map[string]any)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +117,8 @@ func (s *Server) Delete(gk schema.GroupKind, namespace, name string) error {
 	return nil
 }
 
-// Objects returns what is stored of a kind, for reading only, and whether it is served in that version. What is stored does
-// not depend on the version.
+// Objects returns what is stored of a kind, for reading only, and whether it is
+// served in that version. What is stored does not depend on the version.
 func (s *Server) Objects(gvk schema.GroupVersionKind) (objects []*unstructured.Unstructured, served bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +132,8 @@ func (s *Server) Objects(gvk schema.GroupVersionKind) (objects []*unstructured.U
 	return objects, t.kind.serves(gvk.Version)
 }
 
-// HTML is the answer of an ingress that knows no way to the server: the code with a page for people.
+// HTML is the answer of an ingress that knows no way to the server: the code
+// with a page for people.
 func HTML(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

@@ -143,7 +143,8 @@ func (op *writing) place(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// checkNamespace refuses to create in a namespace that is not there, or about to go.
+// checkNamespace refuses to create in a namespace that is not there, or about
+// to go.
 func (op *writing) checkNamespace(name string) error {
 	if op.t.kind.ClusterScoped {
 		return nil
@@ -203,7 +204,8 @@ func (op *writing) serveUpdate(r *http.Request) (*version, error) {
 	return op.update(old, u)
 }
 
-// update puts u in the place of old, of which everything stays that the request may not change.
+// update puts u in the place of old, of which everything stays that the request
+// may not change.
 func (op *writing) update(old *version, u *unstructured.Unstructured) (*version, error) {
 	was := old.copy()
 	was.SetAPIVersion(u.GetAPIVersion())
@@ -234,7 +236,8 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 	return op.put(op.t, key, u.Object), nil
 }
 
-// merge returns u with everything of was that a request does not change: identity, and spec or status.
+// merge returns u with everything of was that a request does not change:
+// identity, and spec or status.
 func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(u.Object)}
 	if op.req.Subresource == "status" {
@@ -306,7 +309,8 @@ func (op *writing) serveDelete(r *http.Request) (*version, error) {
 	return op.delete(objectKey{op.req.Namespace, op.req.Name}, options)
 }
 
-// delete ends an object, or begins its end if there are finalizers; only then it returns it.
+// delete ends an object, or begins its end if there are finalizers; only then
+// it returns it.
 func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version, error) {
 	v := op.t.objects[key]
 	if v == nil {
@@ -389,7 +393,8 @@ func (op *writing) serveDeleteAll(r *http.Request) error {
 	return nil
 }
 
-// Seed stores an object as it is, its status included, and makes its namespace if need be. One that exists is replaced.
+// Seed stores an object as it is, its status included, and makes its namespace
+// if need be. One that exists is replaced.
 func (s *Server) Seed(u *unstructured.Unstructured) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

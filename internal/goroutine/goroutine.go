@@ -10,8 +10,9 @@ import (
 	"strconv"
 )
 
-// ID returns the number that the runtime prints for the calling goroutine. It is used for one thing: to see
-// that a handler closes what it is being called by, which must not wait for itself. It costs about a microsecond.
+// ID returns the number that the runtime prints for the calling goroutine. It
+// is used for one thing: to see that a handler closes what it is being called
+// by, which must not wait for itself. It costs about a microsecond.
 func ID() uint64 {
 	var buf [64]byte
 	line := buf[:runtime.Stack(buf[:], false)]

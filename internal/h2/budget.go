@@ -10,15 +10,18 @@ const (
 	budgetRefill = 256  // frames per second
 	maxForgiven  = 1 << 20
 
-	// smallFrame is the size of the frames that may be under way to a stream when we reset it, as far as its window goes.
+	// smallFrame is the size of the frames that may be under way to a stream
+	// when we reset it, as far as its window goes.
 	smallFrame = 256 // bytes
-	// perResponse is how many frames about a stream, such as for its window, may come with a response.
+	// perResponse is how many frames about a stream, such as for its window,
+	// may come with a response.
 	perResponse = 8
 )
 
-// budget is how many frames that bring nothing a peer may send: empty DATA, PING, SETTINGS, frames of unknown types or
-// for streams long gone. None of them costs memory, but each costs time, and so a bounded number per second. It is
-// protected by the connection's lock.
+// budget is how many frames that bring nothing a peer may send: empty DATA,
+// PING, SETTINGS, frames of unknown types or for streams long gone. None of
+// them costs memory, but each costs time, and so a bounded number per second.
+// It is protected by the connection's lock.
 type budget struct {
 	spent float64       // less than nothing if more than usual is expected
 	at    time.Duration // as of when
@@ -34,7 +37,8 @@ func (b *budget) spendLocked(now time.Duration) bool {
 	return b.spent <= budgetSize
 }
 
-// forgiveLocked makes room for a number of frames that the peer may send because of what we did.
+// forgiveLocked makes room for a number of frames that the peer may send
+// because of what we did.
 func (b *budget) forgiveLocked(frames int) {
 	b.spent = max(b.spent-float64(frames), -maxForgiven)
 }

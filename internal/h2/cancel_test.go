@@ -91,7 +91,8 @@ func TestContextThatHasEndedSendsNothing(t *testing.T) {
 	})
 }
 
-// A server that runs each request to its end, whatever the client says, must not be asked for more than it allows.
+// A server that runs each request to its end, whatever the client says, must
+// not be asked for more than it allows.
 func TestResetCountsUntilTheServerHasSeenIt(t *testing.T) {
 	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 2}
 	bubble(t, func(b *bench) {
@@ -157,7 +158,8 @@ func TestCloseAfterTheEndSendsNothing(t *testing.T) {
 	})
 }
 
-// The callback of a context may run before the request that registered it goes on.
+// The callback of a context may run before the request that registered it goes
+// on.
 func TestContextThatEndsBeforeTheRequestIsSent(t *testing.T) {
 	bubble(t, func(b *bench) {
 		p := b.warm()

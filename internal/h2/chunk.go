@@ -15,8 +15,9 @@ type chunk struct {
 	buf  []byte // all there is; its size is that of the pool
 }
 
-// A frame's data is read into the smallest chunk that takes it, and joins the chunk before it if there is room. So of
-// two neighbours, one is at least half full, and what a stream parks is in proportion to what it was sent.
+// A frame's data is read into the smallest chunk that takes it, and joins the
+// chunk before it if there is room. So of two neighbours, one is at least half
+// full, and what a stream parks is in proportion to what it was sent.
 var chunks = [...]struct {
 	size int
 	pool *sync.Pool

@@ -69,8 +69,8 @@ type reads struct {
 	fault   error // of reading from the connection
 }
 
-// newConn starts a connection: its preface is on the way when it returns. It counts on a dial being registered in
-// Transport.running.
+// newConn starts a connection: its preface is on the way when it returns. It
+// counts on a dial being registered in Transport.running.
 func newConn(p *pool, nc net.Conn) *conn {
 	c := &conn{
 		t: p.t, pool: p, nc: nc,
@@ -124,8 +124,10 @@ func (c *conn) reserve() bool {
 	return true
 }
 
-// promising reports whether it is better to wait for room on c than to dial: the server has yet to confirm the end of
-// some streams, or allows none on a new connection for the time being. Both end, at the latest, with the connection.
+// promising reports whether it is better to wait for room on c than to dial:
+// the server has yet to confirm the end of some streams, or allows none on a
+// new connection for the time being. Both end, at the latest, with the
+// connection.
 func (c *conn) promising() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,12 +154,14 @@ func (c *conn) unreserve() {
 	c.finish()
 }
 
-// open sends a request in a place that was reserved, and returns its stream, which ends with ctx.
+// open sends a request in a place that was reserved, and returns its stream,
+// which ends with ctx.
 func (c *conn) open(ctx context.Context, fields []hpack.HeaderField) (*stream, error) {
 	s := &stream{c: c, left: unknown}
 	s.cond.L = &c.mu
-	// Before the stream is known to the connection: what ends it must find the callback. If the context ends first,
-	// the callback finds a stream without a number.
+	// Before the stream is known to the connection: what ends it must find the
+	// callback. If the context ends first, the callback finds a stream without
+	// a number.
 	if ctx.Done() != nil {
 		c.t.running.Add(1) // RoundTrip is registered itself
 		s.stop = context.AfterFunc(ctx, func() {
@@ -200,7 +204,8 @@ func (c *conn) start(s *stream, fields []hpack.HeaderField) error {
 	return nil
 }
 
-// endLocked takes s off the connection with err as its end. The caller calls finish for it after unlocking.
+// endLocked takes s off the connection with err as its end. The caller calls
+// finish for it after unlocking.
 func (c *conn) endLocked(s *stream, err error) {
 	s.err = err
 	delete(c.streams, s.id)
@@ -217,10 +222,12 @@ func (c *conn) resetLocked(s *stream, code http2.ErrCode, err error) {
 	c.flushLocked()
 }
 
-// finish does what the end of streams, or of a wish for one, calls for and cannot be done under a lock.
+// finish does what the end of streams, or of a wish for one, calls for and
+// cannot be done under a lock.
 func (c *conn) finish(ended ...*stream) {
 	for _, s := range ended {
-		// A context's method is foreign code. If the callback runs already, it unregisters itself.
+		// A context's method is foreign code. If the callback runs already, it
+		// unregisters itself.
 		if s.stop != nil && s.stop() {
 			c.t.running.Done()
 		}
@@ -235,7 +242,8 @@ func (c *conn) finish(ended ...*stream) {
 	c.pool.serve()
 }
 
-// overLocked returns why the connection has to end, if it has served its last stream.
+// overLocked returns why the connection has to end, if it has served its last
+// stream.
 func (c *conn) overLocked() error {
 	switch {
 	case !c.retired || c.usedLocked() > 0 || c.broken != nil:
@@ -281,13 +289,15 @@ func (c *conn) closeIdle() {
 	}
 }
 
-// bye ends the connection with err as the end of its streams, after telling the peer.
+// bye ends the connection with err as the end of its streams, after telling the
+// peer.
 func (c *conn) bye(err error) { c.shut(err, http2.ErrCodeNo, true) }
 
 // abort ends the connection without a word.
 func (c *conn) abort(err error) { c.shut(err, 0, false) }
 
-// fail ends the connection because of what the peer sent, or because reading failed.
+// fail ends the connection because of what the peer sent, or because reading
+// failed.
 func (c *conn) fail(err error) {
 	if wrong, ok := errors.AsType[*ProtocolError](err); ok {
 		c.shut(fmt.Errorf("%w: %w", ErrConnectionLost, err), wrong.Code, true)
@@ -299,7 +309,8 @@ func (c *conn) fail(err error) {
 	c.abort(fmt.Errorf("%w: %w", ErrConnectionLost, err))
 }
 
-// shut ends the connection and its streams, once. What streams have received can still be read.
+// shut ends the connection and its streams, once. What streams have received
+// can still be read.
 func (c *conn) shut(err error, code http2.ErrCode, polite bool) {
 	c.mu.Lock()
 	if c.broken != nil {
@@ -310,7 +321,8 @@ func (c *conn) shut(err error, code http2.ErrCode, polite bool) {
 		err = fmt.Errorf("%w: %w", err, c.goAway)
 	}
 	c.broken = err
-	// A server that greets every connection and drops it before it carries anything is not to be dialed in a loop.
+	// A server that greets every connection and drops it before it carries
+	// anything is not to be dialed in a loop.
 	var useless error
 	if c.freshLocked() && errors.Is(err, ErrConnectionLost) {
 		useless = err
@@ -335,13 +347,15 @@ func (c *conn) shut(err error, code http2.ErrCode, polite bool) {
 	c.finish(ended...)
 }
 
-// hangUp closes the connection to the peer, or sees to it that the writer does so, soon, after its last frame.
+// hangUp closes the connection to the peer, or sees to it that the writer does
+// so, soon, after its last frame.
 func (c *conn) hangUp(polite bool) {
 	if polite {
 		_ = c.nc.SetWriteDeadline(time.Now().Add(farewell))
 		return
 	}
-	// Under TLS, Close would send an alert, and wait for a peer that does not read.
+	// Under TLS, Close would send an alert, and wait for a peer that does not
+	// read.
 	if over, ok := c.nc.(interface{ NetConn() net.Conn }); ok {
 		_ = over.NetConn().Close()
 	}

@@ -22,7 +22,8 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 			return err
 		}
 	}
-	// Once for all changes in the frame, so that it does not matter how many there are.
+	// Once for all changes in the frame, so that it does not matter how many
+	// there are.
 	err := c.adjustLocked(c.streamWindow - window)
 	if err == nil && c.broken == nil {
 		_ = c.out.fr.WriteSettingsAck()
@@ -38,8 +39,8 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	return err
 }
 
-// settingLocked applies one setting. The largest frame that the peer accepts is of no interest: ours are as small as
-// every peer has to accept.
+// settingLocked applies one setting. The largest frame that the peer accepts is
+// of no interest: ours are as small as every peer has to accept.
 func (c *conn) settingLocked(s http2.Setting) error {
 	if err := s.Valid(); err != nil || s.ID == http2.SettingEnablePush && s.Val != 0 {
 		code := http2.ErrCodeProtocol
@@ -61,7 +62,8 @@ func (c *conn) settingLocked(s http2.Setting) error {
 	return nil
 }
 
-// adjustLocked applies a change of the initial window to all streams, whose windows may become negative.
+// adjustLocked applies a change of the initial window to all streams, whose
+// windows may become negative.
 func (c *conn) adjustLocked(by int64) error {
 	if by == 0 {
 		return nil
@@ -93,7 +95,8 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 	return nil
 }
 
-// onWindowUpdate keeps account of windows that are never used, to hold the peer to what it may do.
+// onWindowUpdate keeps account of windows that are never used, to hold the peer
+// to what it may do.
 func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +117,8 @@ func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// onReset ends a stream by the peer's will. What was received before can still be read.
+// onReset ends a stream by the peer's will. What was received before can still
+// be read.
 func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 	c.mu.Lock()
 	s, err := c.lookupLocked(f.StreamID)
@@ -132,14 +136,15 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 	return err
 }
 
-// refusedLocked learns from a stream that the peer refused that there are enough of them: the request is going to be
-// sent again, and not here.
+// refusedLocked learns from a stream that the peer refused that there are
+// enough of them: the request is going to be sent again, and not here.
 func (c *conn) refusedLocked() {
 	c.limit = min(c.limit, int64(len(c.streams)))
 	c.retired = c.retired || c.limit == 0
 }
 
-// onGoAway lets the streams that the peer wants to serve go on, and fails the others.
+// onGoAway lets the streams that the peer wants to serve go on, and fails the
+// others.
 func (c *conn) onGoAway(f *http2.GoAwayFrame) error {
 	c.mu.Lock()
 	c.goAway = &GoAwayError{LastStreamID: f.LastStreamID, Code: f.ErrCode}

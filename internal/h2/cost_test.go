@@ -19,8 +19,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
-// answering is an HTTP/2 server that answers every request with empty headers and leaves the stream open. It remembers
-// nothing, so that what is measured in its process is the client.
+// answering is an HTTP/2 server that answers every request with empty headers
+// and leaves the stream open. It remembers nothing, so that what is measured in
+// its process is the client.
 type answering struct {
 	net.Listener
 
@@ -94,10 +95,12 @@ func (s *answering) theirs(t testing.TB) (client *http.Client, url string) {
 	return &http.Client{Transport: transport}, "http://" + s.Addr().String()
 }
 
-// cost is what one idle stream costs, with the connection's share, and with the goroutine of the caller in it.
+// cost is what one idle stream costs, with the connection's share, and with the
+// goroutine of the caller in it.
 type cost struct{ heap, stack, goroutines float64 }
 
-// measureIdle opens n streams, each read by a goroutine that waits for data, and returns what they cost.
+// measureIdle opens n streams, each read by a goroutine that waits for data,
+// and returns what they cost.
 func measureIdle(t testing.TB, client *http.Client, url string, n int) cost {
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
@@ -112,7 +115,8 @@ func measureIdle(t testing.TB, client *http.Client, url string, n int) cost {
 	return settle().since(before, n)
 }
 
-// readIdle holds on to what a watch holds on to: a context of its own and the body.
+// readIdle holds on to what a watch holds on to: a context of its own and the
+// body.
 func readIdle(ctx context.Context, client *http.Client, url string, opened chan<- error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,7 +150,8 @@ type memory struct {
 	goroutines int
 }
 
-// settle returns the memory in use after everything that can be freed or shrunk was.
+// settle returns the memory in use after everything that can be freed or shrunk
+// was.
 func settle() memory {
 	var m memory
 	for range 4 { // stacks shrink by half with each collection, pools need two
@@ -205,8 +210,9 @@ func TestTransportKeepsLittleOfAnIdleStream(t *testing.T) {
 	require.Less(t, got.goroutines, 0.05)
 	require.Less(t, got.heap, 600.0)
 
-	// A goroutine that waits in Read takes no more stack than one that waits on a channel. Both have had a deeper stack
-	// before, as one that has sent a request has.
+	// A goroutine that waits in Read takes no more stack than one that waits on
+	// a channel. Both have had a deeper stack before, as one that has sent a
+	// request has.
 	release := make(chan struct{})
 	channel := measureParked(n, func(int) { <-release })
 	close(release)

@@ -12,7 +12,8 @@ func SkipStreams(t *Transport, id uint32) {
 	}
 }
 
-// Parked returns how many bytes of received data wait for their readers, and how much memory they occupy.
+// Parked returns how many bytes of received data wait for their readers, and
+// how much memory they occupy.
 func Parked(t *Transport) (data, memory int) {
 	for _, c := range t.conns() {
 		c.mu.Lock()
@@ -27,8 +28,8 @@ func Parked(t *Transport) (data, memory int) {
 	return data, memory
 }
 
-// Hold reserves a place on the only connection, and returns what uses it for a stream. If ended is not nil, the
-// stream's context has ended it in between.
+// Hold reserves a place on the only connection, and returns what uses it for a
+// stream. If ended is not nil, the stream's context has ended it in between.
 func Hold(t *Transport) (start func(ended error) error) {
 	c := t.conns()[0]
 	if !c.reserve() {

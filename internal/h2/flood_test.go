@@ -14,7 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
-// Each of these costs a peer a few bytes, and us time, memory for answers, or both.
+// Each of these costs a peer a few bytes, and us time, memory for answers, or
+// both.
 var floods = map[string]func(p *peer, id uint32) error{
 	"pings":       func(p *peer, _ uint32) error { return p.fr.WritePing(false, [8]byte{1}) },
 	"pongs":       func(p *peer, _ uint32) error { return p.fr.WritePing(true, [8]byte{1}) },
@@ -95,7 +96,8 @@ func TestPeerThatIsOnlyChattyIsKept(t *testing.T) {
 	}
 }
 
-// A server cannot know of a reset before it arrives: what it sent until then does not count as a flood.
+// A server cannot know of a reset before it arrives: what it sent until then
+// does not count as a flood.
 func TestLateFramesOfStreamsThatWereResetAreExcused(t *testing.T) {
 	const streams, frames = 100, 200
 	bubble(t, func(b *bench) {

@@ -19,8 +19,9 @@ import (
 
 const fuzzWindow = 16 << 10
 
-// hostile opens three streams, 1, 3 and 5, sends the client input, and hangs up. However that goes, the requests and
-// their bodies have to end, and must not have grown beyond what was agreed.
+// hostile opens three streams, 1, 3 and 5, sends the client input, and hangs
+// up. However that goes, the requests and their bodies have to end, and must
+// not have grown beyond what was agreed.
 func hostile(t *testing.T, input []byte) {
 	bubble(t, func(b *bench) {
 		calls := []*call{b.get("/"), b.get("/"), b.get("/")}
@@ -121,8 +122,8 @@ func FuzzBytes(f *testing.F) {
 	f.Fuzz(hostile)
 }
 
-// FuzzFrames sends the client frames whose lengths are right, most of them for streams that exist: each begins with
-// type, flags, stream, and length.
+// FuzzFrames sends the client frames whose lengths are right, most of them for
+// streams that exist: each begins with type, flags, stream, and length.
 func FuzzFrames(f *testing.F) {
 	for _, seed := range seeds() {
 		var script []byte

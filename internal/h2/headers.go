@@ -11,7 +11,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// maxContinuations is how many frames one header block may be spread over, on top of what its size calls for.
+// maxContinuations is how many frames one header block may be spread over, on
+// top of what its size calls for.
 const maxContinuations = 16
 
 // block is a header block being read. It belongs to the read loop.
@@ -56,8 +57,9 @@ func (b *block) valid(f hpack.HeaderField) bool {
 		httpguts.ValidHeaderFieldValue(f.Value)
 }
 
-// readBlock reads the header block that begins with the frame fh, to its end. An error means that the two sides'
-// tables are no longer the same, or that the peer asks for too much: the connection has to end.
+// readBlock reads the header block that begins with the frame fh, to its end.
+// An error means that the two sides' tables are no longer the same, or that the
+// peer asks for too much: the connection has to end.
 func (c *conn) readBlock(fh http2.FrameHeader) error {
 	b := &c.reads.block
 	b.fields, b.size, b.bad, b.large = nil, 0, false, false

@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// patience is how many times PingTimeout a pong may be overtaken by other frames. A peer that goes on sending is alive,
-// but the ends of streams that the ping confirms must not stay in doubt for ever.
+// patience is how many times PingTimeout a pong may be overtaken by other
+// frames. A peer that goes on sending is alive, but the ends of streams that
+// the ping confirms must not stay in doubt for ever.
 const patience = 4
 
-// keepalive notices dead and idle connections, with one timer per connection. It is protected by the connection's lock.
+// keepalive notices dead and idle connections, with one timer per connection.
+// It is protected by the connection's lock.
 type keepalive struct {
 	// timer runs conn.watch. Transport.running counts each time that it is set.
 	timer *time.Timer
@@ -22,9 +24,11 @@ type keepalive struct {
 	pinged  time.Duration // when it was sent, since the connection was born
 	pings   uint64        // the payload of the last one
 
-	// resets counts streams that we have reset without knowing that the peer has seen it. They count against the
-	// peer's limit, which keeps requests that are cancelled at once from flooding the peer, and a dead connection from
-	// swallowing any number of them. A ping goes with the first; its answer confirms all that were sent before it.
+	// resets counts streams that we have reset without knowing that the peer
+	// has seen it. They count against the peer's limit, which keeps requests
+	// that are cancelled at once from flooding the peer, and a dead connection
+	// from swallowing any number of them. A ping goes with the first; its
+	// answer confirms all that were sent before it.
 	resets int
 	before int // of those, sent before the ping
 }
@@ -76,7 +80,8 @@ func (k *keepalive) pongLocked(c *conn, payload [8]byte) {
 	}
 }
 
-// watch runs when the timer fires: it pings, gives up, closes, or looks again later.
+// watch runs when the timer fires: it pings, gives up, closes, or looks again
+// later.
 func (c *conn) watch() {
 	defer c.t.running.Done()
 	if end := c.look(); end != nil {

@@ -131,7 +131,8 @@ func TestIdleTimeoutMayBeShort(t *testing.T) {
 	}, func(o *h2.Options) { o.IdleTimeout = 5 * time.Second })
 }
 
-// A request that was given up is a reason to look whether the peer is there, long before the next ping is due.
+// A request that was given up is a reason to look whether the peer is there,
+// long before the next ping is due.
 func TestResetThatIsNotConfirmedEndsTheConnection(t *testing.T) {
 	bubble(t, func(b *bench) {
 		k, _ := b.answered(b.warm())
@@ -179,7 +180,8 @@ func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// answerPings lets a peer answer pings until the returned channel is closed, or the test ends.
+// answerPings lets a peer answer pings until the returned channel is closed, or
+// the test ends.
 func answerPings(b *bench, p *peer) chan struct{} {
 	stop := make(chan struct{})
 	b.calls.Go(func() {

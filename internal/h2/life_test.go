@@ -150,7 +150,8 @@ func TestSlowReaderParksOneWindow(t *testing.T) {
 		require.Equal(t, id, f.StreamID)
 		require.EqualValues(t, n+m, f.inc)
 
-		// Exactly what was opened may be sent, padding included, which nobody has to read.
+		// Exactly what was opened may be sent, padding included, which nobody
+		// has to read.
 		p.sent(p.fr.WriteDataPadded(id, false, []byte(strings.Repeat("y", window/4-256)), make([]byte, 255)))
 		p.quiet()
 		_, err = io.ReadFull(k.resp.Body, buf[:window/4])
@@ -407,7 +408,8 @@ func TestStreamsBeyondTheLimitOpenConnectionsOneByOne(t *testing.T) {
 			peers = append(peers, p)
 		}
 		b.none()
-		// Room on the first is used before the last, which may then become idle.
+		// Room on the first is used before the last, which may then become
+		// idle.
 		peers[0].last(1, ":status", "200")
 		b.get("/")
 		id, _ := peers[0].request()

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// maxOutbox is how many bytes may wait for a peer that does not read before no more streams are opened. What else
-	// is sent is bounded without: resets by the limit of streams, answers by the peer's budget, and all by the write
-	// deadline.
+	// maxOutbox is how many bytes may wait for a peer that does not read before
+	// no more streams are opened. What else is sent is bounded without: resets
+	// by the limit of streams, answers by the peer's budget, and all by the
+	// write deadline.
 	maxOutbox = 256 << 10
 	// maxPooled is the largest buffer that is used again.
 	maxPooled = 64 << 10
@@ -26,7 +27,8 @@ const (
 	farewell = time.Second
 )
 
-// outbox is what is to be sent on a connection, in order. It is protected by the connection's lock.
+// outbox is what is to be sent on a connection, in order. It is protected by
+// the connection's lock.
 type outbox struct {
 	fr      *http2.Framer // writes to the outbox itself
 	buf     *bytes.Buffer // nil if there is nothing
@@ -67,7 +69,8 @@ func (s *blockSink) Write(p []byte) (int, error) { return s.block.Write(p) }
 // full reports whether the peer leaves too much unread.
 func (o *outbox) full() bool { return o.buf != nil && o.buf.Len() >= maxOutbox }
 
-// headers adds a request. The order of header blocks is that of their encoding, since each changes the table.
+// headers adds a request. The order of header blocks is that of their encoding,
+// since each changes the table.
 func (o *outbox) headers(id uint32, fields []hpack.HeaderField) {
 	o.block = buffers.Get().(*bytes.Buffer)
 	for _, f := range fields {
@@ -96,7 +99,8 @@ func (c *conn) flushLocked() {
 	}
 }
 
-// write sends what is in the outbox until there is nothing more. It is the only goroutine that writes to the peer.
+// write sends what is in the outbox until there is nothing more. It is the only
+// goroutine that writes to the peer.
 func (c *conn) write() {
 	for {
 		buf, last := c.nextWrite()
@@ -108,7 +112,8 @@ func (c *conn) write() {
 		}
 		_ = c.nc.SetWriteDeadline(time.Now().Add(c.t.opts.PingTimeout))
 		if last || c.cause() != nil {
-			// shut sets the cause first and the deadline then, so that one of us two sets the short one last.
+			// shut sets the cause first and the deadline then, so that one of
+			// us two sets the short one last.
 			_ = c.nc.SetWriteDeadline(time.Now().Add(farewell))
 		}
 		_, err := c.nc.Write(buf.Bytes())
@@ -131,8 +136,8 @@ func (c *conn) nextWrite() (buf *bytes.Buffer, last bool) {
 	return buf, c.broken != nil
 }
 
-// writeFailed gives the connection up: a frame may have been sent in part. The outbox stays in the state of being
-// written, so that nothing is sent after it.
+// writeFailed gives the connection up: a frame may have been sent in part. The
+// outbox stays in the state of being written, so that nothing is sent after it.
 func (c *conn) writeFailed(err error) {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		err = fmt.Errorf("%w: %w", errWriteTimeout, err)

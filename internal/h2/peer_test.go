@@ -23,7 +23,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
-// bench is a transport in a bubble of virtual time, whose connections lead to peers that the test plays by hand.
+// bench is a transport in a bubble of virtual time, whose connections lead to
+// peers that the test plays by hand.
 type bench struct {
 	*testing.T
 
@@ -35,7 +36,8 @@ type bench struct {
 	calls     sync.WaitGroup
 }
 
-// bubble runs a test with a bench. Whatever the test leaves is ended, and must end.
+// bubble runs a test with a bench. Whatever the test leaves is ended, and must
+// end.
 func bubble(t *testing.T, run func(b *bench), configure ...func(*h2.Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,8 +237,8 @@ type frame struct {
 	data     [8]byte       // of PING
 }
 
-// peer is the server's side of a connection. What it receives is kept until the test asks; what it sends, it sends at
-// once.
+// peer is the server's side of a connection. What it receives is kept until the
+// test asks; what it sends, it sends at once.
 type peer struct {
 	t     *testing.T
 	calls *sync.WaitGroup // for what the peer does by itself
@@ -387,7 +389,8 @@ func (p *peer) closed(code http2.ErrCode) {
 	<-p.done
 }
 
-// request returns the number of the next stream the client opens, and its headers.
+// request returns the number of the next stream the client opens, and its
+// headers.
 func (p *peer) request() (uint32, map[string]string) {
 	p.t.Helper()
 	f := p.expect(http2.FrameHeaders)

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// pool is the connections to one address. Everything in it is protected by Transport.mu.
+// pool is the connections to one address. Everything in it is protected by
+// Transport.mu.
 type pool struct {
 	t       *Transport
 	addr    string
@@ -32,7 +33,8 @@ type waiter struct {
 	err  error
 }
 
-// acquire reserves a place for one stream on a connection to addr, and waits for one if need be.
+// acquire reserves a place for one stream on a connection to addr, and waits
+// for one if need be.
 func (t *Transport) acquire(ctx context.Context, addr string) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -75,14 +77,16 @@ func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
 	return nil, p, place, nil
 }
 
-// abandon gives up waiting; a place that was granted meanwhile goes to the next.
+// abandon gives up waiting; a place that was granted meanwhile goes to the
+// next.
 func (t *Transport) abandon(p *pool, place *list.Element) {
 	if c := t.unqueue(p, place); c != nil {
 		c.unreserve()
 	}
 }
 
-// unqueue takes a waiter out of the queue, or returns the connection on which it has a place.
+// unqueue takes a waiter out of the queue, or returns the connection on which
+// it has a place.
 func (t *Transport) unqueue(p *pool, place *list.Element) *conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +113,8 @@ func (p *pool) roomLocked() *conn {
 	return nil
 }
 
-// serveLocked gives waiters the places there are, and dials for the rest unless room is about to be made.
+// serveLocked gives waiters the places there are, and dials for the rest unless
+// room is about to be made.
 func (p *pool) serveLocked() {
 	for p.waiters.Len() > 0 {
 		c := p.roomLocked()
@@ -152,7 +157,8 @@ func (p *pool) tidyLocked() {
 	}
 }
 
-// connect makes a connection and waits until the peer has said how it may be used.
+// connect makes a connection and waits until the peer has said how it may be
+// used.
 func (p *pool) connect(ctx context.Context) (*conn, error) {
 	nc, err := p.t.opts.Dial(ctx, p.addr)
 	if err != nil {
@@ -186,7 +192,8 @@ func negotiated(nc net.Conn) error {
 	return nil
 }
 
-// dialed ends a dial. Its failure is the failure of all who wait: none of them could do better by dialing again.
+// dialed ends a dial. Its failure is the failure of all who wait: none of them
+// could do better by dialing again.
 func (p *pool) dialed(c *conn, err error) {
 	if !p.join(c, err) {
 		c.bye(ErrClosed)
@@ -216,8 +223,8 @@ func (p *pool) join(c *conn, err error) bool {
 	return true
 }
 
-// leave takes a connection that broke out of the pool. If err is not nil, it is the end for those who wait, too; else
-// the caller serves them.
+// leave takes a connection that broke out of the pool. If err is not nil, it is
+// the end for those who wait, too; else the caller serves them.
 func (p *pool) leave(c *conn, err error) {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()

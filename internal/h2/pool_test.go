@@ -15,7 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
-// A server must not be able to keep us dialing: whoever waits learns that a connection was of no use.
+// A server must not be able to keep us dialing: whoever waits learns that a
+// connection was of no use.
 func TestConnectionLostBeforeUseFailsThoseWhoWait(t *testing.T) {
 	none := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}
 	for name, drop := range map[string]func(p *peer){
@@ -53,7 +54,8 @@ func TestConnectionLostInUseSparesThoseWhoWait(t *testing.T) {
 	})
 }
 
-// A connection that is no longer wanted by the server must not keep others from being made.
+// A connection that is no longer wanted by the server must not keep others from
+// being made.
 func TestLimitOfAUsedConnectionFallsToZero(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.answered(b.warm())

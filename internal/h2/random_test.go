@@ -20,8 +20,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
-// TestRandomLife runs many requests that end in all ways there are, on connections that break, against net/http's
-// server. Bodies that end well must be whole, and nothing may be left.
+// TestRandomLife runs many requests that end in all ways there are, on
+// connections that break, against net/http's server. Bodies that end well must
+// be whole, and nothing may be left.
 func TestRandomLife(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomLife(t, seed) })

@@ -67,7 +67,8 @@ func (c *conn) readFirst() error {
 	return c.excuse(fh, c.readFrame(fh))
 }
 
-// excuse turns an error into the end of one stream if it is no worse than that, and else into what ends the connection.
+// excuse turns an error into the end of one stream if it is no worse than that,
+// and else into what ends the connection.
 func (c *conn) excuse(fh http2.FrameHeader, err error) error {
 	if err == nil {
 		return nil
@@ -90,7 +91,8 @@ func (c *conn) excuse(fh http2.FrameHeader, err error) error {
 	if _, ok := errors.AsType[*ProtocolError](err); ok {
 		return err
 	}
-	// The framer ran out of a frame's payload, or out of patience with its length.
+	// The framer ran out of a frame's payload, or out of patience with its
+	// length.
 	return &ProtocolError{http2.ErrCodeFrameSize, "bad length of " + fh.Type.String() + " frame"}
 }
 
@@ -155,7 +157,8 @@ func (c *conn) spendLocked() error {
 	return nil
 }
 
-// lookupLocked returns the stream that a frame is for; nil, and a charge, if it is gone.
+// lookupLocked returns the stream that a frame is for; nil, and a charge, if it
+// is gone.
 func (c *conn) lookupLocked(id uint32) (*stream, error) {
 	if s := c.streams[id]; s != nil {
 		return s, nil
@@ -181,7 +184,8 @@ func (c *conn) resetStream(why *StreamError) error {
 	return err
 }
 
-// readData reads a DATA frame. The payload is read outside the lock, in any case, so that the next frame can be found.
+// readData reads a DATA frame. The payload is read outside the lock, in any
+// case, so that the next frame can be found.
 func (c *conn) readData(fh http2.FrameHeader) error {
 	n, padding := int(fh.Length), 0
 	if fh.StreamID == 0 {
@@ -232,8 +236,9 @@ func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
 	return err
 }
 
-// openLocked opens the connection's window by what has arrived, a quarter of it at a time. So it is never found to be
-// exceeded; what is kept in memory is bounded by the windows of the streams.
+// openLocked opens the connection's window by what has arrived, a quarter of it
+// at a time. So it is never found to be exceeded; what is kept in memory is
+// bounded by the windows of the streams.
 func (c *conn) openLocked(n int32) {
 	r := &c.reads
 	r.arrived += n

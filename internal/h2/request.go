@@ -61,7 +61,8 @@ func newRequest(req *http.Request) (request, error) {
 	fields = append(fields,
 		hpack.HeaderField{Name: ":authority", Value: host},
 		hpack.HeaderField{Name: ":method", Value: http.MethodGet},
-		// Sensitive means that neither side remembers it: paths hardly repeat, and would push out what does.
+		// Sensitive means that neither side remembers it: paths hardly repeat,
+		// and would push out what does.
 		hpack.HeaderField{Name: ":path", Value: path, Sensitive: true},
 		hpack.HeaderField{Name: ":scheme", Value: "https"},
 	)
@@ -82,8 +83,8 @@ func address(u *url.URL) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// appendHeader appends a request's headers. Those about the connection are left out or, where that would change what
-// the request asks for, refused.
+// appendHeader appends a request's headers. Those about the connection are left
+// out or, where that would change what the request asks for, refused.
 func appendHeader(fields []hpack.HeaderField, header http.Header) ([]hpack.HeaderField, error) {
 	agent := defaultUserAgent
 	for key, values := range header {
@@ -137,7 +138,8 @@ func harmless(name string, values []string) bool {
 	return true
 }
 
-// secret reports whether a header's value must not stay in the memory of the compression, on either side.
+// secret reports whether a header's value must not stay in the memory of the
+// compression, on either side.
 func secret(name string) bool {
 	return name == "authorization" || name == "proxy-authorization" || name == "cookie"
 }

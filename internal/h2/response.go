@@ -22,8 +22,8 @@ type head struct {
 	trailer http.Header         // with the announced keys, or nil
 }
 
-// newHead checks and reads the headers of a response. It returns nil for an interim response, which is nobody's
-// business.
+// newHead checks and reads the headers of a response. It returns nil for an
+// interim response, which is nobody's business.
 func newHead(fields []hpack.HeaderField, last bool) (*head, error) {
 	if len(fields) == 0 || !fields[0].IsPseudo() || len(fields[0].Value) != 3 {
 		return nil, errResponse
@@ -96,7 +96,8 @@ func (h *head) response(req *http.Request, s *stream) *http.Response {
 	return resp
 }
 
-// header returns the fields as a map, with one allocation for all values of keys that occur once.
+// header returns the fields as a map, with one allocation for all values of
+// keys that occur once.
 func (h *head) header() http.Header {
 	header := make(http.Header, len(h.fields))
 	values := make([]string, len(h.fields))

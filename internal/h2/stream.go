@@ -15,12 +15,13 @@ import (
 // unknown is the length of a body that the server did not declare.
 const unknown = -1
 
-// stream is one request under way and, once its headers were delivered, the body of its response. There are as many as
-// there are watches, so it is small, and refers to nothing else that the request or the response consisted of.
+// stream is one request under way and, once its headers were delivered, the
+// body of its response. There are as many as there are watches, so it is small,
+// and refers to nothing else that the request or the response consisted of.
 type stream struct {
 	c *conn
-	// stop unregisters the callback of the request's context; nil if there is none. It is set before the connection
-	// knows the stream.
+	// stop unregisters the callback of the request's context; nil if there is
+	// none. It is set before the connection knows the stream.
 	stop func() bool
 	id   uint32 // set under the lock when the connection gets to know the stream
 
@@ -45,8 +46,8 @@ type trailer struct {
 	fields []hpack.HeaderField
 }
 
-// await waits for the headers of the response. It is the only wait of a request for its peer, and the stream's context
-// ends it.
+// await waits for the headers of the response. It is the only wait of a request
+// for its peer, and the stream's context ends it.
 func (s *stream) await() (*head, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -62,7 +63,8 @@ func (s *stream) await() (*head, error) {
 	return h, nil // even if the stream has ended: the body tells
 }
 
-// Read implements io.Reader. Its frame is kept small: this is where the goroutines of idle watches wait.
+// Read implements io.Reader. Its frame is kept small: this is where the
+// goroutines of idle watches wait.
 func (s *stream) Read(p []byte) (int, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -92,7 +94,8 @@ func (s *stream) endOfBodyLocked() error {
 	return s.err
 }
 
-// openLocked opens the peer's window by n bytes that were consumed, a quarter of it at a time.
+// openLocked opens the peer's window by n bytes that were consumed, a quarter
+// of it at a time.
 func (s *stream) openLocked(n int) {
 	s.consumed += int32(n)
 	if s.err != nil || int(s.consumed) < s.c.t.opts.StreamWindow/4 {
@@ -104,7 +107,8 @@ func (s *stream) openLocked(n int) {
 	s.consumed = 0
 }
 
-// Close implements io.Closer: it resets a stream that has not ended, and makes Read fail.
+// Close implements io.Closer: it resets a stream that has not ended, and makes
+// Read fail.
 func (s *stream) Close() error {
 	if s.abandon(http.ErrBodyReadAfterClose) {
 		s.c.finish(s)
@@ -112,15 +116,17 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// cancel ends the stream because its context has ended. It is the context's callback, which needs no unregistering,
-// and may run before open has stored how to do that.
+// cancel ends the stream because its context has ended. It is the context's
+// callback, which needs no unregistering, and may run before open has stored
+// how to do that.
 func (s *stream) cancel(err error) {
 	if s.abandon(err) {
 		s.c.finish()
 	}
 }
 
-// abandon ends the stream from our side, with err for whoever reads it, and reports whether it had not ended before.
+// abandon ends the stream from our side, with err for whoever reads it, and
+// reports whether it had not ended before.
 func (s *stream) abandon(err error) bool {
 	c := s.c
 	c.mu.Lock()

@@ -12,18 +12,22 @@ import (
 	"sync/atomic"
 )
 
-// maxAttempts is how often RoundTrip sends a request that servers did not begin to process.
+// maxAttempts is how often RoundTrip sends a request that servers did not begin
+// to process.
 const maxAttempts = 4
 
-// Transport is an http.RoundTripper that sends GET requests as streams of few HTTP/2 connections. It may be used by any
-// number of goroutines at a time. Close has to be called when it is no longer used.
+// Transport is an http.RoundTripper that sends GET requests as streams of few
+// HTTP/2 connections. It may be used by any number of goroutines at a time.
+// Close has to be called when it is no longer used.
 type Transport struct {
 	opts Options
-	// running counts everything that Close waits for: calls of RoundTrip, dials, read loops, writers, and armed timers
-	// and context callbacks, which may turn into goroutines.
+	// running counts everything that Close waits for: calls of RoundTrip,
+	// dials, read loops, writers, and armed timers and context callbacks, which
+	// may turn into goroutines.
 	running sync.WaitGroup
-	// waiting counts the waiters of all pools. It spares a stream that ends the lock of the Transport; it is written
-	// under mu, before the connections are searched for room, so no end of a stream is missed.
+	// waiting counts the waiters of all pools. It spares a stream that ends the
+	// lock of the Transport; it is written under mu, before the connections are
+	// searched for room, so no end of a stream is missed.
 	waiting atomic.Int64
 
 	mu     sync.Mutex // protects what follows, and what is in the pools
@@ -40,14 +44,18 @@ func New(opts Options) *Transport {
 	return &Transport{opts: opts, pools: map[string]*pool{}}
 }
 
-// RoundTrip implements http.RoundTripper for GET requests over https without a body; other requests fail with
-// ErrUnsupported before anything is sent. It blocks until the response's headers are there, or req's context ends.
+// RoundTrip implements http.RoundTripper for GET requests over https without a
+// body; other requests fail with ErrUnsupported before anything is sent. It
+// blocks until the response's headers are there, or req's context ends.
 //
-// The context governs the response's body as well: when it ends, the stream is reset and a Read of the body returns the
-// context's error at once, even if the peer is no longer reachable. Nothing refers to req afterwards but the response.
+// The context governs the response's body as well: when it ends, the stream is
+// reset and a Read of the body returns the context's error at once, even if the
+// peer is no longer reachable. Nothing refers to req afterwards but the
+// response.
 //
-// The body has to be closed, or read to its end. Its Read and Close may be called concurrently. Response.Trailer is
-// filled at the end of the body if the response announced trailers; others are dropped. Responses are not
+// The body has to be closed, or read to its end. Its Read and Close may be
+// called concurrently. Response.Trailer is filled at the end of the body if the
+// response announced trailers; others are dropped. Responses are not
 // decompressed. Redirects are the business of http.Client.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := check(req); err != nil {
@@ -73,7 +81,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// Connect makes a connection to the host of u, unless there is one with room for a stream. It sends no request.
+// Connect makes a connection to the host of u, unless there is one with room
+// for a stream. It sends no request.
 func (t *Transport) Connect(ctx context.Context, u *url.URL) error {
 	addr, err := address(u)
 	if err != nil {
@@ -109,7 +118,8 @@ func (t *Transport) try(req *http.Request, out request) (*http.Response, error) 
 	return h.response(req, s), nil
 }
 
-// begin registers a call of RoundTrip with Close, unless the Transport is closed.
+// begin registers a call of RoundTrip with Close, unless the Transport is
+// closed.
 func (t *Transport) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,15 +131,17 @@ func (t *Transport) begin() bool {
 	return true
 }
 
-// CloseIdleConnections closes the connections without streams. It does not wait for anything.
+// CloseIdleConnections closes the connections without streams. It does not wait
+// for anything.
 func (t *Transport) CloseIdleConnections() {
 	for _, c := range t.conns() {
 		c.closeIdle()
 	}
 }
 
-// Close ends all requests and streams with ErrClosed, closes all connections, and waits for all goroutines. Peers are
-// told, which takes a second at most. Closing again is fine.
+// Close ends all requests and streams with ErrClosed, closes all connections,
+// and waits for all goroutines. Peers are told, which takes a second at most.
+// Closing again is fine.
 func (t *Transport) Close() {
 	t.mu.Lock()
 	t.closed = true
@@ -147,8 +159,8 @@ func (t *Transport) Close() {
 	t.running.Wait()
 }
 
-// Streams returns the number of streams in use: responses whose body has neither ended nor been closed, and requests
-// that wait for their response.
+// Streams returns the number of streams in use: responses whose body has
+// neither ended nor been closed, and requests that wait for their response.
 func (t *Transport) Streams() int {
 	var n int
 	for _, c := range t.conns() {

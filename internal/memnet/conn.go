@@ -46,7 +46,8 @@ func (q *queue) write(p []byte) error {
 	return nil
 }
 
-// take copies what has arrived; it returns nothing and no error if that is nothing.
+// take copies what has arrived; it returns nothing and no error if that is
+// nothing.
 func (q *queue) take(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -196,7 +197,8 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// deadline is a time after which something fails. It can be changed while somebody waits for it.
+// deadline is a time after which something fails. It can be changed while
+// somebody waits for it.
 type deadline struct {
 	mu    sync.Mutex // protects what follows
 	timer *time.Timer
@@ -205,7 +207,8 @@ type deadline struct {
 	woken chan struct{} // closed when over or the time change
 }
 
-// look tells whether the time is over, and returns what is closed when that may have changed.
+// look reports whether the time is over, and returns what is closed when that
+// may have changed.
 func (d *deadline) look() (over bool, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -125,7 +125,8 @@ func (l *Listener) Dials() int {
 // Down resets all connections and refuses new ones.
 func (l *Listener) Down() { l.become(down) }
 
-// Mute makes everything disappear that is sent on open connections, and new ones take until their context ends.
+// Mute makes everything disappear that is sent on open connections, and new
+// ones take until their context ends.
 func (l *Listener) Mute() { l.become(mute) }
 
 // Up lets connections through again. Those that lost something are reset.

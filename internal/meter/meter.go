@@ -69,7 +69,8 @@ func (m *Meter) Cost() int64 { return m.cost }
 // TypeMeta returns the apiVersion and the kind of the last document.
 func (m *Meter) TypeMeta() (apiVersion, kind string) { return m.apiVersion, m.kind }
 
-// Named returns the namespace and the name in the metadata of the last document.
+// Named returns the namespace and the name in the metadata of the last
+// document.
 func (m *Meter) Named() (namespace, name string) { return m.namespace, m.name }
 
 // Next makes the meter ready for the next document.
@@ -268,8 +269,8 @@ func (m *Meter) beginString() {
 	m.label, m.value = m.labelOf(f), m.value[:0]
 }
 
-// labelOf returns where a string is kept that is the value of the member at hand;
-// nil if it is not.
+// labelOf returns where a string is kept that is the value of the member at
+// hand; nil if it is not.
 func (m *Meter) labelOf(f *frame) *string {
 	switch {
 	case f == nil || f.array:
@@ -350,7 +351,8 @@ func entryCost(n, each int64) int64 {
 	return each * 7 / 2
 }
 
-// member returns where a member of a structure goes. Some decoders overlook case.
+// member returns where a member of a structure goes. Some decoders overlook
+// case.
 func (p *plan) member(key []byte) target {
 	if to, ok := p.fields[string(key)]; ok {
 		return to

@@ -59,7 +59,8 @@ func many(before, element, after string) string {
 	return b.String()
 }
 
-// TestHazardSmallDocumentsThatAreLarge: no document takes more than was estimated.
+// TestHazardSmallDocumentsThatAreLarge: no document takes more than was
+// estimated.
 func TestHazardSmallDocumentsThatAreLarge(t *testing.T) {
 	type anything = map[string]any
 	for name, c := range map[string]struct {
@@ -100,7 +101,8 @@ func TestHazardSmallDocumentsThatAreLarge(t *testing.T) {
 	}
 }
 
-// TestUsualDocumentsAreFarFromTheLimits: an estimate must not refuse what is real.
+// TestUsualDocumentsAreFarFromTheLimits: an estimate must not refuse what is
+// real.
 func TestUsualDocumentsAreFarFromTheLimits(t *testing.T) {
 	var pod corev1.Pod
 	require.NoError(t, json.Unmarshal([]byte(usualPod), &pod))

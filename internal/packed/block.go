@@ -9,22 +9,24 @@ import (
 	"sync"
 )
 
-// encodeBlock writes s2 blocks, as s2.Dict.Encode does and s2.Dict.Decode reads,
-// for two reasons. The stock encoder keeps a 64 KiB table on the stack of the
-// goroutine that calls it, and a fleet has a goroutine per informer, whose
-// stacks would stay grown until the garbage collector has run several times. And
-// with the table in a pool and never cleared, small objects cost less.
+// encodeBlock writes s2 blocks, as s2.Dict.Encode does and s2.Dict.Decode
+// reads, for two reasons. The stock encoder keeps a 64 KiB table on the stack
+// of the goroutine that calls it, and a fleet has a goroutine per informer,
+// whose stacks would stay grown until the garbage collector has run several
+// times. And with the table in a pool and never cleared, small objects cost
+// less.
 
 const (
 	hashBits = 14
 	// minMatch is what the hash covers: shorter matches save a byte at most.
 	minMatch = 5
-	// lazyLen is how long a match must be to be taken without a look for a better one.
+	// lazyLen is how long a match must be to be taken without a look for a
+	// better one.
 	lazyLen = 24
 	// margin keeps 8-byte loads inside the source.
 	margin = 8
-	// maxBlock is the longest source: its positions are 16 bits, and copies from
-	// a dictionary must begin before 64 KiB.
+	// maxBlock is the longest source: its positions are 16 bits, and copies
+	// from a dictionary must begin before 64 KiB.
 	maxBlock = 1<<16 - 1
 )
 
@@ -62,10 +64,12 @@ func hash(x uint64) uint32 {
 	return uint32(x << (64 - 8*minMatch) * 889523592379 >> (64 - hashBits))
 }
 
-// match is a repetition: length bytes, offset bytes back in dictionary and source.
+// match is a repetition: length bytes, offset bytes back in dictionary and
+// source.
 type match struct{ offset, length int }
 
-// encodeBlock appends src as an s2 block that refers to d. src is at most maxBlock long.
+// encodeBlock appends src as an s2 block that refers to d. src is at most
+// maxBlock long.
 func encodeBlock(dst, src []byte, d *dictionary) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(src)))
 	m := matchers.Get().(*matcher)
@@ -151,8 +155,8 @@ func (d *dictionary) matchAt(src []byte, i, offset int, x uint64) int {
 	return matchLen(x, src[i:], d.content[len(d.content)+i-offset:])
 }
 
-// matchLen returns how many bytes a, which begins with x, and b have in common at
-// their beginnings, or 0 if b has less than eight bytes.
+// matchLen returns how many bytes a, which begins with x, and b have in common
+// at their beginnings, or 0 if b has less than eight bytes.
 func matchLen(x uint64, a, b []byte) int {
 	if len(b) < 8 {
 		return 0

@@ -45,7 +45,8 @@ func TestBlocksOfEveryShapeComeBack(t *testing.T) {
 	}
 }
 
-// TestCopiesOfEverySizeComeBack goes through the borders between the tags of the format.
+// TestCopiesOfEverySizeComeBack goes through the borders between the tags of
+// the format.
 func TestCopiesOfEverySizeComeBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	content := make([]byte, dictMax)
@@ -98,8 +99,8 @@ func TestMatchesStayOnTheirSideOfTheBorder(t *testing.T) {
 	require.Equal(t, string(src), string(got))
 }
 
-// A table entry of an earlier source must never be taken for one of this source,
-// even when the number of the source starts over.
+// A table entry of an earlier source must never be taken for one of this
+// source, even when the number of the source starts over.
 func TestMatcherForgetsAfterItsCounterStartsOver(t *testing.T) {
 	m := new(matcher)
 	for i := range 1 << 17 {

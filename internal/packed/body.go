@@ -11,13 +11,14 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// How a body is encoded: its first byte. Another encoding of the part behind the
-// metadata, such as the kind's protobuf message, would be another code here and
-// another branch in open and Into; nothing else looks inside a body.
+// How a body is encoded: its first byte. Another encoding of the part behind
+// the metadata, such as the kind's protobuf message, would be another code here
+// and another branch in open and Into; nothing else looks inside a body.
 //
 // Behind the code follow the generation of the dictionary, if there is one, the
-// length of the metadata members as a varint and then, perhaps compressed, these
-// members and the other members of the object, both as JSON without braces.
+// length of the metadata members as a varint and then, perhaps compressed,
+// these members and the other members of the object, both as JSON without
+// braces.
 const (
 	codecJSON   = 'j' // as it is
 	codecS2     = 's' // an s2 block
@@ -74,7 +75,8 @@ func (s *scratch) seal(d *dictionary) string {
 	return string(s.other[from : headMax+len(block)])
 }
 
-// open decodes the object's body into scratch memory, to be closed by the caller.
+// open decodes the object's body into scratch memory, to be closed by the
+// caller.
 func (o *Object) open() (*scratch, error) {
 	s := newScratch()
 	if err := s.unseal(o.body, &o.kind.dict); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// GetAnnotations returns a new map of the annotations, nil if there are none. It
-// decompresses the body.
+// GetAnnotations returns a new map of the annotations, nil if there are none.
+// It decompresses the body.
 func (o *Object) GetAnnotations() map[string]string {
 	if o.flags&hasAnnotations == 0 {
 		return nil
@@ -67,15 +67,16 @@ func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
 	return seconds
 }
 
-// GetManagedFields returns the managed fields, nil if there are none or the codec
-// drops them. It decompresses the body.
+// GetManagedFields returns the managed fields, nil if there are none or the
+// codec drops them. It decompresses the body.
 func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry {
 	if o.flags&hasManagedFields == 0 {
 		return nil
 	}
 	var entries []metav1.ManagedFieldsEntry
 	o.eachBodyField(func(key string, value []byte) {
-		// What does not fit is refused by a decode of the object, with an error.
+		// What does not fit is refused by a decode of the object, with an
+		// error.
 		if key == "managedFields" && json.Unmarshal(value, &entries) != nil {
 			entries = nil
 		}
@@ -93,8 +94,8 @@ func (o *Object) bodyString(name string) string {
 	return s
 }
 
-// eachBodyField calls f with each metadata field that the body holds; values are
-// raw JSON and void afterwards.
+// eachBodyField calls f with each metadata field that the body holds; values
+// are raw JSON and void afterwards.
 func (o *Object) eachBodyField(f func(key string, value []byte)) {
 	s, err := o.open()
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// Codec packs the objects of a fleet and holds what they have in common. It is safe for
-// concurrent use; no method blocks but for short locks.
+// Codec packs the objects of a fleet and holds what they have in common. It is
+// safe for concurrent use; no method blocks but for short locks.
 type Codec struct {
-	// DropManagedFields makes Pack leave out metadata.managedFields. It must not
-	// change once the codec is in use.
+	// DropManagedFields makes Pack leave out metadata.managedFields. It must
+	// not change once the codec is in use.
 	DropManagedFields bool
 
 	mu    sync.RWMutex // protects kinds

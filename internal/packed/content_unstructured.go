@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Objects are unstructured ones to code that asks: it finds their kind without a
-// scheme, as apiutil.GVKForObject does, and their content without reflection, as
-// runtime.DefaultUnstructuredConverter does.
+// Objects are unstructured ones to code that asks: it finds their kind without
+// a scheme, as apiutil.GVKForObject does, and their content without reflection,
+// as runtime.DefaultUnstructuredConverter does.
 var _ runtime.Unstructured = (*Object)(nil)
 
 // UnstructuredContent returns a new map of the whole object, which belongs to

@@ -91,7 +91,8 @@ func (t *trainer) collect(o *Object) ([]*Object, int) {
 	objects := make([]*Object, 0, samples)
 	kept := t.seen[:0]
 	for _, w := range t.seen {
-		// An object that is gone, or was replaced by a newer version of itself, teaches nothing.
+		// An object that is gone, or was replaced by a newer version of itself,
+		// teaches nothing.
 		if s := w.Value(); s != nil && s.GetUID() != o.GetUID() {
 			objects = append(objects, s)
 			kept = append(kept, w)
@@ -108,8 +109,8 @@ func (t *trainer) collect(o *Object) ([]*Object, int) {
 	return objects, gen
 }
 
-// train makes a dictionary of the objects, unless what half of them teaches does
-// not help the other half.
+// train makes a dictionary of the objects, unless what half of them teaches
+// does not help the other half.
 func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 	plain := make([][]byte, 0, len(objects))
 	for _, o := range objects {

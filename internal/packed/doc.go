@@ -15,14 +15,16 @@
 //
 // # Sharing
 //
-// A [Codec] serves a whole fleet, because clusters of a fleet hold near-identical
-// objects. Per kind it makes a dictionary of the first objects it sees, which is
-// immutable once published; a body names the dictionary that packed it. Labels,
-// owner references and namespaces that many objects have in common are kept once.
+// A [Codec] serves a whole fleet, because clusters of a fleet hold
+// near-identical objects. Per kind it makes a dictionary of the first objects
+// it sees, which is immutable once published; a body names the dictionary that
+// packed it. Labels, owner references and namespaces that many objects have in
+// common are kept once.
 //
 // # Bodies
 //
 // A body begins with one byte that says how the rest is encoded. JSON, raw or
-// compressed with or without a dictionary, is what exists today; bodies of kinds
-// that are read into Go structs could be protobuf under a code of their own.
+// compressed with or without a dictionary, is what exists today; bodies of
+// kinds that are read into Go structs could be protobuf under a code of their
+// own.
 package packed

@@ -15,7 +15,8 @@ import (
 )
 
 var (
-	// ErrTarget indicates that an object cannot be decoded into the value given.
+	// ErrTarget indicates that an object cannot be decoded into the value
+	// given.
 	ErrTarget = errors.New("not a target for decoding")
 	// ErrCorrupt indicates that a body cannot be read back: memory was damaged
 	// or the package is wrong.
@@ -50,8 +51,8 @@ func (e *DecodeError) Error() string {
 // Unwrap returns Err.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// decodeError wraps what Into came across. Of the JSON library's errors it keeps
-// the place alone: their texts quote values, and those may be secret.
+// decodeError wraps what Into came across. Of the JSON library's errors it
+// keeps the place alone: their texts quote values, and those may be secret.
 func (o *Object) decodeError(dst runtime.Object, err error) error {
 	d := &DecodeError{
 		GVK: o.kind.gvk, Namespace: o.GetNamespace(), Name: o.name,

@@ -90,7 +90,8 @@ func requireSameInto(t *testing.T, raw []byte, o *Object, form runtime.Object) {
 	require.Equal(t, want, got)
 }
 
-// objectSeeds are objects whose content could be lost, or mistaken for something else.
+// objectSeeds are objects whose content could be lost, or mistaken for
+// something else.
 var objectSeeds = []string{
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{}}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{"name":"n","namespace":"ns","uid":"0b5c4f6e-1111-4222-8333-944445555666","resourceVersion":"42","generation":7,"creationTimestamp":"2025-03-01T10:00:00Z"},"spec":{}}`,

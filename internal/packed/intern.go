@@ -11,7 +11,8 @@ import (
 const (
 	minSlots = 1 << 4
 	maxSlots = 1 << 13
-	// internMax is the longest text worth a slot: longer ones are rarely shared.
+	// internMax is the longest text worth a slot: longer ones are rarely
+	// shared.
 	internMax = 1 << 10
 )
 

@@ -64,8 +64,8 @@ func TestSharedTextsCountFromTheFirstToTheLast(t *testing.T) {
 	require.Zero(t, s.bytes)
 }
 
-// keepApart draws a seed by which each text has a slot of its own in the smallest
-// table, where otherwise the newer one may displace the other.
+// keepApart draws a seed by which each text has a slot of its own in the
+// smallest table, where otherwise the newer one may displace the other.
 func keepApart(texts ...*text) {
 	s := Shared{slots: make([]*text, minSlots)}
 	for taken := map[int]bool{}; len(taken) < len(texts); {

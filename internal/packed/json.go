@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// AppendJSON appends the whole object, apiVersion and kind included, as JSON. An
-// object whose body is damaged appends nothing.
+// AppendJSON appends the whole object, apiVersion and kind included, as JSON.
+// An object whose body is damaged appends nothing.
 func (o *Object) AppendJSON(dst []byte) []byte {
 	s, err := o.open()
 	if err != nil {
@@ -21,8 +21,8 @@ func (o *Object) AppendJSON(dst []byte) []byte {
 	return o.appendJSON(dst, s)
 }
 
-// headerRoom is about what the header of an object takes as JSON, less the texts
-// it shares.
+// headerRoom is about what the header of an object takes as JSON, less the
+// texts it shares.
 const headerRoom = 256
 
 func (o *Object) appendJSON(dst []byte, s *scratch) []byte {

@@ -119,7 +119,8 @@ func (o *Object) GetCreationTimestamp() metav1.Time {
 	return metav1.Time{}
 }
 
-// GetDeletionTimestamp returns metadata.deletionTimestamp, nil while the object lives.
+// GetDeletionTimestamp returns metadata.deletionTimestamp, nil while the object
+// lives.
 func (o *Object) GetDeletionTimestamp() *metav1.Time {
 	if o.rare == nil || o.rare.deleted.IsZero() {
 		return nil
@@ -164,8 +165,8 @@ func (o *Object) OwnerUIDs() iter.Seq[types.UID] {
 func (o *Object) GetObjectKind() schema.ObjectKind { return objectKind{o.kind} }
 
 // SameContent reports whether o and p are the same object in the same state,
-// whatever their resourceVersions. True is certain; false may also mean that two
-// servers spelled the same state differently.
+// whatever their resourceVersions. True is certain; false may also mean that
+// two servers spelled the same state differently.
 func (o *Object) SameContent(p *Object) bool {
 	if o == p {
 		return true

@@ -24,7 +24,8 @@ import (
 
 var podGVK = corev1.SchemeGroupVersion.WithKind("Pod")
 
-// madePods keeps the test pods, since making them takes longer than packing them.
+// madePods keeps the test pods, since making them takes longer than packing
+// them.
 var madePods sync.Map
 
 // pods returns a new copy of a test pod.

@@ -16,9 +16,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// Pack packs a scanned object. It copies what it keeps, so the scanned bytes may
-// be reused. It refuses an item that says it is of another kind or that has no
-// metadata with a [*wire.FieldError].
+// Pack packs a scanned object. It copies what it keeps, so the scanned bytes
+// may be reused. It refuses an item that says it is of another kind or that has
+// no metadata with a [*wire.FieldError].
 func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) { return c.PackShared(k, it, nil) }
 
 // PackShared is Pack for an object that is to be stored where others share what

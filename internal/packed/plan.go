@@ -44,7 +44,8 @@ var (
 	numberType      = reflect.TypeFor[stdjson.Number]()
 )
 
-// planOf returns the plan of a type. Plans are few: as many as there are Go types.
+// planOf returns the plan of a type. Plans are few: as many as there are Go
+// types.
 func planOf(t reflect.Type) *plan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*plan)

@@ -31,8 +31,8 @@ func (r *reader) peek() byte {
 // enter goes into an object or array.
 func (r *reader) enter() { r.i++ }
 
-// more goes to the next member or element, or out of the object or array; a list
-// of members without braces ends with the bytes.
+// more goes to the next member or element, or out of the object or array; a
+// list of members without braces ends with the bytes.
 func (r *reader) more() bool {
 	switch r.peek() {
 	case ',':
@@ -51,7 +51,8 @@ const (
 	highs = 0x8080808080808080
 )
 
-// literal reads a string literal with its quotes and tells whether it stands for itself.
+// literal reads a string literal with its quotes and reports whether it stands
+// for itself.
 func (r *reader) literal() (quoted []byte, plain bool) {
 	b, i := r.b, r.i+1
 	ascii, plain := true, true
@@ -59,7 +60,8 @@ func (r *reader) literal() (quoted []byte, plain bool) {
 		if i+8 <= len(b) {
 			x := load(b, i)
 			quote, slash := x^'"'*ones, x^'\\'*ones
-			// The lowest mark is exact; borrows can only mark bytes above a true one.
+			// The lowest mark is exact; borrows can only mark bytes above a
+			// true one.
 			mark := ((quote-ones)&^quote | (slash-ones)&^slash | x) & highs
 			if mark == 0 {
 				i += 8

@@ -169,8 +169,8 @@ func TestPlansCoverTheAPI(t *testing.T) {
 	}
 }
 
-// TestDictionaryIsUsedAfterTheFirstObjects reads objects packed before and after
-// there was a dictionary.
+// TestDictionaryIsUsedAfterTheFirstObjects reads objects packed before and
+// after there was a dictionary.
 func TestDictionaryIsUsedAfterTheFirstObjects(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(podGVK)

@@ -15,8 +15,8 @@ import (
 var _ labels.Labels = (*text)(nil)
 
 // text is a piece of validated JSON that objects may share: their labels or
-// their owner references, as they were sent. Since it never changes, the strings
-// that are read from it point into it.
+// their owner references, as they were sent. Since it never changes, the
+// strings that are read from it point into it.
 type text struct {
 	json string
 	refs int32 // stored objects that have it; see Shared

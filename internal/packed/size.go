@@ -30,8 +30,8 @@ func heapSize(n int) int {
 // headerSize is what each object's header takes.
 const headerSize = int(unsafe.Sizeof(Object{}))
 
-// Size returns about how many bytes of heap the object costs: header, name, body
-// and what it may share with other objects of its store, labels and owner
+// Size returns about how many bytes of heap the object costs: header, name,
+// body and what it may share with other objects of its store, labels and owner
 // references, as if it alone had them. The kind's dictionary and the namespace
 // are not counted.
 func (o *Object) Size() int { return o.OwnSize() + int(o.labels.size()+o.owners.size()) }

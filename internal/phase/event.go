@@ -12,7 +12,8 @@ type Kind uint8
 const (
 	// Asked: somebody wants the cluster.
 	Asked Kind = iota
-	// Changed: the way to reach the cluster, or who answers there, may have changed.
+	// Changed: the way to reach the cluster, or who answers there, may have
+	// changed.
 	Changed
 	// Tick: the deadline passed.
 	Tick
@@ -20,12 +21,14 @@ const (
 	Succeeded
 	// Failed: the attempt Event.Gen ended badly.
 	Failed
-	// Unauthorized: an ordinary request made with Event.Revision was answered 401.
+	// Unauthorized: an ordinary request made with Event.Revision was
+	// answered 401.
 	Unauthorized
-	// Doubted: a request found that somebody else than expected may be answering.
+	// Doubted: a request found that somebody else than expected may be
+	// answering.
 	Doubted
-	// Unrecognized: again and again the server did not prove who it is, whatever
-	// it answers to probes; Event.Err and Event.Reason say how.
+	// Unrecognized: again and again the server did not prove who it is,
+	// whatever it answers to probes; Event.Err and Event.Reason say how.
 	Unrecognized
 	// Recognized: it has proven it since.
 	Recognized
@@ -69,13 +72,17 @@ type Event struct {
 	Class  Class
 	Err    error
 	Reason string
-	// Revision is the access an attempt or request was made with, as far as it got.
+	// Revision is the access an attempt or request was made with, as far as it
+	// got.
 	Revision string
-	// News is the State.News that the attempt's answer is known to be at least as new as (Succeeded, Failed of a connect).
+	// News is the State.News that the attempt's answer is known to be at least
+	// as new as (Succeeded, Failed of a connect).
 	News uint64
-	// Unproven: the connect attempt found the access that is in use, and saw no need to ask the server (Succeeded).
+	// Unproven: the connect attempt found the access that is in use, and saw no
+	// need to ask the server (Succeeded).
 	Unproven bool
-	// NewEpoch: the connect attempt found another history than the one known (Succeeded).
+	// NewEpoch: the connect attempt found another history than the one known
+	// (Succeeded).
 	NewEpoch bool
 	// Life is the last sign of life seen on the connection (Tick).
 	Life time.Time
@@ -94,17 +101,20 @@ const (
 	StartProbe
 	// Cancel ends the running attempt early.
 	Cancel
-	// Tell tells the running connect attempt the state's News. It asks the resolver again, once it is not asking, and
-	// goes on if the answer is the one it works with.
+	// Tell tells the running connect attempt the state's News. It asks the
+	// resolver again, once it is not asking, and goes on if the answer is the
+	// one it works with.
 	Tell
 	// Up: the cluster can be used from now on.
 	Up
 	// Down: it cannot any more; cut what runs.
 	Down
-	// Renew: it is connected, with another history; everything known of it is to be read again.
+	// Renew: it is connected, with another history; everything known of it is
+	// to be read again.
 	Renew
 	// Evict: it is gone; drop what is held of it.
 	Evict
-	// Silence: no question was answered for Config.SilentAfter. It comes once for each silence.
+	// Silence: no question was answered for Config.SilentAfter. It comes once
+	// for each silence.
 	Silence
 )

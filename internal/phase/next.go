@@ -23,7 +23,8 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 	case Failed:
 		m.failed()
 	case Unauthorized:
-		// Once per revision: if asking the resolver again brings nothing new, asking once more would not either.
+		// Once per revision: if asking the resolver again brings nothing new,
+		// asking once more would not either.
 		if m.Connected && e.Revision == m.Revision && m.Rejected != m.Revision {
 			m.Rejected = m.Revision
 			m.doubt()
@@ -72,14 +73,16 @@ func (m *machine) after(from time.Time, d time.Duration) time.Time {
 	return from.Add(d - time.Duration(m.e.Jitter*float64(d)/5))
 }
 
-// backoff doubles with each failed try. Half of it is random, so that a fleet does not come back in step.
+// backoff doubles with each failed try. Half of it is random, so that a fleet
+// does not come back in step.
 func (m *machine) backoff() time.Time {
 	d := m.cfg.RetryBase << min(max(m.Tries-1, 0), 16)
 	d = min(d, m.cfg.RetryMax)
 	return m.now.Add(d - time.Duration(m.e.Jitter*float64(d)/2))
 }
 
-// connect starts an attempt. A probe that runs is dropped: if the attempt does not answer its question, it is due again.
+// connect starts an attempt. A probe that runs is dropped: if the attempt does
+// not answer its question, it is due again.
 func (m *machine) connect() {
 	if m.Running == Probe {
 		m.do(Cancel)
@@ -87,10 +90,12 @@ func (m *machine) connect() {
 	if m.Connected && m.ProbeAt.IsZero() {
 		m.ProbeAt = m.nextProbe()
 	}
-	// An attempt that only asks the resolver says nothing of the server. It must neither stand for the probe it dropped nor
-	// end a streak of failures, or news that keep coming would hide that the server is dead.
+	// An attempt that only asks the resolver says nothing of the server. It
+	// must neither stand for the probe it dropped nor end a streak of failures,
+	// or news that keep coming would hide that the server is dead.
 	m.Prove = m.Prove || m.Running == Probe || m.Phase == Degraded
-	// A retry of the resolver is not worth a change of phase until it brings something.
+	// A retry of the resolver is not worth a change of phase until it brings
+	// something.
 	if (m.Phase == Pending || m.Phase == Gone) && m.e.Kind != Tick {
 		m.enter(Connecting)
 	}
@@ -99,8 +104,9 @@ func (m *machine) connect() {
 	m.do(StartConnect)
 }
 
-// changed: an attempt that runs is not ended, since the resolver may be at work for it, and most news change nothing. It
-// is told, and finds out by itself whether the address it waits for is still the right one.
+// changed: an attempt that runs is not ended, since the resolver may be at work
+// for it, and most news change nothing. It is told, and finds out by itself
+// whether the address it waits for is still the right one.
 func (m *machine) changed() {
 	m.News++
 	if m.Running == Connect {
@@ -110,7 +116,8 @@ func (m *machine) changed() {
 	m.connect()
 }
 
-// doubt starts an attempt that asks the server. One that runs may have looked before there was doubt.
+// doubt starts an attempt that asks the server. One that runs may have looked
+// before there was doubt.
 func (m *machine) doubt() {
 	m.Prove = true
 	if m.Running != Connect {
@@ -142,7 +149,8 @@ func (m *machine) recognized() {
 	}
 }
 
-// outdated tells whether there was news that the attempt which ended does not know.
+// outdated reports whether there was news that the attempt which ended does not
+// know.
 func (m *machine) outdated() bool { return m.e.News < m.News }
 
 func (m *machine) tick() {
@@ -172,8 +180,9 @@ func (m *machine) tick() {
 	}
 }
 
-// lives reports whether a sign of life stands for a probe, and notes it as an answer if so. Where probes fail it does not: a
-// stream may go on while the server refuses everything else.
+// lives reports whether a sign of life stands for a probe, and notes it as an
+// answer if so. Where probes fail it does not: a stream may go on while the
+// server refuses everything else.
 func (m *machine) lives() bool {
 	alive := m.e.Life
 	if m.Phase != Ready || m.Running != None || !alive.After(m.ProbeEnd) || !m.now.Before(alive.Add(m.cfg.ProbeInterval)) {
@@ -203,7 +212,8 @@ func (m *machine) unanswered() {
 func (m *machine) endGrace() {
 	if m.GraceGone {
 		m.gone()
-		// It may be made again, and a resolver that reports no changes is asked.
+		// It may be made again, and a resolver that reports no changes is
+		// asked.
 		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
 		return
 	}
@@ -289,7 +299,8 @@ func (m *machine) proven() {
 	m.ProbeAt = m.after(m.now, m.cfg.ProbeInterval)
 }
 
-// unchanged: the resolver had nothing new. That is no sign of life: the next probe comes when it would have come.
+// unchanged: the resolver had nothing new. That is no sign of life: the next
+// probe comes when it would have come.
 func (m *machine) unchanged() {
 	m.Tries = 0
 	m.GraceUntil, m.GraceGone = time.Time{}, false
@@ -301,7 +312,8 @@ func (m *machine) unchanged() {
 	}
 }
 
-// nextProbe counts from the start of the last one: a probe that hangs until its time-out does not delay the verdict.
+// nextProbe counts from the start of the last one: a probe that hangs until its
+// time-out does not delay the verdict.
 func (m *machine) nextProbe() time.Time {
 	t := m.after(m.ProbeStart, m.cfg.ProbeInterval)
 	if t.Before(m.now) {

@@ -165,7 +165,8 @@ func TestConnectedClusterIsResolvedAgain(t *testing.T) {
 	}
 }
 
-// Each piece of news finds a probe that hangs, or the attempt that took its place.
+// Each piece of news finds a probe that hangs, or the attempt that took its
+// place.
 func TestNewsThatKeepComingDoNotHideADeadServer(t *testing.T) {
 	r := newRun(t).connected()
 	dead := r.now
@@ -266,8 +267,8 @@ func TestAnotherHistoryRenewsAndRemovalEvicts(t *testing.T) {
 	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Asked}))
 }
 
-// TestServerThatIsNotRecognizedIsDegraded: good probes do not make a cluster Ready
-// whose server does not prove who it is.
+// TestServerThatIsNotRecognizedIsDegraded: good probes do not make a cluster
+// Ready whose server does not prove who it is.
 func TestServerThatIsNotRecognizedIsDegraded(t *testing.T) {
 	r := newRun(t)
 	r.on(phase.Event{Kind: phase.Unrecognized, Err: errSome})
@@ -295,7 +296,8 @@ func TestServerThatIsNotRecognizedIsDegraded(t *testing.T) {
 	require.False(t, r.s.Unrecognized)
 }
 
-// every yields every event that can differ in effect in state s, results of earlier attempts included.
+// every yields every event that can differ in effect in state s, results of
+// earlier attempts included.
 func every(s phase.State) []phase.Event {
 	var out []phase.Event
 	for kind := range phase.Kinds {
@@ -410,7 +412,8 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && (e.Gen != before.Gen || before.Running == phase.None) {
 		require.Equal(t, before, after, "a late result counted: %s", where)
 	}
-	// The way forward: an attempt whose result will come, a deadline, or a cluster nobody asked for or that is no more.
+	// The way forward: an attempt whose result will come, a deadline, or a
+	// cluster nobody asked for or that is no more.
 	idle := after.Phase == phase.Gone || (after.Phase == phase.Pending && after.Gen == 0)
 	require.True(t, after.Running != phase.None || !after.Deadline().IsZero() || idle, "stuck: %s", where)
 	if e.Kind == phase.Tick && after.Running == phase.None && !after.Deadline().IsZero() {

@@ -28,9 +28,9 @@ func busy(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "Too many requests, please try again later.")
 }
 
-// TestBusyServer has a server answer everything that begins with 429 for a minute:
-// streams that are open go on, nothing counts as dead, and what was refused heals
-// with the server.
+// TestBusyServer has a server answer everything that begins with 429 for a
+// minute: streams that are open go on, nothing counts as dead, and what was
+// refused heals with the server.
 func TestBusyServer(t *testing.T) {
 	c := testenv.Start(t, 1, testenv.WithCRDs(partsAndSites()...))[0]
 	o, r := newOracle(t, c.Config()), newRemote(t, c.Config(), c.Name())

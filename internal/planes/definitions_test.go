@@ -33,8 +33,8 @@ func TestDefinitions(t *testing.T) {
 	})
 }
 
-// definitions: a version of a definition goes, and then the definition. The first
-// deletes nothing, the second does.
+// definitions: a version of a definition goes, and then the definition. The
+// first deletes nothing, the second does.
 func definitions(t *testing.T, c *testenv.Cluster) {
 	crd := testenv.SimpleCRD(toolV1.Group, toolV1.Kind)
 	v2 := *crd.Spec.Versions[0].DeepCopy()

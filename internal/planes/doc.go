@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package planes tests the library on real control planes while they fail,
-// change and lie: etcd is restored, versions and feature gates are exchanged under
-// synced informers, proxies drop events or switch backends, and a soak does all
-// that at random.
+// change and lie: etcd is restored, versions and feature gates are exchanged
+// under synced informers, proxies drop events or switch backends, and a soak
+// does all that at random.
 //
-// An oracle of its own decides: quorum lists by client-go, decoded by client-go,
-// against what the cache shows and what its events add up to.
+// An oracle of its own decides: quorum lists by client-go, decoded by
+// client-go, against what the cache shows and what its events add up to.
 //
 // Part of it runs with all other tests. The rest is asked for:
 //

@@ -94,8 +94,8 @@ func follow(t *testing.T, s *subject, key client.ObjectKey, r remote) *estate {
 	return e
 }
 
-// difference says in which way a selection's cache and events differ from a quorum
-// list; it is empty if they do not.
+// difference says in which way a selection's cache and events differ from a
+// quorum list; it is empty if they do not.
 func (e *estate) difference(f *follower) string {
 	want, err := e.quorum(e.s.t.Context(), f.selection)
 	if err != nil {
@@ -116,9 +116,9 @@ func (e *estate) difference(f *follower) string {
 	return ""
 }
 
-// equals requires that every selection's cache and events are what a quorum list
-// is, within a time from now on, and that the events made sense. It returns how
-// long that took.
+// equals requires that every selection's cache and events are what a quorum
+// list is, within a time from now on, and that the events made sense. It
+// returns how long that took.
 func (e *estate) equals(within time.Duration) time.Duration {
 	e.s.t.Helper()
 	began := time.Now()
@@ -226,7 +226,8 @@ func (e *estate) undone(t *testing.T) {
 	}
 }
 
-// write changes something of the estate at random, and reports whether that worked.
+// write changes something of the estate at random, and reports whether that
+// worked.
 func (r remote) write(ctx context.Context, random *rand.Rand) bool {
 	all := selections()
 	s, name := all[random.IntN(len(all))], fmt.Sprint("n-", random.IntN(8))

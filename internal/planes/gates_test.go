@@ -20,8 +20,8 @@ func TestFeatureGates(t *testing.T) {
 	flippedGates(t, testenv.Start(t, 1)[0])
 }
 
-// flippedGates: a synced informer resumes and lists at a server that has learned
-// or forgotten to stream lists.
+// flippedGates: a synced informer resumes and lists at a server that has
+// learned or forgotten to stream lists.
 func flippedGates(t *testing.T, c *testenv.Cluster) {
 	o := newOracle(t, c.Config())
 	settle(t, o)

@@ -109,7 +109,8 @@ func newSwitched(t *testing.T, a, b *testenv.Cluster) *switched {
 }
 
 // use reads and writes once. A list is of one cluster. It reports whether
-// something was written while the cache took itself to be where it was at first.
+// something was written while the cache took itself to be where it was at
+// first.
 func (s *switched) use() (writtenBlindly bool) {
 	list := &corev1.ConfigMapList{}
 	if err := s.Reader(cluster).List(s.t.Context(), list, client.InNamespace(namespace)); err == nil {

@@ -182,8 +182,8 @@ func watching(t *testing.T, configs map[client.ObjectKey]*rest.Config, change fu
 	return s
 }
 
-// take learns from an event. What is added must not be there, and what is updated
-// or deleted must.
+// take learns from an event. What is added must not be there, and what is
+// updated or deleted must.
 func (s *subject) take(e clustercache.ObjectEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,8 +223,8 @@ func (s *subject) cached(key client.ObjectKey) (state, error) {
 	return stateOf(list.Items), nil
 }
 
-// difference says in which way a cluster's cache and events differ from a quorum
-// list; it is empty if they do not.
+// difference says in which way a cluster's cache and events differ from a
+// quorum list; it is empty if they do not.
 func (s *subject) difference(key client.ObjectKey, o oracle) string {
 	want, err := o.quorum(s.t.Context())
 	if err != nil {
@@ -258,8 +258,9 @@ func differ(want, got state) string {
 	return ""
 }
 
-// equals requires that cache and events are what a quorum list is, within a time
-// from now on, and that the events made sense. It returns how long that took.
+// equals requires that cache and events are what a quorum list is, within a
+// time from now on, and that the events made sense. It returns how long that
+// took.
 func (s *subject) equals(key client.ObjectKey, o oracle, within time.Duration) time.Duration {
 	s.t.Helper()
 	began := time.Now()

@@ -13,8 +13,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// overtakenRestore: the restored history has come further than the informer when
-// it resumes. No version shows that; the audit does.
+// overtakenRestore: the restored history has come further than the informer
+// when it resumes. No version shows that; the audit does.
 func overtakenRestore(t *testing.T, c *testenv.Cluster) {
 	o := newOracle(t, c.Config())
 	settle(t, o)

@@ -105,7 +105,8 @@ func copiedRestore(t *testing.T, c *testenv.Cluster) {
 	s.equals(cluster, o, healed)
 }
 
-// grow makes the history longer than what a server writes by itself when it starts.
+// grow makes the history longer than what a server writes by itself when it
+// starts.
 func grow(t *testing.T, o oracle, by int) {
 	t.Helper()
 	for i := range by {

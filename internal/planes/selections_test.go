@@ -31,8 +31,8 @@ type selection struct {
 	namespace, labels, fields      string
 }
 
-// selections are of several kinds and scopes, wide and narrow, of two versions of
-// one definition, and with names that no path of a URL has as they are.
+// selections are of several kinds and scopes, wide and narrow, of two versions
+// of one definition, and with names that no path of a URL has as they are.
 func selections() []selection {
 	return []selection{
 		{kind: "ConfigMap", version: "v1", resource: "configmaps"},
@@ -110,8 +110,8 @@ func digests(items []unstructured.Unstructured) state {
 	return s
 }
 
-// remote is a cluster as client-go's dynamic client sees it, past everything that
-// is tested.
+// remote is a cluster as client-go's dynamic client sees it, past everything
+// that is tested.
 type remote struct {
 	dynamic.Interface
 

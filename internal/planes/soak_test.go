@@ -30,8 +30,8 @@ var (
 	soakSeed = flag.Uint64("soak.seed", 0, "which faults TestSoak chooses; 0: others each time")
 )
 
-// TestSoak has three control planes fail at random while objects are written and
-// read. In the end cache, events and quorum lists have to agree.
+// TestSoak has three control planes fail at random while objects are written
+// and read. In the end cache, events and quorum lists have to agree.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seed := *soakSeed

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// TestSwitchedBackend has a proxy lead to another cluster while streams stay with
-// the first one: only the age of the proof of identity shows it.
+// TestSwitchedBackend has a proxy lead to another cluster while streams stay
+// with the first one: only the age of the proof of identity shows it.
 func TestSwitchedBackend(t *testing.T) {
 	const age = time.Minute // of a proof of identity, at most
 	both := testenv.Start(t, 2)

@@ -69,8 +69,8 @@ func upgrades(t *testing.T, chain []string) {
 // deviceClass is a kind that 1.34 serves, and 1.33 does not.
 var deviceClass = schema.GroupVersionKind{Group: "resource.k8s.io", Version: "v1", Kind: "DeviceClass"}
 
-// TestSkewedPairs has two API servers of different versions take turns behind one
-// address.
+// TestSkewedPairs has two API servers of different versions take turns behind
+// one address.
 func TestSkewedPairs(t *testing.T) {
 	for _, pair := range [][2]string{{"1.33", "1.34"}, {"1.34", "1.36"}, {"1.35", "1.36"}} {
 		t.Run(pair[0]+" and "+pair[1], func(t *testing.T) { skewed(t, pair) })

@@ -80,9 +80,9 @@ func (c *converter) definition() *apiextensionsv1.CustomResourceDefinition {
 	return crd
 }
 
-// failingConversion: while a webhook fails, the server has nothing to say of the
-// version that is watched. The cache must not go on as if all were well, and has
-// to be right once the webhook answers again.
+// failingConversion: while a webhook fails, the server has nothing to say of
+// the version that is watched. The cache must not go on as if all were well,
+// and has to be right once the webhook answers again.
 func failingConversion(t *testing.T, c *testenv.Cluster) {
 	webhook := newConverter(t)
 	require.NoError(t, c.InstallCRDs(t.Context(), webhook.definition()))

@@ -12,9 +12,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// witnesses follow all selections of one cluster: one that hears everything that
-// happens before a restoration, and one that is cut off from the backup on until
-// all is over.
+// witnesses follow all selections of one cluster: one that hears everything
+// that happens before a restoration, and one that is cut off from the backup on
+// until all is over.
 type witnesses struct {
 	remote
 
@@ -43,8 +43,8 @@ func (w *witnesses) diverge(t *testing.T) {
 	w.near.equals(patience)
 }
 
-// agree requires that both are right within a time from the first contact on, and
-// that deletes were delivered of what the restoration undid.
+// agree requires that both are right within a time from the first contact on,
+// and that deletes were delivered of what the restoration undid.
 func (w *witnesses) agree(t *testing.T, within time.Duration) {
 	t.Helper()
 	w.near.s.ready(cluster)

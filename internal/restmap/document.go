@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// document is what one discovery path said, in order of preference as served. It is immutable and shared.
+// document is what one discovery path said, in order of preference as served.
+// It is immutable and shared.
 type document struct {
 	groups []group
 }
@@ -25,7 +26,8 @@ type group struct {
 
 type version struct {
 	name string
-	// stale says that the server could not ask the extension server behind the version just then.
+	// stale says that the server could not ask the extension server behind the
+	// version just then.
 	stale     bool
 	resources []resource
 }
@@ -152,7 +154,8 @@ func (d *document) fingerprint() fingerprint {
 	return fingerprint(h.Sum(nil))
 }
 
-// compacted returns a copy of d whose strings share one allocation and whose slices have no spare room.
+// compacted returns a copy of d whose strings share one allocation and whose
+// slices have no spare room.
 func (d *document) compacted() *document {
 	var c compactor
 	d.eachString(c.measure)
@@ -192,7 +195,8 @@ func (d *document) eachString(yield func(string)) {
 	}
 }
 
-// compactor collects distinct strings in one text. A singular is found inside its plural for free.
+// compactor collects distinct strings in one text. A singular is found inside
+// its plural for free.
 type compactor struct {
 	text strings.Builder
 	at   map[string]int

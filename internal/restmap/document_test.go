@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// The documents in testdata, with these ETags, are what kube-apiserver 1.36.3 serves.
+// The documents in testdata, with these ETags, are what kube-apiserver 1.36.3
+// serves.
 var recorded = map[string]struct{ file, etag string }{
 	corePath: {"testdata/core.json", `"4D7E1BED90B364BC86049DD9E636494980AEF65B7F8CFAA267616FA062B514A8A3CC2C2851CC9337B8D28B4C80960E2353DE5E0B152E87CC223E02EA3C5C37AC"`},
 	apisPath: {"testdata/groups.json", `"A74552DF419C4697E3A22F67B8FE55FD8F2CC33F6134FF206B16341598294CDE9896C7F67B2819217E6BB70E74F97FCC864DDFCDB02FDA565699CC7D6E3CC377"`},

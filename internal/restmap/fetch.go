@@ -21,7 +21,8 @@ import (
 const (
 	corePath = "/api"
 	apisPath = "/apis"
-	// legacyParallel is how many group versions of an old server are asked for at once.
+	// legacyParallel is how many group versions of an old server are asked for
+	// at once.
 	legacyParallel = 8
 )
 
@@ -42,7 +43,8 @@ type answer struct {
 	body        []byte
 }
 
-// get asks for path. A status other than 200 and 304 is an API status error without the server's words.
+// get asks for path. A status other than 200 and 304 is an API status error
+// without the server's words.
 func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base+path, nil)
 	if err != nil {
@@ -74,8 +76,8 @@ func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 	return answer{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("ETag"), body}, nil
 }
 
-// fetch brings one part up to date. The part it returns holds a use of its entry.
-// With an error it is the old one, which may be empty.
+// fetch brings one part up to date. The part it returns holds a use of its
+// entry. With an error it is the old one, which may be empty.
 func (m *Mapper) fetch(ctx context.Context, path string, old part) (part, error) {
 	p, err := m.fetchPart(ctx, path, old)
 	if err != nil {
@@ -155,7 +157,8 @@ func (m *Mapper) legacy(ctx context.Context, path string, body []byte) (*documen
 	return legacyDocument(versions, lists)
 }
 
-// legacyList reads the resources of one group version; nil if the extension server behind it cannot be reached.
+// legacyList reads the resources of one group version; nil if the extension
+// server behind it cannot be reached.
 func (m *Mapper) legacyList(ctx context.Context, path string) (*metav1.APIResourceList, error) {
 	a, err := m.get(ctx, path, "")
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {

@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Mapper answers for one cluster. It does no I/O before the first question, runs no goroutine between questions, and
-// needs no closing. It is safe for concurrent use.
+// Mapper answers for one cluster. It does no I/O before the first question,
+// runs no goroutine between questions, and needs no closing. It is safe for
+// concurrent use.
 type Mapper struct {
 	table *Table
 	do    func(*http.Request) (*http.Response, error)
@@ -45,14 +46,15 @@ type flight struct {
 	abandoned bool          // only the caller gave up, or it was of before a Reset: whoever waits has to do it again
 }
 
-// uses holds what a mapper uses of the table, apart from the mapper so that it can be given back when nobody holds the
-// mapper any more.
+// uses holds what a mapper uses of the table, apart from the mapper so that it
+// can be given back when nobody holds the mapper any more.
 type uses struct {
 	mu         sync.Mutex // protects what follows
 	core, apis *entry
 }
 
-// NewMapper returns a mapper for the cluster whose API do reaches at base, a URL without trailing slash.
+// NewMapper returns a mapper for the cluster whose API do reaches at base, a
+// URL without trailing slash.
 func (t *Table) NewMapper(do func(*http.Request) (*http.Response, error), base string, opts Options) *Mapper {
 	m := &Mapper{table: t, do: do, base: base, opts: opts.withDefaults(), uses: &uses{}}
 	runtime.AddCleanup(m, func(u *uses) { u.replace(t, nil, nil) }, m.uses)
@@ -69,9 +71,12 @@ func (u *uses) replace(t *Table, core, apis *entry) {
 	t.drop(oldAPIs)
 }
 
-// ResourceFor returns how the kind is served; by the preferred version if gvk names none. A known kind is answered
-// without I/O, unless what is known is older than Options.MaxAge: then one caller looks whether it still holds. Otherwise the cluster is asked, by one caller for all, but not more often than Options.NegativeTTL
-// allows. The error of a kind that does not exist satisfies meta.IsNoMatchError; one that cannot be told about wraps
+// ResourceFor returns how the kind is served; by the preferred version if gvk
+// names none. A known kind is answered without I/O, unless what is known is
+// older than Options.MaxAge: then one caller looks whether it still holds.
+// Otherwise the cluster is asked, by one caller for all, but not more often
+// than Options.NegativeTTL allows. The error of a kind that does not exist
+// satisfies meta.IsNoMatchError; one that cannot be told about wraps
 // ErrUnavailable; others are those of the request.
 func (m *Mapper) ResourceFor(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
 	found, err := m.resolve(ctx, question{
@@ -85,8 +90,8 @@ func (m *Mapper) ResourceFor(ctx context.Context, gvk schema.GroupVersionKind) (
 	return found[0], nil
 }
 
-// KindFor returns the kind that the resource serves; of the preferred version if gvr names none. It works like
-// ResourceFor.
+// KindFor returns the kind that the resource serves; of the preferred version
+// if gvr names none. It works like ResourceFor.
 func (m *Mapper) KindFor(ctx context.Context, gvr schema.GroupVersionResource) (schema.GroupVersionKind, error) {
 	found, err := m.resolve(ctx, question{
 		look:  func(s *snapshot) ([]Mapping, bool) { return s.resource(gvr) },
@@ -108,8 +113,9 @@ func (m *Mapper) Cached(gvk schema.GroupVersionKind) (Mapping, bool) {
 	return found[0], true
 }
 
-// Invalidate makes the next question after a kind that is not known ask the cluster at once, as after news of a
-// CustomResourceDefinition. Known kinds stay known; see Refresh.
+// Invalidate makes the next question after a kind that is not known ask the
+// cluster at once, as after news of a CustomResourceDefinition. Known kinds
+// stay known; see Refresh.
 func (m *Mapper) Invalidate() { m.invalid.Store(true) }
 
 // Reset forgets everything: another cluster answers, or another history of it.
@@ -129,8 +135,9 @@ func (m *Mapper) Reset() {
 // answer compares.
 func (m *Mapper) Changes() int64 { return m.changes.Load() }
 
-// Refresh asks the cluster now, so that kinds which are gone or served otherwise are noticed. It costs two small
-// requests if nothing has changed. A discovery that is under way counts.
+// Refresh asks the cluster now, so that kinds which are gone or served
+// otherwise are noticed. It costs two small requests if nothing has changed. A
+// discovery that is under way counts.
 func (m *Mapper) Refresh(ctx context.Context) error {
 	m.Invalidate()
 	return m.discover(ctx)
@@ -199,7 +206,8 @@ func errUndecided(none error) error {
 	return &undecided{"cannot tell whether there are matches: " + none.Error()}
 }
 
-// settled reports whether the last discovery is good enough to say no, or why there will be none now.
+// settled reports whether the last discovery is good enough to say no, or why
+// there will be none now.
 func (m *Mapper) settledLocked() (bool, error) {
 	if m.invalid.Load() {
 		return false, nil
@@ -211,7 +219,8 @@ func (m *Mapper) settledLocked() (bool, error) {
 	return s != nil && m.failed == nil && time.Since(s.at) < m.opts.NegativeTTL, nil
 }
 
-// discover makes sure that a discovery has been made lately, by this caller or by another.
+// discover makes sure that a discovery has been made lately, by this caller or
+// by another.
 func (m *Mapper) discover(ctx context.Context) error {
 	for {
 		m.mu.Lock()
@@ -276,7 +285,8 @@ func (m *Mapper) lead(ctx context.Context, f *flight) error {
 	return err
 }
 
-// ask reads both discovery paths. A path that does not answer keeps its old part.
+// ask reads both discovery paths. A path that does not answer keeps its old
+// part.
 func (m *Mapper) ask(ctx context.Context) (*snapshot, error) {
 	var old snapshot
 	if s := m.known.Load(); s != nil {

@@ -365,8 +365,8 @@ type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
 
-// TestHazardHalfADiscoveryIsKept: kinds of the path that answered are known, and
-// known not to exist, whatever the other path answered.
+// TestHazardHalfADiscoveryIsKept: kinds of the path that answered are known,
+// and known not to exist, whatever the other path answered.
 func TestHazardHalfADiscoveryIsKept(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		synctest.Test(t, func(t *testing.T) {
@@ -419,8 +419,8 @@ func TestHazardKindOfTwoResourcesIsServedByTheOneThatCanBeRead(t *testing.T) {
 	}
 }
 
-// TestHazardDiscoveryHasAnAge: known kinds are looked at again from time to time,
-// and after a Reset nothing is known.
+// TestHazardDiscoveryHasAnAge: known kinds are looked at again from time to
+// time, and after a Reset nothing is known.
 func TestHazardDiscoveryHasAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

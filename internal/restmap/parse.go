@@ -15,13 +15,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/meter"
 )
 
-// accept asks for aggregated discovery, of servers from 1.30 and from 1.27 on, and for the older form of any other.
+// accept asks for aggregated discovery, of servers from 1.30 and from 1.27 on,
+// and for the older form of any other.
 const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList," +
 	"application/json"
 
-// aggregated is the part of an APIGroupDiscoveryList that we keep; subresources, most verbs and short names are skipped
-// while decoding.
+// aggregated is the part of an APIGroupDiscoveryList that we keep;
+// subresources, most verbs and short names are skipped while decoding.
 type aggregated struct {
 	Kind  string `json:"kind"`
 	Items []struct {
@@ -44,14 +45,16 @@ type aggregated struct {
 	} `json:"items"`
 }
 
-// isAggregated reports whether a Content-Type is that of an APIGroupDiscoveryList.
+// isAggregated reports whether a Content-Type is that of an
+// APIGroupDiscoveryList.
 func isAggregated(contentType string) bool {
 	media, params, err := mime.ParseMediaType(contentType)
 	return err == nil && media == "application/json" &&
 		params["g"] == "apidiscovery.k8s.io" && params["as"] == "APIGroupDiscoveryList"
 }
 
-// parseAggregated reads an APIGroupDiscoveryList, v2 or v2beta1. Names that cannot be real are left out.
+// parseAggregated reads an APIGroupDiscoveryList, v2 or v2beta1. Names that
+// cannot be real are left out.
 func parseAggregated(body []byte) (*document, error) {
 	var list aggregated
 	if err := decode(body, &list); err != nil {
@@ -105,7 +108,8 @@ type builder struct {
 	resources int
 }
 
-// version starts a group version; nil means that it is to be ignored: a bad name, or there already.
+// version starts a group version; nil means that it is to be ignored: a bad
+// name, or there already.
 func (b *builder) version(groupName, name string, stale bool) (*version, error) {
 	if !validGroup(groupName) || !validLabel(name) {
 		return nil, nil
@@ -130,7 +134,8 @@ func (b *builder) version(groupName, name string, stale bool) (*version, error) 
 	return &g.versions[len(g.versions)-1], nil
 }
 
-// add puts r into v, which must be the version started last. The first resource of a name wins.
+// add puts r into v, which must be the version started last. The first resource
+// of a name wins.
 func (b *builder) add(v *version, r resource) error {
 	if v == nil || !validResource(r.name) || !validKind(r.kind) {
 		return nil
@@ -149,7 +154,8 @@ func (b *builder) document() *document { return b.doc.compacted() }
 
 func validGroup(name string) bool { return name == "" || validSubdomain(name) }
 
-// validSubdomain accepts what may stand as one segment of a path: letters, digits, dashes and inner dots.
+// validSubdomain accepts what may stand as one segment of a path: letters,
+// digits, dashes and inner dots.
 func validSubdomain(name string) bool {
 	return name != "" && len(name) <= maxName && name[0] != '.' && !strings.Contains(name, "..") &&
 		!strings.ContainsFunc(name, func(r rune) bool { return !isLower(r) && r != '-' && r != '.' })
@@ -166,14 +172,16 @@ func validKind(name string) bool {
 
 func isLower(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
 
-// typeMetas are the two ways in which a server starts the documents whose ETag we can verify.
+// typeMetas are the two ways in which a server starts the documents whose ETag
+// we can verify.
 var typeMetas = [][]byte{
 	[]byte(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2",`),
 	[]byte(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2beta1",`),
 }
 
-// verifies reports whether etag is the hash of body as kube-apiserver computes it: SHA-512 of the document without its
-// type. Only such an ETag means the same in every cluster; any other is the word of the one server that sent it.
+// verifies reports whether etag is the hash of body as kube-apiserver computes
+// it: SHA-512 of the document without its type. Only such an ETag means the
+// same in every cluster; any other is the word of the one server that sent it.
 func verifies(etag string, body []byte) bool {
 	want, err := hex.DecodeString(strings.Trim(etag, `"`))
 	if err != nil || len(want) != sha512.Size {

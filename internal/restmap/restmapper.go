@@ -11,13 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// restMapper shows a Mapper to the clients of controller-runtime and client-go. The interface has no context: a
-// question about an unknown kind takes at most Options.Timeout.
+// restMapper shows a Mapper to the clients of controller-runtime and client-go.
+// The interface has no context: a question about an unknown kind takes at most
+// Options.Timeout.
 type restMapper struct{ m *Mapper }
 
 var _ meta.RESTMapper = restMapper{}
 
-// RESTMapper returns the mapper in the form that Kubernetes clients take. It answers known kinds without I/O.
+// RESTMapper returns the mapper in the form that Kubernetes clients take. It
+// answers known kinds without I/O.
 func (m *Mapper) RESTMapper() meta.RESTMapper { return restMapper{m} }
 
 // KindFor implements meta.RESTMapper.
@@ -67,7 +69,8 @@ func (r restMapper) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.
 	return mappings[0], nil
 }
 
-// RESTMappings implements meta.RESTMapper: the given versions in their order, or all by preference.
+// RESTMappings implements meta.RESTMapper: the given versions in their order,
+// or all by preference.
 func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*meta.RESTMapping, error) {
 	asked := versions
 	if len(asked) == 0 {
@@ -94,7 +97,8 @@ func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*me
 	return mappings, err
 }
 
-// ResourceSingularizer implements meta.RESTMapper. A resource that is not known is its own singular.
+// ResourceSingularizer implements meta.RESTMapper. A resource that is not known
+// is its own singular.
 func (r restMapper) ResourceSingularizer(name string) (string, error) {
 	found, err := r.resources(schema.GroupVersionResource{Resource: name})
 	if err != nil {
@@ -103,7 +107,8 @@ func (r restMapper) ResourceSingularizer(name string) (string, error) {
 	return found[0].Singular, nil
 }
 
-// resources finds what a user may mean: plural or singular, without version or group, or with the start of a group.
+// resources finds what a user may mean: plural or singular, without version or
+// group, or with the start of a group.
 func (r restMapper) resources(partial schema.GroupVersionResource) ([]Mapping, error) {
 	name := strings.ToLower(partial.Resource)
 	return r.m.resolve(context.Background(), question{every: true, none: noResource(partial), look: func(s *snapshot) ([]Mapping, bool) {
@@ -127,7 +132,8 @@ func withPrefix(groups []group, prefix string) []group {
 	return some
 }
 
-// named returns the resource of that plural name, else of that singular one, or nil.
+// named returns the resource of that plural name, else of that singular one, or
+// nil.
 func (v *version) named(name string) *resource {
 	if r := v.resource(name); r != nil {
 		return r

@@ -18,7 +18,7 @@ type Mapping struct {
 	Kind string
 	// Singular is the resource's singular name.
 	Singular string
-	// Namespaced tells whether the objects live in namespaces.
+	// Namespaced reports whether the objects live in namespaces.
 	Namespaced bool
 	// Lacks are those verbs of readers that the resource does not have.
 	Lacks Verbs
@@ -39,7 +39,8 @@ type snapshot struct {
 	at         time.Time
 }
 
-// kept is a group version that the server could not ask for lately, as it was when it could.
+// kept is a group version that the server could not ask for lately, as it was
+// when it could.
 type kept struct {
 	group   string
 	version version
@@ -61,7 +62,8 @@ func (s *snapshot) trusts(group string, every bool, ttl time.Duration) bool {
 	return fresh(s.apis)
 }
 
-// group returns the group of that name, alone in a slice. Each path speaks for its own groups only.
+// group returns the group of that name, alone in a slice. Each path speaks for
+// its own groups only.
 func (s *snapshot) group(name string) []group {
 	switch {
 	case s == nil:
@@ -98,7 +100,8 @@ func (e *entry) only(name string) []group {
 	return e.doc.groups[i : i+1]
 }
 
-// known returns v with the resources that are known of it, and whether there may be more.
+// known returns v with the resources that are known of it, and whether there
+// may be more.
 func (s *snapshot) known(g group, v *version) (known *version, unavailable bool) {
 	if !v.stale || len(v.resources) > 0 {
 		return v, false
@@ -111,8 +114,9 @@ func (s *snapshot) known(g group, v *version) (known *version, unavailable bool)
 	return v, true
 }
 
-// find calls match for the versions of the groups, in order of preference, and returns the mappings it picks.
-// unavailable reports whether a version that cannot be asked for now might have had more.
+// find calls match for the versions of the groups, in order of preference, and
+// returns the mappings it picks. unavailable reports whether a version that
+// cannot be asked for now might have had more.
 func (s *snapshot) find(groups []group, versionName string, match func(*version) *resource) (found []Mapping, unavailable bool) {
 	for _, g := range groups {
 		for i := range g.versions {
@@ -134,7 +138,8 @@ func (s *snapshot) find(groups []group, versionName string, match func(*version)
 	return found, unavailable
 }
 
-// kind returns how the kind is served, by its preferred version if gvk names none.
+// kind returns how the kind is served, by its preferred version if gvk names
+// none.
 func (s *snapshot) kind(gvk schema.GroupVersionKind) ([]Mapping, bool) {
 	return s.find(s.group(gvk.Group), gvk.Version, func(v *version) *resource { return v.kind(gvk.Kind) })
 }
@@ -144,7 +149,8 @@ func (s *snapshot) resource(gvr schema.GroupVersionResource) ([]Mapping, bool) {
 	return s.find(s.group(gvr.Group), gvr.Version, func(v *version) *resource { return v.resource(gvr.Resource) })
 }
 
-// keep returns what the next snapshot must remember of s: the group versions which next cannot tell about.
+// keep returns what the next snapshot must remember of s: the group versions
+// which next cannot tell about.
 func (s *snapshot) keep(next *snapshot) []kept {
 	if s == nil {
 		return nil

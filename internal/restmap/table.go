@@ -5,11 +5,12 @@ package restmap
 
 import "sync"
 
-// maxETags is how many ETags one document is known by: they differ in what we do not keep, such as verbs.
+// maxETags is how many ETags one document is known by: they differ in what we
+// do not keep, such as verbs.
 const maxETags = 4
 
-// Table holds the discovery documents of a fleet, each distinct one once, for as long as a Mapper uses it. It is safe
-// for concurrent use.
+// Table holds the discovery documents of a fleet, each distinct one once, for
+// as long as a Mapper uses it. It is safe for concurrent use.
 type Table struct {
 	// mu protects everything below. It is never held over I/O or parsing.
 	mu      sync.Mutex
@@ -41,7 +42,8 @@ func NewTable() *Table {
 	return &Table{entries: map[content]*entry{}, etags: map[tag]*entry{}}
 }
 
-// Len returns how many distinct documents are in use; a cluster has two, one for the core group and one for all others.
+// Len returns how many distinct documents are in use; a cluster has two, one
+// for the core group and one for all others.
 func (t *Table) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,8 +51,8 @@ func (t *Table) Len() int {
 	return len(t.entries)
 }
 
-// common returns the document that most mappers use for path, with a use of it and a verified ETag; nil if there is
-// none.
+// common returns the document that most mappers use for path, with a use of it
+// and a verified ETag; nil if there is none.
 func (t *Table) common(path string) (*entry, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +70,8 @@ func (t *Table) common(path string) (*entry, string) {
 	return most, most.etags[len(most.etags)-1]
 }
 
-// known returns the document that a verified ETag stands for, with a use of it, or nil.
+// known returns the document that a verified ETag stands for, with a use of it,
+// or nil.
 func (t *Table) known(path, etag string) *entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,8 +83,8 @@ func (t *Table) known(path, etag string) *entry {
 	return e
 }
 
-// add returns the entry that says the same as doc, with a use of it. verified is an ETag that was checked to stand for
-// the document, or empty.
+// add returns the entry that says the same as doc, with a use of it. verified
+// is an ETag that was checked to stand for the document, or empty.
 func (t *Table) add(path string, doc *document, verified string) *entry {
 	key := content{path, doc.fingerprint()}
 	t.mu.Lock()

@@ -14,7 +14,8 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
-// However many clusters change at once, each mapper answers for its own cluster, and the table counts who uses what.
+// However many clusters change at once, each mapper answers for its own
+// cluster, and the table counts who uses what.
 func TestManyClustersChangingAtOnceStayApart(t *testing.T) {
 	table := NewTable()
 	const clusters = 16

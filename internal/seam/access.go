@@ -25,11 +25,13 @@ const (
 	maxIdlePerHost      = 8
 	idleTimeout         = 90 * time.Second
 	tlsHandshakeTimeout = 10 * time.Second
-	// A dead peer is noticed after pingAfter + pingTimeout of silence, which must stay within 45 s.
+	// A dead peer is noticed after pingAfter + pingTimeout of silence, which
+	// must stay within 45 s.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
-	// streamWindow is how much a slow reader can leave in our memory per stream; net/http's own 4 MiB, times
-	// hundreds of watches, is too much to promise.
+	// streamWindow is how much a slow reader can leave in our memory per
+	// stream; net/http's own 4 MiB, times hundreds of watches, is too much to
+	// promise.
 	streamWindow = 512 << 10
 )
 
@@ -43,8 +45,9 @@ type access struct {
 	tokenFile transport.ResettableTokenSource // nil unless the config names a token file
 }
 
-// newAccess checks cfg and reads what it refers to. cfg.Timeout and its rate limits are ignored: the first would cut
-// watches, and the bucket belongs to the cluster.
+// newAccess checks cfg and reads what it refers to. cfg.Timeout and its rate
+// limits are ignored: the first would cut watches, and the bucket belongs to
+// the cluster.
 func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error) {
 	if cfg == nil || cfg.Host == "" {
 		return nil, errors.New("no server address")
@@ -81,7 +84,8 @@ func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error
 	return a, nil
 }
 
-// serverURL returns the server's address. Its errors do not quote it: it may hold a password.
+// serverURL returns the server's address. Its errors do not quote it: it may
+// hold a password.
 func serverURL(cfg *rest.Config) (*url.URL, error) {
 	secure := len(cfg.CAData) > 0 || cfg.CAFile != "" || len(cfg.CertData) > 0 || cfg.CertFile != "" || cfg.Insecure
 	base, _, err := rest.DefaultServerURL(cfg.Host, "", schema.GroupVersion{}, secure)

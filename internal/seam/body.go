@@ -12,7 +12,8 @@ import (
 // unlimited is the budget of a body whose reader keeps its own.
 const unlimited = -1
 
-// body is a response body under the seam's rules. It is kept small: there is one per running watch.
+// body is a response body under the seam's rules. It is kept small: there is
+// one per running watch.
 type body struct {
 	rc     io.ReadCloser
 	s      *Seam
@@ -27,7 +28,8 @@ type body struct {
 	over  atomic.Bool
 }
 
-// Read implements io.Reader. It fails at once after the generation has ended, or its watches, even with bytes at hand.
+// Read implements io.Reader. It fails at once after the generation has ended,
+// or its watches, even with bytes at hand.
 func (b *body) Read(p []byte) (int, error) {
 	if cause := b.l.g.endedFor(b.watch); cause != nil {
 		return 0, b.fail(cause)
@@ -56,7 +58,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// full answers a read when the budget is used up: that is an error only if there is more.
+// full answers a read when the budget is used up: that is an error only if
+// there is more.
 func (b *body) full() (int, error) {
 	if b.clip {
 		b.end()

@@ -14,17 +14,19 @@ import (
 )
 
 // ConnCheck is told which connection a request is about to be sent over, as
-// Options.Dial or the config's own Dial returned it. An error refuses: nothing of
-// the request is sent then, and it fails with that error in its chain. It may
-// wait, for as long as ctx, which is the request's.
+// Options.Dial or the config's own Dial returned it. An error refuses: nothing
+// of the request is sent then, and it fails with that error in its chain. It
+// may wait, for as long as ctx, which is the request's.
 type ConnCheck func(ctx context.Context, over net.Conn) error
 
-// maxTries is how many connections of HTTP/1.1 a checked request is sent over: one
-// that was idle and that the server had closed, one more, and one for good measure.
+// maxTries is how many connections of HTTP/1.1 a checked request is sent over:
+// one that was idle and that the server had closed, one more, and one for good
+// measure.
 //
-// net/http sends a GET once more when a connection that has served another request
-// is closed without an answer. To it, ours all have: the question who answers goes
-// first. Where a proxy closed the connection of every watch, it never ended.
+// net/http sends a GET once more when a connection that has served another
+// request is closed without an answer. To it, ours all have: the question who
+// answers goes first. Where a proxy closed the connection of every watch, it
+// never ended.
 const maxTries = 3
 
 var errTries = fmt.Errorf("%w on each of %d connections", io.EOF, maxTries)
@@ -32,9 +34,10 @@ var errTries = fmt.Errorf("%w on each of %d connections", io.EOF, maxTries)
 // checkKey is where a context holds a ConnCheck.
 type checkKey struct{}
 
-// WithConnCheck returns a context whose requests are checked just before they are
-// sent, and before each time that net/http sends them again. Watches that travel
-// over HTTP/2 are not: their transport has no idle connections of others.
+// WithConnCheck returns a context whose requests are checked just before they
+// are sent, and before each time that net/http sends them again. Watches that
+// travel over HTTP/2 are not: their transport has no idle connections of
+// others.
 func WithConnCheck(ctx context.Context, check ConnCheck) context.Context {
 	return context.WithValue(ctx, checkKey{}, check)
 }

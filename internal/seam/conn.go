@@ -9,7 +9,8 @@ import (
 	"net/http/httptrace"
 )
 
-// conn is a connection of one lane. Cutting it is what cuts the streams on it, at no cost per stream.
+// conn is a connection of one lane. Cutting it is what cuts the streams on it,
+// at no cost per stream.
 type conn struct {
 	net.Conn
 
@@ -23,8 +24,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// cut closes the connection under net/http, which then ends everything on it. It does not wait for anything, unlike
-// closing a tls.Conn, which first tries to write an alert.
+// cut closes the connection under net/http, which then ends everything on it.
+// It does not wait for anything, unlike closing a tls.Conn, which first tries
+// to write an alert.
 func (c *conn) cut(error) { _ = c.Conn.Close() }
 
 // connOf finds our connection under the layers of TLS that net/http put on it.

@@ -14,25 +14,29 @@ import (
 )
 
 var (
-	// ErrShut indicates that the seam is shut: its owner lets no request through, or cut this one.
+	// ErrShut indicates that the seam is shut: its owner lets no request
+	// through, or cut this one.
 	ErrShut = errors.New("cluster access is shut")
 	// ErrClosed indicates that the seam was closed.
 	ErrClosed = errors.New("cluster access is closed")
 	// ErrNoAccess indicates that the seam has no configuration yet.
 	ErrNoAccess = errors.New("cluster access is not configured yet")
-	// ErrSuperseded indicates that a stream was cut because its credentials or endpoint were replaced.
+	// ErrSuperseded indicates that a stream was cut because its credentials or
+	// endpoint were replaced.
 	ErrSuperseded = errors.New("stream cut: cluster access was replaced")
-	// ErrRefused indicates that our own policy forbids what was asked: an address that must not be dialled, a
-	// redirect, a request for another host.
+	// ErrRefused indicates that our own policy forbids what was asked: an
+	// address that must not be dialled, a redirect, a request for another host.
 	ErrRefused = errors.New("refused by policy")
 	// ErrBodyTooLarge indicates that a response was larger than its budget.
 	ErrBodyTooLarge = errors.New("response body exceeds its budget")
-	// ErrNotKubernetes indicates that something else than a Kubernetes API answered, such as a login page.
+	// ErrNotKubernetes indicates that something else than a Kubernetes API
+	// answered, such as a login page.
 	ErrNotKubernetes = errors.New("not a Kubernetes API")
 )
 
-// Error says which operation on which cluster failed, and how. Its text never holds a header, a URL query, a token or
-// bytes chosen by the remote side; errors.Is and errors.As still find the cause.
+// Error says which operation on which cluster failed, and how. Its text never
+// holds a header, a URL query, a token or bytes chosen by the remote side;
+// errors.Is and errors.As still find the cause.
 type Error struct {
 	// Cluster is Options.Cluster.
 	Cluster string
@@ -55,11 +59,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // Timeout reports whether time ran out, for callers that know only net.Error.
 func (e *Error) Timeout() bool { return e.Class == Timeout }
 
-// Temporary is false, for callers that know only net.Error: whoever retries does so by Class.
+// Temporary is false, for callers that know only net.Error: whoever retries
+// does so by Class.
 func (e *Error) Temporary() bool { return false }
 
-// veiled gives an error a text that is safe to show and hides its own, which may hold what the remote side sent
-// (a malformed status line, a GOAWAY's debug data). The chain stays searchable.
+// veiled gives an error a text that is safe to show and hides its own, which
+// may hold what the remote side sent (a malformed status line, a GOAWAY's debug
+// data). The chain stays searchable.
 type veiled struct {
 	text string
 	err  error
@@ -75,9 +81,10 @@ type trusted struct{ err error }
 func (t *trusted) Error() string { return t.err.Error() }
 func (t *trusted) Unwrap() error { return t.err }
 
-// statusError is an answer that is no success, as the functions of apimachinery's package errors know them
-// (IsUnauthorized, IsServiceUnavailable, ...), which go by the code where there is no reason. Everything in it is ours but
-// the number.
+// statusError is an answer that is no success, as the functions of
+// apimachinery's package errors know them (IsUnauthorized,
+// IsServiceUnavailable, ...), which go by the code where there is no reason.
+// Everything in it is ours but the number.
 type statusError struct{ code int }
 
 func (e *statusError) Error() string {

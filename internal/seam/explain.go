@@ -24,8 +24,9 @@ const maxText = 512
 
 const textPlainHTTP = "http: server gave HTTP response to HTTPS client"
 
-// lostTexts are the fixed beginnings of net/http's errors about a connection that broke. They have no types to ask
-// for, and what follows may come from the remote side (a GOAWAY's debug data).
+// lostTexts are the fixed beginnings of net/http's errors about a connection
+// that broke. They have no types to ask for, and what follows may come from the
+// remote side (a GOAWAY's debug data).
 var lostTexts = []string{
 	"http2: client connection lost", // client-go looks for this very text to retry
 	"http2: server sent GOAWAY and closed the connection",
@@ -42,7 +43,8 @@ var lostTexts = []string{
 	"use of closed network connection",
 }
 
-// brokenTexts are the fixed beginnings of errors about answers that make no sense.
+// brokenTexts are the fixed beginnings of errors about answers that make no
+// sense.
 var brokenTexts = []string{
 	"malformed response from server",
 	"malformed chunked encoding",
@@ -53,7 +55,8 @@ var brokenTexts = []string{
 	"gzip: invalid checksum",
 }
 
-// streamError finds the fixed part of an HTTP/2 stream error; what may follow is the cause, in any words.
+// streamError finds the fixed part of an HTTP/2 stream error; what may follow
+// is the cause, in any words.
 var streamError = regexp.MustCompile(`stream error: stream ID [0-9]+; [A-Z_0-9]+`)
 
 // lost reports whether text is that of a connection or stream that broke.
@@ -75,8 +78,9 @@ func contained(text string, known []string) string {
 	return ""
 }
 
-// veil returns err with a text that holds nothing from the remote side. The text is built from what is known about
-// the error's type, never by passing its own text on: net/http quotes malformed responses in its errors.
+// veil returns err with a text that holds nothing from the remote side. The
+// text is built from what is known about the error's type, never by passing its
+// own text on: net/http quotes malformed responses in its errors.
 func veil(err error) error {
 	switch err := err.(type) { //nolint:errorlint // only the outermost type says whether the text is ours
 	case *veiled, *trusted:
@@ -85,7 +89,8 @@ func veil(err error) error {
 	return &veiled{text: clip(explain(err)), err: err}
 }
 
-// explain describes err in words that are ours or the standard library's constants.
+// explain describes err in words that are ours or the standard library's
+// constants.
 func explain(err error) string {
 	if own, ok := errors.AsType[*trusted](err); ok {
 		return own.Error()

@@ -15,7 +15,8 @@ import (
 // errGone tells that a generation ended before a request could enter it.
 var errGone = errors.New("generation ended")
 
-// cutter is something that a generation ends when it ends itself: a connection, or a call in progress.
+// cutter is something that a generation ends when it ends itself: a connection,
+// or a call in progress.
 type cutter interface{ cut(cause error) }
 
 // generation is one access in use, with transports and connections of its own.
@@ -33,7 +34,8 @@ type generation struct {
 	done  chan struct{} // closed when the generation ends
 	cause error         // why it ended; set under mu before done is closed
 
-	// mu protects everything below, and what lanes and connections say it guards. It is never held over I/O.
+	// mu protects everything below, and what lanes and connections say it
+	// guards. It is never held over I/O.
 	mu          sync.Mutex
 	cuts        map[cutter]struct{} // nil after the end
 	lanes       []*lane
@@ -60,7 +62,8 @@ func (g *generation) ended() error {
 	}
 }
 
-// endedFor returns why a request on the generation ended, or nil. A watch may end before the others.
+// endedFor returns why a request on the generation ended, or nil. A watch may
+// end before the others.
 func (g *generation) endedFor(watch bool) error {
 	if cause := g.ended(); cause != nil {
 		return cause
@@ -71,8 +74,9 @@ func (g *generation) endedFor(watch bool) error {
 	return nil
 }
 
-// endWatches cuts the watches that run on the generation. Everything else finishes: it ends soon by itself, and whoever
-// asked has no way to go on where it was.
+// endWatches cuts the watches that run on the generation. Everything else
+// finishes: it ends soon by itself, and whoever asked has no way to go on where
+// it was.
 func (g *generation) endWatches() {
 	g.mu.Lock()
 	g.unwatched.Store(true)
@@ -141,7 +145,8 @@ func (g *generation) retire() {
 	}
 }
 
-// add registers c to be cut when the generation ends, unless it has ended already.
+// add registers c to be cut when the generation ends, unless it has ended
+// already.
 func (g *generation) add(c cutter) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,7 +173,8 @@ type call struct {
 
 func (c *call) cut(cause error) { c.cancel(cause) }
 
-// bind returns a context that also ends with the generation, or with its watches. release must be called.
+// bind returns a context that also ends with the generation, or with its
+// watches. release must be called.
 func (g *generation) bind(ctx context.Context, watch bool) (bound context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &call{cancel: cancel, watch: watch}
@@ -187,10 +193,12 @@ type roundTripperFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// laneKey is where the config's own round trippers carry the lane in the context.
+// laneKey is where the config's own round trippers carry the lane in the
+// context.
 type laneKey struct{}
 
-// throughLane is what the config's own round trippers are put on: they exist once per generation, transports do not.
+// throughLane is what the config's own round trippers are put on: they exist
+// once per generation, transports do not.
 func throughLane(req *http.Request) (*http.Response, error) {
 	l, ok := req.Context().Value(laneKey{}).(*lane)
 	if !ok {

@@ -285,7 +285,8 @@ func TestRejectedClientCertificateCountsAsUnauthorized(t *testing.T) {
 	}
 }
 
-// servedWith starts a TLS server of the identity that says 200 to everything, and returns how to dial it.
+// servedWith starts a TLS server of the identity that says 200 to everything,
+// and returns how to dial it.
 func servedWith(t *testing.T, config *tls.Config, with pemPair) DialFunc {
 	t.Helper()
 	pair, err := tls.X509KeyPair(with.cert, with.key)
@@ -351,8 +352,8 @@ func TestHTTPClientErrorsStayClassified(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoAccess)
 }
 
-// TestHTMLPagesAreNoKubernetes: a page says nothing about an API server, whatever its status, unless that is a failure of
-// whoever answers.
+// TestHTMLPagesAreNoKubernetes: a page says nothing about an API server,
+// whatever its status, unless that is a failure of whoever answers.
 func TestHTMLPagesAreNoKubernetes(t *testing.T) {
 	for status, want := range map[int]Class{200: NotKubernetes, 403: NotKubernetes, 404: NotKubernetes, 401: Unauthorized, 429: Throttled, 503: Server} {
 		s := connect(t, Options{Dial: raw(fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", status))},

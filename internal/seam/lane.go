@@ -10,13 +10,16 @@ import (
 	"net/http/httptrace"
 )
 
-// streamsPerLane is how many requests share one HTTP/2 connection: kube-apiserver's limit, and what net/http assumes
-// until a server says otherwise.
+// streamsPerLane is how many requests share one HTTP/2 connection:
+// kube-apiserver's limit, and what net/http assumes until a server says
+// otherwise.
 const streamsPerLane = 100
 
-// lane is an http.Transport that is never asked for more streams than one HTTP/2 connection takes. A transport that is
-// asked for more dials once for every request too many, and throws most of these connections away: a hundred watches
-// that resume together would be a storm of TLS handshakes. HTTP/1.1 has one lane, on which net/http is free to dial.
+// lane is an http.Transport that is never asked for more streams than one
+// HTTP/2 connection takes. A transport that is asked for more dials once for
+// every request too many, and throws most of these connections away: a hundred
+// watches that resume together would be a storm of TLS handshakes. HTTP/1.1 has
+// one lane, on which net/http is free to dial.
 type lane struct {
 	g         *generation
 	transport *http.Transport
@@ -27,21 +30,23 @@ type lane struct {
 	round    *round // the connection being made, if any
 }
 
-// round is one attempt to get a connection, made by one request while the others wait for how it ends.
+// round is one attempt to get a connection, made by one request while the
+// others wait for how it ends.
 type round struct {
 	done chan struct{} // closed at the end
 	err  error         // why there is no connection; set before done is closed
 }
 
-// ticket is the right to send one request on a lane. The holder of a round makes the connection for those who wait.
+// ticket is the right to send one request on a lane. The holder of a round
+// makes the connection for those who wait.
 type ticket struct {
 	*lane
 
 	round *round // nil: the connection is there
 }
 
-// enter admits a request to a lane once the lane has its connection. Waiting ends with ctx, and with the generation
-// (errGone).
+// enter admits a request to a lane once the lane has its connection. Waiting
+// ends with ctx, and with the generation (errGone).
 func (g *generation) enter(ctx context.Context) (ticket, error) {
 	for {
 		t, wait, err := g.tryEnter()
@@ -83,7 +88,8 @@ func (g *generation) tryEnter() (t ticket, wait *round, err error) {
 	return t, nil, nil
 }
 
-// laneLocked returns the lane for the next request: one that has a connection before one that has not.
+// laneLocked returns the lane for the next request: one that has a connection
+// before one that has not.
 func (g *generation) laneLocked() *lane {
 	var cold *lane
 	for _, l := range g.lanes {
@@ -108,9 +114,10 @@ func (g *generation) newLane() *lane {
 	return l
 }
 
-// enterProof admits a question who answers. It never waits for a connection that another request makes, since that one may
-// wait for the answer. anew has the question go over a new connection: that of a lane which has none, and is going to use
-// it, or one for this question alone.
+// enterProof admits a question who answers. It never waits for a connection
+// that another request makes, since that one may wait for the answer. anew has
+// the question go over a new connection: that of a lane which has none, and is
+// going to use it, or one for this question alone.
 func (g *generation) enterProof(anew bool) (ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -129,7 +136,8 @@ func (g *generation) enterProof(anew bool) (ticket, error) {
 	return t, nil
 }
 
-// proofLaneLocked picks a lane that has a connection, unless it is to be a new one, or one on which none is being made.
+// proofLaneLocked picks a lane that has a connection, unless it is to be a new
+// one, or one on which none is being made.
 func (g *generation) proofLaneLocked(anew bool) *lane {
 	var cold *lane
 	for _, l := range g.lanes {
@@ -174,8 +182,9 @@ func (t ticket) connected(info httptrace.GotConnInfo) {
 	t.finishLocked(nil)
 }
 
-// finish ends the round; a no-op without one, or if it ended before. The requests that waited fail with err, if there
-// is one, instead of each trying the same again.
+// finish ends the round; a no-op without one, or if it ended before. The
+// requests that waited fail with err, if there is one, instead of each trying
+// the same again.
 func (t ticket) finish(err error) {
 	t.g.mu.Lock()
 	defer t.g.mu.Unlock()
@@ -206,8 +215,8 @@ func (l *lane) leave() {
 	}
 }
 
-// dial is the transport's DialContext. net/http runs it apart from the request that wanted it, so only the end of the
-// generation can stop it.
+// dial is the transport's DialContext. net/http runs it apart from the request
+// that wanted it, so only the end of the generation can stop it.
 func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	l.overflowing()
 	ctx, release := l.g.bind(ctx, false)
@@ -225,8 +234,9 @@ func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, err
 	return c, nil
 }
 
-// overflowing notes that net/http dials although the lane has a connection: that one takes no new streams, because the
-// server is about to close it (GOAWAY) or allows fewer than usual. The next request starts a round.
+// overflowing notes that net/http dials although the lane has a connection:
+// that one takes no new streams, because the server is about to close it
+// (GOAWAY) or allows fewer than usual. The next request starts a round.
 func (l *lane) overflowing() {
 	g := l.g
 	g.mu.Lock()

@@ -38,7 +38,8 @@ type memnet struct {
 	conns []*wire    // the server's sides
 }
 
-// wire is one side of a connection that can lose everything that is written to it.
+// wire is one side of a connection that can lose everything that is written to
+// it.
 type wire struct {
 	net.Conn
 
@@ -125,7 +126,8 @@ func (n *memnet) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return near, nil
 }
 
-// blackhole makes all connections lose everything from now on, in both directions, without closing them.
+// blackhole makes all connections lose everything from now on, in both
+// directions, without closing them.
 func (n *memnet) blackhole() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -153,7 +155,8 @@ func (n *memnet) config() *rest.Config {
 // pemPair is a certificate with its key.
 type pemPair struct{ cert, key []byte }
 
-// identity is a server certificate that is valid at the time of bubbles, the year 2000, and today.
+// identity is a server certificate that is valid at the time of bubbles, the
+// year 2000, and today.
 var identity = sync.OnceValue(func() pemPair {
 	return newIdentity(time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC), "api.example")
 })

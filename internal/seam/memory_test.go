@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// idleStreams opens n watches with client and returns the heap and the goroutines that each of them holds, on both
-// sides of the connection.
+// idleStreams opens n watches with client and returns the heap and the
+// goroutines that each of them holds, on both sides of the connection.
 func idleStreams(t *testing.T, client *http.Client, url string, n int) (bytes, goroutines float64) {
 	t.Helper()
 	open := func() io.ReadCloser {

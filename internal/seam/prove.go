@@ -32,15 +32,16 @@ type Proof struct {
 	Body []byte
 	// Took is the time until the whole answer was there.
 	Took time.Duration
-	// HTTP2 tells whether the connection carries many streams.
+	// HTTP2 reports whether the connection carries many streams.
 	HTTP2 bool
 	// Certificate is the fingerprint of the server's certificate, zero without
 	// TLS.
 	Certificate Fingerprint
 }
 
-// Candidate is access that is not in use yet: it has its own connection, so that what was proven is what gets used.
-// It must be ended with Use or Drop, of which the first one counts. It is safe for concurrent use.
+// Candidate is access that is not in use yet: it has its own connection, so
+// that what was proven is what gets used. It must be ended with Use or Drop, of
+// which the first one counts. It is safe for concurrent use.
 type Candidate struct {
 	s *Seam
 	g *generation
@@ -48,8 +49,9 @@ type Candidate struct {
 	settled bool // used or dropped; guarded by Seam.mu
 }
 
-// Candidate prepares cfg. It does no I/O beyond reading files that cfg names; an unusable cfg gives class BadConfig.
-// cfg.Timeout, its rate limits and its RateLimiter are ignored; cfg.Transport is refused.
+// Candidate prepares cfg. It does no I/O beyond reading files that cfg names;
+// an unusable cfg gives class BadConfig. cfg.Timeout, its rate limits and its
+// RateLimiter are ignored; cfg.Transport is refused.
 func (s *Seam) Candidate(cfg *rest.Config, revision string) (*Candidate, error) {
 	a, err := newAccess(cfg, revision, s.opts.Dial)
 	if err != nil {
@@ -64,8 +66,9 @@ func (s *Seam) Candidate(cfg *rest.Config, revision string) (*Candidate, error) 
 	return &Candidate{s: s, g: s.generationLocked(a)}, nil
 }
 
-// Get asks for path with the candidate's access. It passes by the token bucket and works while the seam is shut. The
-// error, if any, is a *Error; with a class that comes from the answer the Proof is filled too.
+// Get asks for path with the candidate's access. It passes by the token bucket
+// and works while the seam is shut. The error, if any, is a *Error; with a
+// class that comes from the answer the Proof is filled too.
 func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
 	return c.s.ask(ctx, path, func(ctx context.Context) (ticket, error) {
 		t, err := c.g.enter(ctx)
@@ -76,8 +79,8 @@ func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
 	})
 }
 
-// Use makes new requests use the candidate's access, connection included. It fails after Drop, after Use and after
-// Close.
+// Use makes new requests use the candidate's access, connection included. It
+// fails after Drop, after Use and after Close.
 func (c *Candidate) Use() error {
 	s := c.s
 	s.mu.Lock()
@@ -113,8 +116,8 @@ func (c *Candidate) Drop() {
 	}
 }
 
-// Prove asks for path with access of its own, which is gone afterwards. See Candidate to ask more than once, and to
-// use the connection on.
+// Prove asks for path with access of its own, which is gone afterwards. See
+// Candidate to ask more than once, and to use the connection on.
 func (s *Seam) Prove(ctx context.Context, cfg *rest.Config, path string) (Proof, error) {
 	c, err := s.Candidate(cfg, "")
 	if err != nil {
@@ -124,13 +127,15 @@ func (s *Seam) Prove(ctx context.Context, cfg *rest.Config, path string) (Proof,
 	return c.Get(ctx, path)
 }
 
-// Probe asks for path with the access in use. It passes by the token bucket, so that a busy cluster does not look like
-// a dead one. The error, if any, is a *Error.
+// Probe asks for path with the access in use. It passes by the token bucket, so
+// that a busy cluster does not look like a dead one. The error, if any, is a
+// *Error.
 func (s *Seam) Probe(ctx context.Context, path string) (Proof, error) {
 	return s.ask(ctx, path, s.enter)
 }
 
-// ProbeAside is Probe, but it does not wait for a connection that another request makes.
+// ProbeAside is Probe, but it does not wait for a connection that another
+// request makes.
 func (s *Seam) ProbeAside(ctx context.Context, path string) (Proof, error) {
 	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterProof(false) })
 }
@@ -152,7 +157,8 @@ func (s *Seam) enterProof(anew bool) (ticket, error) {
 	}
 }
 
-// Warm makes the connection that watches will use, if there is none, and if they have one of their own. It sends no request.
+// Warm makes the connection that watches will use, if there is none, and if
+// they have one of their own. It sends no request.
 func (s *Seam) Warm(ctx context.Context) error {
 	g, err := s.live()
 	if err != nil {
@@ -191,7 +197,8 @@ func (s *Seam) warm(ctx context.Context, g *generation) error {
 // probingKey marks the context of the one GETs of this file.
 type probingKey struct{}
 
-// Probing reports whether a dial, which has this context, is for a Probe or a Candidate's Get.
+// Probing reports whether a dial, which has this context, is for a Probe or a
+// Candidate's Get.
 func Probing(ctx context.Context) bool { return ctx.Value(probingKey{}) != nil }
 
 // entrance admits a request to a generation.
@@ -255,8 +262,8 @@ func (s *Seam) judge(req *http.Request, status int, header http.Header) error {
 	switch {
 	case status >= 200 && status < 300 && !foreign:
 		return nil
-	// A page that forbids or does not find says nothing about an API server behind it. The other failures are the same
-	// whoever tells of them.
+	// A page that forbids or does not find says nothing about an API server
+	// behind it. The other failures are the same whoever tells of them.
 	case foreign && (status < 300 || status == http.StatusForbidden || status == http.StatusNotFound):
 		return s.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, %w", status, ErrNotKubernetes))
 	}

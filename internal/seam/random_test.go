@@ -18,8 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is done in whatever order, every failure is a classified *Error, counts return to zero, and Close leaves
-// neither goroutines nor connections: the bubble would not end.
+// Whatever is done in whatever order, every failure is a classified *Error,
+// counts return to zero, and Close leaves neither goroutines nor connections:
+// the bubble would not end.
 func TestRandomLifeLeavesNothingBehind(t *testing.T) {
 	for seed := range uint64(4) {
 		bubbles(t, func(t *testing.T, http2 bool) { randomLife(t, http2, seed) })

@@ -31,7 +31,8 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// roundTrip sends req with the current generation: wait for the bucket, enter, exchange.
+// roundTrip sends req with the current generation: wait for the bucket, enter,
+// exchange.
 func (s *Seam) roundTrip(req *http.Request, stream bool) (*http.Response, error) {
 	ctx := req.Context()
 	if req.URL.Host != s.base.Host || req.URL.Scheme != s.base.Scheme {
@@ -58,7 +59,8 @@ func (s *Seam) roundTrip(req *http.Request, stream bool) (*http.Response, error)
 	return s.admit(req, resp, t.lane, watch, stream)
 }
 
-// dispatch admits req and sends it, over the connections for watches if asked to.
+// dispatch admits req and sends it, over the connections for watches if asked
+// to.
 func (s *Seam) dispatch(req *http.Request, watch bool) (ticket, *http.Response, error) {
 	t, err := s.enterAs(req.Context(), watch)
 	if err != nil {
@@ -71,8 +73,8 @@ func (s *Seam) dispatch(req *http.Request, watch bool) (ticket, *http.Response, 
 // enter admits a request to the current generation.
 func (s *Seam) enter(ctx context.Context) (ticket, error) { return s.enterAs(ctx, false) }
 
-// enterAs admits a request or a watch to the current generation. A generation that ended meanwhile has been replaced, or
-// the seam was shut.
+// enterAs admits a request or a watch to the current generation. A generation
+// that ended meanwhile has been replaced, or the seam was shut.
 func (s *Seam) enterAs(ctx context.Context, watch bool) (ticket, error) {
 	for {
 		g, err := s.live()
@@ -91,7 +93,8 @@ func (s *Seam) enterAs(ctx context.Context, watch bool) (ticket, error) {
 	}
 }
 
-// exchange sends req with its ticket and returns the response as it came, or a *Error after leaving the lane.
+// exchange sends req with its ticket and returns the response as it came, or a
+// *Error after leaving the lane.
 func (s *Seam) exchange(req *http.Request, t ticket) (*http.Response, error) {
 	asked := time.Now()
 	resp, err := s.send(req, t)
@@ -145,8 +148,9 @@ func (s *Seam) sendWith(ctx context.Context, req *http.Request, t ticket) (*http
 		s.panicked(err)
 		return resp, err
 	}
-	// What the config's own round trippers wait for may be out of our connections' reach. A watch among other requests has
-	// to be cut without them.
+	// What the config's own round trippers wait for may be out of our
+	// connections' reach. A watch among other requests has to be cut without
+	// them.
 	ctx, release := t.g.bind(context.WithValue(ctx, laneKey{}, t.lane), watch)
 	out, err := s.address(ctx, req, t.g)
 	if err != nil {
@@ -190,7 +194,8 @@ func (s *Seam) address(ctx context.Context, req *http.Request, g *generation) (*
 	return out, g.authorize(out.Header, s.opts.UserAgent)
 }
 
-// unauthorized tells the owner, once per generation. A candidate's rejection is the answer of its proof, no news.
+// unauthorized tells the owner, once per generation. A candidate's rejection is
+// the answer of its proof, no news.
 func (s *Seam) unauthorized(g *generation) {
 	if g.adopted.Load() && g.rejected.CompareAndSwap(false, true) {
 		s.opts.Unauthorized(g.revision)
@@ -237,7 +242,8 @@ func (s *Seam) admit(req *http.Request, resp *http.Response, l *lane, watch, str
 	return resp, nil
 }
 
-// slim keeps the headers that tell how to read a stream: a watch holds them for as long as it runs.
+// slim keeps the headers that tell how to read a stream: a watch holds them for
+// as long as it runs.
 func slim(h http.Header) http.Header {
 	kept := make(http.Header, 2)
 	for _, name := range []string{"Content-Type", "Content-Encoding"} {
@@ -248,12 +254,14 @@ func slim(h http.Header) http.Header {
 	return kept
 }
 
-// isRedirect reports whether a client would follow the status elsewhere; 304 answers a conditional request.
+// isRedirect reports whether a client would follow the status elsewhere; 304
+// answers a conditional request.
 func isRedirect(status int) bool {
 	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
 }
 
-// isWatch reports whether req asks for a stream of events, in the form that all clients use.
+// isWatch reports whether req asks for a stream of events, in the form that all
+// clients use.
 func isWatch(req *http.Request) bool {
 	if req.Method != http.MethodGet || !strings.Contains(req.URL.RawQuery, "watch=") {
 		return false

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Seam is the one way to one remote cluster. It is safe for concurrent use. It starts open and without access: see
-// [Seam.Swap].
+// Seam is the one way to one remote cluster. It is safe for concurrent use. It
+// starts open and without access: see [Seam.Swap].
 type Seam struct {
 	opts   Options
 	base   *url.URL // placeholder
@@ -60,7 +60,8 @@ func New(opts Options) *Seam {
 func newClient(d *door) *http.Client {
 	return &http.Client{
 		Transport: d,
-		// The door refuses redirects by itself; this is for what a config's own round trippers may make up.
+		// The door refuses redirects by itself; this is for what a config's own
+		// round trippers may make up.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return ErrRefused },
 	}
 }
@@ -80,25 +81,29 @@ func placeholder(cluster string) string {
 	return label + ".cluster.invalid"
 }
 
-// Client returns the client for requests to the cluster, addressed to URL. It has no time-out and no cookies, and
-// refuses redirects. Successful bodies other than watches are bounded by Options.MaxUnaryBody.
+// Client returns the client for requests to the cluster, addressed to URL. It
+// has no time-out and no cookies, and refuses redirects. Successful bodies
+// other than watches are bounded by Options.MaxUnaryBody.
 func (s *Seam) Client() *http.Client { return s.client }
 
-// StreamClient is like Client, without a budget for successful bodies: for readers that keep nothing of a body but
-// what they have accounted for themselves.
+// StreamClient is like Client, without a budget for successful bodies: for
+// readers that keep nothing of a body but what they have accounted for
+// themselves.
 func (s *Seam) StreamClient() *http.Client { return s.reader }
 
-// Do sends a request like Client().Do, but its errors are bare *Error values: http.Client puts the URL with its query
-// into the text of each.
+// Do sends a request like Client().Do, but its errors are bare *Error values:
+// http.Client puts the URL with its query into the text of each.
 func (s *Seam) Do(req *http.Request) (*http.Response, error) {
 	return s.client.Transport.RoundTrip(req)
 }
 
-// URL returns the base URL that requests must be addressed to. It never changes and names no real host.
+// URL returns the base URL that requests must be addressed to. It never changes
+// and names no real host.
 func (s *Seam) URL() string { return s.base.String() }
 
-// Swap makes new requests use cfg from now on. Running requests and streams go on with the access they started with;
-// its connections are closed when they have ended. Swap does no I/O beyond reading files that cfg names. It neither
+// Swap makes new requests use cfg from now on. Running requests and streams go
+// on with the access they started with; its connections are closed when they
+// have ended. Swap does no I/O beyond reading files that cfg names. It neither
 // opens nor proves anything: see Open and Candidate.
 func (s *Seam) Swap(cfg *rest.Config, revision string) error {
 	c, err := s.Candidate(cfg, revision)
@@ -108,7 +113,8 @@ func (s *Seam) Swap(cfg *rest.Config, revision string) error {
 	return c.Use()
 }
 
-// Revision returns the revision of the access in use, empty before the first Swap.
+// Revision returns the revision of the access in use, empty before the first
+// Swap.
 func (s *Seam) Revision() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +128,8 @@ func (s *Seam) Revision() string {
 // Streams returns how many watches are running.
 func (s *Seam) Streams() int { return int(s.streams.Load()) }
 
-// LastLife returns when the cluster last gave a proof of life: the header of a successful response, or a byte of its
-// body. It is zero before the first.
+// LastLife returns when the cluster last gave a proof of life: the header of a
+// successful response, or a byte of its body. It is zero before the first.
 func (s *Seam) LastLife() time.Time {
 	since := s.life.Load()
 	if since == 0 {
@@ -132,7 +138,8 @@ func (s *Seam) LastLife() time.Time {
 	return s.born.Add(time.Duration(since - 1)) // keeps the monotonic clock
 }
 
-// age is the time since the Seam was made, in nanoseconds, and one more, so that it is never 0.
+// age is the time since the Seam was made, in nanoseconds, and one more, so
+// that it is never 0.
 func (s *Seam) age() int64 { return int64(time.Since(s.born)) + 1 }
 
 func (s *Seam) lives() { s.livedAt(s.age()) }
@@ -159,8 +166,10 @@ func (s *Seam) Open() {
 	s.shut = make(chan struct{})
 }
 
-// Shut makes new requests fail at once with a *Error wrapping ErrShut and cause, and cuts every running request and
-// stream the same way. It does not wait for them. Candidates are not affected. Shutting again only replaces the cause.
+// Shut makes new requests fail at once with a *Error wrapping ErrShut and
+// cause, and cuts every running request and stream the same way. It does not
+// wait for them. Candidates are not affected. Shutting again only replaces the
+// cause.
 func (s *Seam) Shut(cause error) {
 	if cause == nil {
 		cause = ErrShut
@@ -180,7 +189,8 @@ func (s *Seam) Shut(cause error) {
 	}
 }
 
-// shutLocked lets nothing through any more and returns the generations that are to end.
+// shutLocked lets nothing through any more and returns the generations that are
+// to end.
 func (s *Seam) shutLocked(cause error, affected func(*generation) bool) []*generation {
 	if s.closed {
 		return nil
@@ -198,9 +208,10 @@ func (s *Seam) shutLocked(cause error, affected func(*generation) bool) []*gener
 	return cut
 }
 
-// CutStreams ends all watches that run on replaced accesses other than revision; the access in use is never affected.
-// Watches resume by resource version; this is for credentials or endpoints that are to be used no longer. Other requests
-// finish.
+// CutStreams ends all watches that run on replaced accesses other than
+// revision; the access in use is never affected. Watches resume by resource
+// version; this is for credentials or endpoints that are to be used no longer.
+// Other requests finish.
 func (s *Seam) CutStreams(revision string) {
 	s.mu.Lock()
 	var old []*generation
@@ -216,9 +227,10 @@ func (s *Seam) CutStreams(revision string) {
 	}
 }
 
-// Close shuts the seam for good, candidates included, and waits until no request is under way. It takes as long as
-// Options.Dial and the config's own round trippers need to notice the end of their context. Streams fail from then on;
-// their readers still have to close them. Closing again only waits.
+// Close shuts the seam for good, candidates included, and waits until no
+// request is under way. It takes as long as Options.Dial and the config's own
+// round trippers need to notice the end of their context. Streams fail from
+// then on; their readers still have to close them. Closing again only waits.
 func (s *Seam) Close() {
 	s.mu.Lock()
 	cut := s.shutLocked(ErrClosed, func(*generation) bool { return true })
@@ -265,7 +277,8 @@ func (s *Seam) live() (*generation, error) {
 	return s.current, nil
 }
 
-// generationLocked starts a generation of a and keeps account of it until it ends.
+// generationLocked starts a generation of a and keeps account of it until it
+// ends.
 func (s *Seam) generationLocked(a *access) *generation {
 	g := newGeneration(a, s.forget)
 	if g.watches = newWatches(s, g); g.watches != nil {
@@ -294,7 +307,8 @@ func (s *Seam) failure(req *http.Request, g *generation, err error) *Error {
 	return s.failed(operation(req.Method, req.URL.Path), g, err)
 }
 
-// contextError adds why ctx ended: the cause is the caller's own, so it may be shown.
+// contextError adds why ctx ended: the cause is the caller's own, so it may be
+// shown.
 func contextError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); !errors.Is(err, cause) {
 		return &trusted{err: fmt.Errorf("%w: %w", ctx.Err(), cause)}
@@ -302,7 +316,8 @@ func contextError(ctx context.Context, err error) error {
 	return err
 }
 
-// failed turns err into the *Error of an operation. The end of the generation is the reason for all that fails after it.
+// failed turns err into the *Error of an operation. The end of the generation
+// is the reason for all that fails after it.
 func (s *Seam) failed(op string, g *generation, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok { // of the request that tried to connect for this one
 		return &Error{Cluster: e.Cluster, Op: op, Class: e.Class, Err: e.Err}

@@ -109,7 +109,8 @@ func TestTokenRotationKeepsRunningStream(t *testing.T) {
 	})
 }
 
-// TestCutStreamsLetsOtherRequestsFinish: whoever reads one object when the endpoint moves gets it.
+// TestCutStreamsLetsOtherRequestsFinish: whoever reads one object when the
+// endpoint moves gets it.
 func TestCutStreamsLetsOtherRequestsFinish(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		asked, reply := make(chan struct{}), make(chan struct{})

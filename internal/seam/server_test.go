@@ -35,7 +35,8 @@ func serve(t *testing.T, http2 bool, handler http.HandlerFunc) *server {
 	return serveLimited(t, streams, handler)
 }
 
-// serveLimited starts a TLS server that takes so many streams per connection; none means HTTP/1.1.
+// serveLimited starts a TLS server that takes so many streams per connection;
+// none means HTTP/1.1.
 func serveLimited(t *testing.T, streams int, handler http.HandlerFunc) *server {
 	t.Helper()
 	srv := &server{Server: httptest.NewUnstartedServer(handler)}
@@ -121,7 +122,8 @@ func expectLine(t *testing.T, r io.Reader) {
 	require.Equal(t, line, string(buf))
 }
 
-// streamLines writes one line, and one more for each signal, until the client goes away.
+// streamLines writes one line, and one more for each signal, until the client
+// goes away.
 func streamLines(w http.ResponseWriter, r *http.Request, more <-chan struct{}) {
 	for {
 		if _, err := io.WriteString(w, line); err != nil {

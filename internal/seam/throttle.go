@@ -13,7 +13,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// newBucket returns the cluster's token bucket, nil if requests are not limited.
+// newBucket returns the cluster's token bucket, nil if requests are not
+// limited.
 func newBucket(opts Options) *rate.Limiter {
 	if opts.QPS < 0 {
 		return nil
@@ -21,8 +22,8 @@ func newBucket(opts Options) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(opts.QPS), opts.Burst)
 }
 
-// throttle waits until the bucket lets one request through. It fails at once if that would be after ctx's deadline,
-// and as soon as the seam is shut.
+// throttle waits until the bucket lets one request through. It fails at once if
+// that would be after ctx's deadline, and as soon as the seam is shut.
 func (s *Seam) throttle(ctx context.Context) error {
 	if s.bucket == nil {
 		return ctx.Err()
@@ -56,7 +57,8 @@ func (s *Seam) throttle(ctx context.Context) error {
 	return err
 }
 
-// capRetryAfter bounds the Retry-After header: clients sleep for as long as it says, deaf to their own time-outs.
+// capRetryAfter bounds the Retry-After header: clients sleep for as long as it
+// says, deaf to their own time-outs.
 func capRetryAfter(h http.Header, limit time.Duration) {
 	value := h.Get("Retry-After")
 	if value == "" {

@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asked sends a plain request and a watch, and returns what each was authorized with as the server saw it.
+// asked sends a plain request and a watch, and returns what each was authorized
+// with as the server saw it.
 func asked(t *testing.T, s *Seam) (unary, stream string) {
 	t.Helper()
 	read := func(path string) string {
@@ -34,7 +35,8 @@ func asked(t *testing.T, s *Seam) (unary, stream string) {
 	return read("/api/v1/pods"), read("/api/v1/pods?watch=true")
 }
 
-// tellAuthorization answers with the credentials of the request, and keeps a watch open.
+// tellAuthorization answers with the credentials of the request, and keeps a
+// watch open.
 func tellAuthorization(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.Header.Get("Authorization")+"\n")
 	if isWatch(r) {
@@ -43,7 +45,8 @@ func tellAuthorization(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestTokenFileIsReadAgain: kubelet rotates a Pod's token. Each new request and watch has the new one a minute later.
+// TestTokenFileIsReadAgain: kubelet rotates a Pod's token. Each new request and
+// watch has the new one a minute later.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	bubbles(t, func(t *testing.T, http2 bool) {
 		file := filepath.Join(t.TempDir(), "token")
@@ -63,7 +66,8 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	})
 }
 
-// TestRejectedTokenFileIsReadAtOnce: a token that was revoked before its time costs one request.
+// TestRejectedTokenFileIsReadAtOnce: a token that was revoked before its time
+// costs one request.
 func TestRejectedTokenFileIsReadAtOnce(t *testing.T) {
 	bubbles(t, func(t *testing.T, http2 bool) {
 		file := filepath.Join(t.TempDir(), "token")
@@ -98,7 +102,8 @@ func TestRejectedTokenFileIsReadAtOnce(t *testing.T) {
 	})
 }
 
-// TestWrappedTransportGivesEachRequestItsToken: as the cloud providers' token sources do that a configuration brings.
+// TestWrappedTransportGivesEachRequestItsToken: as the cloud providers' token
+// sources do that a configuration brings.
 func TestWrappedTransportGivesEachRequestItsToken(t *testing.T) {
 	bubbles(t, func(t *testing.T, http2 bool) {
 		n := newMemnet(t, http2, tellAuthorization)

@@ -15,8 +15,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/h2"
 )
 
-// watches is how a generation's watches travel: over HTTP/2 connections of their own, whose streams need neither a
-// goroutine nor what net/http keeps of a request. There are up to 100,000 of them, and next to nothing happens on most.
+// watches is how a generation's watches travel: over HTTP/2 connections of
+// their own, whose streams need neither a goroutine nor what net/http keeps of
+// a request. There are up to 100,000 of them, and next to nothing happens on
+// most.
 type watches struct {
 	s         *Seam
 	g         *generation
@@ -25,7 +27,8 @@ type watches struct {
 	plain     atomic.Bool // the server does not speak HTTP/2
 }
 
-// newWatches returns nil where the config asks for something that only net/http does.
+// newWatches returns nil where the config asks for something that only net/http
+// does.
 func newWatches(s *Seam, g *generation) *watches {
 	if g.base.Scheme != "https" || g.wrapped() || g.config.Proxy != nil || !slices.Contains(g.config.TLS.NextProtos, "h2") {
 		return nil
@@ -38,7 +41,8 @@ func newWatches(s *Seam, g *generation) *watches {
 	return w
 }
 
-// enter admits a watch. It does not wait for a connection: the transport makes one for all who need it.
+// enter admits a watch. It does not wait for a connection: the transport makes
+// one for all who need it.
 func (w *watches) enter() (ticket, error) {
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
@@ -58,8 +62,8 @@ type streamDialKey struct{}
 // which nothing but watches travel, and what ProbeStreams asks.
 func ForStreams(ctx context.Context) bool { return ctx.Value(streamDialKey{}) != nil }
 
-// ProbeStreams is ProbeAside over the connection that watches use, where they have
-// one of their own.
+// ProbeStreams is ProbeAside over the connection that watches use, where they
+// have one of their own.
 func (s *Seam) ProbeStreams(ctx context.Context, path string) (Proof, error) {
 	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterStreams() })
 }
@@ -135,8 +139,8 @@ func (w *watches) roundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cut ends the transport. Its connections are cut at the same time, so that it does not take long; whoever closes the
-// seam waits for it.
+// cut ends the transport. Its connections are cut at the same time, so that it
+// does not take long; whoever closes the seam waits for it.
 func (w *watches) cut(error) {
 	go func() {
 		defer w.s.running.Done()

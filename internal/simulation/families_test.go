@@ -28,8 +28,8 @@ const silence = 4 * time.Minute
 const audited = 2*auditInterval + 30*time.Second
 
 // busyAudits is how much later an answer may be wrong where all but watches is
-// refused: audits wait for five minutes, the list in their place is refused, and
-// the informer is degraded from then on.
+// refused: audits wait for five minutes, the list in their place is refused,
+// and the informer is degraded from then on.
 const busyAudits = 5*time.Minute + silence
 
 // slowness is how long a slow handler takes: less than the second for which the
@@ -67,7 +67,8 @@ func (w *world) interrupt(s *site) {
 	}
 }
 
-// restart is an API server that begins anew: what watches could resume from is gone.
+// restart is an API server that begins anew: what watches could resume from is
+// gone.
 func (w *world) restart(s *site) {
 	s.net.Down()
 	w.bump(s.current())
@@ -159,7 +160,8 @@ func workedThroughTooMany(w *world, s *site) {
 	}
 }
 
-// switched is a proxy that keeps its clients' connections and goes to another cluster.
+// switched is a proxy that keeps its clients' connections and goes to another
+// cluster.
 func switched(w *world, s *site) func() {
 	s.mu.Lock()
 	now, all := s.now, slices.Clone(s.backends)
@@ -262,7 +264,8 @@ func (s *site) expireTokens() {
 	b.api.Compact()
 }
 
-// restoreListed is a rollback that a list meets, because a watch cannot resume or a resource seems to be away for a moment.
+// restoreListed is a rollback that a list meets, because a watch cannot resume
+// or a resource seems to be away for a moment.
 func restoreListed(w *world, s *site, to *fakeapi.Snapshot) {
 	s.api().Restore(to)
 	missing := w.chance(2)
@@ -353,7 +356,8 @@ var errRefused = fmt.Errorf("refused by the simulation")
 
 const refusedTier = "refused"
 
-// refusal is an object that the transformation refuses; in the end it is deleted, or good again.
+// refusal is an object that the transformation refuses; in the end it is
+// deleted, or good again.
 func refusal(w *world, s *site) func() {
 	b := s.current()
 	w.must(b.store(configMaps.object("a", "loose-0", refusedTier, w.value(b))))
@@ -377,7 +381,8 @@ func tooBig(w *world, s *site) func() {
 	return func() { _ = b.api.Delete(configMaps.gvk.GroupKind(), "a", "loose-0") }
 }
 
-// othersWentOn holds against the truth what the handlers know of the objects that are not refused.
+// othersWentOn holds against the truth what the handlers know of the objects
+// that are not refused.
 func othersWentOn(w *world, s *site) {
 	for _, sub := range w.watching(s) {
 		if sub.kind.loose {

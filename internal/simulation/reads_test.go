@@ -102,8 +102,8 @@ func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadM
 	return out, err
 }
 
-// show notes that a read answered with an object. Handlers may be told then that it is gone, also if they were not told
-// that it was there.
+// show notes that a read answered with an object. Handlers may be told then
+// that it is gone, also if they were not told that it was there.
 func (w *world) show(x state) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,7 +185,8 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	return x, true, nil
 }
 
-// isStatusOf reports whether a NotFound is about the object, and not about its kind or the path.
+// isStatusOf reports whether a NotFound is about the object, and not about its
+// kind or the path.
 func isStatusOf(err error, name string) bool {
 	status := apierrors.APIStatus(nil)
 	if !asStatus(err, &status) {
@@ -195,8 +196,9 @@ func isStatusOf(err error, name string) bool {
 	return d != nil && d.Name == name && !strings.Contains(status.Status().Message, "could not find the requested resource")
 }
 
-// check holds every way of reading a kind against the truth, and the events of its watches. In a strict check a read
-// must be answered; otherwise it may say that it cannot, but what it answers must be true.
+// check holds every way of reading a kind against the truth, and the events of
+// its watches. In a strict check a read must be answered; otherwise it may say
+// that it cannot, but what it answers must be true.
 func (w *world) check(s *site, strict bool) []string {
 	var out []string
 	for _, k := range w.kinds {
@@ -327,8 +329,8 @@ func (w *world) checkGets(s *site, k *kind, strict bool) []string {
 	return out
 }
 
-// checkSubject holds what a handler knows against the truth. In a check that is not strict it may be behind, if the
-// library says so.
+// checkSubject holds what a handler knows against the truth. In a check that is
+// not strict it may be behind, if the library says so.
 func (w *world) checkSubject(sub *subject, strict bool) string {
 	want, _ := sub.site.truth(sub.selection)
 	d := differ(want, sub.folded(), false)
@@ -346,7 +348,8 @@ func (w *world) checkSubject(sub *subject, strict bool) string {
 	return fmt.Sprintf("handler of %s: %s; and the watch says that it is synced, without an error", sub.selection, d)
 }
 
-// unknown reports whether an informer says that there is something it could not take.
+// unknown reports whether an informer says that there is something it could not
+// take.
 func unknown(s informerpool.Status) bool {
 	// Not every version of the library that this is run on has them.
 	n, all := reflect.ValueOf(s).FieldByName("Unknown"), reflect.ValueOf(s).FieldByName("AllUnknown")

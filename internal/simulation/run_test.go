@@ -21,17 +21,20 @@ type family struct {
 	name string
 	// options changes those of the library.
 	options func(*world, *clustercache.Options)
-	// begin prepares the clusters, before the library knows them, and says which kinds there are.
+	// begin prepares the clusters, before the library knows them, and says
+	// which kinds there are.
 	begin func(*world, *site)
 	// strike does it to a site. What it returns, if anything, ends it.
 	strike func(*world, *site) (heal func())
-	// hold is how long it may stay until either reads are right, or they say that they cannot be. Zero leaves that out.
+	// hold is how long it may stay until either reads are right, or they say
+	// that they cannot be. Zero leaves that out.
 	hold time.Duration
 	// strict says that after hold everything must be right, though it stays.
 	strict bool
 	// during is checked after hold.
 	during func(*world, *site)
-	// bound is how long after healing everything must be right. Zero means a minute.
+	// bound is how long after healing everything must be right. Zero means a
+	// minute.
 	bound time.Duration
 	// delays is how much later audits may find something while it stays.
 	delays time.Duration
@@ -106,7 +109,8 @@ func (w *world) followAll(s *site) {
 	}
 }
 
-// storm is chaos, a fault that stays, healing, rest, and proof that everything is alive.
+// storm is chaos, a fault that stays, healing, rest, and proof that everything
+// is alive.
 func (w *world) storm() {
 	w.chaos()
 	for _, s := range w.living() {
@@ -296,7 +300,8 @@ func namespaceOf(k *kind, namespace string) string {
 	return namespace
 }
 
-// probe reads in the middle of everything: an answer may be old, but must be of one cluster, and whole.
+// probe reads in the middle of everything: an answer may be old, but must be of
+// one cluster, and whole.
 func (w *world) probe(s *site) {
 	k := w.kinds[w.rng.IntN(len(w.kinds))]
 	if k.bare || k.loose || (w.limited != nil && !w.limited(selection{kind: k})) {
@@ -332,12 +337,12 @@ func (w *world) mangled(k *kind) bool {
 	return k.fluid || slices.ContainsFunc(w.families, func(f *family) bool { return slices.Contains(f.mangles, k) })
 }
 
-// proofAge is how long after a switch what is read and written live may count as another cluster's: the library asks who
-// answers once a minute.
+// proofAge is how long after a switch what is read and written live may count
+// as another cluster's: the library asks who answers once a minute.
 const proofAge = 70 * time.Second
 
-// own holds an answer against what is known of epochs: it is of one cluster, and
-// an epoch is of one cluster, later than proofAge after a switch.
+// own holds an answer against what is known of epochs: it is of one cluster,
+// and an epoch is of one cluster, later than proofAge after a switch.
 func (w *world) own(s *site, what, epoch string, got map[string]state) {
 	w.mu.Lock()
 	c := w.chronicles[s]

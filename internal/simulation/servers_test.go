@@ -61,8 +61,8 @@ const (
 	creepingObject = 8 << 10
 )
 
-// creeping is more than a cluster may take, in objects that are far smaller than
-// the budget.
+// creeping is more than a cluster may take, in objects that are far smaller
+// than the budget.
 func creeping(w *world, s *site) func() {
 	b := s.current()
 	for i := range 2 * creepingBudget / creepingObject {

@@ -29,7 +29,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
-// certificates are made once per process, valid in the year 2000 where bubbles begin.
+// certificates are made once per process, valid in the year 2000 where bubbles
+// begin.
 var certificates = sync.OnceValues(func() (tls.Certificate, []byte) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -65,7 +66,8 @@ func (b *backend) define(versions ...string) {
 	b.api.Register(k)
 }
 
-// front is something between the address and the servers, asked before a server is. Nil lets the request pass.
+// front is something between the address and the servers, asked before a server
+// is. Nil lets the request pass.
 type front struct {
 	name string
 	ask  func(*fakeapi.Request) *fakeapi.Fault
@@ -265,5 +267,6 @@ func (h *counted) stop() {
 	h.calls.Wait()
 }
 
-// store writes an object to a server, as its users do: one that exists is changed.
+// store writes an object to a server, as its users do: one that exists is
+// changed.
 func (b *backend) store(u *unstructured.Unstructured) error { return b.api.Seed(u) }

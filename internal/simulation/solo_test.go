@@ -61,7 +61,8 @@ func (w *world) quickly(what string, do func(context.Context) error) {
 	}
 }
 
-// leftBehind is a cluster that was read, not watched, and then removed: nothing of it may be left.
+// leftBehind is a cluster that was read, not watched, and then removed: nothing
+// of it may be left.
 func leftBehind(w *world) {
 	s := w.add("one")
 	other := w.add("two")
@@ -90,8 +91,8 @@ func leftBehind(w *world) {
 	w.finish()
 }
 
-// heavy is a cluster whose objects are large where memory may not be counted. What is used must be what is said, about, and
-// that within the budget.
+// heavy is a cluster whose objects are large where memory may not be counted.
+// What is used must be what is said, about, and that within the budget.
 func heavy(w *world) {
 	const budget = 1 << 20
 	w.families[0].options = func(_ *world, o *clustercache.Options) { o.Informers.MaxClusterBytes = budget }

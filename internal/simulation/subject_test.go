@@ -36,7 +36,8 @@ type subject struct {
 	lastOf  map[string]int // the number of the last event of an object
 	fold    map[string]state
 	events  []told
-	// unheard are deletes of objects that it was not told of before: a read must have shown them.
+	// unheard are deletes of objects that it was not told of before: a read
+	// must have shown them.
 	unheard []told
 }
 
@@ -192,7 +193,8 @@ func (s *subject) judge(w *world, c *chronicle) {
 	}
 }
 
-// returned reports whether an object was as it is, then otherwise, and then so again.
+// returned reports whether an object was as it is, then otherwise, and then so
+// again.
 func returned(lives map[state]life, x state) bool {
 	for y, l := range lives {
 		if y.key == x.key && y != x && l.first > lives[x].first && l.first < lives[x].last {

@@ -21,7 +21,8 @@ type kind struct {
 	gvk           schema.GroupVersionKind
 	clusterScoped bool
 	typed         bool // it has a Go type here
-	// loose kinds need not be cached: a cached read may say that it cannot answer.
+	// loose kinds need not be cached: a cached read may say that it cannot
+	// answer.
 	loose bool
 	// bare kinds have neither uid nor resourceVersion.
 	bare bool
@@ -133,8 +134,8 @@ func (s selection) matches(x state) bool {
 	return (s.namespace == "" || s.namespace == namespace) && (s.tier == "" || s.tier == x.tier) && (s.name == "" || s.name == name)
 }
 
-// truth is what a server stores of a selection; served is false if it does not serve the kind in this version, in which
-// the objects may exist nevertheless.
+// truth is what a server stores of a selection; served is false if it does not
+// serve the kind in this version, in which the objects may exist nevertheless.
 func (s *site) truth(sel selection) (objects map[string]state, served bool) {
 	stored, served := s.api().Objects(sel.kind.gvk)
 	objects = map[string]state{}
@@ -152,7 +153,8 @@ func (s *site) truth(sel selection) (objects map[string]state, served bool) {
 // isForeign reports whether an object is not one of the simulation's.
 func isForeign(k *kind, x state) bool { return k == roles && x.tier == "" }
 
-// life is when a state of an object was the truth: from the first to the last moment that it was seen.
+// life is when a state of an object was the truth: from the first to the last
+// moment that it was seen.
 type life struct{ first, last int }
 
 // chronicle is what was the truth at a site, and when. Moments are numbered.
@@ -160,7 +162,8 @@ type chronicle struct {
 	moment int
 	// lives are those of each state of each object.
 	lives map[*kind]map[state]life
-	// vanished are the last moments in which an object, known by its uid, had gone.
+	// vanished are the last moments in which an object, known by its uid, had
+	// gone.
 	vanished map[*kind]map[string]int
 	present  map[*kind]map[string]bool
 	owners   map[string]string // of uids: the server
@@ -207,7 +210,8 @@ func (c *chronicle) note(s *site, k *kind) {
 	c.present[k] = now
 }
 
-// left reports whether an object was ever outside of a selection after it had been somewhere.
+// left reports whether an object was ever outside of a selection after it had
+// been somewhere.
 func (c *chronicle) left(sel selection, uid string) bool {
 	if c.vanished[sel.kind][uid] > 0 {
 		return true
@@ -220,7 +224,8 @@ func (c *chronicle) left(sel selection, uid string) bool {
 	return false
 }
 
-// observe takes down what is the truth now. It is called after each change of it.
+// observe takes down what is the truth now. It is called after each change of
+// it.
 func (w *world) observe() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +238,8 @@ func (w *world) observe() {
 	}
 }
 
-// excuse takes down that everything of a site may be told as deleted: the cluster was removed.
+// excuse takes down that everything of a site may be told as deleted: the
+// cluster was removed.
 func (w *world) excuse(s *site) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +253,8 @@ func (w *world) excuse(s *site) {
 }
 
 // forth holds what the cache answers with against what it answered with before:
-// inside of an epoch no object goes back, however often its informer began anew.
+// inside of an epoch no object goes back, however often its informer began
+// anew.
 func (w *world) forth(s *site, k *kind, epoch string, got map[string]state) {
 	if time.Since(s.switched) < proofAge {
 		return

@@ -114,8 +114,8 @@ func changed(then, now map[string]state, metadataOnly bool) []string {
 
 // deaf returns the handlers that had to hear of an object after a read of it.
 // Of a read that a cache answered these are the ones whose watches could have
-// answered it as well: watches of a part of it may be ahead of it. Where only an
-// audit finds that an informer is wrong, one that was right all along has
+// answered it as well: watches of a part of it may be ahead of it. Where only
+// an audit finds that an informer is wrong, one that was right all along has
 // nothing to tell, and the handlers of the one that was wrong hear.
 func (w *world) deaf(q question, a answer, key string, now state) []string {
 	var out []string
@@ -144,8 +144,8 @@ func (w *world) audited() bool {
 	return slices.ContainsFunc(w.families, func(f *family) bool { return f.bound >= audited })
 }
 
-// heardOf reports whether a handler was given an event of an object after it had
-// been given a number of events.
+// heardOf reports whether a handler was given an event of an object after it
+// had been given a number of events.
 func (s *subject) heardOf(key string, since int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,8 +153,8 @@ func (s *subject) heardOf(key string, since int) bool {
 }
 
 // wayBack requires that whatever reads have shown, and is not so any more, was
-// followed by an event: else a controller that acted on it would never come back
-// to it.
+// followed by an event: else a controller that acted on it would never come
+// back to it.
 func (w *world) wayBack() {
 	bound := time.Minute
 	if w.audited() {

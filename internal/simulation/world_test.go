@@ -299,7 +299,8 @@ func (w *world) living() []*site {
 	return slices.DeleteFunc(slices.Clone(w.sites), func(s *site) bool { return s.removed })
 }
 
-// alternate holds the sequence of cluster events against what is promised of it.
+// alternate holds the sequence of cluster events against what is promised of
+// it.
 func (w *world) alternate() {
 	w.mu.Lock()
 	phases := w.phases

@@ -17,7 +17,8 @@ const (
 
 	// ticks is in how many steps a burst is started within Patience.
 	ticks = 40
-	// minHold is the shortest time for which a job of a Queue that learns counts.
+	// minHold is the shortest time for which a job of a Queue that learns
+	// counts.
 	minHold = 50 * time.Millisecond
 )
 

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stillapi is an API server in which nothing happens, for measurements of what many clusters cost on our side. It is
-// a round tripper: there is no connection, no goroutine and no TLS.
+// Package stillapi is an API server in which nothing happens, for measurements
+// of what many clusters cost on our side. It is a round tripper: there is no
+// connection, no goroutine and no TLS.
 package stillapi
 
 import (
@@ -18,7 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Resources are those that it serves, all of the core group; the kinds are in Kinds, in the same order.
+// Resources are those that it serves, all of the core group; the kinds are in
+// Kinds, in the same order.
 var (
 	Resources = []string{"configmaps", "endpoints", "pods", "secrets", "services"}
 	Kinds     = []string{"ConfigMap", "Endpoints", "Pod", "Secret", "Service"}
@@ -110,7 +112,8 @@ func respond(req *http.Request, status int, body any) *http.Response {
 	return resp
 }
 
-// silence is a body that blocks at its end until it is closed or its request ends.
+// silence is a body that blocks at its end until it is closed or its request
+// ends.
 type silence struct {
 	*bytes.Reader
 

@@ -134,8 +134,9 @@ func rollback(e *env) {
 	f.expect("Updated a green")
 }
 
-// grow makes the history longer than what a server writes by itself when it starts: one that has come further than what an
-// informer has seen cannot be told from a sound one.
+// grow makes the history longer than what a server writes by itself when it
+// starts: one that has come further than what an informer has seen cannot be
+// told from a sound one.
 func (e *env) grow() {
 	for i := range 300 {
 		cm := e.configMap("last", strconv.Itoa(i))

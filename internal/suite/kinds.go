@@ -66,8 +66,8 @@ func unserved(e *env, err error) {
 	require.True(e, apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse), "%v", err)
 }
 
-// scopeChanges watches all namespaces, so that what is asked of the server stays
-// the same.
+// scopeChanges watches all namespaces, so that what is asked of the server
+// stays the same.
 func scopeChanges(e *env) {
 	e.define()
 	require.NoError(e, e.admin.Create(e.Context(), e.gadget("a")))

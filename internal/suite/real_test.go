@@ -34,7 +34,8 @@ func TestRealClustersBehaveAsTheSuiteSays(t *testing.T) {
 	}
 }
 
-// realBed tries behaviours on a real cluster behind a proxy, as a user who has some rights.
+// realBed tries behaviours on a real cluster behind a proxy, as a user who has
+// some rights.
 type realBed struct {
 	t       *testing.T
 	cluster *testenv.Cluster
@@ -100,8 +101,9 @@ func (b *realBed) Replace() {
 	b.unreachable(func() { require.NoError(b.t, b.cluster.Wipe(b.t.Context())) })
 }
 
-// unreachable does something for which the servers are restarted. One that has just started knows nobody's rights for a
-// moment; nobody gets through until it does.
+// unreachable does something for which the servers are restarted. One that has
+// just started knows nobody's rights for a moment; nobody gets through until it
+// does.
 func (b *realBed) unreachable(restart func()) {
 	b.proxy.Refuse()
 	restart()
@@ -123,7 +125,8 @@ func (b *realBed) requests(resource string) []testenv.Request {
 	return slices.DeleteFunc(out, func(r testenv.Request) bool { return r.Unstreamed || isQuestion(b.t, r) })
 }
 
-// isQuestion reports whether a request only asks how far the server's history has come.
+// isQuestion reports whether a request only asks how far the server's history
+// has come.
 func isQuestion(t *testing.T, r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
 	require.NoError(t, err)

@@ -25,11 +25,13 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Cluster is a cluster, real or fake, under the control of a test. What fails fails the test.
+// Cluster is a cluster, real or fake, under the control of a test. What fails
+// fails the test.
 type Cluster interface {
 	// Key is what the cluster is called.
 	Key() client.ObjectKey
-	// Admin is a client with all rights that goes another way than the ClusterCache.
+	// Admin is a client with all rights that goes another way than the
+	// ClusterCache.
 	Admin() client.Client
 	// Disconnect takes the network away until Connect.
 	Disconnect()
@@ -38,17 +40,20 @@ type Cluster interface {
 	Rotate()
 	// Forbid takes away the right to a resource until Allow.
 	Forbid(resource string)
-	// Limit leaves of the right to a resource that to objects of one name until Allow.
+	// Limit leaves of the right to a resource that to objects of one name until
+	// Allow.
 	Limit(resource, name string)
 	Allow()
 	// Replace puts another, empty cluster at the same address.
 	Replace()
 	// Snapshot returns how to go back to what is stored now.
 	Snapshot() (rollback func())
-	// Lists counts the lists, streamed or not, of a resource that were asked for, and Watches the watches that are no lists.
+	// Lists counts the lists, streamed or not, of a resource that were asked
+	// for, and Watches the watches that are no lists.
 	Lists(resource string) int
 	Watches(resource string) int
-	// Streams reports whether the cluster streams lists, so that a list goes on as the watch.
+	// Streams reports whether the cluster streams lists, so that a list goes on
+	// as the watch.
 	Streams() bool
 	// Remove makes the resolver forget the cluster.
 	Remove()
@@ -198,7 +203,8 @@ func (e *env) delete(names ...string) {
 	}
 }
 
-// watch takes a watch of ConfigMaps of the namespace, and waits until it is synced.
+// watch takes a watch of ConfigMaps of the namespace, and waits until it is
+// synced.
 func (e *env) watch(opts ...client.ListOption) *clustercache.Watch {
 	e.Helper()
 	w := e.take(&corev1.ConfigMap{}, append(opts, client.InNamespace(e.ns))...)

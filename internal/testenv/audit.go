@@ -49,8 +49,8 @@ func configureAudit(args *envtest.Arguments, a *APIServer) {
 	args.Set("audit-log-maxsize", "100000") // MB
 }
 
-// mendAudit removes a last line that a killed server may have left half written,
-// before another server appends to the file.
+// mendAudit removes a last line that a killed server may have left half
+// written, before another server appends to the file.
 func (a *APIServer) mendAudit() error {
 	text, err := os.ReadFile(a.path(auditFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,8 +77,8 @@ type Request struct {
 	Time        time.Time
 	// Rejected says that it failed to authenticate and was answered with 401.
 	Rejected bool
-	// Unstreamed says that it asked for a streamed list, of a server that streams
-	// none: versions before 1.34, or by a feature gate. A list follows.
+	// Unstreamed says that it asked for a streamed list, of a server that
+	// streams none: versions before 1.34, or by a feature gate. A list follows.
 	Unstreamed bool
 }
 
@@ -116,9 +116,9 @@ func Rejected() Match {
 
 // Requests returns the requests the server has received since the cluster was
 // started, in the order in which it received them, as far as they match all of
-// the matches. A request whose answer has begun to arrive is among them. Ours, of the
-// server itself or of this package, are not. Restarts change nothing: a later
-// call with the same matches returns what an earlier one did, and more.
+// the matches. A request whose answer has begun to arrive is among them. Ours,
+// of the server itself or of this package, are not. Restarts change nothing: a
+// later call with the same matches returns what an earlier one did, and more.
 func (a *APIServer) Requests(matches ...Match) ([]Request, error) {
 	text, err := os.ReadFile(a.path(auditFile))
 	if errors.Is(err, fs.ErrNotExist) {

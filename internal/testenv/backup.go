@@ -21,8 +21,8 @@ type Backup struct {
 	file    string
 }
 
-// Backup saves a backup, by etcdctl snapshot save. Its programs are built first,
-// if need be.
+// Backup saves a backup, by etcdctl snapshot save. Its programs are built
+// first, if need be.
 func (c *Cluster) Backup(ctx context.Context) (*Backup, error) {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func (c *Cluster) Backup(ctx context.Context) (*Backup, error) {
 // Restore restores a backup as Kubernetes' documentation has it done: all
 // processes end; etcdutl snapshot restore makes the data anew, with revisions
 // that are a thousand million higher and all earlier ones marked as compacted;
-// all processes start. [Cluster.Rollback] is the copy of a data directory, after
-// which resource versions go back.
+// all processes start. [Cluster.Rollback] is the copy of a data directory,
+// after which resource versions go back.
 func (c *Cluster) Restore(ctx context.Context, b *Backup) error {
 	if b.cluster != c {
 		return fmt.Errorf("restore cluster %s: the backup is of cluster %s", c.name, b.cluster.name)

@@ -21,20 +21,22 @@
 // # Faults
 //
 // A [Cluster] can be killed, restarted on the same port with the same data and
-// certificates, given another CA or an expired certificate, wiped, paused, rolled
-// back to an earlier state, and restored from a backup. [APIServer.RestartAs]
-// exchanges the version of a server or its feature gates, and
-// [Cluster.AddReplica] adds one, of another version if need be. [APIServer.Proxy] puts a proxy between a
-// client and a server that refuses, stalls, slows or cuts connections
-// (package faultproxy). [User.Deny] takes rights away, [ServiceAccount.Revoke] a
-// token. [APIServer.Requests] tells what reached a server.
+// certificates, given another CA or an expired certificate, wiped, paused,
+// rolled back to an earlier state, and restored from a backup.
+// [APIServer.RestartAs] exchanges the version of a server or its feature gates,
+// and [Cluster.AddReplica] adds one, of another version if need be.
+// [APIServer.Proxy] puts a proxy between a client and a server that refuses,
+// stalls, slows or cuts connections (package faultproxy). [User.Deny] takes
+// rights away, [ServiceAccount.Revoke] a token. [APIServer.Requests] tells what
+// reached a server.
 //
 // # Programs
 //
 // The programs are found or built by package assets, in this order: the version
-// that FLEETCACHE_KUBERNETES names, KUBEBUILDER_ASSETS, what setup-envtest has installed, an own build in the
-// user's cache directory. The build takes minutes once; [Main] has it done
-// before the time of the tests begins to run, and
+// that FLEETCACHE_KUBERNETES names, KUBEBUILDER_ASSETS, what setup-envtest has
+// installed, an own build in the user's cache directory. The build takes
+// minutes once; [Main] has it done before the time of the tests begins to run,
+// and
 //
 //	go run ./internal/testenv/install
 //
@@ -45,14 +47,15 @@
 // Env.Stop, or the end of the test, ends all processes and removes all files. A
 // program that dies without it, by a signal, a panic or a test time-out, leaves
 // nothing either: a watchdog process, which notices, kills and removes what is
-// left within a moment, and on Linux the kernel kills the servers at once. A test binary that is
-// interrupted by SIGINT or SIGTERM ends its clusters before it dies. A program
-// that uses [Run] and wants that cancels the context on these signals.
+// left within a moment, and on Linux the kernel kills the servers at once. A
+// test binary that is interrupted by SIGINT or SIGTERM ends its clusters before
+// it dies. A program that uses [Run] and wants that cancels the context on
+// these signals.
 //
 // # Environment
 //
-//   - FLEETCACHE_KUBERNETES: the version of Kubernetes to run, such as 1.34.4 or
-//     1.34, unless a test asks for one by [WithKubernetes] or [Version].
+//   - FLEETCACHE_KUBERNETES: the version of Kubernetes to run, such as 1.34.4
+//     or 1.34, unless a test asks for one by [WithKubernetes] or [Version].
 //   - KUBEBUILDER_ASSETS: directory of the programs; nothing else is looked at.
 //   - XDG_CACHE_HOME, XDG_DATA_HOME, HOME: where own builds are kept, and where
 //     setup-envtest installs.

@@ -28,9 +28,9 @@ type Env struct {
 	stop     func() error
 }
 
-// Run starts n clusters in parallel and returns when all are ready. Stop must be
-// called; the end of ctx does the same. If the control plane binaries have to
-// be built first, it blocks for minutes.
+// Run starts n clusters in parallel and returns when all are ready. Stop must
+// be called; the end of ctx does the same. If the control plane binaries have
+// to be built first, it blocks for minutes.
 //
 // Whatever happens to this process, its clusters end with it.
 func Run(ctx context.Context, n int, opts ...Option) (*Env, error) {
@@ -50,9 +50,9 @@ func Run(ctx context.Context, n int, opts ...Option) (*Env, error) {
 	return e, nil
 }
 
-// Start starts n clusters in parallel for a test and returns when all are ready.
-// They end with the test. The test fails if they cannot be started; it is never
-// skipped.
+// Start starts n clusters in parallel for a test and returns when all are
+// ready. They end with the test. The test fails if they cannot be started; it
+// is never skipped.
 //
 // A test binary that is interrupted, by SIGINT or SIGTERM, ends its clusters
 // before it dies.

@@ -116,9 +116,9 @@ func (g *Gateway) Config() *rest.Config {
 	return config
 }
 
-// SetBackend switches to another API server for all requests that begin from now
-// on; to several, which take turns with every request. Streams that are open stay
-// where they are until EndStreams.
+// SetBackend switches to another API server for all requests that begin from
+// now on; to several, which take turns with every request. Streams that are
+// open stay where they are until EndStreams.
 func (g *Gateway) SetBackend(servers ...*APIServer) error {
 	backends := make([]*backend, 0, len(servers))
 	for _, a := range servers {
@@ -149,8 +149,8 @@ func (g *Gateway) EndStreams() {
 	}
 }
 
-// Answer answers all requests that begin from now on in the place of the server;
-// nil ends that.
+// Answer answers all requests that begin from now on in the place of the
+// server; nil ends that.
 func (g *Gateway) Answer(with http.Handler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -21,8 +21,8 @@ var interrupts struct {
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-// stopOnInterrupt has the Env stopped on SIGINT and SIGTERM, of which the process
-// dies then as it would have done. The function it returns ends that.
+// stopOnInterrupt has the Env stopped on SIGINT and SIGTERM, of which the
+// process dies then as it would have done. The function it returns ends that.
 func stopOnInterrupt(e *Env) (release func()) {
 	i := &interrupts
 	i.mu.Lock()

@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	// dirPrefix starts the name of every directory of ours among temporary files.
+	// dirPrefix starts the name of every directory of ours among temporary
+	// files.
 	dirPrefix = "fleetcache-testenv-"
 	// watchdogName is the argv[0] that makes a process a watchdog.
 	watchdogName = "fleetcache-testenv-watchdog"
-	// realSuffix ends the name of the link beside a launcher's that leads to the
-	// program it becomes.
+	// realSuffix ends the name of the link beside a launcher's that leads to
+	// the program it becomes.
 	realSuffix = ".real"
 )
 

@@ -21,9 +21,10 @@ func install(dir, name, program string) (string, error) {
 	return path, os.Symlink(program, path+realSuffix)
 }
 
-// launch replaces this process by the program, which the kernel kills as soon as
-// the thread that started the launcher is gone. envtest offers no place to ask
-// for that, and only the process itself can, unless its parent does at fork.
+// launch replaces this process by the program, which the kernel kills as soon
+// as the thread that started the launcher is gone. envtest offers no place to
+// ask for that, and only the process itself can, unless its parent does at
+// fork.
 func launch(program string) {
 	const prSetPdeathsig = 1
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prSetPdeathsig, uintptr(syscall.SIGKILL), 0); errno != 0 {

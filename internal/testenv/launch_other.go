@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// install makes name, in dir, a program that envtest can run, and returns its path.
+// install makes name, in dir, a program that envtest can run, and returns its
+// path.
 func install(dir, name, program string) (string, error) {
 	path := filepath.Join(dir, name)
 	return path, os.Symlink(program, path)

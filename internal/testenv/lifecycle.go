@@ -153,8 +153,8 @@ func (c *Cluster) KillEtcd() error {
 	return c.etcd.kill()
 }
 
-// StartEtcd starts etcd again after KillEtcd, with the same data and port. It does
-// nothing if etcd runs.
+// StartEtcd starts etcd again after KillEtcd, with the same data and port. It
+// does nothing if etcd runs.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {

@@ -30,7 +30,8 @@ const (
 	// goTestGrace is how much longer than its -timeout the go command lets a
 	// test binary live, at least.
 	goTestGrace = time.Minute
-	// parallel is how many tests run at once at least, if they say that they can.
+	// parallel is how many tests run at once at least, if they say that they
+	// can.
 	parallel = 6
 )
 
@@ -48,14 +49,15 @@ func VerifyNoLeaks(opts ...goleak.Option) MainOption {
 	return func(o *mainOptions) { o.verifyLeaks, o.goleak = true, opts }
 }
 
-// Main is what the TestMain of a package has to call whose tests start clusters.
-// It ends the process.
+// Main is what the TestMain of a package has to call whose tests start
+// clusters. It ends the process.
 //
 // It has the control plane binaries built, if need be, before the first test
 // begins, and before the package's test time-out begins to run: that starts
-// with the tests. The go command's own limit, which kills a test binary a minute after the
-// time-out counted from its start, remains. If a build takes so long, the
-// package fails shortly before, and says why; the next run goes on from there.
+// with the tests. The go command's own limit, which kills a test binary a
+// minute after the time-out counted from its start, remains. If a build takes
+// so long, the package fails shortly before, and says why; the next run goes on
+// from there.
 func Main(m *testing.M, opts ...MainOption) {
 	var o mainOptions
 	for _, option := range opts {
@@ -69,7 +71,8 @@ func Main(m *testing.M, opts ...MainOption) {
 	}
 	// Else controller-runtime complains, after 30 s, that nobody has done it.
 	log.SetLogger(logr.Discard())
-	// Tests run in a Pod, too; the clusters that they start are on loopback all the same, and none of them is the Pod's.
+	// Tests run in a Pod, too; the clusters that they start are on loopback all
+	// the same, and none of them is the Pod's.
 	_ = os.Unsetenv("KUBERNETES_SERVICE_HOST")
 	if list := flag.Lookup("test.list"); list == nil || list.Value.String() == "" {
 		if err := prepare(start, timeout()); err != nil {

@@ -58,7 +58,8 @@ func WithLog(log func(line string)) Option {
 	}
 }
 
-// WithNames names the clusters, in order. Default: cluster-1, cluster-2 and so on.
+// WithNames names the clusters, in order. Default: cluster-1, cluster-2 and so
+// on.
 func WithNames(names ...string) Option {
 	return func(o *options) { o.names = names }
 }
@@ -68,8 +69,9 @@ func WithCRDs(crds ...*apiextensionsv1.CustomResourceDefinition) Option {
 	return func(o *options) { o.crds = append(o.crds, crds...) }
 }
 
-// WithAPIServerArgs sets arguments of the form --flag=value of every API server,
-// in the place of a default if there is one. It panics if one has another form.
+// WithAPIServerArgs sets arguments of the form --flag=value of every API
+// server, in the place of a default if there is one. It panics if one has
+// another form.
 func WithAPIServerArgs(args ...string) Option {
 	parsed := parseArgs(args)
 	return func(o *options) { o.apiServerArgs = append(o.apiServerArgs, parsed...) }
@@ -88,8 +90,8 @@ func parseArgs(args []string) [][2]string {
 	return parsed
 }
 
-// WithKubernetes starts an etcd and API servers of a version of Kubernetes, given
-// as 1.34.4 or as 1.34, and not those that the environment names (package
+// WithKubernetes starts an etcd and API servers of a version of Kubernetes,
+// given as 1.34.4 or as 1.34, and not those that the environment names (package
 // assets).
 func WithKubernetes(version string) Option {
 	return func(o *options) { o.kubernetes = version }
@@ -103,9 +105,9 @@ func (o options) find(ctx context.Context) (assets.Binaries, error) {
 	return assets.Find(ctx, o.log)
 }
 
-// WithSharedPKI gives all clusters of the call the same authorities and keys and
-// the same administrator: who can reach one of them can reach any, and cannot
-// tell by TLS which one that is.
+// WithSharedPKI gives all clusters of the call the same authorities and keys
+// and the same administrator: who can reach one of them can reach any, and
+// cannot tell by TLS which one that is.
 func WithSharedPKI() Option {
 	return func(o *options) { o.sharedPKI = true }
 }

@@ -27,8 +27,8 @@ import (
 // validity is the time before and after now in which certificates are valid.
 const validity = 24 * time.Hour
 
-// pki is what a cluster trusts and is trusted by. It never changes; clusters may
-// share one. envtest would make a new one at each start.
+// pki is what a cluster trusts and is trusted by. It never changes; clusters
+// may share one. envtest would make a new one at each start.
 type pki struct {
 	serving *authority // signs the certificates of API servers, at first
 	clients *authority // signs the certificates of users

@@ -20,8 +20,8 @@ type Proxy struct {
 	server *APIServer
 }
 
-// NewProxy starts a proxy in front of the server. It is closed with the cluster,
-// if not earlier.
+// NewProxy starts a proxy in front of the server. It is closed with the
+// cluster, if not earlier.
 func (a *APIServer) NewProxy() (*Proxy, error) {
 	inner, err := faultproxy.New(a.Addr())
 	if err != nil {
@@ -65,7 +65,8 @@ func (p *Proxy) Redirect(config *rest.Config) *rest.Config {
 	return config
 }
 
-// Config returns a new config for the administrator that leads through the proxy.
+// Config returns a new config for the administrator that leads through the
+// proxy.
 func (p *Proxy) Config() *rest.Config { return p.Redirect(p.server.Config()) }
 
 // Kubeconfig returns a kubeconfig for the administrator that leads through the

@@ -29,8 +29,8 @@ var errImpatient = errors.New("did not end by SIGTERM")
 
 // server is one process of a cluster. envtest starts it, and knows when it is
 // healthy and when it has ended; what envtest does not offer is done here by
-// process id: kill, pause, and an end to a start that nobody waits for any more.
-// Its methods are not safe for concurrent use, except pause and resume.
+// process id: kill, pause, and an end to a start that nobody waits for any
+// more. Its methods are not safe for concurrent use, except pause and resume.
 type server struct {
 	path   string // what envtest runs; no other process has this argv[0]
 	thread *thread
@@ -108,9 +108,9 @@ func (s *server) kill() error {
 }
 
 // terminate asks the process to end and waits until it has. One that takes all
-// too long, as on a machine that is busy or without its etcd, is killed: that it
-// has ended is what the caller needs. If ctx ends, it is killed, too, which is
-// an error.
+// too long, as on a machine that is busy or without its etcd, is killed: that
+// it has ended is what the caller needs. If ctx ends, it is killed, too, which
+// is an error.
 func (s *server) terminate(ctx context.Context) error {
 	patient, cancel := context.WithTimeoutCause(ctx, termPatience, errImpatient)
 	defer cancel()

@@ -56,8 +56,8 @@ func (c *Cluster) AddServiceAccount(ctx context.Context, namespace, name string,
 	return s, nil
 }
 
-// Reissue issues a new token, which Config and Kubeconfig have from then on. The
-// one before stays valid for an hour unless it is revoked first.
+// Reissue issues a new token, which Config and Kubeconfig have from then on.
+// The one before stays valid for an hour unless it is revoked first.
 func (s *ServiceAccount) Reissue(ctx context.Context) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, GenerateName: s.name + "-"}}
 	if err := s.cluster.Client().Create(ctx, secret); err != nil {
@@ -79,8 +79,9 @@ func (s *ServiceAccount) Reissue(ctx context.Context) error {
 	return nil
 }
 
-// Revoke makes the present token invalid and returns when the API server answers
-// it with 401, which may take ten seconds: it keeps its last decision so long.
+// Revoke makes the present token invalid and returns when the API server
+// answers it with 401, which may take ten seconds: it keeps its last decision
+// so long.
 func (s *ServiceAccount) Revoke(ctx context.Context) error {
 	s.mu.Lock()
 	token, bound := s.token, s.bound

@@ -25,8 +25,8 @@ type access struct {
 	user    string         // whom the authorizer sees
 }
 
-// Grant lets the user do what the rules say, in all namespaces, and nothing that
-// an earlier Grant let it do. It returns when the API server goes by it.
+// Grant lets the user do what the rules say, in all namespaces, and nothing
+// that an earlier Grant let it do. It returns when the API server goes by it.
 func (a *access) Grant(ctx context.Context, rules ...rbacv1.PolicyRule) error {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: a.role}}
 	_, err := controllerutil.CreateOrUpdate(ctx, a.cluster.Client(), role, func() error {

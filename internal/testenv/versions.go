@@ -34,8 +34,8 @@ func Version(kubernetes string) ServerOption {
 	return func(o *serverOptions) { o.kubernetes = kubernetes }
 }
 
-// Args sets arguments of the form --flag=value of an API server, in the place of
-// those of the cluster. It panics if one has another form.
+// Args sets arguments of the form --flag=value of an API server, in the place
+// of those of the cluster. It panics if one has another form.
 func Args(args ...string) ServerOption {
 	parsed := parseArgs(args)
 	return func(o *serverOptions) { o.args = append(o.args, parsed...) }
@@ -57,9 +57,9 @@ func (c *Cluster) settings(ctx context.Context, opts []ServerOption) (settings, 
 }
 
 // RestartAs ends the process in the orderly way and starts it on the same port,
-// with the same data and certificates, as what the options say: another version,
-// other arguments. Without a Version it is of the cluster's, and without Args it
-// has the cluster's: what an earlier RestartAs said is over.
+// with the same data and certificates, as what the options say: another
+// version, other arguments. Without a Version it is of the cluster's, and
+// without Args it has the cluster's: what an earlier RestartAs said is over.
 func (a *APIServer) RestartAs(ctx context.Context, opts ...ServerOption) error {
 	ctx, done, err := a.cluster.begin(ctx)
 	if err != nil {

@@ -15,17 +15,17 @@
 //
 // # Meaning
 //
-// What Scan accepts means exactly what encoding/json makes of it when it decodes
-// into map[string]any and unstructured accessors read that map: the last of
-// several equal keys wins, escapes and invalid UTF-8 are resolved alike, null is
-// absent. Where an accessor would silently answer "" or 0 for a field of the
-// wrong type, Scan refuses the object with a [FieldError] instead: a cache must
-// not guess. Whatever Scan accepts, a later decode of the same bytes into
-// map[string]any cannot fail on.
+// What Scan accepts means exactly what encoding/json makes of it when it
+// decodes into map[string]any and unstructured accessors read that map: the
+// last of several equal keys wins, escapes and invalid UTF-8 are resolved
+// alike, null is absent. Where an accessor would silently answer "" or 0 for a
+// field of the wrong type, Scan refuses the object with a [FieldError] instead:
+// a cache must not guess. Whatever Scan accepts, a later decode of the same
+// bytes into map[string]any cannot fail on.
 //
 // # Errors
 //
-// Every refusal is a [*FieldError], [*LimitError] or [*SyntaxError]. None holds a
-// value of the object: bodies may be Secrets. Names and kinds appear as short
+// Every refusal is a [*FieldError], [*LimitError] or [*SyntaxError]. None holds
+// a value of the object: bodies may be Secrets. Names and kinds appear as short
 // sanitized excerpts.
 package wire

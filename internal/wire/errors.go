@@ -11,7 +11,8 @@ import (
 // FieldError indicates that a document is well-formed JSON but one of its
 // fields is missing, has the wrong type or is not what was expected.
 type FieldError struct {
-	// Field is the path of the refused field, such as "metadata.name"; "" is the document itself.
+	// Field is the path of the refused field, such as "metadata.name"; "" is
+	// the document itself.
 	Field string
 	// Reason says what is wrong with it. It never holds the value of a field
 	// other than the kind, the API version, the name or the namespace.
@@ -33,10 +34,11 @@ var ErrNoItems error = &FieldError{"items", "is missing: not a list"}
 // ResponseBytes is What a [LimitError] of Limits.Response names.
 const ResponseBytes = "response bytes"
 
-// LimitError indicates that a document was refused for its size, not its content.
+// LimitError indicates that a document was refused for its size, not its
+// content.
 type LimitError struct {
-	// What names the limit: "object bytes", "bytes of one object" where that was
-	// passed, "response bytes", "bytes of white space" or "nesting depth".
+	// What names the limit: "object bytes", "bytes of one object" where that
+	// was passed, "response bytes", "bytes of white space" or "nesting depth".
 	What string
 	// Limit is its value.
 	Limit int64

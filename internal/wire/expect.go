@@ -19,7 +19,8 @@ type Expect struct {
 }
 
 // Check returns a [*FieldError] that names the first field that is not as
-// expected, or nil. It does not look at whether the resourceVersion is a number.
+// expected, or nil. It does not look at whether the resourceVersion is a
+// number.
 func (e Expect) Check(it Item) error {
 	if err := e.CheckKind(it); err != nil {
 		return err

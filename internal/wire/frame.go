@@ -24,7 +24,8 @@ var errClosed = errors.New("wire: read after close")
 type Frame struct {
 	// Type is Added, Modified, Deleted, Bookmark or Error.
 	Type string
-	// Object is the object's raw JSON, not yet validated (see Scan): for Error a Status.
+	// Object is the object's raw JSON, not yet validated (see Scan): for Error
+	// a Status.
 	Object []byte
 }
 
@@ -33,8 +34,8 @@ const tinyRead = 128
 
 // FrameReader reads the frames of a watch. Frames may be separated by newlines,
 // other white space or nothing, may be pretty-printed, and may arrive in any
-// pieces. While it waits for a frame to begin it holds no buffer. It is not safe
-// for concurrent use; a blocked Next ends when the underlying reader does.
+// pieces. While it waits for a frame to begin it holds no buffer. It is not
+// safe for concurrent use; a blocked Next ends when the underlying reader does.
 type FrameReader struct {
 	w     window
 	max   int
@@ -74,8 +75,8 @@ func (f *FrameReader) Next() (Frame, error) {
 func (f *FrameReader) Object() []byte { return f.ahead.raw }
 
 // Scan is the package's Scan (or the Scan of strip, if not nil) of the object
-// in the frame that Next returned last. A reader on which it is called finds and
-// validates later frames in one pass, which takes half the time of both.
+// in the frame that Next returned last. A reader on which it is called finds
+// and validates later frames in one pass, which takes half the time of both.
 func (f *FrameReader) Scan(strip *Strip) (Item, error) { return f.ahead.scan(&f.w, strip) }
 
 // Close gives the buffer back; later calls of Next fail. It does not close the

@@ -15,7 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// decode is what every other client makes of an object: a map, numbers as spelled.
+// decode is what every other client makes of an object: a map, numbers as
+// spelled.
 func decode(b []byte) (map[string]any, error) {
 	// Plain decoding is what refuses numbers that are out of range.
 	var m map[string]any
@@ -48,8 +49,8 @@ func named(err error) bool {
 	return ok
 }
 
-// pieces returns its content in pieces of n bytes, and the end together with the
-// last one if n is even.
+// pieces returns its content in pieces of n bytes, and the end together with
+// the last one if n is even.
 type pieces struct {
 	b []byte
 	n int

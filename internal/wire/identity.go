@@ -173,9 +173,9 @@ func appendJSON(dst []byte, s string) []byte {
 	return append(dst, quoted...)
 }
 
-// pass reads on to the end of a value that is too large to be kept, of which the
-// splitter has seen what is pending, in bounded memory. It fails
-// with a LimitError if that is more than limit bytes.
+// pass reads on to the end of a value that is too large to be kept, of which
+// the splitter has seen what is pending, in bounded memory. It fails with a
+// LimitError if that is more than limit bytes.
 func (w *window) pass(split *splitter, done bool, end int, limit int64, c *capture) error {
 	c.feed(w.pending()[:end])
 	for read := int64(end); !done; read += int64(end) {

@@ -36,7 +36,8 @@ type Item struct {
 
 	// Generation is 0 if absent.
 	Generation int64
-	// CreationTimestamp and DeletionTimestamp are as sent: empty or an RFC 3339 time.
+	// CreationTimestamp and DeletionTimestamp are as sent: empty or an RFC 3339
+	// time.
 	CreationTimestamp, DeletionTimestamp string
 
 	// Labels, Annotations, OwnerReferences and Finalizers are raw JSON of the

@@ -12,18 +12,20 @@ const (
 	DefaultObjectLimit = 10 << 20
 	// DefaultResponseLimit bounds one list page: 500 objects of 512 KiB.
 	DefaultResponseLimit = 256 << 20
-	// MaxSpace is how much white space may lie between two tokens of a page or a
-	// stream, or in an object that is passed: what is compressed to a thousandth
-	// and means nothing is no answer.
+	// MaxSpace is how much white space may lie between two tokens of a page or
+	// a stream, or in an object that is passed: what is compressed to a
+	// thousandth and means nothing is no answer.
 	MaxSpace = 1 << 20
-	// MaxKept is how much ListReader.Members keeps: lists have a few numbers there.
+	// MaxKept is how much ListReader.Members keeps: lists have a few numbers
+	// there.
 	MaxKept = 256 << 10
 	// MaxDepth is how deep objects and arrays may nest, as in encoding/json.
 	MaxDepth = 10000
 )
 
-// passes is how many times the largest object one is read on for that is larger:
-// those whom a server accepts are passed, and those without an end are not.
+// passes is how many times the largest object one is read on for that is
+// larger: those whom a server accepts are passed, and those without an end are
+// not.
 const passes = 4
 
 // frameOverhead is what a watch frame may hold beside its object.
@@ -40,9 +42,9 @@ type Limits struct {
 	Response int64
 	// Pass makes readers go on behind an object that is too large, in bounded
 	// memory, instead of failing: Next returns a document that holds the
-	// identity of the object alone, and the reader's Scan of it a LimitError. One
-	// of more than four times Object, and of DefaultObjectLimit, ends the reader:
-	// it may have no end.
+	// identity of the object alone, and the reader's Scan of it a LimitError.
+	// One of more than four times Object, and of DefaultObjectLimit, ends the
+	// reader: it may have no end.
 	Pass bool
 }
 

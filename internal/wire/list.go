@@ -10,8 +10,8 @@ import (
 )
 
 // ListReader streams the items of one list page. It holds one buffer no larger
-// than twice the largest item. It is not safe for concurrent use; a blocked Next
-// ends when the underlying reader does.
+// than twice the largest item. It is not safe for concurrent use; a blocked
+// Next ends when the underlying reader does.
 type ListReader struct {
 	w      window
 	max    int
@@ -33,7 +33,8 @@ func NewListReader(r io.Reader, l Limits) *ListReader {
 // until the next call. It blocks in the underlying reader. After the end of the
 // document it returns io.EOF; a document that is not a list, not JSON, cut off,
 // too large or followed by something is an error. The underlying reader's own
-// errors are returned as they are. After an error every call returns that error.
+// errors are returned as they are. After an error every call returns that
+// error.
 func (l *ListReader) Next() ([]byte, error) {
 	l.ahead.begin()
 	for l.err == nil {
@@ -51,9 +52,9 @@ func (l *ListReader) Next() ([]byte, error) {
 // Object returns the item that Next returned last.
 func (l *ListReader) Object() []byte { return l.ahead.raw }
 
-// Scan is the package's Scan (or the Scan of strip, if not nil) of the item that
-// Next returned last. A reader on which it is called finds and validates later
-// items in one pass, which takes half the time of both.
+// Scan is the package's Scan (or the Scan of strip, if not nil) of the item
+// that Next returned last. A reader on which it is called finds and validates
+// later items in one pass, which takes half the time of both.
 func (l *ListReader) Scan(strip *Strip) (Item, error) { return l.ahead.scan(&l.w, strip) }
 
 // Header returns what has been read of the list's header so far: lists of
@@ -155,7 +156,8 @@ func cmpErr(err, otherwise error) error {
 // enterItems goes to the first item.
 func (l *ListReader) enterItems() error {
 	if l.items {
-		// The earlier items have been handed out already, and the last of equal keys would count.
+		// The earlier items have been handed out already, and the last of equal
+		// keys would count.
 		return &FieldError{"items", "appears twice"}
 	}
 	l.items = true
@@ -190,8 +192,8 @@ func (l *ListReader) item() ([]byte, error) {
 	return item, err
 }
 
-// scanAhead reads an item that is well-formed and there to its end. It waits for
-// a quarter more than the last item took, since cut-off items cost a second
+// scanAhead reads an item that is well-formed and there to its end. It waits
+// for a quarter more than the last item took, since cut-off items cost a second
 // look; a list comes to an end, so that waiting does too.
 func (l *ListReader) scanAhead() []byte {
 	for l.w.end-l.w.pos < min(l.ahead.size*5/4, l.max) {

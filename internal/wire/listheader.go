@@ -11,7 +11,8 @@ type ListHeader struct {
 	ResourceVersion string
 	// Continue asks for the next page; "" means there is none.
 	Continue string
-	// Remaining is how many items follow this page, 0 if the server did not say.
+	// Remaining is how many items follow this page, 0 if the server did not
+	// say.
 	Remaining int64
 }
 

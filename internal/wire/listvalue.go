@@ -97,8 +97,8 @@ func (l *ListReader) fail(reason string) error {
 	return &SyntaxError{Offset: l.w.offset(), Reason: reason}
 }
 
-// locate turns an offset inside the value of n bytes that was consumed last into
-// one in the body.
+// locate turns an offset inside the value of n bytes that was consumed last
+// into one in the body.
 func (l *ListReader) locate(err error, n int) error {
 	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
 		syntax.Offset += l.w.offset() - int64(n)

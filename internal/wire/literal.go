@@ -27,9 +27,11 @@ func (p *parser) str(i int) int {
 	for i++; ; {
 		for ; i+8 <= len(b); i += 8 {
 			x := binary.LittleEndian.Uint64(b[i:])
-			// A quote with bit 1 flipped is 0x20, and control characters stay below that.
+			// A quote with bit 1 flipped is 0x20, and control characters stay
+			// below that.
 			low, slash := x^0x02*ones, x^'\\'*ones
-			// The lowest mark is exact; borrows can only mark bytes above a true one.
+			// The lowest mark is exact; borrows can only mark bytes above a
+			// true one.
 			mark := ((low-0x21*ones)&^low | (slash-ones)&^slash) & highs
 			if mark != 0 {
 				i += bits.TrailingZeros64(mark) / 8

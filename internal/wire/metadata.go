@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// fieldOf tells which metadata field a key literal stands for; 0 is none we know.
+// fieldOf tells which metadata field a key literal stands for; 0 is none we
+// know.
 func fieldOf(key []byte) Fields {
 	if !plain(key) {
 		key = requote(key)
@@ -77,7 +78,8 @@ func (s *scanner) metadata(i int) int {
 		if i = s.field(field, from); i < 0 {
 			return -1
 		}
-		// Only unknown fields and annotations can be stripped, so the second look at the value is rare.
+		// Only unknown fields and annotations can be stripped, so the second
+		// look at the value is rare.
 		if child := strip.child(key.of(s.b)); child != nil {
 			s.keep(&s.it.meta, start, from, field, child)
 			continue

@@ -15,7 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// large is an object whose metadata is in front, as typed ones write it, or behind the data, as custom resources do.
+// large is an object whose metadata is in front, as typed ones write it, or
+// behind the data, as custom resources do.
 func large(name string, behind bool) string {
 	meta := fmt.Sprintf(`"metadata":{"annotations":{"name":"wrong","metadata":"{\"name\":\"wrong\"}"},"name":%q,"namespace":"ns","uid":"u1","resourceVersion":"7"}`, name)
 	data := `"data":{"metadata":{"name":"wrong"},"k":["` + strings.Repeat(`<\"`, 5000) + `","metadata",{"name":"wrong"}]}`
@@ -105,8 +106,8 @@ func TestHazardObjectWithoutEnd(t *testing.T) {
 	}
 }
 
-// longString is a string without an end. It counts what was read, and ends where
-// the test has failed.
+// longString is a string without an end. It counts what was read, and ends
+// where the test has failed.
 type longString struct{ n int }
 
 func (e *longString) Read(p []byte) (int, error) {

@@ -85,7 +85,8 @@ func TestFrameIsDeliveredBeforeTheNextOneBegins(t *testing.T) {
 	pr, pw := io.Pipe()
 	r := wire.NewFrameReader(pr, wire.Limits{})
 	for i := range 3 {
-		// The write ends only when all of it was read, so no newline can follow yet.
+		// The write ends only when all of it was read, so no newline can follow
+		// yet.
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = pw.Write(bytes.TrimSpace(frame(wire.Added, wiretest.Pod(i)))) })
 		fr, err := r.Next()

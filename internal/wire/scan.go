@@ -45,8 +45,8 @@ func (s *scanner) scan(object []byte, strip *Strip) error {
 	return nil
 }
 
-// scanFirst is scan for an object with which b begins, if it is there to its end
-// and nothing is wrong or odd with it; it returns where it ends, or -1.
+// scanFirst is scan for an object with which b begins, if it is there to its
+// end and nothing is wrong or odd with it; it returns where it ends, or -1.
 func (s *scanner) scanFirst(b []byte, strip *Strip) int {
 	if len(b) == 0 || b[0] != '{' || len(b) > math.MaxInt32 {
 		return -1

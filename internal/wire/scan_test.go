@@ -62,8 +62,8 @@ func TestAppendOfManyMembers(t *testing.T) {
 	require.JSONEq(t, b.String(), string(it.Append(nil)))
 }
 
-// An object with repeated keys must not mean one thing to a check and another to
-// whoever decodes the stored bytes.
+// An object with repeated keys must not mean one thing to a check and another
+// to whoever decodes the stored bytes.
 func TestRepeatedKeysMeanTheLastOneEverywhere(t *testing.T) {
 	it, err := wire.Scan([]byte(`{"metadata":{"name":"first","labels":{"a":"1"}},"metadata":{"name":"second","n\u0061me":"third","uid":"u"},"kind":"A","kind":"B"}`))
 	require.NoError(t, err)
@@ -194,7 +194,8 @@ func TestNestingIsKeptOverTheBordersOfWords(t *testing.T) {
 	}
 }
 
-// Whatever is refused, no value of the object may reach a log through the error.
+// Whatever is refused, no value of the object may reach a log through the
+// error.
 func TestErrorsHoldNoValues(t *testing.T) {
 	const canary = "hunter2"
 	for _, object := range []string{
@@ -314,7 +315,8 @@ func TestSyntaxErrorOfACutOffListIsUnexpectedEOF(t *testing.T) {
 	}
 }
 
-// What reads parts of an object later must stop, not guess, at bytes that are no JSON.
+// What reads parts of an object later must stop, not guess, at bytes that are
+// no JSON.
 func TestReadingPartsStopsAtInvalidBytes(t *testing.T) {
 	for _, b := range []string{``, `x`, `[`, `{`, `{"a"`, `{"a":`, `{"a":}`, `{"a":1`, `{"a":1;`, `{1:2}`, `["a"`, `["a";`, `[}`} {
 		seen := 0

@@ -22,10 +22,11 @@ type Strip struct {
 var errStrip = errors.New("cannot be stripped")
 
 // NewStrip compiles paths such as {"spec", "template", "spec"}, {"data"},
-// {"metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"}
-// or {"spec", "containers", Any, "env"}. Array elements themselves cannot be
-// dropped, nor can metadata other than annotations and unknown fields. Where a
-// named key and Any stand beside each other, the named one counts for its key.
+// {"metadata", "annotations",
+// "kubectl.kubernetes.io/last-applied-configuration"} or {"spec", "containers",
+// Any, "env"}. Array elements themselves cannot be dropped, nor can metadata
+// other than annotations and unknown fields. Where a named key and Any stand
+// beside each other, the named one counts for its key.
 func NewStrip(paths ...[]string) (*Strip, error) {
 	root := &Strip{}
 	for _, path := range paths {

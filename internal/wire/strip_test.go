@@ -86,7 +86,8 @@ func randomPath(r *rand.Rand) []string {
 	return path
 }
 
-// strip deletes paths from a value: where a named path and Any meet, the name wins.
+// strip deletes paths from a value: where a named path and Any meet, the name
+// wins.
 func strip(v any, paths [][]string) {
 	switch v := v.(type) {
 	case []any:

@@ -85,7 +85,8 @@ func watch(t *testing.T, r *resolver.HubResolver) watcher {
 	return w
 }
 
-// until waits until a cluster has a token, or none if token is empty, looking only when a change was reported.
+// until waits until a cluster has a token, or none if token is empty, looking
+// only when a change was reported.
 func (w watcher) until(t *testing.T, cluster resolver.Cluster, token string) {
 	t.Helper()
 	for {
@@ -101,7 +102,8 @@ func (w watcher) until(t *testing.T, cluster resolver.Cluster, token string) {
 	}
 }
 
-// lists returns the lists of Secrets that were more than a question for the version.
+// lists returns the lists of Secrets that were more than a question for the
+// version.
 func lists(t *testing.T, hub *testenv.Cluster) int {
 	t.Helper()
 	requests, err := hub.Requests(testenv.Verb("list"), testenv.Resource("secrets"), testenv.UserAgent(agent))

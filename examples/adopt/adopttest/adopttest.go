@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adopttest checks what both forms of the example promise: the same, in one cluster or in many.
+// Package adopttest checks what both forms of the example promise: the same, in
+// one cluster or in many.
 package adopttest
 
 import (
@@ -39,7 +40,8 @@ func Run(t *testing.T, hub *rest.Config, setup func(ctrl.Manager) error) {
 	})
 }
 
-// Isolates checks that a namespace of the given name is isolated in a cluster for as long as its label says so.
+// Isolates checks that a namespace of the given name is isolated in a cluster
+// for as long as its label says so.
 func Isolates(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	ctx := t.Context()

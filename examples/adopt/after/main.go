@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Isolate keeps every namespace with the label isolate=true closed to the network: it makes a NetworkPolicy there that
-// admits nothing, and puts it right when somebody changes or deletes it. It works in all clusters of Cluster API's.
+// Isolate keeps every namespace with the label isolate=true closed to the
+// network: it makes a NetworkPolicy there that admits nothing, and puts it
+// right when somebody changes or deletes it. It works in all clusters of
+// Cluster API's.
 package main
 
 import (

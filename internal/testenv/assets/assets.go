@@ -93,9 +93,9 @@ func find(ctx context.Context, log func(string), every time.Duration) (Binaries,
 	return r.binaries(ctx, log, every)
 }
 
-// FindVersion returns the programs of a version of Kubernetes, given as 1.34.4 or
-// as 1.34: what setup-envtest has installed of exactly that version, or an own
-// build, for which there has to be a module. It behaves as [Find].
+// FindVersion returns the programs of a version of Kubernetes, given as 1.34.4
+// or as 1.34: what setup-envtest has installed of exactly that version, or an
+// own build, for which there has to be a module. It behaves as [Find].
 func FindVersion(ctx context.Context, kubernetes string, log func(line string)) (Binaries, error) {
 	return findVersion(ctx, kubernetes, log, 5*time.Second)
 }
@@ -134,7 +134,8 @@ type EtcdTools struct {
 	Etcdutl string // path
 }
 
-// FindEtcdTools builds the programs if need be, as [Find] does, in half a minute.
+// FindEtcdTools builds the programs if need be, as [Find] does, in half a
+// minute.
 func FindEtcdTools(ctx context.Context, log func(line string)) (EtcdTools, error) {
 	root, err := moduleDir()
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
-// fakeGo stands for the go command: it writes its arguments and environment down,
-// makes one program, says so, waits for the file "gate", if there is "wait",
-// and makes the other programs, unless there is "fail".
+// fakeGo stands for the go command: it writes its arguments and environment
+// down, makes one program, says so, waits for the file "gate", if there is
+// "wait", and makes the other programs, unless there is "fail".
 const fakeGo = `#!/bin/sh
 here=$(dirname "$0")
 echo "$PWD $GOWORK $GOFLAGS $CGO_ENABLED $*" >>"$here/calls"

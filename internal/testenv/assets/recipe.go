@@ -181,8 +181,8 @@ func compareVersions(a, b string) int {
 }
 
 // moduleDir finds the directory of the pinning go.mod: beside this package or,
-// in a binary built with -trimpath, in the checkout around the working directory.
-// It cannot be embedded, for it is a module of its own.
+// in a binary built with -trimpath, in the checkout around the working
+// directory. It cannot be embedded, for it is a module of its own.
 func moduleDir() (string, error) {
 	var tried []string
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {

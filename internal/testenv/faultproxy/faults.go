@@ -34,8 +34,8 @@ type cut struct{ after int64 }
 // Blackhole drops the traffic of a direction silently, as a partition does: the
 // sockets stay open, and nobody is told. What was sent before may still arrive;
 // what is sent after Blackhole returned does not. New connections are accepted,
-// and the server hears of them only after the end. Like packets that TCP sends again,
-// the bytes held back are delivered when the fault ends.
+// and the server hears of them only after the end. Like packets that TCP sends
+// again, the bytes held back are delivered when the fault ends.
 func (p *Proxy) Blackhole(d Direction) {
 	p.change(func(f *faults) {
 		f.blackhole[ToServer] = f.blackhole[ToServer] || d != ToClient

@@ -10,8 +10,8 @@
 //
 // The versions are those of the modules in internal/testenv/binaries; what is
 // not installed is built first. It takes some seven minutes a version on two
-// cores, and five for the upgrades. It ends with a table, and with an error if a
-// test failed.
+// cores, and five for the upgrades. It ends with a table, and with an error if
+// a test failed.
 package main
 
 import (

@@ -24,7 +24,8 @@ func Reserve() (*Reservation, error) {
 		_ = syscall.Close(fd)
 		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
-	// Once: the number of a closed descriptor may belong to something else by then.
+	// Once: the number of a closed descriptor may belong to something else by
+	// then.
 	release := sync.OnceValue(func() error { return os.NewSyscallError("close", syscall.Close(fd)) })
 	return &Reservation{port: number, release: release}, nil
 }
