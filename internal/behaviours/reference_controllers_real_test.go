@@ -33,9 +33,9 @@ var (
 )
 
 // TestControllers proves what controllers that share streams need (001), and
-// what an engine needs whose sources change while it runs (004).
+// what an engine needs whose sources change while it runs (004). It is not
+// parallel: one of them counts the goroutines that are left.
 func TestControllers(t *testing.T) {
-	t.Parallel()
 	clusters := testenv.Start(t, 2)
 	for _, b := range []struct {
 		name  string
