@@ -451,3 +451,47 @@ func TestHazardRightsLimitedByName(t *testing.T) {
 		require.NoError(t, l.Status().LastError)
 	})
 }
+
+// TestHazardRestoreMetByAnInformerThatLags: nothing in its own store contradicts
+// the restored list, but another informer of the resource has shown what was
+// lost. Both are in the new history then, and it is one.
+func TestHazardRestoreMetByAnInformerThatLags(t *testing.T) {
+	for _, smaller := range []bool{false, true} {
+		t.Run(fmt.Sprint("beside a smaller one ", smaller), func(t *testing.T) {
+			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "o", 1)
+				if smaller {
+					s.put("elsewhere", "p", 1)
+				}
+				narrow := everything
+				narrow.Namespace = "ns"
+				ahead, lagging := acquireSynced(t, p, narrow), acquireSynced(t, p, everything)
+				unreachable := func(k informerpool.Key) {
+					s.set(func(s *modelServer) {
+						s.refuse = func(of informerpool.Key) error {
+							if of.Namespace == k.Namespace {
+								return errUnreachable
+							}
+							return nil
+						}
+					})
+				}
+				before := snapshot(s)
+				unreachable(everything)
+				s.cut(io.ErrUnexpectedEOF)
+				after(2 * time.Second)
+				s.put("ns", "o", 2)
+				after(time.Second)
+				unreachable(narrow)
+				s.restore(before, 1000)
+				after(time.Minute)
+				require.Equal(t, 1, lagging.Status().History)
+				require.EqualValues(t, 1, lagging.Status().Rollbacks)
+				s.set(func(s *modelServer) { s.refuse = nil })
+				after(time.Minute)
+				require.Equal(t, 1, ahead.Status().History)
+				require.NoError(t, ahead.Trust(0))
+			})
+		})
+	}
+}

@@ -4,6 +4,9 @@
 package informerpool
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,8 +27,10 @@ type lineage struct {
 }
 
 // at returns the number of the history that a list shows. another says that it
-// is another one than that of the list before, in the same epoch.
-func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool) int {
+// is another one than own, that of the list before, in the same epoch. Where
+// another informer of the resource has found that before, it is the one that this
+// one found.
+func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, own int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
@@ -33,7 +38,7 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool) 
 	switch {
 	case now.epoch != epoch:
 		now = lineage{epoch: epoch}
-	case another:
+	case another && own == now.number:
 		now.number++
 	default:
 		return now.number
@@ -48,7 +53,69 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool) 
 // lineage returns the number of the history that the list under way shows.
 func (f *feed) lineage(l *listing) int {
 	f.mu.RLock()
-	another := f.epoch == f.known && (f.replace || l.broken != nil)
+	another, own := f.epoch == f.known && (f.replace || l.broken != nil), f.history
 	f.mu.RUnlock()
-	return f.account.lineages.at(f.key.Resource.GroupResource(), f.known, another)
+	return f.account.lineages.at(f.key.Resource.GroupResource(), f.known, another, own)
+}
+
+// disproved returns the proof that a complete list at a version is of another
+// history than what another informer of the resource shows: that has a later
+// state of an object, from before the list. An informer that lagged when its
+// server was restored has nothing in its own store that contradicts the list.
+func (l *listing) disproved(rv string) error {
+	f := l.feed
+	if counts, ok := f.options.Source.(interface{ counting(key Key) bool }); ok && counts.counting(f.key) {
+		return nil // each informer has versions of its own
+	}
+	for _, e := range f.pool.siblings(f.entry) {
+		if proof := l.disprovedBy(e, rv); proof != nil {
+			return proof
+		}
+	}
+	return nil
+}
+
+// disprovedBy is disproved for one of the other informers.
+func (l *listing) disprovedBy(e *entry, rv string) error {
+	f := l.feed
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+
+	if !e.synced || e.epoch != f.known || e.history != f.history {
+		return nil
+	}
+	contradicts := func(listed, shown *Object) bool {
+		return listed != nil && shown != nil && older(listed, shown) && !behind(rv, shown.GetResourceVersion())
+	}
+	proof := func(listed, shown *Object) error {
+		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",
+			f.key, nameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), e.key)
+	}
+	if e.store.count <= f.store.count+f.staged.count {
+		for shown := range e.store.all() {
+			if listed := l.shows(nameOf(shown)); contradicts(listed, shown) {
+				return proof(listed, shown)
+			}
+		}
+		return nil
+	}
+	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(f.staged.all())) {
+		if shown := e.store.get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
+			return proof(listed, shown)
+		}
+	}
+	return nil
+}
+
+// siblings returns the other informers of an informer's resource.
+func (p *Pool) siblings(of *entry) (siblings []*entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for e := range of.account.entries {
+		if e != of && e.key.Resource.GroupResource() == of.key.Resource.GroupResource() {
+			siblings = append(siblings, e)
+		}
+	}
+	return siblings
 }

@@ -191,6 +191,11 @@ func (l *listing) finish(rv string) error {
 	if !f.replace && behind(rv, f.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", f.key, rv, f.reach))
 	}
+	if !f.replace && l.broken == nil {
+		if proof := l.disproved(rv); proof != nil {
+			l.contradict(proof)
+		}
+	}
 	if l.cramped != nil {
 		return l.trim(rv)
 	}

@@ -208,6 +208,15 @@ func (s *dynamicSource) versionsOf(key Key) *versions {
 	return v
 }
 
+// counting reports whether the versions of an informer's objects are counted
+// here, since the server keeps none.
+func (s *dynamicSource) counting(key Key) bool {
+	s.mu.Lock()
+	v := s.versions[key]
+	s.mu.Unlock()
+	return v != nil && v.counting()
+}
+
 // versions counts the states of the objects of one informer whose server does
 // not. Each informer has its own, as two streams of the same changes are not
 // read at the same pace.

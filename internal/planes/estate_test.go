@@ -43,7 +43,7 @@ func (f *follower) Handle(e informerpool.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	where := place(e.Object())
-	if _, there := f.known[where]; there == (e.Type == informerpool.Added) && (there || e.Type != informerpool.Deleted) {
+	if _, there := f.known[where]; there == (e.Type == informerpool.Added) && (there || !e.FinalStateUnknown) {
 		f.problems = append(f.problems, fmt.Sprintf("%s of %s %s, which was there: %t", e.Type, f.kind, where, there))
 	}
 	if e.Type == informerpool.Deleted {
