@@ -178,6 +178,80 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 	})
 }
 
+// TestHazardAggregatedAPIComesBackAhead: its history begins anew and has reached
+// or passed the old version when it answers again, so that a resume is accepted
+// and nothing in the stream says so. The aggregator's 503 did.
+func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
+	for name, ahead := range map[string]int{"reached": 0, "passed": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, d := newAggregation(t), newDirectory()
+				a.put("one", "1", nil)
+				a.restart("both", "old", "older", "oldest")
+				d.set(key("a"), a.config())
+				cc := start(t, silent(d))
+				objects := followObjects(t, cc, clustercache.ObjectFeed{})
+				ours := &unstructured.Unstructured{}
+				ours.SetGroupVersionKind(gadget)
+				theirs, err := cc.Watch(t.Context(), key("a"), ours)
+				require.NoError(t, err)
+				require.NoError(t, theirs.WaitForSync(t.Context()))
+				require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
+				known := heard{}
+				time.Sleep(time.Minute)
+				requests := a.listsOf("/api/v1/configmaps")
+
+				for i := range 4 {
+					known.requireTold(t, objects, a.state())
+					reached := a.memory.version()
+					a.memory.failWith(http.StatusServiceUnavailable, "/")
+					a.restart("both", fmt.Sprint("new", i))
+					time.Sleep(5 * time.Second)
+					for n := 0; a.memory.version() < reached+ahead; n++ {
+						a.memory.put("changes", fmt.Sprint(n), nil)
+					}
+					a.memory.heal()
+					time.Sleep(30 * time.Second)
+					known.requireTold(t, objects, a.state())
+				}
+				require.Equal(t, requests, a.listsOf("/api/v1/configmaps"), "lists of another group")
+			})
+		})
+	}
+}
+
+// TestShortOutageOfAClusterCausesNoAuditAtOnce: all kinds are answered with 503,
+// so that nothing says that an aggregated API restarted.
+func TestShortOutageOfAClusterCausesNoAuditAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, d := newAggregation(t), newDirectory()
+		a.restart("both", "old")
+		d.set(key("a"), a.config())
+		cc := start(t, silent(d))
+		ours := &unstructured.Unstructured{}
+		ours.SetGroupVersionKind(gadget)
+		theirs, err := cc.Watch(t.Context(), key("a"), ours)
+		require.NoError(t, err)
+		require.NoError(t, theirs.WaitForSync(t.Context()))
+		require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
+		time.Sleep(time.Minute)
+		lists := func() int { return a.memory.count("get /api/v1/configmaps") }
+		before, resumes := lists(), a.memory.count("watch /api/v1/configmaps")
+
+		a.memory.failWith(http.StatusServiceUnavailable, "/")
+		a.failWith(http.StatusServiceUnavailable, "/")
+		a.cut()
+		time.Sleep(3 * time.Second)
+		a.heal()
+		a.memory.heal()
+		time.Sleep(time.Minute)
+		require.Greater(t, a.memory.count("watch /api/v1/configmaps"), resumes)
+		require.Equal(t, before, lists())
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, before+1, lists(), "one audit")
+	})
+}
+
 func (a *aggregation) listsOf(path string) int { return a.count("stream "+path) + a.count("get "+path) }
 
 // readOrigin reads an object of the namespace default from the cache.

@@ -276,6 +276,13 @@ func (f *fakeAPI) own(name, owner string) {
 	f.tellLocked("MODIFIED", object)
 }
 
+// version is the newest resourceVersion.
+func (f *fakeAPI) version() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rv
+}
+
 // delete deletes an object.
 func (f *fakeAPI) delete(name string) {
 	f.mu.Lock()

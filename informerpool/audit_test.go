@@ -8,12 +8,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -287,6 +290,40 @@ func TestHazardOneObjectEndsEveryAudit(t *testing.T) {
 				s.speak(2 * 60)
 				require.Equal(t, s.state(nil), contents(t, l))
 				require.EqualValues(t, 1, p.Totals().AuditDifferences)
+			})
+		})
+	}
+}
+
+// TestHazardUnavailableServerComesBackAhead, with nothing beside it that says
+// whether the cluster was there: it is audited as after an outage.
+func TestHazardUnavailableServerComesBackAhead(t *testing.T) {
+	for _, code := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "old", 1)
+				l := acquireSynced(t, p, everything)
+				r := newRecorder()
+				r.epochs = true
+				subscribe(t, p, l, r)
+				for i := range 3 {
+					away := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: int32(code)}}
+					s.set(func(s *modelServer) {
+						s.fail = func(string) error { return away }
+					})
+					s.cut(io.ErrUnexpectedEOF)
+					s.set(func(s *modelServer) {
+						clear(s.objects)
+						s.log = nil
+					})
+					s.put("ns", fmt.Sprint("new", i), 1)
+					after(5 * time.Second)
+					s.set(func(s *modelServer) { s.fail = nil })
+					after(5*time.Minute + 30*time.Second)
+					require.Equal(t, s.state(nil), contents(t, l))
+					require.Equal(t, s.state(nil), r.told())
+				}
+				r.requireSound(t)
 			})
 		})
 	}

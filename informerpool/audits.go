@@ -114,15 +114,22 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 		return
 	}
 	for e := range a.entries {
-		at := time.Now().Add(auditSoon + rand.N(auditSpread))
-		switch {
-		case e.auditAt.IsZero():
-			e.auditThen = at // the one under way may have compared what was before
-		case at.Before(e.auditAt):
-			p.appointLocked(e, at)
-		}
+		p.bringForwardLocked(e, time.Now().Add(auditSoon+rand.N(auditSpread)))
 	}
 	p.wakeAuditsLocked()
+}
+
+// bringForwardLocked has an informer audited at a time, if it is not to be
+// before.
+func (p *Pool) bringForwardLocked(e *entry, at time.Time) {
+	switch {
+	case !e.auditAt.IsZero():
+		if at.Before(e.auditAt) {
+			p.appointLocked(e, at)
+		}
+	case e.auditThen.IsZero() || at.Before(e.auditThen):
+		e.auditThen = at // the one under way may have compared what was before
+	}
 }
 
 // auditSeen has an informer audited at once, since an object was seen that it
@@ -138,12 +145,7 @@ func (p *Pool) auditSeen(e *entry) {
 	if p.closed || p.entries[e.key] != e {
 		return
 	}
-	now := time.Now()
-	if e.auditAt.IsZero() {
-		e.auditThen = now // the one under way may have begun before
-	} else if now.Before(e.auditAt) {
-		p.appointLocked(e, now)
-	}
+	p.bringForwardLocked(e, time.Now())
 	p.wakeAuditsLocked()
 }
 
@@ -271,7 +273,11 @@ func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
 	case list || err == nil || errors.Is(err, ErrHistory):
 		p.scheduleAuditLocked(e)
 	default:
-		p.appointLocked(e, time.Now().Add(jitter(min(auditAgain, p.options.margin()))))
+		at := time.Now().Add(jitter(min(auditAgain, p.options.margin())))
+		if next := e.auditThen; !next.IsZero() && next.Before(at) {
+			at = next
+		}
+		p.appointLocked(e, at)
 		p.wakeAuditsLocked() // auditDone does not, where the audit took longer than auditHold
 	}
 	return list

@@ -50,6 +50,7 @@ type feed struct {
 	unwatchable time.Time     // until when the server is taken at its word that the resource cannot be watched
 	relisted    bool          // the attempt began with a list
 	unordered   bool          // the stream still shows what it began with, in no order
+	away        bool          // the server was not available since the last list or resume
 	listsAs     string        // of lists that held the kind, where it is not the usual one
 }
 
@@ -118,6 +119,7 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 		return 0
 	}
 	err = f.checkHistory(err)
+	f.away = f.away || unavailable(err)
 	if !f.absent.proven && !apierrors.IsNotFound(err) {
 		f.absent = absence{} // proofs have to come in a row
 	}
@@ -251,7 +253,9 @@ func (f *feed) watch(ctx context.Context) (*stream, error) {
 	}
 	f.unresumed = 0
 	s.calm(!f.bookmarks)
+	since := f.unfollowed()
 	f.advance(f.resume)
+	f.resumed(since)
 	return s, nil
 }
 

@@ -96,7 +96,7 @@ func (f *feed) listBehind(ctx context.Context, s *stream) error {
 
 // listed tells how long a list took. It answers the history question, too.
 func (f *feed) listed(began time.Time) {
-	f.unanswered = time.Time{}
+	f.unanswered, f.away = time.Time{}, false
 	f.pool.permits.listed(time.Since(began))
 	if f.options.OnListed != nil {
 		_ = f.pool.callApart("OnListed", f.key, func() error {
