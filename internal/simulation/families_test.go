@@ -24,6 +24,10 @@ import (
 // silence is how long a fault may stay until nothing may be silently wrong.
 const silence = 4 * time.Minute
 
+// attempted is how long an informer may take to notice what its next attempt
+// meets: it may wait for 30 s since an earlier fault.
+const attempted = 40 * time.Second
+
 // audited bounds how long what only a comparison finds may be wrong.
 const audited = 2*auditInterval + 30*time.Second
 
@@ -336,7 +340,7 @@ func rightsFamilies() []*family {
 func contentFamilies() []*family {
 	return []*family{
 		{name: "wrong-kind", strike: wrongKind},
-		{name: "refused", hold: 20 * time.Second, strike: refusal, during: othersWentOn,
+		{name: "refused", hold: attempted, strike: refusal, during: othersWentOn,
 			options: func(_ *world, o *clustercache.Options) {
 				o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{Resource: "configmaps"}: func(u *unstructured.Unstructured) error {
 					if u.GetLabels()["tier"] == refusedTier {
@@ -345,9 +349,9 @@ func contentFamilies() []*family {
 					return nil
 				}}
 			}},
-		{name: "flood", hold: 20 * time.Second, strike: flood, during: boundedFlood, bound: 2 * time.Minute,
+		{name: "flood", hold: attempted, strike: flood, during: boundedFlood, bound: 2 * time.Minute,
 			options: func(_ *world, o *clustercache.Options) { o.Informers.MaxObjects = maxObjects }},
-		{name: "big", hold: 20 * time.Second, strike: tooBig, during: othersWentOn,
+		{name: "big", hold: attempted, strike: tooBig, during: othersWentOn,
 			options: func(_ *world, o *clustercache.Options) { o.Informers.MaxObjectBytes = 64 << 10 }},
 	}
 }

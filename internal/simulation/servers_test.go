@@ -19,7 +19,7 @@ func serverFamilies() []*family {
 	return []*family{
 		{name: "replica", hold: 30 * time.Second, strict: true, strike: replica},
 		{name: "endless", hold: silence, bound: 2 * time.Minute, strike: endless},
-		{name: "creeping", hold: 20 * time.Second, bound: 2 * time.Minute, strike: creeping, during: crept,
+		{name: "creeping", hold: attempted, bound: 2 * time.Minute, strike: creeping, during: crept,
 			options: func(_ *world, o *clustercache.Options) { o.Informers.MaxClusterBytes = creepingBudget }},
 	}
 }
