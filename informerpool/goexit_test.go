@@ -26,12 +26,13 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// leaver ends the goroutine that it is called on, as t.FailNow does, in one of
-// the places where a pool calls its user.
+// leaver ends the goroutine that it is called on, as t.FailNow does, or panics,
+// in one of the places where a pool calls its user.
 type leaver struct {
 	*modelServer
 
 	place string
+	leave func() // ends the call: its goroutine, or by a panic
 	left  atomic.Int64
 	stay  atomic.Bool
 }
@@ -39,7 +40,7 @@ type leaver struct {
 func (l *leaver) at(place string) {
 	if place == l.place && !l.stay.Load() {
 		l.left.Add(1)
-		runtime.Goexit()
+		l.leave()
 	}
 }
 
@@ -144,24 +145,38 @@ func (l *leaver) everythingGoesWrong() {
 	after(30 * time.Minute)
 }
 
+// places are all those where a pool calls its user.
+var places = []string{
+	"Source.Ready", "Source.KindOf", "Source.Discover", "Source.List", "Source.Watch", "Body.Read", "Body.Close",
+	"audit List", "audit Read", "Handler", "Replayed", "After", "Transforms", "Index", "AddIndex",
+	"OnListed", "OnRollback", "OnFailed", "OnPanic",
+}
+
 // TestHazardCallbackEndsItsGoroutine: runtime.Goexit, and with it t.FailNow of
 // a test's callback, ended the process or stopped an informer, a subscription
 // or Close for ever.
 func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
-	for _, place := range []string{
-		"Source.Ready", "Source.KindOf", "Source.Discover", "Source.List", "Source.Watch", "Body.Read", "Body.Close",
-		"audit List", "audit Read", "Handler", "Replayed", "After", "Transforms", "Index", "AddIndex",
-		"OnListed", "OnRollback", "OnFailed", "OnPanic",
-	} {
+	for _, place := range places {
 		t.Run(place, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testCallbackEndsItsGoroutine(t, place) })
+			synctest.Test(t, func(t *testing.T) { testCallbackThatLeaves(t, place, runtime.Goexit) })
 		})
 	}
 }
 
-func testCallbackEndsItsGoroutine(t *testing.T, place string) {
+// TestHazardPanicOfEachCallback: each of them panics for a while, alone.
+func TestHazardPanicOfEachCallback(t *testing.T) {
+	for _, place := range places {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				testCallbackThatLeaves(t, place, func() { panic("no " + place) })
+			})
+		})
+	}
+}
+
+func testCallbackThatLeaves(t *testing.T, place string, leave func()) {
 	t.Helper()
-	l := &leaver{modelServer: newModelServer(), place: place}
+	l := &leaver{modelServer: newModelServer(), place: place, leave: leave}
 	l.put("ns", "a", 1)
 	var mu sync.Mutex
 	panics := map[string]int{}
