@@ -304,3 +304,52 @@ func (l *lines) of(text string) (out []string) {
 	}
 	return out
 }
+
+// TestHazardStopWaitsForEachCallback: each of them, alone, is deaf to
+// everything. Close of the pool waits for its own time, and no longer.
+func TestHazardStopWaitsForEachCallback(t *testing.T) {
+	for _, place := range places {
+		t.Run(place, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testStopWaitsFor(t, place) })
+		})
+	}
+}
+
+func testStopWaitsFor(t *testing.T, place string) {
+	t.Helper()
+	release := make(chan struct{})
+	l := &leaver{modelServer: newModelServer(), place: place, leave: func() { <-release }}
+	l.put("ns", "a", 1)
+	p, err := informerpool.New(l.options())
+	require.NoError(t, err)
+	k := everything
+	k.Kind = "" // the source is asked
+	lease := acquire(t, p, k)
+	sub := subscribe(t, p, lease, l)
+	after(time.Minute)
+	used := make(chan struct{})
+	go func() { // an index function holds up who adds it
+		defer close(used)
+		_ = lease.AddIndex("x", func(o *informerpool.Object) []string {
+			if l.at("AddIndex"); o.GetName() != "a" {
+				l.at("Index")
+			}
+			return nil
+		})
+		if place == "OnPanic" {
+			sub.After(lease, func() { panic("for OnPanic") })
+		}
+		sub.After(lease, func() { l.at("After") })
+	}()
+	l.everythingGoesWrong()
+	require.Positive(t, l.left.Load(), "it was called")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	began := time.Now()
+	_ = p.Close(ctx)
+	require.LessOrEqual(t, time.Since(began), time.Second)
+	l.stay.Store(true)
+	close(release)
+	<-used
+	require.NoError(t, p.Close(context.Background()))
+}
