@@ -37,13 +37,13 @@ type follower struct {
 }
 
 // Handle implements informerpool.Handler. What is added must not be there, and
-// what is updated must. A delete may be of an object that a live read alone has
+// what is updated must. A delete may be of an object that a read alone has
 // shown; one of an object that exists is found by the comparison at the end.
 func (f *follower) Handle(e informerpool.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	where := place(e.Object())
-	if _, there := f.known[where]; there == (e.Type == informerpool.Added) && (there || !e.FinalStateUnknown) {
+	if _, there := f.known[where]; there == (e.Type == informerpool.Added) && (there || e.Type != informerpool.Deleted) {
 		f.problems = append(f.problems, fmt.Sprintf("%s of %s %s, which was there: %t", e.Type, f.kind, where, there))
 	}
 	if e.Type == informerpool.Deleted {

@@ -183,8 +183,8 @@ func watching(t *testing.T, configs map[client.ObjectKey]*rest.Config, change fu
 }
 
 // take learns from an event. What is added must not be there, and what is
-// updated or deleted must. A delete whose final state is not known may be of an
-// object that a live read alone has shown.
+// updated must. A delete may be of an object that a read alone has shown: it
+// was read live, or came and went while the handler was busy.
 func (s *subject) take(e clustercache.ObjectEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +192,7 @@ func (s *subject) take(e clustercache.ObjectEvent) {
 		s.known[e.Cluster], s.deleted[e.Cluster] = state{}, map[string]int{}
 	}
 	known, name := s.known[e.Cluster], e.Object().GetName()
-	if _, there := known[name]; there == (e.Type == informerpool.Added) && (there || !e.FinalStateUnknown) {
+	if _, there := known[name]; there == (e.Type == informerpool.Added) && (there || e.Type != informerpool.Deleted) {
 		s.problems = append(s.problems, fmt.Sprintf("%s of %s in %s, which was there: %t", e.Type, name, e.Cluster, there))
 	}
 	if e.Type == informerpool.Deleted {
