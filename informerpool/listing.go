@@ -191,13 +191,13 @@ func (l *listing) finish(rv string) error {
 	if !f.replace && behind(rv, f.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", f.key, rv, f.reach))
 	}
+	if l.cramped != nil { // what was passed over would look as if it had gone back
+		return l.trim(rv)
+	}
 	if !f.replace && l.broken == nil {
 		if proof := l.disproved(rv); proof != nil {
 			l.contradict(proof)
 		}
-	}
-	if l.cramped != nil {
-		return l.trim(rv)
 	}
 	l.over = true
 	f.listing, f.distrust = nil, nil
