@@ -83,8 +83,8 @@ func (w *world) restart(s *site) {
 func networkFamilies() []*family {
 	return []*family{
 		{name: "reset", strike: func(_ *world, s *site) func() { s.net.Reset(); return nil }},
-		{name: "down", hold: silence, strike: func(_ *world, s *site) func() { s.net.Down(); return s.net.Up }},
-		{name: "mute", hold: silence, strike: func(_ *world, s *site) func() { s.net.Mute(); return s.net.Up }},
+		{name: "down", hold: silence, dead: true, strike: func(_ *world, s *site) func() { s.net.Down(); return s.net.Up }},
+		{name: "mute", hold: silence, dead: true, strike: func(_ *world, s *site) func() { s.net.Mute(); return s.net.Up }},
 		{name: "hang", hold: silence, bound: 3 * time.Minute, strike: func(_ *world, s *site) func() {
 			b := s.current()
 			s.put("hang", always(&fakeapi.Fault{Answer: fakeapi.Hang}))

@@ -29,6 +29,8 @@ type family struct {
 	// hold is how long it may stay until either reads are right, or they say
 	// that they cannot be. Zero leaves that out.
 	hold time.Duration
+	// dead says that after hold the cluster must not be connected.
+	dead bool
 	// strict says that after hold everything must be right, though it stays.
 	strict bool
 	// during is checked after hold.
@@ -236,11 +238,21 @@ func (w *world) persist(s *site) {
 	for _, d := range wrong {
 		w.fail("%s for %s: %s", f.name, f.hold, d)
 	}
+	if f.dead {
+		w.requireDisconnected(s)
+	}
 	if f.during != nil {
 		f.during(w, s)
 	}
 	if heal != nil {
 		w.heal(episode{f, s, heal})
+	}
+}
+
+// requireDisconnected requires that a dead server is known to be.
+func (w *world) requireDisconnected(s *site) {
+	if status, err := w.cc.Status(s.key); err == nil && status.Connected {
+		w.fail("%s does not answer, and is connected", s.key)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 func serverFamilies() []*family {
 	return []*family{
 		{name: "replica", hold: 30 * time.Second, strict: true, strike: replica},
-		{name: "endless", hold: silence, bound: 2 * time.Minute, strike: endless},
+		{name: "endless", hold: silence, strict: true, bound: 2 * time.Minute, strike: endless},
 		{name: "creeping", hold: attempted, bound: 2 * time.Minute, strike: creeping, during: crept,
 			options: func(_ *world, o *clustercache.Options) { o.Informers.MaxClusterBytes = creepingBudget }},
 	}
