@@ -12,7 +12,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // fallbackPath is asked where the probe path is forbidden or missing. Every
@@ -71,7 +71,7 @@ func (a *attempt) tell(news uint64) {
 
 // finding is what a connect attempt brings home.
 type finding struct {
-	candidate *seam.Candidate // nil: the access in use was proven
+	candidate *transport.Candidate // nil: the access in use was proven
 	access    Access
 	uid       string
 	version   string // not asked for without a candidate
@@ -90,12 +90,12 @@ func (f *finding) drop() {
 }
 
 // asker sends one GET.
-type asker func(ctx context.Context, path string) (seam.Proof, error)
+type asker func(ctx context.Context, path string) (transport.Proof, error)
 
 // probe asks the server whether it is well.
 func (a *attempt) probe() message {
 	began := time.Now()
-	_, err := a.c.alive(a.ctx, a.c.seam.ProbeAside, a.start.path)
+	_, err := a.c.alive(a.ctx, a.c.transport.ProbeAside, a.start.path)
 	a.c.cc.metrics.probed(began, err)
 	if err != nil {
 		return failure(a.start.revision, err)
@@ -108,12 +108,12 @@ func (a *attempt) probe() message {
 // busy to answer.
 func (c *cluster) alive(ctx context.Context, ask asker, path string) (answered string, err error) {
 	err = c.askOnce(ctx, ask, path)
-	if class := seam.Classify(err); path != fallbackPath && (class == seam.Forbidden || class == seam.NotFound) {
+	if class := transport.Classify(err); path != fallbackPath && (class == transport.Forbidden || class == transport.NotFound) {
 		path = fallbackPath
 		err = c.askOnce(ctx, ask, path)
 	}
 	c.busy.noteProbe(err)
-	if class := seam.Classify(err); class == seam.Forbidden || class == seam.Throttled {
+	if class := transport.Classify(err); class == transport.Forbidden || class == transport.Throttled {
 		return path, nil
 	}
 	return path, err
@@ -149,13 +149,13 @@ func classify(err error) (phase.Class, string) {
 	case errors.Is(err, resolver.ErrKeyMissing):
 		return phase.Trouble, ReasonBadAccess
 	}
-	class := seam.Classify(err)
+	class := transport.Classify(err)
 	switch class {
-	case seam.Unauthorized:
+	case transport.Unauthorized:
 		return phase.Rejected, string(class)
-	case seam.Refused:
+	case transport.Refused:
 		return phase.Policy, string(class)
-	case seam.Throttled:
+	case transport.Throttled:
 		return phase.Busy, string(class)
 	default:
 		return phase.Trouble, string(class)

@@ -6,7 +6,7 @@ package clustercache
 import (
 	"sync/atomic"
 
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // busyness is which of our questions the API server last answered with 429.
@@ -25,7 +25,7 @@ func (b *busyness) noteProof(err error) { note(&b.proof, err) }
 
 // note keeps a 429 until the same question is answered otherwise.
 func note(at *atomic.Pointer[error], err error) {
-	if seam.Classify(err) == seam.Throttled {
+	if transport.Classify(err) == transport.Throttled {
 		at.Store(&err)
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/internal/callback"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // deafAfter is how long a function of the user may go on after its context has
@@ -167,7 +167,7 @@ func aside[T any](ctx context.Context, cc *ClusterCache, name string, f func() (
 
 // bounded makes a dialer of the user heed its context, and tells it of our end:
 // net/http goes on with a dial for a while after its request was cancelled.
-func (cc *ClusterCache) bounded(name string, dial seam.DialFunc) seam.DialFunc {
+func (cc *ClusterCache) bounded(name string, dial transport.DialFunc) transport.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		// It is not cancelled with the dial: a dialer may have its connection

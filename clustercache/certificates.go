@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // maxCertificates is how many servers of one cluster are known by their
@@ -19,15 +19,15 @@ const maxCertificates = 16
 // compared with the caches soon.
 type certificates struct {
 	mu    sync.Mutex // protects known; nothing else is locked under it
-	known []seam.Fingerprint
+	known []transport.Fingerprint
 }
 
 // news notes a certificate. It reports whether that is another one than those
 // before. The zero fingerprint is no certificate.
-func (s *certificates) news(f seam.Fingerprint) bool {
+func (s *certificates) news(f transport.Fingerprint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f == (seam.Fingerprint{}) || slices.Contains(s.known, f) {
+	if f == (transport.Fingerprint{}) || slices.Contains(s.known, f) {
 		return false
 	}
 	first := len(s.known) == 0

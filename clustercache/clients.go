@@ -52,13 +52,13 @@ func (s *clients) current(c *cluster) (client.Client, error) {
 	if s.inner != nil && s.asOf == changes {
 		return s.inner, nil
 	}
-	through := c.seam.Client()
-	door := &liveDoor{unary: through.Transport, stream: c.seam.StreamClient().Transport}
-	// The seam has the cluster's one rate limit: a limiter per kind, as
+	through := c.transport.Client()
+	door := &liveDoor{unary: through.Transport, stream: c.transport.StreamClient().Transport}
+	// The transport has the cluster's one rate limit: a limiter per kind, as
 	// client-go has, limits nothing. Warnings are texts of the server's, which
 	// nobody bounds.
 	config := &rest.Config{
-		Host:                      c.seam.URL(),
+		Host:                      c.transport.URL(),
 		QPS:                       -1,
 		ContentConfig:             rest.ContentConfig{ContentType: mediaJSON},
 		WarningHandlerWithContext: rest.NoWarnings{},

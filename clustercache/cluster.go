@@ -19,22 +19,22 @@ import (
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/restmap"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // cluster is one remote cluster. What happens to it is posted, and handled one
 // event at a time by whoever posts, without a goroutine of its own. Handling
 // never waits: work that touches the network is handed to the workers.
 type cluster struct {
-	cc     *ClusterCache
-	key    client.ObjectKey
-	name   string
-	seam   *seam.Seam
-	mapper *restmap.Mapper
-	reader *reader
-	writer clients
-	holds  holds
-	tick   *timer
+	cc        *ClusterCache
+	key       client.ObjectKey
+	name      string
+	transport *transport.Transport
+	mapper    *restmap.Mapper
+	reader    *reader
+	writer    clients
+	holds     holds
+	tick      *timer
 
 	pinned  atomic.Bool // stays known without watches
 	leaving atomic.Bool // is given up with its last watch
@@ -102,7 +102,7 @@ type view struct {
 func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	c := &cluster{cc: cc, key: key, name: clusterName(key), done: make(chan struct{}), asking: make(chan struct{}, 1)}
 	c.view.Store(&view{up: make(chan struct{}), since: time.Now()})
-	c.seam = seam.New(seam.Options{
+	c.transport = transport.New(transport.Options{
 		Cluster: c.name, QPS: cc.options.QPS, Burst: cc.options.Burst, UserAgent: cc.options.UserAgent,
 		Logger: cc.log,
 		Panicked: func(p *callback.PanicError) {
@@ -112,16 +112,16 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 			c.post(message{Event: phase.Event{Kind: phase.Unauthorized, Revision: revision}})
 		},
 	})
-	c.seam.Shut(ErrConnecting)
+	c.transport.Shut(ErrConnecting)
 	// Discovery rides on a proof of who answers, as reads do: what another
 	// cluster serves must not be taken for what this one does.
-	discovery := &liveGuard{c: c, next: c.seam.Client().Transport}
-	c.mapper = cc.kinds.NewMapper(discovery.RoundTrip, c.seam.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
+	discovery := &liveGuard{c: c, next: c.transport.Client().Transport}
+	c.mapper = cc.kinds.NewMapper(discovery.RoundTrip, c.transport.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
 	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
 	c.holds.init(c)
 	c.prover.init(c)
 	c.tick = newTimer(func() {
-		c.post(message{Event: phase.Event{Kind: phase.Tick, Life: c.seam.LastLife()}})
+		c.post(message{Event: phase.Event{Kind: phase.Tick, Life: c.transport.LastLife()}})
 	})
 	return c
 }
@@ -176,12 +176,12 @@ func (c *cluster) adopt(m *message) {
 	}
 	if f.candidate != nil {
 		if err := f.candidate.Use(); err != nil {
-			m.Kind, m.Class, m.Err, m.Reason = phase.Failed, phase.Trouble, err, string(seam.Classify(err))
+			m.Kind, m.Class, m.Err, m.Reason = phase.Failed, phase.Trouble, err, string(transport.Classify(err))
 			return
 		}
 	}
 	if resolver.Diff(c.access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0 {
-		c.seam.CutStreams(f.access.Revision()) // they resume at the new address
+		c.transport.CutStreams(f.access.Revision()) // they resume at the new address
 	}
 	c.access, c.path = f.access, f.path
 	m.NewEpoch = c.uid != "" && c.uid != f.uid
@@ -261,16 +261,16 @@ func (c *cluster) act(a phase.Action) {
 		c.emit(Connected)
 	case phase.Down:
 		c.lost = time.Now()
-		c.seam.Shut(c.notConnected())
+		c.transport.Shut(c.notConnected())
 		c.emit(Disconnected)
 	case phase.Renew:
 		c.renewed = time.Now()
 		c.emit(Disconnected)
 		// Streams of the old history must end; those of the current access can
 		// only be cut by closing the door.
-		c.seam.Shut(errRenewed)
+		c.transport.Shut(errRenewed)
 		c.mapper.Reset()
-		c.seam.Open()
+		c.transport.Open()
 		c.cc.pool.Wake(c.key)
 		c.holds.mapNow()
 		c.holds.remap.now()
@@ -288,7 +288,7 @@ func (c *cluster) act(a phase.Action) {
 var errRenewed = errors.New("another history is served")
 
 // notConnected is why requests fail while the cluster is not connected. The
-// cause is only told: the seam would take the error of an earlier request for
+// cause is only told: the transport would take the error of an earlier request for
 // that of the one that failed.
 func (c *cluster) notConnected() error {
 	if err := c.state.Err; err != nil {
@@ -387,6 +387,6 @@ func (c *cluster) close() (news bool) {
 	c.cc.timers.set(c.tick, time.Time{})
 	c.cc.timers.set(c.prover.tick, time.Time{})
 	c.holds.close()
-	c.seam.Close()
+	c.transport.Close()
 	return news
 }

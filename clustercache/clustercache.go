@@ -18,7 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/restmap"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // ClusterCache reads and watches objects in many clusters. Make one with [New],
@@ -32,7 +32,7 @@ type ClusterCache struct {
 	kinds   *restmap.Table
 	events  *broadcaster
 	metrics *metrics
-	guarded seam.DialFunc // dials what others wrote down
+	guarded transport.DialFunc // dials what others wrote down
 	indexes *indexes
 	timers  *timers
 	// declared is what owners need.

@@ -53,7 +53,7 @@ func (p *prover) askStreams(q *question, v *view) {
 	asked := maps.Clone(p.streams)
 	p.mu.Unlock()
 
-	uid, err := p.c.askUID(ctx, p.c.seam.ProbeStreams)
+	uid, err := p.c.askUID(ctx, p.c.transport.ProbeStreams)
 	if err == nil && uid != v.uid {
 		// It is that connection's fault until a proof says more: where
 		// addresses lead elsewhere by turns, each verdict would begin

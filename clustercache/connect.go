@@ -15,7 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // maxAsked is how often in a row the resolver is asked because there was news
@@ -148,14 +148,14 @@ func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 func (a *attempt) prove(ctx context.Context, access Access) message {
 	c, revision := a.c, access.Revision()
 	found := &finding{access: access, adopted: &atomic.Bool{}}
-	ask, identify := c.seam.ProbeAside, c.seam.ProbeAnew
+	ask, identify := c.transport.ProbeAside, c.transport.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
 		config.Dial = c.provenDials(c.cc.dialer(access, config.Dial), found.adopted)
 		if !access.Proxied() {
-			config.Proxy = nil // to the seam that is no proxy; a function, whatever it answers, keeps watches from its own transport
+			config.Proxy = nil // to the transport that is no proxy; a function, whatever it answers, keeps watches from its own transport
 		}
-		candidate, err := c.seam.Candidate(config, revision)
+		candidate, err := c.transport.Candidate(config, revision)
 		if err != nil {
 			return failure(revision, err)
 		}
@@ -179,7 +179,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 	}
 	if err != nil {
 		found.drop()
-		if seam.Classify(err) == seam.Throttled && a.start.connected && revision == a.start.revision {
+		if transport.Classify(err) == transport.Throttled && a.start.connected && revision == a.start.revision {
 			return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, Unproven: true}} // it is busy, and alive
 		}
 		return failure(revision, err)
@@ -212,7 +212,7 @@ func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path str
 
 // warm makes the connection of the watches that wait for the cluster before the
 // question who answers is sent, so that one question proves both.
-func (c *cluster) warm(ctx context.Context, candidate *seam.Candidate) error {
+func (c *cluster) warm(ctx context.Context, candidate *transport.Candidate) error {
 	if !c.holds.any() {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 var (
@@ -54,7 +54,7 @@ var (
 	// ErrRefused indicates that the operator's own policy forbids the way to a
 	// cluster: it answers with a redirect. What a dial policy or a kubeconfig
 	// is refused for is told by a *resolver.RefusedError.
-	ErrRefused = seam.ErrRefused
+	ErrRefused = transport.ErrRefused
 	// ErrBudget indicates that an answer, or an informer, takes more than its
 	// limit: SECURITY.md has a table of them.
 	ErrBudget = informerpool.ErrBudget
@@ -66,7 +66,7 @@ var (
 	ErrAnswer = errors.New("answer cannot be used")
 	// ErrNotKubernetes indicates that something else than a Kubernetes API
 	// answers, such as a login page.
-	ErrNotKubernetes = seam.ErrNotKubernetes
+	ErrNotKubernetes = transport.ErrNotKubernetes
 )
 
 // ClusterError says which cluster, and which kind if any, an operation failed
@@ -94,7 +94,7 @@ func (e *ClusterError) Error() string {
 }
 
 // unnamed returns the text of an error without the cluster's name, for where
-// that is told already. The errors of the seam and of resolvers name it, since
+// that is told already. The errors of the transport and of resolvers name it, since
 // they are also met alone.
 func unnamed(cluster string, err error) string {
 	return strings.NewReplacer("cluster "+strconv.Quote(cluster)+": ", "", "cluster "+cluster+": ", "").Replace(fmt.Sprint(err))

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // identityPath names the object whose UID is, by convention, the cluster's.
@@ -40,8 +40,8 @@ const identityPause = 500 * time.Millisecond
 const presumedPrefix = "presumed-"
 
 var (
-	errNoUID       = fmt.Errorf("no uid in the answer: %w", seam.ErrNotKubernetes)
-	errNoDiscovery = fmt.Errorf("no discovery in the answer: %w", seam.ErrNotKubernetes)
+	errNoUID       = fmt.Errorf("no uid in the answer: %w", transport.ErrNotKubernetes)
+	errNoDiscovery = fmt.Errorf("no discovery in the answer: %w", transport.ErrNotKubernetes)
 )
 
 // identify returns the cluster's UID. Credentials that may not read it get an
@@ -69,8 +69,8 @@ func (c *cluster) identify(ctx context.Context, ask asker, access Access, known 
 
 // withheld reports whether the server does not say who it is.
 func withheld(err error) bool {
-	class := seam.Classify(err)
-	return class == seam.Forbidden || class == seam.NotFound
+	class := transport.Classify(err)
+	return class == transport.Forbidden || class == transport.NotFound
 }
 
 // jittered returns d, up to a half shorter.
@@ -99,7 +99,7 @@ func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) 
 		if busy != nil && ctx.Err() != nil {
 			return "", busy // it was, and the rest is our own impatience
 		}
-		if seam.Classify(err) != seam.Throttled || !pause(ctx, jittered(time.Second)) {
+		if transport.Classify(err) != transport.Throttled || !pause(ctx, jittered(time.Second)) {
 			return uid, err
 		}
 		busy = err
@@ -114,7 +114,7 @@ func (c *cluster) askUID(ctx context.Context, ask asker) (string, error) {
 	if c.shown.news(proof.Certificate) {
 		c.cc.pool.AuditSoon(c.key)
 	}
-	if seam.Classify(err) == seam.Throttled {
+	if transport.Classify(err) == transport.Throttled {
 		if uid := c.watchUID(ctx, ask); uid != "" {
 			return uid, nil
 		}
@@ -148,7 +148,7 @@ func (o *identityObject) usable() bool {
 
 // nonsense is an answer to a question that no API server gives.
 func (c *cluster) nonsense(path string, err error) error {
-	return &seam.Error{Cluster: c.name, Op: "GET " + path, Class: seam.NotKubernetes, Err: err}
+	return &transport.Error{Cluster: c.name, Op: "GET " + path, Class: transport.NotKubernetes, Err: err}
 }
 
 // discovers returns nil if the beginning of discovery is there.
@@ -212,7 +212,7 @@ type guard struct {
 }
 
 func newGuarded(c *cluster, v *view) *http.Client {
-	inner := c.seam.StreamClient()
+	inner := c.transport.StreamClient()
 	return &http.Client{
 		Transport:     &guard{c: c, next: inner.Transport, view: v},
 		CheckRedirect: inner.CheckRedirect,
@@ -229,7 +229,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, g.changed(err)
 	}
 	want.age = proofAge // by the time it is sent
-	resp, err := g.next.RoundTrip(req.WithContext(seam.WithConnCheck(req.Context(), g.c.prover.over(want))))
+	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
 	g.c.noteOutcome(resp, err)
 	if errors.Is(err, errMoved) {
 		return nil, g.changed(err)
@@ -288,7 +288,7 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp, err := g.next.RoundTrip(req.WithContext(seam.WithConnCheck(req.Context(), g.c.prover.over(want))))
+	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
 	if err != nil || req.Method != http.MethodGet {
 		return resp, err
 	}
@@ -312,7 +312,7 @@ func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (inf
 		}
 		v := c.view.Load()
 		if v.connected {
-			return informerpool.Endpoint{Client: v.client, URL: c.seam.URL(), Epoch: v.epoch}, nil
+			return informerpool.Endpoint{Client: v.client, URL: c.transport.URL(), Epoch: v.epoch}, nil
 		}
 		select {
 		case <-v.up:

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fleetcache/fleetcache/internal/foreign"
 	"github.com/fleetcache/fleetcache/internal/meter"
+	"github.com/fleetcache/fleetcache/internal/sanitize"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -233,7 +233,7 @@ func (c *liveCall) admit(resp *http.Response) error {
 	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != mediaJSON && media != "" {
-		return c.fail(fmt.Errorf("%w: %q instead of %s", ErrNotKubernetes, foreign.Text(media), mediaJSON))
+		return c.fail(fmt.Errorf("%w: %q instead of %s", ErrNotKubernetes, sanitize.Text(media), mediaJSON))
 	}
 	switch {
 	case c.list != nil:

@@ -16,8 +16,8 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/internal/foreign"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/sanitize"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // liveClient bounds what client-go does for one call: the time of all its tries
@@ -50,13 +50,13 @@ func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context
 		return nil
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		return foreign.FromClient(err)
+		return sanitize.FromClient(err)
 	}
-	_, told := errors.AsType[*seam.Error](err) // as when the connection breaks in the middle of a body
+	_, told := errors.AsType[*transport.Error](err) // as when the connection breaks in the middle of a body
 	switch {
 	case errors.Is(answer.failed, ErrBudget), errors.Is(answer.failed, ErrKind), errors.Is(answer.failed, ErrNotKubernetes), errors.Is(answer.failed, ErrAnswer):
 		return answer.failed
-	case errors.Is(err, seam.ErrBodyTooLarge):
+	case errors.Is(err, transport.ErrBodyTooLarge):
 		return fmt.Errorf("%w: %w", ErrBudget, err)
 	case answer.answered && !told && ctx.Err() == nil:
 		return &answerError{err: err}

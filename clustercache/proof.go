@@ -14,7 +14,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 const (
@@ -221,7 +221,7 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 // proof, and no watch that ended before its time. Whatever else is read or
 // written never goes on without a proof.
 func (p *prover) tolerable(err error, want claim) bool {
-	if seam.Classify(err) != seam.Throttled || !want.warm {
+	if transport.Classify(err) != transport.Throttled || !want.warm {
 		return false
 	}
 	p.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // proofKey is where the context of a question holds it.
@@ -41,7 +41,7 @@ func (c *provenConn) Close() error {
 // a new connection: behind the same address there may be another cluster now,
 // with the same certificates. adopted says whether the access is in use; before
 // that, the attempt that proves it is all that uses its connections.
-func (c *cluster) provenDials(dial seam.DialFunc, adopted *atomic.Bool) seam.DialFunc {
+func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) transport.DialFunc {
 	p := &c.prover
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -52,14 +52,14 @@ func (c *cluster) provenDials(dial seam.DialFunc, adopted *atomic.Bool) seam.Dia
 		p.mu.Lock()
 		p.seq++
 		p.open[k] = p.seq
-		if seam.ForStreams(ctx) {
+		if transport.ForStreams(ctx) {
 			p.streams[k] = struct{}{}
 		}
 		p.mu.Unlock()
 		switch {
 		case k.asking, !adopted.Load():
 			return k, nil // the question proves the connection that it goes over
-		case seam.Probing(ctx):
+		case transport.Probing(ctx):
 			p.soon() // a probe waits for no proof, and who is given its connection later does
 			return k, nil
 		}
@@ -104,7 +104,7 @@ func (p *prover) condemn(over net.Conn) {
 // over returns the check of a connection that a request is about to be sent
 // over: the proof that let the request go on may be too old by now, and the
 // connection one that a probe made since, of which it says nothing.
-func (p *prover) over(want claim) seam.ConnCheck {
+func (p *prover) over(want claim) transport.ConnCheck {
 	return func(ctx context.Context, conn net.Conn) error {
 		k, _ := conn.(*provenConn)
 		return p.until(ctx, want, func() bool {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // question is one question who answers.
@@ -25,7 +25,7 @@ type question struct {
 // connection over which the last of them went.
 func asked(ctx context.Context, over *net.Conn) context.Context {
 	ctx = context.WithValue(ctx, proofKey{}, true)
-	return seam.WithConnCheck(ctx, func(_ context.Context, c net.Conn) error {
+	return transport.WithConnCheck(ctx, func(_ context.Context, c net.Conn) error {
 		*over = c
 		return nil
 	})
@@ -51,7 +51,7 @@ func (p *prover) ask(q *question, want claim) {
 	defer cancel()
 
 	if q.warming {
-		_ = p.c.seam.Warm(ctx) // a server that cannot be reached fails the question, too
+		_ = p.c.transport.Warm(ctx) // a server that cannot be reached fails the question, too
 	}
 	p.mu.Lock()
 	q.warming = false
@@ -61,9 +61,9 @@ func (p *prover) ask(q *question, want claim) {
 	p.mu.Unlock()
 
 	sent := time.Now()
-	over := p.c.seam.ProbeAside
+	over := p.c.transport.ProbeAside
 	if fresh {
-		over = p.c.seam.ProbeAnew
+		over = p.c.transport.ProbeAnew
 	}
 	uid, err := p.whoAnswers(asked(ctx, &q.over), over, want.view.uid)
 	switch {
@@ -128,13 +128,13 @@ func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string,
 // cluster: nothing, unless questions fail for a while or have done so. A server
 // may answer probes, and everything else, with successes that say nothing.
 func (p *prover) verdictLocked(err error) *message {
-	switch class := seam.Classify(err); {
+	switch class := transport.Classify(err); {
 	case err == nil && p.failing.IsZero():
 		return nil
 	case err == nil:
 		p.failing = time.Time{}
 		return &message{Event: phase.Event{Kind: phase.Recognized}}
-	case errors.Is(err, errOtherCluster), errors.Is(err, errMoved), class == seam.Throttled, class == seam.Cut, class == seam.Canceled:
+	case errors.Is(err, errOtherCluster), errors.Is(err, errMoved), class == transport.Throttled, class == transport.Cut, class == transport.Canceled:
 		return nil // each is told of in a way of its own, or is our doing
 	case p.failing.IsZero():
 		p.failing = time.Now()
@@ -158,7 +158,7 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	// and that must not be one to ask for the version again.
 	wanted := p.upgraded && time.Since(p.versioned) >= proofSoon
 	p.mu.Unlock()
-	if version := p.version(ctx, p.c.seam.ProbeAside, known, wanted); version != "" && version != known {
+	if version := p.version(ctx, p.c.transport.ProbeAside, known, wanted); version != "" && version != known {
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	}
 }

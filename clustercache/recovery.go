@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 const (
@@ -60,14 +60,14 @@ func (r *recovery) succeeded(now time.Time) bool {
 
 // noteOutcome notes how a request of an informer ended.
 func (c *cluster) noteOutcome(resp *http.Response, err error) {
-	class := seam.Classify(err)
+	class := transport.Classify(err)
 	switch {
 	case err == nil && resp.StatusCode < http.StatusBadRequest:
 		if c.recovery.succeeded(time.Now()) {
 			c.cc.pool.Nudge(c.key)
 		}
 	case err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError),
-		class == seam.Unreachable, class == seam.Timeout:
+		class == transport.Unreachable, class == transport.Timeout:
 		c.recovery.failed()
 	}
 }

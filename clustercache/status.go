@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // Phase is where the connection of a cluster stands.
@@ -170,13 +170,13 @@ func (c *cluster) status() Status {
 	s := Status{
 		Cluster: c.key, Phase: Phase(v.phase.String()), Since: v.since, Reason: v.reason, LastError: v.err, Connected: v.connected,
 		Failures: v.missed, LastProbe: v.lastProbe, LastProbeSuccess: v.lastSuccess,
-		LastLife: c.seam.LastLife(), LastEvent: sum.LastEvent, UID: v.uid, Epoch: string(v.epoch), ServerVersion: v.version,
+		LastLife: c.transport.LastLife(), LastEvent: sum.LastEvent, UID: v.uid, Epoch: string(v.epoch), ServerVersion: v.version,
 		Revision: v.access.Revision(), CredentialExpiry: v.access.Expiry(), Connects: v.connects, HistoryResets: v.resets,
 		Informers: sum.Informers, Synced: sum.Synced, Objects: sum.Objects, Bytes: sum.Bytes, References: sum.Leases,
 		Stalls: sum.Totals.Stalls, Rejected: sum.Totals.Rejected, OldestProof: sum.OldestProof,
 	}
 	if err := c.busy.cause(); err != nil && s.Connected && s.LastError == nil {
-		s.Reason, s.LastError = string(seam.Throttled), err
+		s.Reason, s.LastError = string(transport.Throttled), err
 	}
 	s.Watches, s.Unmapped = c.holds.count()
 	s.Stale = s.Synced > 0 && time.Since(s.OldestProof) > c.cc.options.StaleAfter && v.phase != phase.Gone

@@ -21,7 +21,7 @@ func (c *cluster) handle(m message) {
 	var actions []phase.Action
 	c.state, actions = phase.Next(c.cc.phases, before, m.Event, time.Now())
 	if slices.Contains(actions, phase.Up) {
-		c.seam.Open() // before readers hear of it
+		c.transport.Open() // before readers hear of it
 	}
 	c.publish(before)
 
@@ -30,7 +30,7 @@ func (c *cluster) handle(m message) {
 		c.holds.mapNow()
 	}
 	if !c.state.Known && c.state.Reason != before.Reason {
-		c.seam.Shut(c.notConnected()) // it was never open; who uses the transport hears why, too
+		c.transport.Shut(c.notConnected()) // it was never open; who uses the transport hears why, too
 	}
 	for _, a := range actions {
 		c.act(a)

@@ -30,7 +30,7 @@ func (cc *ClusterCache) TransportConfig(cluster client.ObjectKey) (*rest.Config,
 		return nil, &ClusterError{Cluster: cluster, Op: "transport config", Err: err}
 	}
 	return &rest.Config{
-		Host: c.seam.URL(), Transport: &follower{cc: cc, key: cluster}, QPS: -1, UserAgent: cc.options.UserAgent,
+		Host: c.transport.URL(), Transport: &follower{cc: cc, key: cluster}, QPS: -1, UserAgent: cc.options.UserAgent,
 		WarningHandlerWithContext: rest.NoWarnings{},
 	}, nil
 }
@@ -42,7 +42,7 @@ func (cc *ClusterCache) Scheme() *runtime.Scheme { return cc.options.Scheme }
 func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
 
 // follower sends requests to whatever is the cluster now: one that was
-// forgotten and made again has another seam.
+// forgotten and made again has another transport.
 type follower struct {
 	cc  *ClusterCache
 	key client.ObjectKey
@@ -57,6 +57,6 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	d := &deadline{next: &liveGuard{c: c, next: c.seam.Client().Transport}, after: f.cc.options.RequestTimeout}
+	d := &deadline{next: &liveGuard{c: c, next: c.transport.Client().Transport}, after: f.cc.options.RequestTimeout}
 	return d.RoundTrip(req)
 }

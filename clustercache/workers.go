@@ -3,7 +3,7 @@
 
 package clustercache
 
-import "github.com/fleetcache/fleetcache/internal/slots"
+import "github.com/fleetcache/fleetcache/internal/workpool"
 
 // workers runs jobs of one purpose, in order and about a limited number at
 // once. A job that takes longer than a second goes on without being counted,
@@ -11,18 +11,18 @@ import "github.com/fleetcache/fleetcache/internal/slots"
 // up no other. There are no more goroutines than clusters: each cluster has one
 // job of a purpose at a time, but for one that was cancelled and is ending.
 type workers struct {
-	queue *slots.Queue
+	queue *workpool.Queue
 	spawn func(func()) bool // starts a goroutine that Start waits for; false after the end
 }
 
 func newWorkers(limit int, spawn func(func()) bool) workers {
-	return workers{queue: slots.New(limit), spawn: spawn}
+	return workers{queue: workpool.New(limit), spawn: spawn}
 }
 
 // submit queues a job. After the end of the ClusterCache it is dropped.
 func (w *workers) submit(job func()) {
 	given := make(chan struct{}) // its turn may come before Submit returns
-	var slot *slots.Slot
+	var slot *workpool.Slot
 	slot = w.queue.Submit(func() {
 		w.spawn(func() {
 			<-given

@@ -7,17 +7,17 @@ import (
 	"context"
 	"time"
 
-	"github.com/fleetcache/fleetcache/internal/slots"
+	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
 // permits bound how many lists are under way at once, so that a fleet that
 // comes back does not do so in one moment. A permit counts for a limited time
 // only, and for much less where lists use to be quick: clusters that hang must
 // not use them up.
-type permits struct{ queue *slots.Queue }
+type permits struct{ queue *workpool.Queue }
 
 func newPermits(n int, timeout time.Duration) *permits {
-	return &permits{queue: slots.NewLearning(n, timeout)}
+	return &permits{queue: workpool.NewLearning(n, timeout)}
 }
 
 // take waits for a permit. The function it returns gives it back, and may be

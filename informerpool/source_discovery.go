@@ -15,8 +15,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/fleetcache/fleetcache/internal/foreign"
 	"github.com/fleetcache/fleetcache/internal/meter"
+	"github.com/fleetcache/fleetcache/internal/sanitize"
 )
 
 const (
@@ -146,7 +146,7 @@ func (d *Discovery) note(k Key, version string, has bool) {
 	case has && version == k.Resource.Version:
 		d.Served = true
 	case has:
-		d.Versions = append(d.Versions, foreign.Text(version))
+		d.Versions = append(d.Versions, sanitize.Text(version))
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/fleetcache/fleetcache/internal/foreign"
 	"github.com/fleetcache/fleetcache/internal/meter"
+	"github.com/fleetcache/fleetcache/internal/sanitize"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 	// watch.
 	maxErrorBody = 1 << 20
 	// maxRetryAfter bounds how long a server can tell an informer to stay away.
-	maxRetryAfter = foreign.MaxRetryAfter * time.Second
+	maxRetryAfter = sanitize.MaxRetryAfter * time.Second
 )
 
 // metadataType asks for metadata alone, of a server that can do that.
@@ -247,7 +247,7 @@ func checkResponse(resp *http.Response, key Key, verb string) error {
 		if media == "application/json" {
 			return nil
 		}
-		return fmt.Errorf("server answered %q instead of application/json: not a Kubernetes API", foreign.Text(media))
+		return fmt.Errorf("server answered %q instead of application/json: not a Kubernetes API", sanitize.Text(media))
 	}
 	seconds, _ := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64)
 	seconds = min(max(seconds, 0), int64(maxRetryAfter/time.Second))
@@ -255,7 +255,7 @@ func checkResponse(resp *http.Response, key Key, verb string) error {
 	if err == nil {
 		var status metav1.Status
 		if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
-			return foreign.Status(status, resp.StatusCode, int32(seconds))
+			return sanitize.Status(status, resp.StatusCode, int32(seconds))
 		}
 	}
 	gr := key.Resource.GroupResource()

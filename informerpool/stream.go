@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fleetcache/fleetcache/internal/foreign"
+	"github.com/fleetcache/fleetcache/internal/sanitize"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -216,7 +216,7 @@ func frameStatus(object []byte) error {
 	if err := json.Unmarshal(object, &status); err != nil || status.Kind != "Status" {
 		return apierrors.NewInternalError(errors.New("watch reported an unreadable error"))
 	}
-	return foreign.Status(status, int(status.Code), 0)
+	return sanitize.Status(status, int(status.Code), 0)
 }
 
 // initialEventsEnd reports whether a frame is the bookmark that ends the

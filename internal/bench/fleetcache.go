@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/seam"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 // fleet is the pool of this project.
@@ -25,7 +25,7 @@ type fleet struct {
 
 // openSeam opens a pool over the transport that package clustercache gives it.
 func openSeam(config *rest.Config) (watcher, error) {
-	s := seam.New(seam.Options{Cluster: "bench"})
+	s := transport.New(transport.Options{Cluster: "bench"})
 	if err := s.Swap(config, "1"); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sanitize makes what remote servers write fit to be shown: bounded,
+// printable, and nothing but what a Kubernetes API says in an API status.
+package sanitize
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// MaxText bounds what is kept of one text, in bytes.
+	MaxText = 512
+	// MaxRetryAfter bounds how long a server can tell us to stay away, in
+	// seconds.
+	MaxRetryAfter = 30
+	// maxCauses bounds the causes that are kept of a status.
+	maxCauses = 8
+)
+
+// Text bounds a text and removes what does not print.
+func Text(s string) string {
+	if len(s) > MaxText {
+		s = s[:MaxText] + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// Status returns a server's status as an error that holds nothing hostile:
+// bounded, printable, and with the code of the response. retryAfter is that of
+// the response's header, in seconds.
+func Status(status metav1.Status, code int, retryAfter int32) *apierrors.StatusError {
+	out := metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReason(Text(string(status.Reason))), Message: Text(status.Message), //nolint:gosec // three digits
+	}
+	if d := status.Details; d != nil || retryAfter > 0 {
+		out.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
+		if d != nil {
+			out.Details.Name, out.Details.Group, out.Details.Kind = Text(d.Name), Text(d.Group), Text(d.Kind)
+			out.Details.RetryAfterSeconds = max(retryAfter, min(max(d.RetryAfterSeconds, 0), MaxRetryAfter))
+			for i := range min(len(d.Causes), maxCauses) {
+				out.Details.Causes = append(out.Details.Causes, metav1.StatusCause{
+					Type: metav1.CauseType(Text(string(d.Causes[i].Type))), Message: Text(d.Causes[i].Message), Field: Text(d.Causes[i].Field),
+				})
+			}
+		}
+	}
+	return &apierrors.StatusError{ErrStatus: out}
+}
+
+// FromClient makes an error of client-go fit to be shown, if it is an answer of
+// a server. Of a body that is no API status, which client-go quotes, nothing is
+// left.
+func FromClient(err error) error {
+	failed, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok {
+		return err
+	}
+	status := failed.ErrStatus
+	if quotes(status) {
+		status.Message = fmt.Sprintf("status %d, which no Kubernetes API explains", status.Code)
+		status.Details = &metav1.StatusDetails{
+			Name: status.Details.Name, Group: status.Details.Group, Kind: status.Details.Kind, RetryAfterSeconds: status.Details.RetryAfterSeconds,
+		}
+	}
+	return Status(status, int(status.Code), 0)
+}
+
+// quotes reports whether client-go made the status, and put the body into it.
+func quotes(status metav1.Status) bool {
+	if status.Details == nil {
+		return false
+	}
+	for _, cause := range status.Details.Causes {
+		if cause.Type == metav1.CauseTypeUnexpectedServerResponse {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
+)
+
+const (
+	maxResponseHeader   = 256 << 10
+	maxIdlePerHost      = 8
+	idleTimeout         = 90 * time.Second
+	tlsHandshakeTimeout = 10 * time.Second
+	// A dead peer is noticed after pingAfter + pingTimeout of silence, which
+	// must stay within 45 s.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
+	// streamWindow is how much a slow reader can leave in our memory per
+	// stream; net/http's own 4 MiB, times hundreds of watches, is too much to
+	// promise.
+	streamWindow = 512 << 10
+)
+
+// access is one rest.Config made ready for use; immutable.
+type access struct {
+	revision  string
+	base      *url.URL // scheme, host and path prefix without trailing slash
+	tls       *tls.Config
+	dialer    DialFunc
+	config    *transport.Config
+	tokenFile transport.ResettableTokenSource // nil unless the config names a token file
+}
+
+// newAccess checks cfg and reads what it refers to. cfg.Timeout and its rate
+// limits are ignored: the first would cut watches, and the bucket belongs to
+// the cluster.
+func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error) {
+	if cfg == nil || cfg.Host == "" {
+		return nil, errors.New("no server address")
+	}
+	if cfg.Transport != nil {
+		return nil, errors.New("a custom Transport cannot be used: its connections could not be closed")
+	}
+	base, err := serverURL(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	if cfg.Dial == nil {
+		cfg.Dial = dial
+	}
+	if len(cfg.NextProtos) == 0 {
+		cfg.NextProtos = []string{"h2", "http/1.1"}
+	}
+	config, err := cfg.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	if config.HasBasicAuth() && config.HasTokenAuth() {
+		return nil, errors.New("username and bearer token cannot be used together")
+	}
+	tlsConfig, err := transport.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	a := &access{revision: revision, base: base, tls: tlsConfig, dialer: config.DialHolder.Dial, config: config}
+	if config.BearerTokenFile != "" {
+		a.tokenFile = transport.NewCachedFileTokenSource(config.BearerTokenFile)
+	}
+	return a, nil
+}
+
+// serverURL returns the server's address. Its errors do not quote it: it may
+// hold a password.
+func serverURL(cfg *rest.Config) (*url.URL, error) {
+	secure := len(cfg.CAData) > 0 || cfg.CAFile != "" || len(cfg.CertData) > 0 || cfg.CertFile != "" || cfg.Insecure
+	base, _, err := rest.DefaultServerURL(cfg.Host, "", schema.GroupVersion{}, secure)
+	switch {
+	case err != nil:
+		return nil, errors.New("server address is not a URL or host:port")
+	case base.Scheme != "https" && base.Scheme != "http":
+		return nil, errors.New("server address is neither https nor http")
+	case base.User != nil:
+		return nil, errors.New("server address holds a user name")
+	}
+	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimRight(base.Path, "/")}, nil
+}
+
+// newTransport makes a new http.Transport that shares nothing with any other.
+func (a *access) newTransport(dial DialFunc) *http.Transport {
+	t := &http.Transport{
+		DialContext:            dial,
+		Proxy:                  guarded(a.config.Proxy), // nil unless configured: the environment's proxy is not for remotes
+		TLSClientConfig:        a.tls.Clone(),
+		TLSHandshakeTimeout:    tlsHandshakeTimeout,
+		DisableCompression:     a.config.DisableCompression,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxResponseHeader,
+		Protocols:              new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:           pingAfter,
+			PingTimeout:               pingTimeout,
+			MaxReceiveBufferPerStream: streamWindow,
+		},
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(slices.Contains(a.config.TLS.NextProtos, "h2"))
+	return t
+}
+
+// guarded makes the panic of a config's proxy function an error of the request:
+// it is called on whatever goroutine sends one.
+func guarded(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	if proxy == nil {
+		return nil
+	}
+	return func(req *http.Request) (through *url.URL, err error) {
+		err = callback.Apart("Proxy of the access", func() (err error) {
+			through, err = proxy(req)
+			return err
+		})
+		return through, err
+	}
+}
+
+// wrapped reports whether the config brings round trippers of its own.
+func (a *access) wrapped() bool {
+	return a.config.WrapTransport != nil || a.config.Impersonate.UserName != ""
+}
+
+// wrap puts the config's own round trippers on rt.
+func (a *access) wrap(rt http.RoundTripper) http.RoundTripper {
+	if a.config.WrapTransport != nil {
+		rt = a.config.WrapTransport(rt)
+	}
+	if a.config.Impersonate.UserName != "" {
+		rt = transport.NewImpersonatingRoundTripper(a.config.Impersonate, rt)
+	}
+	return rt
+}
+
+// authorize sets the headers that say who asks, unless the request has its own.
+func (a *access) authorize(h http.Header, userAgent string) error {
+	if h.Get("User-Agent") == "" {
+		if a.config.UserAgent != "" {
+			userAgent = a.config.UserAgent
+		}
+		h.Set("User-Agent", userAgent)
+	}
+	if h.Get("Authorization") != "" {
+		return nil
+	}
+	switch {
+	case a.config.HasBasicAuth():
+		basic := http.Request{Header: h}
+		basic.SetBasicAuth(a.config.Username, a.config.Password)
+	case a.tokenFile != nil:
+		token, err := a.tokenFile.Token()
+		if err != nil {
+			return &trusted{err: fmt.Errorf("bearer token: %w", err)}
+		}
+		h.Set("Authorization", "Bearer "+token.AccessToken)
+	case a.config.BearerToken != "":
+		h.Set("Authorization", "Bearer "+a.config.BearerToken)
+	}
+	return nil
+}
+
+// renewToken makes a token that was read from a file be read again.
+func (a *access) renewToken(asked time.Time) {
+	if a.tokenFile != nil {
+		a.tokenFile.ResetTokenOlderThan(asked)
+	}
+}
+
+// rewrite addresses the placeholder URL u to the real server.
+func (a *access) rewrite(u *url.URL) *url.URL {
+	out := *u
+	out.Scheme, out.Host, out.User = a.base.Scheme, a.base.Host, nil
+	if a.base.Path != "" {
+		out.Path = a.base.Path + u.Path
+		if u.RawPath != "" {
+			out.RawPath = a.base.EscapedPath() + u.RawPath
+		}
+	}
+	return &out
+}

@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+)
+
+// unlimited is the budget of a body whose reader keeps its own.
+const unlimited = -1
+
+// body is a response body under the transport's rules. It is kept small: there is
+// one per running watch.
+type body struct {
+	rc     io.ReadCloser
+	s      *Transport
+	l      *lane
+	method string
+	path   string
+	left   int64 // bytes that may still be read, or unlimited
+
+	clip  bool // over budget means end of body, not an error
+	alive bool // bytes prove life
+	watch bool // counted in Transport.Streams
+	over  atomic.Bool
+}
+
+// Read implements io.Reader. It fails at once after the generation has ended,
+// or its watches, even with bytes at hand.
+func (b *body) Read(p []byte) (int, error) {
+	if cause := b.l.g.endedFor(b.watch); cause != nil {
+		return 0, b.fail(cause)
+	}
+	if b.left == 0 {
+		return b.full()
+	}
+	if b.left > 0 && int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.rc.Read(p)
+	if n > 0 && b.left != unlimited {
+		b.left -= int64(n)
+	}
+	if n > 0 && b.alive {
+		b.s.lives()
+	}
+	switch {
+	case err == io.EOF && b.watch && b.l.g.endedFor(true) != nil: //nolint:errorlint // net/http may say so of a body that was cut
+		err = b.fail(err)
+	case err == io.EOF: //nolint:errorlint // the end of the body is io.EOF itself; what wraps it is a broken connection
+		b.end()
+	case err != nil:
+		err = b.fail(err)
+	}
+	return n, err
+}
+
+// full answers a read when the budget is used up: that is an error only if
+// there is more.
+func (b *body) full() (int, error) {
+	if b.clip {
+		b.end()
+		return 0, io.EOF
+	}
+	var probe [1]byte
+	for {
+		n, err := b.rc.Read(probe[:])
+		switch {
+		case n > 0:
+			return 0, b.fail(ErrBodyTooLarge)
+		case errors.Is(err, io.EOF):
+			b.end()
+			return 0, io.EOF
+		case err != nil:
+			return 0, b.fail(err)
+		}
+	}
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	_ = b.rc.Close() // net/http's only error here is that the connection broke, which is of no interest any more
+	b.end()
+	return nil
+}
+
+func (b *body) fail(err error) error {
+	b.end()
+	if cause := b.l.g.endedFor(b.watch); cause != nil {
+		err = cause
+	}
+	return b.s.failed(operation(b.method, b.path), b.l.g, err)
+}
+
+// end takes the body out of the counts, once.
+func (b *body) end() {
+	if b.over.Swap(true) {
+		return
+	}
+	if b.watch {
+		b.s.streams.Add(-1)
+	}
+	b.l.leave()
+}
+
+// releasing undoes a binding to the generation when the body is closed.
+type releasing struct {
+	io.ReadCloser
+
+	release func()
+}
+
+func (r *releasing) Close() error {
+	defer r.release()
+	return r.ReadCloser.Close()
+}

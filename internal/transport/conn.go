@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http/httptrace"
+)
+
+// conn is a connection of one lane. Cutting it is what cuts the streams on it,
+// at no cost per stream.
+type conn struct {
+	net.Conn
+
+	l     *lane
+	ready bool // counted in lane.ready; guarded by generation.mu
+}
+
+// Close implements net.Conn; net/http calls it.
+func (c *conn) Close() error {
+	c.l.lost(c)
+	return c.Conn.Close()
+}
+
+// cut closes the connection under net/http, which then ends everything on it.
+// It does not wait for anything, unlike closing a tls.Conn, which first tries
+// to write an alert.
+func (c *conn) cut(error) { _ = c.Conn.Close() }
+
+// connOf finds our connection under the layers of TLS that net/http put on it.
+func connOf(info httptrace.GotConnInfo) (c *conn, multiplexed bool) {
+	under := info.Conn
+	for {
+		switch layer := under.(type) {
+		case *conn:
+			return layer, multiplexed
+		case *tls.Conn:
+			multiplexed = multiplexed || layer.ConnectionState().NegotiatedProtocol == "h2"
+			under = layer.NetConn()
+		default:
+			return nil, multiplexed
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var (
+	// ErrShut indicates that the transport is shut: its owner lets no request
+	// through, or cut this one.
+	ErrShut = errors.New("cluster access is shut")
+	// ErrClosed indicates that the transport was closed.
+	ErrClosed = errors.New("cluster access is closed")
+	// ErrNoAccess indicates that the transport has no configuration yet.
+	ErrNoAccess = errors.New("cluster access is not configured yet")
+	// ErrSuperseded indicates that a stream was cut because its credentials or
+	// endpoint were replaced.
+	ErrSuperseded = errors.New("stream cut: cluster access was replaced")
+	// ErrRefused indicates that our own policy forbids what was asked: an
+	// address that must not be dialled, a redirect, a request for another host.
+	ErrRefused = errors.New("refused by policy")
+	// ErrBodyTooLarge indicates that a response was larger than its budget.
+	ErrBodyTooLarge = errors.New("response body exceeds its budget")
+	// ErrNotKubernetes indicates that something else than a Kubernetes API
+	// answered, such as a login page.
+	ErrNotKubernetes = errors.New("not a Kubernetes API")
+)
+
+// Error says which operation on which cluster failed, and how. Its text never
+// holds a header, a URL query, a token or bytes chosen by the remote side;
+// errors.Is and errors.As still find the cause.
+type Error struct {
+	// Cluster is Options.Cluster.
+	Cluster string
+	// Op is the method and the path of the request, or what else was tried.
+	Op string
+	// Class says what kind of failure it is.
+	Class Class
+	// Err is the cause, with a text that is safe to show.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	return "cluster " + strconv.Quote(e.Cluster) + ": " + e.Op + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Timeout reports whether time ran out, for callers that know only net.Error.
+func (e *Error) Timeout() bool { return e.Class == Timeout }
+
+// Temporary is false, for callers that know only net.Error: whoever retries
+// does so by Class.
+func (e *Error) Temporary() bool { return false }
+
+// redacted gives an error a text that is safe to show and hides its own, which
+// may hold what the remote side sent (a malformed status line, a GOAWAY's debug
+// data). The chain stays searchable.
+type redacted struct {
+	text string
+	err  error
+}
+
+func (v *redacted) Error() string        { return v.text }
+func (v *redacted) Is(target error) bool { return errors.Is(v.err, target) }
+func (v *redacted) As(target any) bool   { return errors.As(v.err, target) }
+
+// trusted marks an error made on our side of the wire: its text may be shown.
+type trusted struct{ err error }
+
+func (t *trusted) Error() string { return t.err.Error() }
+func (t *trusted) Unwrap() error { return t.err }
+
+// statusError is an answer that is no success, as the functions of
+// apimachinery's package errors know them (IsUnauthorized,
+// IsServiceUnavailable, ...), which go by the code where there is no reason.
+// Everything in it is ours but the number.
+type statusError struct{ code int }
+
+func (e *statusError) Error() string {
+	return strings.TrimSuffix(fmt.Sprintf("status %d %s", e.code, strings.ToLower(http.StatusText(e.code))), " ")
+}
+
+// Status implements k8s.io/apimachinery/pkg/api/errors.APIStatus.
+func (e *statusError) Status() metav1.Status {
+	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.code), Message: e.Error()} //nolint:gosec // three digits
+}

@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxText bounds the text of one error, in bytes.
+const maxText = 512
+
+const textPlainHTTP = "http: server gave HTTP response to HTTPS client"
+
+// lostTexts are the fixed beginnings of net/http's errors about a connection
+// that broke. They have no types to ask for, and what follows may come from the
+// remote side (a GOAWAY's debug data).
+var lostTexts = []string{
+	"http2: client connection lost", // client-go looks for this very text to retry
+	"http2: server sent GOAWAY and closed the connection",
+	"http2: Transport received Server's graceful shutdown GOAWAY",
+	"http2: client connection force closed via ClientConn.Close", // after a write that failed
+	"http2: client conn could not be established",
+	"http2: client conn is closed",
+	"http2: client conn not usable",
+	"http: CloseIdleConnections called",
+	"http: server closed idle connection",
+	"http: can't write HTTP request on broken connection",
+	"net/http: HTTP/1.x transport connection broken",
+	"connection reset by peer",
+	"use of closed network connection",
+}
+
+// brokenTexts are the fixed beginnings of errors about answers that make no
+// sense.
+var brokenTexts = []string{
+	"malformed response from server",
+	"malformed chunked encoding",
+	"http2: response header list larger than advertised limit",
+	"net/http: server response headers exceeded",
+	"net/http: server replied with more than declared Content-Length",
+	"gzip: invalid header",
+	"gzip: invalid checksum",
+}
+
+// streamError finds the fixed part of an HTTP/2 stream error; what may follow
+// is the cause, in any words.
+var streamError = regexp.MustCompile(`stream error: stream ID [0-9]+; [A-Z_0-9]+`)
+
+// lost reports whether text is that of a connection or stream that broke.
+func lost(text string) bool { return lostText(text) != "" }
+
+func lostText(text string) string {
+	if known := contained(text, lostTexts); known != "" {
+		return known
+	}
+	return streamError.FindString(text)
+}
+
+func contained(text string, known []string) string {
+	for _, fixed := range known {
+		if strings.Contains(text, fixed) {
+			return fixed
+		}
+	}
+	return ""
+}
+
+// redact returns err with a text that holds nothing from the remote side. The
+// text is built from what is known about the error's type, never by passing its
+// own text on: net/http quotes malformed responses in its errors.
+func redact(err error) error {
+	switch err := err.(type) { //nolint:errorlint // only the outermost type says whether the text is ours
+	case *redacted, *trusted:
+		return err
+	}
+	return &redacted{text: clip(explain(err)), err: err}
+}
+
+// explain describes err in words that are ours or the standard library's
+// constants.
+func explain(err error) string {
+	if own, ok := errors.AsType[*trusted](err); ok {
+		return own.Error()
+	}
+	for _, sentinel := range []error{ErrRefused, ErrBodyTooLarge, ErrShut, ErrClosed, ErrNoAccess, ErrSuperseded,
+		context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, sentinel) {
+			return sentinel.Error()
+		}
+	}
+	for _, explain := range []func(error) string{explainTLS, explainNet} {
+		if text := explain(err); text != "" {
+			return text
+		}
+	}
+	if text := cmp.Or(lostText(err.Error()), contained(err.Error(), brokenTexts)); text != "" {
+		return text
+	}
+	for { // the innermost type is the most telling thing that is not remote text
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return fmt.Sprintf("transport error of type %T", err)
+		}
+		err = inner
+	}
+}
+
+func explainTLS(err error) string {
+	switch classifyTLS(err) {
+	case "":
+		return ""
+	case TLSUnknownAuthority:
+		return "x509: server certificate signed by unknown authority"
+	case TLSBadName:
+		if bad, ok := errors.AsType[x509.HostnameError](err); ok {
+			return "x509: server certificate is not valid for " + strconv.Quote(bad.Host)
+		}
+	case TLSExpired, TLSNotYetValid:
+		if bad, ok := errors.AsType[x509.CertificateInvalidError](err); ok && bad.Cert != nil {
+			return fmt.Sprintf("x509: server certificate is valid from %s to %s, now it is %s",
+				bad.Cert.NotBefore.UTC().Format(time.RFC3339), bad.Cert.NotAfter.UTC().Format(time.RFC3339),
+				time.Now().UTC().Format(time.RFC3339))
+		}
+	}
+	if alert := remoteAlert(err); alert != "" {
+		return "remote error: " + alert
+	}
+	if strings.Contains(err.Error(), textPlainHTTP) {
+		return textPlainHTTP
+	}
+	if bad, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return "tls: " + bad.Msg
+	}
+	if bad, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return fmt.Sprintf("x509: server certificate is invalid (reason %d)", bad.Reason)
+	}
+	return "TLS handshake failed"
+}
+
+func explainNet(err error) string {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return dns.Error()
+	}
+	reason := explainReason(err)
+	if reason == "" {
+		return ""
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		where := op.Op + " " + op.Net
+		if op.Addr != nil {
+			where += " " + op.Addr.String()
+		}
+		return where + ": " + reason
+	}
+	return reason
+}
+
+func explainReason(err error) string {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno.Error()
+	}
+	switch {
+	case errors.Is(err, net.ErrClosed):
+		return net.ErrClosed.Error()
+	case errors.Is(err, io.ErrClosedPipe):
+		return io.ErrClosedPipe.Error()
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection broke: unexpected EOF"
+	case errors.Is(err, io.EOF):
+		return "the connection broke: EOF"
+	}
+	if strings.Contains(err.Error(), "TLS handshake timeout") {
+		return "TLS handshake timeout"
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return "i/o timeout"
+	}
+	return ""
+}
+
+// clip bounds text and makes control characters visible.
+func clip(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + "…"
+	}
+	if !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return quoted[1 : len(quoted)-1]
+}

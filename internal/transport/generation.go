@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// errGone tells that a generation ended before a request could enter it.
+var errGone = errors.New("generation ended")
+
+// cutter is something that a generation ends when it ends itself: a connection,
+// or a call in progress.
+type cutter interface{ cut(cause error) }
+
+// generation is one access in use, with transports and connections of its own.
+type generation struct {
+	*access
+
+	forget    func(*generation) // told once, outside the lock, that the generation ended
+	foreign   http.RoundTripper // the config's own round trippers; nil if it has none
+	watches   *watches          // nil if watches travel like everything else
+	rejected  atomic.Bool       // the cluster rejected our credentials
+	adopted   atomic.Bool       // in use, or was: not a candidate
+	answered  atomic.Int64      // as Transport.life, of a candidate
+	unwatched atomic.Bool       // its watches ended before the rest
+
+	done  chan struct{} // closed when the generation ends
+	cause error         // why it ended; set under mu before done is closed
+
+	// mu protects everything below, and what lanes and connections say it
+	// guards. It is never held over I/O.
+	mu          sync.Mutex
+	cuts        map[cutter]struct{} // nil after the end
+	lanes       []*lane
+	multiplexed bool // HTTP/2
+	inflight    int  // sum over the lanes
+	retired     bool // ends when the last request does
+}
+
+func newGeneration(a *access, forget func(*generation)) *generation {
+	g := &generation{access: a, forget: forget, done: make(chan struct{}), cuts: map[cutter]struct{}{}}
+	if a.wrapped() {
+		g.foreign = a.wrap(roundTripperFunc(throughLane))
+	}
+	return g
+}
+
+// ended returns why the generation ended, or nil.
+func (g *generation) ended() error {
+	select {
+	case <-g.done:
+		return g.cause
+	default:
+		return nil
+	}
+}
+
+// endedFor returns why a request on the generation ended, or nil. A watch may
+// end before the others.
+func (g *generation) endedFor(watch bool) error {
+	if cause := g.ended(); cause != nil {
+		return cause
+	}
+	if watch && g.unwatched.Load() {
+		return ErrSuperseded
+	}
+	return nil
+}
+
+// endWatches cuts the watches that run on the generation. Everything else
+// finishes: it ends soon by itself, and whoever asked has no way to go on where
+// it was.
+func (g *generation) endWatches() {
+	g.mu.Lock()
+	g.unwatched.Store(true)
+	var watches []cutter
+	for c := range g.cuts {
+		if g.carriesWatches(c) {
+			watches = append(watches, c)
+			delete(g.cuts, c)
+		}
+	}
+	g.mu.Unlock()
+
+	for _, c := range watches {
+		c.cut(ErrSuperseded)
+	}
+}
+
+func (g *generation) carriesWatches(c cutter) bool {
+	switch c := c.(type) {
+	case *watches:
+		return true
+	case *conn:
+		return g.watches != nil && c.l == &g.watches.lane
+	case *call:
+		return c.watch
+	}
+	return false
+}
+
+// end cuts everything that runs on the generation. Only the first cause counts.
+func (g *generation) end(cause error) {
+	g.mu.Lock()
+	if g.cause != nil {
+		g.mu.Unlock()
+		return
+	}
+	g.cause = cause
+	close(g.done) // before the cuts, so that whoever feels one finds the cause
+	cuts, lanes := g.cuts, g.lanes
+	g.cuts, g.lanes = nil, nil
+	g.mu.Unlock()
+
+	for c := range cuts {
+		c.cut(cause)
+	}
+	for _, l := range lanes {
+		l.transport.CloseIdleConnections()
+	}
+	g.forget(g)
+}
+
+// retire lets the running requests finish and then ends the generation.
+func (g *generation) retire() {
+	g.mu.Lock()
+	g.retired = true
+	idle := g.inflight == 0
+	lanes := slices.Clone(g.lanes)
+	g.mu.Unlock()
+
+	if idle {
+		g.end(ErrSuperseded)
+		return
+	}
+	for _, l := range lanes {
+		l.transport.CloseIdleConnections()
+	}
+}
+
+// add registers c to be cut when the generation ends, unless it has ended
+// already.
+func (g *generation) add(c cutter) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	if g.cause != nil {
+		return false
+	}
+	g.cuts[c] = struct{}{}
+	return true
+}
+
+func (g *generation) remove(c cutter) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	delete(g.cuts, c)
+}
+
+// call is a context that the end of its generation cancels.
+type call struct {
+	cancel context.CancelCauseFunc
+	watch  bool
+}
+
+func (c *call) cut(cause error) { c.cancel(cause) }
+
+// bind returns a context that also ends with the generation, or with its
+// watches. release must be called.
+func (g *generation) bind(ctx context.Context, watch bool) (bound context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &call{cancel: cancel, watch: watch}
+	if !g.add(c) {
+		cancel(errGone)
+	} else if watch && g.unwatched.Load() { // after add: one of the two sees the other
+		cancel(ErrSuperseded)
+	}
+	return ctx, func() {
+		g.remove(c)
+		cancel(nil)
+	}
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// laneKey is where the config's own round trippers carry the lane in the
+// context.
+type laneKey struct{}
+
+// throughLane is what the config's own round trippers are put on: they exist
+// once per generation, transports do not.
+func throughLane(req *http.Request) (*http.Response, error) {
+	l, ok := req.Context().Value(laneKey{}).(*lane)
+	if !ok {
+		return nil, ErrRefused // a round tripper made up a request of its own, with a context of its own
+	}
+	return l.transport.RoundTrip(req)
+}

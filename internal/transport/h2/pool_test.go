@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package h2_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
+)
+
+// A server must not be able to keep us dialing: whoever waits learns that a
+// connection was of no use.
+func TestConnectionLostBeforeUseFailsThoseWhoWait(t *testing.T) {
+	none := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}
+	for name, drop := range map[string]func(p *peer){
+		"closed": func(p *peer) { _ = p.nc.Close() },
+		"goaway": func(p *peer) { p.sent(p.fr.WriteGoAway(0, http2.ErrCodeNo, nil)) },
+		"wrong":  func(p *peer) { p.raw(http2.FramePing, 0, 0, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				one, two := b.get("/"), b.get("/")
+				drop(b.greeted(none))
+				require.ErrorIs(t, one.failure(), h2.ErrConnectionLost)
+				require.ErrorIs(t, two.failure(), h2.ErrConnectionLost)
+				b.none()
+			})
+		})
+	}
+}
+
+func TestConnectionLostInUseSparesThoseWhoWait(t *testing.T) {
+	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
+	bubble(t, func(b *bench) {
+		one := b.get("/one")
+		p := b.greeted(limit)
+		p.request()
+		two := b.get("/two")
+		q := b.accept()
+		_ = p.nc.Close()
+		require.ErrorIs(t, one.failure(), h2.ErrConnectionLost)
+		two.waiting()
+		q.greet(limit)
+		id, _ := q.request()
+		q.last(id, ":status", "200")
+		two.response()
+	})
+}
+
+// A connection that is no longer wanted by the server must not keep others from
+// being made.
+func TestLimitOfAUsedConnectionFallsToZero(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.answered(b.warm())
+		p := b.all[0]
+		p.sent(p.fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}))
+		p.expect(http2.FrameSettings)
+		b.get("/")
+		b.greeted().request()
+	})
+}
+
+func TestHostsHaveTheirOwnConnections(t *testing.T) {
+	bubble(t, func(b *bench) {
+		p := b.warm()
+		b.send("https://other.test/")
+		q := b.greeted()
+		require.Equal(t, []string{"peer.test:443", "other.test:443"}, []string{p.addr, q.addr})
+		id, _ := q.request()
+		q.last(id, ":status", "200")
+		require.Equal(t, 2, b.transport.Connections())
+		require.Equal(t, 2, h2.Pools(b.transport))
+		b.transport.CloseIdleConnections()
+		require.Zero(t, b.transport.Connections())
+		require.Zero(t, h2.Pools(b.transport))
+	})
+}
+
+func TestConnectionThatIsWaitedForDies(t *testing.T) {
+	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
+	bubble(t, func(b *bench) {
+		one := b.get("/one")
+		p := b.greeted(limit)
+		p.request()
+		one.cancel()
+		require.ErrorIs(t, one.failure(), context.Canceled)
+		two := b.get("/two") // waits for the server to confirm that there is room again
+		two.waiting()
+		b.none()
+		_ = p.nc.Close()
+		b.greeted(limit).request()
+	})
+}
+
+// The place may be granted when nobody looks any more.
+func TestPlaceGrantedTooLateGoesToTheNext(t *testing.T) {
+	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
+	bubble(t, func(b *bench) {
+		abandon := h2.Queue(b.transport, "peer.test:443")
+		k := b.get("/")
+		p := b.greeted(limit)
+		b.accept() // for k
+		p.quiet()
+		abandon()
+		p.request()
+		k.waiting()
+	})
+}
+
+func TestPlaceGrantedTooLateOnAConnectionThatHasRetired(t *testing.T) {
+	bubble(t, func(b *bench) {
+		abandon := h2.Queue(b.transport, "peer.test:443")
+		p := b.greeted()
+		p.sent(p.fr.WriteGoAway(0, http2.ErrCodeNo, nil))
+		p.quiet()
+		require.Equal(t, 1, b.transport.Connections(), "the place may be used")
+		abandon()
+		p.closed(http2.ErrCodeNo)
+	})
+}
+
+func TestPlaceThatIsFreedGoesToTheFirstWhoWaits(t *testing.T) {
+	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
+	bubble(t, func(b *bench) {
+		k := b.get("/0")
+		p := b.greeted(limit)
+		for i := range 5 {
+			id, fields := p.request()
+			require.Equal(t, fmt.Sprintf("/%d", i), fields[":path"])
+			next := b.get(fmt.Sprintf("/%d", i+1))
+			next.waiting()
+			p.last(id, ":status", "200")
+			k.response()
+			k = next
+		}
+		p.request()
+		b.accept() // and never more than this one
+		b.none()
+	})
+}
+
+// The connection may be lost between the grant of a place and its use.
+func TestPlaceThatIsGoneIsNoFailureOfTheRequest(t *testing.T) {
+	for name, drop := range map[string]func(p *peer){
+		"closed": func(p *peer) { _ = p.nc.Close() },
+		"goaway": func(p *peer) { p.sent(p.fr.WriteGoAway(1, http2.ErrCodeNo, nil)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				p := b.warm()
+				start := h2.Hold(b.transport)
+				drop(p)
+				synctest.Wait()
+				require.ErrorIs(t, start(nil), h2.ErrUnprocessed)
+				synctest.Wait()
+				require.Zero(t, b.transport.Connections())
+				require.Zero(t, b.transport.Streams())
+			})
+		})
+	}
+}

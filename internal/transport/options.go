@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/dial"
+)
+
+// DialFunc opens a connection. It must return soon after its context is done.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Options says how the requests of one cluster are treated. The zero value is
+// valid.
+type Options struct {
+	// Cluster names the cluster in errors and logs.
+	Cluster string
+	// QPS is how many requests per second the cluster gets in the long run,
+	// lists included; watches and probes are free. Default 50; negative means
+	// no limit.
+	QPS float64
+	// Burst is how many requests may be sent at once. Default 2 × QPS, at
+	// least 1.
+	Burst int
+	// MaxRetryAfter caps the Retry-After header of responses. Default 30 s.
+	MaxRetryAfter time.Duration
+	// MaxUnaryBody is the largest decompressed body, in bytes, of a successful
+	// response that is not a watch. Default 64 MiB.
+	MaxUnaryBody int64
+	// MaxErrorBody is how many decompressed bytes of an unsuccessful response
+	// are handed on; the rest is cut off. It also bounds what [Candidate.Get]
+	// and [Transport.Probe] read. Default 1 MiB.
+	MaxErrorBody int64
+	// Dial opens connections and is where a dial policy sits: it returns an
+	// error wrapping [ErrRefused] for an address that must not be dialled. Its
+	// errors are shown to users as they are. A rest.Config with its own Dial
+	// wins. Default: [Dial].
+	Dial DialFunc
+	// UserAgent is sent when neither the request nor the rest.Config names one.
+	// Default "fleetcache".
+	UserAgent string
+	// Logger gets changes of state, never per-request lines. Default: none.
+	Logger logr.Logger
+	// Unauthorized is told once per generation that the cluster rejected its
+	// credentials. It runs on the goroutine of a request, outside every lock;
+	// it must not block, nor call Close.
+	Unauthorized func(revision string)
+	// Panicked is given the panic of the operator's own transport.
+	Panicked func(*callback.PanicError)
+	// Life is called at each proof of life (see [Transport.LastLife]), concurrently,
+	// often; it must be cheap.
+	Life func()
+}
+
+const (
+	defaultQPS           = 50
+	defaultMaxRetryAfter = 30 * time.Second
+	defaultMaxUnaryBody  = 64 << 20
+	defaultMaxErrorBody  = 1 << 20
+)
+
+var dialer = dial.New(nil)
+
+// Dial is the default of Options.Dial, for policies that add to it: a time-out
+// of 30 s, and keep-alives that notice a vanished host within 45 s.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return dialer.DialContext(ctx, network, address)
+}
+
+// withDefaults returns o with every unset field set.
+func (o Options) withDefaults() Options {
+	if o.QPS == 0 {
+		o.QPS = defaultQPS
+	}
+	if o.Burst <= 0 {
+		o.Burst = max(1, int(2*o.QPS))
+	}
+	if o.MaxRetryAfter <= 0 {
+		o.MaxRetryAfter = defaultMaxRetryAfter
+	}
+	if o.MaxUnaryBody <= 0 {
+		o.MaxUnaryBody = defaultMaxUnaryBody
+	}
+	if o.MaxErrorBody <= 0 {
+		o.MaxErrorBody = defaultMaxErrorBody
+	}
+	if o.Dial == nil {
+		o.Dial = Dial
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "fleetcache"
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	if o.Unauthorized == nil {
+		o.Unauthorized = func(string) {}
+	}
+	if o.Life == nil {
+		o.Life = func() {}
+	}
+	return o
+}

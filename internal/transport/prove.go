@@ -1,0 +1,278 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
+)
+
+// Fingerprint is the SHA-256 of a certificate.
+type Fingerprint [sha256.Size]byte
+
+// Proof is what a cluster answered to a single GET.
+type Proof struct {
+	// Status is the HTTP status.
+	Status int
+	// Body is the answer, or the first event of a watch, at most
+	// Options.MaxErrorBody bytes. It is the remote side's: never log it.
+	Body []byte
+	// Took is the time until the whole answer was there.
+	Took time.Duration
+	// HTTP2 reports whether the connection carries many streams.
+	HTTP2 bool
+	// Certificate is the fingerprint of the server's certificate, zero without
+	// TLS.
+	Certificate Fingerprint
+}
+
+// Candidate is access that is not in use yet: it has its own connection, so
+// that what was proven is what gets used. It must be ended with Use or Drop, of
+// which the first one counts. It is safe for concurrent use.
+type Candidate struct {
+	s *Transport
+	g *generation
+
+	settled bool // used or dropped; guarded by Transport.mu
+}
+
+// Candidate prepares cfg. It does no I/O beyond reading files that cfg names;
+// an unusable cfg gives class BadConfig. cfg.Timeout, its rate limits and its
+// RateLimiter are ignored; cfg.Transport is refused.
+func (s *Transport) Candidate(cfg *rest.Config, revision string) (*Candidate, error) {
+	a, err := newAccess(cfg, revision, s.opts.Dial)
+	if err != nil {
+		return nil, &Error{Cluster: s.opts.Cluster, Op: "configure", Class: BadConfig, Err: &trusted{err: err}}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.closed {
+		return nil, &Error{Cluster: s.opts.Cluster, Op: "configure", Class: Cut, Err: ErrClosed}
+	}
+	return &Candidate{s: s, g: s.generationLocked(a)}, nil
+}
+
+// Get asks for path with the candidate's access. It passes by the token bucket
+// and works while the transport is shut. The error, if any, is a *Error; with a
+// class that comes from the answer the Proof is filled too.
+func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
+	return c.s.ask(ctx, path, func(ctx context.Context) (ticket, error) {
+		t, err := c.g.enter(ctx)
+		if errors.Is(err, errGone) {
+			err = c.g.ended()
+		}
+		return t, err
+	})
+}
+
+// Use makes new requests use the candidate's access, connection included. It
+// fails after Drop, after Use and after Close.
+func (c *Candidate) Use() error {
+	s := c.s
+	s.mu.Lock()
+	if c.settled || s.closed {
+		s.mu.Unlock()
+		return &Error{Cluster: s.opts.Cluster, Op: "configure", Class: Cut, Err: ErrClosed}
+	}
+	c.settled = true
+	old := s.current
+	s.current = c.g
+	c.g.adopted.Store(true)
+	s.mu.Unlock()
+
+	if at := c.g.answered.Load(); at != 0 {
+		s.livedAt(at) // what a candidate proved counts from now on
+	}
+	if old != nil {
+		old.retire()
+	}
+	s.opts.Logger.V(1).Info("using new access", "cluster", s.opts.Cluster, "revision", c.g.revision)
+	return nil
+}
+
+// Drop closes the candidate's connection; a no-op after Use.
+func (c *Candidate) Drop() {
+	c.s.mu.Lock()
+	unused := !c.settled
+	c.settled = true
+	c.s.mu.Unlock()
+
+	if unused {
+		c.g.end(ErrSuperseded)
+	}
+}
+
+// Prove asks for path with access of its own, which is gone afterwards. See
+// Candidate to ask more than once, and to use the connection on.
+func (s *Transport) Prove(ctx context.Context, cfg *rest.Config, path string) (Proof, error) {
+	c, err := s.Candidate(cfg, "")
+	if err != nil {
+		return Proof{}, err
+	}
+	defer c.Drop()
+	return c.Get(ctx, path)
+}
+
+// Probe asks for path with the access in use. It passes by the token bucket, so
+// that a busy cluster does not look like a dead one. The error, if any, is a
+// *Error.
+func (s *Transport) Probe(ctx context.Context, path string) (Proof, error) {
+	return s.ask(ctx, path, s.enter)
+}
+
+// ProbeAside is Probe, but it does not wait for a connection that another
+// request makes.
+func (s *Transport) ProbeAside(ctx context.Context, path string) (Proof, error) {
+	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterProof(false) })
+}
+
+// ProbeAnew is ProbeAside over a connection that is made for it.
+func (s *Transport) ProbeAnew(ctx context.Context, path string) (Proof, error) {
+	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterProof(true) })
+}
+
+func (s *Transport) enterProof(anew bool) (ticket, error) {
+	for {
+		g, err := s.live()
+		if err != nil {
+			return ticket{}, err
+		}
+		if t, err := g.enterProof(anew); !errors.Is(err, errGone) {
+			return t, err
+		}
+	}
+}
+
+// Warm makes the connection that watches will use, if there is none, and if
+// they have one of their own. It sends no request.
+func (s *Transport) Warm(ctx context.Context) error {
+	g, err := s.live()
+	if err != nil {
+		return s.failed("connect", nil, err)
+	}
+	return s.warm(ctx, g)
+}
+
+// Warm is Transport.Warm for the candidate's access.
+func (c *Candidate) Warm(ctx context.Context) error { return c.s.warm(ctx, c.g) }
+
+func (s *Transport) warm(ctx context.Context, g *generation) error {
+	w := g.watches
+	if w == nil || w.plain.Load() || w.transport.Connections() > 0 {
+		return nil
+	}
+	if !s.begin() {
+		return s.failed("connect", nil, ErrClosed)
+	}
+	defer s.running.Done()
+
+	err := w.transport.Connect(ctx, g.rewrite(s.base))
+	switch {
+	case err == nil:
+	case errors.Is(err, h2.ErrNotHTTP2):
+		w.plain.Store(true)
+	default:
+		if ctx.Err() != nil && g.ended() == nil {
+			err = contextError(ctx, ctx.Err())
+		}
+		return s.failed("connect", g, err)
+	}
+	return nil
+}
+
+// probingKey marks the context of the one GETs of this file.
+type probingKey struct{}
+
+// Probing reports whether a dial, which has this context, is for a Probe or a
+// Candidate's Get.
+func Probing(ctx context.Context) bool { return ctx.Value(probingKey{}) != nil }
+
+// entrance admits a request to a generation.
+type entrance func(context.Context) (ticket, error)
+
+// ask sends one GET and judges the answer.
+func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof, error) {
+	ctx = context.WithValue(ctx, probingKey{}, true)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+path, nil)
+	if err != nil {
+		return Proof{}, &Error{Cluster: s.opts.Cluster, Op: "GET", Class: BadConfig, Err: errors.New("bad path")}
+	}
+	req.Header.Set("Accept", "application/json")
+	if !s.begin() {
+		return Proof{}, s.fail(req, Cut, ErrClosed)
+	}
+	defer s.running.Done()
+
+	start := time.Now()
+	t, err := enter(ctx)
+	if err != nil {
+		return Proof{}, s.failure(req, nil, err)
+	}
+	resp, err := s.exchange(req, t)
+	if err != nil {
+		return Proof{}, err
+	}
+	proof := Proof{Status: resp.StatusCode, HTTP2: resp.ProtoMajor == 2, Certificate: fingerprint(resp.TLS)}
+	header := resp.Header
+	if resp, err = s.admit(req, resp, t.lane, false, true); err != nil {
+		return proof, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := s.judge(req, proof.Status, header); isWatch(req) && err == nil {
+		proof.Body, err = s.firstEvent(req, resp.Body)
+		proof.Took = time.Since(start)
+		return proof, err
+	}
+	proof.Body, err = io.ReadAll(io.LimitReader(resp.Body, s.opts.MaxErrorBody))
+	proof.Took = time.Since(start)
+	if err != nil {
+		return proof, err
+	}
+	return proof, s.judge(req, proof.Status, header)
+}
+
+// firstEvent reads the first event of a watch, and no more.
+func (s *Transport) firstEvent(req *http.Request, body io.Reader) ([]byte, error) {
+	var event json.RawMessage
+	err := json.NewDecoder(io.LimitReader(body, s.opts.MaxErrorBody)).Decode(&event)
+	if _, told := errors.AsType[*Error](err); err != nil && !told {
+		return nil, s.fail(req, NotKubernetes, fmt.Errorf("no event: %w", ErrNotKubernetes))
+	}
+	return event, err
+}
+
+// judge says what an answer means.
+func (s *Transport) judge(req *http.Request, status int, header http.Header) error {
+	media, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
+	foreign := media == "text/html" || media == "application/xhtml+xml"
+	switch {
+	case status >= 200 && status < 300 && !foreign:
+		return nil
+	// A page that forbids or does not find says nothing about an API server
+	// behind it. The other failures are the same whoever tells of them.
+	case foreign && (status < 300 || status == http.StatusForbidden || status == http.StatusNotFound):
+		return s.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, %w", status, ErrNotKubernetes))
+	}
+	return s.fail(req, classifyStatus(status), &statusError{code: status})
+}
+
+func fingerprint(state *tls.ConnectionState) Fingerprint {
+	if state == nil || len(state.PeerCertificates) == 0 {
+		return Fingerprint{}
+	}
+	return sha256.Sum256(state.PeerCertificates[0].Raw)
+}

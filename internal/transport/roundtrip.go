@@ -1,0 +1,271 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
+)
+
+// roundTripper is an http.RoundTripper onto the transport.
+type roundTripper struct {
+	s *Transport
+	// stream lifts the budget of successful bodies: the reader keeps its own.
+	stream bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (d *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := d.s.roundTrip(req, d.stream)
+	if err != nil && req.Body != nil {
+		_ = req.Body.Close() // net/http's contract; it may not have seen the request yet
+	}
+	return resp, err
+}
+
+// roundTrip sends req with the current generation: wait for the bucket, enter,
+// exchange.
+func (s *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, error) {
+	ctx := req.Context()
+	if req.URL.Host != s.base.Host || req.URL.Scheme != s.base.Scheme {
+		return nil, s.fail(req, Refused, &trusted{err: fmt.Errorf("request is not addressed to the cluster: %w", ErrRefused)})
+	}
+	if !s.begin() {
+		return nil, s.fail(req, Cut, ErrClosed)
+	}
+	defer s.running.Done()
+
+	watch := isWatch(req)
+	if !watch {
+		if err := s.throttle(ctx); err != nil {
+			return nil, s.failure(req, nil, err)
+		}
+	}
+	t, resp, err := s.dispatch(req, watch)
+	if errors.Is(err, h2.ErrNotHTTP2) {
+		t, resp, err = s.dispatch(req, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.admit(req, resp, t.lane, watch, stream)
+}
+
+// dispatch admits req and sends it, over the connections for watches if asked
+// to.
+func (s *Transport) dispatch(req *http.Request, watch bool) (ticket, *http.Response, error) {
+	t, err := s.enterAs(req.Context(), watch)
+	if err != nil {
+		return t, nil, s.failure(req, nil, err)
+	}
+	resp, err := s.exchange(req, t)
+	return t, resp, err
+}
+
+// enter admits a request to the current generation.
+func (s *Transport) enter(ctx context.Context) (ticket, error) { return s.enterAs(ctx, false) }
+
+// enterAs admits a request or a watch to the current generation. A generation
+// that ended meanwhile has been replaced, or the transport was shut.
+func (s *Transport) enterAs(ctx context.Context, watch bool) (ticket, error) {
+	for {
+		g, err := s.live()
+		if err != nil {
+			return ticket{}, err
+		}
+		var t ticket
+		if watch && g.watches != nil && !g.watches.plain.Load() {
+			t, err = g.watches.enter()
+		} else {
+			t, err = g.enter(ctx)
+		}
+		if !errors.Is(err, errGone) {
+			return t, err
+		}
+	}
+}
+
+// exchange sends req with its ticket and returns the response as it came, or a
+// *Error after leaving the lane.
+func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error) {
+	asked := time.Now()
+	resp, err := s.send(req, t)
+	if err == nil {
+		t.finish(nil)
+		resp.Request = req
+		if resp.StatusCode == http.StatusUnauthorized {
+			t.g.renewToken(asked)
+			s.unauthorized(t.g)
+		}
+		return resp, nil
+	}
+	if errors.Is(err, h2.ErrNotHTTP2) {
+		t.leave()
+		return nil, err // nothing has been sent
+	}
+	cut := t.g.endedFor(isWatch(req))
+	if cut != nil {
+		err = cut
+	}
+	failure := s.failure(req, t.g, err)
+	if req.Context().Err() != nil || cut != nil {
+		t.finish(nil) // only this request gave up: the next one makes the connection
+	} else {
+		t.finish(failure)
+	}
+	t.leave()
+	if failure.Class == Unauthorized {
+		s.unauthorized(t.g)
+	}
+	return nil, failure
+}
+
+// send sends req through the lane.
+func (s *Transport) send(req *http.Request, t ticket) (*http.Response, error) {
+	ctx, over := t.passage(req.Context())
+	return over.ended(s.sendWith(ctx, req, t))
+}
+
+func (s *Transport) sendWith(ctx context.Context, req *http.Request, t ticket) (*http.Response, error) {
+	watch := isWatch(req)
+	if t.g.foreign == nil && (t.transport == nil || !watch) {
+		out, err := s.address(ctx, req, t.g)
+		if err != nil {
+			return nil, err
+		}
+		if t.transport == nil {
+			return t.g.watches.roundTrip(out)
+		}
+		resp, err := t.transport.RoundTrip(out)
+		s.panicked(err)
+		return resp, err
+	}
+	// What the config's own round trippers wait for may be out of our
+	// connections' reach. A watch among other requests has to be cut without
+	// them.
+	ctx, release := t.g.bind(context.WithValue(ctx, laneKey{}, t.lane), watch)
+	out, err := s.address(ctx, req, t.g)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	next := t.g.foreign
+	if next == nil {
+		next = t.transport
+	}
+	var resp *http.Response
+	err = callback.Apart("WrapTransport", func() (err error) { // it is the operator's own, and would be on goroutines of ours
+		resp, err = next.RoundTrip(out)
+		return err
+	})
+	if err != nil {
+		s.panicked(err)
+		release()
+		return nil, err
+	}
+	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
+	return resp, nil
+}
+
+// panicked tells the owner of a panic that a request met.
+func (s *Transport) panicked(err error) {
+	if p, ok := errors.AsType[*callback.PanicError](err); ok && s.opts.Panicked != nil {
+		s.opts.Panicked(p)
+	}
+}
+
+// address returns req as it goes out: to the real server, with credentials.
+func (s *Transport) address(ctx context.Context, req *http.Request, g *generation) (*http.Request, error) {
+	out := req.WithContext(ctx)
+	out.URL = g.rewrite(req.URL)
+	out.Host = ""
+	out.Header = req.Header.Clone()
+	if out.Header == nil {
+		out.Header = http.Header{}
+	}
+	return out, g.authorize(out.Header, s.opts.UserAgent)
+}
+
+// unauthorized tells the owner, once per generation. A candidate's rejection is
+// the answer of its proof, no news.
+func (s *Transport) unauthorized(g *generation) {
+	if g.adopted.Load() && g.rejected.CompareAndSwap(false, true) {
+		s.opts.Unauthorized(g.revision)
+	}
+}
+
+// admit applies the rules for responses and counts the body as running.
+func (s *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch, stream bool) (*http.Response, error) {
+	refuse := func(err error) (*http.Response, error) {
+		_ = resp.Body.Close()
+		l.leave()
+		return nil, s.fail(req, Refused, &trusted{err: err})
+	}
+	good := resp.StatusCode < http.StatusBadRequest
+	if isRedirect(resp.StatusCode) {
+		return refuse(fmt.Errorf("status %d, redirect not followed: %w", resp.StatusCode, ErrRefused))
+	}
+	b := &body{rc: resp.Body, s: s, l: l, method: req.Method, path: req.URL.Path}
+	switch {
+	case !good:
+		b.left, b.clip = s.opts.MaxErrorBody, true
+	case watch || stream:
+		b.left = unlimited
+	default:
+		b.left = s.opts.MaxUnaryBody
+		if resp.ContentLength > b.left {
+			return refuse(ErrBodyTooLarge)
+		}
+	}
+	capRetryAfter(resp.Header, s.opts.MaxRetryAfter)
+	switch {
+	case good && l.g.adopted.Load():
+		b.alive = true
+		s.lives()
+	case good: // a candidate may turn out to be another cluster: Use decides
+		l.g.answered.Store(s.age())
+	}
+	if watch && good {
+		b.watch = true
+		s.streams.Add(1)
+		resp.Header = slim(resp.Header)
+	}
+	resp.Body = b
+	return resp, nil
+}
+
+// slim keeps the headers that tell how to read a stream: a watch holds them for
+// as long as it runs.
+func slim(h http.Header) http.Header {
+	kept := make(http.Header, 2)
+	for _, name := range []string{"Content-Type", "Content-Encoding"} {
+		if values := h[name]; len(values) > 0 {
+			kept[name] = values[:1:1]
+		}
+	}
+	return kept
+}
+
+// isRedirect reports whether a client would follow the status elsewhere; 304
+// answers a conditional request.
+func isRedirect(status int) bool {
+	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
+}
+
+// isWatch reports whether req asks for a stream of events, in the form that all
+// clients use.
+func isWatch(req *http.Request) bool {
+	if req.Method != http.MethodGet || !strings.Contains(req.URL.RawQuery, "watch=") {
+		return false
+	}
+	value := req.URL.Query().Get("watch")
+	return value == "true" || value == "1"
+}

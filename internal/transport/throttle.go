@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// newBucket returns the cluster's token bucket, nil if requests are not
+// limited.
+func newBucket(opts Options) *rate.Limiter {
+	if opts.QPS < 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(opts.QPS), opts.Burst)
+}
+
+// throttle waits until the bucket lets one request through. It fails at once if
+// that would be after ctx's deadline, and as soon as the transport is shut.
+func (s *Transport) throttle(ctx context.Context) error {
+	if s.bucket == nil {
+		return ctx.Err()
+	}
+	shut, err := s.open()
+	if err != nil {
+		return err
+	}
+	token := s.bucket.Reserve()
+	delay := token.Delay()
+	if delay == 0 {
+		return ctx.Err()
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
+		token.Cancel()
+		return &trusted{err: fmt.Errorf("request rate limit: no token before the deadline: %w", context.DeadlineExceeded)}
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-shut:
+		if _, err = s.open(); err == nil {
+			err = ErrShut // and opened again meanwhile
+		}
+	}
+	token.Cancel()
+	return err
+}
+
+// capRetryAfter bounds the Retry-After header: clients sleep for as long as it
+// says, deaf to their own time-outs.
+func capRetryAfter(h http.Header, limit time.Duration) {
+	value := h.Get("Retry-After")
+	if value == "" {
+		return
+	}
+	wait := limit
+	if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		wait = time.Until(at)
+	}
+	seconds := int64(min(max(wait, 0), limit).Round(time.Second) / time.Second)
+	h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+}

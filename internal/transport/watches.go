@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
+)
+
+// watches is how a generation's watches travel: over HTTP/2 connections of
+// their own, whose streams need neither a goroutine nor what net/http keeps of
+// a request. There are up to 100,000 of them, and next to nothing happens on
+// most.
+type watches struct {
+	s         *Transport
+	g         *generation
+	lane      lane // only counts; no request is sent on it
+	transport *h2.Transport
+	plain     atomic.Bool // the server does not speak HTTP/2
+}
+
+// newWatches returns nil where the config asks for something that only net/http
+// does.
+func newWatches(s *Transport, g *generation) *watches {
+	if g.base.Scheme != "https" || g.wrapped() || g.config.Proxy != nil || !slices.Contains(g.config.TLS.NextProtos, "h2") {
+		return nil
+	}
+	w := &watches{s: s, g: g, lane: lane{g: g}}
+	w.transport = h2.New(h2.Options{
+		Dial: w.dial, PingAfter: pingAfter, PingTimeout: pingTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxResponseHeader, StreamWindow: streamWindow,
+	})
+	return w
+}
+
+// enter admits a watch. It does not wait for a connection: the transport makes
+// one for all who need it.
+func (w *watches) enter() (ticket, error) {
+	w.g.mu.Lock()
+	defer w.g.mu.Unlock()
+
+	if w.g.cause != nil {
+		return ticket{}, errGone
+	}
+	w.lane.inflight++
+	w.g.inflight++
+	return ticket{lane: &w.lane}, nil
+}
+
+// streamDialKey is where the context of a dial says what it is for.
+type streamDialKey struct{}
+
+// ForStreams reports whether the context of a dial is that of a connection on
+// which nothing but watches travel, and what ProbeStreams asks.
+func ForStreams(ctx context.Context) bool { return ctx.Value(streamDialKey{}) != nil }
+
+// ProbeStreams is ProbeAside over the connection that watches use, where they
+// have one of their own.
+func (s *Transport) ProbeStreams(ctx context.Context, path string) (Proof, error) {
+	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterStreams() })
+}
+
+func (s *Transport) enterStreams() (ticket, error) {
+	for {
+		g, err := s.live()
+		if err != nil {
+			return ticket{}, err
+		}
+		var t ticket
+		if g.watches != nil && !g.watches.plain.Load() {
+			t, err = g.watches.enter()
+		} else {
+			t, err = g.enterProof(false)
+		}
+		if !errors.Is(err, errGone) {
+			return t, err
+		}
+	}
+}
+
+// dial makes a connection on which HTTP/2 was negotiated.
+func (w *watches) dial(ctx context.Context, address string) (net.Conn, error) {
+	ctx, release := w.g.bind(context.WithValue(ctx, streamDialKey{}, true), true)
+	defer release()
+
+	nc, err := w.g.dialer(ctx, "tcp", address)
+	if err != nil {
+		return nil, &trusted{err: err}
+	}
+	c := &conn{Conn: nc, l: &w.lane}
+	if !w.g.add(c) { // it ended while the dial was on its way back
+		_ = nc.Close()
+		return nil, w.g.cause
+	}
+	secure, err := handshake(ctx, c, w.g.tls, address)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
+// handshake puts TLS on a connection.
+func handshake(ctx context.Context, c net.Conn, config *tls.Config, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, tlsHandshakeTimeout)
+	defer cancel()
+
+	if config = config.Clone(); config.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		config.ServerName = host
+	}
+	secure := tls.Client(c, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	if secure.ConnectionState().NegotiatedProtocol != "h2" {
+		return nil, h2.ErrNotHTTP2
+	}
+	return secure, nil
+}
+
+// roundTrip sends a watch.
+func (w *watches) roundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := w.transport.RoundTrip(req)
+	if errors.Is(err, h2.ErrNotHTTP2) {
+		w.plain.Store(true)
+	}
+	return resp, err
+}
+
+// cut ends the transport. Its connections are cut at the same time, so that it
+// does not take long; whoever closes the transport waits for it.
+func (w *watches) cut(error) {
+	go func() {
+		defer w.s.running.Done()
+		w.transport.Close()
+	}()
+}
