@@ -178,9 +178,9 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 	})
 }
 
-// TestHazardAggregatedAPIComesBackAhead: its history begins anew and has reached
-// or passed the old version when it answers again, so that a resume is accepted
-// and nothing in the stream says so. The aggregator's 503 did.
+// TestHazardAggregatedAPIComesBackAhead: its history begins anew and has
+// reached or passed the old version when it answers again, so that a resume is
+// accepted and nothing in the stream says so. The aggregator's 503 did.
 func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 	for name, ahead := range map[string]int{"reached": 0, "passed": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -220,8 +220,8 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 	}
 }
 
-// TestShortOutageOfAClusterCausesNoAuditAtOnce: all kinds are answered with 503,
-// so that nothing says that an aggregated API restarted.
+// TestShortOutageOfAClusterCausesNoAuditAtOnce: all kinds are answered with
+// 503, so that nothing says that an aggregated API restarted.
 func TestShortOutageOfAClusterCausesNoAuditAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, d := newAggregation(t), newDirectory()

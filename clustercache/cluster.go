@@ -288,8 +288,8 @@ func (c *cluster) act(a phase.Action) {
 var errRenewed = errors.New("another history is served")
 
 // notConnected is why requests fail while the cluster is not connected. The
-// cause is only told: the transport would take the error of an earlier request for
-// that of the one that failed.
+// cause is only told: the transport would take the error of an earlier request
+// for that of the one that failed.
 func (c *cluster) notConnected() error {
 	if err := c.state.Err; err != nil {
 		return fmt.Errorf("%w: %s", ErrNotConnected, unnamed(c.name, err))

@@ -94,8 +94,8 @@ func (e *ClusterError) Error() string {
 }
 
 // unnamed returns the text of an error without the cluster's name, for where
-// that is told already. The errors of the transport and of resolvers name it, since
-// they are also met alone.
+// that is told already. The errors of the transport and of resolvers name it,
+// since they are also met alone.
 func unnamed(cluster string, err error) string {
 	return strings.NewReplacer("cluster "+strconv.Quote(cluster)+": ", "", "cluster "+cluster+": ", "").Replace(fmt.Sprint(err))
 }

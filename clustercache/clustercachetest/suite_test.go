@@ -13,7 +13,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
-	"github.com/fleetcache/fleetcache/internal/suite"
+	"github.com/fleetcache/fleetcache/test/conformance"
 )
 
 // fakeBed tries behaviours on a fake cluster.
@@ -23,11 +23,11 @@ type fakeBed struct {
 }
 
 func newFakeBed(t *testing.T) *fakeBed {
-	fleet := clustercachetest.New(t, clustercachetest.Options{Scheme: suite.Scheme})
+	fleet := clustercachetest.New(t, clustercachetest.Options{Scheme: conformance.Scheme})
 	return &fakeBed{fleet: fleet, cluster: &fakeCluster{Cluster: fleet.Add("fleet/fake")}}
 }
 
-func (b *fakeBed) Cluster() suite.Cluster          { return b.cluster }
+func (b *fakeBed) Cluster() conformance.Cluster    { return b.cluster }
 func (b *fakeBed) Resolver() clustercache.Resolver { return b.fleet.Resolver() }
 
 type fakeCluster struct {
@@ -77,13 +77,13 @@ func versionQuestion(r clustercachetest.Request) bool {
 }
 
 func TestFakesBehaveAsTheSuiteSays(t *testing.T) {
-	for _, b := range suite.Behaviours() {
+	for _, b := range conformance.Behaviours() {
 		t.Run(b.Name, func(t *testing.T) { b.Run(t, newFakeBed(t)) })
 	}
 }
 
 func TestFakesBehaveAsTheSuiteSaysInABubble(t *testing.T) {
-	for _, b := range suite.Behaviours() {
+	for _, b := range conformance.Behaviours() {
 		t.Run(b.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { b.Run(t, newFakeBed(t)) })
 		})

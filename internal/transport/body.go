@@ -12,8 +12,8 @@ import (
 // unlimited is the budget of a body whose reader keeps its own.
 const unlimited = -1
 
-// body is a response body under the transport's rules. It is kept small: there is
-// one per running watch.
+// body is a response body under the transport's rules. It is kept small: there
+// is one per running watch.
 type body struct {
 	rc     io.ReadCloser
 	s      *Transport

@@ -5,8 +5,8 @@
 //
 // A [Transport] stays for the cluster's life while what lies under it changes:
 // credentials, certificate authority and address come as a rest.Config through
-// [Transport.Swap] or a proven [Candidate], and each of them gets a generation: an
-// http.Transport of its own, shared with nobody. New requests use the newest
+// [Transport.Swap] or a proven [Candidate], and each of them gets a generation:
+// an http.Transport of its own, shared with nobody. New requests use the newest
 // generation; running streams stay on theirs until they end, so that a rotated
 // token costs no watch.
 //
@@ -16,6 +16,6 @@
 // and the classification of errors. No error text of this package holds a
 // header, a URL query, a token or bytes chosen by the remote side.
 //
-// Requests are addressed to the stable placeholder of [Transport.URL]; host and path
-// prefix of the real server are put in on the way.
+// Requests are addressed to the stable placeholder of [Transport.URL]; host and
+// path prefix of the real server are put in on the way.
 package transport

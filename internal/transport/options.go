@@ -54,8 +54,8 @@ type Options struct {
 	Unauthorized func(revision string)
 	// Panicked is given the panic of the operator's own transport.
 	Panicked func(*callback.PanicError)
-	// Life is called at each proof of life (see [Transport.LastLife]), concurrently,
-	// often; it must be cheap.
+	// Life is called at each proof of life (see [Transport.LastLife]),
+	// concurrently, often; it must be cheap.
 	Life func()
 }
 

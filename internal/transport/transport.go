@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Transport is the one way to one remote cluster. It is safe for concurrent use. It
-// starts open and without access: see [Transport.Swap].
+// Transport is the one way to one remote cluster. It is safe for concurrent
+// use. It starts open and without access: see [Transport.Swap].
 type Transport struct {
 	opts   Options
 	base   *url.URL // placeholder
@@ -60,8 +60,8 @@ func New(opts Options) *Transport {
 func newClient(d *roundTripper) *http.Client {
 	return &http.Client{
 		Transport: d,
-		// The roundTripper refuses redirects by itself; this is for what a config's own
-		// round trippers may make up.
+		// The roundTripper refuses redirects by itself; this is for what a
+		// config's own round trippers may make up.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return ErrRefused },
 	}
 }
@@ -138,8 +138,8 @@ func (s *Transport) LastLife() time.Time {
 	return s.born.Add(time.Duration(since - 1)) // keeps the monotonic clock
 }
 
-// age is the time since the Transport was made, in nanoseconds, and one more, so
-// that it is never 0.
+// age is the time since the Transport was made, in nanoseconds, and one more,
+// so that it is never 0.
 func (s *Transport) age() int64 { return int64(time.Since(s.born)) + 1 }
 
 func (s *Transport) lives() { s.livedAt(s.age()) }
@@ -255,7 +255,8 @@ func (s *Transport) begin() bool {
 	return true
 }
 
-// open returns the channel that is closed when the transport is shut, or why it is.
+// open returns the channel that is closed when the transport is shut, or why it
+// is.
 func (s *Transport) open() (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workpool bounds how many jobs that wait for remote servers run at once,
-// without letting those that hang hold up the others. It starts no goroutine.
+// Package workpool bounds how many jobs that wait for remote servers run at
+// once, without letting those that hang hold up the others. It starts no
+// goroutine.
 package workpool

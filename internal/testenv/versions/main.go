@@ -43,16 +43,16 @@ var suites = []suite{
 	{pkg: "./informerpool", run: "^TestOnRealClusters$"},
 	{pkg: "./clustercache/multicluster", run: "^TestReal"},
 	{pkg: "./clustercache/resolver/realhub"},
-	{pkg: "./internal/suite"},
-	{pkg: "./internal/behaviours", run: "^Test(ReadersOnDemand|RemoteAssemblies|Controllers|Declarations)$"},
-	{pkg: "./internal/planes"},
+	{pkg: "./test/conformance"},
+	{pkg: "./test/scenarios", run: "^Test(ReadersOnDemand|RemoteAssemblies|Controllers|Declarations)$"},
+	{pkg: "./test/e2e"},
 	{pkg: "./examples/quickstart"},
 	{pkg: "./examples/adopt/after"},
 	{pkg: "./examples/migrating"},
 	{pkg: "./examples/readme"},
 }
 
-var chains = []suite{{pkg: "./internal/planes", run: "^Test(Upgrades|SkewedPairs|BusyServer|SwitchedBackend)$", tags: "upgrades"}}
+var chains = []suite{{pkg: "./test/e2e", run: "^Test(Upgrades|SkewedPairs|BusyServer|SwitchedBackend)$", tags: "upgrades"}}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

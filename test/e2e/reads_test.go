@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// audience reads an estate in all modes and forms while anything happens to its
+// cluster, and remembers how far it has seen each history.
+type audience struct {
+	*estate
+
+	random *rand.Rand
+	wrong  *atomic.Pointer[string]
+	reads  *atomic.Int64
+	seen   map[string]string // epoch and what was read, to the highest version
+	latest string            // version that a cached answer had
+}
+
+// modes are how a read may be asked for.
+func (a *audience) mode() []client.ListOption {
+	switch a.random.IntN(6) {
+	case 0:
+		return []client.ListOption{clustercache.Live}
+	case 1:
+		return []client.ListOption{clustercache.AutoWatch}
+	case 2:
+		return []client.ListOption{clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour)}
+	case 3:
+		return []client.ListOption{clustercache.Live, clustercache.MaxStaleness(time.Second)}
+	case 4:
+		return []client.ListOption{clustercache.Live, clustercache.NotOlderThan(a.latest)}
+	}
+	return []client.ListOption{clustercache.CacheOnly}
+}
+
+// read reads until ctx ends.
+func (a *audience) read(ctx context.Context) {
+	for ctx.Err() == nil {
+		f := a.followers[a.random.IntN(len(a.followers))]
+		one, cancel := context.WithTimeout(ctx, 2*time.Second)
+		a.list(one, f)
+		cancel()
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
+func (a *audience) list(ctx context.Context, f *follower) {
+	var origin clustercache.Origin
+	asked := a.latest
+	options := append(append(f.options(a.s.t), a.mode()...), &origin)
+	var objects []client.Object
+	if a.random.IntN(3) == 0 {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(f.list().GroupVersionKind())
+		if a.s.Reader(a.key).List(ctx, list, options...) != nil {
+			return
+		}
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
+	} else {
+		list := f.list()
+		if a.s.Reader(a.key).List(ctx, list, options...) != nil {
+			return
+		}
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
+	}
+	a.reads.Add(1)
+	a.judge(f, &origin, asked, options, objects)
+}
+
+// judge looks at an answer. What the API server answered may be older than what
+// the cache showed before: a history that was rolled back is noticed with the
+// next watch. No object of a cached answer goes back, and none is of another
+// cluster. The answer's own version may: an informer that lacks nothing of what
+// another one showed answers in its place, at a lower version.
+func (a *audience) judge(f *follower, origin *clustercache.Origin, asked string, options []client.ListOption, objects []client.Object) {
+	for _, o := range objects {
+		if from := o.GetAnnotations()["from"]; from != "" && from != a.from {
+			a.say("%s shows %s of %s", a.key, place(o), from)
+		}
+	}
+	if !origin.Cached {
+		return
+	}
+	for _, option := range options {
+		if _, ok := option.(clustercache.NotOlderThan); ok && older(origin.ResourceVersion, asked) {
+			a.say("%s: %s at %s is older than %s, which was asked for", a.key, f.selection, origin.ResourceVersion, asked)
+		}
+	}
+	for _, o := range objects {
+		a.floor(origin.Epoch+" "+f.String()+" "+place(o), o.GetResourceVersion())
+	}
+	a.latest = origin.ResourceVersion
+}
+
+// floor requires that what was read does not go back.
+func (a *audience) floor(what, version string) {
+	if older(version, a.seen[what]) {
+		a.say("%s: %s was at %s, and then at %s", a.key, what, a.seen[what], version)
+	}
+	a.seen[what] = version
+}
+
+func (a *audience) say(format string, args ...any) {
+	a.wrong.CompareAndSwap(nil, new(fmt.Sprintf(format, args...)))
+}
+
+// older reports whether a version is lower than another that is known.
+func older(version, than string) bool {
+	if than == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err != nil || order < 0
+}
