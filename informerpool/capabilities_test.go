@@ -176,6 +176,45 @@ func TestHazardIdleResourceWithoutBookmarks(t *testing.T) {
 	})
 }
 
+// TestHazardIdleResourceOutlivesItsHistory: of a resource without a watch
+// cache, a server does not know the version any more at which nothing has
+// happened since, once etcd has compacted it: each five minutes, by default. A
+// list follows, and nothing is wrong.
+func TestHazardIdleResourceOutlivesItsHistory(t *testing.T) {
+	var failures []error
+	bubble(t, func(o *informerpool.Options) {
+		o.OnFailed = func(_ informerpool.Key, err error) { failures = append(failures, err) }
+	}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		s.put("ns", "a", 1)
+		l := acquireSynced(t, p, everything)
+		const rounds = 12
+		for range rounds {
+			after(5 * time.Minute)
+			s.set(func(s *modelServer) { s.rv += 10 }) // of other resources
+			s.compact()
+			require.Equal(t, informerpool.StateSynced, l.Status().State)
+			require.NoError(t, l.Trust(time.Second))
+		}
+		after(5 * time.Minute)
+		require.Empty(t, failures)
+		require.Equal(t, int64(rounds), l.Status().Resyncs, "as often as the history was forgotten, and no more")
+		require.LessOrEqual(t, l.Status().Stalls, int64(1))
+
+		// A server that goes on to refuse is not right.
+		s.set(func(s *modelServer) {
+			s.fail = func(verb string) error {
+				if verb != "guard" {
+					return apierrors.NewResourceExpired("too old")
+				}
+				return nil
+			}
+		})
+		after(5 * time.Minute)
+		require.NotEmpty(t, failures)
+		require.Equal(t, informerpool.StateDegraded, l.Status().State)
+	})
+}
+
 // TestHazardStreamedListWithoutEnd: the list comes in pages then, and the
 // status says why.
 func TestHazardStreamedListWithoutEnd(t *testing.T) {

@@ -51,6 +51,7 @@ type feed struct {
 	relisted    bool          // the attempt began with a list
 	unordered   bool          // the stream still shows what it began with, in no order
 	away        bool          // the server was not available since the last list or resume
+	quieted     bool          // the attempt before ended for the sake of proof, not because of a fault
 	listsAs     string        // of lists that held the kind, where it is not the usual one
 }
 
@@ -109,6 +110,8 @@ func (f *feed) endedAt(rv string) error {
 // watch.
 func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Duration {
 	cause := context.Cause(ctx)
+	quieted := f.quieted
+	f.quieted = false
 	f.end()
 	f.endUnordered()
 	if errors.Is(cause, errAudited) {
@@ -132,7 +135,10 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 		f.backoff.reset()
 		return jitter(f.options.PollInterval)
 	case errors.Is(err, errQuiet):
+		f.quieted = true
 		return 0 // a new watch proves what the silent one did not
+	case quieted && !f.relisted && forgotten(err):
+		return 0 // nothing broke: where there are no bookmarks, compaction overtakes what is idle
 	}
 	if err != nil && f.fail(err) {
 		f.options.Logger.Info("Informer interrupted", "informer", f.key.String(), "error", err.Error())
@@ -210,7 +216,7 @@ func (f *feed) checkHistory(err error) error {
 		// A watch would bring the same objects in the same order, those that
 		// are gone by now included, and so never get past them.
 		f.resume = ""
-	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+	case forgotten(err):
 		f.resume = ""
 		if !f.relisted { // a server that does so right after a list is not to be asked for one after the other
 			f.backoff.reset()
@@ -222,6 +228,10 @@ func (f *feed) checkHistory(err error) error {
 	}
 	return err
 }
+
+// forgotten reports whether an error says that the server does not know the
+// version any more that was to be resumed at.
+func forgotten(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
 // failsResuming reports whether a server keeps failing at watches from the
 // version that was reached: that may be all it fails at. An error of the
