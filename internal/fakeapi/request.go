@@ -36,6 +36,8 @@ type Request struct {
 	User      string
 	Admin     bool
 	UserAgent string
+	// Accept says in which form the answer is asked for.
+	Accept string
 }
 
 // GroupResource names the resource.
@@ -54,7 +56,7 @@ func (r *Request) Writes() bool {
 
 // parse reads a request's path as kube-apiserver does.
 func parse(r *http.Request) *Request {
-	out := &Request{Verb: strings.ToLower(r.Method), Path: r.URL.Path, Query: r.URL.RawQuery, UserAgent: r.UserAgent()}
+	out := &Request{Verb: strings.ToLower(r.Method), Path: r.URL.Path, Query: r.URL.RawQuery, UserAgent: r.UserAgent(), Accept: r.Header.Get("Accept")}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
 	case len(parts) > 2 && parts[0] == "api":

@@ -32,6 +32,7 @@ type stream struct {
 	form      form
 	bookmarks bool
 	lag       time.Duration // of the replica that serves it
+	since     time.Time
 	cancel    context.CancelCauseFunc
 
 	// Guarded by the server's lock.
@@ -125,6 +126,7 @@ func (st *stream) begin(from int64, initial bool) []byte {
 	default:
 		st.reached = from
 	}
+	st.since = time.Now()
 	s.streams = append(s.streams, st)
 	return out.Bytes()
 }
@@ -318,6 +320,28 @@ func (s *Server) Watched() []Request {
 	for _, st := range s.streams {
 		if !st.request.Admin {
 			out = append(out, *st.request)
+		}
+	}
+	return out
+}
+
+// OpenWatch is a watch that is open.
+type OpenWatch struct {
+	Request
+
+	// Since is when it began.
+	Since time.Time
+}
+
+// Open returns the watches that are open, those of the administrator left out,
+// in the order in which they began.
+func (s *Server) Open() []OpenWatch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []OpenWatch
+	for _, st := range s.streams {
+		if !st.request.Admin {
+			out = append(out, OpenWatch{Request: *st.request, Since: st.since})
 		}
 	}
 	return out

@@ -131,9 +131,12 @@ func (w *world) storm() {
 			w.write(s)
 		}
 	}
-	if w.await(time.Minute, "after the last writes") {
-		w.wayBack()
+	if !w.await(time.Minute, "after the last writes") {
+		return
 	}
+	w.wayBack()
+	w.share()
+	w.letGo()
 }
 
 // episode is a fault under way.
