@@ -43,6 +43,7 @@ type feed struct {
 	wait        time.Duration // before the next attempt
 	ends        bool          // the server was seen to end a list that it streamed
 	unresumed   int           // resumes in a row that failed within the server
+	unresumable unresumable   // resumes that were refused
 	unstreamed  int           // streamed lists in a row that failed within the server
 	smaller     int           // how often the size of pages was halved
 	silent      bool          // this resource's watches were seen to carry nothing while nothing happens
@@ -179,8 +180,12 @@ func (f *feed) connect(ctx context.Context) (*stream, error) {
 		if err == nil {
 			f.counters.resumes.inc()
 			s, err := f.watch(ctx)
-			if !errors.Is(err, errPolled) {
-				return s, err
+			switch {
+			case err == nil:
+				f.unresumable = unresumable{}
+				return s, nil
+			case !errors.Is(err, errPolled):
+				return nil, asResumeError(err)
 			}
 		} else if !f.listsInstead(err) {
 			return nil, err
@@ -221,7 +226,7 @@ func (f *feed) checkHistory(err error) error {
 		if !f.relisted { // a server that does so right after a list is not to be asked for one after the other
 			f.backoff.reset()
 		}
-	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || f.failsResuming(err):
+	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || f.failsResuming(err) || f.refusesResuming(err):
 		f.resume = "" // what it does not take now, it may never take
 	case apierrors.IsNotFound(err):
 		f.resume = "" // a list tells whether the resource itself is gone

@@ -261,3 +261,46 @@ func TestHazardResumeIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestHazardResumeIsRefusedForLong: no watch is resumed any more, for a reason
+// that may pass and does not (something between lets none through, the server
+// is too busy for them, the right to watch was taken away), and lists are
+// answered. Handlers have to hear of what happens all the same.
+func TestHazardResumeIsRefusedForLong(t *testing.T) {
+	for _, code := range []int{401, 403, 408, 429, 501, 502, 503, 504} {
+		for _, paged := range []bool{false, true} {
+			t.Run(fmt.Sprint(code, " paged ", paged), func(t *testing.T) {
+				bubble(t, func(o *informerpool.Options) { o.PagedLists = paged }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+					s.put("ns", "a", 1)
+					l := acquireSynced(t, p, everything)
+					s.set(func(s *modelServer) {
+						s.fail = func(verb string) error {
+							if verb == "watch" {
+								return apierrors.NewGenericServerResponse(code, "watch", widgets.GroupResource(), "", "", 0, true)
+							}
+							return nil
+						}
+					})
+					s.cut(io.ErrUnexpectedEOF)
+					s.put("ns", "a", 2)
+					after(90 * time.Second)
+					require.Equal(t, s.state(nil), contents(t, l), "soon")
+					for round := range 5 {
+						s.cut(io.ErrUnexpectedEOF)
+						s.put("ns", "a", 3+round)
+						after(6 * time.Minute)
+						require.Equal(t, s.state(nil), contents(t, l))
+					}
+					if paged {
+						s.set(func(s *modelServer) { s.requests = map[string]int{} })
+						after(time.Hour)
+						require.Less(t, s.count("list"), 1300, "no busy loop")
+					}
+					s.set(func(s *modelServer) { s.fail = nil })
+					after(time.Minute)
+					require.NoError(t, l.Trust(time.Minute))
+				})
+			})
+		}
+	}
+}
