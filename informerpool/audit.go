@@ -243,7 +243,7 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 		} else if err != nil {
 			return wire.ListHeader{}, err
 		}
-		if it, err := items.Scan(nil); err != nil {
+		if it, err := items.Scan(); err != nil {
 			a.pass(wire.Identify(items.Object()))
 		} else {
 			a.compare(it)

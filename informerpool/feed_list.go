@@ -294,7 +294,7 @@ func (f *feed) applyNext(s *stream) error {
 	}
 	f.unordered = f.unordered && frame.Type == wire.Added
 	if frame.Type == wire.Bookmark {
-		it, err := s.frames.Scan(nil)
+		it, err := s.frames.Scan()
 		if err == nil {
 			err = f.checkBookmark(&it)
 		}

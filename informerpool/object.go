@@ -16,14 +16,14 @@ import (
 // scanner is a reader at an object.
 type scanner interface {
 	Object() []byte
-	Scan(strip *wire.Strip) (wire.Item, error)
+	Scan() (wire.Item, error)
 }
 
 // object turns an object's bytes into what is stored. What is not of the key's
 // place, has no identity or is too large is refused, and nil is returned: a
 // broken object must not stop the others. An error ends the stream.
 func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object, error) {
-	it, err := at.Scan(nil)
+	it, err := at.Scan()
 	id := it.Identity()
 	if err != nil {
 		id = wire.Identify(at.Object())

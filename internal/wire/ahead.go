@@ -6,28 +6,27 @@ package wire
 // ahead lets a reader scan items while it looks for their ends, so that their
 // bytes are gone through once instead of twice.
 type ahead struct {
-	on    bool   // the reader's Scan is in use
-	done  bool   // the item in the buffer is the scan of raw
-	strip *Strip // what the reader's Scan was called with
-	raw   []byte // the object that was read last
-	size  int    // how long it was with what surrounds it
-	over  error  // why raw is only the identity of the object; nil if it is all of it
+	on   bool   // the reader's Scan is in use
+	done bool   // the item in the buffer is the scan of raw
+	raw  []byte // the object that was read last
+	size int    // how long it was with what surrounds it
+	over error  // why raw is only the identity of the object; nil if it is all of it
 }
 
 // begin forgets the last object.
 func (a *ahead) begin() { a.raw, a.done, a.over = nil, false, nil }
 
 // scan scans the object that was read last.
-func (a *ahead) scan(w *window, strip *Strip) (Item, error) {
+func (a *ahead) scan(w *window) (Item, error) {
 	if a.raw == nil {
 		return Item{}, &FieldError{"", "was not read"}
 	}
 	if a.over != nil {
 		return Item{}, a.over
 	}
-	if !a.done || strip != a.strip {
-		a.on, a.done, a.strip = true, false, strip
-		if err := w.buf.scan.scan(a.raw, strip); err != nil {
+	if !a.done {
+		a.on = true
+		if err := w.buf.scan.scan(a.raw); err != nil {
 			return Item{}, err
 		}
 		a.done = true
@@ -38,7 +37,7 @@ func (a *ahead) scan(w *window, strip *Strip) (Item, error) {
 // read scans the object with which b, a part of what is pending, begins. It
 // returns where the object ends, or -1 if only closer reading can tell.
 func (a *ahead) read(w *window, b []byte, limit int) int {
-	end := w.buf.scan.scanFirst(b, a.strip)
+	end := w.buf.scan.scanFirst(b)
 	if end < 0 || end > limit {
 		return -1
 	}

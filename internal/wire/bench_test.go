@@ -56,7 +56,7 @@ func benchmarkFrames(b *testing.B, scan bool) {
 				break
 			}
 			if scan {
-				_, err := r.Scan(nil)
+				_, err := r.Scan()
 				require.NoError(b, err)
 			}
 			n++
@@ -91,7 +91,7 @@ func benchmarkList(b *testing.B, scan bool) {
 				break
 			}
 			if scan {
-				_, err := l.Scan(nil)
+				_, err := l.Scan()
 				require.NoError(b, err)
 			}
 			n++

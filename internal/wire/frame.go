@@ -74,10 +74,10 @@ func (f *FrameReader) Next() (Frame, error) {
 // Object returns the object in the frame that Next returned last.
 func (f *FrameReader) Object() []byte { return f.ahead.raw }
 
-// Scan is the package's Scan (or the Scan of strip, if not nil) of the object
-// in the frame that Next returned last. A reader on which it is called finds
-// and validates later frames in one pass, which takes half the time of both.
-func (f *FrameReader) Scan(strip *Strip) (Item, error) { return f.ahead.scan(&f.w, strip) }
+// Scan is the package's Scan of the object in the frame that Next returned
+// last. A reader on which it is called finds and validates later frames in one
+// pass, which takes half the time of both.
+func (f *FrameReader) Scan() (Item, error) { return f.ahead.scan(&f.w) }
 
 // Close gives the buffer back; later calls of Next fail. It does not close the
 // underlying reader. The frame returned last is void.

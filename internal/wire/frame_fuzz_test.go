@@ -25,7 +25,7 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, n int) {
 		compareFrames(t, stream, n, func(_ *wire.FrameReader, fr wire.Frame) (wire.Item, error) { return wire.Scan(fr.Object) })
-		compareFrames(t, stream, n, func(r *wire.FrameReader, _ wire.Frame) (wire.Item, error) { return r.Scan(nil) })
+		compareFrames(t, stream, n, func(r *wire.FrameReader, _ wire.Frame) (wire.Item, error) { return r.Scan() })
 	})
 }
 
@@ -101,7 +101,7 @@ func allFrames(stream []byte, n int) ([]wire.Frame, error) {
 		if err != nil {
 			return all, err
 		}
-		if _, err := r.Scan(nil); err != nil {
+		if _, err := r.Scan(); err != nil {
 			return all, err
 		}
 		fr.Object = slices.Clone(fr.Object)

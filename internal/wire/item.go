@@ -46,15 +46,14 @@ type Item struct {
 
 	object []byte
 	shape  shape
-	top    memberList // members of the object, less apiVersion, kind, metadata and stripped ones
-	meta   memberList // members of metadata, less stripped ones
+	top    memberList // members of the object, less apiVersion, kind and metadata
+	meta   memberList // members of metadata
 	has    Fields     // what metadata holds, null included
-	cuts   []span     // what a Strip removes further down, ascending
 }
 
 // Append appends the object without its top-level apiVersion and kind, without
-// metadata.managedFields and without what a [Strip] named; the rest is
-// byte for byte as it was sent, except that metadata comes first.
+// metadata.managedFields; the rest is byte for byte as it was sent, except that
+// metadata comes first.
 func (it *Item) Append(dst []byte) []byte {
 	dst = append(dst, '{')
 	switch it.shape {
@@ -76,7 +75,7 @@ func (it *Item) Append(dst []byte) []byte {
 func (it *Item) HasMetadata() bool { return it.shape == metadataObject }
 
 // AppendMetadata appends the members of metadata, separated by commas and
-// without the braces, less what a [Strip] named and drop.
+// without the braces, less drop.
 func (it *Item) AppendMetadata(dst []byte, drop Fields) []byte {
 	return it.appendMembers(dst, &it.meta, drop)
 }
@@ -106,21 +105,9 @@ func (it *Item) appendMembers(dst []byte, list *memberList, drop Fields) []byte 
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = it.appendSpan(dst, m.span)
+		dst = append(dst, it.object[m.from:m.to]...)
 	}
 	return dst
-}
-
-// appendSpan appends what is left of a span when the cuts are taken out.
-func (it *Item) appendSpan(dst []byte, s span) []byte {
-	for _, cut := range it.cuts {
-		if cut.from < s.from || cut.from >= s.to {
-			continue
-		}
-		dst = append(dst, it.object[s.from:cut.from]...)
-		s.from = cut.to
-	}
-	return append(dst, it.object[s.from:s.to]...)
 }
 
 // shape says what the object's metadata is.

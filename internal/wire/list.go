@@ -52,10 +52,10 @@ func (l *ListReader) Next() ([]byte, error) {
 // Object returns the item that Next returned last.
 func (l *ListReader) Object() []byte { return l.ahead.raw }
 
-// Scan is the package's Scan (or the Scan of strip, if not nil) of the item
-// that Next returned last. A reader on which it is called finds and validates
-// later items in one pass, which takes half the time of both.
-func (l *ListReader) Scan(strip *Strip) (Item, error) { return l.ahead.scan(&l.w, strip) }
+// Scan is the package's Scan of the item that Next returned last. A reader on
+// which it is called finds and validates later items in one pass, which takes
+// half the time of both.
+func (l *ListReader) Scan() (Item, error) { return l.ahead.scan(&l.w) }
 
 // Header returns what has been read of the list's header so far: lists of
 // custom resources write it behind the items, so it is complete after io.EOF.

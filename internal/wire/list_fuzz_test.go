@@ -67,7 +67,7 @@ func readList(page []byte, n int, ahead bool) ([]string, wire.ListHeader, error)
 			return nil, l.Header(), err
 		}
 		if ahead {
-			_, err = l.Scan(nil)
+			_, err = l.Scan()
 		} else {
 			_, err = wire.Scan(item)
 		}

@@ -49,8 +49,6 @@ func fieldOf(key []byte) Fields {
 	return 0
 }
 
-var metadataKey = []byte(`"metadata"`)
-
 // metadata scans the value of the top-level key of that name.
 func (s *scanner) metadata(i int) int {
 	switch s.at(i) {
@@ -62,7 +60,6 @@ func (s *scanner) metadata(i int) int {
 		return s.wrongType(i, "metadata", "is not an object")
 	}
 	s.it.shape = metadataObject
-	strip := s.strip.child(metadataKey)
 	for i, more := s.open(i); ; i, more = s.next(i) {
 		if !more {
 			return i
@@ -77,12 +74,6 @@ func (s *scanner) metadata(i int) int {
 		s.it.has |= field
 		if i = s.field(field, from); i < 0 {
 			return -1
-		}
-		// Only unknown fields and annotations can be stripped, so the second
-		// look at the value is rare.
-		if child := strip.child(key.of(s.b)); child != nil {
-			s.keep(&s.it.meta, start, from, field, child)
-			continue
 		}
 		s.it.meta.add(spanOf(start, i), field)
 	}

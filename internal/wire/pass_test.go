@@ -41,7 +41,7 @@ func TestObjectsThatAreTooLargeArePassedInBoundedMemory(t *testing.T) {
 						fr, err := f.Next()
 						require.NoError(t, err)
 						require.Equal(t, kind, fr.Type)
-						it, err := f.Scan(nil)
+						it, err := f.Scan()
 						if i != 1 {
 							require.NoError(t, err)
 							require.Equal(t, "small", it.Name)
@@ -59,7 +59,7 @@ func TestObjectsThatAreTooLargeArePassedInBoundedMemory(t *testing.T) {
 					for i := range 3 {
 						_, err := l.Next()
 						require.NoError(t, err)
-						if _, err = l.Scan(nil); i != 1 {
+						if _, err = l.Scan(); i != 1 {
 							require.NoError(t, err)
 							continue
 						}

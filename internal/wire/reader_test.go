@@ -35,7 +35,7 @@ func TestFramesOfARealisticStream(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, wire.Modified, fr.Type)
 			require.Equal(t, string(wiretest.Pod(i)), string(fr.Object))
-			it, err := r.Scan(nil)
+			it, err := r.Scan()
 			require.NoError(t, err)
 			require.NotEmpty(t, it.UID)
 		}
@@ -73,7 +73,7 @@ func TestIdleFrameReaderHoldsNoBuffer(t *testing.T) {
 	for range 3 {
 		_, err := h.reader.Next()
 		require.NoError(t, err)
-		_, err = h.reader.Scan(nil)
+		_, err = h.reader.Scan()
 		require.NoError(t, err)
 	}
 	_, err := h.reader.Next()
@@ -92,7 +92,7 @@ func TestFrameIsDeliveredBeforeTheNextOneBegins(t *testing.T) {
 		fr, err := r.Next()
 		require.NoError(t, err)
 		require.Equal(t, string(wiretest.Pod(i)), string(fr.Object))
-		_, err = r.Scan(nil)
+		_, err = r.Scan()
 		require.NoError(t, err)
 		wg.Wait()
 	}
@@ -196,7 +196,7 @@ func TestEndlessBodiesHitALimit(t *testing.T) {
 		var err error
 		for err == nil {
 			if _, err = l.Next(); err == nil {
-				_, err = l.Scan(nil)
+				_, err = l.Scan()
 				require.NoError(t, err)
 				require.LessOrEqual(t, l.BufferSize(), 1<<17)
 			}
@@ -232,11 +232,11 @@ func TestObjectLimitHoldsWhileScanningAhead(t *testing.T) {
 	l := wire.NewListReader(strings.NewReader(`{"items":[`+string(small)+`,`+string(large)+`]}`), limits)
 	_, err := f.Next()
 	require.NoError(t, err)
-	_, err = f.Scan(nil)
+	_, err = f.Scan()
 	require.NoError(t, err)
 	_, err = l.Next()
 	require.NoError(t, err)
-	_, err = l.Scan(nil)
+	_, err = l.Scan()
 	require.NoError(t, err)
 	var limit *wire.LimitError
 	_, err = f.Next()
@@ -305,9 +305,9 @@ func TestListHeaderMayStandBehindTheItems(t *testing.T) {
 }
 
 func TestScanBeforeNextIsAnError(t *testing.T) {
-	_, err := wire.NewFrameReader(strings.NewReader(""), wire.Limits{}).Scan(nil)
+	_, err := wire.NewFrameReader(strings.NewReader(""), wire.Limits{}).Scan()
 	require.Error(t, err)
-	_, err = wire.NewListReader(strings.NewReader(""), wire.Limits{}).Scan(nil)
+	_, err = wire.NewListReader(strings.NewReader(""), wire.Limits{}).Scan()
 	require.Error(t, err)
 }
 
@@ -317,7 +317,7 @@ func TestRepeatedKeysAreResolvedWhileScanningAhead(t *testing.T) {
 	for range 3 {
 		_, err := l.Next()
 		require.NoError(t, err)
-		it, err := l.Scan(nil)
+		it, err := l.Scan()
 		require.NoError(t, err)
 		got = append(got, string(it.Append(nil)))
 	}
@@ -334,7 +334,7 @@ func TestItemsBehindARefusedOneAreStillRead(t *testing.T) {
 			break
 		}
 		require.NoError(t, err)
-		_, err = l.Scan(nil)
+		_, err = l.Scan()
 		scans = append(scans, err == nil)
 	}
 	require.Equal(t, []bool{true, false, false, true}, scans)
@@ -343,7 +343,7 @@ func TestItemsBehindARefusedOneAreStillRead(t *testing.T) {
 	for _, want := range []bool{false, true} {
 		_, err := f.Next()
 		require.NoError(t, err)
-		_, err = f.Scan(nil)
+		_, err = f.Scan()
 		require.Equal(t, want, err == nil)
 	}
 }
@@ -354,12 +354,12 @@ func TestWaitEndsWhenAFrameBegins(t *testing.T) {
 	for i := 1; i <= 2; i++ {
 		require.NoError(t, h.reader.Wait())
 		require.NoError(t, h.reader.Wait(), "a frame has begun already")
-		_, err := h.reader.Scan(nil)
+		_, err := h.reader.Scan()
 		require.Error(t, err, "waiting makes the last frame void")
 		fr, err := h.reader.Next()
 		require.NoError(t, err)
 		require.Equal(t, string(wiretest.Pod(i)), string(fr.Object))
-		_, err = h.reader.Scan(nil)
+		_, err = h.reader.Scan()
 		require.NoError(t, err)
 	}
 	require.Equal(t, io.EOF, h.reader.Wait())

@@ -13,23 +13,20 @@ import (
 // Scan validates one JSON object completely, in one pass and without building a
 // map, and finds its metadata. What it returns aliases object, see [Item].
 // Errors are [*SyntaxError], [*FieldError] and [*LimitError].
-func Scan(object []byte) (Item, error) { return scan(object, nil) }
-
-// scan is Scan with what to strip; nil strips nothing but managedFields.
-func scan(object []byte, strip *Strip) (Item, error) {
+func Scan(object []byte) (Item, error) {
 	var s scanner
-	if err := s.scan(object, strip); err != nil {
+	if err := s.scan(object); err != nil {
 		return Item{}, err
 	}
 	return s.it, nil
 }
 
 // scan makes it the item of object.
-func (s *scanner) scan(object []byte, strip *Strip) error {
+func (s *scanner) scan(object []byte) error {
 	if len(object) > math.MaxInt32 {
 		return &LimitError{What: "object bytes", Limit: math.MaxInt32}
 	}
-	*s = scanner{parser: parser{b: object}, strip: strip}
+	*s = scanner{parser: parser{b: object}}
 	if !s.document() {
 		return s.err
 	}
@@ -38,7 +35,7 @@ func (s *scanner) scan(object []byte, strip *Strip) error {
 		if object, err = resolve(object); err != nil {
 			return err
 		}
-		*s = scanner{parser: parser{b: object}, strip: strip}
+		*s = scanner{parser: parser{b: object}}
 		s.document()
 	}
 	s.finish(object)
@@ -47,11 +44,11 @@ func (s *scanner) scan(object []byte, strip *Strip) error {
 
 // scanFirst is scan for an object with which b begins, if it is there to its
 // end and nothing is wrong or odd with it; it returns where it ends, or -1.
-func (s *scanner) scanFirst(b []byte, strip *Strip) int {
+func (s *scanner) scanFirst(b []byte) int {
 	if len(b) == 0 || b[0] != '{' || len(b) > math.MaxInt32 {
 		return -1
 	}
-	*s = scanner{parser: parser{b: b}, strip: strip}
+	*s = scanner{parser: parser{b: b}}
 	end := s.object(0)
 	if end < 0 || s.twice {
 		return -1
@@ -84,7 +81,6 @@ func resolve(object []byte) ([]byte, error) {
 type scanner struct {
 	parser
 	it    Item
-	strip *Strip
 	twice bool // a key that counts appeared twice
 
 	apiVersion, kind quoted
@@ -154,7 +150,7 @@ func (s *scanner) object(i int) int {
 		case topMetadata:
 			i = s.metadata(from)
 		default:
-			i = s.keep(&s.it.top, start, from, 0, s.strip.child(key.of(s.b)))
+			i = s.keep(&s.it.top, start, from, 0)
 		}
 		if i < 0 {
 			return -1
@@ -188,13 +184,9 @@ func requote(key []byte) []byte {
 	return []byte(`"` + unquote(key) + `"`)
 }
 
-// keep skips the value at from and notes the member that began at start, unless
-// the strip list drops all of it.
-func (s *scanner) keep(list *memberList, start, from int, field Fields, strip *Strip) int {
-	if strip.drops() {
-		return s.value(from)
-	}
-	end := s.stripped(from, strip)
+// keep skips the value at from and notes the member that began at start.
+func (s *scanner) keep(list *memberList, start, from int, field Fields) int {
+	end := s.value(from)
 	if end >= 0 {
 		list.add(spanOf(start, end), field)
 	}

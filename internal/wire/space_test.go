@@ -50,7 +50,7 @@ func TestHazardWhiteSpaceWithoutEnd(t *testing.T) {
 			requireSpace(t, name, func() error {
 				_, err := l.Next()
 				if err == nil && scan {
-					_, err = l.Scan(nil)
+					_, err = l.Scan()
 				}
 				return err
 			})
@@ -100,7 +100,7 @@ func TestWhiteSpaceOfAReasonableMeasureIsPassed(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		_, err := l.Next()
 		require.NoError(t, err)
-		it, err := l.Scan(nil)
+		it, err := l.Scan()
 		require.NoError(t, err)
 		require.Equal(t, name, it.Name)
 	}
