@@ -128,7 +128,7 @@ func TestProxyIsUsedOnlyIfTheConfigHasOne(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, "api.example:6443", dialled.Load())
 	cfg.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "configured.example:3128"})
-	_, err = s.Prove(t.Context(), cfg, "/version")
+	_, err = proveOnce(t, s, cfg, "/version")
 	require.Error(t, err)
 	require.Equal(t, "configured.example:3128", dialled.Load())
 }

@@ -207,7 +207,7 @@ func TestUnusableConfigIsRefusedWithoutQuotingIt(t *testing.T) {
 			err := s.Swap(cfg, "r")
 			requireClass(t, BadConfig, err)
 			require.NotContains(t, err.Error(), canary)
-			_, err = s.Prove(t.Context(), cfg, "/version")
+			_, err = proveOnce(t, s, cfg, "/version")
 			requireClass(t, BadConfig, err)
 			require.Empty(t, s.Revision())
 			require.Zero(t, generations(s))

@@ -54,9 +54,6 @@ type Options struct {
 	Unauthorized func(revision string)
 	// Panicked is given the panic of the operator's own transport.
 	Panicked func(*callback.PanicError)
-	// Life is called at each proof of life (see [Transport.LastLife]),
-	// concurrently, often; it must be cheap.
-	Life func()
 }
 
 const (
@@ -102,9 +99,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Unauthorized == nil {
 		o.Unauthorized = func(string) {}
-	}
-	if o.Life == nil {
-		o.Life = func() {}
 	}
 	return o
 }

@@ -13,7 +13,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -30,10 +29,6 @@ type Proof struct {
 	// Body is the answer, or the first event of a watch, at most
 	// Options.MaxErrorBody bytes. It is the remote side's: never log it.
 	Body []byte
-	// Took is the time until the whole answer was there.
-	Took time.Duration
-	// HTTP2 reports whether the connection carries many streams.
-	HTTP2 bool
 	// Certificate is the fingerprint of the server's certificate, zero without
 	// TLS.
 	Certificate Fingerprint
@@ -114,17 +109,6 @@ func (c *Candidate) Drop() {
 	if unused {
 		c.g.end(ErrSuperseded)
 	}
-}
-
-// Prove asks for path with access of its own, which is gone afterwards. See
-// Candidate to ask more than once, and to use the connection on.
-func (s *Transport) Prove(ctx context.Context, cfg *rest.Config, path string) (Proof, error) {
-	c, err := s.Candidate(cfg, "")
-	if err != nil {
-		return Proof{}, err
-	}
-	defer c.Drop()
-	return c.Get(ctx, path)
 }
 
 // Probe asks for path with the access in use. It passes by the token bucket, so
@@ -217,7 +201,6 @@ func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof
 	}
 	defer s.running.Done()
 
-	start := time.Now()
 	t, err := enter(ctx)
 	if err != nil {
 		return Proof{}, s.failure(req, nil, err)
@@ -226,7 +209,7 @@ func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof
 	if err != nil {
 		return Proof{}, err
 	}
-	proof := Proof{Status: resp.StatusCode, HTTP2: resp.ProtoMajor == 2, Certificate: fingerprint(resp.TLS)}
+	proof := Proof{Status: resp.StatusCode, Certificate: fingerprint(resp.TLS)}
 	header := resp.Header
 	if resp, err = s.admit(req, resp, t.lane, false, true); err != nil {
 		return proof, err
@@ -234,11 +217,9 @@ func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof
 	defer func() { _ = resp.Body.Close() }()
 	if err := s.judge(req, proof.Status, header); isWatch(req) && err == nil {
 		proof.Body, err = s.firstEvent(req, resp.Body)
-		proof.Took = time.Since(start)
 		return proof, err
 	}
 	proof.Body, err = io.ReadAll(io.LimitReader(resp.Body, s.opts.MaxErrorBody))
-	proof.Took = time.Since(start)
 	if err != nil {
 		return proof, err
 	}

@@ -151,7 +151,6 @@ func (s *Transport) livedAt(age int64) {
 			break
 		}
 	}
-	s.opts.Life()
 }
 
 // Open lets requests through again after Shut.
