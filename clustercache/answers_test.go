@@ -128,3 +128,22 @@ func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
 			clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour)), "an age that was accepted")
 	})
 }
+
+// TestHazardOriginOfWhatDoesNotExist: that there is no such object is an
+// answer, too, and the API server's is not taken for one of the cache.
+func TestHazardOriginOfWhatDoesNotExist(t *testing.T) {
+	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+		c.Store(coloured("one", "blue"))
+		_, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{}, client.MatchingLabels{"never": "set"})
+		require.NoError(t, err)
+		f.WaitSynced()
+		origin := clustercache.Origin{}
+		err = cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.ConfigMap{}, &origin)
+		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		require.False(t, origin.Cached, "the watch cannot know")
+		require.True(t, origin.Connected)
+		status, err := cc.Status(c.Key())
+		require.NoError(t, err)
+		require.Equal(t, status.Epoch, origin.Epoch)
+	})
+}

@@ -351,7 +351,8 @@ func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error
 		return err
 	}
 	v := c.view.Load()
-	if err := read(live); err != nil {
+	err = read(live)
+	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if c.view.Load().epoch != v.epoch {
@@ -360,5 +361,5 @@ func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error
 	if o.origin != nil {
 		*o.origin = Origin{Connected: true, Epoch: string(v.epoch), Proof: time.Now()}
 	}
-	return nil
+	return err
 }
