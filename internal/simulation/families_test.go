@@ -247,7 +247,7 @@ func historyFamilies() []*family {
 				if s != nil {
 					s.put("tokens", func(r *fakeapi.Request) *fakeapi.Fault {
 						if r.Verb == "list" && strings.Contains(r.Query, "continue=") && !strings.Contains(r.Query, "continue=eyJydiI6LTE") {
-							s.expireTokens()
+							s.forget()
 						}
 						return nil
 					})
@@ -257,8 +257,9 @@ func historyFamilies() []*family {
 	}
 }
 
-// expireTokens makes the continue tokens that were given out too old.
-func (s *site) expireTokens() {
+// forget makes the versions and the continue tokens that were given out too
+// old.
+func (s *site) forget() {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
 	u.SetNamespace("a")

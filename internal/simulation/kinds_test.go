@@ -75,7 +75,9 @@ func kindFamilies() []*family {
 			begin: func(w *world, s *site) {
 				if s == nil {
 					w.kinds = append(w.kinds, quiets)
+					return
 				}
+				s.put("no-bookmarks", compaction(s))
 			}},
 		{name: "unwatchable", bound: 2 * time.Minute, begin: func(w *world, s *site) {
 			if s == nil {
@@ -107,6 +109,23 @@ func kindFamilies() []*family {
 
 // oddNames are names that real servers accept of ClusterRoles.
 var oddNames = []string{"system:node", "a b", "new\nline", "tab\tbed", "ünicøde", `quo"te`, "UPPER", fmt.Sprintf("%0300d", 1)}
+
+// compaction forgets the history as kube-apiserver has etcd do it, whatever was
+// written meanwhile: a watch of what is idle, and has no watch cache, cannot
+// resume any more.
+func compaction(s *site) func(*fakeapi.Request) *fakeapi.Fault {
+	const every = 5 * time.Minute
+	began := time.Now()
+	var due atomic.Int64
+	due.Store(int64(every))
+	return func(r *fakeapi.Request) *fakeapi.Fault {
+		at := due.Load()
+		if age := int64(time.Since(began)); r.Group == quiets.gvk.Group && age > at && due.CompareAndSwap(at, age+int64(every)) {
+			s.forget()
+		}
+		return nil
+	}
+}
 
 // stayedCalm requires that a watch without bookmarks and without news is taken
 // for just that. Where other faults happen, too, some of them stall it.

@@ -118,7 +118,11 @@ func (w *world) options() clustercache.Options {
 	}
 	// Not every version of the library that this is run on has it.
 	if f := reflect.ValueOf(&o.Informers).Elem().FieldByName("AuditInterval"); f.IsValid() {
-		f.SetInt(int64(auditInterval))
+		interval := auditInterval
+		if !w.audited() {
+			interval = time.Hour // else audits heal what a resume has to
+		}
+		f.SetInt(int64(interval))
 	}
 	if w.chance(4) {
 		o.Informers.PagedLists = true
