@@ -4,7 +4,6 @@
 package clustercache
 
 import (
-	"container/heap"
 	"errors"
 	"sync"
 	"time"
@@ -12,6 +11,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // spool holds requests back until what leads to them pauses for a window, or
@@ -26,7 +27,7 @@ type spool[request comparable] struct {
 
 	mu      sync.Mutex // protects what follows; taken before the lock of the timers
 	waiting map[request]*spooled[request]
-	due     spoolHeap[request]
+	due     timetable.Table[*spooled[request]]
 	paused  bool
 	closed  bool
 }
@@ -36,8 +37,10 @@ type spooled[request comparable] struct {
 	request request
 	first   time.Time // when it was first added
 	last    time.Time // when it was last added
-	at      time.Time // its place in the heap: not later than it is due, and earlier only until it is looked at
 	low     bool      // of low priority
+
+	// entry is set to when it is due, or earlier: only until it is looked at.
+	entry timetable.Entry[*spooled[request]]
 }
 
 func newSpool[request comparable](
@@ -72,10 +75,10 @@ func (s *spool[request]) add(r request, low bool) {
 		return
 	}
 	w := &spooled[request]{request: r, first: now, last: now, low: low}
-	w.at = s.dueAt(w)
+	w.entry.Value = w
+	s.due.Set(&w.entry, s.dueAt(w))
 	s.waiting[r] = w
-	heap.Push(&s.due, w)
-	if s.due[0] == w {
+	if s.due.First() == &w.entry {
 		s.setTimerLocked()
 	}
 }
@@ -91,8 +94,8 @@ func (s *spool[request]) dueAt(w *spooled[request]) time.Time {
 
 func (s *spool[request]) setTimerLocked() {
 	at := time.Time{}
-	if len(s.due) > 0 && !s.paused && !s.closed {
-		at = s.due[0].at
+	if first := s.due.First(); first != nil && !s.paused && !s.closed {
+		at = first.At()
 	}
 	s.cc.timers.set(s.timer, at)
 }
@@ -106,19 +109,23 @@ func (s *spool[request]) takeDue(now time.Time) []*spooled[request] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ready []*spooled[request]
-	for len(s.due) > 0 && !s.paused && !s.due[0].at.After(now) {
-		w := s.due[0]
-		if w.at = s.dueAt(w); w.at.After(now) {
-			heap.Fix(&s.due, 0)
+	for !s.paused {
+		e := s.due.PopDue(now)
+		if e == nil {
+			break
+		}
+		w := e.Value
+		if at := s.dueAt(w); at.After(now) {
+			s.due.Set(e, at)
 			continue
 		}
-		heap.Pop(&s.due)
 		delete(s.waiting, w.request)
 		ready = append(ready, w)
 	}
 	s.setTimerLocked()
-	if len(s.due) == 0 {
-		s.due, s.waiting = nil, map[request]*spooled[request]{} // a burst must not keep its memory
+	if s.due.Len() == 0 {
+		s.due = timetable.Table[*spooled[request]]{}
+		s.waiting = map[request]*spooled[request]{} // a burst must not keep its memory
 	}
 	return ready
 }
@@ -150,8 +157,12 @@ func (s *spool[request]) proceed() {
 // once.
 func (s *spool[request]) close() {
 	s.mu.Lock()
-	ready := s.due
-	s.due, s.closed = nil, true
+	var ready []*spooled[request]
+	for e := s.due.First(); e != nil; e = s.due.First() {
+		s.due.Remove(e)
+		ready = append(ready, e.Value)
+	}
+	s.closed = true
 	clear(s.waiting)
 	s.setTimerLocked()
 	s.mu.Unlock()
@@ -166,23 +177,4 @@ func enqueue[request comparable](queue workqueue.TypedRateLimitingInterface[requ
 		return
 	}
 	queue.Add(r)
-}
-
-// spoolHeap orders requests by their time.
-type spoolHeap[request comparable] []*spooled[request]
-
-func (h spoolHeap[request]) Len() int           { return len(h) }
-func (h spoolHeap[request]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h spoolHeap[request]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-
-// Push implements heap.Interface.
-func (h *spoolHeap[request]) Push(x any) { *h = append(*h, x.(*spooled[request])) }
-
-// Pop implements heap.Interface.
-func (h *spoolHeap[request]) Pop() any {
-	last := len(*h) - 1
-	w := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return w
 }

@@ -25,8 +25,8 @@ type Collector[O, R comparable] struct {
 	releasing chan struct{}
 	// looks says when to look at which owner, releases when to release which
 	// resource.
-	looks    *timetable[O]
-	releases *timetable[R]
+	looks    *schedule[O]
+	releases *schedule[R]
 
 	// underWay counts the calls that may still call back. It grows under mu and
 	// only while not closed.
@@ -101,8 +101,8 @@ func New[O, R comparable](options Options[O, R]) (*Collector[O, R], error) {
 		limiter:   o.limiter(),
 		slots:     make(chan struct{}, o.Concurrency),
 		releasing: make(chan struct{}, 1),
-		looks:     newTimetable[O](),
-		releases:  newTimetable[R](),
+		looks:     newSchedule[O](),
+		releases:  newSchedule[R](),
 		calls:     map[*call]struct{}{},
 		owners:    map[O]*owner[R]{},
 		resources: map[R]*resource[O]{},

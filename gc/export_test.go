@@ -14,10 +14,10 @@ func (c *Collector[O, R]) Size() int {
 		len(c.slots) + len(c.releasing)
 }
 
-func (t *timetable[K]) size() int {
+func (t *schedule[K]) size() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.dates) + len(t.queue)
+	return len(t.dates) + t.table.Len()
 }
 
 // ReleaseIfUnused takes the last step of a release.

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTimetableAgreesWithAMap(t *testing.T) {
+func TestScheduleAgreesWithAMap(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		tt := newTimetable[int]()
+		tt := newSchedule[int]()
 		model := map[int]time.Time{}
 		for range 200 {
 			key := rnd.IntN(20)
@@ -57,9 +57,9 @@ func TestTimetableAgreesWithAMap(t *testing.T) {
 	}
 }
 
-func TestTimetableWaitFollowsTheFirstDate(t *testing.T) {
+func TestScheduleWaitFollowsTheFirstDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tt := newTimetable[string]()
+		tt := newSchedule[string]()
 		start := time.Now()
 		in := func(d time.Duration) time.Time { return start.Add(d) }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -100,8 +100,8 @@ func TestTimetableWaitFollowsTheFirstDate(t *testing.T) {
 	})
 }
 
-func TestTimetablePopsInOrder(t *testing.T) {
-	tt := newTimetable[int]()
+func TestSchedulePopsInOrder(t *testing.T) {
+	tt := newSchedule[int]()
 	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(1000) {
 		tt.set(i, epoch.Add(time.Duration(i)))
 	}
