@@ -5,6 +5,7 @@ package fakeapi
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -72,5 +73,23 @@ func pause(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Replay has the open watches of the kinds that match repeat changes that they
+// have shown, as a broken proxy does: so many of them, from so far back.
+func (s *Server) Replay(match func(*Kind) bool, back, count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.streams {
+		if !match(st.table.kind) || st.request.Admin {
+			continue
+		}
+		shown := st.table.after(0, st.reached)
+		shown = shown[max(len(shown)-back, 0):]
+		st.again = slices.Clone(shown[:min(count, len(shown))])
+	}
+	for _, t := range s.tables {
+		t.wake()
 	}
 }

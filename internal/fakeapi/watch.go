@@ -39,6 +39,7 @@ type stream struct {
 	reached int64 // what was sent
 	over    bool  // nothing is sent any more
 	nudges  int   // of the table, that were seen
+	again   []change
 }
 
 // watch sends what happens until the client goes, the time is up or the watch
@@ -250,6 +251,10 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 	if past {
 		limit = rv
 	}
+	for _, c := range st.again {
+		st.change(&out, c)
+	}
+	st.again = nil
 	for _, c := range t.after(st.reached, limit) {
 		if !c.unsaid || st.request.Admin {
 			st.change(&out, c)

@@ -19,6 +19,11 @@ func serverFamilies() []*family {
 	return []*family{
 		{name: "replica", hold: 30 * time.Second, strict: true, strike: replica},
 		{name: "endless", hold: silence, strict: true, bound: 2 * time.Minute, strike: endless},
+		{name: "replayed", hold: 10 * time.Second, strike: replayed, during: func(w *world, s *site) {
+			for _, d := range w.check(s, len(w.families) == 1) {
+				w.fail("replayed: %s", d)
+			}
+		}},
 		{name: "creeping", hold: attempted, bound: 2 * time.Minute, strike: creeping, during: crept,
 			options: func(_ *world, o *clustercache.Options) { o.Informers.MaxClusterBytes = creepingBudget }},
 	}
@@ -35,6 +40,30 @@ func replica(_ *world, s *site) func() {
 		b.api.Lag(0, nil)
 		s.net.Reset()
 	}
+}
+
+// replayed is a proxy that repeats what it has sent in live streams: one change
+// or several, of objects that are there and of one that is gone.
+func replayed(w *world, s *site) func() {
+	b, k := s.current(), w.kinds[w.rng.IntN(2)]
+	wk, served := writable(b, k)
+	if !served {
+		return nil
+	}
+	for range 2 {
+		w.must(b.store(wk.object("a", "loose-0", tier(w.rng.IntN(3)), w.value(b))))
+		w.observe()
+		w.writeOf(s, k)
+	}
+	_ = b.api.Delete(k.gvk.GroupKind(), "a", "loose-0")
+	w.observe()
+	w.writeOf(s, k)
+	w.shortPause(2 * time.Second)
+	back := 2 + w.rng.IntN(6)
+	count := 1 + w.rng.IntN(back)
+	w.trace("%s: %d changes from %d ago once more", s.name, count, back)
+	b.api.Replay(only(k), back, count)
+	return nil
 }
 
 // endless is a server that begins streamed lists and never ends them.

@@ -166,14 +166,17 @@ func (s *subject) judge(w *world, c *chronicle) {
 			w.fail("%s: Deleted without Added: %s", s.selection, t)
 		}
 	}
-	lives, last := c.lives[s.kind], map[string]told{}
+	lives, last, deleted := c.lives[s.kind], map[string]told{}, map[string]bool{}
 	for _, t := range s.events {
 		if t.what == informerpool.Deleted {
 			if !c.left(s.selection, t.state.uid) {
 				w.fail("%s: told of a delete that never was: %s", s.selection, t)
 			}
-			last[t.state.key] = t
+			last[t.state.key], deleted[t.state.uid] = t, true
 			continue
+		}
+		if deleted[t.state.uid] && !t.again && c.revived(s.selection, t.state) {
+			w.fail("%s: told of one that had gone: %s, after %s", s.selection, t, last[t.state.key])
 		}
 		is, known := lives[t.state]
 		if !known {

@@ -165,6 +165,7 @@ type chronicle struct {
 	// vanished are the last moments in which an object, known by its uid, had
 	// gone.
 	vanished map[*kind]map[string]int
+	ended    map[*kind]map[string]int // the first of those moments
 	present  map[*kind]map[string]bool
 	owners   map[string]string // of uids: the server
 	epochs   map[string]string // of epochs: the server
@@ -179,8 +180,9 @@ type reading struct {
 
 func newChronicle() *chronicle {
 	return &chronicle{
-		lives: map[*kind]map[state]life{}, vanished: map[*kind]map[string]int{}, present: map[*kind]map[string]bool{},
-		owners: map[string]string{}, epochs: map[string]string{},
+		lives: map[*kind]map[state]life{}, vanished: map[*kind]map[string]int{}, ended: map[*kind]map[string]int{},
+		present: map[*kind]map[string]bool{},
+		owners:  map[string]string{}, epochs: map[string]string{},
 		read: map[reading]state{},
 	}
 }
@@ -189,7 +191,7 @@ func newChronicle() *chronicle {
 func (c *chronicle) note(s *site, k *kind) {
 	truth, _ := s.truth(selection{kind: k})
 	if c.lives[k] == nil {
-		c.lives[k], c.vanished[k] = map[state]life{}, map[string]int{}
+		c.lives[k], c.vanished[k], c.ended[k] = map[state]life{}, map[string]int{}, map[string]int{}
 	}
 	now := map[string]bool{}
 	for _, x := range truth {
@@ -204,10 +206,30 @@ func (c *chronicle) note(s *site, k *kind) {
 	}
 	for uid := range c.present[k] {
 		if !now[uid] {
-			c.vanished[k][uid] = c.moment
+			c.vanish(k, uid)
 		}
 	}
 	c.present[k] = now
+}
+
+// vanish notes that an object has gone in this moment.
+func (c *chronicle) vanish(k *kind, uid string) {
+	c.vanished[k][uid] = c.moment
+	if c.ended[k][uid] == 0 {
+		c.ended[k][uid] = c.moment
+	}
+}
+
+// revived reports whether a state, told of an object after its delete, was no
+// more when the object first left the selection: it is of before the delete.
+func (c *chronicle) revived(sel selection, x state) bool {
+	gone := c.ended[sel.kind][x.uid]
+	for y, l := range c.lives[sel.kind] {
+		if y.uid == x.uid && !sel.matches(y) && (gone == 0 || l.first < gone) {
+			gone = l.first
+		}
+	}
+	return c.lives[sel.kind][x].last < gone
 }
 
 // left reports whether an object was ever outside of a selection after it had
@@ -247,7 +269,7 @@ func (w *world) excuse(s *site) {
 	c.moment++
 	for k, present := range c.present {
 		for uid := range present {
-			c.vanished[k][uid] = c.moment
+			c.vanish(k, uid)
 		}
 	}
 }
