@@ -7,11 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -72,10 +77,16 @@ func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
 		"no access": resolver.ErrNoAccess,
 		"key":       resolver.ErrKeyMissing,
 		"timeout":   context.DeadlineExceeded,
+		"network":   syscall.ECONNREFUSED,
+		"forbidden": apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "a", nil),
+		"no secret": apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "a"),
+		"unheard":   errors.New("the other hub is away"),
 	} {
 		for _, joined := range []error{
 			errors.Join(resolver.ErrClusterNotFound, other),
 			fmt.Errorf("%w; %w", other, resolver.ErrClusterNotFound),
+			utilerrors.NewAggregate([]error{resolver.ErrClusterNotFound, other}),
+			fmt.Errorf("hubs: %w", utilerrors.NewAggregate([]error{other, resolver.ErrClusterNotFound})),
 		} {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -107,6 +118,41 @@ func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
 		}
 	}
 }
+
+// TestGoneIsWhatEachPartOfAnErrorSays: a resolver may say what it was that it
+// did not find.
+func TestGoneIsWhatEachPartOfAnErrorSays(t *testing.T) {
+	gone := resolver.ErrClusterNotFound
+	for name, err := range map[string]error{
+		"all hubs":  utilerrors.NewAggregate([]error{gone, &resolver.AccessError{Cluster: key("a"), Err: gone}}),
+		"no object": fmt.Errorf("%w: %w", gone, apierrors.NewNotFound(schema.GroupResource{Resource: "clusters"}, "a")),
+		"no file":   errors.Join(gone, fmt.Errorf("read: %w", &fs.PathError{Op: "open", Path: "a", Err: syscall.ENOENT})),
+		"own type":  goneError{errors.New("looked everywhere")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := newFakeAPI(t, "uid-a"), newDirectory()
+				api.put("one", "1", nil)
+				d.set(key("a"), api.config())
+				cc := start(t, silent(d))
+				w := watch(t, cc)
+				require.NoError(t, w.WaitForSync(t.Context()))
+				h := &told{}
+				_, err2 := w.AddEventHandler(h)
+				require.NoError(t, err2)
+				d.fail(key("a"), err)
+				time.Sleep(10 * time.Minute)
+				require.Equal(t, []string{"Added one", "Deleted one"}, h.take())
+			})
+		})
+	}
+}
+
+// goneError is an error of a resolver's own that says that a cluster is gone.
+type goneError struct{ error }
+
+func (e goneError) Is(target error) bool { return target == resolver.ErrClusterNotFound }
+func (e goneError) Unwrap() error        { return e.error }
 
 // TestHazardGoneClusterIsNeverAskedForAgain: the resolver reports no changes,
 // and a watch is held while the cluster is deleted and made again.

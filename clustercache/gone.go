@@ -4,9 +4,13 @@
 package clustercache
 
 import (
-	"context"
 	"errors"
+	"io/fs"
 	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
@@ -26,26 +30,57 @@ func (e *unlistedError) Unwrap() []error { return []error{resolver.ErrClusterNot
 // goneForSure reports whether an error says that there is no such cluster, and
 // nothing else. A resolver that asks others may join what they say: one that
 // never heard of the cluster proves nothing while another one waits for its
-// Secret, or did not answer in time.
+// Secret, or did not answer.
 func goneForSure(err error) bool {
 	if _, unlisted := errors.AsType[*unlistedError](err); unlisted {
 		return true
 	}
-	return errors.Is(err, resolver.ErrClusterNotFound) && !mayCome(err)
+	return errors.Is(err, resolver.ErrClusterNotFound) && saysGone(err)
 }
 
-// mayCome reports whether an error has a part that leaves open whether there is
-// such a cluster.
-func mayCome(err error) bool {
-	if parts, ok := err.(interface{ Unwrap() []error }); ok {
-		return slices.ContainsFunc(parts.Unwrap(), mayCome)
+// saysGone reports whether each part of an error says that something was not
+// found, and is not merely missing yet. What is not known to say so leaves open
+// whether there is such a cluster.
+func saysGone(err error) bool {
+	parts := partsOf(err)
+	for _, part := range parts {
+		if !saysGone(part) {
+			return false
+		}
 	}
-	open := []error{resolver.ErrNoAccess, resolver.ErrKeyMissing, context.DeadlineExceeded, context.Canceled}
-	switch {
-	case err == nil || slices.Contains([]error{resolver.ErrClusterNotFound}, err): // which is an ErrNoAccess
-		return false
-	case slices.Contains(open, err):
+	if len(parts) > 0 {
 		return true
 	}
-	return mayCome(errors.Unwrap(err))
+	if status, ok := err.(apierrors.APIStatus); ok {
+		return apierrors.IsNotFound(err) && !ofSecret(status.Status().Details)
+	}
+	if known, ok := err.(interface{ Is(target error) bool }); ok && (known.Is(resolver.ErrClusterNotFound) || known.Is(fs.ErrNotExist)) {
+		return true
+	}
+	if is(err, resolver.ErrClusterNotFound) || is(err, fs.ErrNotExist) {
+		return true
+	}
+	inner := errors.Unwrap(err)
+	return inner != nil && saysGone(inner)
+}
+
+// ofSecret reports whether a status is about a Secret, which may come.
+func ofSecret(d *metav1.StatusDetails) bool {
+	return d != nil && strings.EqualFold(strings.TrimSuffix(d.Kind, "s"), "secret")
+}
+
+// is reports whether an error is another one itself, whatever it wraps: the
+// errors that say that a cluster is gone wrap the one that it may come.
+func is(err, target error) bool { return slices.Contains([]error{target}, err) }
+
+// partsOf returns what an error joins: those of the standard library do, and
+// Kubernetes' aggregates in a way of their own.
+func partsOf(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if joined, ok := err.(interface{ Errors() []error }); ok {
+		return joined.Errors()
+	}
+	return nil
 }

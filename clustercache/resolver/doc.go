@@ -72,6 +72,10 @@
 // mean that something is there and wrong, [RefusedError] that it is understood
 // and not allowed.
 //
+// A cluster counts as gone if an error is [ErrClusterNotFound] and all parts of
+// it, where it joins several, say that something was not found: an answer that
+// leaves open whether there is such a cluster deletes nothing.
+//
 // # Security
 //
 // Whoever writes a kubeconfig into a Secret chooses what the operator does with
