@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 )
 
 // clients makes a cluster's live client when it is first needed. The client of

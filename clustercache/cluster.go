@@ -14,11 +14,12 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
-	"github.com/fleetcache/fleetcache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -34,7 +35,7 @@ type cluster struct {
 	reader    *reader
 	writer    clients
 	holds     holds
-	tick      *timer
+	tick      *timetable.Timer
 
 	pinned  atomic.Bool // stays known without watches
 	leaving atomic.Bool // is given up with its last watch
@@ -120,7 +121,7 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
 	c.holds.init(c)
 	c.prover.init(c)
-	c.tick = newTimer(func() {
+	c.tick = timetable.NewTimer(func() {
 		c.post(message{Event: phase.Event{Kind: phase.Tick, Life: c.transport.LastLife()}})
 	})
 	return c
@@ -384,8 +385,8 @@ func (c *cluster) close() (news bool) {
 	for _, m := range rest {
 		m.found.drop()
 	}
-	c.cc.timers.set(c.tick, time.Time{})
-	c.cc.timers.set(c.prover.tick, time.Time{})
+	c.cc.timers.Set(c.tick, time.Time{})
+	c.cc.timers.Set(c.prover.tick, time.Time{})
 	c.holds.close()
 	c.transport.Close()
 	return news

@@ -15,9 +15,10 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -34,7 +35,7 @@ type ClusterCache struct {
 	metrics *metrics
 	guarded transport.DialFunc // dials what others wrote down
 	indexes *indexes
-	timers  *timers
+	timers  *timetable.Timers
 	// declared is what owners need.
 	declared *declared
 	underWay underWay
@@ -77,7 +78,7 @@ func New(o Options) (*ClusterCache, error) {
 	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
 		options: o, guarded: guardedDialer(o.DialPolicy), phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(), indexes: newIndexes(o.Indexes),
-		timers: newTimers(), running: make(chan struct{}), relisting: make(chan struct{}, 1), rechecking: make(chan struct{}, 1), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
+		timers: timetable.NewTimers(), running: make(chan struct{}), relisting: make(chan struct{}, 1), rechecking: make(chan struct{}, 1), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
 	}
 	cc.metrics = newMetrics(cc)
 	cc.connect = newWorkers(o.ConnectConcurrency, cc.spawn)

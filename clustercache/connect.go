@@ -13,8 +13,8 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/callback"
-	"github.com/fleetcache/fleetcache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 

@@ -160,7 +160,7 @@ func TestDebounceHasNoGoroutineForAKey(t *testing.T) {
 		require.NoError(t, s.Start(t.Context(), q))
 		synctest.Wait()
 		buf := make([]byte, 1<<20)
-		require.NotContains(t, string(buf[:runtime.Stack(buf, true)]), "spool")
+		require.NotContains(t, string(buf[:runtime.Stack(buf, true)]), "debounce.(*Queue")
 		time.Sleep(time.Hour)
 		require.Len(t, q.take(), 502)
 		s.Stop()

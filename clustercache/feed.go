@@ -18,8 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // feed is one subscription to objects' events.
@@ -30,7 +31,7 @@ type feed struct {
 	forms  map[schema.GroupVersionKind]Form // in which the kinds were named
 	misfit atomic.Int64                     // events whose objects did not fit the form
 	pool   *informerpool.Subscription
-	resync *timer
+	resync *timetable.Timer
 
 	mu      sync.Mutex // protects what follows; taken before the lock of the timers
 	watches map[*cluster]map[watchID]*Watch
@@ -104,7 +105,7 @@ func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views
 	}
 	f := &feed{cc: cc, spec: spec, wanted: wanted, forms: cc.givenForms(spec), watches: map[*cluster]map[watchID]*Watch{}}
 	f.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { f.handle(e, handle) }))
-	f.resync = newTimer(f.resyncDue)
+	f.resync = timetable.NewTimer(f.resyncDue)
 	return f, nil
 }
 
@@ -332,7 +333,7 @@ func (f *feed) setResync() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.stopped {
-		f.cc.timers.set(f.resync, time.Now().Add(interval-rand.N(interval/5+1)))
+		f.cc.timers.Set(f.resync, time.Now().Add(interval-rand.N(interval/5+1)))
 	}
 }
 
@@ -346,7 +347,7 @@ func (f *feed) unregister() {
 func (f *feed) stop() {
 	f.mu.Lock()
 	f.stopped = true
-	f.cc.timers.set(f.resync, time.Time{})
+	f.cc.timers.Set(f.resync, time.Time{})
 	watches := f.watches
 	f.watches = nil
 	f.mu.Unlock()

@@ -31,7 +31,7 @@ func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 		if cc.ctx.Err() != nil {
 			return context.Cause(cc.ctx)
 		}
-		if late := cc.timers.late(time.Now()); cc.live.Load() && late > stuckAfter {
+		if late := cc.timers.Late(time.Now()); cc.live.Load() && late > stuckAfter {
 			return fmt.Errorf("cluster cache is stuck: its loop is %s behind", late.Round(time.Second))
 		}
 		return nil

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // watchID is what is watched in a cluster.
@@ -51,8 +52,8 @@ type hold struct {
 // serve are looked for again from time to time.
 type holds struct {
 	c        *cluster
-	retry    *timer
-	idle     *timer
+	retry    *timetable.Timer
+	idle     *timetable.Timer
 	remap    remap
 	readable atomic.Pointer[map[schema.GroupVersionKind][]*hold] // those with a lease, widest first
 
@@ -67,8 +68,8 @@ func (s *holds) init(c *cluster) {
 	s.c = c
 	s.all = map[watchID]*hold{}
 	s.readable.Store(&map[schema.GroupVersionKind][]*hold{})
-	s.retry = newTimer(s.mapNow)
-	s.idle = newTimer(s.releaseIdle)
+	s.retry = timetable.NewTimer(s.mapNow)
+	s.idle = timetable.NewTimer(s.releaseIdle)
 	s.remap.init(s)
 }
 
@@ -149,9 +150,9 @@ func (s *holds) close() {
 		h.broadcast()
 	}
 	s.mu.Unlock()
-	s.c.cc.timers.set(s.retry, time.Time{})
-	s.c.cc.timers.set(s.idle, time.Time{})
-	s.c.cc.timers.set(s.remap.due, time.Time{})
+	s.c.cc.timers.Set(s.retry, time.Time{})
+	s.c.cc.timers.Set(s.idle, time.Time{})
+	s.c.cc.timers.Set(s.remap.due, time.Time{})
 }
 
 func (h *hold) broadcast() {
@@ -286,7 +287,7 @@ func (s *holds) mapAll() {
 		s.mapNow()
 	case missing && s.c.view.Load().connected:
 		wait := s.c.cc.options.RetryInterval
-		s.c.cc.timers.set(s.retry, time.Now().Add(wait+rand.N(wait/5+1))) // never sooner: a miss is remembered that long
+		s.c.cc.timers.Set(s.retry, time.Now().Add(wait+rand.N(wait/5+1))) // never sooner: a miss is remembered that long
 	}
 }
 
@@ -341,7 +342,7 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 func (s *holds) keep(id watchID) *hold {
 	h := s.add(id, true)
 	if h != nil {
-		s.c.cc.timers.setSooner(s.idle, time.Now().Add(s.c.cc.options.IdleTimeout)) // another one may be due earlier
+		s.c.cc.timers.SetSooner(s.idle, time.Now().Add(s.c.cc.options.IdleTimeout)) // another one may be due earlier
 	}
 	return h
 }
@@ -373,7 +374,7 @@ func (s *holds) releaseIdle() {
 	if len(leases) > 0 {
 		s.let(leases...)
 	}
-	s.c.cc.timers.set(s.idle, next)
+	s.c.cc.timers.Set(s.idle, next)
 }
 
 // count returns how many things are wanted, and of how many the kind was not

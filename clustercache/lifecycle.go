@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/internal/phase"
 )
 
 var (
@@ -53,7 +53,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	if err := cc.metrics.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
 		cc.log.Error(err, "Metrics are not exported")
 	}
-	cc.spawn(func() { cc.timers.run(cc.ctx) })
+	cc.spawn(func() { cc.timers.Run(cc.ctx) })
 	cc.noticeNoClusters()
 	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it runs already
 	if n, _ := resolver.AsNotifier(cc.options.Resolver); n != nil {

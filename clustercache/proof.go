@@ -12,8 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -75,7 +76,7 @@ var (
 // for it.
 type prover struct {
 	c     *cluster
-	tick  *timer                             // renews the proof in time
+	tick  *timetable.Timer                   // renews the proof in time
 	other atomic.Pointer[informerpool.Epoch] // in which another cluster answered; nil: none
 
 	mu     sync.Mutex             // protects what follows; only ClusterCache.life is locked under it
@@ -111,7 +112,7 @@ type claim struct {
 func (p *prover) init(c *cluster) {
 	p.c = c
 	p.open, p.streams = map[*provenConn]uint64{}, map[*provenConn]struct{}{}
-	p.tick = newTimer(p.renew)
+	p.tick = timetable.NewTimer(p.renew)
 }
 
 // elsewhere reports whether another cluster answered, and its epoch has not
@@ -321,7 +322,7 @@ func (p *prover) schedule(failed bool) {
 	if v.connected {
 		at = p.due(v, failed)
 	}
-	p.c.cc.timers.set(p.tick, at)
+	p.c.cc.timers.Set(p.tick, at)
 }
 
 // due returns when the next question is due.

@@ -9,7 +9,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // remapInterval is how old what discovery said about watched kinds may get.
@@ -26,7 +27,7 @@ const remapInterval = 10 * time.Minute
 // place.
 type remap struct {
 	s   *holds
-	due *timer
+	due *timetable.Timer
 
 	mu      sync.Mutex // protects what follows; taken before the locks of holds and timers
 	running bool
@@ -36,7 +37,7 @@ type remap struct {
 
 func (r *remap) init(s *holds) {
 	r.s = s
-	r.due = newTimer(r.now)
+	r.due = timetable.NewTimer(r.now)
 }
 
 // later has the next look made in time, if none is due before.
@@ -45,7 +46,7 @@ func (r *remap) later() {
 	defer r.mu.Unlock()
 	if r.last.IsZero() {
 		r.last = time.Now()
-		r.s.c.cc.timers.set(r.due, r.last.Add(remapInterval-rand.N(remapInterval/5)))
+		r.s.c.cc.timers.Set(r.due, r.last.Add(remapInterval-rand.N(remapInterval/5)))
 	}
 }
 
@@ -54,7 +55,7 @@ func (r *remap) soon() {
 	r.mu.Lock()
 	next := r.last.Add(r.s.c.cc.options.RetryInterval)
 	if wait := time.Until(next); wait > 0 && !r.running {
-		r.s.c.cc.timers.set(r.due, next)
+		r.s.c.cc.timers.Set(r.due, next)
 		r.mu.Unlock()
 		return
 	}
@@ -105,7 +106,7 @@ func (r *remap) look() {
 	closed := s.closed
 	s.mu.Unlock()
 	if !closed {
-		s.c.cc.timers.set(r.due, r.last.Add(wait))
+		s.c.cc.timers.Set(r.due, r.last.Add(wait))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/debounce"
 	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
@@ -50,7 +51,7 @@ type TypedClusterSource[request comparable] struct {
 	mapping  atomic.Pointer[ClusterMapFunc[request]]
 	failures atomic.Int64
 
-	mu      sync.Mutex // protects what follows; taken before the locks of cluster events and a spool's
+	mu      sync.Mutex // protects what follows; taken before the locks of cluster events and the debounce queue's
 	runs    map[*clusterRun[request]]struct{}
 	paused  bool
 	stopped bool
@@ -61,7 +62,7 @@ type clusterRun[request comparable] struct {
 	ctx        context.Context //nolint:containedctx // the controller's life, cut short by Stop
 	cancel     context.CancelFunc
 	subscriber *clusterSubscriber
-	spool      *spool[request]
+	debounced  *debounce.Queue[request]
 	done       chan struct{}
 	worker     atomic.Uint64 // the goroutine of the last call
 }
@@ -96,7 +97,7 @@ func ClusterSource[request comparable](cc *ClusterCache, mapping ClusterMapFunc[
 // nothing. The error is an [*OptionError] or [ErrClosed].
 func (s *TypedClusterSource[request]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
 	s.cc.used()
-	spool, err := newSpool(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
+	debounced, err := newDebounce(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (s *TypedClusterSource[request]) Start(ctx context.Context, queue workqueue
 	if s.stopped {
 		return nil
 	}
-	r := &clusterRun[request]{spool: spool, done: make(chan struct{}), subscriber: s.cc.events.subscribe()}
+	r := &clusterRun[request]{debounced: debounced, done: make(chan struct{}), subscriber: s.cc.events.subscribe()}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	if s.paused {
 		s.pause(r, true)
@@ -134,7 +135,7 @@ func (s *TypedClusterSource[request]) run(r *clusterRun[request]) {
 func (s *TypedClusterSource[request]) ended(r *clusterRun[request]) {
 	r.cancel()
 	s.cc.events.unsubscribe(r.subscriber)
-	r.spool.close()
+	r.debounced.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, r)
@@ -147,7 +148,7 @@ func (s *TypedClusterSource[request]) handle(r *clusterRun[request], e ClusterEv
 			return nil
 		}
 		for _, q := range (*s.mapping.Load())(r.ctx, e) {
-			r.spool.add(q, e.Initial)
+			r.debounced.Add(q, e.Initial)
 		}
 		return nil
 	}, "cluster", clusterName(e.Cluster), "event", string(e.Type))
@@ -187,9 +188,9 @@ func (s *TypedClusterSource[request]) setPaused(paused bool) {
 func (s *TypedClusterSource[request]) pause(r *clusterRun[request], paused bool) {
 	s.cc.events.pause(r.subscriber, paused)
 	if paused {
-		r.spool.pause()
+		r.debounced.Pause()
 	} else {
-		r.spool.proceed()
+		r.debounced.Proceed()
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/debounce"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -55,7 +56,7 @@ type TypedObjectSource[request comparable] struct {
 	mapping  atomic.Pointer[ObjectMapFunc[request]]
 	failures atomic.Int64
 
-	mu      sync.Mutex // protects what follows; taken before a subscription's lock and a spool's
+	mu      sync.Mutex // protects what follows; taken before a subscription's lock and the debounce queue's
 	runs    []*objectRun[request]
 	paused  bool
 	stopped bool
@@ -63,10 +64,10 @@ type TypedObjectSource[request comparable] struct {
 
 // objectRun is a source at work for one controller.
 type objectRun[request comparable] struct {
-	ctx      context.Context //nolint:containedctx // the controller's life
-	feed     *feed
-	spool    *spool[request]
-	unlinked func() bool // takes back what ctx's end would do
+	ctx       context.Context //nolint:containedctx // the controller's life
+	feed      *feed
+	debounced *debounce.Queue[request]
+	unlinked  func() bool // takes back what ctx's end would do
 }
 
 var _ source.TypedSource[string] = (*TypedObjectSource[string])(nil)
@@ -99,11 +100,11 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 		return &OptionError{Field: "Form", Err: ErrUnsupported}
 	}
 	s.cc.used()
-	spool, err := newSpool(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
+	debounced, err := newDebounce(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
 	if err != nil {
 		return err
 	}
-	r := &objectRun[request]{ctx: ctx, spool: spool}
+	r := &objectRun[request]{ctx: ctx, debounced: debounced}
 	spec := s.spec
 	spec.Form = cmp.Or(spec.Form, s.options.Form)
 	r.feed, err = s.cc.newFeed(spec, func(e ObjectEvent, v *views) { s.handle(r, e, v) })
@@ -171,7 +172,7 @@ func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent
 		}
 	}
 	for q := range requests {
-		r.spool.add(q, e.Initial || e.Resync)
+		r.debounced.Add(q, e.Initial || e.Resync)
 	}
 }
 
@@ -215,14 +216,14 @@ func (s *TypedObjectSource[request]) setPaused(paused bool) {
 			r.pause()
 		} else {
 			r.feed.pool.Continue()
-			r.spool.proceed()
+			r.debounced.Proceed()
 		}
 	}
 }
 
 func (r *objectRun[request]) pause() {
 	r.feed.pool.Pause()
-	r.spool.pause()
+	r.debounced.Pause()
 }
 
 // Failures returns how many events could not be mapped: a mapping function or a
@@ -258,7 +259,7 @@ func (s *TypedObjectSource[request]) Stop() {
 // end is called once.
 func (r *objectRun[request]) end() {
 	r.feed.stop()
-	r.spool.close()
+	r.debounced.Close()
 }
 
 // Close is Stop, and waits until no mapping function or predicate is being

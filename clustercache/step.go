@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetcache/fleetcache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 )
 
 // handle takes one step and does what it asks for.
@@ -35,7 +35,7 @@ func (c *cluster) handle(m message) {
 	for _, a := range actions {
 		c.act(a)
 	}
-	c.cc.timers.set(c.tick, c.state.Deadline())
+	c.cc.timers.Set(c.tick, c.state.Deadline())
 	if c.state.Connected != before.Connected {
 		c.prover.schedule(false)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // noticeAfter is how long after its first use a ClusterCache that does not run
@@ -71,7 +72,7 @@ func (cc *ClusterCache) noticeNoClusters() {
 	if _, lists := resolver.AsLister(cc.options.Resolver); !lists || cc.options.Discover {
 		return
 	}
-	cc.timers.set(newTimer(func() {
+	cc.timers.Set(timetable.NewTimer(func() {
 		if len(cc.all()) == 0 {
 			cc.log.Info("No cluster is known, though the resolver lists clusters: set Options.Discover to have them all, " +
 				"or ask for some with Engage, Watch or Declare")

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package timetable orders values by the time at which they are due. It has no
-// clock, no lock and no goroutine: its users have their own.
+// Package timetable orders values by the time at which they are due ([Table]),
+// and calls functions then ([Timers]). It starts no goroutine.
 package timetable
 
 import (

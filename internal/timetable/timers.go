@@ -1,36 +1,37 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package timetable
 
 import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// timers is one queue of due times for all clusters, served by one goroutine.
-type timers struct {
+// Timers calls functions when they are due, all on the goroutine of Run. It is
+// safe for concurrent use.
+type Timers struct {
 	wake chan struct{}
 
 	mu     sync.Mutex // protects what follows, and every timer
-	due    timetable.Table[func()]
+	due    Table[func()]
 	firing time.Time // when the timer that fires now began to; zero: none does
 }
 
-// timer is a function that must not block, and when to call it. It is at rest
+// Timer is a function that must not block, and when to call it. It is at rest
 // until set.
-type timer = timetable.Entry[func()]
+type Timer = Entry[func()]
 
-func newTimers() *timers { return &timers{wake: make(chan struct{}, 1)} }
+// NewTimers returns timers that rest until Run.
+func NewTimers() *Timers { return &Timers{wake: make(chan struct{}, 1)} }
 
-func newTimer(fire func()) *timer { return &timer{Value: fire} }
+// NewTimer returns a timer at rest. Its function must not block.
+func NewTimer(fire func()) *Timer { return &Timer{Value: fire} }
 
-// set makes t fire once at the given time instead of what was set before;
+// Set makes t fire once at the given time instead of what was set before;
 // never, if that is zero.
-func (q *timers) set(t *timer, at time.Time) {
+func (q *Timers) Set(t *Timer, at time.Time) {
 	q.mu.Lock()
 	if at.IsZero() {
 		q.due.Remove(t)
@@ -48,18 +49,18 @@ func (q *timers) set(t *timer, at time.Time) {
 	}
 }
 
-// setSooner is set, unless t fires sooner than that anyhow.
-func (q *timers) setSooner(t *timer, at time.Time) {
+// SetSooner is set, unless t fires sooner than that anyhow.
+func (q *Timers) SetSooner(t *Timer, at time.Time) {
 	q.mu.Lock()
 	later := !t.Listed() || at.Before(t.At())
 	q.mu.Unlock()
 	if later {
-		q.set(t, at)
+		q.Set(t, at)
 	}
 }
 
-// run fires timers until ctx ends.
-func (q *timers) run(ctx context.Context) {
+// Run fires timers until ctx ends.
+func (q *Timers) Run(ctx context.Context) {
 	clock := time.NewTimer(time.Hour)
 	defer clock.Stop()
 	for {
@@ -74,7 +75,7 @@ func (q *timers) run(ctx context.Context) {
 }
 
 // fireDue fires what is due and returns how long to wait for the next.
-func (q *timers) fireDue(now time.Time) time.Duration {
+func (q *Timers) fireDue(now time.Time) time.Duration {
 	for {
 		q.mu.Lock()
 		q.firing = time.Time{}
@@ -94,9 +95,9 @@ func (q *timers) fireDue(now time.Time) time.Duration {
 	}
 }
 
-// late returns how long the queue is behind: for how long a timer has been due,
+// Late returns how long the queue is behind: for how long a timer has been due,
 // or has been firing.
-func (q *timers) late(now time.Time) time.Duration {
+func (q *Timers) Late(now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var late time.Duration

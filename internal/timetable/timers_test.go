@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package timetable
 
 import (
 	"testing"
@@ -15,13 +15,13 @@ import (
 // one that does not return.
 func TestTimersTellHowFarTheyAreBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newTimers()
-		require.Zero(t, q.late(time.Now()))
-		q.set(newTimer(func() {}), time.Now().Add(time.Minute))
-		require.Zero(t, q.late(time.Now()), "not due yet")
+		q := NewTimers()
+		require.Zero(t, q.Late(time.Now()))
+		q.Set(NewTimer(func() {}), time.Now().Add(time.Minute))
+		require.Zero(t, q.Late(time.Now()), "not due yet")
 		time.Sleep(3 * time.Minute)
-		require.Equal(t, 2*time.Minute, q.late(time.Now()), "nobody runs them")
+		require.Equal(t, 2*time.Minute, q.Late(time.Now()), "nobody runs them")
 		q.fireDue(time.Now())
-		require.Zero(t, q.late(time.Now()))
+		require.Zero(t, q.Late(time.Now()))
 	})
 }
