@@ -24,5 +24,6 @@
 //
 // docs/GUARANTEES.md lists what is promised, and the test that proves it;
 // docs/migrating.md is for those who come from another cache, docs/runbook.md
-// for those who operate this one. The examples directory has programs to run.
+// for those who operate this one, docs/architecture.md for those who change it.
+// The examples directory has programs to run.
 package fleetcache

@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetcache_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/fleetcache/fleetcache/"
+
+// allowed are the packages of this module that each package may import, in
+// production code. A package that is not here may import none.
+var allowed = map[string][]string{
+	"clustercache": {
+		"clustercache/internal/debounce", "clustercache/internal/phase", "clustercache/resolver",
+		"gc", "informerpool",
+		"internal/callback", "internal/clustername", "internal/goroutine", "internal/meter", "internal/packed",
+		"internal/restmap", "internal/sanitize", "internal/timetable", "internal/transport", "internal/wire",
+		"internal/workpool",
+	},
+	"clustercache/clustercachetest":  {"clustercache", "clustercache/resolver", "informerpool", "internal/fakeapi", "internal/memnet"},
+	"clustercache/internal/debounce": {"internal/timetable"},
+	"clustercache/multicluster":      {"clustercache", "clustercache/resolver", "informerpool", "internal/callback"},
+	"clustercache/resolver":          {"internal/callback", "internal/dial"},
+	"gc":                             {"internal/timetable"},
+	"informerpool": {
+		"internal/callback", "internal/goroutine", "internal/meter", "internal/packed", "internal/sanitize",
+		"internal/wire", "internal/workpool",
+	},
+	"internal/packed":             {"internal/wire"},
+	"internal/restmap":            {"internal/meter"},
+	"internal/testenv":            {"internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port"},
+	"internal/testenv/faultproxy": {"internal/testenv/internal/port"},
+	"internal/testenv/install":    {"internal/testenv/assets"},
+	"internal/testenv/versions":   {"internal/testenv/assets"},
+	"internal/transport":          {"internal/callback", "internal/dial", "internal/transport/h2"},
+	"test/conformance":            {"clustercache", "informerpool"},
+}
+
+// TestPackagesDependOneWay compares the imports with the list, both ways: one
+// that is allowed and not used any more is taken out of it.
+func TestPackagesDependOneWay(t *testing.T) {
+	found := map[string][]string{}
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "testdata" || name == "examples" || name == "bench" || name == "tools" || len(name) > 1 && name[0] == '.'):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		from := filepath.ToSlash(filepath.Dir(path))
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if to, ok := strings.CutPrefix(imported, module); ok && !slices.Contains(found[from], to) {
+				found[from] = append(found[from], to)
+			}
+		}
+		return nil
+	}))
+	require.NotEmpty(t, found)
+	for _, from := range slices.Sorted(maps.Keys(found)) {
+		require.ElementsMatch(t, allowed[from], found[from], from)
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(allowed)), slices.Collect(maps.Keys(found)))
+}
