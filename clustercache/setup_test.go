@@ -143,7 +143,13 @@ func requests(t *testing.T) workqueue.TypedRateLimitingInterface[reconcile.Reque
 
 // TestHazardCacheWithoutClustersSaysSo: forgetting Discover is another.
 func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
-	const line = "No cluster is known, though the resolver lists clusters"
+	const (
+		any       = "No cluster is known"
+		forgotten = "though the resolver lists clusters"
+		mute      = "and the resolver cannot list any"
+		none      = "and the resolver lists none"
+		late      = "and the resolver has not listed any yet"
+	)
 	blind := resolver.Func(func(context.Context, client.ObjectKey) (clustercache.Access, error) {
 		return clustercache.Access{}, resolver.ErrNotReady
 	})
@@ -154,13 +160,16 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 		resolver func(*directory) clustercache.Resolver
 		discover bool
 		engage   bool
-		want     int
+		want     string
 	}{
-		"forgotten":     {itself, false, false, 1},
-		"in a chain":    {chained, false, false, 1},
-		"discovers":     {itself, true, false, 0},
-		"engages":       {itself, false, true, 0},
-		"lists nothing": {mutes, false, false, 0},
+		"forgotten":          {itself, false, false, forgotten},
+		"in a chain":         {chained, false, false, forgotten},
+		"none is listed":     {itself, true, false, none},
+		"engages":            {itself, false, true, ""},
+		"engages and lists":  {itself, true, true, ""},
+		"lists nothing":      {mutes, false, false, mute},
+		"asks for one":       {mutes, false, true, ""},
+		"lists take forever": {func(*directory) clustercache.Resolver { return deafLister{blind} }, true, false, late},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -171,13 +180,26 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 				if tc.engage {
 					require.NoError(t, cc.Engage(key("a")))
 				}
-				time.Sleep(10 * time.Second)
-				require.Equal(t, tc.want, book.count(line))
-				time.Sleep(time.Hour)
-				require.Equal(t, tc.want, book.count(line))
+				for _, later := range []time.Duration{5*time.Second + time.Millisecond, time.Hour} {
+					time.Sleep(later)
+					if tc.want == "" {
+						require.Zero(t, book.count(any))
+						continue
+					}
+					require.Equal(t, 1, book.count(any))
+					require.Equal(t, 1, book.count(tc.want))
+				}
 			})
 		})
 	}
+}
+
+// deafLister never has its list.
+type deafLister struct{ clustercache.Resolver }
+
+func (deafLister) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 // lateManager takes no checks, as one that runs.

@@ -66,16 +66,26 @@ func (n *notice) close() {
 	}
 }
 
-// noticeNoClusters logs that nothing makes any cluster known although the
-// resolver could: an operator that forgot Discover would run and do nothing.
+// noticeNoClusters logs that no cluster is known, and why: an operator that
+// forgot Discover, or whose Secrets lack a label, would run and do nothing.
 func (cc *ClusterCache) noticeNoClusters() {
-	if _, lists := resolver.AsLister(cc.options.Resolver); !lists || cc.options.Discover {
-		return
-	}
 	cc.timers.Set(timetable.NewTimer(func() {
 		if len(cc.all()) == 0 {
-			cc.log.Info("No cluster is known, though the resolver lists clusters: set Options.Discover to have them all, " +
-				"or ask for some with Engage, Watch or Declare")
+			cc.log.Info("No cluster is known, " + cc.whyNoClusters())
 		}
 	}), time.Now().Add(noticeAfter))
+}
+
+func (cc *ClusterCache) whyNoClusters() string {
+	const ask = "ask for some with Engage, Watch or Declare"
+	_, lists := resolver.AsLister(cc.options.Resolver)
+	switch {
+	case !lists:
+		return "and the resolver cannot list any: " + ask
+	case !cc.options.Discover:
+		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask
+	case !cc.listed.Load():
+		return "and the resolver has not listed any yet"
+	}
+	return "and the resolver lists none: those that appear are taken up"
 }
