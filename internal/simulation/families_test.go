@@ -42,7 +42,7 @@ const slowness = 900 * time.Millisecond
 
 // families are all there are.
 func families() []*family {
-	return slices.Concat(networkFamilies(), historyFamilies(), rightsFamilies(), contentFamilies(), kindFamilies(), soloFamilies(), serverFamilies())
+	return slices.Concat(networkFamilies(), historyFamilies(), rightsFamilies(), contentFamilies(), kindFamilies(), soloFamilies(), serverFamilies(), hostileFamilies())
 }
 
 func everything(*fakeapi.Kind) bool { return true }
@@ -103,7 +103,7 @@ func networkFamilies() []*family {
 		}},
 		{name: "html", hold: silence, strike: func(w *world, s *site) func() {
 			code := []int{http.StatusNotFound, http.StatusServiceUnavailable}[w.rng.IntN(2)]
-			s.put("html", always(&fakeapi.Fault{Answer: fakeapi.HTML(code)}))
+			s.put("html", always(&fakeapi.Fault{Answer: body(code, "text/html", "<html>"+canary("html")+"</html>")}))
 			w.interrupt(s)
 			w.shortPause(20 * time.Second)
 			return func() { s.lift("html") }

@@ -91,7 +91,7 @@ func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadM
 		opts = append(opts, client.MatchingFields{"metadata.name": sel.name})
 	}
 	list, heard := sel.kind.list(f), w.asking(s)
-	if err := w.cc.Reader(s.key).List(ctx, list, opts...); err != nil {
+	if err := w.lookAt("list", w.cc.Reader(s.key).List(ctx, list, opts...)); err != nil {
 		return nil, err
 	}
 	out, err := statesOf(sel.kind, list)
@@ -166,7 +166,7 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	defer cancel()
 	namespace, name, _ := strings.Cut(key, "/")
 	o, heard, origin := k.one(f), w.asking(s), clustercache.Origin{}
-	err = w.cc.Reader(s.key).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o, mode, &origin)
+	err = w.lookAt("get", w.cc.Reader(s.key).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o, mode, &origin))
 	q := question{s, selection{kind: k, namespace: namespace, name: name}, f == asMetadata, mode, origin.Cached}
 	if apierrors.IsNotFound(err) && isStatusOf(err, name) {
 		w.answered(q, nil, heard)
@@ -193,7 +193,9 @@ func isStatusOf(err error, name string) bool {
 		return false
 	}
 	d := status.Status().Details
-	return d != nil && d.Name == name && !strings.Contains(status.Status().Message, "could not find the requested resource")
+	message := status.Status().Message
+	path := strings.Contains(message, "could not find the requested resource") || strings.Contains(message, "no Kubernetes API")
+	return d != nil && d.Name == name && !path
 }
 
 // check holds every way of reading a kind against the truth, and the events of

@@ -83,9 +83,7 @@ func (w *world) live() {
 
 // finish stops the library and judges what happened.
 func (w *world) finish() {
-	if _, err := w.metrics.Gather(); err != nil {
-		w.fail("metrics: %v", err)
-	}
+	w.expose()
 	w.stop()
 	w.alternate()
 	for _, sub := range slices.Concat(w.subjects, w.left) {
@@ -237,6 +235,7 @@ func (w *world) persist(s *site) {
 		hold = max(hold, audited+f.delays)
 	}
 	w.pause(hold)
+	w.expose()
 	wrong := w.check(s, f.strict)
 	for _, d := range wrong {
 		w.fail("%s for %s: %s", f.name, f.hold, d)
@@ -398,7 +397,7 @@ func (w *world) create(s *site) {
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
 	u := configMaps.object("a", fmt.Sprintf("own-%d", w.rng.IntN(4)), "tin", w.value(s.current()))
-	err = client.IgnoreAlreadyExists(c.Create(ctx, u))
+	err = client.IgnoreAlreadyExists(w.lookAt("create", c.Create(ctx, u)))
 	w.observe()
 	w.trace("%s: create by the client: %v", s.name, err)
 	after, _ := w.cc.Status(s.key)

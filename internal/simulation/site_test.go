@@ -79,6 +79,7 @@ type site struct {
 	name string // in stories
 	key  client.ObjectKey
 	host string
+	base string // the path of the URL
 	net  *memnet.Listener
 	stop func()
 
@@ -95,7 +96,7 @@ type site struct {
 }
 
 func newSite(w *world, name string, key client.ObjectKey) *site {
-	s := &site{w: w, name: name, key: key, host: fmt.Sprintf("c%d.sim.test", len(w.sites)), net: memnet.Listen()}
+	s := &site{w: w, name: name, key: key, host: fmt.Sprintf("c%d.sim.test", len(w.sites)), base: w.base(), net: memnet.Listen()}
 	s.now = s.addBackend()
 	certificate, _ := certificates()
 	calls := &counted{next: s}
@@ -149,9 +150,12 @@ func (s *site) become(b *backend) {
 	s.w.observe()
 }
 
-func (s *site) bearerLocked() string { return fmt.Sprintf("token-%d-of-%s", s.token, s.host) }
+func (s *site) bearerLocked() string {
+	return fmt.Sprintf("%s-%d-of-%s", canary("token"), s.token, s.host)
+}
 
 func (s *site) authenticate(token string) (string, bool) {
+	s.owned(token)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return "simulation", token == s.bearerLocked()
@@ -162,7 +166,7 @@ func (s *site) config() *rest.Config {
 	defer s.mu.Unlock()
 	_, ca := certificates()
 	return &rest.Config{
-		Host: "https://" + s.host, BearerToken: s.bearerLocked(), Dial: s.net.Dial, TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+		Host: "https://" + s.host + s.base, BearerToken: s.bearerLocked(), Dial: s.dial, TLSClientConfig: rest.TLSClientConfig{CAData: ca},
 	}
 }
 
@@ -203,6 +207,7 @@ func (s *site) intercept(r *fakeapi.Request) *fakeapi.Fault {
 
 // ServeHTTP implements http.Handler.
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r = s.mark(w, r)
 	s.mu.Lock()
 	b, prefix := s.now, s.prefix
 	s.mu.Unlock()

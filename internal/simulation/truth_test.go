@@ -84,6 +84,7 @@ func (k *kind) object(namespace, name, tier, value string) *unstructured.Unstruc
 	default:
 		u.Object["spec"] = map[string]any{"v": value}
 	}
+	withCanary(u.Object, k)
 	return u
 }
 

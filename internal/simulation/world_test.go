@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -111,10 +110,7 @@ func (w *world) options() clustercache.Options {
 	w.metrics = prometheus.NewRegistry()
 	o := clustercache.Options{
 		Resolver: w.names, Discover: true, QPS: -1, MetricsRegisterer: w.metrics, UserAgent: "simulation",
-		Logger: funcr.New(func(prefix, args string) { w.trace("log: %s %s", prefix, args) }, funcr.Options{}),
-	}
-	if !*storied {
-		o.Logger = logr.Discard()
+		Logger: funcr.New(w.logged, funcr.Options{Verbosity: 10}), Dial: w.strayed,
 	}
 	// Not every version of the library that this is run on has it.
 	if f := reflect.ValueOf(&o.Informers).Elem().FieldByName("AuditInterval"); f.IsValid() {
@@ -222,6 +218,7 @@ func (w *world) run() {
 	go func() {
 		for e := range cc.ClusterEvents(ctx) {
 			w.trace("%s: %s, %s %s", e.Cluster, e.Type, e.Phase, e.Reason)
+			w.look("event", fmt.Sprintf("%+v %#v", e, e))
 			w.mu.Lock()
 			w.phases[e.Cluster] = append(w.phases[e.Cluster], e)
 			w.mu.Unlock()
