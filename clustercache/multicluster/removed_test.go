@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
@@ -21,45 +22,60 @@ import (
 // TestHazardRemovalOfAClusterIsTakenForDeletes: handlers were told of the
 // deletes of a part of its objects, another one each time. None was deleted.
 // The handlers are busy, so that the removal and the deletes come in every
-// order; the cluster is back while they are delivered, or afterwards.
+// order; the cluster is back while they are delivered, or afterwards. A provider
+// that is late ends the engagement when all deletes were due.
 func TestHazardRemovalOfAClusterIsTakenForDeletes(t *testing.T) {
-	for _, after := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Minute} {
-		t.Run(after.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, multicluster.Options{})
-				api := f.add("a")
-				for i := range 64 {
-					api.put(fmt.Sprint("o", i), "1")
-				}
-				p := newProvider(f, multicluster.ProviderOptions{})
-				to, made := calls()
-				engage(t, p, to)
-				engaged, byHand := &record{}, &record{}
-				_, err := informer(t, next(t, made).cl, &corev1.ConfigMap{}).AddEventHandler(slow(engaged))
-				require.NoError(t, err)
-				_, err = informer(t, f.cluster("a"), &corev1.ConfigMap{}).AddEventHandler(slow(byHand))
-				require.NoError(t, err)
-				time.Sleep(time.Minute)
-				require.Len(t, engaged.take(), 66)
-				for i := range 8 {
-					api.put(fmt.Sprint("o", i), "2")
-				}
-
-				f.d.set(key("a"), nil)
-				for f.known("a") {
-					time.Sleep(time.Millisecond)
-				}
-				time.Sleep(after)
-				f.d.set(key("a"), api.Config())
-				time.Sleep(time.Hour)
-				require.True(t, f.known("a"))
-				for _, events := range [][]string{engaged.take(), byHand.take()} {
-					for _, e := range events {
-						require.False(t, strings.HasPrefix(e, "delete"), "%s", e)
-					}
-				}
+	for _, late := range []time.Duration{0, 2 * time.Minute} {
+		for _, after := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Minute} {
+			t.Run(fmt.Sprintf("back after %v, provider late by %v", after, late), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testRemoval(t, late, after) })
 			})
-		})
+		}
+	}
+}
+
+func testRemoval(t *testing.T, late, after time.Duration) {
+	f := newFleet(t, multicluster.Options{})
+	api := f.add("a")
+	for i := range 64 {
+		api.put(fmt.Sprint("o", i), "1")
+	}
+	p := newProvider(f, multicluster.ProviderOptions{Clusters: func(k client.ObjectKey) bool {
+		if k == key("holds up") {
+			time.Sleep(late)
+		}
+		return true
+	}})
+	to, made := calls()
+	engage(t, p, to)
+	engaged, byHand := &record{}, &record{}
+	_, err := informer(t, next(t, made).cl, &corev1.ConfigMap{}).AddEventHandler(slow(engaged))
+	require.NoError(t, err)
+	_, err = informer(t, f.cluster("a"), &corev1.ConfigMap{}).AddEventHandler(slow(byHand))
+	require.NoError(t, err)
+	time.Sleep(time.Minute)
+	require.Len(t, engaged.take(), 66)
+	for i := range 8 {
+		api.put(fmt.Sprint("o", i), "2")
+	}
+
+	f.add("holds up")
+	for !f.known("holds up") {
+		time.Sleep(time.Millisecond)
+	}
+	synctest.Wait()
+	f.d.set(key("a"), nil)
+	for f.known("a") {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(after)
+	f.d.set(key("a"), api.Config())
+	time.Sleep(time.Hour)
+	require.True(t, f.known("a"))
+	for _, events := range [][]string{engaged.take(), byHand.take()} {
+		for _, e := range events {
+			require.False(t, strings.HasPrefix(e, "delete"), "%s", e)
+		}
 	}
 }
 
