@@ -197,23 +197,29 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 	})
 }
 
-// TestFirstQueriesForAnOwnerAreAllAnswered: the index is built by one of them.
+// TestFirstQueriesForAnOwnerAreAllAnswered: the index is built by one of them,
+// of so many objects that others come meanwhile, in one cluster or another.
 func TestFirstQueriesForAnOwnerAreAllAnswered(t *testing.T) {
+	const objects = 3000
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		for i := range 50 {
+		for i := range objects {
 			s.put("ns", fmt.Sprint("o", i), 1, "owner=x")
 		}
-		l := acquireSynced(t, p, everything)
-		var readers sync.WaitGroup
-		for range 16 {
-			readers.Go(func() {
-				found, _, err := l.List(informerpool.Query{Owner: "x"})
-				if assert.NoError(t, err) {
-					assert.Len(t, found, 50)
-				}
-			})
+		for i := range 10 {
+			k := everything
+			k.Cluster.Name = fmt.Sprint("cluster", i)
+			l := acquireSynced(t, p, k)
+			var readers sync.WaitGroup
+			for range 16 {
+				readers.Go(func() {
+					found, _, err := l.List(informerpool.Query{Owner: "x"})
+					if assert.NoError(t, err) {
+						assert.Len(t, found, objects)
+					}
+				})
+			}
+			readers.Wait()
 		}
-		readers.Wait()
 	})
 }
 
