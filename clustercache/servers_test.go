@@ -5,6 +5,7 @@ package clustercache_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 )
@@ -167,23 +169,27 @@ func TestHazardServerIsUpgradedAndSlow(t *testing.T) {
 }
 
 // TestHazardRefusedInformerSitsOut: the first success after a failure wakes the
-// informers of a cluster that never was disconnected.
+// informers of a cluster that never was disconnected. There are many, since the
+// pause of one alone may be over by then.
 func TestHazardRefusedInformerSitsOut(t *testing.T) {
+	const informers = 10
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
 		d.set(key("a"), api.config())
 		o := silent(d)
 		o.FailureThreshold = 1000
 		cc := start(t, o)
-		w := watch(t, cc)
-		require.NoError(t, w.WaitForSync(t.Context()))
+		for i := range informers {
+			w := watch(t, cc, client.MatchingLabels{"i": strconv.Itoa(i)})
+			require.NoError(t, w.WaitForSync(t.Context()))
+		}
 		api.die()
 		time.Sleep(10 * time.Minute) // pauses have grown to their limit
 		api.live()
 		api.put("one", "1", nil)
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
-		require.Equal(t, 1, api.watching(pathOf("ConfigMap")))
+		require.Equal(t, informers, api.watching(pathOf("ConfigMap")))
 		require.True(t, status(t, cc).Connected)
 	})
 }
