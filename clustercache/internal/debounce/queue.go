@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debounce holds requests back until a burst of them is over.
+// Package debounce delays requests until a burst of them is over.
 package debounce
 
 import (
@@ -15,45 +15,51 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// Config says for how long a queue holds requests back, and what it works with.
+// Config holds the delays of a queue, and what it depends on.
 type Config struct {
-	// Window is for how long requests must pause before one is passed on. Zero
-	// passes each on at once.
+	// Window is how long a request must not be added again before it is passed
+	// on. Zero passes on every request at once.
 	Window time.Duration
-	// MaxDelay bounds how long one waits, however steadily it is added again.
-	// Default ten times Window.
+	// MaxDelay bounds the delay of a request, however steadily it is added
+	// again. Default ten times Window.
 	MaxDelay time.Duration
-	// Timers has the queue's one timer. Spawn runs a function on a goroutine
-	// that the owner waits for: the timers must not be held up by a workqueue.
+	// Timers runs the queue's one timer. Spawn runs a function on a goroutine
+	// that the owner waits for: a workqueue must not hold up the timers.
 	Timers *timetable.Timers
 	Spawn  func(func())
 }
 
-// Queue holds requests back until what leads to them pauses for a window, or
-// the first waits for too long. It has one timer for all of them. A request
-// that is there is queued later than any event that it was added for, so that
-// the worker that takes it from the workqueue sees the state after the last
-// one. It is safe for concurrent use.
+// Queue delays each request until it has not been added for a window, or until
+// it has waited for MaxDelay:
+//
+//	                 +- not added for Window --+
+//	Add --> pending -+                         +-> workqueue
+//	                 +- waited for MaxDelay ---+
+//
+// It has one timer for all requests. A pending request reaches the workqueue
+// after every event that it was added for, so the worker that takes it sees the
+// state after the last one. It is safe for concurrent use.
 type Queue[request comparable] struct {
 	config Config
 	queue  workqueue.TypedRateLimitingInterface[request]
 	timer  *timetable.Timer
 
-	mu      sync.Mutex // protects what follows; taken before the lock of the timers
+	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
 	pending map[request]*pending[request]
 	due     timetable.Table[*pending[request]]
 	paused  bool
 	closed  bool
 }
 
-// pending is a request that waits.
+// pending is a delayed request.
 type pending[request comparable] struct {
 	request request
 	first   time.Time // when it was first added
 	last    time.Time // when it was last added
 	low     bool      // of low priority
 
-	// entry is set to when it is due, or earlier: only until it is looked at.
+	// entry is due when the request is, or earlier: its time is corrected only
+	// when it is reached.
 	entry timetable.Entry[*pending[request]]
 }
 
@@ -79,7 +85,7 @@ func (q *Queue[request]) Add(r request, low bool) {
 	defer q.mu.Unlock()
 	now := time.Now()
 	if w := q.pending[r]; w != nil {
-		w.last, w.low = now, w.low && low // its place in the heap is put right when it comes to the top
+		w.last, w.low = now, w.low && low // its place in the heap is corrected when it reaches the top
 		return
 	}
 	w := &pending[request]{request: r, first: now, last: now, low: low}
@@ -108,7 +114,7 @@ func (q *Queue[request]) setTimerLocked() {
 	q.config.Timers.Set(q.timer, at)
 }
 
-// flushDue queues what is due.
+// flushDue queues the requests that are due.
 func (q *Queue[request]) flushDue() {
 	q.flush(q.takeDue(time.Now()))
 }
@@ -133,20 +139,20 @@ func (q *Queue[request]) takeDue(now time.Time) []*pending[request] {
 	q.setTimerLocked()
 	if q.due.Len() == 0 {
 		q.due = timetable.Table[*pending[request]]{}
-		q.pending = map[request]*pending[request]{} // a burst must not keep its memory
+		q.pending = map[request]*pending[request]{} // do not keep the memory of a burst
 	}
 	return ready
 }
 
-// flush queues without the lock. What is added meanwhile waits anew, and is
-// queued after this.
+// flush queues requests, without holding the lock. A request added meanwhile
+// waits anew, and is queued after these.
 func (q *Queue[request]) flush(ready []*pending[request]) {
 	for _, w := range ready {
 		enqueue(q.queue, w.request, w.low)
 	}
 }
 
-// Pause keeps everything back until Proceed.
+// Pause holds back all requests until Proceed.
 func (q *Queue[request]) Pause() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,7 +160,7 @@ func (q *Queue[request]) Pause() {
 	q.setTimerLocked()
 }
 
-// Proceed ends what Pause began.
+// Proceed ends a Pause.
 func (q *Queue[request]) Proceed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -162,8 +168,7 @@ func (q *Queue[request]) Proceed() {
 	q.setTimerLocked()
 }
 
-// Close queues everything that waits, and has what is still added queued at
-// once.
+// Close queues all pending requests. Requests added later are queued at once.
 func (q *Queue[request]) Close() {
 	q.mu.Lock()
 	var ready []*pending[request]
@@ -178,8 +183,8 @@ func (q *Queue[request]) Close() {
 	q.flush(ready)
 }
 
-// enqueue adds a request, behind those of real changes if it comes from a
-// replay.
+// enqueue adds a request, with a lower priority than real changes if it comes
+// from a replay.
 func enqueue[request comparable](queue workqueue.TypedRateLimitingInterface[request], r request, replay bool) {
 	if prioritized, ok := queue.(priorityqueue.PriorityQueue[request]); ok && replay {
 		prioritized.AddWithOpts(priorityqueue.AddOpts{Priority: new(handler.LowPriority)}, r)

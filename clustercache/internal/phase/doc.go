@@ -1,13 +1,25 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package phase decides what happens next to one cluster's connection. It is a
-// pure function of the state, what happened, and the time: no clock, no lock,
-// no I/O, no goroutine. A shell elsewhere runs the actions it returns and
-// reports how they ended.
+// Package phase decides the next step for one cluster's connection. [Next] is a
+// pure function of the state, an event and the time: it uses no clock, lock,
+// I/O or goroutine. The caller carries out the actions that Next returns, and
+// reports their results as further events.
+//
+//	          Asked               Succeeded        probes fail
+//	Pending --------> Connecting -----------> Ready <--------> Degraded
+//	or Gone  Changed      |                     ^   probes pass    |
+//	   ^                  | Failed              | Succeeded        | threshold
+//	   |  NoAccess        v                     |                  v reached
+//	   +----------------- + ---------> Disconnected or Refused <---+
+//	      or Unknown
+//
+// A retry after a deadline stays in its phase until the attempt ends. Removed
+// leads to Gone from every phase, and a connected cluster that loses its access
+// becomes Pending or Gone when its grace ends.
 //
 // Invariants, whatever the order of events: actions [Up] and [Down] alternate,
 // starting with Up; at most one attempt runs; a result that does not carry the
-// running attempt's generation changes nothing; and from every state either the
-// deadline or an event leads on.
+// running attempt's generation changes nothing; and every state is left by a
+// deadline or an event.
 package phase

@@ -5,15 +5,15 @@ package phase
 
 import "time"
 
-// Kind is what happened.
+// Kind is the kind of an event.
 type Kind uint8
 
 // Kinds of events.
 const (
-	// Asked: somebody wants the cluster.
+	// Asked: a caller wants to use the cluster.
 	Asked Kind = iota
-	// Changed: the way to reach the cluster, or who answers there, may have
-	// changed.
+	// Changed: the access to the cluster, or the server that answers there, may
+	// have changed.
 	Changed
 	// Tick: the deadline passed.
 	Tick
@@ -24,46 +24,47 @@ const (
 	// Unauthorized: an ordinary request made with Event.Revision was
 	// answered 401.
 	Unauthorized
-	// Doubted: a request found that somebody else than expected may be
+	// Doubted: a request found that a different server than expected may be
 	// answering.
 	Doubted
-	// Unrecognized: again and again the server did not prove who it is,
-	// whatever it answers to probes; Event.Err and Event.Reason say how.
+	// Unrecognized: the server repeatedly failed to prove its identity,
+	// whatever it answers to probes. Event.Err and Event.Reason describe the
+	// failure.
 	Unrecognized
-	// Recognized: it has proven it since.
+	// Recognized: the server has proven its identity since.
 	Recognized
 	// RolledBack: the cluster's history went backwards.
 	RolledBack
-	// Removed: the cluster is no more; Event.Reason says why.
+	// Removed: the cluster no longer exists; Event.Reason gives the cause.
 	Removed
 
 	// Kinds is the number of kinds.
 	Kinds
 )
 
-// Class is what a failure means for the next step.
+// Class is the consequence of a failure for the next step.
 type Class uint8
 
 // Classes of failures.
 const (
-	// Trouble is any failure that trying again may mend.
+	// Trouble is any failure that a retry may fix.
 	Trouble Class = iota
-	// NoAccess: the resolver does not know yet.
+	// NoAccess: the resolver has no access to the cluster yet.
 	NoAccess
-	// Unknown: the resolver says there is no such cluster.
+	// Unknown: the resolver reports that no such cluster exists.
 	Unknown
-	// Policy: the way to the cluster is forbidden.
+	// Policy: policy forbids access to the cluster.
 	Policy
 	// Rejected: the server does not accept the credentials.
 	Rejected
-	// Busy: the server is there, and asks to come back soon.
+	// Busy: the server is there, and asks the client to retry soon.
 	Busy
 
 	// Classes is the number of classes.
 	Classes
 )
 
-// Event is one thing that happened to a cluster.
+// Event is an event in the life of a cluster's connection.
 type Event struct {
 	Kind Kind
 	// Gen is the generation of the attempt that ended (Succeeded, Failed).
@@ -72,25 +73,25 @@ type Event struct {
 	Class  Class
 	Err    error
 	Reason string
-	// Revision is the access an attempt or request was made with, as far as it
-	// got.
+	// Revision identifies the access that the attempt or request used. It is
+	// empty if the attempt failed before it had one.
 	Revision string
-	// News is the State.News that the attempt's answer is known to be at least
-	// as new as (Succeeded, Failed of a connect).
+	// News is a value of State.News: the result of the attempt is known to be
+	// at least as new as that (Succeeded, Failed of a connect).
 	News uint64
-	// Unproven: the connect attempt found the access that is in use, and saw no
-	// need to ask the server (Succeeded).
+	// Unproven: the connect attempt found the access already in use, and did
+	// not query the server (Succeeded).
 	Unproven bool
-	// NewEpoch: the connect attempt found another history than the one known
-	// (Succeeded).
+	// NewEpoch: the connect attempt found a different history than the known
+	// one (Succeeded).
 	NewEpoch bool
-	// Life is the last sign of life seen on the connection (Tick).
+	// Life is the time of the last sign of life on the connection (Tick).
 	Life time.Time
-	// Jitter in [0,1) spreads deadlines. They are only ever shortened by it.
+	// Jitter in [0,1) spreads deadlines. It only ever shortens them.
 	Jitter float64
 }
 
-// Action is what the shell has to do, in order.
+// Action is a step that the caller has to carry out, in the returned order.
 type Action uint8
 
 // Actions.
@@ -101,20 +102,20 @@ const (
 	StartProbe
 	// Cancel ends the running attempt early.
 	Cancel
-	// Tell tells the running connect attempt the state's News. It asks the
-	// resolver again, once it is not asking, and goes on if the answer is the
-	// one it works with.
+	// Tell notifies the running connect attempt of the state's News. The
+	// attempt queries the resolver again, once no query is running, and
+	// continues if the answer is the access it already works with.
 	Tell
 	// Up: the cluster can be used from now on.
 	Up
-	// Down: it cannot any more; cut what runs.
+	// Down: the cluster can no longer be used; cut its running requests.
 	Down
-	// Renew: it is connected, with another history; everything known of it is
-	// to be read again.
+	// Renew: the cluster is connected, with a different history; everything
+	// known about it must be read again.
 	Renew
-	// Evict: it is gone; drop what is held of it.
+	// Evict: the cluster is gone; drop everything held for it.
 	Evict
-	// Silence: no question was answered for Config.SilentAfter. It comes once
-	// for each silence.
+	// Silence: no request was answered for Config.SilentAfter. It is issued
+	// once for each silence.
 	Silence
 )

@@ -5,13 +5,13 @@ package phase
 
 import "time"
 
-// Next returns the state after e, and what is to be done about it.
+// Next returns the state after e, and the actions that follow from it.
 func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 	m := machine{cfg: cfg, State: s, e: e, now: now}
 	switch e.Kind {
 	case Asked:
 		if m.Running == None && (m.Phase == Gone || (m.Phase == Pending && m.Gen == 0)) {
-			m.Err, m.Reason = nil, "" // of an earlier life
+			m.Err, m.Reason = nil, "" // of the cluster's previous existence
 			m.connect()
 		}
 	case Changed:
@@ -23,8 +23,8 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 	case Failed:
 		m.failed()
 	case Unauthorized:
-		// Once per revision: if asking the resolver again brings nothing new,
-		// asking once more would not either.
+		// Once per revision: if one more query of the resolver finds nothing
+		// new, a second would not either.
 		if m.Connected && e.Revision == m.Revision && m.Rejected != m.Revision {
 			m.Rejected = m.Revision
 			m.doubt()
@@ -51,7 +51,7 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 	return m.State, m.actions
 }
 
-// machine is one step under way.
+// machine is one call of Next.
 type machine struct {
 	State
 	cfg     Config
@@ -68,21 +68,22 @@ func (m *machine) enter(p Phase) {
 	}
 }
 
-// after returns the time d from now, up to a fifth earlier.
+// after returns the time d after from, or up to a fifth of d earlier.
 func (m *machine) after(from time.Time, d time.Duration) time.Time {
 	return from.Add(d - time.Duration(m.e.Jitter*float64(d)/5))
 }
 
-// backoff doubles with each failed try. Half of it is random, so that a fleet
-// does not come back in step.
+// backoff returns the time of the next try. The delay doubles with each failed
+// try, and up to half of it is random, so that the clusters do not all
+// reconnect at the same moment.
 func (m *machine) backoff() time.Time {
 	d := m.cfg.RetryBase << min(max(m.Tries-1, 0), 16)
 	d = min(d, m.cfg.RetryMax)
 	return m.now.Add(d - time.Duration(m.e.Jitter*float64(d)/2))
 }
 
-// connect starts an attempt. A probe that runs is dropped: if the attempt does
-// not answer its question, it is due again.
+// connect starts an attempt. It cancels a running probe, which is due again if
+// the attempt does not query the server.
 func (m *machine) connect() {
 	if m.Running == Probe {
 		m.do(Cancel)
@@ -90,11 +91,11 @@ func (m *machine) connect() {
 	if m.Connected && m.ProbeAt.IsZero() {
 		m.ProbeAt = m.nextProbe()
 	}
-	// An attempt that only asks the resolver says nothing of the server. It
-	// must neither stand for the probe it dropped nor end a streak of failures,
-	// or news that keep coming would hide that the server is dead.
+	// An attempt that only queries the resolver proves nothing about the
+	// server. It must neither replace the probe it canceled nor end a streak of
+	// failures, or a steady stream of changes would hide a dead server.
 	m.Prove = m.Prove || m.Running == Probe || m.Phase == Degraded
-	// A retry of the resolver is not worth a change of phase until it brings
+	// A retry of the resolver does not change the phase until it finds
 	// something.
 	if (m.Phase == Pending || m.Phase == Gone) && m.e.Kind != Tick {
 		m.enter(Connecting)
@@ -104,9 +105,9 @@ func (m *machine) connect() {
 	m.do(StartConnect)
 }
 
-// changed: an attempt that runs is not ended, since the resolver may be at work
-// for it, and most news change nothing. It is told, and finds out by itself
-// whether the address it waits for is still the right one.
+// changed does not end a running attempt: the resolver may be working for it,
+// and most changes are irrelevant. The attempt is notified instead, and finds
+// out by itself whether the address it waits for is still the right one.
 func (m *machine) changed() {
 	m.News++
 	if m.Running == Connect {
@@ -116,8 +117,8 @@ func (m *machine) changed() {
 	m.connect()
 }
 
-// doubt starts an attempt that asks the server. One that runs may have looked
-// before there was doubt.
+// doubt starts an attempt that queries the server. An attempt that already runs
+// may have done so before the doubt arose.
 func (m *machine) doubt() {
 	m.Prove = true
 	if m.Running != Connect {
@@ -125,14 +126,15 @@ func (m *machine) doubt() {
 	}
 }
 
-// unrecognized: what serves stays, since a watch that runs may be well.
+// unrecognized leaves the connection in use, since its running watches may be
+// healthy.
 func (m *machine) unrecognized() {
 	if !m.Connected {
 		return
 	}
 	m.Unrecognized = true
 	if m.Failures > 0 {
-		return // its probes fail, which says more
+		return // failing probes are the stronger evidence
 	}
 	m.fail()
 	m.enter(Degraded)
@@ -149,8 +151,8 @@ func (m *machine) recognized() {
 	}
 }
 
-// outdated reports whether there was news that the attempt which ended does not
-// know.
+// outdated reports whether there were changes that the ended attempt did not
+// see.
 func (m *machine) outdated() bool { return m.e.News < m.News }
 
 func (m *machine) tick() {
@@ -180,8 +182,8 @@ func (m *machine) tick() {
 	}
 }
 
-// lives reports whether a sign of life stands for a probe, and notes it as an
-// answer if so. Where probes fail it does not: a stream may go on while the
+// lives reports whether a sign of life can replace a probe, and records it as
+// an answer if so. It cannot while probes fail: a stream may continue while the
 // server refuses everything else.
 func (m *machine) lives() bool {
 	alive := m.e.Life
@@ -192,7 +194,7 @@ func (m *machine) lives() bool {
 	return true
 }
 
-// answered notes that the server answered a question.
+// answered records that the server answered a request.
 func (m *machine) answered(at time.Time) {
 	m.Missed, m.LastSuccess, m.Silent, m.SilentAt = 0, at, false, time.Time{}
 	if m.cfg.SilentAfter > 0 {
@@ -200,7 +202,7 @@ func (m *machine) answered(at time.Time) {
 	}
 }
 
-// unanswered notes that it did not.
+// unanswered records that the server did not answer a request.
 func (m *machine) unanswered() {
 	m.Missed++
 	m.LastProbe = m.now
@@ -212,8 +214,8 @@ func (m *machine) unanswered() {
 func (m *machine) endGrace() {
 	if m.GraceGone {
 		m.gone()
-		// It may be made again, and a resolver that reports no changes is
-		// asked.
+		// The cluster may be created again, so query a resolver that does not
+		// report changes.
 		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
 		return
 	}
@@ -229,7 +231,7 @@ func (m *machine) endGrace() {
 func (m *machine) gone() {
 	if m.Running != None {
 		m.do(Cancel)
-		m.Gen++ // its result is nobody's any more
+		m.Gen++ // ignore the result of the attempt
 		m.Running = None
 	}
 	if m.Connected {
@@ -281,7 +283,8 @@ func (m *machine) succeeded() {
 	}
 }
 
-// proven: the server answered to the access that is in use from now on.
+// proven records that the server answered to the attempt's access, which is in
+// use from now on.
 func (m *machine) proven() {
 	m.ProbeEnd, m.LastProbe, m.Failures, m.Successes = m.now, m.now, 0, 0
 	m.answered(m.now)
@@ -299,8 +302,8 @@ func (m *machine) proven() {
 	m.ProbeAt = m.after(m.now, m.cfg.ProbeInterval)
 }
 
-// unchanged: the resolver had nothing new. That is no sign of life: the next
-// probe comes when it would have come.
+// unchanged records that the resolver had nothing new. That is no sign of life:
+// the next probe stays due when it was.
 func (m *machine) unchanged() {
 	m.Tries = 0
 	m.GraceUntil, m.GraceGone = time.Time{}, false
@@ -312,8 +315,8 @@ func (m *machine) unchanged() {
 	}
 }
 
-// nextProbe counts from the start of the last one: a probe that hangs until its
-// time-out does not delay the verdict.
+// nextProbe counts from the start of the last probe, so that a probe that hangs
+// until its timeout does not delay the verdict.
 func (m *machine) nextProbe() time.Time {
 	t := m.after(m.ProbeStart, m.cfg.ProbeInterval)
 	if t.Before(m.now) {
@@ -328,7 +331,7 @@ func (m *machine) failed() {
 	}
 	was := m.Running
 	m.Running = None
-	if was == Probe || m.e.Revision != "" { // the server was asked
+	if was == Probe || m.e.Revision != "" { // the server was queried
 		m.ProbeEnd = m.now
 		m.unanswered()
 	}
@@ -364,16 +367,17 @@ func (m *machine) missed() {
 	m.RetryAt = m.backoff()
 }
 
-// refreshFailed: the connection in use stays unless the failure is its own.
+// refreshFailed keeps the connection in use, unless the failure is that of its
+// own access.
 func (m *machine) refreshFailed() {
 	m.fail()
 	own := m.e.Revision != "" && m.e.Revision == m.Revision
 	if m.e.Class != NoAccess && m.e.Class != Unknown {
-		m.GraceUntil, m.GraceGone = time.Time{}, false // there is access again, if not a good one
+		m.GraceUntil, m.GraceGone = time.Time{}, false // access exists again, although it does not work
 	}
 	switch {
 	case m.e.Class == NoAccess || m.e.Class == Unknown:
-		// Secrets are rotated by delete and create, too.
+		// Secrets are also rotated by deleting and creating them.
 		m.GraceGone = m.e.Class == Unknown
 		if m.GraceUntil.IsZero() {
 			m.GraceUntil = m.now.Add(m.cfg.Grace)
@@ -407,7 +411,7 @@ func (m *machine) connectFailed() {
 	case Policy:
 		m.enter(Refused)
 		m.RetryAt = m.after(m.now, m.cfg.RetryMax)
-	case Busy: // others get through, and so shall we: the pause does not grow
+	case Busy: // other clients get through, so the pause does not grow
 		m.enter(Disconnected)
 		m.RetryAt = m.after(m.now, 3*m.cfg.RetryBase)
 	default:

@@ -24,7 +24,7 @@ var (
 	errSome = errors.New("some")
 )
 
-// run is one cluster driven by hand.
+// run drives one cluster by hand.
 type run struct {
 	t   *testing.T
 	s   phase.State
@@ -46,7 +46,7 @@ func (r *run) on(e phase.Event) []phase.Action {
 	return actions
 }
 
-// tick moves to the deadline.
+// tick advances to the deadline.
 func (r *run) tick(life time.Time) []phase.Action {
 	r.t.Helper()
 	require.False(r.t, r.s.Deadline().IsZero(), "no deadline in %+v", r.s)
@@ -165,12 +165,11 @@ func TestConnectedClusterIsResolvedAgain(t *testing.T) {
 	}
 }
 
-// Each piece of news finds a probe that hangs, or the attempt that took its
-// place.
+// Each change interrupts a probe that hangs, or the attempt that replaced it.
 func TestNewsThatKeepComingDoNotHideADeadServer(t *testing.T) {
 	r := newRun(t).connected()
 	dead := r.now
-	due := time.Time{} // when what runs has timed out
+	due := time.Time{} // when the running attempt has timed out
 	for r.s.Connected {
 		switch at := r.s.Deadline(); {
 		case r.s.Running == phase.None && !at.After(r.now):
@@ -183,7 +182,7 @@ func TestNewsThatKeepComingDoNotHideADeadServer(t *testing.T) {
 			gen := r.s.Gen
 			r.on(phase.Event{Kind: phase.Changed})
 			if r.s.Gen != gen && r.s.Running == phase.Connect {
-				if !r.s.Prove { // the resolver has nothing new, at once
+				if !r.s.Prove { // the resolver finds nothing new, at once
 					r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", Unproven: true, News: r.s.News})
 				} else {
 					due = r.now.Add(5 * time.Second)
@@ -267,8 +266,8 @@ func TestAnotherHistoryRenewsAndRemovalEvicts(t *testing.T) {
 	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Asked}))
 }
 
-// TestServerThatIsNotRecognizedIsDegraded: good probes do not make a cluster
-// Ready whose server does not prove who it is.
+// TestServerThatIsNotRecognizedIsDegraded checks that successful probes do not
+// make a cluster Ready while its server does not prove its identity.
 func TestServerThatIsNotRecognizedIsDegraded(t *testing.T) {
 	r := newRun(t)
 	r.on(phase.Event{Kind: phase.Unrecognized, Err: errSome})
@@ -296,8 +295,8 @@ func TestServerThatIsNotRecognizedIsDegraded(t *testing.T) {
 	require.False(t, r.s.Unrecognized)
 }
 
-// every yields every event that can differ in effect in state s, results of
-// earlier attempts included.
+// every yields every event that can make a difference in state s, including
+// results of earlier attempts.
 func every(s phase.State) []phase.Event {
 	var out []phase.Event
 	for kind := range phase.Kinds {
@@ -335,7 +334,7 @@ func every(s phase.State) []phase.Event {
 	return out
 }
 
-// told are the counts of news that an attempt may know of.
+// told returns the values of News that an attempt may have seen.
 func told(s phase.State) []uint64 {
 	if s.News == 0 {
 		return []uint64{0}
@@ -343,7 +342,7 @@ func told(s phase.State) []uint64 {
 	return []uint64{s.News, s.News - 1}
 }
 
-// shape is a state without what only counts up.
+// shape describes a state without its ever-growing counters.
 func shape(s phase.State, now time.Time) string {
 	return fmt.Sprint(s.Phase, s.Running, s.Prove, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures, min(s.Successes, 2), min(s.Tries, 2),
 		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.ResolveAt.IsZero(), s.GraceGone, s.Err == nil, s.GraceUntil.After(now))
@@ -412,8 +411,8 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && (e.Gen != before.Gen || before.Running == phase.None) {
 		require.Equal(t, before, after, "a late result counted: %s", where)
 	}
-	// The way forward: an attempt whose result will come, a deadline, or a
-	// cluster nobody asked for or that is no more.
+	// A state must lead on: it has an attempt whose result will come or a
+	// deadline, or it is that of a cluster that was never requested or is gone.
 	idle := after.Phase == phase.Gone || (after.Phase == phase.Pending && after.Gen == 0)
 	require.True(t, after.Running != phase.None || !after.Deadline().IsZero() || idle, "stuck: %s", where)
 	if e.Kind == phase.Tick && after.Running == phase.None && !after.Deadline().IsZero() {
