@@ -11,30 +11,31 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Collector keeps the books of who uses what: it acquires a resource for its
-// first owner and releases it after its last. Make one with New. All methods
-// may be called from several goroutines, before, during and after Run.
+// Collector keeps track of which owners use which resources: it acquires a
+// resource for its first owner and releases it after its last. Create one with
+// New. All methods are safe for concurrent use, before, during and after Run.
 type Collector[O, R comparable] struct {
 	opts    Options[O, R]
 	policy  policy
 	limiter *rate.Limiter
 
-	// slots has a place for each look that may run at a time.
+	// slots has one slot for each look that may run at a time.
 	slots chan struct{}
-	// releasing has one place, for the goroutine that releases.
+	// releasing has one slot, for the goroutine that releases.
 	releasing chan struct{}
-	// looks says when to look at which owner, releases when to release which
-	// resource.
+	// looks schedules the looks at owners, and releases the releases of
+	// resources.
 	looks    *schedule[O]
 	releases *schedule[R]
 
-	// underWay counts the calls that may still call back. It grows under mu and
-	// only while not closed.
+	// underWay counts the calls that may still run a callback. It grows only
+	// under mu and while not closed.
 	underWay sync.WaitGroup
 
-	// mu protects the fields below and what they point to. Always true under
-	// it: a resource has an owner exactly if that owner's uses name it, and
-	// then it is Held.
+	// mu protects the fields below and what they point to.
+	//
+	// INVARIANT: a resource has an owner exactly if that owner's uses name it,
+	// and then it is Held.
 	mu        sync.Mutex
 	running   bool
 	closed    bool
@@ -43,32 +44,31 @@ type Collector[O, R comparable] struct {
 	resources map[R]*resource[O]
 }
 
-// owner is what is known of one owner. It lives from the first declaration to
-// the last use or the end of the last declaration under way, whichever comes
-// later.
+// owner is the record of one owner. It exists from the first declaration until
+// the owner uses nothing and no declaration is under way.
 type owner[R comparable] struct {
 	ownerFacts
 
-	// turn has one place, for the declaration that is being carried out.
+	// turn has one slot, for the declaration that is being carried out.
 	turn chan struct{}
 	// uses maps each resource in use to the number of the last declaration that
 	// named it.
 	uses     map[R]uint64
 	declared uint64
-	// drops counts the calls of Drop, so that a declaration under way notices
-	// that it was overtaken.
+	// drops counts the calls of Drop, so that a declaration under way can
+	// detect that a Drop overtook it.
 	drops uint64
-	// err is why the last look found nothing out.
+	// err is why the last look was inconclusive.
 	err error
 }
 
-// resource is what is known of one resource. It lives from before Acquire until
+// resource is the record of one resource. It exists from before Acquire until
 // after Release.
 type resource[O comparable] struct {
 	phase  Phase
 	owners map[O]struct{}
 	freed  time.Time
-	// flight is the Acquire or Release under way, if phase is not Held.
+	// flight is the Acquire or Release under way, unless phase is Held.
 	flight *flight
 }
 
@@ -79,13 +79,13 @@ func (r *resource[O]) facts() resourceFacts {
 // flight is an Acquire or a Release under way.
 type flight struct {
 	done chan struct{}
-	// err is what waiters share: why Acquire failed, unless only because of its
-	// own caller. Read after done is closed.
+	// err is the result that waiters share: why Acquire failed, unless only
+	// because of its own caller. It is read after done is closed.
 	err error
 }
 
-// call is a call that may be waiting for or running a callback, and must end
-// when the collector stops.
+// call is a call that may be waiting for or running a callback, and that must
+// end when the collector stops.
 type call struct{ cancel context.CancelCauseFunc }
 
 // New returns a collector, or an error if an option is invalid. It starts
@@ -109,7 +109,7 @@ func New[O, R comparable](options Options[O, R]) (*Collector[O, R], error) {
 	}, nil
 }
 
-// begin registers a call: the returned ctx ends with the given one and when the
+// begin registers a call. The returned ctx ends with the given one and when the
 // collector stops, and Run does not return before end was called.
 func (c *Collector[O, R]) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -5,27 +5,27 @@ package gc
 
 import "time"
 
-// Everything in this file is a function of facts and the time: no lock, no
-// clock, no goroutine. The rest of the package copies the facts out under its
-// lock, asks here, and writes the answer back under the same lock.
+// Everything in this file is a function of facts and the time, without locks,
+// clocks or goroutines. The rest of the package copies the facts under its
+// lock, calls these functions, and stores the result under the same lock.
 
-// policy holds the times the decisions go by.
+// policy holds the durations that decisions depend on.
 type policy struct {
 	grace       time.Duration
 	minInterval time.Duration
 	maxInterval time.Duration
 }
 
-// resourceFacts is what the decision about a resource needs to know of it.
+// resourceFacts is the input to decisions about a resource.
 type resourceFacts struct {
 	phase  Phase
 	owners int
-	// freed is the latest moment at which an owner let the resource go.
+	// freed is the latest time at which an owner stopped using the resource.
 	freed time.Time
 }
 
-// releaseAt returns when the resource may be released; ok is false as long as
-// it may not be at any time.
+// releaseAt returns when the resource may be released; ok is false while it
+// must not be released at all.
 func (p policy) releaseAt(r resourceFacts) (at time.Time, ok bool) {
 	if r.phase != Held || r.owners > 0 {
 		return time.Time{}, false
@@ -33,36 +33,36 @@ func (p policy) releaseAt(r resourceFacts) (at time.Time, ok bool) {
 	return r.freed.Add(p.grace), true
 }
 
-// mayRelease says whether the resource may be released now.
+// mayRelease reports whether the resource may be released now.
 func (p policy) mayRelease(r resourceFacts, now time.Time) bool {
 	at, ok := p.releaseAt(r)
 	return ok && !now.Before(at)
 }
 
-// answer is what a look at an owner found.
+// answer is the result of a look at an owner.
 type answer uint8
 
 const (
 	// unknown stands for every outcome that proves nothing: an error, a
-	// time-out, a panic, partial information.
+	// timeout, a panic, partial information.
 	unknown answer = iota
 	alive
 	gone
 )
 
-// ownerFacts is what the decision about an owner needs to know of it.
+// ownerFacts is the input to decisions about an owner.
 type ownerFacts struct {
 	// pending counts the declarations under way.
 	pending int
-	// proofs counts the proofs of life so far: declarations carried out, and
+	// proofs counts the signs of life so far: declarations carried out, and
 	// looks that found the owner in use.
 	proofs uint64
 	// used counts the looks in a row that found the owner in use.
 	used int
-	// failed counts the looks in a row that found nothing out.
+	// failed counts the inconclusive looks in a row.
 	failed int
 	// goneSince is when the owner was first found gone, if nothing has
-	// contradicted it since.
+	// contradicted that since.
 	goneSince time.Time
 }
 
@@ -74,11 +74,11 @@ func (f ownerFacts) proven() ownerFacts {
 }
 
 // judge returns the facts after a look, and either that the owner is to be
-// collected or when to look again. asked is the number of proofs of life when
-// the look began: "gone" is no news about an owner that has spoken since. It
-// takes two looks, at least the grace apart and with no sign of life between
-// them, to collect an owner: one wrong answer, from a cache that lags say,
-// never does.
+// collected or when to look again. asked is the number of proofs when the look
+// began: an answer "gone" is ignored if the owner has shown a sign of life
+// since. An owner is collected after two looks at least the grace apart, with
+// no sign of life between them, so one wrong answer, such as that of a stale
+// cache, never collects it.
 func (p policy) judge(f ownerFacts, a answer, asked uint64, now time.Time) (next ownerFacts, at time.Time, collect bool) {
 	switch {
 	case a == alive:
@@ -103,11 +103,11 @@ func (p policy) judge(f ownerFacts, a answer, asked uint64, now time.Time) (next
 	return f, time.Time{}, true
 }
 
-// interval returns how long to wait before the next look, after n like results
-// in a row: doubling, up to a limit.
+// interval returns how long to wait before the next look, after n equal results
+// in a row. It doubles, up to a limit.
 func (p policy) interval(n int) time.Duration {
 	d := p.minInterval
-	// Comparing with half the limit instead of doubling first cannot overflow.
+	// Comparing with half the limit before doubling avoids an overflow.
 	for ; n > 0 && d <= p.maxInterval/2; n-- {
 		d *= 2
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// testPolicy has the defaults.
+	// testPolicy has the default values.
 	testPolicy = policy{grace: 30 * time.Second, minInterval: 2 * time.Second, maxInterval: 512 * time.Second}
 	epoch      = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
@@ -111,8 +111,8 @@ func TestDecideOwner(t *testing.T) {
 	require.True(t, collect, "without grace one look decides")
 }
 
-// TestDecideRandomOwners plays random lives of an owner and compares the
-// decisions with the rule in plain words: collected exactly when found gone
+// TestDecideRandomOwners plays random histories of an owner and compares the
+// decisions with the rule: an owner is collected exactly when it was found gone
 // twice, the grace apart, without a sign of life since before the first.
 func TestDecideRandomOwners(t *testing.T) {
 	collected, kept := 0, 0
@@ -129,7 +129,7 @@ func TestDecideRandomOwners(t *testing.T) {
 		for range 40 {
 			now = now.Add(time.Duration(rnd.IntN(20)) * time.Second)
 			asked, during := f.proofs, rnd.IntN(6)
-			// What happens between question and answer.
+			// Events between the query and its answer.
 			switch during {
 			case 0:
 				f = f.proven()
@@ -179,8 +179,8 @@ func TestDecideRandomOwners(t *testing.T) {
 	require.Greater(t, kept, 10000)
 }
 
-// TestDecideRandomBooks plays random books: nothing that has an owner is
-// released at any time, and everything else exactly when its grace is over.
+// TestDecideRandomBooks plays random histories of resources: a resource with an
+// owner is never released, and every other one exactly when its grace is over.
 func TestDecideRandomBooks(t *testing.T) {
 	released, kept := 0, 0
 	for seed := range uint64(2000) {

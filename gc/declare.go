@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Change is what a declaration changed.
+// Change describes the effect of a declaration.
 type Change[R comparable] struct {
 	// Added are the resources the owner did not use before, in the order they
 	// were named.
 	Added []R
-	// Removed are the resources the owner does not use any more, in no
-	// particular order.
+	// Removed are the resources the owner no longer uses, in no particular
+	// order.
 	Removed []R
 }
 
-// Declare replaces what owner uses, by nothing if uses is empty. Every resource
-// named is live when Declare returns without an error for it, and stays so
-// until the owner lets it go or is found gone. New resources are held before
-// old ones are let go; those named before and now are not touched. An identical
-// set changes nothing, and blocks only while an earlier declaration of the
-// owner is under way.
+// Declare replaces the set of resources that owner uses; without uses, the
+// owner uses nothing. Every resource named is live when Declare returns without
+// an error for it, and stays live until the owner stops using it or is found
+// gone. New resources are acquired before old ones are freed; resources named
+// both before and now are not touched. An identical set changes nothing, and
+// blocks only while an earlier declaration of the owner is under way.
 //
 // Declare blocks while Acquire runs for the new resources, one after the other,
 // while an earlier Release or Acquire of one of them is under way, and while an
@@ -32,13 +32,13 @@ type Change[R comparable] struct {
 // they came, so the last wins. Declarations of different owners run in
 // parallel.
 //
-// A resource whose Acquire fails is not used by the owner, and its error, a
+// If Acquire fails for a resource, the owner does not use it, and its error, a
 // *ResourceError, is part of the returned one; the rest takes effect, and a
-// later Declare tries again. Who waits for the Acquire of another caller shares
-// its error, unless that caller's ctx had ended. If ctx ends first, Declare
-// keeps what it has added, but lets nothing go. A Drop of the owner meanwhile
-// undoes all and gives ErrDropped. After the collector has stopped, Declare
-// returns ErrClosed.
+// later Declare tries again. A caller that waits for the Acquire of another
+// caller shares its error, unless the other caller's ctx had ended. If ctx ends
+// first, Declare keeps the resources it has added, but frees none. A concurrent
+// Drop of the owner undoes the whole declaration, which then returns
+// ErrDropped. After the collector has stopped, Declare returns ErrClosed.
 func (c *Collector[O, R]) Declare(ctx context.Context, owner O, uses ...R) (Change[R], error) {
 	if c.renew(owner, uses) {
 		return Change[R]{}, nil
@@ -61,9 +61,9 @@ func (c *Collector[O, R]) Declare(ctx context.Context, owner O, uses ...R) (Chan
 	return d.carryOut(ctx, unique(uses))
 }
 
-// Drop takes everything from owner, and returns what that was, in no particular
-// order. A declaration of the owner that is under way has no effect any more.
-// Drop never blocks on a callback, and works before Run and after the end.
+// Drop frees all resources of owner and returns them, in no particular order. A
+// declaration of the owner that is under way has no effect. Drop never blocks
+// on a callback, and works before Run and after the end.
 func (c *Collector[O, R]) Drop(owner O) (removed []R) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,14 +75,14 @@ func (c *Collector[O, R]) Drop(owner O) (removed []R) {
 	return c.clearLocked(owner, rec, time.Now())
 }
 
-// renew notes a sign of life and returns true if owner uses exactly this
-// already.
+// renew records a sign of life and returns true if owner already uses exactly
+// these resources.
 func (c *Collector[O, R]) renew(owner O, uses []R) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rec := c.owners[owner]
-	// Behind a declaration under way this one has to queue, whatever the set is
-	// now.
+	// While a declaration is under way this one has to queue, whatever the set
+	// is now.
 	if c.closed || rec == nil || rec.pending > 0 || !rec.names(uses) {
 		return false
 	}
@@ -90,8 +90,9 @@ func (c *Collector[O, R]) renew(owner O, uses []R) bool {
 	return true
 }
 
-// names says whether uses names exactly what the owner uses. Numbering the uses
-// tells a set from a list with repetitions without allocating.
+// names reports whether uses names exactly the resources that the owner uses.
+// Numbering the uses distinguishes a set from a list with repetitions without
+// allocating.
 func (o *owner[R]) names(uses []R) bool {
 	o.declared++
 	named := 0
@@ -116,7 +117,7 @@ type declaration[O, R comparable] struct {
 	drops uint64
 }
 
-// enter finds or makes the owner's record, and holds it until leave.
+// enter finds or creates the owner's record, and keeps it in place until leave.
 func (c *Collector[O, R]) enter(key O) *declaration[O, R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,9 +130,9 @@ func (c *Collector[O, R]) enter(key O) *declaration[O, R] {
 	return &declaration[O, R]{c: c, owner: key, rec: rec, drops: rec.drops}
 }
 
-// leave lets the record go. The sign of life is noted at the end, because a
-// look that began during the declaration may have seen the world from before;
-// until then, that it is pending keeps the owner.
+// leave ends the declaration. It records the sign of life only now, because a
+// look that began during the declaration may have seen the state from before
+// it; until here, the pending declaration keeps the owner.
 func (d *declaration[O, R]) leave() {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
@@ -146,7 +147,8 @@ func (d *declaration[O, R]) leave() {
 	}
 }
 
-// carryOut holds what is new, then lets go what is not named.
+// carryOut acquires the new resources, then frees those that are no longer
+// named.
 func (d *declaration[O, R]) carryOut(ctx context.Context, uses []R) (Change[R], error) {
 	var change Change[R]
 	var errs []error
@@ -162,8 +164,8 @@ func (d *declaration[O, R]) carryOut(ctx context.Context, uses []R) (Change[R], 
 	if d.rec.drops != d.drops {
 		return Change[R]{}, ErrDropped
 	}
-	// Cut short by its ctx, the declaration has not got everything it would
-	// have held before letting go.
+	// The ctx ended the declaration before it acquired everything that must be
+	// held before anything is freed.
 	if len(errs) > 0 && ctx.Err() != nil {
 		return change, errors.Join(errs...)
 	}
@@ -177,7 +179,7 @@ func (d *declaration[O, R]) carryOut(ctx context.Context, uses []R) (Change[R], 
 	return change, errors.Join(errs...)
 }
 
-// missing numbers the uses that the owner has, and returns the others.
+// missing numbers the uses that the owner already has, and returns the others.
 func (d *declaration[O, R]) missing(uses []R) (missing []R) {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
@@ -192,8 +194,8 @@ func (d *declaration[O, R]) missing(uses []R) (missing []R) {
 	return missing
 }
 
-// provenLocked notes a sign of life. One that contradicts an earlier look makes
-// the intervals begin anew.
+// provenLocked records a sign of life. If it contradicts an earlier look, the
+// intervals start again from the shortest.
 func (c *Collector[O, R]) provenLocked(key O, rec *owner[R]) {
 	suspected := !rec.goneSince.IsZero()
 	rec.ownerFacts = rec.proven()
@@ -202,7 +204,7 @@ func (c *Collector[O, R]) provenLocked(key O, rec *owner[R]) {
 	}
 }
 
-// clearLocked takes everything from an owner, as of the given time.
+// clearLocked frees all resources of an owner, as of the given time.
 func (c *Collector[O, R]) clearLocked(key O, rec *owner[R], freed time.Time) (removed []R) {
 	removed = make([]R, 0, len(rec.uses))
 	for r := range rec.uses {
@@ -214,9 +216,9 @@ func (c *Collector[O, R]) clearLocked(key O, rec *owner[R], freed time.Time) (re
 	return removed
 }
 
-// forgetLocked removes the record of an owner that uses nothing and declares
-// nothing. As long as either is the case, the record stays in place, so it is
-// never another one that is removed here.
+// forgetLocked removes the record of an owner that uses nothing and has no
+// declaration under way. Otherwise the record stays in place, so this never
+// removes another owner's record.
 func (c *Collector[O, R]) forgetLocked(key O, rec *owner[R]) {
 	if rec.pending > 0 || len(rec.uses) > 0 {
 		return

@@ -103,8 +103,8 @@ func TestDeclareManyOwnersAcquireOnce(t *testing.T) {
 		require.Equal(t, []string{"acquired a"}, w.took())
 		require.Len(t, w.Owners("a"), 20)
 
-		// Owners are a set and not a count: letting go twice takes away nobody
-		// else's use.
+		// Owners are a set, not a count: freeing twice does not affect another
+		// owner's use.
 		for i := range 19 {
 			w.Drop(fmt.Sprint(i))
 			w.Drop(fmt.Sprint(i))
@@ -137,7 +137,8 @@ func TestDeclareBadResourceFailsAlone(t *testing.T) {
 		require.ElementsMatch(t, []string{"b", "c"}, w.Uses("o"))
 		require.Empty(t, w.Owners("bad1"))
 
-		// What never came to life leaves nothing behind, and is not released.
+		// A resource that never became live leaves nothing behind, and is not
+		// released.
 		w.Drop("o")
 		time.Sleep(grace)
 		require.Equal(t, []string{"a", "b", "c"}, w.sweep().Released)
@@ -260,7 +261,7 @@ func TestDeclareWaitsForReleaseAndAcquiresAnew(t *testing.T) {
 		require.Equal(t, "a", <-g.entered)
 
 		// The release is in progress: the resource must not be handed out
-		// before it is over.
+		// before it has ended.
 		declared := async(func() (gc.Change[string], error) { return w.Declare(t.Context(), "o", "a") })
 		require.True(t, running(declared))
 		require.Equal(t, gc.Releasing, w.Snapshot().Resources[0].Phase)

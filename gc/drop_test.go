@@ -68,7 +68,8 @@ func TestDropOvertakesDeclarationUnderWay(t *testing.T) {
 		require.ElementsMatch(t, []string{"b", "d"}, w.Uses("o"))
 		require.Equal(t, time.Now().Add(2*second), w.Snapshot().Owners[0].NextLook, "as for a new owner")
 
-		// Acquired for nobody: released like all that nobody uses.
+		// The resource was acquired for no owner, and is released like every
+		// unused one.
 		require.Equal(t, []string{"a", "b", "d", "slow"}, w.live())
 		time.Sleep(grace)
 		require.Equal(t, []string{"a", "slow"}, w.sweep().Released)

@@ -22,11 +22,11 @@ var (
 	// under way; the declaration had no effect.
 	ErrDropped = errors.New("gc: owner dropped while declaring")
 
-	// ErrPartial indicates that a liveness query could see only part of what it
-	// needs: one of several clusters did not answer, say, or a cache has not
-	// synced yet. InUse returns it, wrapped or not, for "I do not know". Like
-	// any other error it never collects; unlike the others it is not logged as
-	// an error.
+	// ErrPartial indicates that a liveness query saw only part of the
+	// information it needs, such as when one of several clusters did not answer
+	// or a cache has not synced yet. InUse returns it, wrapped or not, for "I
+	// do not know". Like any other error it never causes a collection; unlike
+	// others it is not logged as an error.
 	ErrPartial = errors.New("gc: partial information")
 
 	// errGoexit stands for a callback that ended its goroutine by
@@ -34,12 +34,12 @@ var (
 	errGoexit = errors.New("gc: callback ended its goroutine")
 )
 
-// ResourceError says which resource a failure is about. Unwrap gives the cause.
+// ResourceError is a failure about one resource. Unwrap returns the cause.
 type ResourceError[R comparable] struct {
 	// Resource is the resource that could not be acquired, or whose Release
 	// panicked.
 	Resource R
-	// Err is the cause: what Acquire returned, a *PanicError, ErrClosed, or the
+	// Err is the cause: the error of Acquire, a *PanicError, ErrClosed, or the
 	// error of the caller's ctx.
 	Err error
 }
@@ -50,12 +50,12 @@ func (e *ResourceError[R]) Error() string { return fmt.Sprintf("resource %v: %v"
 // Unwrap returns the cause.
 func (e *ResourceError[R]) Unwrap() error { return e.Err }
 
-// OwnerError says which owner could not be looked at. Unwrap gives the cause.
+// OwnerError is a failed look at one owner. Unwrap returns the cause.
 type OwnerError[O comparable] struct {
-	// Owner is the owner the look was about.
+	// Owner is the owner that was looked at.
 	Owner O
-	// Err is the cause: what InUse returned, a *PanicError, or
-	// context.DeadlineExceeded after a time-out.
+	// Err is the cause: the error of InUse, a *PanicError, or
+	// context.DeadlineExceeded after a timeout.
 	Err error
 }
 
@@ -65,18 +65,18 @@ func (e *OwnerError[O]) Error() string { return fmt.Sprintf("owner %v: %v", e.Ow
 // Unwrap returns the cause.
 func (e *OwnerError[O]) Unwrap() error { return e.Err }
 
-// PanicError is a panic of a callback, handed on as an error so that neither
-// the books nor the loop suffer.
+// PanicError is a panic of a callback, returned as an error so that it corrupts
+// neither the records nor the loop.
 type PanicError struct {
 	// Callback is the name of the callback: "Acquire", "Release" or "InUse".
 	Callback string
-	// Value is what it panicked with.
+	// Value is the value passed to panic.
 	Value any
 	// Stack is the stack of the panic.
 	Stack []byte
 }
 
-// Error implements error. It leaves the stack out.
+// Error implements error. It omits the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("%s panicked: %v", e.Callback, e.Value) }
 
 // Unwrap returns the value of the panic if it was an error.
@@ -95,8 +95,8 @@ func protect(callback string, f func() error) (err error) {
 	return f()
 }
 
-// ended returns why ctx ended, in terms a caller can test for: ErrClosed if we
-// ended it, else the error of ctx.
+// ended returns why ctx ended, as an error that callers can test for: ErrClosed
+// if the collector ended it, else the error of ctx.
 func ended(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), ErrClosed) {
 		return ErrClosed

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// Two controllers say what they use each time they run, and never think about
-// stopping anything.
+// On every run, two controllers declare everything they use. They never have to
+// stop anything.
 func ExampleCollector() {
 	c, err := gc.New(gc.Options[string, string]{
 		Acquire: func(_ context.Context, kind string) error {
@@ -21,7 +21,7 @@ func ExampleCollector() {
 			return nil
 		},
 		Release: func(kind string) { fmt.Println("  stop", kind) },
-		Grace:   -1, // none, so that this example ends soon
+		Grace:   -1, // no grace, so that this example ends soon
 	})
 	if err != nil {
 		panic(err)
@@ -53,7 +53,7 @@ func ExampleCollector() {
 	//   stop Pod
 }
 
-// An owner is deleted without a word; Run finds out and releases what it used.
+// An owner is deleted without notice; Run detects it and releases what it used.
 func ExampleCollector_Run() {
 	released := make(chan string)
 	c, err := gc.New(gc.Options[string, string]{
@@ -85,7 +85,8 @@ func ExampleCollector_Run() {
 	// gc: closed
 }
 
-// A query that cannot see everything says so, and nothing is collected.
+// A query with incomplete information returns ErrPartial, and nothing is
+// collected.
 func ExampleCollector_Sweep() {
 	synced := false
 	c, err := gc.New(gc.Options[string, string]{

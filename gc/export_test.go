@@ -20,7 +20,7 @@ func (t *schedule[K]) size() int {
 	return len(t.dates) + t.table.Len()
 }
 
-// ReleaseIfUnused takes the last step of a release.
+// ReleaseIfUnused runs the last step of a release.
 func (c *Collector[O, R]) ReleaseIfUnused(resource R) bool {
 	ok, _ := c.release(resource, time.Now())
 	return ok

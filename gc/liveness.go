@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// look asks whether an owner is still in use, and enters the answer. It returns
-// whether the owner was collected, and why it found nothing out, if so.
+// look queries whether an owner is still in use, and stores the answer. It
+// returns whether the owner was collected, and why the look was inconclusive,
+// if it was.
 func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err error) {
 	c.mu.Lock()
 	rec := c.owners[key]
@@ -25,7 +26,7 @@ func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err 
 	// Deferred, so that a query that ends its goroutine does not end the looks
 	// at this owner.
 	defer func() {
-		// The end of the whole round says nothing about this owner.
+		// The end of the whole round proves nothing about this owner.
 		if ctx.Err() != nil {
 			err = ended(ctx)
 			return
@@ -56,12 +57,12 @@ func (c *Collector[O, R]) ask(ctx context.Context, key O) (answer, error) {
 	return gone, nil
 }
 
-// enterAnswer decides on what a look found.
+// enterAnswer stores the result of a look and acts on it.
 func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint64, err error) (collected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Dropped meanwhile, and perhaps declared anew: then this record is out of
-	// the books, or has its own looks again.
+	// The owner was dropped meanwhile, and perhaps declared anew: then this
+	// record has been removed, or already has its own looks scheduled.
 	if len(rec.uses) == 0 {
 		return false
 	}
@@ -71,13 +72,13 @@ func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint
 		c.looks.set(key, at)
 		return false
 	}
-	// Its resources have been unused since it was first found gone, not since
-	// now: the grace is not counted twice.
+	// Its resources have been unused since it was first found gone, not just
+	// since now: the grace is not counted twice.
 	c.clearLocked(key, rec, facts.goneSince)
 	return true
 }
 
-// admit waits for a slot and for the rate. The caller gives the slot back.
+// admit waits for a slot and for the rate limit. The caller returns the slot.
 func (c *Collector[O, R]) admit(ctx context.Context) error {
 	select {
 	case c.slots <- struct{}{}:
@@ -101,8 +102,8 @@ func (c *Collector[O, R]) admit(ctx context.Context) error {
 	return nil
 }
 
-// lookAdmitted looks at an owner, gives the slot back, and reports, also when
-// the query ends its goroutine.
+// lookAdmitted looks at an owner, returns the slot, and reports the result,
+// even if the query ends its goroutine.
 func (c *Collector[O, R]) lookAdmitted(ctx context.Context, key O, report func(collected bool, err error)) {
 	defer func() { <-c.slots }()
 	collected, err := false, errGoexit
@@ -110,7 +111,7 @@ func (c *Collector[O, R]) lookAdmitted(ctx context.Context, key O, report func(c
 	collected, err = c.look(ctx, key)
 }
 
-// logLook logs the outcome of a look of the loop.
+// logLook logs the outcome of a look by Run.
 func (c *Collector[O, R]) logLook(key O, collected bool, err error) {
 	switch {
 	case collected:

@@ -90,7 +90,8 @@ func TestOneWrongAnswerNeverCollects(t *testing.T) {
 				require.Equal(t, []time.Duration{2 * second, 6 * second, 14 * second}, w.looked(start))
 				require.Equal(t, start.Add(14*second), w.Snapshot().Owners[0].GoneSince)
 
-				// After a suspicion that proved wrong, the looks begin anew.
+				// After a suspicion that proved wrong, the intervals start
+				// again from the shortest.
 				want := []time.Duration{(14 + 30) * second, (14 + 30 + 4) * second}
 				switch next {
 				case "declared":
@@ -115,7 +116,7 @@ func TestOneWrongAnswerNeverCollects(t *testing.T) {
 }
 
 // TestUnknownNeverCollects gives every kind of answer that proves nothing, for
-// as long as it takes to be wrong.
+// long enough that a wrong rule would collect.
 func TestUnknownNeverCollects(t *testing.T) {
 	const failed, partly = `"msg"="owner could not be looked at" "error"`,
 		`"level"=1 "msg"="owner could be seen only in part" "owner"="o" "reason"`
@@ -218,7 +219,7 @@ func TestDeclareDuringLookWins(t *testing.T) {
 	for _, uses := range []string{"a", "a b", "b"} {
 		t.Run(uses, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				// Without grace one answer decides.
+				// Without grace, one answer decides.
 				w := newWorld(t, noGrace)
 				defer w.run()()
 				g := newGate()
@@ -227,8 +228,8 @@ func TestDeclareDuringLookWins(t *testing.T) {
 				time.Sleep(2 * second)
 				require.Equal(t, "o", <-g.entered)
 
-				// The query has read the world already, and will answer from
-				// before this declaration.
+				// The query has already read the state from before this
+				// declaration, and will answer from it.
 				w.declare("o", strings.Fields(uses)...)
 				g.open <- struct{}{}
 				synctest.Wait()
@@ -355,7 +356,7 @@ func TestHungLookDelaysNeitherReleasesNorOtherLooks(t *testing.T) {
 	})
 }
 
-// errOf returns why the last look at an owner found nothing out.
+// errOf returns why the last look at an owner was inconclusive.
 func errOf(w *world, owner string) error {
 	for _, o := range w.Snapshot().Owners {
 		if o.Owner == owner {

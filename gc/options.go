@@ -14,43 +14,43 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Options say what a Collector works on. No callback is called under a lock;
-// all of them may call Owners, Uses, Snapshot and Drop.
+// Options configure a Collector. No callback is called under a lock; all of
+// them may call Owners, Uses, Snapshot and Drop.
 type Options[O, R comparable] struct {
 	// Acquire makes a resource live. Declare calls it, on the goroutine of its
-	// caller, for a resource that nobody holds yet. For one resource, Acquire
+	// caller, for a resource that is not held yet. For one resource, Acquire
 	// and Release never overlap and strictly alternate; for different
 	// resources, Acquires of different callers run in parallel. A failed
-	// Acquire must leave nothing behind: no Release follows. What it makes must
-	// not end with ctx, which belongs to the one caller who came first. It must
-	// not declare the same resource, nor for the same owner. Optional: without
-	// it, a resource is live once declared.
+	// Acquire must leave nothing behind: no Release follows. What it creates
+	// must not end with ctx, which belongs only to the caller that came first.
+	// It must not declare the same resource, nor for the same owner. Optional:
+	// without it, a resource is live once declared.
 	Acquire func(ctx context.Context, resource R) error
 
-	// Release ends a resource that nobody uses. Releases run one after the
-	// other, so it should not wait for a network; Run does not return while it
-	// runs. It must not declare the same resource, nor call Sweep. Required.
+	// Release ends an unused resource. Releases run one after the other, so it
+	// should not wait for a network; Run does not return while it runs. It must
+	// not declare the same resource, nor call Sweep. Required.
 	Release func(resource R)
 
-	// InUse says whether an owner still exists and still uses what it declared.
-	// It must honour ctx, which ends after Timeout and when the collector
-	// stops: Run does not return while it runs. Any error means "unknown",
-	// whatever the bool; ErrPartial is there for queries that see only part of
-	// the whole. An answer given after ctx has ended counts as unknown too, so
-	// a query that swallows errors is not believed. It may Declare and Drop,
-	// but must not call Sweep. Optional: without it, only Drop and Declare take
-	// away from an owner.
+	// InUse reports whether an owner still exists and still uses what it
+	// declared. It must honor ctx, which ends after Timeout and when the
+	// collector stops: Run does not return while it runs. Any error means
+	// "unknown", whatever the bool; ErrPartial is meant for queries that see
+	// only part of the whole. An answer given after ctx has ended also counts
+	// as unknown, so the answer of a query that swallows errors is ignored. It
+	// may Declare and Drop, but must not call Sweep. Optional: without it, only
+	// Drop and Declare free an owner's resources.
 	InUse func(ctx context.Context, owner O) (bool, error)
 
-	// Grace is how long a resource without owners is kept, and how long an
-	// owner found gone is given before the look that decides. 0 means 30 s, a
-	// negative value means none.
+	// Grace is how long a resource without owners is kept, and the minimal time
+	// between the look that first finds an owner gone and the look that
+	// decides. 0 means 30 s, a negative value means none.
 	Grace time.Duration
 
 	// MinInterval is the time between the first declaration of an owner and the
 	// first look at it. It doubles with each look that finds the owner in use,
-	// and begins anew after one that found nothing out. 0 means 2 s; must not
-	// be negative.
+	// and starts again after an inconclusive one. 0 means 2 s; must not be
+	// negative.
 	MinInterval time.Duration
 
 	// MaxInterval is the longest time between two looks at an owner. 0 means
@@ -70,8 +70,8 @@ type Options[O, R comparable] struct {
 	// negative; +Inf means no bound.
 	Rate float64
 
-	// Logger is told which owners were collected and which looks failed, and at
-	// V(1) what was released. The zero value discards.
+	// Logger receives collected owners and failed looks, and at V(1) released
+	// resources. The zero value discards.
 	Logger logr.Logger
 }
 
@@ -85,8 +85,8 @@ const (
 	defaultRate        = 100
 )
 
-// complete returns the options with defaults filled in, or says which one is
-// invalid.
+// complete returns the options with defaults filled in, or an error that names
+// the invalid option.
 func (o Options[O, R]) complete() (Options[O, R], error) {
 	if o.Release == nil {
 		return o, errors.New("gc: Options.Release is required")

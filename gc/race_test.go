@@ -20,8 +20,8 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// referee knows what really is handed out: it counts from after Declare
-// returned to before the owner lets go.
+// referee counts the real uses of each resource: from after Declare returned
+// until before the owner stops using it.
 type referee struct {
 	t      *testing.T
 	live   [4]atomic.Bool
@@ -49,12 +49,12 @@ func (f *referee) release(r int) {
 
 func (f *referee) inUse(_ context.Context, owner int) (bool, error) {
 	gone := f.gone[owner].Load()
-	// Between the reading and the answer, the owner may come back.
+	// Between the read and the answer, the owner may come back.
 	runtime.Gosched()
 	return !gone, nil
 }
 
-// use plays one life of an owner.
+// use plays one life cycle of an owner.
 func (f *referee) use(c *gc.Collector[int, int], rnd *rand.Rand, owner int) {
 	f.gone[owner].Store(false)
 	var uses []int
@@ -94,8 +94,8 @@ func (f *referee) use(c *gc.Collector[int, int], rnd *rand.Rand, owner int) {
 }
 
 // TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep plays a thousand rounds
-// of four owners against two sweepers and Run, without grace, so that every
-// moment is the one in which a resource may go.
+// of four owners against two sweepers and Run, without grace, so that a
+// resource may be released at every moment.
 func TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 	f := &referee{t: t}
 	c, err := gc.New(gc.Options[int, int]{
@@ -124,10 +124,10 @@ func TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 		over.Store(true)
 		sweepers.Wait()
 
-		// A look that began while an owner was there is a sign of life,
-		// whenever it answers, so one sweep after an owner went silently may
-		// not suffice. Run may be collecting the last owner too, so one more
-		// for what that frees.
+		// A look that began while an owner existed is a sign of life, whenever
+		// it answers, so one sweep after an owner disappeared silently may not
+		// suffice. Run may also be collecting the last owner, so one more sweep
+		// releases what that frees.
 		for range 10 {
 			_, err = c.Sweep(t.Context())
 			require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestHandedOutIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 }
 
 // TestUnusedIsGoneWithinGraceAndOneSweep plays random owners in virtual time,
-// and compares each release with what a plain map says about the last use.
+// and compares each release with the last use recorded in a plain map.
 func TestUnusedIsGoneWithinGraceAndOneSweep(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, running := range []bool{true, false} {
@@ -173,7 +173,7 @@ func playGrace(t *testing.T, seed uint64, running bool) {
 	model := map[string]map[string]bool{}
 	lastUse := map[string]time.Time{}
 	for range 300 {
-		// Both sides of the grace, and the very moment.
+		// Before, at and after the end of the grace.
 		time.Sleep([]time.Duration{0, time.Second, grace / 2, grace - 1, grace, grace + 1}[rnd.IntN(6)])
 		synctest.Wait()
 		if !running {

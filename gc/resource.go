@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Phase is where a resource stands. A resource that is not in the books has
-// none.
+// Phase is the state of a resource. A resource that is not recorded has none.
 type Phase uint8
 
 // The phases of a resource, in their order.
@@ -37,11 +36,14 @@ func (p Phase) String() string {
 	return "Unknown"
 }
 
-// hold makes the owner an owner of the resource, and the resource live. What
-// makes "handed out is live" true: an owner is added under the lock and only to
-// a Held resource, and a release begins under the same lock and only without
-// owners. So one of them comes first. If that is the release, hold waits for it
-// and acquires anew; it never joins a resource that is dying.
+// hold adds the owner to the owners of the resource and makes the resource
+// live.
+//
+// It guarantees that a resource handed out is live: an owner is added only
+// under the lock and only to a Held resource, and a release begins only under
+// the same lock and without owners. So one of them comes first. If that is the
+// release, hold waits for it and acquires anew; it never joins a resource that
+// is being released.
 func (d *declaration[O, R]) hold(ctx context.Context, key R) error {
 	c := d.c
 	for {
@@ -75,12 +77,11 @@ func (d *declaration[O, R]) hold(ctx context.Context, key R) error {
 	}
 }
 
-// acquire calls Acquire for a resource that this declaration has just entered
-// into the books.
+// acquire calls Acquire for a resource that this declaration has just recorded.
 func (d *declaration[O, R]) acquire(ctx context.Context, key R, res *resource[O]) (err error) {
 	err = errGoexit
-	// Deferred, so that a callback that ends its goroutine leaves no resource
-	// that is being acquired for ever.
+	// Deferred, so that a callback that ends its goroutine does not leave the
+	// resource Acquiring for ever.
 	defer func() { err = d.acquired(ctx, key, res, err) }()
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -95,7 +96,7 @@ func (d *declaration[O, R]) acquire(ctx context.Context, key R, res *resource[O]
 	return err
 }
 
-// acquired enters the outcome of Acquire. The owner is added in the same locked
+// acquired stores the outcome of Acquire. The owner is added in the same locked
 // step: between two steps, a sweep could release the resource again.
 func (d *declaration[O, R]) acquired(ctx context.Context, key R, res *resource[O], err error) error {
 	c := d.c
@@ -105,8 +106,8 @@ func (d *declaration[O, R]) acquired(ctx context.Context, key R, res *resource[O
 	defer close(f.done)
 	if err != nil {
 		delete(c.resources, key)
-		// The end of one caller's ctx or goroutine is nothing to others: they
-		// try for themselves.
+		// The end of one caller's ctx or goroutine does not concern the other
+		// callers: they try for themselves.
 		if ctx.Err() == nil && !errors.Is(err, errGoexit) {
 			f.err = err
 		}
@@ -127,12 +128,12 @@ func (d *declaration[O, R]) claimLocked(key R, res *resource[O]) {
 	d.rec.uses[key] = d.rec.declared
 }
 
-// freeLocked takes a resource from an owner, as of the given time.
+// freeLocked removes a resource from an owner's uses, as of the given time.
 func (c *Collector[O, R]) freeLocked(key O, rec *owner[R], r R, freed time.Time) {
 	delete(rec.uses, r)
 	res := c.resources[r]
 	delete(res.owners, key)
-	// An owner may be found gone as of a time at which another one still used
+	// An owner may be found gone as of a time at which another owner still used
 	// the resource.
 	if freed.After(res.freed) {
 		res.freed = freed
@@ -142,11 +143,11 @@ func (c *Collector[O, R]) freeLocked(key O, rec *owner[R], r R, freed time.Time)
 	}
 }
 
-// releaseDue releases what is due now, one after the other, and returns what it
-// released. Returning without error it guarantees that all that was due when it
-// was called is gone.
+// releaseDue releases the resources that are due now, one after the other, and
+// returns them. If it returns without error, everything that was due when it
+// was called has been released.
 func (c *Collector[O, R]) releaseDue(ctx context.Context) (released []R, errs []error) {
-	// Only one goroutine releases, so having the turn means that no release is
+	// Only one goroutine releases, so holding the slot means that no release is
 	// under way elsewhere.
 	select {
 	case c.releasing <- struct{}{}:
@@ -160,8 +161,8 @@ func (c *Collector[O, R]) releaseDue(ctx context.Context) (released []R, errs []
 		if !ok {
 			return released, errs
 		}
-		// A Declare may have taken the resource since its date was set: release
-		// checks again, and the Declare wins.
+		// A Declare may have taken the resource since its release was
+		// scheduled: release checks again, and the Declare wins.
 		ok, err := c.release(r, now)
 		if ok {
 			released = append(released, r)
@@ -173,7 +174,7 @@ func (c *Collector[O, R]) releaseDue(ctx context.Context) (released []R, errs []
 	return released, append(errs, ended(ctx))
 }
 
-// release releases r if it may be released; ok says whether it did.
+// release releases r if it may be released; ok reports whether it did.
 func (c *Collector[O, R]) release(r R, now time.Time) (ok bool, err error) {
 	c.mu.Lock()
 	res := c.resources[r]

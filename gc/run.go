@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Run releases what is due and looks at owners, each when its time has come,
-// until ctx ends. It then closes the collector, ends the ctx of every callback,
-// and returns nil once all have returned: no callback runs after it. It
-// releases nothing at the end: whoever stops a collector stops what the
-// resources belong to, and Snapshot still tells what is held. A second call
-// returns ErrRunning, or ErrClosed after the end.
+// Run releases resources and looks at owners, each when it is due, until ctx
+// ends. It then closes the collector, ends the ctx of every callback, and
+// returns nil once all have returned: no callback runs after it. It releases
+// nothing at the end: the code that stops a collector also stops what the
+// resources belong to, and Snapshot still returns the resources held. A second
+// call returns ErrRunning, or ErrClosed after the end.
 func (c *Collector[O, R]) Run(ctx context.Context) error {
 	if err := c.start(); err != nil {
 		return err

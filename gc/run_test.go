@@ -70,8 +70,8 @@ func TestAfterStopErrClosed(t *testing.T) {
 		require.Equal(t, gc.ErrClosed, err)
 		require.Equal(t, gc.Swept[string, string]{}, swept)
 
-		// The books stay readable, and nothing is released behind the back of
-		// whoever tears down.
+		// The records stay readable, and nothing is released behind the back of
+		// the code that tears down.
 		require.ElementsMatch(t, []string{"a", "b"}, w.Uses("o"))
 		require.Len(t, w.Snapshot().Resources, 2)
 		require.ElementsMatch(t, []string{"a", "b"}, w.Drop("o"))
@@ -80,8 +80,8 @@ func TestAfterStopErrClosed(t *testing.T) {
 	})
 }
 
-// TestStopIsPromptAndJoins stops the collector in each state in which it may
-// wait for something.
+// TestStopIsPromptAndJoins stops the collector in each state in which it may be
+// waiting.
 func TestStopIsPromptAndJoins(t *testing.T) {
 	sweep := func(w *world) func() error {
 		swept := async(func() (gc.Swept[string, string], error) { return w.Sweep(w.t.Context()) })
@@ -155,8 +155,8 @@ func TestStopIsPromptAndJoins(t *testing.T) {
 				result := prepare(w)
 				synctest.Wait()
 				require.LessOrEqual(t, stop(), second)
-				// Run has joined them: nothing has to happen any more for them
-				// to be over, and none calls back.
+				// Run has joined the calls: they have already ended, and none
+				// runs a callback later.
 				require.False(t, running(func() (any, error) { return nil, result() }))
 				require.ErrorIs(t, result(), gc.ErrClosed)
 				w.looked(time.Now())

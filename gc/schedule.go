@@ -11,11 +11,12 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// schedule says which key is due when. Its lock is a leaf: it is taken under
-// the collector's, never the other way round. One goroutine at most may be in
+// schedule holds when each key is due. Its lock is a leaf: it is taken under
+// the collector's, never the other way round. At most one goroutine may be in
 // wait.
 type schedule[K comparable] struct {
-	// sooner has one slot and says that the earliest time has become earlier.
+	// sooner has one slot; it is filled when the earliest time has become
+	// earlier.
 	sooner chan struct{}
 
 	// mu protects the fields below, entries included.
@@ -46,7 +47,7 @@ func (t *schedule[K]) set(key K, at time.Time) {
 	}
 }
 
-// remove takes key out.
+// remove removes key.
 func (t *schedule[K]) remove(key K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,7 +57,7 @@ func (t *schedule[K]) remove(key K) {
 	}
 }
 
-// at returns when key is due; ok is false if it is not in the schedule.
+// at returns when key is due; ok is false if it is not scheduled.
 func (t *schedule[K]) at(key K) (at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +67,7 @@ func (t *schedule[K]) at(key K) (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// pop takes out the key that has been due longest; ok is false if none is due.
+// pop removes the key that has been due longest; ok is false if none is due.
 func (t *schedule[K]) pop(now time.Time) (key K, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,8 +89,8 @@ func (t *schedule[K]) wait(ctx context.Context) bool {
 			timer := time.NewTimer(time.Until(at))
 			ring, stop = timer.C, timer.Stop
 		}
-		// The first date may have moved or gone while the timer ran, so a ring
-		// only makes us look again.
+		// The first due time may have moved or vanished while the timer ran, so
+		// a timer that fires only causes another check.
 		select {
 		case <-ctx.Done():
 			stop()

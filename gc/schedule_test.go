@@ -85,7 +85,7 @@ func TestScheduleWaitFollowsTheFirstDate(t *testing.T) {
 		synctest.Wait()
 		tt.remove("c") // was next after b
 		time.Sleep(6 * time.Second)
-		tt.set("a", in(15*time.Second)) // the first is put off
+		tt.set("a", in(15*time.Second)) // the first is postponed
 		time.Sleep(10 * time.Second)
 		tt.set("e", start) // overdue
 		tt.set("f", in(20*time.Second))

@@ -9,42 +9,41 @@ import (
 	"time"
 )
 
-// Snapshot is the books at one moment. It belongs to the caller.
+// Snapshot is a copy of all records at one moment. It belongs to the caller.
 type Snapshot[O, R comparable] struct {
 	// Owners are the owners that use something, in no particular order.
 	Owners []OwnerStatus[O, R]
-	// Resources are the resources that somebody uses, or used and that are not
-	// yet released, or that are being acquired, in no particular order.
+	// Resources are the resources that are in use, being acquired, or unused
+	// but not yet released, in no particular order.
 	Resources []ResourceStatus[O, R]
 }
 
-// OwnerStatus is what is known of one owner.
+// OwnerStatus is the state of one owner.
 type OwnerStatus[O, R comparable] struct {
 	// Owner is the owner.
 	Owner O
 	// Uses are the resources it uses, in no particular order.
 	Uses []R
-	// NextLook is when it will be looked at next. Zero while Run looks at it,
+	// NextLook is when the next look at it is due. Zero while Run looks at it,
 	// and without InUse.
 	NextLook time.Time
 	// GoneSince is when it was first found gone, if nothing has contradicted
 	// that since. Zero otherwise.
 	GoneSince time.Time
-	// Err is why the last look found nothing out. Nil if it found something
-	// out.
+	// Err is why the last look was inconclusive, or nil.
 	Err error
 }
 
-// ResourceStatus is what is known of one resource.
+// ResourceStatus is the state of one resource.
 type ResourceStatus[O, R comparable] struct {
 	// Resource is the resource.
 	Resource R
-	// Phase is where it stands.
+	// Phase is its phase.
 	Phase Phase
 	// Owners are its owners, in no particular order.
 	Owners []O
-	// UnusedSince is when its last owner let it go. Zero while it has owners
-	// and while it is acquired for the first.
+	// UnusedSince is when its last owner freed it. Zero while it has owners and
+	// while it is acquired for the first.
 	UnusedSince time.Time
 }
 
@@ -71,7 +70,7 @@ func (c *Collector[O, R]) Uses(owner O) []R {
 }
 
 // Len returns how many owners use something, and how many resources there are,
-// released ones within their grace included.
+// including unused ones within their grace.
 func (c *Collector[O, R]) Len() (owners, resources int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,9 +82,9 @@ func (c *Collector[O, R]) Len() (owners, resources int) {
 	return owners, len(c.resources)
 }
 
-// Snapshot returns a copy of the books. It never blocks on a callback, but
-// takes time in proportion to their size, during which nothing else can happen:
-// it is for debugging pages, metrics and tests.
+// Snapshot returns a copy of all records. It never blocks on a callback, but
+// takes time in proportion to their number and locks the collector meanwhile:
+// it is meant for debugging pages, metrics and tests.
 func (c *Collector[O, R]) Snapshot() Snapshot[O, R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()

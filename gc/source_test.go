@@ -15,11 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImportsNoKubernetes keeps the package usable for anything that is used
-// and released.
+// TestImportsNoKubernetes keeps the package usable for any kind of resource.
 func TestImportsNoKubernetes(t *testing.T) {
 	allowed := []string{
-		"github.com/fleetcache/fleetcache/internal/timetable", // which imports the standard library alone
+		"github.com/fleetcache/fleetcache/internal/timetable", // which imports only the standard library
 		"github.com/go-logr/logr",
 		"golang.org/x/time/rate",
 	}
@@ -44,8 +43,8 @@ func TestImportsNoKubernetes(t *testing.T) {
 	require.Positive(t, seen)
 }
 
-// TestDocNamesTestsThatExist keeps the guarantees in the package documentation
-// from naming proof that is not there.
+// TestDocNamesTestsThatExist checks that the package documentation names only
+// existing tests as proof.
 func TestDocNamesTestsThatExist(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)

@@ -9,21 +9,22 @@ import (
 	"sync"
 )
 
-// Swept is what a sweep did.
+// Swept is the result of a sweep.
 type Swept[O, R comparable] struct {
-	// Collected are the owners found gone for good, in no particular order.
+	// Collected are the owners that were finally found gone, in no particular
+	// order.
 	Collected []O
 	// Released are the resources released, those unused longest first.
 	Released []R
 }
 
 // Sweep does one round now: it looks at every owner, due or not, and then
-// releases every resource that has been unused for the grace. All that was due
-// when it was called is gone when it returns nil. It works with and without
-// Run, and keeps to Concurrency and Rate. The error joins an *OwnerError for
-// each look that found nothing out and a *ResourceError for each Release that
-// panicked; neither stops the round. If ctx ends, Sweep stops and returns its
-// error too; after the collector has stopped it returns ErrClosed.
+// releases every resource that has been unused for the grace. When it returns
+// nil, everything that was due when it was called has been released. It works
+// with and without Run, and respects Concurrency and Rate. The error joins an
+// *OwnerError for each inconclusive look and a *ResourceError for each Release
+// that panicked; neither stops the round. If ctx ends, Sweep stops and returns
+// its error too; after the collector has stopped it returns ErrClosed.
 func (c *Collector[O, R]) Sweep(ctx context.Context) (Swept[O, R], error) {
 	ctx, end, err := c.begin(ctx)
 	if err != nil {

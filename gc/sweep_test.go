@@ -200,7 +200,7 @@ func TestSweepEndsWithItsCtx(t *testing.T) {
 	}
 }
 
-// TestReleaseChecksAgain takes the step between "is due" and "is released", in
+// TestReleaseChecksAgain covers the step between "is due" and "is released", in
 // which a Declare may come.
 func TestReleaseChecksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,18 +19,18 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// grace is the default, which most tests use.
+// grace is the default value, which most tests use.
 const grace = 30 * time.Second
 
-// world is what a collector works on in these tests: owners and resources are
-// strings. It checks on its own that Acquire and Release of one resource
+// world is the environment of a collector in these tests: owners and resources
+// are strings. It checks by itself that Acquire and Release of one resource
 // alternate and never overlap.
 type world struct {
 	*gc.Collector[string, string]
 	t *testing.T
 
-	// acquire, release and inUse take the place of doing nothing and of "yes".
-	// They are set before use.
+	// acquire, release and inUse replace callbacks that do nothing and answer
+	// "yes". They are set before use.
 	acquire func(ctx context.Context, resource string) error
 	release func(resource string)
 	inUse   func(ctx context.Context, owner string) (bool, error)
@@ -48,8 +48,8 @@ type look struct {
 	at    time.Time
 }
 
-// newWorld returns a world and its collector. With change, options can be
-// changed.
+// newWorld returns a world and its collector. The functions in change may
+// modify the options.
 func newWorld(t *testing.T, change ...func(*gc.Options[string, string])) *world {
 	t.Helper()
 	w := &world{t: t, phase: map[string]string{}}
@@ -122,14 +122,14 @@ func (w *world) onLog(_, args string) {
 	w.lines = append(w.lines, args)
 }
 
-// logged returns what was logged, in one string, a line each.
+// logged returns the log as one string, a line for each entry.
 func (w *world) logged() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Join(w.lines, "\n")
 }
 
-// took returns what was acquired and released since the last call.
+// took returns the acquisitions and releases since the last call.
 func (w *world) took() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,8 +138,8 @@ func (w *world) took() []string {
 	return log
 }
 
-// looked returns when InUse was called since the last call, as durations since
-// the given time.
+// looked returns the times at which InUse was called since the last call, as
+// durations since the given time.
 func (w *world) looked(since time.Time) []time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,8 +180,7 @@ func (w *world) sweep() gc.Swept[string, string] {
 	return swept
 }
 
-// run starts Run and returns a function that stops it and returns how long that
-// took.
+// run starts Run. stop stops it and returns how long that took.
 func (w *world) run() (stop func() time.Duration) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
@@ -196,7 +195,7 @@ func (w *world) run() (stop func() time.Duration) {
 	}
 }
 
-// async runs f in a goroutine, and returns its result once asked.
+// async runs f in a goroutine; result waits for its result.
 func async[T any](f func() (T, error)) (result func() (T, error)) {
 	var v T
 	err := fmt.Errorf("ended by Goexit")
@@ -211,8 +210,8 @@ func async[T any](f func() (T, error)) (result func() (T, error)) {
 	}
 }
 
-// running says whether the result is still to come, once everything that can
-// happen now has happened.
+// running reports whether the result is still outstanding once everything that
+// can happen now has happened.
 func running[T any](result func() (T, error)) bool {
 	done := make(chan struct{})
 	go func() {
@@ -228,7 +227,7 @@ func running[T any](result func() (T, error)) bool {
 	}
 }
 
-// gate lets callbacks wait until it is opened.
+// gate makes callbacks wait until it is opened.
 type gate struct {
 	entered chan string
 	open    chan struct{}
