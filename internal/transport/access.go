@@ -25,17 +25,18 @@ const (
 	maxIdlePerHost      = 8
 	idleTimeout         = 90 * time.Second
 	tlsHandshakeTimeout = 10 * time.Second
-	// A dead peer is noticed after pingAfter + pingTimeout of silence, which
-	// must stay within 45 s.
+	// A dead peer is detected after pingAfter + pingTimeout of silence. The sum
+	// must not exceed 45 s.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
-	// streamWindow is how much a slow reader can leave in our memory per
-	// stream; net/http's own 4 MiB, times hundreds of watches, is too much to
-	// promise.
+	// streamWindow is how much data per stream a slow reader can leave in our
+	// memory. net/http's own 4 MiB, times hundreds of watches, would be too
+	// much.
 	streamWindow = 512 << 10
 )
 
-// access is one rest.Config made ready for use; immutable.
+// access is a rest.Config that has been checked and made ready for use. It is
+// immutable.
 type access struct {
 	revision  string
 	base      *url.URL // scheme, host and path prefix without trailing slash
@@ -45,9 +46,9 @@ type access struct {
 	tokenFile transport.ResettableTokenSource // nil unless the config names a token file
 }
 
-// newAccess checks cfg and reads what it refers to. cfg.Timeout and its rate
-// limits are ignored: the first would cut watches, and the bucket belongs to
-// the cluster.
+// newAccess checks cfg and reads the files it names. It ignores cfg.Timeout,
+// which would cut watches, and cfg's rate limits, because the token bucket
+// belongs to the cluster.
 func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error) {
 	if cfg == nil || cfg.Host == "" {
 		return nil, errors.New("no server address")
@@ -84,8 +85,8 @@ func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error
 	return a, nil
 }
 
-// serverURL returns the server's address. Its errors do not quote it: it may
-// hold a password.
+// serverURL returns the server's address. Its errors do not quote the address,
+// which may contain a password.
 func serverURL(cfg *rest.Config) (*url.URL, error) {
 	secure := len(cfg.CAData) > 0 || cfg.CAFile != "" || len(cfg.CertData) > 0 || cfg.CertFile != "" || cfg.Insecure
 	base, _, err := rest.DefaultServerURL(cfg.Host, "", schema.GroupVersion{}, secure)
@@ -100,11 +101,11 @@ func serverURL(cfg *rest.Config) (*url.URL, error) {
 	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimRight(base.Path, "/")}, nil
 }
 
-// newTransport makes a new http.Transport that shares nothing with any other.
+// newTransport returns a new http.Transport that shares nothing with any other.
 func (a *access) newTransport(dial DialFunc) *http.Transport {
 	t := &http.Transport{
 		DialContext:            dial,
-		Proxy:                  guarded(a.config.Proxy), // nil unless configured: the environment's proxy is not for remotes
+		Proxy:                  guarded(a.config.Proxy), // nil unless configured: the environment's proxy is not meant for remote clusters
 		TLSClientConfig:        a.tls.Clone(),
 		TLSHandshakeTimeout:    tlsHandshakeTimeout,
 		DisableCompression:     a.config.DisableCompression,
@@ -123,8 +124,8 @@ func (a *access) newTransport(dial DialFunc) *http.Transport {
 	return t
 }
 
-// guarded makes the panic of a config's proxy function an error of the request:
-// it is called on whatever goroutine sends one.
+// guarded turns a panic in a config's proxy function into an error of the
+// request. net/http calls the function on the goroutine of any request.
 func guarded(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	if proxy == nil {
 		return nil
@@ -138,12 +139,12 @@ func guarded(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*
 	}
 }
 
-// wrapped reports whether the config brings round trippers of its own.
+// wrapped reports whether the config brings its own round trippers.
 func (a *access) wrapped() bool {
 	return a.config.WrapTransport != nil || a.config.Impersonate.UserName != ""
 }
 
-// wrap puts the config's own round trippers on rt.
+// wrap puts the config's own round trippers around rt.
 func (a *access) wrap(rt http.RoundTripper) http.RoundTripper {
 	if a.config.WrapTransport != nil {
 		rt = a.config.WrapTransport(rt)
@@ -154,7 +155,8 @@ func (a *access) wrap(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// authorize sets the headers that say who asks, unless the request has its own.
+// authorize sets the headers that identify the client, unless the request
+// already has them.
 func (a *access) authorize(h http.Header, userAgent string) error {
 	if h.Get("User-Agent") == "" {
 		if a.config.UserAgent != "" {
@@ -181,14 +183,14 @@ func (a *access) authorize(h http.Header, userAgent string) error {
 	return nil
 }
 
-// renewToken makes a token that was read from a file be read again.
+// renewToken causes a token that came from a file to be read again.
 func (a *access) renewToken(asked time.Time) {
 	if a.tokenFile != nil {
 		a.tokenFile.ResetTokenOlderThan(asked)
 	}
 }
 
-// rewrite addresses the placeholder URL u to the real server.
+// rewrite returns the real server's URL for the placeholder URL u.
 func (a *access) rewrite(u *url.URL) *url.URL {
 	out := *u
 	out.Scheme, out.Host, out.User = a.base.Scheme, a.base.Host, nil

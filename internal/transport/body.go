@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 )
 
-// unlimited is the budget of a body whose reader keeps its own.
+// unlimited is the budget of a body whose reader enforces its own limit.
 const unlimited = -1
 
-// body is a response body under the transport's rules. It is kept small: there
-// is one per running watch.
+// body is a response body that enforces the transport's rules. It is kept small
+// because every running watch has one.
 type body struct {
 	rc     io.ReadCloser
 	s      *Transport
@@ -22,14 +22,14 @@ type body struct {
 	path   string
 	left   int64 // bytes that may still be read, or unlimited
 
-	clip  bool // over budget means end of body, not an error
-	alive bool // bytes prove life
+	clip  bool // exceeding the budget ends the body instead of failing
+	alive bool // received bytes count as proof of life
 	watch bool // counted in Transport.Streams
 	over  atomic.Bool
 }
 
-// Read implements io.Reader. It fails at once after the generation has ended,
-// or its watches, even with bytes at hand.
+// Read implements io.Reader. Once the generation has ended, or its watches have
+// been cut, Read fails at once, even if bytes are at hand.
 func (b *body) Read(p []byte) (int, error) {
 	if cause := b.l.g.endedFor(b.watch); cause != nil {
 		return 0, b.fail(cause)
@@ -58,8 +58,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// full answers a read when the budget is used up: that is an error only if
-// there is more.
+// full answers a read when the budget is used up. It returns an error only if
+// the body holds more data.
 func (b *body) full() (int, error) {
 	if b.clip {
 		b.end()
@@ -82,7 +82,7 @@ func (b *body) full() (int, error) {
 
 // Close implements io.Closer.
 func (b *body) Close() error {
-	_ = b.rc.Close() // net/http's only error here is that the connection broke, which is of no interest any more
+	_ = b.rc.Close() // net/http's only error here is a broken connection, which no longer matters
 	b.end()
 	return nil
 }
@@ -95,7 +95,7 @@ func (b *body) fail(err error) error {
 	return b.s.failed(operation(b.method, b.path), b.l.g, err)
 }
 
-// end takes the body out of the counts, once.
+// end removes the body from the counts, once.
 func (b *body) end() {
 	if b.over.Swap(true) {
 		return

@@ -13,47 +13,49 @@ import (
 	"sync/atomic"
 )
 
-// ConnCheck is told which connection a request is about to be sent over, as
-// Options.Dial or the config's own Dial returned it. An error refuses: nothing
-// of the request is sent then, and it fails with that error in its chain. It
-// may wait, for as long as ctx, which is the request's.
+// ConnCheck is called with the connection over which a request is about to be
+// sent, as returned by Options.Dial or by the config's own Dial. If it returns
+// an error, nothing of the request is sent, and the request fails with that
+// error in its chain. ConnCheck may block for as long as ctx, the context of
+// the request, lasts.
 type ConnCheck func(ctx context.Context, over net.Conn) error
 
-// maxTries is how many connections of HTTP/1.1 a checked request is sent over:
-// one that was idle and that the server had closed, one more, and one for good
-// measure.
+// maxTries is the maximum number of HTTP/1.1 connections over which a checked
+// request is sent: an idle one that the server had already closed, a second
+// one, and one spare.
 //
-// net/http sends a GET once more when a connection that has served another
-// request is closed without an answer. To it, ours all have: the question who
-// answers goes first. Where a proxy closed the connection of every watch, it
-// never ended.
+// net/http resends a GET if a connection that has already served another
+// request is closed without a response. All of our connections look that way to
+// net/http, because the identity check is sent over them first. Without a
+// limit, a proxy that closed the connection of every watch caused endless
+// retries.
 const maxTries = 3
 
 var errTries = fmt.Errorf("%w on each of %d connections", io.EOF, maxTries)
 
-// checkKey is where a context holds a ConnCheck.
+// checkKey is the context key of a ConnCheck.
 type checkKey struct{}
 
 // WithConnCheck returns a context whose requests are checked just before they
-// are sent, and before each time that net/http sends them again. Watches that
-// travel over HTTP/2 are not: their transport has no idle connections of
-// others.
+// are sent, and again each time net/http resends them. Watches over HTTP/2 are
+// not checked: their transport never picks up idle connections that served
+// other requests.
 func WithConnCheck(ctx context.Context, check ConnCheck) context.Context {
 	return context.WithValue(ctx, checkKey{}, check)
 }
 
-// passage is a request on its way to a connection.
+// passage tracks a request until it has its connection.
 type passage struct {
 	t       ticket
 	check   ConnCheck       // may be nil
 	ctx     context.Context //nolint:containedctx // of the request, for the check
 	cancel  context.CancelCauseFunc
 	refused atomic.Pointer[error]
-	tries   atomic.Int32 // connections that the request was given
+	tries   atomic.Int32 // connections that were assigned to the request
 }
 
-// passage returns the context to send a request with. The passage is nil if
-// nothing has to be known of the connection.
+// passage returns the context to send a request with. The passage is nil if the
+// request needs no information about its connection.
 func (t ticket) passage(ctx context.Context) (context.Context, *passage) {
 	check, _ := ctx.Value(checkKey{}).(ConnCheck)
 	if t.transport == nil || (t.round == nil && check == nil) {
@@ -66,9 +68,10 @@ func (t ticket) passage(ctx context.Context) (context.Context, *passage) {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: p.got}), p
 }
 
-// got is called by net/http before the first byte of the request is written.
+// got is the GotConn hook, which net/http calls before it writes the first byte
+// of the request.
 func (p *passage) got(info httptrace.GotConnInfo) {
-	p.t.connected(info) // at once: requests wait for it
+	p.t.connected(info) // first, because requests are waiting for it
 	if p.check == nil {
 		return
 	}
@@ -87,8 +90,8 @@ func (p *passage) got(info httptrace.GotConnInfo) {
 	p.refused.Store(&err)
 	p.cancel(err)
 	if !multiplexed {
-		// HTTP/2 looks at the context before it writes, HTTP/1.1 does not. The
-		// connection is this request's alone.
+		// HTTP/2 checks the context before it writes; HTTP/1.1 does not, so the
+		// connection is cut. No other request uses it.
 		if c != nil {
 			c.cut(err)
 		} else {
@@ -97,7 +100,8 @@ func (p *passage) got(info httptrace.GotConnInfo) {
 	}
 }
 
-// ended turns how a request ended into what is known of it.
+// ended replaces the result of a request that the check refused, and releases
+// the context of the check.
 func (p *passage) ended(resp *http.Response, err error) (*http.Response, error) {
 	if p == nil || p.check == nil {
 		return resp, err

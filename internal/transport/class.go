@@ -18,8 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Class is the kind of a failure: what decides whether to retry, to fetch
-// credentials anew or to give up.
+// Class is the kind of a failure. It decides whether to retry, to fetch new
+// credentials or to give up.
 type Class string
 
 // The classes of failures.
@@ -29,21 +29,22 @@ const (
 	// Unauthorized means that the cluster rejected the credentials (401, or a
 	// TLS alert about our certificate).
 	Unauthorized Class = "Unauthorized"
-	// Forbidden means that the credentials are good but not allowed to do this
-	// (403).
+	// Forbidden means that the credentials are valid but do not permit the
+	// request (403).
 	Forbidden Class = "Forbidden"
 	// NotFound means that the path does not exist (404, 410 of anything but a
 	// watch's history).
 	NotFound Class = "NotFound"
-	// Throttled means that the cluster (429) or our own token bucket asks to
-	// slow down.
+	// Throttled means that the cluster (429) or our own token bucket demands a
+	// slower rate.
 	Throttled Class = "Throttled"
-	// TLS is a TLS failure that has no class of its own.
+	// TLS means a TLS failure that has no class of its own.
 	TLS Class = "TLS"
 	// TLSUnknownAuthority means that the server's certificate is signed by an
-	// authority we do not know.
+	// unknown authority.
 	TLSUnknownAuthority Class = "TLSUnknownAuthority"
-	// TLSBadName means that the server's certificate is for another name.
+	// TLSBadName means that the server's certificate was issued for another
+	// name.
 	TLSBadName Class = "TLSBadName"
 	// TLSExpired means that the server's certificate has expired, or that our
 	// clock is ahead.
@@ -51,29 +52,29 @@ const (
 	// TLSNotYetValid means that the server's certificate is not valid yet, or
 	// that our clock is behind.
 	TLSNotYetValid Class = "TLSNotYetValid"
-	// Refused means that our own policy forbids it: dial policy, redirect, body
-	// budget.
+	// Refused means that our own policy forbids the request: dial policy,
+	// redirect, body budget.
 	Refused Class = "Refused"
 	// Unreachable means that no connection could be made, or that it broke.
 	Unreachable Class = "Unreachable"
-	// Timeout means that the answer did not come in time.
+	// Timeout means that the response did not arrive in time.
 	Timeout Class = "Timeout"
-	// NotKubernetes means that something else than a Kubernetes API answered.
+	// NotKubernetes means that something other than a Kubernetes API answered.
 	NotKubernetes Class = "NotKubernetes"
 	// Server means that the server failed (5xx).
 	Server Class = "Server"
 	// Canceled means that the caller gave up.
 	Canceled Class = "Canceled"
-	// Cut means that our own side ended it: Shut, CutStreams, Close, or no
-	// access configured.
+	// Cut means that our own side ended the request: Shut, CutStreams, Close,
+	// or no access configured.
 	Cut Class = "Cut"
 	// BadConfig means that the rest.Config cannot be used.
 	BadConfig Class = "BadConfig"
 )
 
-// Classify says what kind of failure err is. It knows this package's errors,
-// API status errors, and those of net, crypto and context, at any depth. The
-// class of nil is empty.
+// Classify returns the class of err. It knows this package's errors, API status
+// errors, and those of net, crypto and context, at any depth. The class of nil
+// is empty.
 func Classify(err error) Class {
 	if err == nil {
 		return ""
@@ -93,7 +94,7 @@ func Classify(err error) Class {
 	return Unknown
 }
 
-// classifyStatus maps an HTTP status that is not a success.
+// classifyStatus returns the class of an HTTP status that is not a success.
 func classifyStatus(code int) Class {
 	switch {
 	case code == http.StatusUnauthorized:
@@ -154,8 +155,8 @@ func classifyTLS(err error) Class {
 	return ""
 }
 
-// classifyCertificate tells a clock that runs ahead from one that runs behind:
-// x509 calls both Expired.
+// classifyCertificate distinguishes a clock that runs ahead from one that runs
+// behind: x509 calls both Expired.
 func classifyCertificate(invalid x509.CertificateInvalidError) Class {
 	switch {
 	case invalid.Reason != x509.Expired:
@@ -166,8 +167,8 @@ func classifyCertificate(invalid x509.CertificateInvalidError) Class {
 	return TLSExpired
 }
 
-// remoteAlert returns the TLS alert that the server sent, if any, in
-// crypto/tls's words: it is a number on the wire.
+// remoteAlert returns the TLS alert that the server sent, or "". The text is
+// crypto/tls's own; the alert is a number on the wire.
 func remoteAlert(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
 		return op.Err.Error()
@@ -175,7 +176,7 @@ func remoteAlert(err error) string {
 	return ""
 }
 
-// certificateAlerts are the alerts by which a server rejects our certificate.
+// certificateAlerts are the alerts with which a server rejects our certificate.
 var certificateAlerts = map[string]bool{
 	"tls: bad certificate":               true,
 	"tls: unsupported certificate":       true,

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// echo answers with the headers that say who asks.
+// echo responds with the headers that identify the client.
 func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.Header.Get("Authorization")+"|"+r.Header.Get("User-Agent")+"|"+r.Header.Get("Impersonate-User")+"|"+r.Header.Get("X-Wrapped"))
 }
@@ -93,7 +93,7 @@ func TestBlockingWrapperIsCutToo(t *testing.T) {
 		cfg := n.config()
 		cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 			return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-				if req.URL.Path == "/token" { // as if it fetched one elsewhere
+				if req.URL.Path == "/token" { // as if it had fetched a token elsewhere
 					<-req.Context().Done()
 					return nil, req.Context().Err()
 				}

@@ -9,8 +9,8 @@ import (
 	"net/http/httptrace"
 )
 
-// conn is a connection of one lane. Cutting it is what cuts the streams on it,
-// at no cost per stream.
+// conn is a connection of one lane. Cutting it cuts all streams on it, at no
+// cost per stream.
 type conn struct {
 	net.Conn
 
@@ -24,12 +24,12 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// cut closes the connection under net/http, which then ends everything on it.
-// It does not wait for anything, unlike closing a tls.Conn, which first tries
-// to write an alert.
+// cut closes the connection underneath net/http, which then ends everything on
+// it. Unlike closing a tls.Conn, which first tries to write an alert, cut never
+// blocks.
 func (c *conn) cut(error) { _ = c.Conn.Close() }
 
-// connOf finds our connection under the layers of TLS that net/http put on it.
+// connOf finds our connection below the layers of TLS that net/http put on it.
 func connOf(info httptrace.GotConnInfo) (c *conn, multiplexed bool) {
 	under := info.Conn
 	for {

@@ -14,8 +14,8 @@ import (
 )
 
 var (
-	// ErrShut indicates that the transport is shut: its owner lets no request
-	// through, or cut this one.
+	// ErrShut indicates that the transport is shut: its owner refuses new
+	// requests, or cut this one.
 	ErrShut = errors.New("cluster access is shut")
 	// ErrClosed indicates that the transport was closed.
 	ErrClosed = errors.New("cluster access is closed")
@@ -24,25 +24,26 @@ var (
 	// ErrSuperseded indicates that a stream was cut because its credentials or
 	// endpoint were replaced.
 	ErrSuperseded = errors.New("stream cut: cluster access was replaced")
-	// ErrRefused indicates that our own policy forbids what was asked: an
-	// address that must not be dialled, a redirect, a request for another host.
+	// ErrRefused indicates that our own policy forbids the request: an address
+	// that must not be dialled, a redirect, a request for another host.
 	ErrRefused = errors.New("refused by policy")
 	// ErrBodyTooLarge indicates that a response was larger than its budget.
 	ErrBodyTooLarge = errors.New("response body exceeds its budget")
-	// ErrNotKubernetes indicates that something else than a Kubernetes API
+	// ErrNotKubernetes indicates that something other than a Kubernetes API
 	// answered, such as a login page.
 	ErrNotKubernetes = errors.New("not a Kubernetes API")
 )
 
-// Error says which operation on which cluster failed, and how. Its text never
-// holds a header, a URL query, a token or bytes chosen by the remote side;
-// errors.Is and errors.As still find the cause.
+// Error describes which operation on which cluster failed, and how. Its text
+// never contains a header, a URL query, a token or bytes chosen by the remote
+// side; errors.Is and errors.As still find the cause.
 type Error struct {
 	// Cluster is Options.Cluster.
 	Cluster string
-	// Op is the method and the path of the request, or what else was tried.
+	// Op is the method and path of the request, or the name of another
+	// operation.
 	Op string
-	// Class says what kind of failure it is.
+	// Class is the kind of failure.
 	Class Class
 	// Err is the cause, with a text that is safe to show.
 	Err error
@@ -56,16 +57,17 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Timeout reports whether time ran out, for callers that know only net.Error.
+// Timeout reports whether the operation timed out, for callers that know only
+// net.Error.
 func (e *Error) Timeout() bool { return e.Class == Timeout }
 
-// Temporary is false, for callers that know only net.Error: whoever retries
-// does so by Class.
+// Temporary returns false, for callers that know only net.Error: the decision
+// to retry depends on Class.
 func (e *Error) Temporary() bool { return false }
 
-// redacted gives an error a text that is safe to show and hides its own, which
-// may hold what the remote side sent (a malformed status line, a GOAWAY's debug
-// data). The chain stays searchable.
+// redacted gives an error a text that is safe to show. It hides the error's own
+// text, which may contain bytes that the remote side sent (a malformed status
+// line, a GOAWAY's debug data). The chain stays searchable.
 type redacted struct {
 	text string
 	err  error
@@ -81,10 +83,10 @@ type trusted struct{ err error }
 func (t *trusted) Error() string { return t.err.Error() }
 func (t *trusted) Unwrap() error { return t.err }
 
-// statusError is an answer that is no success, as the functions of
-// apimachinery's package errors know them (IsUnauthorized,
-// IsServiceUnavailable, ...), which go by the code where there is no reason.
-// Everything in it is ours but the number.
+// statusError is an unsuccessful response in the form that the functions of
+// apimachinery's package errors recognize (IsUnauthorized,
+// IsServiceUnavailable, ...): they go by the code if there is no reason. Apart
+// from the code, its content is our own.
 type statusError struct{ code int }
 
 func (e *statusError) Error() string {

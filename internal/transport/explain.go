@@ -24,14 +24,14 @@ const maxText = 512
 
 const textPlainHTTP = "http: server gave HTTP response to HTTPS client"
 
-// lostTexts are the fixed beginnings of net/http's errors about a connection
-// that broke. They have no types to ask for, and what follows may come from the
-// remote side (a GOAWAY's debug data).
+// lostTexts are the fixed prefixes of net/http's errors about a connection that
+// broke. These errors have no types to test for, and the rest of their text may
+// come from the remote side (a GOAWAY's debug data).
 var lostTexts = []string{
-	"http2: client connection lost", // client-go looks for this very text to retry
+	"http2: client connection lost", // client-go retries on exactly this text
 	"http2: server sent GOAWAY and closed the connection",
 	"http2: Transport received Server's graceful shutdown GOAWAY",
-	"http2: client connection force closed via ClientConn.Close", // after a write that failed
+	"http2: client connection force closed via ClientConn.Close", // after a failed write
 	"http2: client conn could not be established",
 	"http2: client conn is closed",
 	"http2: client conn not usable",
@@ -43,8 +43,7 @@ var lostTexts = []string{
 	"use of closed network connection",
 }
 
-// brokenTexts are the fixed beginnings of errors about answers that make no
-// sense.
+// brokenTexts are the fixed prefixes of errors about malformed responses.
 var brokenTexts = []string{
 	"malformed response from server",
 	"malformed chunked encoding",
@@ -55,11 +54,11 @@ var brokenTexts = []string{
 	"gzip: invalid checksum",
 }
 
-// streamError finds the fixed part of an HTTP/2 stream error; what may follow
-// is the cause, in any words.
+// streamError matches the fixed part of an HTTP/2 stream error. The cause may
+// follow, in arbitrary words.
 var streamError = regexp.MustCompile(`stream error: stream ID [0-9]+; [A-Z_0-9]+`)
 
-// lost reports whether text is that of a connection or stream that broke.
+// lost reports whether text describes a connection or stream that broke.
 func lost(text string) bool { return lostText(text) != "" }
 
 func lostText(text string) string {
@@ -78,9 +77,9 @@ func contained(text string, known []string) string {
 	return ""
 }
 
-// redact returns err with a text that holds nothing from the remote side. The
-// text is built from what is known about the error's type, never by passing its
-// own text on: net/http quotes malformed responses in its errors.
+// redact returns err with a text that contains nothing from the remote side.
+// The text is built from what is known about the error's type, never copied
+// from err: net/http quotes malformed responses in its errors.
 func redact(err error) error {
 	switch err := err.(type) { //nolint:errorlint // only the outermost type says whether the text is ours
 	case *redacted, *trusted:
@@ -89,8 +88,8 @@ func redact(err error) error {
 	return &redacted{text: clip(explain(err)), err: err}
 }
 
-// explain describes err in words that are ours or the standard library's
-// constants.
+// explain describes err in our own words or in constants of the standard
+// library.
 func explain(err error) string {
 	if own, ok := errors.AsType[*trusted](err); ok {
 		return own.Error()
@@ -109,7 +108,7 @@ func explain(err error) string {
 	if text := cmp.Or(lostText(err.Error()), contained(err.Error(), brokenTexts)); text != "" {
 		return text
 	}
-	for { // the innermost type is the most telling thing that is not remote text
+	for { // the innermost type says the most about err without quoting remote text
 		inner := errors.Unwrap(err)
 		if inner == nil {
 			return fmt.Sprintf("transport error of type %T", err)
@@ -191,7 +190,7 @@ func explainReason(err error) string {
 	return ""
 }
 
-// clip bounds text and makes control characters visible.
+// clip truncates text to maxText bytes and makes control characters visible.
 func clip(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText] + "…"

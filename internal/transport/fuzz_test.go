@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzRetryAfter feeds any header. What clients see is a number of seconds
+// FuzzRetryAfter feeds arbitrary headers. Clients must see a number of seconds
 // within the limit.
 func FuzzRetryAfter(f *testing.F) {
 	for _, seed := range []string{"1", "-1", "1000000000", "Fri, 31 Dec 1999 23:59:59 GMT", "soon", "+5", "1e9", "０"} {
@@ -32,8 +32,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// FuzzPlaceholder feeds any cluster name. The host is a valid one that can
-// never be resolved.
+// FuzzPlaceholder feeds arbitrary cluster names. The host must be valid and
+// must never resolve.
 func FuzzPlaceholder(f *testing.F) {
 	f.Add("fleet/one")
 	f.Add("")

@@ -12,30 +12,30 @@ import (
 	"sync/atomic"
 )
 
-// errGone tells that a generation ended before a request could enter it.
+// errGone indicates that a generation ended before a request could enter it.
 var errGone = errors.New("generation ended")
 
-// cutter is something that a generation ends when it ends itself: a connection,
-// or a call in progress.
+// cutter is something that a generation cuts when it ends: a connection, or a
+// call in progress.
 type cutter interface{ cut(cause error) }
 
-// generation is one access in use, with transports and connections of its own.
+// generation is one access in use, with its own transports and connections.
 type generation struct {
 	*access
 
-	forget    func(*generation) // told once, outside the lock, that the generation ended
+	forget    func(*generation) // called once, outside the lock, when the generation has ended
 	foreign   http.RoundTripper // the config's own round trippers; nil if it has none
-	watches   *watches          // nil if watches travel like everything else
+	watches   *watches          // nil if watches use the lanes, as other requests do
 	rejected  atomic.Bool       // the cluster rejected our credentials
-	adopted   atomic.Bool       // in use, or was: not a candidate
-	answered  atomic.Int64      // as Transport.life, of a candidate
+	adopted   atomic.Bool       // in use, now or earlier: no longer a candidate
+	answered  atomic.Int64      // for a candidate, the same as Transport.life
 	unwatched atomic.Bool       // its watches ended before the rest
 
 	done  chan struct{} // closed when the generation ends
 	cause error         // why it ended; set under mu before done is closed
 
-	// mu protects everything below, and what lanes and connections say it
-	// guards. It is never held over I/O.
+	// mu protects everything below, and the fields of lanes and connections
+	// that are documented as guarded by it. It is never held over I/O.
 	mu          sync.Mutex
 	cuts        map[cutter]struct{} // nil after the end
 	lanes       []*lane
@@ -52,7 +52,7 @@ func newGeneration(a *access, forget func(*generation)) *generation {
 	return g
 }
 
-// ended returns why the generation ended, or nil.
+// ended returns the cause if the generation has ended, or else nil.
 func (g *generation) ended() error {
 	select {
 	case <-g.done:
@@ -62,8 +62,8 @@ func (g *generation) ended() error {
 	}
 }
 
-// endedFor returns why a request on the generation ended, or nil. A watch may
-// end before the others.
+// endedFor returns the cause if requests on the generation have been ended, or
+// else nil. Watches may be ended before other requests.
 func (g *generation) endedFor(watch bool) error {
 	if cause := g.ended(); cause != nil {
 		return cause
@@ -74,9 +74,8 @@ func (g *generation) endedFor(watch bool) error {
 	return nil
 }
 
-// endWatches cuts the watches that run on the generation. Everything else
-// finishes: it ends soon by itself, and whoever asked has no way to go on where
-// it was.
+// endWatches cuts the watches that run on the generation. Other requests
+// finish: they end soon by themselves, and their callers could not resume them.
 func (g *generation) endWatches() {
 	g.mu.Lock()
 	g.unwatched.Store(true)
@@ -114,7 +113,7 @@ func (g *generation) end(cause error) {
 		return
 	}
 	g.cause = cause
-	close(g.done) // before the cuts, so that whoever feels one finds the cause
+	close(g.done) // before the cuts, so that a reader that is cut finds the cause
 	cuts, lanes := g.cuts, g.lanes
 	g.cuts, g.lanes = nil, nil
 	g.mu.Unlock()
@@ -173,14 +172,14 @@ type call struct {
 
 func (c *call) cut(cause error) { c.cancel(cause) }
 
-// bind returns a context that also ends with the generation, or with its
-// watches. release must be called.
+// bind returns a context that also ends with the generation or, for a watch,
+// with the generation's watches. The caller must call release.
 func (g *generation) bind(ctx context.Context, watch bool) (bound context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &call{cancel: cancel, watch: watch}
 	if !g.add(c) {
 		cancel(errGone)
-	} else if watch && g.unwatched.Load() { // after add: one of the two sees the other
+	} else if watch && g.unwatched.Load() { // after add: either bind or endWatches sees the other
 		cancel(ErrSuperseded)
 	}
 	return ctx, func() {
@@ -193,16 +192,17 @@ type roundTripperFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// laneKey is where the config's own round trippers carry the lane in the
-// context.
+// laneKey is the context key under which a request carries its lane through the
+// config's own round trippers.
 type laneKey struct{}
 
-// throughLane is what the config's own round trippers are put on: they exist
-// once per generation, transports do not.
+// throughLane is the innermost round tripper below the config's own ones. Those
+// exist once per generation, but a generation has several transports, so
+// throughLane finds the lane in the request's context.
 func throughLane(req *http.Request) (*http.Response, error) {
 	l, ok := req.Context().Value(laneKey{}).(*lane)
 	if !ok {
-		return nil, ErrRefused // a round tripper made up a request of its own, with a context of its own
+		return nil, ErrRefused // the request was made up by a round tripper, with another context
 	}
 	return l.transport.RoundTrip(req)
 }

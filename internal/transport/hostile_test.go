@@ -129,7 +129,7 @@ func TestRetryAfterIsCapped(t *testing.T) {
 	requireClass(t, Throttled, err)
 }
 
-// raw answers every connection with the bytes, whatever is asked.
+// raw answers every connection with the given bytes, whatever the request.
 func raw(answer string) DialFunc {
 	return func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
@@ -285,8 +285,8 @@ func TestRejectedClientCertificateCountsAsUnauthorized(t *testing.T) {
 	}
 }
 
-// servedWith starts a TLS server of the identity that says 200 to everything,
-// and returns how to dial it.
+// servedWith starts a TLS server with the given identity that answers every
+// request with 200, and returns the DialFunc for it.
 func servedWith(t *testing.T, config *tls.Config, with pemPair) DialFunc {
 	t.Helper()
 	pair, err := tls.X509KeyPair(with.cert, with.key)
@@ -352,8 +352,9 @@ func TestHTTPClientErrorsStayClassified(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoAccess)
 }
 
-// TestHTMLPagesAreNoKubernetes: a page says nothing about an API server,
-// whatever its status, unless that is a failure of whoever answers.
+// TestHTMLPagesAreNoKubernetes: an HTML page says nothing about an API server,
+// whatever its status, unless the status is a failure of the server that sent
+// it.
 func TestHTMLPagesAreNoKubernetes(t *testing.T) {
 	for status, want := range map[int]Class{200: NotKubernetes, 403: NotKubernetes, 404: NotKubernetes, 401: Unauthorized, 429: Throttled, 503: Server} {
 		s := connect(t, Options{Dial: raw(fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", status))},

@@ -10,43 +10,43 @@ import (
 	"net/http/httptrace"
 )
 
-// streamsPerLane is how many requests share one HTTP/2 connection:
-// kube-apiserver's limit, and what net/http assumes until a server says
-// otherwise.
+// streamsPerLane is how many requests share one HTTP/2 connection. It is
+// kube-apiserver's limit, and net/http's assumption until the server sends its
+// own.
 const streamsPerLane = 100
 
-// lane is an http.Transport that is never asked for more streams than one
-// HTTP/2 connection takes. A transport that is asked for more dials once for
-// every request too many, and throws most of these connections away: a hundred
-// watches that resume together would be a storm of TLS handshakes. HTTP/1.1 has
-// one lane, on which net/http is free to dial.
+// lane is an http.Transport that never gets more requests than one HTTP/2
+// connection has streams. With more, an http.Transport dials once for each
+// excess request and throws most of these connections away: a hundred watches
+// that resume together would cause a storm of TLS handshakes. HTTP/1.1 uses one
+// lane, on which net/http may dial freely.
 type lane struct {
 	g         *generation
 	transport *http.Transport
 
 	// Guarded by g.mu:
-	inflight int    // requests from admission to the end of their bodies
-	ready    int    // connections that are known to be usable
+	inflight int    // requests between their admission and the end of their bodies
+	ready    int    // connections known to be usable
 	round    *round // the connection being made, if any
 }
 
-// round is one attempt to get a connection, made by one request while the
-// others wait for how it ends.
+// round is one attempt to get a connection. One request makes it while the
+// others wait for the result.
 type round struct {
 	done chan struct{} // closed at the end
 	err  error         // why there is no connection; set before done is closed
 }
 
-// ticket is the right to send one request on a lane. The holder of a round
-// makes the connection for those who wait.
+// ticket is the right to send one request on a lane. If it holds a round, its
+// request makes the connection for the requests that wait.
 type ticket struct {
 	*lane
 
-	round *round // nil: the connection is there
+	round *round // nil if the connection exists
 }
 
 // enter admits a request to a lane once the lane has its connection. Waiting
-// ends with ctx, and with the generation (errGone).
+// ends with ctx, or with the generation (errGone).
 func (g *generation) enter(ctx context.Context) (ticket, error) {
 	for {
 		t, wait, err := g.tryEnter()
@@ -88,8 +88,8 @@ func (g *generation) tryEnter() (t ticket, wait *round, err error) {
 	return t, nil, nil
 }
 
-// laneLocked returns the lane for the next request: one that has a connection
-// before one that has not.
+// laneLocked returns the lane for the next request. It prefers a lane that has
+// a connection.
 func (g *generation) laneLocked() *lane {
 	var cold *lane
 	for _, l := range g.lanes {
@@ -114,10 +114,10 @@ func (g *generation) newLane() *lane {
 	return l
 }
 
-// enterProof admits a question who answers. It never waits for a connection
-// that another request makes, since that one may wait for the answer. anew has
-// the question go over a new connection: that of a lane which has none, and is
-// going to use it, or one for this question alone.
+// enterProof admits a probe. It never waits for a connection that another
+// request makes, because that request may be waiting for the result of the
+// probe. If anew is true, the probe gets a new connection: that of a lane that
+// has none and will go on to use it, or one for this probe alone.
 func (g *generation) enterProof(anew bool) (ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -136,8 +136,8 @@ func (g *generation) enterProof(anew bool) (ticket, error) {
 	return t, nil
 }
 
-// proofLaneLocked picks a lane that has a connection, unless it is to be a new
-// one, or one on which none is being made.
+// proofLaneLocked returns a lane that has a connection, unless anew demands a
+// new one. Otherwise it returns a lane on which no connection is being made.
 func (g *generation) proofLaneLocked(anew bool) *lane {
 	var cold *lane
 	for _, l := range g.lanes {
@@ -161,7 +161,7 @@ func (g *generation) proofLaneLocked(anew bool) *lane {
 	return cold
 }
 
-// connected counts the connection that a round brought, and ends the round as
+// connected counts the connection that a round produced. It ends the round as
 // soon as its request has the connection, long before the response.
 func (t ticket) connected(info httptrace.GotConnInfo) {
 	if t.round == nil {
@@ -182,9 +182,9 @@ func (t ticket) connected(info httptrace.GotConnInfo) {
 	t.finishLocked(nil)
 }
 
-// finish ends the round; a no-op without one, or if it ended before. The
-// requests that waited fail with err, if there is one, instead of each trying
-// the same again.
+// finish ends the round. It is a no-op if there is no round or the round has
+// already ended. If err is not nil, the waiting requests fail with it instead
+// of each repeating the attempt.
 func (t ticket) finish(err error) {
 	t.g.mu.Lock()
 	defer t.g.mu.Unlock()
@@ -215,8 +215,9 @@ func (l *lane) leave() {
 	}
 }
 
-// dial is the transport's DialContext. net/http runs it apart from the request
-// that wanted it, so only the end of the generation can stop it.
+// dial is the DialContext of the lane's transport. net/http runs it
+// independently of the request that needs the connection, so only the end of
+// the generation can stop it.
 func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	l.overflowing()
 	ctx, release := l.g.bind(ctx, false)
@@ -227,16 +228,16 @@ func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, err
 		return nil, &trusted{err: err}
 	}
 	c := &conn{Conn: nc, l: l}
-	if !l.g.add(c) { // it ended while the dial was on its way back
+	if !l.g.add(c) { // the generation ended during the dial
 		_ = nc.Close()
 		return nil, l.g.cause
 	}
 	return c, nil
 }
 
-// overflowing notes that net/http dials although the lane has a connection:
-// that one takes no new streams, because the server is about to close it
-// (GOAWAY) or allows fewer than usual. The next request starts a round.
+// overflowing records that net/http dials although the lane has a connection:
+// that connection accepts no new streams, because the server is about to close
+// it (GOAWAY) or allows fewer than usual. The next request starts a round.
 func (l *lane) overflowing() {
 	g := l.g
 	g.mu.Lock()
@@ -253,7 +254,7 @@ func (l *lane) overflowing() {
 	l.ready = 0
 }
 
-// lost takes a closed connection out of the count.
+// lost removes a closed connection from the count.
 func (l *lane) lost(c *conn) {
 	l.g.mu.Lock()
 	defer l.g.mu.Unlock()

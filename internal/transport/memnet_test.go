@@ -25,25 +25,25 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// memnet is a TLS server reached through memory, for bubbles of virtual time.
+// memnet is a TLS server that clients reach through memory, for use in bubbles
+// of virtual time.
 type memnet struct {
 	server *http.Server
 	accept chan net.Conn
 	down   chan struct{}
 	served sync.WaitGroup
 	dials  atomic.Int32
-	open   atomic.Int32 // connections that the client has not closed
+	open   atomic.Int32 // connections not yet closed by the client
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	conns []*wire    // the server's sides
 }
 
-// wire is one side of a connection that can lose everything that is written to
-// it.
+// wire is one side of a connection. It can drop everything written to it.
 type wire struct {
 	net.Conn
 
-	lossy  *atomic.Bool // both sides
+	lossy  *atomic.Bool // shared by both sides
 	closed func()
 }
 
@@ -106,7 +106,7 @@ func (n *memnet) Close() error {
 // Addr implements net.Listener.
 func (n *memnet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// dial is a DialFunc.
+// dial is a DialFunc to the server.
 func (n *memnet) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	n.dials.Add(1)
 	ours, theirs := net.Pipe()
@@ -126,7 +126,7 @@ func (n *memnet) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return near, nil
 }
 
-// blackhole makes all connections lose everything from now on, in both
+// blackhole makes all connections drop everything from now on, in both
 // directions, without closing them.
 func (n *memnet) blackhole() {
 	n.mu.Lock()
@@ -155,8 +155,8 @@ func (n *memnet) config() *rest.Config {
 // pemPair is a certificate with its key.
 type pemPair struct{ cert, key []byte }
 
-// identity is a server certificate that is valid at the time of bubbles, the
-// year 2000, and today.
+// identity is a server certificate that is valid both today and in the year
+// 2000, the time of bubbles.
 var identity = sync.OnceValue(func() pemPair {
 	return newIdentity(time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC), "api.example")
 })

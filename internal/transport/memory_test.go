@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// idleStreams opens n watches with client and returns the heap and the
-// goroutines that each of them holds, on both sides of the connection.
+// idleStreams opens n watches with client and returns the heap bytes and
+// goroutines per watch, counting both sides of the connection.
 func idleStreams(t *testing.T, client *http.Client, url string, n int) (bytes, goroutines float64) {
 	t.Helper()
 	open := func() io.ReadCloser {
@@ -63,7 +63,7 @@ func TestIdleWatchTakesLessThanNetHTTP(t *testing.T) {
 	plain := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	t.Cleanup(plain.CloseIdleConnections)
 	client := &http.Client{Transport: plain}
-	idleStreams(t, client, srv.URL, streams) // fills pools
+	idleStreams(t, client, srv.URL, streams) // fills the pools
 	handlers.Wait()
 	theirBytes, theirGoroutines := idleStreams(t, client, srv.URL, streams)
 

@@ -14,17 +14,17 @@ import (
 	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
-// DialFunc opens a connection. It must return soon after its context is done.
+// DialFunc opens a connection. It must return soon after ctx is done.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Options says how the requests of one cluster are treated. The zero value is
-// valid.
+// Options configures how the requests of one cluster are treated. The zero
+// value is valid.
 type Options struct {
 	// Cluster names the cluster in errors and logs.
 	Cluster string
-	// QPS is how many requests per second the cluster gets in the long run,
-	// lists included; watches and probes are free. Default 50; negative means
-	// no limit.
+	// QPS is the cluster's sustained limit of requests per second, lists
+	// included; watches and probes do not count. Default 50; negative means no
+	// limit.
 	QPS float64
 	// Burst is how many requests may be sent at once. Default 2 × QPS, at
 	// least 1.
@@ -35,24 +35,24 @@ type Options struct {
 	// response that is not a watch. Default 64 MiB.
 	MaxUnaryBody int64
 	// MaxErrorBody is how many decompressed bytes of an unsuccessful response
-	// are handed on; the rest is cut off. It also bounds what [Candidate.Get]
+	// are passed on; the rest is cut off. It also bounds what [Candidate.Get]
 	// and [Transport.Probe] read. Default 1 MiB.
 	MaxErrorBody int64
-	// Dial opens connections and is where a dial policy sits: it returns an
-	// error wrapping [ErrRefused] for an address that must not be dialled. Its
-	// errors are shown to users as they are. A rest.Config with its own Dial
-	// wins. Default: [Dial].
+	// Dial opens connections and enforces the dial policy, if there is one: it
+	// returns an error wrapping [ErrRefused] for an address that must not be
+	// dialled. Its errors are shown to users unchanged. A rest.Config's own
+	// Dial takes precedence. Default: [Dial].
 	Dial DialFunc
-	// UserAgent is sent when neither the request nor the rest.Config names one.
-	// Default "fleetcache".
+	// UserAgent is sent if neither the request nor the rest.Config specifies
+	// one. Default "fleetcache".
 	UserAgent string
-	// Logger gets changes of state, never per-request lines. Default: none.
+	// Logger receives state changes, never a line per request. Default: none.
 	Logger logr.Logger
-	// Unauthorized is told once per generation that the cluster rejected its
-	// credentials. It runs on the goroutine of a request, outside every lock;
-	// it must not block, nor call Close.
+	// Unauthorized is called once per generation if the cluster rejects its
+	// credentials. It runs on the goroutine of a request, outside every lock.
+	// It must not block, and must not call Close.
 	Unauthorized func(revision string)
-	// Panicked is given the panic of the operator's own transport.
+	// Panicked is called with a panic in the operator's own transport.
 	Panicked func(*callback.PanicError)
 }
 
@@ -65,13 +65,13 @@ const (
 
 var dialer = dial.New(nil)
 
-// Dial is the default of Options.Dial, for policies that add to it: a time-out
-// of 30 s, and keep-alives that notice a vanished host within 45 s.
+// Dial is the default of Options.Dial, for use by dial policies. It has a
+// timeout of 30 s, and its keep-alives detect a vanished host within 45 s.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return dialer.DialContext(ctx, network, address)
 }
 
-// withDefaults returns o with every unset field set.
+// withDefaults returns o with all unset fields set.
 func (o Options) withDefaults() Options {
 	if o.QPS == 0 {
 		o.QPS = defaultQPS

@@ -22,21 +22,22 @@ import (
 // Fingerprint is the SHA-256 of a certificate.
 type Fingerprint [sha256.Size]byte
 
-// Proof is what a cluster answered to a single GET.
+// Proof is a cluster's response to a single GET.
 type Proof struct {
 	// Status is the HTTP status.
 	Status int
-	// Body is the answer, or the first event of a watch, at most
-	// Options.MaxErrorBody bytes. It is the remote side's: never log it.
+	// Body is the response body, or the first event of a watch, at most
+	// Options.MaxErrorBody bytes. It comes from the remote side: never log it.
 	Body []byte
-	// Certificate is the fingerprint of the server's certificate, zero without
-	// TLS.
+	// Certificate is the fingerprint of the server's certificate. It is zero
+	// without TLS.
 	Certificate Fingerprint
 }
 
-// Candidate is access that is not in use yet: it has its own connection, so
-// that what was proven is what gets used. It must be ended with Use or Drop, of
-// which the first one counts. It is safe for concurrent use.
+// Candidate is an access that is not in use yet. It has its own connection, and
+// Use adopts that same connection, so the access that was proven is the one
+// that gets used. The caller must end a candidate with Use or Drop; the first
+// call counts. A Candidate is safe for concurrent use.
 type Candidate struct {
 	s *Transport
 	g *generation
@@ -44,9 +45,9 @@ type Candidate struct {
 	settled bool // used or dropped; guarded by Transport.mu
 }
 
-// Candidate prepares cfg. It does no I/O beyond reading files that cfg names;
-// an unusable cfg gives class BadConfig. cfg.Timeout, its rate limits and its
-// RateLimiter are ignored; cfg.Transport is refused.
+// Candidate prepares cfg. Apart from reading the files that cfg names, it does
+// no I/O. An unusable cfg results in class BadConfig. cfg.Timeout, its rate
+// limits and its RateLimiter are ignored; a cfg with a Transport is refused.
 func (s *Transport) Candidate(cfg *rest.Config, revision string) (*Candidate, error) {
 	a, err := newAccess(cfg, revision, s.opts.Dial)
 	if err != nil {
@@ -61,9 +62,9 @@ func (s *Transport) Candidate(cfg *rest.Config, revision string) (*Candidate, er
 	return &Candidate{s: s, g: s.generationLocked(a)}, nil
 }
 
-// Get asks for path with the candidate's access. It passes by the token bucket
-// and works while the transport is shut. The error, if any, is a *Error; with a
-// class that comes from the answer the Proof is filled too.
+// Get sends a GET for path with the candidate's access. It bypasses the token
+// bucket, and works while the transport is shut. The error, if any, is a
+// *Error. If its class comes from the response, the Proof is filled in, too.
 func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
 	return c.s.ask(ctx, path, func(ctx context.Context) (ticket, error) {
 		t, err := c.g.enter(ctx)
@@ -74,8 +75,8 @@ func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
 	})
 }
 
-// Use makes new requests use the candidate's access, connection included. It
-// fails after Drop, after Use and after Close.
+// Use switches new requests to the candidate's access, including its
+// connection. It fails after Drop, Use or Close.
 func (c *Candidate) Use() error {
 	s := c.s
 	s.mu.Lock()
@@ -90,7 +91,7 @@ func (c *Candidate) Use() error {
 	s.mu.Unlock()
 
 	if at := c.g.answered.Load(); at != 0 {
-		s.livedAt(at) // what a candidate proved counts from now on
+		s.livedAt(at) // the candidate's proof counts as a sign of life from now on
 	}
 	if old != nil {
 		old.retire()
@@ -99,7 +100,7 @@ func (c *Candidate) Use() error {
 	return nil
 }
 
-// Drop closes the candidate's connection; a no-op after Use.
+// Drop closes the candidate's connection. It is a no-op after Use.
 func (c *Candidate) Drop() {
 	c.s.mu.Lock()
 	unused := !c.settled
@@ -111,20 +112,20 @@ func (c *Candidate) Drop() {
 	}
 }
 
-// Probe asks for path with the access in use. It passes by the token bucket, so
-// that a busy cluster does not look like a dead one. The error, if any, is a
-// *Error.
+// Probe sends a GET for path with the access in use. It bypasses the token
+// bucket, so that a busy cluster does not look like a dead one. The error, if
+// any, is a *Error.
 func (s *Transport) Probe(ctx context.Context, path string) (Proof, error) {
 	return s.ask(ctx, path, s.enter)
 }
 
-// ProbeAside is Probe, but it does not wait for a connection that another
-// request makes.
+// ProbeAside is like Probe, but does not wait for a connection that another
+// request is making.
 func (s *Transport) ProbeAside(ctx context.Context, path string) (Proof, error) {
 	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterProof(false) })
 }
 
-// ProbeAnew is ProbeAside over a connection that is made for it.
+// ProbeAnew is like ProbeAside, but uses a new connection.
 func (s *Transport) ProbeAnew(ctx context.Context, path string) (Proof, error) {
 	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterProof(true) })
 }
@@ -141,8 +142,8 @@ func (s *Transport) enterProof(anew bool) (ticket, error) {
 	}
 }
 
-// Warm makes the connection that watches will use, if there is none, and if
-// they have one of their own. It sends no request.
+// Warm makes the connection that watches will use, if there is none yet and
+// watches have connections of their own. It sends no request.
 func (s *Transport) Warm(ctx context.Context) error {
 	g, err := s.live()
 	if err != nil {
@@ -151,7 +152,7 @@ func (s *Transport) Warm(ctx context.Context) error {
 	return s.warm(ctx, g)
 }
 
-// Warm is Transport.Warm for the candidate's access.
+// Warm is like Transport.Warm, for the candidate's access.
 func (c *Candidate) Warm(ctx context.Context) error { return c.s.warm(ctx, c.g) }
 
 func (s *Transport) warm(ctx context.Context, g *generation) error {
@@ -178,17 +179,17 @@ func (s *Transport) warm(ctx context.Context, g *generation) error {
 	return nil
 }
 
-// probingKey marks the context of the one GETs of this file.
+// probingKey marks the contexts of the single GETs in this file.
 type probingKey struct{}
 
-// Probing reports whether a dial, which has this context, is for a Probe or a
+// Probing reports whether ctx, the context of a dial, belongs to a Probe or a
 // Candidate's Get.
 func Probing(ctx context.Context) bool { return ctx.Value(probingKey{}) != nil }
 
 // entrance admits a request to a generation.
 type entrance func(context.Context) (ticket, error)
 
-// ask sends one GET and judges the answer.
+// ask sends one GET and judges the response.
 func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof, error) {
 	ctx = context.WithValue(ctx, probingKey{}, true)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+path, nil)
@@ -226,7 +227,7 @@ func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof
 	return proof, s.judge(req, proof.Status, header)
 }
 
-// firstEvent reads the first event of a watch, and no more.
+// firstEvent reads only the first event of a watch.
 func (s *Transport) firstEvent(req *http.Request, body io.Reader) ([]byte, error) {
 	var event json.RawMessage
 	err := json.NewDecoder(io.LimitReader(body, s.opts.MaxErrorBody)).Decode(&event)
@@ -236,15 +237,16 @@ func (s *Transport) firstEvent(req *http.Request, body io.Reader) ([]byte, error
 	return event, err
 }
 
-// judge says what an answer means.
+// judge returns the error that a response stands for, or nil.
 func (s *Transport) judge(req *http.Request, status int, header http.Header) error {
 	media, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
 	foreign := media == "text/html" || media == "application/xhtml+xml"
 	switch {
 	case status >= 200 && status < 300 && !foreign:
 		return nil
-	// A page that forbids or does not find says nothing about an API server
-	// behind it. The other failures are the same whoever tells of them.
+	// An HTML page with 403 or 404 says nothing about an API server behind it.
+	// Other failures mean the same whether a proxy or an API server reports
+	// them.
 	case foreign && (status < 300 || status == http.StatusForbidden || status == http.StatusNotFound):
 		return s.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, %w", status, ErrNotKubernetes))
 	}

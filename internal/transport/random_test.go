@@ -18,9 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is done in whatever order, every failure is a classified *Error,
-// counts return to zero, and Close leaves neither goroutines nor connections:
-// the bubble would not end.
+// TestRandomLifeLeavesNothingBehind applies random operations in random order.
+// Every failure must be a classified *Error, counts must return to zero, and
+// Close must leave neither goroutines nor connections: otherwise the bubble
+// would not end.
 func TestRandomLifeLeavesNothingBehind(t *testing.T) {
 	for seed := range uint64(4) {
 		bubbles(t, func(t *testing.T, http2 bool) { randomLife(t, http2, seed) })
@@ -60,9 +61,9 @@ func randomLife(t *testing.T, http2 bool, seed uint64) {
 		time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
 	}
 	stop()
-	t.Cleanup(func() { time.Sleep(time.Second) }) // the server's slow handlers end
+	t.Cleanup(func() { time.Sleep(time.Second) }) // lets the server's slow handlers end
 	if seed%2 == 0 {
-		s.Close() // before the workers have noticed
+		s.Close() // before the workers have noticed the end
 	}
 	workers.Wait()
 	s.Close()
@@ -121,7 +122,7 @@ func randomEvent(t *testing.T, s *Transport, n *memnet, random *rand.Rand, i int
 	}
 }
 
-// unveiled returns what stands behind the safe text.
+// unveiled returns the error behind the safe text.
 func unveiled(err error) error {
 	if hidden, ok := errors.AsType[*redacted](err); ok {
 		return hidden.err

@@ -15,10 +15,11 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
-// roundTripper is an http.RoundTripper onto the transport.
+// roundTripper is the http.RoundTripper of a Transport.
 type roundTripper struct {
 	s *Transport
-	// stream lifts the budget of successful bodies: the reader keeps its own.
+	// stream lifts the budget of successful bodies: the reader enforces its own
+	// limit.
 	stream bool
 }
 
@@ -26,13 +27,13 @@ type roundTripper struct {
 func (d *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := d.s.roundTrip(req, d.stream)
 	if err != nil && req.Body != nil {
-		_ = req.Body.Close() // net/http's contract; it may not have seen the request yet
+		_ = req.Body.Close() // required by net/http's contract; net/http may not have seen the request yet
 	}
 	return resp, err
 }
 
-// roundTrip sends req with the current generation: wait for the bucket, enter,
-// exchange.
+// roundTrip sends req on the current generation, in three steps: wait for the
+// token bucket, enter, exchange.
 func (s *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, error) {
 	ctx := req.Context()
 	if req.URL.Host != s.base.Host || req.URL.Scheme != s.base.Scheme {
@@ -59,8 +60,8 @@ func (s *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, e
 	return s.admit(req, resp, t.lane, watch, stream)
 }
 
-// dispatch admits req and sends it, over the connections for watches if asked
-// to.
+// dispatch admits req and sends it. If watch is true, it uses the connections
+// for watches.
 func (s *Transport) dispatch(req *http.Request, watch bool) (ticket, *http.Response, error) {
 	t, err := s.enterAs(req.Context(), watch)
 	if err != nil {
@@ -73,8 +74,9 @@ func (s *Transport) dispatch(req *http.Request, watch bool) (ticket, *http.Respo
 // enter admits a request to the current generation.
 func (s *Transport) enter(ctx context.Context) (ticket, error) { return s.enterAs(ctx, false) }
 
-// enterAs admits a request or a watch to the current generation. A generation
-// that ended meanwhile has been replaced, or the transport was shut.
+// enterAs admits a request or a watch to the current generation. If a
+// generation ends before the request can enter it, either a newer one has
+// replaced it or the transport has been shut, so enterAs looks again.
 func (s *Transport) enterAs(ctx context.Context, watch bool) (ticket, error) {
 	for {
 		g, err := s.live()
@@ -93,8 +95,8 @@ func (s *Transport) enterAs(ctx context.Context, watch bool) (ticket, error) {
 	}
 }
 
-// exchange sends req with its ticket and returns the response as it came, or a
-// *Error after leaving the lane.
+// exchange sends req with its ticket and returns the response unchanged. If it
+// fails, it returns a *Error and leaves the lane.
 func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error) {
 	asked := time.Now()
 	resp, err := s.send(req, t)
@@ -148,9 +150,9 @@ func (s *Transport) sendWith(ctx context.Context, req *http.Request, t ticket) (
 		s.panicked(err)
 		return resp, err
 	}
-	// What the config's own round trippers wait for may be out of our
-	// connections' reach. A watch among other requests has to be cut without
-	// them.
+	// The config's own round trippers may wait for something that cutting our
+	// connections does not end. A watch that shares its connection with other
+	// requests has to be cut without cutting that connection.
 	ctx, release := t.g.bind(context.WithValue(ctx, laneKey{}, t.lane), watch)
 	out, err := s.address(ctx, req, t.g)
 	if err != nil {
@@ -162,7 +164,7 @@ func (s *Transport) sendWith(ctx context.Context, req *http.Request, t ticket) (
 		next = t.transport
 	}
 	var resp *http.Response
-	err = callback.Apart("WrapTransport", func() (err error) { // it is the operator's own, and would be on goroutines of ours
+	err = callback.Apart("WrapTransport", func() (err error) { // the round tripper is the operator's code, possibly on a goroutine of ours
 		resp, err = next.RoundTrip(out)
 		return err
 	})
@@ -175,14 +177,15 @@ func (s *Transport) sendWith(ctx context.Context, req *http.Request, t ticket) (
 	return resp, nil
 }
 
-// panicked tells the owner of a panic that a request met.
+// panicked reports a panic that a request ran into to Options.Panicked.
 func (s *Transport) panicked(err error) {
 	if p, ok := errors.AsType[*callback.PanicError](err); ok && s.opts.Panicked != nil {
 		s.opts.Panicked(p)
 	}
 }
 
-// address returns req as it goes out: to the real server, with credentials.
+// address returns req as it is sent: addressed to the real server, with
+// credentials.
 func (s *Transport) address(ctx context.Context, req *http.Request, g *generation) (*http.Request, error) {
 	out := req.WithContext(ctx)
 	out.URL = g.rewrite(req.URL)
@@ -194,8 +197,8 @@ func (s *Transport) address(ctx context.Context, req *http.Request, g *generatio
 	return out, g.authorize(out.Header, s.opts.UserAgent)
 }
 
-// unauthorized tells the owner, once per generation. A candidate's rejection is
-// the answer of its proof, no news.
+// unauthorized calls Options.Unauthorized once per generation. It does nothing
+// for a candidate, whose rejection is the result of its proof.
 func (s *Transport) unauthorized(g *generation) {
 	if g.adopted.Load() && g.rejected.CompareAndSwap(false, true) {
 		s.opts.Unauthorized(g.revision)
@@ -242,8 +245,8 @@ func (s *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch
 	return resp, nil
 }
 
-// slim keeps the headers that tell how to read a stream: a watch holds them for
-// as long as it runs.
+// slim keeps only the headers needed to read a stream, because a watch retains
+// them for as long as it runs.
 func slim(h http.Header) http.Header {
 	kept := make(http.Header, 2)
 	for _, name := range []string{"Content-Type", "Content-Encoding"} {
@@ -254,13 +257,13 @@ func slim(h http.Header) http.Header {
 	return kept
 }
 
-// isRedirect reports whether a client would follow the status elsewhere; 304
-// answers a conditional request.
+// isRedirect reports whether a client would follow a redirect with this status.
+// 304 is not one: it answers a conditional request.
 func isRedirect(status int) bool {
 	return status >= http.StatusMultipleChoices && status < http.StatusBadRequest && status != http.StatusNotModified
 }
 
-// isWatch reports whether req asks for a stream of events, in the form that all
+// isWatch reports whether req requests a stream of events, in the form that all
 // clients use.
 func isWatch(req *http.Request) bool {
 	if req.Method != http.MethodGet || !strings.Contains(req.URL.RawQuery, "watch=") {

@@ -35,8 +35,8 @@ func serve(t *testing.T, http2 bool, handler http.HandlerFunc) *server {
 	return serveLimited(t, streams, handler)
 }
 
-// serveLimited starts a TLS server that takes so many streams per connection;
-// none means HTTP/1.1.
+// serveLimited starts a TLS server that allows the given number of streams per
+// connection; 0 means HTTP/1.1.
 func serveLimited(t *testing.T, streams int, handler http.HandlerFunc) *server {
 	t.Helper()
 	srv := &server{Server: httptest.NewUnstartedServer(handler)}
@@ -62,7 +62,7 @@ func caOf(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
-// newTransport returns a transport that is closed with the test.
+// newTransport returns a transport that is closed when the test ends.
 func newTransport(t *testing.T, opts Options) *Transport {
 	t.Helper()
 	if opts.Cluster == "" {
@@ -90,7 +90,7 @@ func get(ctx context.Context, s *Transport, path string) (*http.Response, error)
 	return s.Client().Do(req)
 }
 
-// fetch sends a GET and reads the whole answer.
+// fetch sends a GET and reads the whole response.
 func fetch(ctx context.Context, s *Transport, path string) (int, string, error) {
 	resp, err := get(ctx, s, path)
 	if err != nil {
@@ -122,8 +122,8 @@ func expectLine(t *testing.T, r io.Reader) {
 	require.Equal(t, line, string(buf))
 }
 
-// streamLines writes one line, and one more for each signal, until the client
-// goes away.
+// streamLines writes one line, and another one for each signal, until the
+// client disconnects.
 func streamLines(w http.ResponseWriter, r *http.Request, more <-chan struct{}) {
 	for {
 		if _, err := io.WriteString(w, line); err != nil {
@@ -153,7 +153,8 @@ func protocols(t *testing.T, test func(t *testing.T, http2 bool)) {
 	t.Run("http1", func(t *testing.T) { test(t, false) })
 }
 
-// generations returns how many accesses hold connections or may still do so.
+// generations returns how many accesses hold connections or may still open
+// some.
 func generations(s *Transport) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

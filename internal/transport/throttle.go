@@ -13,7 +13,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// newBucket returns the cluster's token bucket, nil if requests are not
+// newBucket returns the cluster's token bucket, or nil if requests are not
 // limited.
 func newBucket(opts Options) *rate.Limiter {
 	if opts.QPS < 0 {
@@ -22,8 +22,8 @@ func newBucket(opts Options) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(opts.QPS), opts.Burst)
 }
 
-// throttle waits until the bucket lets one request through. It fails at once if
-// that would be after ctx's deadline, and as soon as the transport is shut.
+// throttle waits until the bucket admits one request. It fails at once if that
+// would be after ctx's deadline, and as soon as the transport is shut.
 func (s *Transport) throttle(ctx context.Context) error {
 	if s.bucket == nil {
 		return ctx.Err()
@@ -50,15 +50,15 @@ func (s *Transport) throttle(ctx context.Context) error {
 		err = ctx.Err()
 	case <-shut:
 		if _, err = s.open(); err == nil {
-			err = ErrShut // and opened again meanwhile
+			err = ErrShut // it was opened again meanwhile
 		}
 	}
 	token.Cancel()
 	return err
 }
 
-// capRetryAfter bounds the Retry-After header: clients sleep for as long as it
-// says, deaf to their own time-outs.
+// capRetryAfter bounds the Retry-After header: clients sleep for the full
+// duration and ignore their own timeouts.
 func capRetryAfter(h http.Header, limit time.Duration) {
 	value := h.Get("Retry-After")
 	if value == "" {

@@ -29,7 +29,7 @@ func TestHalfOpenPeerIsNoticedWithin45Seconds(t *testing.T) {
 		n := newMemnet(t, true, func(w http.ResponseWriter, r *http.Request) { streamLines(w, r, nil) })
 		s := connect(t, Options{Dial: n.dial}, n.config())
 		stream := watch(t, s)
-		time.Sleep(48 * time.Hour) // pings are answered
+		time.Sleep(48 * time.Hour) // the server answers pings meanwhile
 		n.blackhole()
 		start := time.Now()
 		_, err := stream.Read(make([]byte, 1))
@@ -50,7 +50,7 @@ func blocked(ctx context.Context, _, _ string) (net.Conn, error) {
 	return nil, ctx.Err()
 }
 
-// silent gets a connection on which nothing is ever answered.
+// silent returns a connection on which nothing ever answers.
 func silent(context.Context, string, string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	go func() {
@@ -86,7 +86,7 @@ func TestShutAndCloseCutAtOnceWhateverRuns(t *testing.T) {
 					}
 					s := connect(t, Options{Dial: dial, QPS: run.qps, Burst: 1}, n.config())
 					results := make(chan error, 3)
-					for range 3 { // the second and third wait for the first one's connection
+					for range 3 { // the second and third request wait for the connection of the first
 						go func() {
 							_, _, err := fetch(t.Context(), s, run.path)
 							results <- err
@@ -231,7 +231,7 @@ func TestServerThatGoesAwayIsDialledOnceForAll(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		done := make(chan error, 50)
-		for range 50 { // while the first of them dials
+		for range 50 { // while the first one dials
 			go func() {
 				_, _, err := fetch(t.Context(), s, "/version")
 				done <- err
@@ -253,7 +253,7 @@ func TestNothingIsReadAfterShut(t *testing.T) {
 		s := connect(t, Options{Dial: n.dial}, n.config())
 		stream := watch(t, s)
 		more <- struct{}{}
-		synctest.Wait() // the second line is here, unread
+		synctest.Wait() // the second line has arrived, unread
 		s.Shut(errGiveUp)
 		read, err := stream.Read(make([]byte, 1))
 		require.Zero(t, read)

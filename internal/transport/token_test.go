@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asked sends a plain request and a watch, and returns what each was authorized
-// with as the server saw it.
+// asked sends a plain request and a watch, and returns the credentials of each
+// as the server saw them.
 func asked(t *testing.T, s *Transport) (unary, stream string) {
 	t.Helper()
 	read := func(path string) string {
@@ -35,7 +35,7 @@ func asked(t *testing.T, s *Transport) (unary, stream string) {
 	return read("/api/v1/pods"), read("/api/v1/pods?watch=true")
 }
 
-// tellAuthorization answers with the credentials of the request, and keeps a
+// tellAuthorization responds with the credentials of the request, and keeps a
 // watch open.
 func tellAuthorization(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, r.Header.Get("Authorization")+"\n")
@@ -45,8 +45,8 @@ func tellAuthorization(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestTokenFileIsReadAgain: kubelet rotates a Pod's token. Each new request and
-// watch has the new one a minute later.
+// TestTokenFileIsReadAgain: kubelet rotates a Pod's token. A minute later every
+// new request and watch must carry the new one.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	bubbles(t, func(t *testing.T, http2 bool) {
 		file := filepath.Join(t.TempDir(), "token")
@@ -66,7 +66,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	})
 }
 
-// TestRejectedTokenFileIsReadAtOnce: a token that was revoked before its time
+// TestRejectedTokenFileIsReadAtOnce: a token that is revoked before it expires
 // costs one request.
 func TestRejectedTokenFileIsReadAtOnce(t *testing.T) {
 	bubbles(t, func(t *testing.T, http2 bool) {
@@ -102,8 +102,8 @@ func TestRejectedTokenFileIsReadAtOnce(t *testing.T) {
 	})
 }
 
-// TestWrappedTransportGivesEachRequestItsToken: as the cloud providers' token
-// sources do that a configuration brings.
+// TestWrappedTransportGivesEachRequestItsToken: a config may bring its own
+// token source, as those of cloud providers do.
 func TestWrappedTransportGivesEachRequestItsToken(t *testing.T) {
 	bubbles(t, func(t *testing.T, http2 bool) {
 		n := newMemnet(t, http2, tellAuthorization)

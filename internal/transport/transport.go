@@ -18,20 +18,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Transport is the one way to one remote cluster. It is safe for concurrent
+// Transport is the only path to one remote cluster. It is safe for concurrent
 // use. It starts open and without access: see [Transport.Swap].
 type Transport struct {
 	opts   Options
 	base   *url.URL // placeholder
 	client *http.Client
 	reader *http.Client
-	bucket *rate.Limiter // nil: no limit
+	bucket *rate.Limiter // nil means no limit
 
 	born    time.Time
-	life    atomic.Int64 // age at the last proof of life; 0: none yet
+	life    atomic.Int64 // age at the last proof of life; 0 means none yet
 	streams atomic.Int64
 
-	running sync.WaitGroup // requests up to their response header; Add happens under mu
+	running sync.WaitGroup // requests until their response header has arrived; Add happens under mu
 
 	// mu protects everything below. It is never held over I/O.
 	mu      sync.Mutex
@@ -42,7 +42,7 @@ type Transport struct {
 	gens    map[*generation]struct{}
 }
 
-// New returns a transport that does no I/O until it is given access.
+// New returns a Transport that does no I/O until it has access to the cluster.
 func New(opts Options) *Transport {
 	s := &Transport{
 		opts: opts.withDefaults(),
@@ -60,8 +60,8 @@ func New(opts Options) *Transport {
 func newClient(d *roundTripper) *http.Client {
 	return &http.Client{
 		Transport: d,
-		// The roundTripper refuses redirects by itself; this is for what a
-		// config's own round trippers may make up.
+		// The roundTripper refuses redirects itself; this covers redirects that
+		// a config's own round trippers may make up.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return ErrRefused },
 	}
 }
@@ -81,30 +81,30 @@ func placeholder(cluster string) string {
 	return label + ".cluster.invalid"
 }
 
-// Client returns the client for requests to the cluster, addressed to URL. It
-// has no time-out and no cookies, and refuses redirects. Successful bodies
-// other than watches are bounded by Options.MaxUnaryBody.
+// Client returns the client for requests to the cluster, which must be
+// addressed to URL. The client has no timeout and no cookies, and refuses
+// redirects. Successful bodies, except those of watches, are bounded by
+// Options.MaxUnaryBody.
 func (s *Transport) Client() *http.Client { return s.client }
 
-// StreamClient is like Client, without a budget for successful bodies: for
-// readers that keep nothing of a body but what they have accounted for
-// themselves.
+// StreamClient is like Client, but sets no budget for successful bodies. It is
+// for readers that account for everything they keep of a body.
 func (s *Transport) StreamClient() *http.Client { return s.reader }
 
-// Do sends a request like Client().Do, but its errors are bare *Error values:
-// http.Client puts the URL with its query into the text of each.
+// Do sends a request like Client().Do, but returns bare *Error values:
+// http.Client includes the URL with its query in the text of every error.
 func (s *Transport) Do(req *http.Request) (*http.Response, error) {
 	return s.client.Transport.RoundTrip(req)
 }
 
-// URL returns the base URL that requests must be addressed to. It never changes
-// and names no real host.
+// URL returns the base URL to which requests must be addressed. It never
+// changes and names no real host.
 func (s *Transport) URL() string { return s.base.String() }
 
-// Swap makes new requests use cfg from now on. Running requests and streams go
-// on with the access they started with; its connections are closed when they
-// have ended. Swap does no I/O beyond reading files that cfg names. It neither
-// opens nor proves anything: see Open and Candidate.
+// Swap makes new requests use cfg. Running requests and streams keep the access
+// they started with; its connections are closed once they have ended. Apart
+// from reading the files that cfg names, Swap does no I/O. It neither opens the
+// transport nor proves anything: see Open and Candidate.
 func (s *Transport) Swap(cfg *rest.Config, revision string) error {
 	c, err := s.Candidate(cfg, revision)
 	if err != nil {
@@ -113,8 +113,8 @@ func (s *Transport) Swap(cfg *rest.Config, revision string) error {
 	return c.Use()
 }
 
-// Revision returns the revision of the access in use, empty before the first
-// Swap.
+// Revision returns the revision of the access in use. It is empty before the
+// first Swap.
 func (s *Transport) Revision() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,22 +129,22 @@ func (s *Transport) Revision() string {
 func (s *Transport) Streams() int { return int(s.streams.Load()) }
 
 // LastLife returns when the cluster last gave a proof of life: the header of a
-// successful response, or a byte of its body. It is zero before the first.
+// successful response, or a byte of its body. It is zero before the first one.
 func (s *Transport) LastLife() time.Time {
 	since := s.life.Load()
 	if since == 0 {
 		return time.Time{}
 	}
-	return s.born.Add(time.Duration(since - 1)) // keeps the monotonic clock
+	return s.born.Add(time.Duration(since - 1)) // preserves the monotonic clock
 }
 
-// age is the time since the Transport was made, in nanoseconds, and one more,
-// so that it is never 0.
+// age returns the nanoseconds since the Transport was made, plus one, so that
+// it is never 0.
 func (s *Transport) age() int64 { return int64(time.Since(s.born)) + 1 }
 
 func (s *Transport) lives() { s.livedAt(s.age()) }
 
-// livedAt notes a proof of life, unless a later one is known.
+// livedAt records a proof of life, unless a later one is known.
 func (s *Transport) livedAt(age int64) {
 	for last := s.life.Load(); age > last; last = s.life.Load() {
 		if s.life.CompareAndSwap(last, age) {
@@ -153,7 +153,7 @@ func (s *Transport) livedAt(age int64) {
 	}
 }
 
-// Open lets requests through again after Shut.
+// Open admits requests again after Shut.
 func (s *Transport) Open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,9 +166,9 @@ func (s *Transport) Open() {
 }
 
 // Shut makes new requests fail at once with a *Error wrapping ErrShut and
-// cause, and cuts every running request and stream the same way. It does not
-// wait for them. Candidates are not affected. Shutting again only replaces the
-// cause.
+// cause, and cuts every running request and stream the same way, without
+// waiting for them. Candidates are not affected. Calling Shut again only
+// replaces the cause.
 func (s *Transport) Shut(cause error) {
 	if cause == nil {
 		cause = ErrShut
@@ -177,7 +177,7 @@ func (s *Transport) Shut(cause error) {
 	}
 	s.mu.Lock()
 	cut := s.shutLocked(cause, func(g *generation) bool { return g.adopted.Load() })
-	if s.current != nil && !s.closed { // what Open finds: the same access with new connections
+	if s.current != nil && !s.closed { // Open will find the same access, with new connections
 		s.current = s.generationLocked(s.current.access)
 		s.current.adopted.Store(true)
 	}
@@ -188,8 +188,8 @@ func (s *Transport) Shut(cause error) {
 	}
 }
 
-// shutLocked lets nothing through any more and returns the generations that are
-// to end.
+// shutLocked stops admitting requests and returns the generations that must
+// end.
 func (s *Transport) shutLocked(cause error, affected func(*generation) bool) []*generation {
 	if s.closed {
 		return nil
@@ -207,10 +207,10 @@ func (s *Transport) shutLocked(cause error, affected func(*generation) bool) []*
 	return cut
 }
 
-// CutStreams ends all watches that run on replaced accesses other than
-// revision; the access in use is never affected. Watches resume by resource
-// version; this is for credentials or endpoints that are to be used no longer.
-// Other requests finish.
+// CutStreams ends all watches that run on replaced accesses with a revision
+// other than the given one. It never affects the access in use. It is meant for
+// credentials or endpoints that must not be used any longer. Watches resume by
+// resource version, and other requests finish.
 func (s *Transport) CutStreams(revision string) {
 	s.mu.Lock()
 	var old []*generation
@@ -226,10 +226,11 @@ func (s *Transport) CutStreams(revision string) {
 	}
 }
 
-// Close shuts the transport for good, candidates included, and waits until no
-// request is under way. It takes as long as Options.Dial and the config's own
-// round trippers need to notice the end of their context. Streams fail from
-// then on; their readers still have to close them. Closing again only waits.
+// Close shuts the transport for good, including its candidates, and waits until
+// no request is in progress. This takes as long as Options.Dial and the
+// config's own round trippers need to notice the end of their context. From
+// then on streams fail; their readers still have to close them. Calling Close
+// again only waits.
 func (s *Transport) Close() {
 	s.mu.Lock()
 	cut := s.shutLocked(ErrClosed, func(*generation) bool { return true })
@@ -254,8 +255,8 @@ func (s *Transport) begin() bool {
 	return true
 }
 
-// open returns the channel that is closed when the transport is shut, or why it
-// is.
+// open returns the channel that is closed when the transport is shut, and the
+// cause if it is shut already.
 func (s *Transport) open() (<-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,13 +278,13 @@ func (s *Transport) live() (*generation, error) {
 	return s.current, nil
 }
 
-// generationLocked starts a generation of a and keeps account of it until it
+// generationLocked starts a generation of a and keeps track of it until it
 // ends.
 func (s *Transport) generationLocked(a *access) *generation {
 	g := newGeneration(a, s.forget)
 	if g.watches = newWatches(s, g); g.watches != nil {
 		g.cuts[g.watches] = struct{}{}
-		s.running.Add(1) // until the end of the generation, which Close brings about before it waits
+		s.running.Add(1) // until the generation ends; Close ends it before waiting
 	}
 	s.gens[g] = struct{}{}
 	return g
@@ -296,7 +297,8 @@ func (s *Transport) forget(g *generation) {
 	delete(s.gens, g)
 }
 
-// failure turns err into the *Error of req. g is what it ran on, if anything.
+// failure turns err into the *Error of req. g is the generation it ran on, or
+// nil.
 func (s *Transport) failure(req *http.Request, g *generation, err error) *Error {
 	if done := req.Context().Err(); done != nil && (g == nil || g.ended() == nil) {
 		if !errors.Is(err, done) {
@@ -307,8 +309,8 @@ func (s *Transport) failure(req *http.Request, g *generation, err error) *Error 
 	return s.failed(operation(req.Method, req.URL.Path), g, err)
 }
 
-// contextError adds why ctx ended: the cause is the caller's own, so it may be
-// shown.
+// contextError adds the cause of ctx's end to err. The cause comes from the
+// caller, so it may be shown.
 func contextError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); !errors.Is(err, cause) {
 		return &trusted{err: fmt.Errorf("%w: %w", ctx.Err(), cause)}
@@ -316,10 +318,10 @@ func contextError(ctx context.Context, err error) error {
 	return err
 }
 
-// failed turns err into the *Error of an operation. The end of the generation
-// is the reason for all that fails after it.
+// failed turns err into the *Error of an operation. Once the generation has
+// ended, the cause of its end explains every later failure.
 func (s *Transport) failed(op string, g *generation, err error) *Error {
-	if e, ok := errors.AsType[*Error](err); ok { // of the request that tried to connect for this one
+	if e, ok := errors.AsType[*Error](err); ok { // from the request that tried to connect on behalf of this one
 		return &Error{Cluster: e.Cluster, Op: op, Class: e.Class, Err: e.Err}
 	}
 	if g != nil {

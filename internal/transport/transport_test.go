@@ -19,7 +19,7 @@ import (
 
 var errGiveUp = errors.New("three probes failed")
 
-// proveOnce asks for path with access of its own, which is gone afterwards.
+// proveOnce sends a GET for path with a candidate, which it drops afterwards.
 func proveOnce(t *testing.T, s *Transport, cfg *rest.Config, path string) (Proof, error) {
 	t.Helper()
 	c, err := s.Candidate(cfg, "")
@@ -120,8 +120,8 @@ func TestTokenRotationKeepsRunningStream(t *testing.T) {
 	})
 }
 
-// TestCutStreamsLetsOtherRequestsFinish: whoever reads one object when the
-// endpoint moves gets it.
+// TestCutStreamsLetsOtherRequestsFinish: a request that reads one object while
+// the endpoint moves gets that object.
 func TestCutStreamsLetsOtherRequestsFinish(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		asked, reply := make(chan struct{}), make(chan struct{})

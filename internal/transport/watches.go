@@ -15,20 +15,19 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
-// watches is how a generation's watches travel: over HTTP/2 connections of
-// their own, whose streams need neither a goroutine nor what net/http keeps of
-// a request. There are up to 100,000 of them, and next to nothing happens on
-// most.
+// watches sends a generation's watches over HTTP/2 connections of their own.
+// Their streams need neither a goroutine nor the state that net/http keeps for
+// each request. There may be 100,000 of them, and most are almost always idle.
 type watches struct {
 	s         *Transport
 	g         *generation
-	lane      lane // only counts; no request is sent on it
+	lane      lane // only for counting; no request is sent on it
 	transport *h2.Transport
-	plain     atomic.Bool // the server does not speak HTTP/2
+	plain     atomic.Bool // the server does not support HTTP/2
 }
 
-// newWatches returns nil where the config asks for something that only net/http
-// does.
+// newWatches returns nil if the config requires a feature that only net/http
+// has.
 func newWatches(s *Transport, g *generation) *watches {
 	if g.base.Scheme != "https" || g.wrapped() || g.config.Proxy != nil || !slices.Contains(g.config.TLS.NextProtos, "h2") {
 		return nil
@@ -41,8 +40,8 @@ func newWatches(s *Transport, g *generation) *watches {
 	return w
 }
 
-// enter admits a watch. It does not wait for a connection: the transport makes
-// one for all who need it.
+// enter admits a watch. It does not wait for a connection: the h2.Transport
+// makes one for all watches that need it.
 func (w *watches) enter() (ticket, error) {
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
@@ -55,15 +54,15 @@ func (w *watches) enter() (ticket, error) {
 	return ticket{lane: &w.lane}, nil
 }
 
-// streamDialKey is where the context of a dial says what it is for.
+// streamDialKey marks the context of a dial for watches.
 type streamDialKey struct{}
 
-// ForStreams reports whether the context of a dial is that of a connection on
-// which nothing but watches travel, and what ProbeStreams asks.
+// ForStreams reports whether ctx belongs to the dial of a connection that
+// carries only watches and the probes of ProbeStreams.
 func ForStreams(ctx context.Context) bool { return ctx.Value(streamDialKey{}) != nil }
 
-// ProbeStreams is ProbeAside over the connection that watches use, where they
-// have one of their own.
+// ProbeStreams is like ProbeAside, but uses the connection of the watches if
+// they have one of their own.
 func (s *Transport) ProbeStreams(ctx context.Context, path string) (Proof, error) {
 	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterStreams() })
 }
@@ -96,7 +95,7 @@ func (w *watches) dial(ctx context.Context, address string) (net.Conn, error) {
 		return nil, &trusted{err: err}
 	}
 	c := &conn{Conn: nc, l: &w.lane}
-	if !w.g.add(c) { // it ended while the dial was on its way back
+	if !w.g.add(c) { // the generation ended during the dial
 		_ = nc.Close()
 		return nil, w.g.cause
 	}
@@ -108,7 +107,7 @@ func (w *watches) dial(ctx context.Context, address string) (net.Conn, error) {
 	return secure, nil
 }
 
-// handshake puts TLS on a connection.
+// handshake runs the TLS handshake on a connection.
 func handshake(ctx context.Context, c net.Conn, config *tls.Config, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, tlsHandshakeTimeout)
 	defer cancel()
@@ -139,8 +138,9 @@ func (w *watches) roundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// cut ends the transport. Its connections are cut at the same time, so that it
-// does not take long; whoever closes the transport waits for it.
+// cut closes the h2.Transport in the background. That does not take long,
+// because its connections are cut at the same time. Transport.Close waits for
+// it.
 func (w *watches) cut(error) {
 	go func() {
 		defer w.s.running.Done()
