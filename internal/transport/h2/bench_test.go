@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clients runs a benchmark with our client and with net/http's, against the
-// same server.
+// clients runs a benchmark against the same server with our client and with
+// net/http's.
 func clients(b *testing.B, run func(b *testing.B, s *served, client *http.Client)) {
 	s := serve(b, count)
 	theirs := s.Client()

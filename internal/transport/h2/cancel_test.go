@@ -22,12 +22,12 @@ func TestCancelWhileWaiting(t *testing.T) {
 		p := b.accept()
 		dialing.cancel()
 		require.ErrorIs(t, dialing.failure(), context.Canceled)
-		p.greet(limit) // the connection is there for the next one
+		p.greet(limit) // so that the next request finds a connection
 		headers := b.get("/headers")
 		id, _ := p.request()
 
 		place := b.get("/place")
-		q := b.accept() // never says anything
+		q := b.accept() // the peer never sends anything
 		place.cancel()
 		require.ErrorIs(t, place.failure(), context.Canceled)
 		p.quiet()
@@ -38,7 +38,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		require.Equal(t, id, f.StreamID)
 		require.Equal(t, http2.ErrCodeCancel, f.code)
 		p.raw(http2.FramePing, 1, 0, pingOf(p)...)
-		p.headers(id, ":status", "200") // too late, but no violation
+		p.headers(id, ":status", "200") // late, but not a violation
 
 		body, id := b.answered(p)
 		p.data(id, false, "abc")
@@ -48,7 +48,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		require.Equal(t, 3, n)
 		r = body.read(make([]byte, 3))
 		r.waiting()
-		p.data(id, false, "") // wakes nobody
+		p.data(id, false, "") // wakes no reader
 		body.cancel()
 		_, err = r.result()
 		require.ErrorIs(t, err, context.Canceled)
@@ -57,7 +57,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 	})
 }
 
-// pingOf returns the payload of the ping that has to be there.
+// pingOf returns the payload of the next frame, which must be a ping.
 func pingOf(p *peer) []byte {
 	p.t.Helper()
 	f := p.expect(http2.FramePing)
@@ -91,8 +91,9 @@ func TestContextThatHasEndedSendsNothing(t *testing.T) {
 	})
 }
 
-// A server that runs each request to its end, whatever the client says, must
-// not be asked for more than it allows.
+// TestResetCountsUntilTheServerHasSeenIt: a server may run each request to its
+// end although the client reset it. Such a server must not get more requests
+// than it allows.
 func TestResetCountsUntilTheServerHasSeenIt(t *testing.T) {
 	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 2}
 	bubble(t, func(b *bench) {
@@ -109,7 +110,7 @@ func TestResetCountsUntilTheServerHasSeenIt(t *testing.T) {
 		p.quiet()
 		b.none()
 		p.raw(http2.FramePing, 1, 0, first...)
-		second := pingOf(p) // the reset of the second stream came after the first ping
+		second := pingOf(p) // the second stream was reset after the first ping
 		p.request()
 		p.quiet()
 		p.raw(http2.FramePing, 1, 0, second...)
@@ -158,8 +159,8 @@ func TestCloseAfterTheEndSendsNothing(t *testing.T) {
 	})
 }
 
-// The callback of a context may run before the request that registered it goes
-// on.
+// TestContextThatEndsBeforeTheRequestIsSent: the callback of a context may run
+// before the request that registered it continues.
 func TestContextThatEndsBeforeTheRequestIsSent(t *testing.T) {
 	bubble(t, func(b *bench) {
 		p := b.warm()

@@ -8,16 +8,17 @@ import (
 	"sync"
 )
 
-// chunk is a pooled buffer with data that waits for its reader.
+// chunk is a pooled buffer of data waiting for its reader.
 type chunk struct {
 	next *chunk
-	data []byte // not read yet
-	buf  []byte // all there is; its size is that of the pool
+	data []byte // not yet read
+	buf  []byte // the whole buffer, of the size of its pool
 }
 
-// A frame's data is read into the smallest chunk that takes it, and joins the
-// chunk before it if there is room. So of two neighbours, one is at least half
-// full, and what a stream parks is in proportion to what it was sent.
+// A frame's data is read into the smallest chunk that holds it, and merged into
+// the preceding chunk if that has room. So of two adjacent chunks, at least one
+// is half full, and the memory a stream occupies is proportional to the data it
+// received.
 var chunks = [...]struct {
 	size int
 	pool *sync.Pool
@@ -48,7 +49,8 @@ func (k *chunk) fill(r io.Reader, n int) error {
 	return err
 }
 
-// free gives the chunk back. Nothing may refer to it any more.
+// free returns the chunk to its pool. The caller must not keep any reference to
+// it.
 func (k *chunk) free() {
 	k.next, k.data = nil, nil
 	for _, class := range chunks {
@@ -58,10 +60,10 @@ func (k *chunk) free() {
 	}
 }
 
-// chunkQueue is the data of a stream that waits for its reader.
+// chunkQueue is a stream's received data waiting for its reader.
 type chunkQueue struct{ first, last *chunk }
 
-// push appends k, which belongs to the queue from now on.
+// push appends k to the queue, which takes ownership of it.
 func (q *chunkQueue) push(k *chunk) {
 	if q.last != nil {
 		data := q.last.data
@@ -77,7 +79,7 @@ func (q *chunkQueue) push(k *chunk) {
 	q.last = k
 }
 
-// read moves data to p, and frees what has been read.
+// read moves data to p and frees chunks that have been read.
 func (q *chunkQueue) read(p []byte) (n int) {
 	for q.first != nil && n < len(p) {
 		k := q.first

@@ -20,43 +20,43 @@ import (
 )
 
 const (
-	readBuffer    = 4 << 10  // bodies larger than that bypass it
-	maxFrame      = 16 << 10 // in both directions: the least that every peer has to accept, and what we let peers send
+	readBuffer    = 4 << 10  // larger bodies bypass it
+	maxFrame      = 16 << 10 // in both directions: the minimum that every peer must accept, and the most we accept
 	maxStreamID   = 1<<31 - 1
-	maxTable      = 4 << 10 // of header compression, either direction
-	initialWindow = 65535   // as HTTP/2 has it before anything was said
-	defaultLimit  = 1000    // of streams, for a server that sets none
+	maxTable      = 4 << 10 // of header compression, in either direction
+	initialWindow = 65535   // HTTP/2's default until a setting changes it
+	defaultLimit  = 1000    // of streams, for a server that sets no limit
 )
 
-// conn is one connection. Its read loop is the only goroutine that lasts.
+// conn is one connection. Its read loop is its only long-lived goroutine.
 type conn struct {
 	t     *Transport
 	pool  *pool
 	nc    net.Conn
 	tls   *tls.ConnectionState // nil without TLS
 	born  time.Time
-	ready chan struct{} // closed when the peer's settings are known, or there is a cause
+	ready chan struct{} // closed when the peer's settings are known, or the connection is broken
 
-	heard atomic.Int64 // when something was read, as a duration since born
-	reads reads        // belongs to the read loop
+	heard atomic.Int64 // when something was last read, as a duration since born
+	reads reads        // owned by the read loop
 
-	// mu protects what follows. It is never held over I/O.
+	// mu protects the fields below. It is never held over I/O.
 	mu       sync.Mutex
-	broken   error              // why the connection takes no part in anything any more
-	goAway   *GoAwayError       // the peer's last one
-	retired  bool               // no new streams
+	broken   error              // why the connection is no longer used; nil while it is
+	goAway   *GoAwayError       // the last one received
+	retired  bool               // accepts no new streams
 	settled  bool               // the peer's settings are known
 	streams  map[uint32]*stream // those that have not ended
 	nextID   uint32
-	reserved int   // places that requests are about to use
-	limit    int64 // of streams, by the peer
+	reserved int   // places granted to requests that have not opened their stream yet
+	limit    int64 // of streams, set by the peer
 	idle     time.Time
 	out      outbox
 	alive    keepalive
 	budget   budget
 
-	peerWindow   int64 // what we might send on the connection; nothing is ever sent, but the peer must not exceed 2³¹-1
-	streamWindow int64 // what we might send on a new stream
+	peerWindow   int64 // what we may send on the connection; nothing is ever sent, but the peer must not exceed 2³¹-1
+	streamWindow int64 // what we may send on a new stream
 	maxHeader    int64 // the largest header list that the peer accepts
 }
 
@@ -65,12 +65,12 @@ type reads struct {
 	br      *bufio.Reader
 	fr      *http2.Framer
 	block   block
-	arrived int32 // what was received since the connection's window was opened
-	fault   error // of reading from the connection
+	arrived int32 // bytes received since the connection's window was last opened
+	fault   error // the error from reading the connection
 }
 
-// newConn starts a connection: its preface is on the way when it returns. It
-// counts on a dial being registered in Transport.running.
+// newConn starts a connection. When it returns, the preface is being sent. The
+// caller must be a dial that is registered in Transport.running.
 func newConn(p *pool, nc net.Conn) *conn {
 	c := &conn{
 		t: p.t, pool: p, nc: nc,
@@ -99,10 +99,11 @@ func newConn(p *pool, nc net.Conn) *conn {
 	return c
 }
 
-// introduceLocked sends what every HTTP/2 connection begins with.
+// introduceLocked sends the preface, settings and window update that open an
+// HTTP/2 connection.
 func (c *conn) introduceLocked() {
 	opts := &c.t.opts
-	_, _ = c.out.Write([]byte(http2.ClientPreface)) // the outbox does not fail
+	_, _ = c.out.Write([]byte(http2.ClientPreface)) // the outbox never fails
 	_ = c.out.fr.WriteSettings(
 		http2.Setting{ID: http2.SettingEnablePush, Val: 0},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(opts.StreamWindow)},
@@ -112,7 +113,7 @@ func (c *conn) introduceLocked() {
 	c.flushLocked()
 }
 
-// reserve reserves a place for a stream, if there is one.
+// reserve reserves a place for a stream. It reports whether there was one.
 func (c *conn) reserve() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,10 +125,10 @@ func (c *conn) reserve() bool {
 	return true
 }
 
-// promising reports whether it is better to wait for room on c than to dial:
-// the server has yet to confirm the end of some streams, or allows none on a
-// new connection for the time being. Both end, at the latest, with the
-// connection.
+// promising reports whether waiting for room on c is better than dialing:
+// either the server has yet to confirm the end of some streams, or it currently
+// allows no streams on a new connection. Both conditions end with the
+// connection at the latest.
 func (c *conn) promising() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,12 +140,12 @@ func (c *conn) usableLocked() bool {
 	return c.broken == nil && c.settled && !c.retired
 }
 
-// freshLocked reports whether no stream was ever opened.
+// freshLocked reports whether the connection has never opened a stream.
 func (c *conn) freshLocked() bool { return c.nextID == 1 }
 
 func (c *conn) usedLocked() int64 { return int64(len(c.streams) + c.reserved) }
 
-// unreserve gives a place back.
+// unreserve gives up a reserved place.
 func (c *conn) unreserve() {
 	c.mu.Lock()
 	c.reserved--
@@ -154,16 +155,16 @@ func (c *conn) unreserve() {
 	c.finish()
 }
 
-// open sends a request in a place that was reserved, and returns its stream,
-// which ends with ctx.
+// open sends a request in a reserved place and returns its stream, which ends
+// with ctx.
 func (c *conn) open(ctx context.Context, fields []hpack.HeaderField) (*stream, error) {
 	s := &stream{c: c, left: unknown}
 	s.cond.L = &c.mu
-	// Before the stream is known to the connection: what ends it must find the
-	// callback. If the context ends first, the callback finds a stream without
-	// a number.
+	// The callback is registered before the connection knows the stream,
+	// because the code that ends the stream has to find the callback. If ctx
+	// ends first, the callback finds a stream without a number.
 	if ctx.Done() != nil {
-		c.t.running.Add(1) // RoundTrip is registered itself
+		c.t.running.Add(1) // RoundTrip registers itself
 		s.stop = context.AfterFunc(ctx, func() {
 			defer c.t.running.Done()
 			s.cancel(ctx.Err())
@@ -176,7 +177,7 @@ func (c *conn) open(ctx context.Context, fields []hpack.HeaderField) (*stream, e
 	return s, nil
 }
 
-// start gives s its number and sends its headers.
+// start assigns s its number and sends its headers.
 func (c *conn) start(s *stream, fields []hpack.HeaderField) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,8 +205,8 @@ func (c *conn) start(s *stream, fields []hpack.HeaderField) error {
 	return nil
 }
 
-// endLocked takes s off the connection with err as its end. The caller calls
-// finish for it after unlocking.
+// endLocked removes s from the connection and ends it with err. The caller must
+// call finish for it after unlocking.
 func (c *conn) endLocked(s *stream, err error) {
 	s.err = err
 	delete(c.streams, s.id)
@@ -222,12 +223,12 @@ func (c *conn) resetLocked(s *stream, code http2.ErrCode, err error) {
 	c.flushLocked()
 }
 
-// finish does what the end of streams, or of a wish for one, calls for and
-// cannot be done under a lock.
+// finish does the rest of the work when streams have ended, or a reserved place
+// was given up, that must not be done under a lock.
 func (c *conn) finish(ended ...*stream) {
 	for _, s := range ended {
-		// A context's method is foreign code. If the callback runs already, it
-		// unregisters itself.
+		// A context's method is foreign code. If the callback is already
+		// running, it unregisters itself.
 		if s.stop != nil && s.stop() {
 			c.t.running.Done()
 		}
@@ -242,19 +243,19 @@ func (c *conn) finish(ended ...*stream) {
 	c.pool.serve()
 }
 
-// overLocked returns why the connection has to end, if it has served its last
-// stream.
+// overLocked returns the error with which the connection must end, if it has
+// served its last stream, or else nil.
 func (c *conn) overLocked() error {
 	switch {
 	case !c.retired || c.usedLocked() > 0 || c.broken != nil:
 		return nil
 	case c.goAway != nil:
-		return ErrConnectionLost // shut says more
+		return ErrConnectionLost // shut adds the details
 	}
 	return errRetired
 }
 
-// idleLocked notes since when there is nothing to do.
+// idleLocked records since when the connection has been idle, if it is.
 func (c *conn) idleLocked() {
 	if c.usedLocked() == 0 {
 		c.idle = time.Now()
@@ -281,7 +282,7 @@ func (c *conn) cause() error {
 func (c *conn) closeIdle() {
 	c.mu.Lock()
 	idle := c.usedLocked() == 0
-	c.retired = c.retired || idle // no stream may come in between
+	c.retired = c.retired || idle // prevents a new stream in between
 	c.mu.Unlock()
 
 	if idle {
@@ -289,28 +290,27 @@ func (c *conn) closeIdle() {
 	}
 }
 
-// bye ends the connection with err as the end of its streams, after telling the
-// peer.
+// bye sends a GOAWAY and ends the connection. Its streams end with err.
 func (c *conn) bye(err error) { c.shut(err, http2.ErrCodeNo, true) }
 
-// abort ends the connection without a word.
+// abort ends the connection without sending anything.
 func (c *conn) abort(err error) { c.shut(err, 0, false) }
 
-// fail ends the connection because of what the peer sent, or because reading
-// failed.
+// fail ends the connection because of something the peer sent, or because
+// reading failed.
 func (c *conn) fail(err error) {
 	if wrong, ok := errors.AsType[*ProtocolError](err); ok {
 		c.shut(fmt.Errorf("%w: %w", ErrConnectionLost, err), wrong.Code, true)
 		return
 	}
 	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF // nobody must take it for the end of a body
+		err = io.ErrUnexpectedEOF // io.EOF would look like the end of a body
 	}
 	c.abort(fmt.Errorf("%w: %w", ErrConnectionLost, err))
 }
 
-// shut ends the connection and its streams, once. What streams have received
-// can still be read.
+// shut ends the connection and its streams, once. Data that streams have
+// already received can still be read.
 func (c *conn) shut(err error, code http2.ErrCode, polite bool) {
 	c.mu.Lock()
 	if c.broken != nil {
@@ -321,8 +321,8 @@ func (c *conn) shut(err error, code http2.ErrCode, polite bool) {
 		err = fmt.Errorf("%w: %w", err, c.goAway)
 	}
 	c.broken = err
-	// A server that greets every connection and drops it before it carries
-	// anything is not to be dialed in a loop.
+	// A server that completes the handshake with every connection and drops it
+	// before it carries a stream must not be dialed in a loop.
 	var useless error
 	if c.freshLocked() && errors.Is(err, ErrConnectionLost) {
 		useless = err
@@ -347,14 +347,14 @@ func (c *conn) shut(err error, code http2.ErrCode, polite bool) {
 	c.finish(ended...)
 }
 
-// hangUp closes the connection to the peer, or sees to it that the writer does
-// so, soon, after its last frame.
+// hangUp closes the connection to the peer. If polite, it lets the writer do so
+// soon, after its last frame.
 func (c *conn) hangUp(polite bool) {
 	if polite {
 		_ = c.nc.SetWriteDeadline(time.Now().Add(farewell))
 		return
 	}
-	// Under TLS, Close would send an alert, and wait for a peer that does not
+	// Under TLS, Close would send an alert and wait for a peer that may not
 	// read.
 	if over, ok := c.nc.(interface{ NetConn() net.Conn }); ok {
 		_ = over.NetConn().Close()

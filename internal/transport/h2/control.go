@@ -22,8 +22,8 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 			return err
 		}
 	}
-	// Once for all changes in the frame, so that it does not matter how many
-	// there are.
+	// One adjustment for all changes in the frame, so that their number does
+	// not matter.
 	err := c.adjustLocked(c.streamWindow - window)
 	if err == nil && c.broken == nil {
 		_ = c.out.fr.WriteSettingsAck()
@@ -35,12 +35,13 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	}
 	c.mu.Unlock()
 
-	c.pool.serve() // the limit may have been raised
+	c.pool.serve() // the peer may have raised the limit
 	return err
 }
 
-// settingLocked applies one setting. The largest frame that the peer accepts is
-// of no interest: ours are as small as every peer has to accept.
+// settingLocked applies one setting. It ignores the peer's maximum frame size,
+// because our frames are never larger than the minimum that every peer must
+// accept.
 func (c *conn) settingLocked(s http2.Setting) error {
 	if err := s.Valid(); err != nil || s.ID == http2.SettingEnablePush && s.Val != 0 {
 		code := http2.ErrCodeProtocol
@@ -62,7 +63,7 @@ func (c *conn) settingLocked(s http2.Setting) error {
 	return nil
 }
 
-// adjustLocked applies a change of the initial window to all streams, whose
+// adjustLocked applies a change of the initial window to all streams. Their
 // windows may become negative.
 func (c *conn) adjustLocked(by int64) error {
 	if by == 0 {
@@ -76,7 +77,7 @@ func (c *conn) adjustLocked(by int64) error {
 	return nil
 }
 
-// onPing answers a ping, or takes note of an answer.
+// onPing answers a ping, or processes the answer to one of ours.
 func (c *conn) onPing(f *http2.PingFrame) error {
 	c.mu.Lock()
 	if c.broken != nil {
@@ -91,12 +92,12 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 	}
 	c.mu.Unlock()
 
-	c.pool.serve() // an answer may confirm the end of streams
+	c.pool.serve() // the answer may confirm the end of streams
 	return nil
 }
 
-// onWindowUpdate keeps account of windows that are never used, to hold the peer
-// to what it may do.
+// onWindowUpdate tracks windows that are never used, only to enforce the limits
+// on the peer.
 func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +118,7 @@ func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
 	return nil
 }
 
-// onReset ends a stream by the peer's will. What was received before can still
+// onReset ends a stream that the peer has reset. Data received before can still
 // be read.
 func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 	c.mu.Lock()
@@ -136,15 +137,15 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 	return err
 }
 
-// refusedLocked learns from a stream that the peer refused that there are
-// enough of them: the request is going to be sent again, and not here.
+// refusedLocked lowers the stream limit to the current number after the peer
+// refused a stream: the request will be sent again, but not here.
 func (c *conn) refusedLocked() {
 	c.limit = min(c.limit, int64(len(c.streams)))
 	c.retired = c.retired || c.limit == 0
 }
 
-// onGoAway lets the streams that the peer wants to serve go on, and fails the
-// others.
+// onGoAway lets the streams that the peer is willing to serve continue, and
+// fails the others.
 func (c *conn) onGoAway(f *http2.GoAwayFrame) error {
 	c.mu.Lock()
 	c.goAway = &GoAwayError{LastStreamID: f.LastStreamID, Code: f.ErrCode}

@@ -20,8 +20,8 @@ import (
 )
 
 // answering is an HTTP/2 server that answers every request with empty headers
-// and leaves the stream open. It remembers nothing, so that what is measured in
-// its process is the client.
+// and leaves the stream open. It stores nothing, so that only the client shows
+// up in the measurements of its process.
 type answering struct {
 	net.Listener
 
@@ -81,7 +81,7 @@ func (s *answering) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", s.Addr().String())
 }
 
-// ours and theirs are the clients that are compared.
+// ours returns the h2 client; theirs returns net/http's, for comparison.
 func (s *answering) ours(t testing.TB) (client *http.Client, url string) {
 	transport := h2.New(h2.Options{Dial: s.dial})
 	t.Cleanup(transport.Close)
@@ -95,12 +95,12 @@ func (s *answering) theirs(t testing.TB) (client *http.Client, url string) {
 	return &http.Client{Transport: transport}, "http://" + s.Addr().String()
 }
 
-// cost is what one idle stream costs, with the connection's share, and with the
-// goroutine of the caller in it.
+// cost is the cost of one idle stream, including its share of the connection
+// and the goroutine of the caller.
 type cost struct{ heap, stack, goroutines float64 }
 
 // measureIdle opens n streams, each read by a goroutine that waits for data,
-// and returns what they cost.
+// and returns their cost.
 func measureIdle(t testing.TB, client *http.Client, url string, n int) cost {
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
@@ -110,13 +110,12 @@ func measureIdle(t testing.TB, client *http.Client, url string, n int) cost {
 	opened := make(chan error)
 	for range n {
 		readers.Go(func() { readIdle(ctx, client, url, opened) })
-		require.NoError(t, <-opened) // one after the other: net/http dials for each of concurrent first requests
+		require.NoError(t, <-opened) // one at a time: net/http dials for each of several concurrent first requests
 	}
 	return settle().since(before, n)
 }
 
-// readIdle holds on to what a watch holds on to: a context of its own and the
-// body.
+// readIdle retains what a watch retains: a context of its own and the body.
 func readIdle(ctx context.Context, client *http.Client, url string, opened chan<- error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -151,10 +150,10 @@ type memory struct {
 }
 
 // settle returns the memory in use after everything that can be freed or shrunk
-// was.
+// has been.
 func settle() memory {
 	var m memory
-	for range 4 { // stacks shrink by half with each collection, pools need two
+	for range 4 { // stacks shrink by half with each collection; pools need two
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m.MemStats)
@@ -195,7 +194,7 @@ func TestTransportKeepsLittleOfAnIdleStream(t *testing.T) {
 	for i := range ctxs {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		defer context.AfterFunc(ctx, func() {})() // what the first callback of a context costs is the caller's
+		defer context.AfterFunc(ctx, func() {})() // the cost of the first callback of a context is the caller's
 		ctxs[i] = ctx
 	}
 	bodies := make([]io.ReadCloser, n)
@@ -211,8 +210,8 @@ func TestTransportKeepsLittleOfAnIdleStream(t *testing.T) {
 	require.Less(t, got.heap, 600.0)
 
 	// A goroutine that waits in Read takes no more stack than one that waits on
-	// a channel. Both have had a deeper stack before, as one that has sent a
-	// request has.
+	// a channel. Both had a deeper stack before, as does a goroutine that has
+	// sent a request.
 	release := make(chan struct{})
 	channel := measureParked(n, func(int) { <-release })
 	close(release)
@@ -224,7 +223,7 @@ func TestTransportKeepsLittleOfAnIdleStream(t *testing.T) {
 	}
 }
 
-// measureParked returns what a goroutine costs that waits in park.
+// measureParked returns the cost of a goroutine that waits in park.
 func measureParked(n int, park func(i int)) cost {
 	var ready sync.WaitGroup
 	before := settle()
@@ -240,7 +239,7 @@ func measureParked(n int, park func(i int)) cost {
 	return settle().since(before, n)
 }
 
-// deepen uses some 10 KiB of stack.
+// deepen uses about 10 KiB of stack.
 func deepen(n int) byte {
 	var frame [512]byte
 	if n > 0 {

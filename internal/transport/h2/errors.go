@@ -12,40 +12,41 @@ import (
 
 var (
 	// ErrNotHTTP2 indicates that the peer does not speak HTTP/2. Options.Dial
-	// returns it, wrapped, and so does RoundTrip, so that the caller falls back
-	// to another transport.
+	// returns it, wrapped, and RoundTrip passes it on, so that the caller can
+	// fall back to another transport.
 	ErrNotHTTP2 = errors.New("h2: the peer does not speak HTTP/2")
-	// ErrUnsupported indicates a request that this transport does not send:
-	// anything but a GET over https without a body, without trailers, and
-	// without the wish to upgrade the connection.
+	// ErrUnsupported indicates a request that this transport does not support:
+	// anything other than a GET over https without a body, trailers or an
+	// upgrade of the connection.
 	ErrUnsupported = errors.New("h2: unsupported request")
 	// ErrClosed indicates that the Transport was closed.
 	ErrClosed = errors.New("h2: transport closed")
-	// ErrConnectionLost indicates that the connection under a stream broke. Its
-	// text is net/http's, because client-go knows that one to be worth a retry.
+	// ErrConnectionLost indicates that the connection of a stream broke. It has
+	// net/http's text, because client-go recognizes that text as worth a retry.
 	ErrConnectionLost = errors.New("http2: client connection lost")
 	// ErrUnprocessed indicates that the server did not begin to process the
-	// request: it is safe to be sent again, whatever it is. RoundTrip has
-	// already tried more than once, on different connections.
+	// request, so any request can safely be sent again. RoundTrip has already
+	// tried several times, on different connections.
 	ErrUnprocessed = errors.New("h2: the server did not process the request")
-	// ErrHeaderTooLarge indicates that the response's headers are larger than
-	// Options.MaxHeaderBytes, or the request's than what the server accepts.
+	// ErrHeaderTooLarge indicates that the response's headers exceed
+	// Options.MaxHeaderBytes, or that the request's headers exceed the server's
+	// limit.
 	ErrHeaderTooLarge = errors.New("h2: headers too large")
 )
 
-// StreamError is the end of one stream, by the peer or because of what the peer
-// sent.
+// StreamError describes the end of one stream, either by the peer or because of
+// something the peer sent.
 type StreamError struct {
-	// StreamID tells the stream.
+	// StreamID is the number of the stream.
 	StreamID uint32
-	// Code is the reason as HTTP/2 puts it.
+	// Code is the HTTP/2 error code.
 	Code http2.ErrCode
-	// Err is the reason in our words; nil if the peer ended the stream without
-	// being asked.
+	// Err is the reason in our words. It is nil if the peer ended the stream on
+	// its own initiative.
 	Err error
 }
 
-// Error implements error. The text begins as that of net/http's error for the
+// Error implements error. The text begins like that of net/http's error for the
 // same case.
 func (e *StreamError) Error() string {
 	if e.Err == nil {
@@ -63,12 +64,11 @@ func (e *StreamError) Unwrap() error {
 	return e.Err
 }
 
-// ProtocolError is what the peer did wrong, so that the connection had to be
-// given up.
+// ProtocolError describes a violation by the peer that cost it the connection.
 type ProtocolError struct {
-	// Code is what the peer was told.
+	// Code is the error code sent to the peer.
 	Code http2.ErrCode
-	// Reason says more.
+	// Reason describes the violation.
 	Reason string
 }
 
@@ -77,16 +77,16 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("http2: connection error: %v: %s", e.Code, e.Reason)
 }
 
-// GoAwayError is the peer's notice that it gives the connection up.
+// GoAwayError describes the peer's notice that it is giving up the connection.
 type GoAwayError struct {
 	// LastStreamID is the last stream that the peer processed or will process.
 	LastStreamID uint32
-	// Code is the peer's reason.
+	// Code is the peer's error code.
 	Code http2.ErrCode
 }
 
-// Error implements error. The debug data that the peer may have sent is left
-// out: it is the peer's to choose.
+// Error implements error. It omits the debug data that the peer may have sent,
+// because the peer chooses its bytes.
 func (e *GoAwayError) Error() string {
 	return fmt.Sprintf("http2: server sent GOAWAY: last stream %d, %v", e.LastStreamID, e.Code)
 }

@@ -3,7 +3,7 @@
 
 package h2
 
-// SkipStreams makes id the number of the next stream of every connection.
+// SkipStreams sets the number of the next stream of every connection to id.
 func SkipStreams(t *Transport, id uint32) {
 	for _, c := range t.conns() {
 		c.mu.Lock()
@@ -12,8 +12,8 @@ func SkipStreams(t *Transport, id uint32) {
 	}
 }
 
-// Parked returns how many bytes of received data wait for their readers, and
-// how much memory they occupy.
+// Parked returns how many bytes of received data are waiting for their readers,
+// and how much memory they occupy.
 func Parked(t *Transport) (data, memory int) {
 	for _, c := range t.conns() {
 		c.mu.Lock()
@@ -28,8 +28,9 @@ func Parked(t *Transport) (data, memory int) {
 	return data, memory
 }
 
-// Hold reserves a place on the only connection, and returns what uses it for a
-// stream. If ended is not nil, the stream's context has ended it in between.
+// Hold reserves a place on the only connection, and returns a function that
+// uses it for a stream. If ended is not nil, it is the error with which the
+// stream's context has ended in between.
 func Hold(t *Transport) (start func(ended error) error) {
 	c := t.conns()[0]
 	if !c.reserve() {
@@ -46,7 +47,7 @@ func Hold(t *Transport) (start func(ended error) error) {
 	}
 }
 
-// Pools returns the number of addresses that are remembered.
+// Pools returns the number of addresses that have a pool.
 func Pools(t *Transport) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +55,7 @@ func Pools(t *Transport) int {
 	return len(t.pools)
 }
 
-// Queue waits for a place like a request, until it is told to give up.
+// Queue waits for a place as a request does, until abandon is called.
 func Queue(t *Transport, addr string) (abandon func()) {
 	_, p, place, _ := t.reserve(addr)
 	return func() { t.abandon(p, place) }

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
-// Each of these costs a peer a few bytes, and us time, memory for answers, or
-// both.
+// floods are messages that cost a peer a few bytes, but cost us time, memory
+// for answers, or both.
 var floods = map[string]func(p *peer, id uint32) error{
 	"pings":       func(p *peer, _ uint32) error { return p.fr.WritePing(false, [8]byte{1}) },
 	"pongs":       func(p *peer, _ uint32) error { return p.fr.WritePing(true, [8]byte{1}) },
@@ -76,7 +76,7 @@ func TestInterimResponsesForEver(t *testing.T) {
 func TestPeerThatIsOnlyChattyIsKept(t *testing.T) {
 	for name, send := range floods {
 		if name == "goaways" {
-			continue // the connection is kept, but not used
+			continue // the connection is kept but not used
 		}
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
@@ -96,8 +96,9 @@ func TestPeerThatIsOnlyChattyIsKept(t *testing.T) {
 	}
 }
 
-// A server cannot know of a reset before it arrives: what it sent until then
-// does not count as a flood.
+// TestLateFramesOfStreamsThatWereResetAreExcused: a server cannot know of a
+// reset before it arrives, so the frames it sent until then do not count as a
+// flood.
 func TestLateFramesOfStreamsThatWereResetAreExcused(t *testing.T) {
 	const streams, frames = 100, 200
 	bubble(t, func(b *bench) {
@@ -116,7 +117,8 @@ func TestLateFramesOfStreamsThatWereResetAreExcused(t *testing.T) {
 	})
 }
 
-// Some servers say more than they have to with every response.
+// TestFramesThatComeWithResponsesAreExcused: some servers send more frames than
+// necessary with every response.
 func TestFramesThatComeWithResponsesAreExcused(t *testing.T) {
 	bubble(t, func(b *bench) {
 		p := b.warm()

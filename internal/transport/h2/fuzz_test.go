@@ -19,14 +19,14 @@ import (
 
 const fuzzWindow = 16 << 10
 
-// hostile opens three streams, 1, 3 and 5, sends the client input, and hangs
-// up. However that goes, the requests and their bodies have to end, and must
-// not have grown beyond what was agreed.
+// hostile opens streams 1, 3 and 5, sends the client input, and hangs up.
+// Whatever the input, the requests and their bodies must end, and must not have
+// exceeded the agreed limits.
 func hostile(t *testing.T, input []byte) {
 	bubble(t, func(b *bench) {
 		calls := []*call{b.get("/"), b.get("/"), b.get("/")}
 		p := b.accept()
-		b.refuse.Store(&errDial) // what is sent again ends here
+		b.refuse.Store(&errDial) // requests that are sent again end here
 		p.drain()
 		p.sent(p.fr.WriteSettings())
 		synctest.Wait()
@@ -50,7 +50,7 @@ func hostile(t *testing.T, input []byte) {
 	}, func(o *h2.Options) { o.StreamWindow = fuzzWindow })
 }
 
-// drain throws away what the client sends.
+// drain discards everything the client sends.
 func (p *peer) drain() {
 	p.listening = true
 	go func() {
@@ -59,7 +59,7 @@ func (p *peer) drain() {
 	}()
 }
 
-// seeds are conversations in full.
+// seeds returns complete conversations.
 func seeds() [][]byte {
 	var out bytes.Buffer
 	fr := http2.NewFramer(&out, nil)
@@ -113,7 +113,7 @@ func seeds() [][]byte {
 	return all
 }
 
-// FuzzBytes sends the client any bytes.
+// FuzzBytes sends the client arbitrary bytes.
 func FuzzBytes(f *testing.F) {
 	for _, seed := range seeds() {
 		f.Add(seed)
@@ -122,8 +122,9 @@ func FuzzBytes(f *testing.F) {
 	f.Fuzz(hostile)
 }
 
-// FuzzFrames sends the client frames whose lengths are right, most of them for
-// streams that exist: each begins with type, flags, stream, and length.
+// FuzzFrames sends the client frames with correct lengths, most of them for
+// existing streams. Each frame in the input begins with its type, flags, stream
+// and length.
 func FuzzFrames(f *testing.F) {
 	for _, seed := range seeds() {
 		var script []byte

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// maxContinuations is how many frames one header block may be spread over, on
-// top of what its size calls for.
+// maxContinuations is how many extra frames one header block may be split into,
+// beyond those that its size requires.
 const maxContinuations = 16
 
-// block is a header block being read. It belongs to the read loop.
+// block is a header block being read. It is owned by the read loop.
 type block struct {
 	max int // Options.MaxHeaderBytes
 	dec *hpack.Decoder
 
 	fields []hpack.HeaderField
-	size   int  // of the fields, as HTTP/2 counts it
+	size   int  // of the fields, as HTTP/2 defines it
 	bad    bool // malformed
 	large  bool // larger than max
 }
@@ -32,19 +32,19 @@ func (b *block) init(limit int) {
 	b.dec.SetMaxStringLength(limit)
 }
 
-// add takes one decoded field.
+// add appends one decoded field.
 func (b *block) add(f hpack.HeaderField) {
 	b.size += int(f.Size())
 	b.large = b.large || b.size > b.max
 	b.bad = b.bad || !b.valid(f)
 	if b.large || b.bad {
-		b.dec.SetEmitEnabled(false) // the rest only has to keep the table right
+		b.dec.SetEmitEnabled(false) // decoding continues only to keep the table correct
 		return
 	}
 	b.fields = append(b.fields, f)
 }
 
-// valid reports whether a field may stand where it stands.
+// valid reports whether a field is allowed in its position.
 func (b *block) valid(f hpack.HeaderField) bool {
 	if f.IsPseudo() {
 		return f.Name == ":status" && len(b.fields) == 0
@@ -57,9 +57,9 @@ func (b *block) valid(f hpack.HeaderField) bool {
 		httpguts.ValidHeaderFieldValue(f.Value)
 }
 
-// readBlock reads the header block that begins with the frame fh, to its end.
-// An error means that the two sides' tables are no longer the same, or that the
-// peer asks for too much: the connection has to end.
+// readBlock reads the whole header block that begins with the frame fh. After
+// an error the two sides' tables may differ, or the peer has exceeded a limit,
+// so the connection has to end.
 func (c *conn) readBlock(fh http2.FrameHeader) error {
 	b := &c.reads.block
 	b.fields, b.size, b.bad, b.large = nil, 0, false, false
@@ -83,7 +83,7 @@ func (c *conn) readBlock(fh http2.FrameHeader) error {
 		if last {
 			break
 		}
-		if fh, err = c.reads.fr.ReadFrameHeader(); err != nil { // it is a CONTINUATION of this block, or an error
+		if fh, err = c.reads.fr.ReadFrameHeader(); err != nil { // a CONTINUATION of this block, or an error
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	}
 	b := &c.reads.block
 	fields := b.fields
-	b.fields = nil // the stream's, if anyone's
+	b.fields = nil // a stream may have taken them over
 
 	c.mu.Lock()
 	s, err := c.lookupLocked(fh.StreamID)
@@ -135,7 +135,7 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	return err
 }
 
-// headersLocked takes the headers of the response.
+// headersLocked processes the headers of the response.
 func (s *stream) headersLocked(fields []hpack.HeaderField, last bool) error {
 	h, err := newHead(fields, last)
 	switch {
@@ -158,7 +158,7 @@ func (s *stream) headersLocked(fields []hpack.HeaderField, last bool) error {
 	return nil
 }
 
-// trailersLocked takes what comes after the body.
+// trailersLocked processes the trailers.
 func (s *stream) trailersLocked(fields []hpack.HeaderField, last bool) error {
 	if !last || len(fields) > 0 && fields[0].IsPseudo() {
 		return &StreamError{s.id, http2.ErrCodeProtocol, errTrailer}

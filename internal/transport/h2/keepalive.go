@@ -9,28 +9,29 @@ import (
 	"time"
 )
 
-// patience is how many times PingTimeout a pong may be overtaken by other
-// frames. A peer that goes on sending is alive, but the ends of streams that
-// the ping confirms must not stay in doubt for ever.
+// patience is how many times PingTimeout the answer to a ping may take while
+// other frames arrive. A peer that keeps sending is alive, but the ends of
+// streams that the ping confirms must not stay unconfirmed forever.
 const patience = 4
 
-// keepalive notices dead and idle connections, with one timer per connection.
+// keepalive detects dead and idle connections, with one timer per connection.
 // It is protected by the connection's lock.
 type keepalive struct {
-	// timer runs conn.watch. Transport.running counts each time that it is set.
+	// timer runs conn.watch. Each time it is set counts in Transport.running.
 	timer *time.Timer
 
-	pinging bool          // a ping is not answered
+	pinging bool          // a ping is unanswered
 	pinged  time.Duration // when it was sent, since the connection was born
 	pings   uint64        // the payload of the last one
 
-	// resets counts streams that we have reset without knowing that the peer
-	// has seen it. They count against the peer's limit, which keeps requests
-	// that are cancelled at once from flooding the peer, and a dead connection
-	// from swallowing any number of them. A ping goes with the first; its
-	// answer confirms all that were sent before it.
+	// resets counts streams that we have reset without confirmation that the
+	// peer has seen it. They count against the peer's limit. That prevents
+	// requests that are cancelled at once from flooding the peer, and a dead
+	// connection from swallowing an unlimited number of requests. A ping is
+	// sent with the first reset; its answer confirms all resets that were sent
+	// before it.
 	resets int
-	before int // of those, sent before the ping
+	before int // how many of them were sent before the ping
 }
 
 func (k *keepalive) startLocked(c *conn) {
@@ -46,11 +47,11 @@ func (k *keepalive) stopLocked(c *conn) {
 
 func (k *keepalive) armLocked(c *conn, d time.Duration) {
 	if !k.timer.Reset(d) {
-		c.t.running.Add(1) // in watch, or with watch waiting for the lock: it is going to run once more
+		c.t.running.Add(1) // called by watch, or while watch waits for the lock: watch will run once more
 	}
 }
 
-// resetLocked notes that a stream was reset.
+// resetLocked records that a stream was reset.
 func (k *keepalive) resetLocked(c *conn) {
 	k.resets++
 	if !k.pinging {
@@ -68,7 +69,7 @@ func (k *keepalive) pingLocked(c *conn) {
 	k.armLocked(c, c.t.opts.PingTimeout)
 }
 
-// pongLocked takes note of an answer to a ping, if it is one to ours.
+// pongLocked processes the answer to a ping, if the ping was ours.
 func (k *keepalive) pongLocked(c *conn, payload [8]byte) {
 	if !k.pinging || binary.BigEndian.Uint64(payload[:]) != k.pings {
 		return
@@ -80,8 +81,8 @@ func (k *keepalive) pongLocked(c *conn, payload [8]byte) {
 	}
 }
 
-// watch runs when the timer fires: it pings, gives up, closes, or looks again
-// later.
+// watch runs when the timer fires. It pings, gives up or closes the connection,
+// or sets the timer again.
 func (c *conn) watch() {
 	defer c.t.running.Done()
 	if end := c.look(); end != nil {
@@ -93,7 +94,8 @@ func (c *conn) watch() {
 	}
 }
 
-// look returns why the connection has to end, or sets the timer.
+// look returns the error with which the connection has to end, or sets the
+// timer and returns nil.
 func (c *conn) look() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +120,7 @@ func (c *conn) look() error {
 	}
 	if c.usedLocked() == 0 {
 		if time.Since(c.idle) >= opts.IdleTimeout {
-			c.retired = true // no stream may come in between
+			c.retired = true // prevents a new stream in between
 			return errIdle
 		}
 	}

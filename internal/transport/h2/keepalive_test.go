@@ -49,7 +49,7 @@ func TestConnectionThatAnswersPingsIsKept(t *testing.T) {
 		r := k.read(make([]byte, 1))
 		const pings = 1000
 		for range pings {
-			time.Sleep(44 * time.Second) // 30 s until the ping, 14 s until the answer
+			time.Sleep(44 * time.Second) // 30 s until the ping, 14 s until its answer
 			p.raw(http2.FramePing, 1, 0, pingOf(p)...)
 		}
 		r.waiting()
@@ -120,7 +120,7 @@ func TestIdleTimeoutMayBeShort(t *testing.T) {
 	bubble(t, func(b *bench) {
 		k, id := b.answered(b.warm())
 		p := b.all[0]
-		time.Sleep(7 * time.Second) // the time to look again must not be that of the next ping
+		time.Sleep(7 * time.Second) // the timer must not fire at the time of the next ping
 		p.data(id, true, "")
 		start := time.Now()
 		_, err := k.body()
@@ -131,8 +131,9 @@ func TestIdleTimeoutMayBeShort(t *testing.T) {
 	}, func(o *h2.Options) { o.IdleTimeout = 5 * time.Second })
 }
 
-// A request that was given up is a reason to look whether the peer is there,
-// long before the next ping is due.
+// TestResetThatIsNotConfirmedEndsTheConnection: a request that was given up is
+// a reason to check whether the peer is there, long before the next ping is
+// due.
 func TestResetThatIsNotConfirmedEndsTheConnection(t *testing.T) {
 	bubble(t, func(b *bench) {
 		k, _ := b.answered(b.warm())
@@ -173,14 +174,14 @@ func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 		p := b.warm()
 		p.deaf.Store(true)
 		p.raw(http2.FramePing, 0, 0, ping...)
-		p.expect(http2.FramePing) // the last frame that is read
+		p.expect(http2.FramePing) // the last frame that the peer reads
 		start := time.Now()
 		b.transport.Close()
 		require.Equal(t, time.Second, time.Since(start))
 	})
 }
 
-// answerPings lets a peer answer pings until the returned channel is closed, or
+// answerPings makes a peer answer pings until the returned channel is closed or
 // the test ends.
 func answerPings(b *bench, p *peer) chan struct{} {
 	stop := make(chan struct{})
@@ -216,7 +217,7 @@ func TestPeerThatDoesNotReadLosesTheConnection(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.get("/")
 		p := b.accept()
-		p.sent(p.fr.WriteSettings()) // but it reads nothing: not even the preface
+		p.sent(p.fr.WriteSettings()) // the peer reads nothing, not even the preface
 		start := time.Now()
 		synctest.Wait()
 		require.Equal(t, 1, b.transport.Connections())
@@ -314,7 +315,7 @@ func TestConnectingTakesNoLongerThanItMay(t *testing.T) {
 				require.ErrorIs(t, one.failure(), context.DeadlineExceeded)
 				require.ErrorIs(t, two.failure(), context.DeadlineExceeded)
 				require.Equal(t, 30*time.Second, time.Since(start))
-			}, func(o *h2.Options) { o.PingTimeout = time.Minute }) // else the preface, which is not read, is the end
+			}, func(o *h2.Options) { o.PingTimeout = time.Minute }) // otherwise writing the preface, which the peer does not read, would time out first
 		})
 	}
 }

@@ -27,7 +27,7 @@ func TestFramesThatMeanNothingAreIgnored(t *testing.T) {
 		p.raw(http2.FramePriority, 0, id, 0, 0, 0, 0, 1)
 		p.raw(http2.FrameSettings, 1, 0)
 		p.raw(http2.FrameSettings, 0, 0, 0x77, 0x77, 1, 2, 3, 4) // an unknown setting
-		p.raw(http2.FramePing, 1, 0, ping...)                    // an answer to nothing
+		p.raw(http2.FramePing, 1, 0, ping...)                    // an answer to no ping
 		require.True(t, p.expect(http2.FrameSettings).Flags.Has(http2.FlagSettingsAck))
 		p.headers(id, ":status", "103", "link", "x")
 		p.headers(id, ":status", "100")
@@ -138,7 +138,7 @@ func TestSlowReaderParksOneWindow(t *testing.T) {
 		id, _ := p.request()
 		p.headers(id, ":status", "200")
 		p.data(id, false, strings.Repeat("x", window))
-		p.quiet() // nothing was read, nothing is opened
+		p.quiet() // nothing was read, so no window is opened
 
 		buf := make([]byte, window)
 		n, err := io.ReadFull(k.response().Body, buf[:window/4-1])
@@ -150,8 +150,8 @@ func TestSlowReaderParksOneWindow(t *testing.T) {
 		require.Equal(t, id, f.StreamID)
 		require.EqualValues(t, n+m, f.inc)
 
-		// Exactly what was opened may be sent, padding included, which nobody
-		// has to read.
+		// The peer may send exactly what was opened, including padding, which
+		// is never read.
 		p.sent(p.fr.WriteDataPadded(id, false, []byte(strings.Repeat("y", window/4-256)), make([]byte, 255)))
 		p.quiet()
 		_, err = io.ReadFull(k.resp.Body, buf[:window/4])
@@ -197,7 +197,7 @@ func TestSlowReaderDoesNotHoldUpOthers(t *testing.T) {
 		p.headers(id, ":status", "200")
 		slow.response()
 		p.data(id, false, strings.Repeat("x", 16<<10))
-		// All of the connection's window was used, and is open again.
+		// All of the connection's window was used, and has been opened again.
 		require.Zero(t, p.expect(http2.FrameWindowUpdate).StreamID)
 
 		for range 20 {
@@ -310,7 +310,7 @@ func TestRequestThatIsAlwaysRefusedFails(t *testing.T) {
 			p := b.greeted()
 			id, _ := p.request()
 			p.sent(p.fr.WriteRSTStream(id, http2.ErrCodeRefusedStream))
-			p.closed(http2.ErrCodeNo) // there is nothing left on it
+			p.closed(http2.ErrCodeNo) // the connection has no streams left
 		}
 		require.ErrorIs(t, k.failure(), h2.ErrUnprocessed)
 		b.none()
@@ -328,7 +328,7 @@ func TestGoAwayLetsEarlierStreamsFinish(t *testing.T) {
 		second := b.get("/second")
 		p.request()
 
-		p.sent(p.fr.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)) // as net/http begins it
+		p.sent(p.fr.WriteGoAway(1<<31-1, http2.ErrCodeNo, nil)) // as net/http begins a graceful shutdown
 		b.none()
 		second.waiting()
 		p.sent(p.fr.WriteGoAway(id, http2.ErrCodeNo, []byte("debug")))
@@ -400,7 +400,7 @@ func TestStreamsBeyondTheLimitOpenConnectionsOneByOne(t *testing.T) {
 		var peers []*peer
 		for i := range 4 {
 			p := b.accept()
-			b.none() // while one is under way
+			b.none() // while one is in progress
 			p.greet(limit)
 			for range min(2, 7-2*i) {
 				p.request()
@@ -408,8 +408,8 @@ func TestStreamsBeyondTheLimitOpenConnectionsOneByOne(t *testing.T) {
 			peers = append(peers, p)
 		}
 		b.none()
-		// Room on the first is used before the last, which may then become
-		// idle.
+		// Room on the first connection is used before the last, which may then
+		// become idle.
 		peers[0].last(1, ":status", "200")
 		b.get("/")
 		id, _ := peers[0].request()

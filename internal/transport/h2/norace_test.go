@@ -5,6 +5,6 @@
 
 package h2_test
 
-// stackSlack is how much more stack a goroutine that waits in Read may have
-// than one that waits on a channel.
+// stackSlack is how much more stack a goroutine waiting in Read may have than
+// one waiting on a channel.
 const stackSlack = 1.2

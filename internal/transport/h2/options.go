@@ -10,40 +10,41 @@ import (
 	"time"
 )
 
-// Options are the options of a Transport. Dial is required; a zero in any other
-// field means its default, and a value out of range makes New panic.
+// Options configures a Transport. Dial is required. A zero in any other field
+// means its default; New panics if a value is out of range.
 type Options struct {
 	// Dial returns a connection to addr (host:port) on which HTTP/2 was
 	// negotiated, such as a *tls.Conn after its handshake. If the peer does not
-	// speak HTTP/2, it returns an error that wraps ErrNotHTTP2. Its context
-	// ends after 30 seconds and when the Transport is closed, not with the
-	// request that needed the connection first: others may wait for it too. The
-	// connection has to support write deadlines.
+	// speak HTTP/2, Dial returns an error that wraps ErrNotHTTP2. Its context
+	// ends after 30 seconds and when the Transport is closed, but not with the
+	// request that needed the connection first, because others may be waiting
+	// for the connection, too. The connection must support write deadlines.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 
-	// PingAfter is for how long nothing may arrive on a connection before it is
-	// pinged. Default 30 s.
+	// PingAfter is how long a connection may be silent before it is pinged.
+	// Default 30 s.
 	PingAfter time.Duration
-	// PingTimeout is how long a connection that was pinged, or written to, may
-	// give no sign of life before it is closed. Default 15 s.
+	// PingTimeout is how long a connection may stay silent after a ping or a
+	// write before it is closed. Default 15 s.
 	PingTimeout time.Duration
-	// IdleTimeout is how long a connection without streams is kept; it may last
+	// IdleTimeout is how long a connection without streams is kept. It may last
 	// up to twice as long. Default 90 s.
 	IdleTimeout time.Duration
 
-	// MaxHeaderBytes bounds the headers of one response: their encoded size,
-	// and their size as HTTP/2 counts it. Default 256 KiB, at least 4 KiB.
+	// MaxHeaderBytes bounds the headers of one response, both their encoded
+	// size and their size as HTTP/2 defines it. Default 256 KiB, at least 4
+	// KiB.
 	MaxHeaderBytes int
-	// StreamWindow is how many bytes of a body may wait for its reader. Default
-	// 256 KiB, at least 16 KiB.
+	// StreamWindow is how many bytes of a body may be waiting for its reader.
+	// Default 256 KiB, at least 16 KiB.
 	StreamWindow int
-	// ConnWindow is how many bytes may be under way on one connection. Default
+	// ConnWindow is how many bytes may be in flight on one connection. Default
 	// 4 MiB, at least 64 KiB.
 	ConnWindow int
 }
 
 const (
-	dialTimeout = 30 * time.Second // of Options.Dial, and of the peer's first frame
+	dialTimeout = 30 * time.Second // for Options.Dial, and for the peer's first frame
 	maxWindow   = 1<<31 - 1
 )
 
@@ -57,7 +58,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// mustBeValid panics on options that no caller can mean.
+// mustBeValid panics if an option has a value that makes no sense.
 func (o Options) mustBeValid() {
 	switch {
 	case o.Dial == nil:

@@ -17,21 +17,21 @@ import (
 
 const (
 	// maxOutbox is how many bytes may wait for a peer that does not read before
-	// no more streams are opened. What else is sent is bounded without: resets
-	// by the limit of streams, answers by the peer's budget, and all by the
-	// write deadline.
+	// no more streams are opened. Other frames are bounded without it: resets
+	// by the limit of streams, answers by the peer's budget, and everything by
+	// the write deadline.
 	maxOutbox = 256 << 10
-	// maxPooled is the largest buffer that is used again.
+	// maxPooled is the capacity of the largest buffer that is reused.
 	maxPooled = 64 << 10
-	// farewell is how long a peer has to take our last frames.
+	// farewell is how long a peer has to accept our last frames.
 	farewell = time.Second
 )
 
-// outbox is what is to be sent on a connection, in order. It is protected by
-// the connection's lock.
+// outbox holds the bytes to be sent on a connection, in order. It is protected
+// by the connection's lock.
 type outbox struct {
 	fr      *http2.Framer // writes to the outbox itself
-	buf     *bytes.Buffer // nil if there is nothing
+	buf     *bytes.Buffer // nil if it is empty
 	writing bool          // a writer is running
 
 	enc   *hpack.Encoder // writes to block
@@ -53,7 +53,7 @@ func (o *outbox) init() {
 	o.enc.SetMaxDynamicTableSizeLimit(maxTable)
 }
 
-// Write implements io.Writer for the framer. It does not fail.
+// Write implements io.Writer for the framer. It never fails.
 func (o *outbox) Write(p []byte) (int, error) {
 	if o.buf == nil {
 		o.buf = buffers.Get().(*bytes.Buffer)
@@ -61,16 +61,16 @@ func (o *outbox) Write(p []byte) (int, error) {
 	return o.buf.Write(p)
 }
 
-// blockSink is where the encoder writes to.
+// blockSink is the io.Writer of the encoder.
 type blockSink outbox
 
 func (s *blockSink) Write(p []byte) (int, error) { return s.block.Write(p) }
 
-// full reports whether the peer leaves too much unread.
+// full reports whether the peer leaves too many bytes unread.
 func (o *outbox) full() bool { return o.buf != nil && o.buf.Len() >= maxOutbox }
 
-// headers adds a request. The order of header blocks is that of their encoding,
-// since each changes the table.
+// headers adds a request. Header blocks must be sent in the order in which they
+// are encoded, since each changes the compression table.
 func (o *outbox) headers(id uint32, fields []hpack.HeaderField) {
 	o.block = buffers.Get().(*bytes.Buffer)
 	for _, f := range fields {
@@ -91,7 +91,7 @@ func (o *outbox) headers(id uint32, fields []hpack.HeaderField) {
 	o.block = nil
 }
 
-// flushLocked makes sure that what is in the outbox is sent.
+// flushLocked starts a writer if the outbox needs one.
 func (c *conn) flushLocked() {
 	if !c.out.writing && c.out.buf != nil {
 		c.out.writing = true
@@ -99,7 +99,7 @@ func (c *conn) flushLocked() {
 	}
 }
 
-// write sends what is in the outbox until there is nothing more. It is the only
+// write sends the contents of the outbox until it is empty. It is the only
 // goroutine that writes to the peer.
 func (c *conn) write() {
 	for {
@@ -112,13 +112,13 @@ func (c *conn) write() {
 		}
 		_ = c.nc.SetWriteDeadline(time.Now().Add(c.t.opts.PingTimeout))
 		if last || c.cause() != nil {
-			// shut sets the cause first and the deadline then, so that one of
-			// us two sets the short one last.
+			// shut sets the cause before it sets its deadline, so either shut
+			// or write sets the short deadline last.
 			_ = c.nc.SetWriteDeadline(time.Now().Add(farewell))
 		}
 		_, err := c.nc.Write(buf.Bytes())
 		putBuffer(buf)
-		_ = c.nc.SetWriteDeadline(time.Time{}) // TLS may have to write as well, for the read loop
+		_ = c.nc.SetWriteDeadline(time.Time{}) // TLS may have to write too, on behalf of the read loop
 		if err != nil {
 			c.writeFailed(err)
 			return
@@ -126,7 +126,8 @@ func (c *conn) write() {
 	}
 }
 
-// nextWrite takes what is in the outbox, and tells if nothing will be added.
+// nextWrite takes the contents of the outbox. last reports whether nothing will
+// be added.
 func (c *conn) nextWrite() (buf *bytes.Buffer, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,12 +137,12 @@ func (c *conn) nextWrite() (buf *bytes.Buffer, last bool) {
 	return buf, c.broken != nil
 }
 
-// writeFailed gives the connection up: a frame may have been sent in part. The
-// outbox stays in the state of being written, so that nothing is sent after it.
+// writeFailed gives up the connection: part of a frame may have been sent. It
+// leaves out.writing set, so that nothing is sent after it.
 func (c *conn) writeFailed(err error) {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		err = fmt.Errorf("%w: %w", errWriteTimeout, err)
 	}
 	c.abort(fmt.Errorf("%w: %w", ErrConnectionLost, err))
-	c.hangUp(false) // if the connection was ending already, it was left to us
+	c.hangUp(false) // a connection that was already ending left this to the writer
 }

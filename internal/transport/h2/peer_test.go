@@ -23,21 +23,21 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
-// bench is a transport in a bubble of virtual time, whose connections lead to
+// bench is a transport in a bubble of virtual time. Its connections lead to
 // peers that the test plays by hand.
 type bench struct {
 	*testing.T
 
 	transport *h2.Transport
-	peers     chan *peer // those that were dialed, in order
+	peers     chan *peer // the dialed peers, in order
 	refuse    atomic.Pointer[error]
 	stuck     atomic.Bool // dials hang until they are given up
 	all       []*peer
 	calls     sync.WaitGroup
 }
 
-// bubble runs a test with a bench. Whatever the test leaves is ended, and must
-// end.
+// bubble runs a test with a bench. Whatever the test leaves behind is ended,
+// and must end.
 func bubble(t *testing.T, run func(b *bench), configure ...func(*h2.Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func (c *client) SetWriteDeadline(at time.Time) error {
 	return c.Conn.SetWriteDeadline(at)
 }
 
-// accept returns the next peer that was dialed, before it has said anything.
+// accept returns the next dialed peer, before it has sent anything.
 func (b *bench) accept() *peer {
 	b.Helper()
 	synctest.Wait()
@@ -102,14 +102,15 @@ func (b *bench) accept() *peer {
 	}
 }
 
-// none checks that no connection was dialed.
+// none checks that no connection is being dialed.
 func (b *bench) none() {
 	b.Helper()
 	synctest.Wait()
 	require.Empty(b.T, b.peers)
 }
 
-// greeted returns the next peer after its settings and ours were exchanged.
+// greeted returns the next peer after it has exchanged settings with the
+// client.
 func (b *bench) greeted(settings ...http2.Setting) *peer {
 	b.Helper()
 	p := b.accept()
@@ -117,11 +118,11 @@ func (b *bench) greeted(settings ...http2.Setting) *peer {
 	return p
 }
 
-// call is a request under way.
+// call is a request in progress.
 type call struct {
 	b      *bench
 	cancel context.CancelFunc
-	done   chan struct{} // closed when what follows is set
+	done   chan struct{} // closed when the fields below are set
 	resp   *http.Response
 	err    error
 }
@@ -157,14 +158,14 @@ func (k *call) waiting() {
 	}
 }
 
-// response returns the response, which must be there.
+// response returns the response, which must have arrived.
 func (k *call) response() *http.Response {
 	k.b.Helper()
 	require.NoError(k.b.T, k.failure())
 	return k.resp
 }
 
-// failure returns how the request ended, which it must have.
+// failure returns the error of the request, which must have failed.
 func (k *call) failure() error {
 	k.b.Helper()
 	synctest.Wait()
@@ -184,7 +185,7 @@ func (k *call) body() (string, error) {
 	return string(body), err
 }
 
-// reading is a Read under way.
+// reading is a Read in progress.
 type reading struct {
 	b    *bench
 	done chan struct{}
@@ -202,7 +203,7 @@ func (k *call) read(p []byte) *reading {
 	return r
 }
 
-// result returns how the Read ended, which it must have.
+// result returns the result of the Read, which must have ended.
 func (r *reading) result() (int, error) {
 	r.b.Helper()
 	synctest.Wait()
@@ -225,31 +226,31 @@ func (r *reading) waiting() {
 	}
 }
 
-// frame is what a peer has received.
+// frame is a frame that a peer has received.
 type frame struct {
 	http2.FrameHeader
 
 	fields   map[string]string // of HEADERS
-	secret   []string          // names of HEADERS that are not to be remembered
+	secret   []string          // names of HEADERS that are marked as sensitive
 	settings map[http2.SettingID]uint32
 	code     http2.ErrCode // of RST_STREAM and GOAWAY
 	inc      uint32        // of WINDOW_UPDATE
 	data     [8]byte       // of PING
 }
 
-// peer is the server's side of a connection. What it receives is kept until the
-// test asks; what it sends, it sends at once.
+// peer is the server's side of a connection. It keeps the frames it receives
+// until the test asks for them, and sends frames at once.
 type peer struct {
 	t     *testing.T
-	calls *sync.WaitGroup // for what the peer does by itself
-	addr  string          // that was dialed
+	calls *sync.WaitGroup // for the goroutines of the peer
+	addr  string          // the address that was dialed
 	nc    net.Conn
 	fr    *http2.Framer
 	got   chan frame
 	done  chan struct{} // closed when the client has hung up
 
-	listening bool          // there is a goroutine that closes done
-	deaf      atomic.Bool   // nothing is read any more
+	listening bool          // a goroutine runs that closes done
+	deaf      atomic.Bool   // the peer no longer reads
 	limited   atomic.Bool   // the client has a write deadline
 	gone      chan struct{} // closed at the end of the test
 
@@ -278,7 +279,7 @@ func (p *peer) end() {
 	}
 }
 
-// listen begins to read what the client sends.
+// listen starts reading what the client sends.
 func (p *peer) listen() {
 	p.listening = true
 	go func() {
@@ -338,13 +339,13 @@ func (p *peer) greet(settings ...http2.Setting) {
 	require.True(p.t, p.next().Flags.Has(http2.FlagSettingsAck))
 }
 
-// sent checks that a frame went out.
+// sent checks that a frame was sent.
 func (p *peer) sent(err error) {
 	p.t.Helper()
 	require.NoError(p.t, err)
 }
 
-// next returns the next frame of the client's, which must have been sent.
+// next returns the client's next frame, which must have been sent.
 func (p *peer) next() frame {
 	p.t.Helper()
 	synctest.Wait()
@@ -357,7 +358,7 @@ func (p *peer) next() frame {
 	}
 }
 
-// expect returns the next frame, which must be of one type.
+// expect returns the next frame, which must be of the given type.
 func (p *peer) expect(what http2.FrameType) frame {
 	p.t.Helper()
 	f := p.next()
@@ -365,7 +366,7 @@ func (p *peer) expect(what http2.FrameType) frame {
 	return f
 }
 
-// quiet checks that the client has sent nothing more.
+// quiet checks that the client has sent nothing else.
 func (p *peer) quiet() {
 	p.t.Helper()
 	synctest.Wait()
@@ -389,8 +390,8 @@ func (p *peer) closed(code http2.ErrCode) {
 	<-p.done
 }
 
-// request returns the number of the next stream the client opens, and its
-// headers.
+// request returns the number and headers of the next stream that the client
+// opens.
 func (p *peer) request() (uint32, map[string]string) {
 	p.t.Helper()
 	f := p.expect(http2.FrameHeaders)
@@ -427,13 +428,13 @@ func (p *peer) data(id uint32, last bool, data string) {
 	p.sent(p.fr.WriteData(id, last, []byte(data)))
 }
 
-// raw sends a frame byte by byte as given.
+// raw sends a frame exactly as given.
 func (p *peer) raw(what http2.FrameType, flags http2.Flags, id uint32, payload ...byte) {
 	p.t.Helper()
 	p.sent(p.fr.WriteRawFrame(what, flags, id, payload))
 }
 
-// answered opens a stream and answers it with status 200 and more to follow.
+// answered opens a stream and answers it with status 200, with more to follow.
 func (b *bench) answered(p *peer) (*call, uint32) {
 	b.Helper()
 	k := b.get("/")

@@ -14,27 +14,27 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// pool is the connections to one address. Everything in it is protected by
+// pool holds the connections to one address. All its fields are protected by
 // Transport.mu.
 type pool struct {
 	t       *Transport
 	addr    string
-	conns   []*conn   // in the order in which they were made: the oldest with room is used
+	conns   []*conn   // in the order of their creation: the oldest with room is used
 	waiters list.List // of *waiter: requests that found no room, in order of arrival
-	dial    *dial     // the dial under way, or nil; there is never more than one
+	dial    *dial     // the dial in progress, or nil; there is at most one
 }
 
 type dial struct{ cancel context.CancelFunc }
 
 // waiter is a request that waits for a place on a connection.
 type waiter struct {
-	done chan struct{} // closed when what follows is set
-	conn *conn         // on which a place is reserved
+	done chan struct{} // closed when the fields below are set
+	conn *conn         // has a place reserved for the request
 	err  error
 }
 
 // acquire reserves a place for one stream on a connection to addr, and waits
-// for one if need be.
+// for it if necessary.
 func (t *Transport) acquire(ctx context.Context, addr string) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (t *Transport) acquire(ctx context.Context, addr string) (*conn, error) {
 	}
 }
 
-// reserve reserves a place at once, or queues a waiter for it.
+// reserve reserves a place at once, or queues a waiter for one.
 func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,20 +73,20 @@ func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
 	}
 	t.waiting.Add(1)
 	place := p.waiters.PushBack(&waiter{done: make(chan struct{})})
-	p.serveLocked() // again: room that was made before the waiter was counted was announced to nobody
+	p.serveLocked() // again: room made before the waiter was counted was not announced
 	return nil, p, place, nil
 }
 
-// abandon gives up waiting; a place that was granted meanwhile goes to the
-// next.
+// abandon stops waiting. A place that was granted meanwhile goes to the next
+// waiter.
 func (t *Transport) abandon(p *pool, place *list.Element) {
 	if c := t.unqueue(p, place); c != nil {
 		c.unreserve()
 	}
 }
 
-// unqueue takes a waiter out of the queue, or returns the connection on which
-// it has a place.
+// unqueue removes a waiter from the queue. If a place has already been granted,
+// it returns the connection.
 func (t *Transport) unqueue(p *pool, place *list.Element) *conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,8 +113,8 @@ func (p *pool) roomLocked() *conn {
 	return nil
 }
 
-// serveLocked gives waiters the places there are, and dials for the rest unless
-// room is about to be made.
+// serveLocked assigns free places to waiters. It dials for the rest unless a
+// connection is about to have room.
 func (p *pool) serveLocked() {
 	for p.waiters.Len() > 0 {
 		c := p.roomLocked()
@@ -136,7 +136,7 @@ func (p *pool) serveLocked() {
 	})
 }
 
-// nextLocked answers the first waiter.
+// nextLocked delivers the result to the first waiter.
 func (p *pool) nextLocked(c *conn, err error) {
 	w := p.waiters.Remove(p.waiters.Front()).(*waiter)
 	p.t.waiting.Add(-1)
@@ -150,15 +150,14 @@ func (p *pool) failLocked(err error) {
 	}
 }
 
-// tidyLocked forgets the pool if there is nothing in it.
+// tidyLocked deletes the pool if it is empty.
 func (p *pool) tidyLocked() {
 	if len(p.conns) == 0 && p.dial == nil && p.waiters.Len() == 0 && p.t.pools[p.addr] == p {
 		delete(p.t.pools, p.addr)
 	}
 }
 
-// connect makes a connection and waits until the peer has said how it may be
-// used.
+// connect makes a connection and waits for the peer's settings.
 func (p *pool) connect(ctx context.Context) (*conn, error) {
 	nc, err := p.t.opts.Dial(ctx, p.addr)
 	if err != nil {
@@ -192,15 +191,16 @@ func negotiated(nc net.Conn) error {
 	return nil
 }
 
-// dialed ends a dial. Its failure is the failure of all who wait: none of them
-// could do better by dialing again.
+// dialed ends a dial. If the dial failed, all waiters fail: dialing again would
+// not help them.
 func (p *pool) dialed(c *conn, err error) {
 	if !p.join(c, err) {
 		c.bye(ErrClosed)
 	}
 }
 
-// join reports whether there was no connection, or it may stay.
+// join adds a new connection to the pool. It reports whether the connection may
+// stay, or there was none.
 func (p *pool) join(c *conn, err error) bool {
 	t := p.t
 	t.mu.Lock()
@@ -211,7 +211,7 @@ func (p *pool) join(c *conn, err error) bool {
 		return err != nil
 	}
 	if err == nil {
-		err = c.cause() // else it would stay for ever: it has tried to leave already
+		err = c.cause() // a connection that already broke has tried to leave, and would stay forever
 	}
 	if err != nil {
 		p.failLocked(err)
@@ -223,8 +223,8 @@ func (p *pool) join(c *conn, err error) bool {
 	return true
 }
 
-// leave takes a connection that broke out of the pool. If err is not nil, it is
-// the end for those who wait, too; else the caller serves them.
+// leave removes a broken connection from the pool. If err is not nil, all
+// waiters fail with it; otherwise the caller serves them.
 func (p *pool) leave(c *conn, err error) {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -240,7 +240,7 @@ func (p *pool) leave(c *conn, err error) {
 	p.tidyLocked()
 }
 
-// serve gives waiters the places that were made.
+// serve assigns places that have become free to waiters.
 func (p *pool) serve() {
 	if p.t.waiting.Load() == 0 {
 		return

@@ -15,8 +15,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
-// A server must not be able to keep us dialing: whoever waits learns that a
-// connection was of no use.
+// TestConnectionLostBeforeUseFailsThoseWhoWait: a server must not be able to
+// keep us dialing, so all waiting requests fail if a connection turns out to be
+// useless.
 func TestConnectionLostBeforeUseFailsThoseWhoWait(t *testing.T) {
 	none := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}
 	for name, drop := range map[string]func(p *peer){
@@ -54,8 +55,8 @@ func TestConnectionLostInUseSparesThoseWhoWait(t *testing.T) {
 	})
 }
 
-// A connection that is no longer wanted by the server must not keep others from
-// being made.
+// TestLimitOfAUsedConnectionFallsToZero: a connection that the server no longer
+// wants to use must not prevent new ones.
 func TestLimitOfAUsedConnectionFallsToZero(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.answered(b.warm())
@@ -91,7 +92,7 @@ func TestConnectionThatIsWaitedForDies(t *testing.T) {
 		p.request()
 		one.cancel()
 		require.ErrorIs(t, one.failure(), context.Canceled)
-		two := b.get("/two") // waits for the server to confirm that there is room again
+		two := b.get("/two") // waits for the server to confirm the reset
 		two.waiting()
 		b.none()
 		_ = p.nc.Close()
@@ -99,7 +100,8 @@ func TestConnectionThatIsWaitedForDies(t *testing.T) {
 	})
 }
 
-// The place may be granted when nobody looks any more.
+// TestPlaceGrantedTooLateGoesToTheNext: a place may be granted when its waiter
+// has already given up.
 func TestPlaceGrantedTooLateGoesToTheNext(t *testing.T) {
 	limit := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
 	bubble(t, func(b *bench) {
@@ -141,12 +143,13 @@ func TestPlaceThatIsFreedGoesToTheFirstWhoWaits(t *testing.T) {
 			k = next
 		}
 		p.request()
-		b.accept() // and never more than this one
+		b.accept() // and never more than this one connection
 		b.none()
 	})
 }
 
-// The connection may be lost between the grant of a place and its use.
+// TestPlaceThatIsGoneIsNoFailureOfTheRequest: the connection may be lost
+// between the grant of a place and its use.
 func TestPlaceThatIsGoneIsNoFailureOfTheRequest(t *testing.T) {
 	for name, drop := range map[string]func(p *peer){
 		"closed": func(p *peer) { _ = p.nc.Close() },

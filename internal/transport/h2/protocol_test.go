@@ -30,7 +30,7 @@ func TestConnectionBeginsAsItHasTo(t *testing.T) {
 		}, f.settings)
 		f = p.expect(http2.FrameWindowUpdate)
 		require.EqualValues(t, 4<<20-65535, f.inc)
-		p.quiet() // no request before the server has said how many it takes
+		p.quiet() // no request is sent before the server has stated its limit
 		p.sent(p.fr.WriteSettings())
 		require.True(t, p.expect(http2.FrameSettings).Flags.Has(http2.FlagSettingsAck))
 		id, fields := p.request()
@@ -174,7 +174,7 @@ func TestServerThatDoesNotBeginWithSettings(t *testing.T) {
 			p := b.accept()
 			p.listen()
 			_, err := io.WriteString(p.nc, "HTTP/1.1 400 Bad Request\r\n\r\n")
-			_ = err // the client hangs up in the middle of it
+			_ = err // the client hangs up in the middle
 			require.ErrorIs(t, k.failure(), h2.ErrNotHTTP2)
 		})
 	})
@@ -245,7 +245,7 @@ func TestViolationEndsTheStream(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "fine", body)
 				pingOf(p)
-				b.answered(p) // what was wrong before does not matter any more
+				b.answered(p) // earlier violations no longer matter
 				require.Equal(t, 1, b.transport.Connections())
 			})
 		})
@@ -266,7 +266,7 @@ func TestHeaderBlockIsBoundedBeforeItIsDecoded(t *testing.T) {
 	}, func(o *h2.Options) { o.MaxHeaderBytes = 4 << 10 })
 }
 
-// manyHeaders sends few bytes that mean many.
+// manyHeaders sends a few bytes that decode to many headers.
 func manyHeaders(p *peer, id uint32) {
 	block := p.encode(":status", "200", "a", strings.Repeat("x", 4000))
 	indexed := p.encode("a", strings.Repeat("x", 4000))
@@ -307,7 +307,7 @@ func TestViolationInTheBodyEndsTheStream(t *testing.T) {
 				wrong, ok := errors.AsType[*h2.StreamError](err)
 				require.True(t, ok)
 				require.Equal(t, violation.code, wrong.Code)
-				p.expect(http2.FramePing) // is the reset known to the server?
+				p.expect(http2.FramePing) // asks whether the server has seen the reset
 				p.quiet()                 // no window is opened for a stream that has ended
 			}, func(o *h2.Options) { o.StreamWindow = 16 << 10 })
 		})

@@ -5,7 +5,7 @@
 
 package h2_test
 
-// stackSlack is how much more stack a goroutine that waits in Read may have
-// than one that waits on a channel. Under the race detector every frame is
-// larger, which makes the next power of two of it.
+// stackSlack is how much more stack a goroutine waiting in Read may have than
+// one waiting on a channel. Under the race detector every stack frame is
+// larger, which leads to the next power of two.
 const stackSlack = 2.2

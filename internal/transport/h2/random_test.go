@@ -20,9 +20,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
-// TestRandomLife runs many requests that end in all ways there are, on
-// connections that break, against net/http's server. Bodies that end well must
-// be whole, and nothing may be left.
+// TestRandomLife runs many requests that end in every possible way, on
+// connections that break, against net/http's server. Bodies that end without an
+// error must be complete, and nothing may be left behind.
 func TestRandomLife(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomLife(t, seed) })
@@ -69,7 +69,7 @@ func randomLife(t *testing.T, seed uint64) {
 	require.Zero(t, s.transport.Connections())
 }
 
-// randomRequest returns what must not happen.
+// randomRequest returns an error if something happened that must not.
 func (s *served) randomRequest(ctx context.Context, rnd *rand.Rand) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,7 +108,7 @@ func (s *served) randomRequest(ctx context.Context, rnd *rand.Rand) error {
 	return nil
 }
 
-// unexpected returns err unless it is one of those that are asked for here.
+// unexpected returns err unless it is one that this test provokes.
 func unexpected(err error) error {
 	if _, ok := errors.AsType[*h2.StreamError](err); ok {
 		return nil

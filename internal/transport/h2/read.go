@@ -21,7 +21,7 @@ func (r *reads) init(c *conn) {
 	r.block.init(c.t.opts.MaxHeaderBytes)
 }
 
-// listener reads from the connection and notes when something came.
+// listener reads from the connection and records when data arrived.
 type listener struct{ c *conn }
 
 func (l listener) Read(p []byte) (int, error) {
@@ -53,7 +53,7 @@ func (c *conn) readFrames() error {
 	}
 }
 
-// readFirst reads the frame that every server has to begin with.
+// readFirst reads the frame with which every server has to begin.
 func (c *conn) readFirst() error {
 	fh, err := c.reads.fr.ReadFrameHeader()
 	switch {
@@ -67,8 +67,8 @@ func (c *conn) readFirst() error {
 	return c.excuse(fh, c.readFrame(fh))
 }
 
-// excuse turns an error into the end of one stream if it is no worse than that,
-// and else into what ends the connection.
+// excuse decides what err ends: if only a stream, it resets that stream and
+// returns nil; otherwise it returns the error with which the connection ends.
 func (c *conn) excuse(fh http2.FrameHeader, err error) error {
 	if err == nil {
 		return nil
@@ -76,12 +76,12 @@ func (c *conn) excuse(fh http2.FrameHeader, err error) error {
 	if fault := c.reads.fault; fault != nil {
 		return fault
 	}
-	if code, ok := errors.AsType[http2.ConnectionError](err); ok { // a violation that the framer has found
+	if code, ok := errors.AsType[http2.ConnectionError](err); ok { // a violation found by the framer
 		return &ProtocolError{http2.ErrCode(code), "bad " + fh.Type.String() + " frame"}
 	}
-	if bad, ok := errors.AsType[http2.StreamError](err); ok { // the framer's as well
+	if bad, ok := errors.AsType[http2.StreamError](err); ok { // also found by the framer
 		if fh.Type == http2.FrameHeaders {
-			return &ProtocolError{http2.ErrCodeProtocol, "bad padding"} // which leaves the header block unread
+			return &ProtocolError{http2.ErrCodeProtocol, "bad padding"} // the header block has not been read
 		}
 		return c.resetStream(&StreamError{bad.StreamID, bad.Code, errMalformed})
 	}
@@ -91,8 +91,8 @@ func (c *conn) excuse(fh http2.FrameHeader, err error) error {
 	if _, ok := errors.AsType[*ProtocolError](err); ok {
 		return err
 	}
-	// The framer ran out of a frame's payload, or out of patience with its
-	// length.
+	// The frame's payload was shorter than the framer expected, or its length
+	// was wrong.
 	return &ProtocolError{http2.ErrCodeFrameSize, "bad length of " + fh.Type.String() + " frame"}
 }
 
@@ -112,7 +112,7 @@ func (c *conn) readFrame(fh http2.FrameHeader) error {
 			return err
 		}
 		return c.apply(f)
-	default: // unknown: to be ignored; the framer has refused stray CONTINUATIONs
+	default: // unknown frames are ignored; the framer has refused stray CONTINUATIONs
 		if _, err := c.reads.br.Discard(int(fh.Length)); err != nil {
 			return err
 		}
@@ -139,10 +139,10 @@ func (c *conn) apply(f http2.Frame) error {
 	case *http2.WindowUpdateFrame:
 		return c.onWindowUpdate(f)
 	}
-	return nil // PRIORITY means nothing to a client
+	return nil // PRIORITY has no meaning for a client
 }
 
-// spend charges the peer's budget for a frame that brings nothing.
+// spend charges the peer's budget for a useless frame.
 func (c *conn) spend() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +157,8 @@ func (c *conn) spendLocked() error {
 	return nil
 }
 
-// lookupLocked returns the stream that a frame is for; nil, and a charge, if it
-// is gone.
+// lookupLocked returns the stream that a frame is for. If the stream has ended,
+// lookupLocked returns nil and charges the budget.
 func (c *conn) lookupLocked(id uint32) (*stream, error) {
 	if s := c.streams[id]; s != nil {
 		return s, nil
@@ -169,7 +169,7 @@ func (c *conn) lookupLocked(id uint32) (*stream, error) {
 	return nil, c.spendLocked()
 }
 
-// resetStream ends a stream because of what the peer sent on it.
+// resetStream ends a stream because of something the peer sent on it.
 func (c *conn) resetStream(why *StreamError) error {
 	c.mu.Lock()
 	s, err := c.lookupLocked(why.StreamID)
@@ -184,8 +184,8 @@ func (c *conn) resetStream(why *StreamError) error {
 	return err
 }
 
-// readData reads a DATA frame. The payload is read outside the lock, in any
-// case, so that the next frame can be found.
+// readData reads a DATA frame. It always reads the payload, outside the lock,
+// so that the next frame can be found.
 func (c *conn) readData(fh http2.FrameHeader) error {
 	n, padding := int(fh.Length), 0
 	if fh.StreamID == 0 {
@@ -216,7 +216,7 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 	return c.deliver(fh, k)
 }
 
-// deliver gives a DATA frame's payload to its stream.
+// deliver passes a DATA frame's payload to its stream.
 func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
 	c.mu.Lock()
 	c.openLocked(int32(fh.Length))
@@ -237,7 +237,7 @@ func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
 }
 
 // openLocked opens the connection's window by what has arrived, a quarter of it
-// at a time. So it is never found to be exceeded; what is kept in memory is
+// at a time. The connection's window is therefore never exceeded, and memory is
 // bounded by the windows of the streams.
 func (c *conn) openLocked(n int32) {
 	r := &c.reads
@@ -250,7 +250,7 @@ func (c *conn) openLocked(n int32) {
 	r.arrived = 0
 }
 
-// receiveLocked takes k unless it returns an error.
+// receiveLocked takes ownership of k unless it returns an error.
 func (s *stream) receiveLocked(fh http2.FrameHeader, k *chunk) error {
 	n := len(k.data)
 	switch {
@@ -280,14 +280,14 @@ func (s *stream) receiveLocked(fh http2.FrameHeader, k *chunk) error {
 	if last {
 		s.c.endLocked(s, s.endOfData())
 	}
-	s.openLocked(int(fh.Length) - n) // nobody reads the padding
+	s.openLocked(int(fh.Length) - n) // padding is never read, so its window is opened at once
 	return nil
 }
 
-// endOfData returns what the reader gets at the end.
+// endOfData returns the error for the reader at the end of the data.
 func (s *stream) endOfData() error {
 	if s.left > 0 {
-		return io.ErrUnexpectedEOF // less than was declared
+		return io.ErrUnexpectedEOF // shorter than declared
 	}
 	return io.EOF
 }

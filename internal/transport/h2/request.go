@@ -14,16 +14,17 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// defaultUserAgent is sent when a request says nothing, as net/http does.
+// defaultUserAgent is sent if a request has no User-Agent header. It is the one
+// that net/http sends.
 const defaultUserAgent = "Go-http-client/2.0"
 
-// request is what is sent for a http.Request.
+// request is the HTTP/2 form of an http.Request.
 type request struct {
 	addr   string
 	fields []hpack.HeaderField
 }
 
-// check returns why req is not for this transport.
+// check returns an error if this transport does not support req.
 func check(req *http.Request) error {
 	switch {
 	case req.URL == nil:
@@ -40,7 +41,8 @@ func check(req *http.Request) error {
 	return nil
 }
 
-// newRequest translates req. Nothing refers to req afterwards but strings.
+// newRequest translates req. Apart from strings, the result does not refer to
+// req.
 func newRequest(req *http.Request) (request, error) {
 	addr, err := address(req.URL)
 	if err != nil {
@@ -61,8 +63,8 @@ func newRequest(req *http.Request) (request, error) {
 	fields = append(fields,
 		hpack.HeaderField{Name: ":authority", Value: host},
 		hpack.HeaderField{Name: ":method", Value: http.MethodGet},
-		// Sensitive means that neither side remembers it: paths hardly repeat,
-		// and would push out what does.
+		// Sensitive keeps the path out of both sides' compression tables: paths
+		// hardly repeat, and would push out fields that do.
 		hpack.HeaderField{Name: ":path", Value: path, Sensitive: true},
 		hpack.HeaderField{Name: ":scheme", Value: "https"},
 	)
@@ -83,8 +85,9 @@ func address(u *url.URL) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// appendHeader appends a request's headers. Those about the connection are left
-// out or, where that would change what the request asks for, refused.
+// appendHeader appends a request's headers. It omits headers about the
+// connection or, where omitting them would change the meaning of the request,
+// refuses them.
 func appendHeader(fields []hpack.HeaderField, header http.Header) ([]hpack.HeaderField, error) {
 	agent := defaultUserAgent
 	for key, values := range header {
@@ -123,7 +126,7 @@ func appendHeader(fields []hpack.HeaderField, header http.Header) ([]hpack.Heade
 	return fields, nil
 }
 
-// harmless reports whether a header about the connection may be left out.
+// harmless reports whether a header about the connection may be omitted.
 func harmless(name string, values []string) bool {
 	for _, value := range values {
 		value = strings.ToLower(value)
@@ -138,13 +141,13 @@ func harmless(name string, values []string) bool {
 	return true
 }
 
-// secret reports whether a header's value must not stay in the memory of the
-// compression, on either side.
+// secret reports whether a header's value must be kept out of the compression
+// tables of both sides.
 func secret(name string) bool {
 	return name == "authorization" || name == "proxy-authorization" || name == "cookie"
 }
 
-// listSize is the size of a header list as HTTP/2 counts it.
+// listSize returns the size of a header list as HTTP/2 defines it.
 func listSize(fields []hpack.HeaderField) int64 {
 	var n int64
 	for _, f := range fields {

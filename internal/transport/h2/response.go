@@ -17,13 +17,13 @@ type head struct {
 	status  int
 	fields  []hpack.HeaderField // without the status
 	length  int64               // as declared, or unknown
-	left    int64               // how much body has to follow, or unknown
+	left    int64               // how much of the body is still to come, or unknown
 	last    bool                // there is no body
 	trailer http.Header         // with the announced keys, or nil
 }
 
 // newHead checks and reads the headers of a response. It returns nil for an
-// interim response, which is nobody's business.
+// interim response, which callers ignore.
 func newHead(fields []hpack.HeaderField, last bool) (*head, error) {
 	if len(fields) == 0 || !fields[0].IsPseudo() || len(fields[0].Value) != 3 {
 		return nil, errResponse
@@ -45,7 +45,7 @@ func newHead(fields []hpack.HeaderField, last bool) (*head, error) {
 	h.left = h.length
 	switch {
 	case status == http.StatusNotModified, status == http.StatusNoContent:
-		h.left = 0 // the length is that of what is not sent
+		h.left = 0 // the declared length is that of a body that is not sent
 	case last && h.length > 0:
 		return nil, errResponse
 	case last:
@@ -54,7 +54,7 @@ func newHead(fields []hpack.HeaderField, last bool) (*head, error) {
 	return h, nil
 }
 
-// inspect reads the fields that matter here.
+// inspect reads the fields that this package needs.
 func (h *head) inspect() error {
 	for _, f := range h.fields {
 		switch f.Name {
@@ -76,7 +76,7 @@ func (h *head) inspect() error {
 	return nil
 }
 
-// response returns what RoundTrip returns; s becomes the body.
+// response returns the result of RoundTrip, with s as the body.
 func (h *head) response(req *http.Request, s *stream) *http.Response {
 	resp := &http.Response{
 		Status:        strconv.Itoa(h.status) + " " + http.StatusText(h.status),
@@ -96,14 +96,14 @@ func (h *head) response(req *http.Request, s *stream) *http.Response {
 	return resp
 }
 
-// header returns the fields as a map, with one allocation for all values of
-// keys that occur once.
+// header returns the fields as a map. The values of keys that occur once share
+// one allocation.
 func (h *head) header() http.Header {
 	header := make(http.Header, len(h.fields))
 	values := make([]string, len(h.fields))
 	for i, f := range h.fields {
 		if f.Name == "trailer" {
-			continue // Response.Trailer tells
+			continue // it becomes Response.Trailer
 		}
 		key := textproto.CanonicalMIMEHeaderKey(f.Name)
 		if header[key] != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
-// served is net/http's server and a client of ours to it.
+// served is net/http's server with a client of ours.
 type served struct {
 	*httptest.Server
 
@@ -63,7 +63,7 @@ func dialTLS(ctx context.Context, addr string, trusted *x509.Certificate, protoc
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// get sends a request that ends with ctx.
+// get sends a request that ends when ctx does.
 func (s *served) get(ctx context.Context, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
 	if err != nil {
@@ -83,14 +83,15 @@ func (s *served) text(t testing.TB, path string) string {
 	return string(body)
 }
 
-// hang answers at once and then keeps the stream open until the client ends it.
+// hang sends the headers at once and then keeps the stream open until the
+// client ends it.
 func hang(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
 }
 
-// count writes as many bytes as the query's n says.
+// count writes the number of bytes given by the query's n.
 func count(w http.ResponseWriter, r *http.Request) {
 	var n int64
 	_, _ = fmt.Sscan(r.URL.Query().Get("n"), &n)

@@ -15,39 +15,40 @@ import (
 // unknown is the length of a body that the server did not declare.
 const unknown = -1
 
-// stream is one request under way and, once its headers were delivered, the
-// body of its response. There are as many as there are watches, so it is small,
-// and refers to nothing else that the request or the response consisted of.
+// stream is one request in progress and, once its headers have been delivered,
+// the body of its response. There are as many streams as watches, so a stream
+// is small and retains nothing else of its request or response.
 type stream struct {
 	c *conn
-	// stop unregisters the callback of the request's context; nil if there is
-	// none. It is set before the connection knows the stream.
+	// stop unregisters the callback of the request's context; it is nil if
+	// there is none. It is set before the connection knows the stream.
 	stop func() bool
-	id   uint32 // set under the lock when the connection gets to know the stream
+	id   uint32 // set under the lock when the connection learns of the stream
 
-	// What follows is protected by the connection's lock, which is cond's.
+	// The fields below are protected by the connection's lock, which is also
+	// cond's.
 	cond     sync.Cond // broadcast when there are headers, data, or an end
-	err      error     // the end; io.EOF if it is the one of the body
+	err      error     // set when the stream has ended; io.EOF for a complete body
 	head     *head     // until it is delivered
-	trailer  *trailer  // if the response announced any
+	trailer  *trailer  // nil unless the response announced trailers
 	data     chunkQueue
-	left     int64 // how much of the declared length is to come, or unknown
+	left     int64 // how much of the declared length is still to come, or unknown
 	window   int32 // what the peer may still send
-	consumed int32 // what was read since the window was opened
-	sendable int64 // what we might send; see conn.peerWindow
-	answered bool  // the headers of the response were received
+	consumed int32 // bytes read since the window was last opened
+	sendable int64 // what we may send; see conn.peerWindow
+	answered bool  // the headers of the response have been received
 }
 
 var _ io.ReadCloser = (*stream)(nil)
 
-// trailer is what an announced trailer is kept for.
+// trailer collects an announced trailer.
 type trailer struct {
-	header http.Header // Response.Trailer; the reader's
+	header http.Header // Response.Trailer; owned by the reader
 	fields []hpack.HeaderField
 }
 
-// await waits for the headers of the response. It is the only wait of a request
-// for its peer, and the stream's context ends it.
+// await waits for the headers of the response. It is the only place where a
+// request waits for its peer. The stream's context ends the wait.
 func (s *stream) await() (*head, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -60,10 +61,10 @@ func (s *stream) await() (*head, error) {
 	if h == nil {
 		return nil, s.err
 	}
-	return h, nil // even if the stream has ended: the body tells
+	return h, nil // even if the stream has ended: reading the body returns the error
 }
 
-// Read implements io.Reader. Its frame is kept small: this is where the
+// Read implements io.Reader. Its stack frame is kept small: this is where the
 // goroutines of idle watches wait.
 func (s *stream) Read(p []byte) (int, error) {
 	s.c.mu.Lock()
@@ -94,8 +95,8 @@ func (s *stream) endOfBodyLocked() error {
 	return s.err
 }
 
-// openLocked opens the peer's window by n bytes that were consumed, a quarter
-// of it at a time.
+// openLocked opens the peer's window by n consumed bytes, a quarter of the
+// window at a time.
 func (s *stream) openLocked(n int) {
 	s.consumed += int32(n)
 	if s.err != nil || int(s.consumed) < s.c.t.opts.StreamWindow/4 {
@@ -117,16 +118,16 @@ func (s *stream) Close() error {
 }
 
 // cancel ends the stream because its context has ended. It is the context's
-// callback, which needs no unregistering, and may run before open has stored
-// how to do that.
+// callback, so it needs no unregistering, and it may run before open has stored
+// stop.
 func (s *stream) cancel(err error) {
 	if s.abandon(err) {
 		s.c.finish()
 	}
 }
 
-// abandon ends the stream from our side, with err for whoever reads it, and
-// reports whether it had not ended before.
+// abandon ends the stream from our side; readers get err. It reports whether
+// the stream was still running.
 func (s *stream) abandon(err error) bool {
 	c := s.c
 	c.mu.Lock()

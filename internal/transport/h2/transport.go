@@ -12,25 +12,25 @@ import (
 	"sync/atomic"
 )
 
-// maxAttempts is how often RoundTrip sends a request that servers did not begin
-// to process.
+// maxAttempts is how many times RoundTrip sends a request that servers did not
+// begin to process.
 const maxAttempts = 4
 
-// Transport is an http.RoundTripper that sends GET requests as streams of few
-// HTTP/2 connections. It may be used by any number of goroutines at a time.
-// Close has to be called when it is no longer used.
+// Transport is an http.RoundTripper that sends GET requests as streams of a few
+// HTTP/2 connections. It is safe for concurrent use. The caller must call Close
+// when it no longer uses the Transport.
 type Transport struct {
 	opts Options
 	// running counts everything that Close waits for: calls of RoundTrip,
 	// dials, read loops, writers, and armed timers and context callbacks, which
-	// may turn into goroutines.
+	// may become goroutines.
 	running sync.WaitGroup
-	// waiting counts the waiters of all pools. It spares a stream that ends the
-	// lock of the Transport; it is written under mu, before the connections are
-	// searched for room, so no end of a stream is missed.
+	// waiting counts the waiters of all pools, so that a stream that ends does
+	// not have to take the Transport's lock. It is written under mu before the
+	// connections are searched for room, so no end of a stream is missed.
 	waiting atomic.Int64
 
-	mu     sync.Mutex // protects what follows, and what is in the pools
+	mu     sync.Mutex // protects the fields below, and the contents of pools
 	pools  map[string]*pool
 	closed bool
 }
@@ -46,21 +46,20 @@ func New(opts Options) *Transport {
 
 // RoundTrip implements http.RoundTripper for GET requests over https without a
 // body; other requests fail with ErrUnsupported before anything is sent. It
-// blocks until the response's headers are there, or req's context ends.
+// blocks until the response's headers have arrived or req's context ends.
 //
 // The context governs the response's body as well: when it ends, the stream is
-// reset and a Read of the body returns the context's error at once, even if the
-// peer is no longer reachable. Nothing refers to req afterwards but the
-// response.
+// reset, and Read returns the context's error at once, even if the peer is no
+// longer reachable. After RoundTrip only the response refers to req.
 //
-// The body has to be closed, or read to its end. Its Read and Close may be
-// called concurrently. Response.Trailer is filled at the end of the body if the
-// response announced trailers; others are dropped. Responses are not
-// decompressed. Redirects are the business of http.Client.
+// The body must be closed, or read to its end. Its Read and Close may be called
+// concurrently. If the response announced trailers, Response.Trailer is filled
+// in at the end of the body; other trailers are dropped. Responses are not
+// decompressed. Redirects are left to http.Client.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := check(req); err != nil {
 		if req.Body != nil {
-			_ = req.Body.Close() // the contract of http.RoundTripper
+			_ = req.Body.Close() // required by http.RoundTripper's contract
 		}
 		return nil, err
 	}
@@ -118,8 +117,8 @@ func (t *Transport) try(req *http.Request, out request) (*http.Response, error) 
 	return h.response(req, s), nil
 }
 
-// begin registers a call of RoundTrip with Close, unless the Transport is
-// closed.
+// begin registers a call of RoundTrip, for which Close waits. It reports false
+// if the Transport is closed.
 func (t *Transport) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,8 +130,8 @@ func (t *Transport) begin() bool {
 	return true
 }
 
-// CloseIdleConnections closes the connections without streams. It does not wait
-// for anything.
+// CloseIdleConnections closes the connections that have no streams. It does not
+// block.
 func (t *Transport) CloseIdleConnections() {
 	for _, c := range t.conns() {
 		c.closeIdle()
@@ -140,8 +139,8 @@ func (t *Transport) CloseIdleConnections() {
 }
 
 // Close ends all requests and streams with ErrClosed, closes all connections,
-// and waits for all goroutines. Peers are told, which takes a second at most.
-// Closing again is fine.
+// and waits for all goroutines. It sends peers a GOAWAY, which takes at most a
+// second. Close may be called more than once.
 func (t *Transport) Close() {
 	t.mu.Lock()
 	t.closed = true
@@ -160,7 +159,7 @@ func (t *Transport) Close() {
 }
 
 // Streams returns the number of streams in use: responses whose body has
-// neither ended nor been closed, and requests that wait for their response.
+// neither ended nor been closed, and requests waiting for their response.
 func (t *Transport) Streams() int {
 	var n int
 	for _, c := range t.conns() {
