@@ -3,20 +3,20 @@
 
 package wire
 
-// ahead lets a reader scan items while it looks for their ends, so that their
-// bytes are gone through once instead of twice.
+// ahead lets a reader scan objects while it looks for their ends, so that it
+// goes through their bytes once instead of twice.
 type ahead struct {
 	on   bool   // the reader's Scan is in use
 	done bool   // the item in the buffer is the scan of raw
-	raw  []byte // the object that was read last
-	size int    // how long it was with what surrounds it
-	over error  // why raw is only the identity of the object; nil if it is all of it
+	raw  []byte // the object read last
+	size int    // its size including the bytes around it
+	over error  // why raw holds only the identity of the object; nil if raw is the whole object
 }
 
 // begin forgets the last object.
 func (a *ahead) begin() { a.raw, a.done, a.over = nil, false, nil }
 
-// scan scans the object that was read last.
+// scan scans the object read last.
 func (a *ahead) scan(w *window) (Item, error) {
 	if a.raw == nil {
 		return Item{}, &FieldError{"", "was not read"}
@@ -34,8 +34,8 @@ func (a *ahead) scan(w *window) (Item, error) {
 	return w.buf.scan.it, nil
 }
 
-// read scans the object with which b, a part of what is pending, begins. It
-// returns where the object ends, or -1 if only closer reading can tell.
+// read scans the object at the beginning of b, a part of the pending bytes. It
+// returns where the object ends, or -1 if that takes a closer look.
 func (a *ahead) read(w *window, b []byte, limit int) int {
 	end := w.buf.scan.scanFirst(b)
 	if end < 0 || end > limit {

@@ -45,8 +45,8 @@ func benchmarkFrames(b *testing.B, scan bool) {
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		// One iteration is one frame; the reader starts over at the stream's
-		// end.
+		// One iteration reads one frame. At the end of the stream the reader
+		// starts over.
 		b.StopTimer()
 		r := wire.NewFrameReader(bytes.NewReader(stream), wire.Limits{})
 		b.StartTimer()

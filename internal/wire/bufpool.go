@@ -20,8 +20,8 @@ type buffer struct {
 	scan  scanner // of the object in b that was read last
 }
 
-// buffers are kept per size class, so that one large object does not leave a
-// large buffer with every reader that comes after it.
+// buffers holds one pool per size class, so that one large object does not
+// leave every later reader with a large buffer.
 var buffers [bufferClasses]sync.Pool
 
 // getBuffer returns a buffer of at least n bytes.
@@ -35,7 +35,8 @@ func getBuffer(n int) *buffer {
 	return &buffer{b: make([]byte, 1<<(minBufferBits+class)), class: class}
 }
 
-// release gives the buffer back; the caller must not touch it again.
+// release returns the buffer to its pool. The caller must not use it
+// afterwards.
 func (b *buffer) release() {
 	if b != nil && b.class < bufferClasses {
 		buffers[b.class].Put(b)

@@ -1,31 +1,35 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire reads Kubernetes list and watch bodies as bytes: it splits a
-// list page or a watch stream into the objects' raw JSON, validates each
-// object, finds its metadata and drops what a cache does not keep, without ever
-// building a map.
+// Package wire reads Kubernetes list and watch bodies as bytes. It splits a
+// list page or a watch stream into the raw JSON of its objects, validates each
+// object, finds its metadata and drops the parts that a cache does not keep,
+// without ever building a map.
+//
+//	list page   ──► ListReader  ──┐  raw object        Item
+//	                              ├────────────► Scan ─────► Append, ...
+//	watch body  ──► FrameReader ──┘
 //
 // # Reading
 //
-// [ListReader] streams one list page, [FrameReader] a watch. Both hand out byte
-// slices that stay valid until the next call, hold one pooled buffer no larger
-// than the biggest object, and are bounded by [Limits]. They decide where an
-// object begins and ends; whether it is well-formed is decided by [Scan].
+// [ListReader] streams one list page, [FrameReader] a watch. Both return byte
+// slices that stay valid until the next call, hold one pooled buffer in
+// proportion to the largest object, and are bounded by [Limits]. They determine
+// where an object begins and ends; [Scan] determines whether it is well-formed.
 //
 // # Meaning
 //
-// What Scan accepts means exactly what encoding/json makes of it when it
-// decodes into map[string]any and unstructured accessors read that map: the
-// last of several equal keys wins, escapes and invalid UTF-8 are resolved
-// alike, null is absent. Where an accessor would silently answer "" or 0 for a
-// field of the wrong type, Scan refuses the object with a [FieldError] instead:
-// a cache must not guess. Whatever Scan accepts, a later decode of the same
-// bytes into map[string]any cannot fail on.
+// An object that Scan accepts means exactly what unstructured accessors read
+// from it after encoding/json has decoded it into map[string]any: the last of
+// several equal keys wins, escapes and invalid UTF-8 are resolved alike, null
+// counts as absent. Where an accessor would silently return "" or 0 for a field
+// of the wrong type, Scan refuses the object with a [FieldError], because a
+// cache must not guess. A later decode of the same bytes into map[string]any
+// cannot fail.
 //
 // # Errors
 //
-// Every refusal is a [*FieldError], [*LimitError] or [*SyntaxError]. None holds
-// a value of the object: bodies may be Secrets. Names and kinds appear as short
-// sanitized excerpts.
+// Every refusal is a [*FieldError], [*LimitError] or [*SyntaxError]. None
+// contains a value of the object, because bodies may be Secrets. Names and
+// kinds appear as short sanitized excerpts.
 package wire

@@ -8,13 +8,13 @@ import (
 	"strconv"
 )
 
-// FieldError indicates that a document is well-formed JSON but one of its
-// fields is missing, has the wrong type or is not what was expected.
+// FieldError indicates that a document is well-formed JSON but that one of its
+// fields is missing, has the wrong type or has an unexpected value.
 type FieldError struct {
-	// Field is the path of the refused field, such as "metadata.name"; "" is
+	// Field is the path of the refused field, such as "metadata.name"; "" means
 	// the document itself.
 	Field string
-	// Reason says what is wrong with it. It never holds the value of a field
+	// Reason describes the problem. It never contains the value of a field
 	// other than the kind, the API version, the name or the namespace.
 	Reason string
 }
@@ -27,20 +27,20 @@ func (e *FieldError) Error() string {
 	return e.Field + " " + e.Reason
 }
 
-// ErrNoItems indicates that a document is an object without items, as a list is
-// whose server leaves out what is empty.
+// ErrNoItems indicates that a document is an object without items. It may be a
+// list from a server that omits empty fields.
 var ErrNoItems error = &FieldError{"items", "is missing: not a list"}
 
-// ResponseBytes is What a [LimitError] of Limits.Response names.
+// ResponseBytes is the What of a [LimitError] about Limits.Response.
 const ResponseBytes = "response bytes"
 
-// LimitError indicates that a document was refused for its size, not its
+// LimitError indicates that a document was refused because of its size, not its
 // content.
 type LimitError struct {
-	// What names the limit: "object bytes", "bytes of one object" where that
-	// was passed, "response bytes", "bytes of white space" or "nesting depth".
+	// What names the limit: "object bytes", "bytes of one object" if that was
+	// passed, "response bytes", "bytes of white space" or "nesting depth".
 	What string
-	// Limit is its value.
+	// Limit is the value of the limit.
 	Limit int64
 }
 
@@ -49,15 +49,15 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("more than %d %s", e.Limit, e.What)
 }
 
-// SyntaxError indicates that a document is not well-formed JSON, or not the
-// shape of document that was expected where it was read.
+// SyntaxError indicates that a document is not well-formed JSON, or does not
+// have the expected shape.
 type SyntaxError struct {
 	// Offset is the position of the refused byte, counted from the beginning of
 	// the object (Scan) or of the body (readers).
 	Offset int64
-	// Reason says what was wrong; it never quotes the document.
+	// Reason describes the problem. It never quotes the document.
 	Reason string
-	// Err is io.ErrUnexpectedEOF if the document was cut off, else nil.
+	// Err is io.ErrUnexpectedEOF if the document was cut off, or else nil.
 	Err error
 }
 
@@ -72,7 +72,8 @@ func (e *SyntaxError) Unwrap() error { return e.Err }
 // excerptLen bounds how much of a remote name appears in an error.
 const excerptLen = 64
 
-// Excerpt quotes a remote name for an error: printable ASCII only, bounded.
+// Excerpt quotes a remote name for an error. The result is bounded and contains
+// only printable ASCII.
 func Excerpt(s string) string {
 	if len(s) <= excerptLen {
 		return strconv.QuoteToASCII(s)

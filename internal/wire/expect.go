@@ -5,21 +5,21 @@ package wire
 
 import "strings"
 
-// Expect is what an object must be to enter a store. The zero value asks only
-// for an identity: a name, a UID and a resourceVersion.
+// Expect describes the requirements on an object that is to enter a store. The
+// zero value requires only an identity: a name, a UID and a resourceVersion.
 type Expect struct {
-	// APIVersion and Kind must equal those of the object where it has them,
-	// as items of typed lists do not; "" accepts any.
+	// APIVersion and Kind must equal those of the object unless the object has
+	// none, like the items of typed lists; "" accepts any.
 	APIVersion, Kind string
 	// Namespace must be the object's; "" accepts any.
 	Namespace string
-	// Namespaced says whether objects must have a namespace (true) or must not
+	// Namespaced requires objects to have a namespace (true) or to have none
 	// (false); nil accepts both.
 	Namespaced *bool
 }
 
-// Check returns a [*FieldError] that names the first field that is not as
-// expected, or nil. It does not look at whether the resourceVersion is a
+// Check returns a [*FieldError] that names the first field that does not meet
+// the requirements, or nil. It does not check whether the resourceVersion is a
 // number.
 func (e Expect) Check(it Item) error {
 	if err := e.CheckKind(it); err != nil {
@@ -44,18 +44,19 @@ func (e Expect) Check(it Item) error {
 	return nil
 }
 
-// What identities may take. They are in every header, index, queue and error of
-// an object, so that their size is not that of the object.
+// Limits of identities. Identities appear in every header, index, queue and
+// error of an object, so they must not be as large as objects may be.
 const (
-	// MaxVersion is the longest resourceVersion; those of etcd have 19 digits.
+	// MaxVersion is the maximum length of a resourceVersion; those of etcd have
+	// 19 digits.
 	MaxVersion = 128
 	maxUID     = 256
-	// maxName is far above the 253 bytes of most kinds: names of RBAC objects
-	// have no limit but that of etcd.
+	// maxName is far above the 253 bytes allowed for most kinds, because only
+	// etcd limits the names of RBAC objects.
 	maxName = 2 << 10
 )
 
-// CheckKind is the part of Check that concerns the kind and the API version.
+// CheckKind does the part of Check that concerns the kind and the API version.
 func (e Expect) CheckKind(it Item) error {
 	switch {
 	case e.Kind != "" && it.Kind != "" && it.Kind != e.Kind:
@@ -86,11 +87,12 @@ func (e Expect) checkNamespace(namespace string) error {
 	return nil
 }
 
-// badSegment says why a name cannot be a segment of a path: objects are keyed
-// by namespace/name, and names end up in request paths. Beyond that, names are
-// for the server to judge: those of RBAC objects may hold colons and newlines.
-// NUL is refused even though servers accept it in these, and so is what is no
-// UTF-8, which reads as U+FFFD: two such names could be taken for one.
+// badSegment returns why a name cannot be a segment of a path, or "". Objects
+// are keyed by namespace/name, and names end up in request paths. All other
+// checks are left to the server, because names of RBAC objects may contain
+// colons and newlines. badSegment also refuses NUL, although servers accept it
+// in those names, and invalid UTF-8, which reads as U+FFFD, so that two such
+// names could be mistaken for each other.
 func badSegment(name string) string {
 	switch {
 	case name == "":

@@ -16,5 +16,5 @@ func (l *ListReader) BufferSize() int {
 	return len(l.w.buf.b)
 }
 
-// FrameReaderSize is what an idle FrameReader costs.
+// FrameReaderSize is the size of an idle FrameReader.
 const FrameReaderSize = unsafe.Sizeof(FrameReader{})

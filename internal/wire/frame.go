@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// The types of watch frames.
+// Types of watch frames.
 const (
 	Added    = "ADDED"
 	Modified = "MODIFIED"
@@ -24,22 +24,24 @@ var errClosed = errors.New("wire: read after close")
 type Frame struct {
 	// Type is Added, Modified, Deleted, Bookmark or Error.
 	Type string
-	// Object is the object's raw JSON, not yet validated (see Scan): for Error
-	// a Status.
+	// Object is the object's raw JSON, not yet validated (see Scan). For Error
+	// it is a Status.
 	Object []byte
 }
 
-// tinyRead is what a reader waits with while it holds no buffer.
+// tinyRead is the size of the array with which a reader waits while it holds no
+// buffer.
 const tinyRead = 128
 
 // FrameReader reads the frames of a watch. Frames may be separated by newlines,
-// other white space or nothing, may be pretty-printed, and may arrive in any
-// pieces. While it waits for a frame to begin it holds no buffer. It is not
-// safe for concurrent use; a blocked Next ends when the underlying reader does.
+// other white space or nothing, may be pretty-printed, and may arrive in pieces
+// of any size. While it waits for a frame to begin, a FrameReader holds no
+// buffer. It is not safe for concurrent use. A blocked Next ends when the
+// underlying reader does.
 type FrameReader struct {
 	w     window
 	max   int
-	pass  int64 // how much of an object is read on for; 0 if none is passed
+	pass  int64 // how many bytes of an object are read at most to pass it; 0 if none is passed
 	split splitter
 	fed   int // bytes of the pending frame that the splitter has seen
 	err   error
@@ -47,15 +49,16 @@ type FrameReader struct {
 	tiny  [tinyRead]byte
 }
 
-// NewFrameReader reads frames from r, which may return any amounts.
+// NewFrameReader returns a reader of the frames in r, which may return data in
+// pieces of any size.
 func NewFrameReader(r io.Reader, l Limits) *FrameReader {
 	return &FrameReader{w: window{r: r}, max: l.object(), pass: l.passing()}
 }
 
-// Next returns the next frame, valid until the next call. It blocks in the
-// underlying reader. At the end it returns io.EOF between frames and
-// io.ErrUnexpectedEOF inside one; the underlying reader's other errors are
-// returned as they are. After an error every call returns that error.
+// Next returns the next frame, which is valid until the next call. It blocks in
+// the underlying reader. At the end it returns io.EOF between frames and
+// io.ErrUnexpectedEOF inside one; other errors of the underlying reader are
+// returned unchanged. After an error, every call returns that error.
 func (f *FrameReader) Next() (Frame, error) {
 	if f.err != nil {
 		return Frame{}, f.err
@@ -71,16 +74,16 @@ func (f *FrameReader) Next() (Frame, error) {
 	return fr, nil
 }
 
-// Object returns the object in the frame that Next returned last.
+// Object returns the object in the frame last returned by Next.
 func (f *FrameReader) Object() []byte { return f.ahead.raw }
 
-// Scan is the package's Scan of the object in the frame that Next returned
-// last. A reader on which it is called finds and validates later frames in one
-// pass, which takes half the time of both.
+// Scan calls the package's Scan on the object in the frame last returned by
+// Next. Once Scan has been called, the reader finds and validates later frames
+// in a single pass, which takes half the time.
 func (f *FrameReader) Scan() (Item, error) { return f.ahead.scan(&f.w) }
 
-// Close gives the buffer back; later calls of Next fail. It does not close the
-// underlying reader. The frame returned last is void.
+// Close releases the buffer. Later calls of Next fail, and the frame last
+// returned becomes invalid. Close does not close the underlying reader.
 func (f *FrameReader) Close() {
 	f.w.close()
 	if f.err == nil {
@@ -97,7 +100,7 @@ func (f *FrameReader) next() (Frame, error) {
 	}
 	for tried := false; ; {
 		pending := f.w.pending()
-		if f.ahead.on && !tried && len(pending) >= f.ahead.size*7/8 { // else it is most likely cut off
+		if f.ahead.on && !tried && len(pending) >= f.ahead.size*7/8 { // a shorter one is most likely cut off
 			if fr, ok := f.scanAhead(pending); ok {
 				return fr, nil
 			}
@@ -119,7 +122,7 @@ func (f *FrameReader) next() (Frame, error) {
 	}
 }
 
-// scanAhead reads a compact frame that is there to its end.
+// scanAhead reads a compact frame that is completely pending.
 func (f *FrameReader) scanAhead(pending []byte) (Frame, bool) {
 	kind, from := compactStart(pending)
 	if kind == "" {
@@ -137,8 +140,8 @@ func (f *FrameReader) scanAhead(pending []byte) (Frame, bool) {
 	return Frame{Type: kind, Object: pending[from:end:end]}, true
 }
 
-// splitOff consumes the frame with which pending begins and returns its bytes,
-// or nil if it goes on.
+// splitOff consumes the frame at the beginning of pending and returns its
+// bytes, or nil if the frame is not complete yet.
 func (f *FrameReader) splitOff(pending []byte) ([]byte, error) {
 	if pending[0] != '{' {
 		return nil, &SyntaxError{Offset: f.w.offset(), Reason: "expected a watch frame"}
@@ -159,8 +162,8 @@ func (f *FrameReader) splitOff(pending []byte) ([]byte, error) {
 	return pending[:end:end], nil
 }
 
-// passBy reads on to the end of a frame that is too large, and returns one that
-// holds the identity of its object alone.
+// passBy reads to the end of a frame that is too large, and returns a frame
+// that contains only the identity of its object.
 func (f *FrameReader) passBy(end int, done bool) ([]byte, error) {
 	c := capture{base: 2}
 	if err := f.w.pass(&f.split, done, end, f.pass, &c); errors.Is(err, io.EOF) {
@@ -177,8 +180,8 @@ func (f *FrameReader) tooLarge() error {
 	return &LimitError{What: "object bytes", Limit: int64(f.max)}
 }
 
-// wait reads the first bytes of a frame into the tiny array: there are as many
-// idle watches as informers in the fleet, and none of them may hold a buffer.
+// wait reads the first bytes of a frame into the tiny array. There are as many
+// idle watches as informers in the fleet, so none of them may hold a buffer.
 func (f *FrameReader) wait() error {
 	f.w.drop()
 	if err := f.w.checkSpace(f.w.space); err != nil {
@@ -215,7 +218,8 @@ func (f *FrameReader) parse(raw []byte) (Frame, error) {
 	return fr, nil
 }
 
-// locate turns an offset inside a frame of n bytes into one in the stream.
+// locate turns an offset inside a frame of n bytes into an offset in the
+// stream.
 func (f *FrameReader) locate(err error, n int) error {
 	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
 		syntax.Offset += f.w.offset() - int64(n)

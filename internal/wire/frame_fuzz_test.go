@@ -16,8 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// FuzzFrames compares FrameReader and Scan together with encoding/json's
-// streaming decoder, whatever pieces the stream arrives in.
+// FuzzFrames compares FrameReader and Scan with encoding/json's streaming
+// decoder, for streams that arrive in pieces of any size.
 func FuzzFrames(f *testing.F) {
 	for _, s := range frameSeeds {
 		f.Add([]byte(s), 7)
@@ -55,7 +55,7 @@ func compareFrames(t *testing.T, stream []byte, n int, scan func(*wire.FrameRead
 	}
 }
 
-// normalize makes a plainly decoded value comparable with a decoded one.
+// normalize makes a value comparable that was decoded without UseNumber.
 func normalize(v any) string {
 	b, _ := json.Marshal(v)
 	var plain any
@@ -78,7 +78,8 @@ func requireFrameRefusal(t *testing.T, err error, want map[string]any, wantErr e
 	}
 }
 
-// FuzzFramePieces checks that the pieces a stream arrives in do not matter.
+// FuzzFramePieces checks that the pieces in which a stream arrives do not
+// matter.
 func FuzzFramePieces(f *testing.F) {
 	for _, s := range frameSeeds {
 		f.Add([]byte(s), 1, 130)
@@ -109,7 +110,7 @@ func allFrames(stream []byte, n int) ([]wire.Frame, error) {
 	}
 }
 
-// frameSeeds are streams as servers and proxies write them, and broken ones.
+// frameSeeds are streams as servers and proxies write them, and malformed ones.
 var frameSeeds = []string{
 	``, "\n", `{"type":"ADDED","object":{"metadata":{"name":"a"}}}` + "\n" + `{"type":"MODIFIED","object":{}}` + "\n",
 	`{"type":"ADDED","object":{}}{"type":"DELETED","object":{}}` + "\r\n" + `{"type":"BOOKMARK","object":{}}`,

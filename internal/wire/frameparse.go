@@ -5,15 +5,16 @@ package wire
 
 import "bytes"
 
-// Compact frames begin with prefix, the type and infix, and end with one brace.
+// Compact frames consist of prefix, the type, infix, the object and one brace.
 const (
 	compactPrefix = `{"type":"`
 	compactInfix  = `","object":`
 )
 
-// parseCompact reads a frame as Kubernetes writes it: type and object, in this
-// order, and nothing else. What the splitter saw proves that nothing else is
-// there: one container at depth one, which ends right before the frame does.
+// parseCompact parses a frame as Kubernetes writes it: type and object, in this
+// order, and nothing else. The splitter's counts prove that there is nothing
+// else: there is one container at depth one, and it ends right before the frame
+// does.
 func parseCompact(raw []byte, split *splitter) (Frame, bool) {
 	if split.inner != 1 || split.innerEnd != len(raw)-1 || raw[len(raw)-1] != '}' { // the splitter counts brackets of any kind
 		return Frame{}, false
@@ -25,8 +26,8 @@ func parseCompact(raw []byte, split *splitter) (Frame, bool) {
 	return Frame{Type: kind, Object: raw[from : len(raw)-1 : len(raw)-1]}, true
 }
 
-// compactStart reads a compact frame up to its object: the type and where the
-// object begins, which is inside b; or "".
+// compactStart parses a compact frame up to its object. It returns the type and
+// the position of the object, which is inside b, or "".
 func compactStart(b []byte) (string, int) {
 	if !bytes.HasPrefix(b, []byte(compactPrefix)) {
 		return "", 0
@@ -71,7 +72,7 @@ func parseFrame(raw []byte) (Frame, error) {
 	return newFrame(kind, object)
 }
 
-// newFrame checks what was found in a frame.
+// newFrame checks the fields found in a frame.
 func newFrame(kind, object []byte) (Frame, error) {
 	switch {
 	case len(kind) == 0 || kind[0] != '"':
@@ -86,7 +87,7 @@ func newFrame(kind, object []byte) (Frame, error) {
 	return Frame{}, &FieldError{"type", "is " + Excerpt(name) + ", which is no event type"}
 }
 
-// frameType interns the type of a frame; "" is none we know.
+// frameType interns the type of a frame. It returns "" for an unknown type.
 func frameType(b []byte) string {
 	switch string(b) {
 	case Added:

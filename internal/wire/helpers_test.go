@@ -15,10 +15,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// decode is what every other client makes of an object: a map, numbers as
-// spelled.
+// decode decodes an object as every other client does: into a map, with numbers
+// as they were written.
 func decode(b []byte) (map[string]any, error) {
-	// Plain decoding is what refuses numbers that are out of range.
+	// Only plain decoding refuses numbers that are out of range.
 	var m map[string]any
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, err
@@ -30,7 +30,8 @@ func decode(b []byte) (map[string]any, error) {
 	return m, err
 }
 
-// requireTyped asserts that an error is one of ours and quotes nothing long.
+// requireTyped asserts that an error is one of this package and quotes nothing
+// long.
 func requireTyped(t *testing.T, err error) {
 	t.Helper()
 	var field *wire.FieldError
@@ -40,7 +41,7 @@ func requireTyped(t *testing.T, err error) {
 	require.Less(t, len(err.Error()), 400)
 }
 
-// named reports whether an error says which field or limit was the reason.
+// named reports whether an error names the field or limit that caused it.
 func named(err error) bool {
 	if _, ok := errors.AsType[*wire.FieldError](err); ok {
 		return true
@@ -49,8 +50,8 @@ func named(err error) bool {
 	return ok
 }
 
-// pieces returns its content in pieces of n bytes, and the end together with
-// the last one if n is even.
+// pieces returns its content in pieces of n bytes. If n is even, it returns
+// io.EOF together with the last piece.
 type pieces struct {
 	b []byte
 	n int

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Identity is which state of which object a document is about, as far as it can
-// be read: of an object that is refused it is all there is. A field that is
-// missing, too long or no string is empty.
+// Identity identifies the object in a document and its state, as far as they
+// can be read. If the object is refused, nothing else is known about it. A
+// field that is missing, too long or not a string is empty.
 type Identity struct {
 	Kind, Namespace, Name, UID, ResourceVersion string
 }
 
-// Identity returns the identity of the item, which is complete.
+// Identity returns the complete identity of the item.
 func (it *Item) Identity() Identity {
 	return Identity{it.Kind, it.Namespace, it.Name, it.UID, it.ResourceVersion}
 }
 
-// Identify reads the identity of an object that Scan refuses. What it returns
-// is a claim, not a validated name: it can say which object is unknown, and
-// must not enter a store.
+// Identify reads the identity of an object that Scan refuses. The result is a
+// claim, not a validated name: it can be used to report which object is
+// unknown, and must not enter a store.
 func Identify(object []byte) Identity {
 	c := capture{base: 1}
 	c.feed(object)
@@ -30,31 +30,31 @@ func Identify(object []byte) Identity {
 }
 
 const (
-	// captureMax is the longest identity field that is kept.
+	// captureMax is the maximum length of an identity field that is kept.
 	captureMax = 4 << 10
-	// captureDepth is how deep the fields of an identity can be: in the
-	// metadata of an object that is in a watch frame.
+	// captureDepth is the maximum depth of an identity field: in the metadata
+	// of an object in a watch frame.
 	captureDepth = 3
 )
 
-// capture finds the identity in an object that goes by in pieces and is not
+// capture finds the identity in an object that arrives in pieces and is not
 // kept. It does not validate. The object's members are at depth base.
 type capture struct {
 	base   int
 	depth  int
-	arrays [captureDepth + 1]bool // what the container at a depth is
+	arrays [captureDepth + 1]bool // whether the container at a depth is an array
 	keys   [captureDepth + 1]string
 	isKey  bool // the next string is a key
 
 	inString, escaped bool
 	long              bool
 	space             int    // white space in a row
-	text              []byte // the string under way, with its escapes
+	text              []byte // the current string so far, with its escapes
 	found             Identity
 	kind              string // of the frame
 }
 
-// feed takes the next piece.
+// feed processes the next piece.
 func (c *capture) feed(b []byte) {
 	for _, x := range b {
 		if c.inString {
@@ -85,7 +85,7 @@ func (c *capture) feed(b []byte) {
 	}
 }
 
-// char takes a byte of a string.
+// char processes a byte of a string.
 func (c *capture) char(x byte) {
 	switch {
 	case c.escaped:
@@ -107,7 +107,7 @@ func (c *capture) char(x byte) {
 	c.text = append(c.text, x)
 }
 
-// ended takes a string that is complete.
+// ended processes a complete string.
 func (c *capture) ended() {
 	if c.depth > captureDepth || c.depth < 1 || c.arrays[c.depth] {
 		return
@@ -125,7 +125,8 @@ func (c *capture) ended() {
 	}
 }
 
-// field returns where the value at the place that was reached belongs.
+// field returns where the string at the current position is to be stored, or
+// nil.
 func (c *capture) field() *string {
 	key := c.keys[c.depth]
 	switch {
@@ -158,7 +159,7 @@ func (c *capture) identity() Identity {
 	return c.found
 }
 
-// appendStub appends an object that holds nothing but the identity.
+// appendStub appends an object that contains only the identity.
 func (id Identity) appendStub(dst []byte) []byte {
 	dst = appendJSON(append(dst, `{"kind":`...), id.Kind)
 	dst = appendJSON(append(dst, `,"metadata":{"namespace":`...), id.Namespace)
@@ -169,13 +170,13 @@ func (id Identity) appendStub(dst []byte) []byte {
 }
 
 func appendJSON(dst []byte, s string) []byte {
-	quoted, _ := json.Marshal(s) // a string never fails
+	quoted, _ := json.Marshal(s) // marshaling a string never fails
 	return append(dst, quoted...)
 }
 
-// pass reads on to the end of a value that is too large to be kept, of which
-// the splitter has seen what is pending, in bounded memory. It fails with a
-// LimitError if that is more than limit bytes.
+// pass reads, in bounded memory, to the end of a value that is too large to be
+// kept. The splitter has already seen the pending bytes. pass fails with a
+// LimitError if the value has more than limit bytes.
 func (w *window) pass(split *splitter, done bool, end int, limit int64, c *capture) error {
 	c.feed(w.pending()[:end])
 	for read := int64(end); !done; read += int64(end) {

@@ -3,10 +3,10 @@
 
 package wire
 
-// Fields is a set of the metadata fields that Scan knows.
+// Fields is a set of the metadata fields known to Scan.
 type Fields uint32
 
-// The metadata fields that Scan knows.
+// The metadata fields known to Scan.
 const (
 	FieldName Fields = 1 << iota
 	FieldGenerateName
@@ -25,9 +25,9 @@ const (
 	FieldManagedFields
 )
 
-// Item is one validated object. Its strings are copies of their own, sharing
-// one small allocation; its byte slices and what its methods return alias the
-// scanned object and are void when that is.
+// Item is one validated object. Its strings are copies that share one small
+// allocation. Its byte slices, and the results of its methods, alias the
+// scanned object and become invalid with it.
 type Item struct {
 	// APIVersion and Kind are empty in the items of typed lists.
 	APIVersion, Kind string
@@ -36,23 +36,23 @@ type Item struct {
 
 	// Generation is 0 if absent.
 	Generation int64
-	// CreationTimestamp and DeletionTimestamp are as sent: empty or an RFC 3339
-	// time.
+	// CreationTimestamp and DeletionTimestamp are unchanged: empty or an RFC
+	// 3339 time.
 	CreationTimestamp, DeletionTimestamp string
 
 	// Labels, Annotations, OwnerReferences and Finalizers are raw JSON of the
-	// right type (see StringMap, Strings), nil if absent or null.
+	// right type (see StringMap, Strings); nil if absent or null.
 	Labels, Annotations, OwnerReferences, Finalizers []byte
 
 	object []byte
 	shape  shape
-	top    memberList // members of the object, less apiVersion, kind and metadata
+	top    memberList // members of the object, except apiVersion, kind and metadata
 	meta   memberList // members of metadata
-	has    Fields     // what metadata holds, null included
+	has    Fields     // fields present in metadata, even if null
 }
 
-// Append appends the object without its top-level apiVersion and kind, without
-// metadata.managedFields; the rest is byte for byte as it was sent, except that
+// Append appends the object without its top-level apiVersion and kind and
+// without metadata.managedFields. The other bytes are unchanged, except that
 // metadata comes first.
 func (it *Item) Append(dst []byte) []byte {
 	dst = append(dst, '{')
@@ -71,11 +71,11 @@ func (it *Item) Append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// HasMetadata reports whether the object holds metadata that is not null.
+// HasMetadata reports whether the object has metadata that is not null.
 func (it *Item) HasMetadata() bool { return it.shape == metadataObject }
 
-// AppendMetadata appends the members of metadata, separated by commas and
-// without the braces, less drop.
+// AppendMetadata appends the members of metadata except drop, separated by
+// commas and without the braces.
 func (it *Item) AppendMetadata(dst []byte, drop Fields) []byte {
 	return it.appendMembers(dst, &it.meta, drop)
 }
@@ -86,10 +86,11 @@ func (it *Item) AppendRest(dst []byte) []byte {
 	return it.appendMembers(dst, &it.top, 0)
 }
 
-// Has reports which metadata fields the object holds, be they null.
+// Has returns the metadata fields that the object contains, even if they are
+// null.
 func (it *Item) Has() Fields { return it.has }
 
-// Annotation returns one annotation.
+// Annotation returns the value of an annotation, and whether it exists.
 func (it *Item) Annotation(name string) (string, bool) {
 	return Lookup(it.Annotations, name)
 }
@@ -110,7 +111,7 @@ func (it *Item) appendMembers(dst []byte, list *memberList, drop Fields) []byte 
 	return dst
 }
 
-// shape says what the object's metadata is.
+// shape is the form of an object's metadata.
 type shape uint8
 
 const (
@@ -119,8 +120,9 @@ const (
 	metadataObject
 )
 
-// memberList holds where members are, from the key's first byte to the value's
-// last; the usual number of them costs no allocation.
+// memberList records the positions of members, from the first byte of the key
+// to the last byte of the value. The usual number of members needs no
+// allocation.
 type memberList struct {
 	n     int
 	first [12]fieldSpan

@@ -10,31 +10,30 @@ import (
 )
 
 // ListReader streams the items of one list page. It holds one buffer no larger
-// than twice the largest item. It is not safe for concurrent use; a blocked
+// than twice the largest item. It is not safe for concurrent use. A blocked
 // Next ends when the underlying reader does.
 type ListReader struct {
 	w      window
 	max    int
-	pass   int64 // how much of an item is read on for; 0 if none is passed
+	pass   int64 // how many bytes of an item are read at most to pass it; 0 if none is passed
 	state  func(*ListReader) ([]byte, error)
 	header ListHeader
-	items  bool // the key was seen
+	items  bool // the key "items" was seen
 	kept   *[]byte
 	err    error
 	ahead  ahead
 }
 
-// NewListReader reads one list page from r.
+// NewListReader returns a reader of the list page in r.
 func NewListReader(r io.Reader, l Limits) *ListReader {
 	return &ListReader{w: window{r: r, limit: l.response()}, max: l.object(), pass: l.passing(), state: (*ListReader).begin}
 }
 
 // Next returns the next item's raw JSON, not yet validated (see Scan) and valid
 // until the next call. It blocks in the underlying reader. After the end of the
-// document it returns io.EOF; a document that is not a list, not JSON, cut off,
-// too large or followed by something is an error. The underlying reader's own
-// errors are returned as they are. After an error every call returns that
-// error.
+// document it returns io.EOF. A document that is not a list, not JSON, cut off,
+// too large or followed by more data is an error. The underlying reader's own
+// errors are returned unchanged. After an error, every call returns that error.
 func (l *ListReader) Next() ([]byte, error) {
 	l.ahead.begin()
 	for l.err == nil {
@@ -49,24 +48,25 @@ func (l *ListReader) Next() ([]byte, error) {
 	return nil, l.err
 }
 
-// Object returns the item that Next returned last.
+// Object returns the item last returned by Next.
 func (l *ListReader) Object() []byte { return l.ahead.raw }
 
-// Scan is the package's Scan of the item that Next returned last. A reader on
-// which it is called finds and validates later items in one pass, which takes
-// half the time of both.
+// Scan calls the package's Scan on the item last returned by Next. Once Scan
+// has been called, the reader finds and validates later items in a single pass,
+// which takes half the time.
 func (l *ListReader) Scan() (Item, error) { return l.ahead.scan(&l.w) }
 
-// Header returns what has been read of the list's header so far: lists of
-// custom resources write it behind the items, so it is complete after io.EOF.
+// Header returns what has been read of the list's header so far. It is complete
+// only after io.EOF, because lists of custom resources have their header behind
+// the items.
 func (l *ListReader) Header() ListHeader { return l.header }
 
 // KeepMembers makes the reader keep the other members of the list, up to
 // MaxKept bytes, for [ListReader.Members].
 func (l *ListReader) KeepMembers() { l.kept = new([]byte) }
 
-// Members returns the members of the list other than apiVersion, kind and items
-// as they were sent, each behind a comma. They are complete after io.EOF.
+// Members returns the members of the list other than apiVersion, kind and
+// items, unchanged and each after a comma. They are complete after io.EOF.
 func (l *ListReader) Members() []byte {
 	if l.kept == nil {
 		return nil
@@ -74,7 +74,7 @@ func (l *ListReader) Members() []byte {
 	return *l.kept
 }
 
-// keepMember keeps a member for Members.
+// keepMember stores a member for Members.
 func (l *ListReader) keepMember(key string, raw []byte) error {
 	quoted, err := json.Marshal(key)
 	if err != nil {
@@ -87,8 +87,8 @@ func (l *ListReader) keepMember(key string, raw []byte) error {
 	return nil
 }
 
-// Close gives the buffer back; later calls of Next fail. It does not close the
-// underlying reader. The item returned last is void.
+// Close releases the buffer. Later calls of Next fail, and the item last
+// returned becomes invalid. Close does not close the underlying reader.
 func (l *ListReader) Close() {
 	l.w.close()
 	if l.err == nil {
@@ -96,7 +96,7 @@ func (l *ListReader) Close() {
 	}
 }
 
-// begin enters the document.
+// begin reads the beginning of the document.
 func (l *ListReader) begin() ([]byte, error) {
 	c, err := l.peek()
 	if err != nil {
@@ -153,11 +153,11 @@ func cmpErr(err, otherwise error) error {
 	return otherwise
 }
 
-// enterItems goes to the first item.
+// enterItems advances to the first item.
 func (l *ListReader) enterItems() error {
 	if l.items {
-		// The earlier items have been handed out already, and the last of equal
-		// keys would count.
+		// The last of equal keys would count, but the earlier items have
+		// already been returned.
 		return &FieldError{"items", "appears twice"}
 	}
 	l.items = true
@@ -192,9 +192,9 @@ func (l *ListReader) item() ([]byte, error) {
 	return item, err
 }
 
-// scanAhead reads an item that is well-formed and there to its end. It waits
-// for a quarter more than the last item took, since cut-off items cost a second
-// look; a list comes to an end, so that waiting does too.
+// scanAhead reads an item that is well-formed and completely pending. It first
+// waits for a quarter more bytes than the last item had, because an item that
+// is cut off has to be scanned twice. A list has an end, so the wait ends, too.
 func (l *ListReader) scanAhead() []byte {
 	for l.w.end-l.w.pos < min(l.ahead.size*5/4, l.max) {
 		if l.w.fill() != nil {
@@ -210,7 +210,7 @@ func (l *ListReader) scanAhead() []byte {
 	return pending[:end:end]
 }
 
-// afterItem goes to the next item or behind the last.
+// afterItem advances to the next item, or beyond the last.
 func (l *ListReader) afterItem() ([]byte, error) {
 	c, err := l.peek()
 	if err != nil {
@@ -228,7 +228,7 @@ func (l *ListReader) afterItem() ([]byte, error) {
 	return nil, nil
 }
 
-// afterMember goes to the next member or to the document's end.
+// afterMember advances to the next member, or to the end of the document.
 func (l *ListReader) afterMember() ([]byte, error) {
 	c, err := l.peek()
 	if err != nil {
@@ -246,7 +246,7 @@ func (l *ListReader) afterMember() ([]byte, error) {
 	return nil, nil
 }
 
-// finish reads to the end of the body, where only white space may be.
+// finish reads to the end of the body, which may contain only white space.
 func (l *ListReader) finish() ([]byte, error) {
 	for !l.w.skipSpace() {
 		if err := l.w.fill(); errors.Is(err, io.EOF) {
@@ -258,7 +258,8 @@ func (l *ListReader) finish() ([]byte, error) {
 	return nil, l.fail("more after the end of the list")
 }
 
-// verdict says what the document was.
+// verdict returns io.EOF if the document was a list, or else what is wrong with
+// it.
 func (l *ListReader) verdict() error {
 	switch {
 	case l.header.Kind == "Status":

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// FuzzList compares ListReader and Scan together with encoding/json, whatever
-// pieces the page arrives in.
+// FuzzList compares ListReader and Scan with encoding/json, for pages that
+// arrive in pieces of any size.
 func FuzzList(f *testing.F) {
 	for _, s := range listSeeds {
 		f.Add([]byte(s), 5)
@@ -82,7 +82,7 @@ func readList(page []byte, n int, ahead bool) ([]string, wire.ListHeader, error)
 	}
 }
 
-// listSeeds are pages as servers write them, and broken ones.
+// listSeeds are pages as servers write them, and malformed ones.
 var listSeeds = []string{
 	`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":"abc","remainingItemCount":7},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}` + "\n",
 	`{"apiVersion":"x.io/v1","items":[{"kind":"X"}, {"kind":"X"} ],"kind":"XList","metadata":{"continue":"","resourceVersion":"3"}}`,

@@ -3,16 +3,16 @@
 
 package wire
 
-// ListHeader is what a list says about itself.
+// ListHeader describes a list apart from its items.
 type ListHeader struct {
 	// APIVersion and Kind of the list, such as "v1" and "PodList".
 	APIVersion, Kind string
 	// ResourceVersion of the list.
 	ResourceVersion string
-	// Continue asks for the next page; "" means there is none.
+	// Continue is the token for the next page; "" means there is none.
 	Continue string
-	// Remaining is how many items follow this page, 0 if the server did not
-	// say.
+	// Remaining is how many items follow this page, or 0 if the server did not
+	// report it.
 	Remaining int64
 }
 
@@ -53,7 +53,7 @@ func (l *ListReader) readMember(key string) error {
 	return l.locate(s.err, len(raw))
 }
 
-// header reads a string or null of a list.
+// header reads a string or null that belongs to the list.
 func (s *scanner) header(field string, into *string) int {
 	var q quoted
 	end := s.text(0, field, &q)

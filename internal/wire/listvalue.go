@@ -44,8 +44,8 @@ func (l *ListReader) bounded(pass bool) ([]byte, error) {
 	}
 }
 
-// passBy reads on to the end of an item that is too large, and returns one that
-// holds its identity alone.
+// passBy reads to the end of an item that is too large, and returns an item
+// that contains only its identity.
 func (l *ListReader) passBy(split *splitter, end int, done bool) ([]byte, error) {
 	c := capture{base: 1}
 	err := l.w.pass(split, done, end, l.pass, &c)
@@ -59,7 +59,7 @@ func (l *ListReader) passBy(split *splitter, end int, done bool) ([]byte, error)
 	return c.identity().appendStub(nil), nil
 }
 
-// scalarEnd finds what ends a number or literal.
+// scalarEnd finds the byte that ends a number or literal.
 func scalarEnd(b []byte, i int) (int, bool) {
 	for ; i < len(b); i++ {
 		switch c := b[i]; {
@@ -80,7 +80,7 @@ func (l *ListReader) peek() (byte, error) {
 	return l.w.buf.b[l.w.pos], nil
 }
 
-// more is fill where the document cannot end yet.
+// more calls fill where the document must not end.
 func (l *ListReader) more() error {
 	err := l.w.fill()
 	if errors.Is(err, io.EOF) {
@@ -97,8 +97,8 @@ func (l *ListReader) fail(reason string) error {
 	return &SyntaxError{Offset: l.w.offset(), Reason: reason}
 }
 
-// locate turns an offset inside the value of n bytes that was consumed last
-// into one in the body.
+// locate turns an offset inside the last consumed value, of n bytes, into an
+// offset in the body.
 func (l *ListReader) locate(err error, n int) error {
 	if syntax, ok := errors.AsType[*SyntaxError](err); ok {
 		syntax.Offset += l.w.offset() - int64(n)

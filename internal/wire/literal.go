@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxPlainNumber is the longest number that needs no range check if it has no
-// exponent: 308 digits fit into a float64.
+// maxPlainNumber is the maximum length of a number without an exponent that
+// needs no range check: 308 digits fit into a float64.
 const maxPlainNumber = 308
 
 const (
@@ -75,8 +75,8 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// number skips the number at i. One that a float64 cannot hold is refused, as
-// every decoder to map[string]any refuses it.
+// number skips the number at i. It refuses a number that a float64 cannot hold,
+// as every decoder to map[string]any does.
 func (p *parser) number(i int) int {
 	start, exponent := i, false
 	if p.at(i) == '-' {

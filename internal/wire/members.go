@@ -10,8 +10,8 @@ type span struct{ from, to uint32 }
 
 func spanOf(from, to int) span { return span{uint32(from), uint32(to)} }
 
-// of returns the bytes the span covers, without room to grow into what follows;
-// nil if the span is zero.
+// of returns the bytes that the span covers, with no capacity beyond them; nil
+// if the span is zero.
 func (s span) of(b []byte) []byte {
 	if s.to == 0 {
 		return nil
@@ -25,8 +25,8 @@ type member struct {
 	value span
 }
 
-// open enters the object at i. It returns where the first key begins and true,
-// or the position after an empty object and false.
+// open enters the object at i. It returns the position of the first key and
+// true, or the position after an empty object and false.
 func (p *parser) open(i int) (int, bool) {
 	if i = p.space(i + 1); p.at(i) == '}' {
 		return i + 1, false
@@ -34,9 +34,9 @@ func (p *parser) open(i int) (int, bool) {
 	return i, true
 }
 
-// next goes on after a value that ended at i: it returns where the next key
-// begins and true, or the position after the object and false. A failure
-// is -1 and false.
+// next continues after a value that ended at i. It returns the position of the
+// next key and true, or the position after the object and false. A failure is
+// -1 and false.
 func (p *parser) next(i int) (int, bool) {
 	switch i = p.space(i); p.at(i) {
 	case ',':
@@ -47,7 +47,7 @@ func (p *parser) next(i int) (int, bool) {
 	return p.fail(i, "expected a comma or the end of the object"), false
 }
 
-// nextElement is next for arrays.
+// nextElement is like next, for arrays.
 func (p *parser) nextElement(i int) (int, bool) {
 	switch i = p.space(i); p.at(i) {
 	case ',':
@@ -58,7 +58,7 @@ func (p *parser) nextElement(i int) (int, bool) {
 	return p.fail(i, "expected a comma or the end of the array"), false
 }
 
-// name reads the key at i. It returns the key and where its value begins, or
+// name reads the key at i. It returns the key and the position of its value, or
 // -1 after a failure.
 func (p *parser) name(i int) (span, int) {
 	if p.at(i) != '"' {
@@ -71,7 +71,8 @@ func (p *parser) name(i int) (span, int) {
 	return spanOf(i, end), p.colon(end)
 }
 
-// members yields the members of a valid JSON object; of anything else, none.
+// members yields the members of a valid JSON object, and nothing for any other
+// input.
 func members(object []byte) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		p := parser{b: object}
@@ -93,7 +94,8 @@ func members(object []byte) iter.Seq[member] {
 	}
 }
 
-// elements yields the elements of a valid JSON array; of anything else, none.
+// elements yields the elements of a valid JSON array, and nothing for any other
+// input.
 func elements(array []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		p := parser{b: array}
@@ -113,8 +115,8 @@ func elements(array []byte) iter.Seq[[]byte] {
 }
 
 // StringMap yields the keys and values of a JSON object of strings, such as the
-// Labels of an [Item], in the order they are written; null values are "". If a
-// key appears twice, the later value counts.
+// Labels of an [Item], in the order in which they are written. Null values are
+// "". If a key appears twice, the later value counts.
 func StringMap(object []byte) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for m := range members(object) {
@@ -125,8 +127,8 @@ func StringMap(object []byte) iter.Seq2[string, string] {
 	}
 }
 
-// Lookup returns what a JSON object of strings holds under name, without
-// building a map; a null value is "".
+// Lookup returns the value of name in a JSON object of strings, without
+// building a map. A null value is "".
 func Lookup(object []byte, name string) (string, bool) {
 	var value span
 	for m := range members(object) {
@@ -151,7 +153,7 @@ func Strings(array []byte) iter.Seq[string] {
 	}
 }
 
-// stringOrNull returns the string a valid literal stands for; null is "".
+// stringOrNull returns the string that a valid literal stands for; null is "".
 func stringOrNull(value []byte) string {
 	if len(value) < 2 || value[0] != '"' {
 		return ""

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// fieldOf tells which metadata field a key literal stands for; 0 is none we
-// know.
+// fieldOf returns the metadata field that a key literal stands for, or 0 if it
+// is unknown.
 func fieldOf(key []byte) Fields {
 	if !plain(key) {
 		key = requote(key)
@@ -115,8 +115,8 @@ func (s *scanner) field(field Fields, i int) int {
 	return s.value(i)
 }
 
-// integer reads an int64 or null. A float, even one without a fraction, is
-// refused: accessors read it as 0.
+// integer reads an int64 or null. It refuses a float, even one without a
+// fraction, because accessors read it as 0.
 func (s *scanner) integer(i int, field string, into *int64) int {
 	*into = 0
 	if s.at(i) == 'n' {
@@ -150,8 +150,9 @@ func (s *scanner) time(i int, field string, into *quoted) int {
 	return end
 }
 
-// isUTC reports whether a literal is a time as API servers spell it, such as
-// "2006-01-02T15:04:05Z". It says no to days that only some months have.
+// isUTC reports whether a literal is a time in the format of API servers, such
+// as "2006-01-02T15:04:05Z". It returns false for days that only some months
+// have.
 func isUTC(literal []byte) bool {
 	const form = `"dddd-dd-ddTdd:dd:ddZ"`
 	if len(literal) != len(form) {

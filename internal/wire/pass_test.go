@@ -15,8 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// large is an object whose metadata is in front, as typed ones write it, or
-// behind the data, as custom resources do.
+// large returns an object whose metadata is in front, where typed objects have
+// it, or behind the data, where custom resources have it.
 func large(name string, behind bool) string {
 	meta := fmt.Sprintf(`"metadata":{"annotations":{"name":"wrong","metadata":"{\"name\":\"wrong\"}"},"name":%q,"namespace":"ns","uid":"u1","resourceVersion":"7"}`, name)
 	data := `"data":{"metadata":{"name":"wrong"},"k":["` + strings.Repeat(`<\"`, 5000) + `","metadata",{"name":"wrong"}]}`
@@ -87,7 +87,8 @@ func TestCutOffWhilePassing(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
-// TestHazardObjectWithoutEnd: what is passed may be large, but not endless.
+// TestHazardObjectWithoutEnd: an object that is passed may be large, but not
+// endless.
 func TestHazardObjectWithoutEnd(t *testing.T) {
 	const most = 4 * wire.DefaultObjectLimit
 	limits := wire.Limits{Object: 1 << 10, Pass: true, Response: 1 << 40}
@@ -106,8 +107,8 @@ func TestHazardObjectWithoutEnd(t *testing.T) {
 	}
 }
 
-// longString is a string without an end. It counts what was read, and ends
-// where the test has failed.
+// longString is a string without an end. It counts the bytes read, and ends
+// when the test has failed.
 type longString struct{ n int }
 
 func (e *longString) Read(p []byte) (int, error) {

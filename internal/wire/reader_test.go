@@ -85,8 +85,8 @@ func TestFrameIsDeliveredBeforeTheNextOneBegins(t *testing.T) {
 	pr, pw := io.Pipe()
 	r := wire.NewFrameReader(pr, wire.Limits{})
 	for i := range 3 {
-		// The write ends only when all of it was read, so no newline can follow
-		// yet.
+		// The write ends only once all of it has been read, so no newline can
+		// follow yet.
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = pw.Write(bytes.TrimSpace(frame(wire.Added, wiretest.Pod(i)))) })
 		fr, err := r.Next()
@@ -151,7 +151,7 @@ func TestBodyWithoutProgressIsAnError(t *testing.T) {
 	require.Equal(t, io.ErrNoProgress, err)
 }
 
-// endless repeats its content for ever.
+// endless repeats its content forever.
 type endless struct {
 	content string
 	at      int
@@ -324,7 +324,8 @@ func TestRepeatedKeysAreResolvedWhileScanningAhead(t *testing.T) {
 	require.Equal(t, []string{`{}`, `{"metadata":{"uid":"u"}}`, `{}`}, got)
 }
 
-// A refused item must not hide the ones behind it.
+// TestItemsBehindARefusedOneAreStillRead: a refused item must not hide the
+// items behind it.
 func TestItemsBehindARefusedOneAreStillRead(t *testing.T) {
 	l := wire.NewListReader(strings.NewReader(`{"items":[{"a":1},{"metadata":{"name":7}},17,{"b":2}]}`), wire.Limits{})
 	var scans []bool

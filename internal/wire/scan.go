@@ -11,8 +11,8 @@ import (
 )
 
 // Scan validates one JSON object completely, in one pass and without building a
-// map, and finds its metadata. What it returns aliases object, see [Item].
-// Errors are [*SyntaxError], [*FieldError] and [*LimitError].
+// map, and finds its metadata. The Item aliases object, see [Item]. Errors are
+// [*SyntaxError], [*FieldError] and [*LimitError].
 func Scan(object []byte) (Item, error) {
 	var s scanner
 	if err := s.scan(object); err != nil {
@@ -21,7 +21,7 @@ func Scan(object []byte) (Item, error) {
 	return s.it, nil
 }
 
-// scan makes it the item of object.
+// scan scans object into s.it.
 func (s *scanner) scan(object []byte) error {
 	if len(object) > math.MaxInt32 {
 		return &LimitError{What: "object bytes", Limit: math.MaxInt32}
@@ -42,8 +42,8 @@ func (s *scanner) scan(object []byte) error {
 	return nil
 }
 
-// scanFirst is scan for an object with which b begins, if it is there to its
-// end and nothing is wrong or odd with it; it returns where it ends, or -1.
+// scanFirst is scan for an object at the beginning of b. It returns where the
+// object ends, or -1 if the object is incomplete, invalid or has repeated keys.
 func (s *scanner) scanFirst(b []byte) int {
 	if len(b) == 0 || b[0] != '{' || len(b) > math.MaxInt32 {
 		return -1
@@ -57,9 +57,9 @@ func (s *scanner) scanFirst(b []byte) int {
 	return end
 }
 
-// resolve spells an object anew in which keys appear more than once, with the
-// meaning that encoding/json gives it: as it was, it would mean one thing to a
-// decoder that overwrites and another to one that merges.
+// resolve rewrites an object with repeated keys to the meaning that
+// encoding/json gives it. Unchanged, it would mean one thing to a decoder that
+// overwrites and another to one that merges.
 func resolve(object []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.UseNumber()
@@ -76,12 +76,13 @@ func resolve(object []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// scanner is the state of one Scan, and its result. It is large: readers keep
-// theirs with their buffers, so that the stacks of a fleet's feeds stay small.
+// scanner is the state of one Scan, and its result. It is large, so readers
+// keep theirs with their buffers and the stacks of a fleet's reflectors stay
+// small.
 type scanner struct {
 	parser
 	it    Item
-	twice bool // a key that counts appeared twice
+	twice bool // a key that matters appeared twice
 
 	apiVersion, kind quoted
 	texts            [numTexts]quoted
@@ -105,7 +106,7 @@ const (
 	numTexts
 )
 
-// document scans everything.
+// document scans the whole document.
 func (s *scanner) document() bool {
 	i := s.space(0)
 	switch {
@@ -179,12 +180,12 @@ func topField(key []byte) uint8 {
 	return 0
 }
 
-// requote spells a key without escapes, so that it can be compared.
+// requote rewrites a key without escapes, so that it can be compared.
 func requote(key []byte) []byte {
 	return []byte(`"` + unquote(key) + `"`)
 }
 
-// keep skips the value at from and notes the member that began at start.
+// keep skips the value at from and records the member that began at start.
 func (s *scanner) keep(list *memberList, start, from int, field Fields) int {
 	end := s.value(from)
 	if end >= 0 {
@@ -209,7 +210,7 @@ func (s *scanner) text(i int, field string, into *quoted) int {
 	return s.wrongType(i, field, "is not a string")
 }
 
-// wrongType refuses a field, or the document if the value is not JSON at all.
+// wrongType refuses a field or, if the value is not JSON at all, the document.
 func (s *scanner) wrongType(i int, field, reason string) int {
 	if s.value(i) < 0 {
 		return -1
@@ -225,7 +226,8 @@ func (s *scanner) finish(object []byte) {
 	s.copyStrings()
 }
 
-// copyStrings gives the item strings of its own, all in one allocation.
+// copyStrings gives the item its own copies of its strings, all in one
+// allocation.
 func (s *scanner) copyStrings() {
 	all := [...]struct {
 		from quoted

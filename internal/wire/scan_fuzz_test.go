@@ -17,8 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
 )
 
-// FuzzScan compares Scan with encoding/json: what both accept means the same,
-// and what only Scan refuses is refused for a named field or limit.
+// FuzzScan compares Scan with encoding/json. Objects that both accept must mean
+// the same, and if only Scan refuses an object, it must name a field or limit.
 func FuzzScan(f *testing.F) {
 	f.Add(wiretest.Pod(1))
 	for _, s := range scanSeeds {
@@ -26,7 +26,7 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, object []byte) {
 		compareScan(t, object)
-		// Mutated bytes are metadata more often than they hold metadata.
+		// Mutated bytes are more often metadata than an object with metadata.
 		compareScan(t, append(append([]byte(`{"kind":"X","metadata":`), object...), '}'))
 	})
 }
@@ -46,7 +46,8 @@ func compareScan(t *testing.T, object []byte) {
 	requireSameMeaning(t, want, &it)
 }
 
-// requireSameMeaning compares an item with the map that its object decodes to.
+// requireSameMeaning compares an item with the map into which its object
+// decodes.
 func requireSameMeaning(t *testing.T, want map[string]any, it *wire.Item) {
 	t.Helper()
 	require.Equal(t, text(want["apiVersion"]), it.APIVersion)
@@ -139,7 +140,7 @@ func requireSameOwners(t *testing.T, want any, got []byte) {
 	require.Equal(t, want, owners)
 }
 
-// scanSeeds are objects that have caught, or could catch, a scanner out.
+// scanSeeds are objects that have tripped up a scanner, or could.
 var scanSeeds = []string{
 	``, ` `, `null`, `[]`, `"x"`, `1`, `{}`, `{`, `}`, `{"a"}`, `{"a":}`, `{,}`, `{"a":1,}`, `{"a":1}{`, "{}\n\t ",
 	`{"metadata":null}`, `{"metadata":[]}`, `{"metadata":{}}`, `{"metadata":{},"spec":{}}`, `{"apiVersion":null,"kind":1}`,

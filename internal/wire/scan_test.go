@@ -62,8 +62,9 @@ func TestAppendOfManyMembers(t *testing.T) {
 	require.JSONEq(t, b.String(), string(it.Append(nil)))
 }
 
-// An object with repeated keys must not mean one thing to a check and another
-// to whoever decodes the stored bytes.
+// TestRepeatedKeysMeanTheLastOneEverywhere: an object with repeated keys must
+// not mean one thing to a check and another to a later decoder of the stored
+// bytes.
 func TestRepeatedKeysMeanTheLastOneEverywhere(t *testing.T) {
 	it, err := wire.Scan([]byte(`{"metadata":{"name":"first","labels":{"a":"1"}},"metadata":{"name":"second","n\u0061me":"third","uid":"u"},"kind":"A","kind":"B"}`))
 	require.NoError(t, err)
@@ -159,7 +160,8 @@ func TestNestingIsLimitedAsInEncodingJSON(t *testing.T) {
 	}
 }
 
-// What is open is kept in words of 64 levels.
+// TestNestingIsKeptOverTheBordersOfWords: the nesting is stored in words of 64
+// levels.
 func TestNestingIsKeptOverTheBordersOfWords(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -183,7 +185,7 @@ func TestNestingIsKeptOverTheBordersOfWords(t *testing.T) {
 			}
 		}
 		object = append(object, '1')
-		if r.IntN(2) == 0 && len(closing) > 1 { // spoil it
+		if r.IntN(2) == 0 && len(closing) > 1 { // break it
 			i := r.IntN(len(closing) - 1)
 			closing[i], closing[i+1] = closing[i+1], closing[i]
 		}
@@ -194,8 +196,8 @@ func TestNestingIsKeptOverTheBordersOfWords(t *testing.T) {
 	}
 }
 
-// Whatever is refused, no value of the object may reach a log through the
-// error.
+// TestErrorsHoldNoValues: no value of a refused object may reach a log through
+// the error.
 func TestErrorsHoldNoValues(t *testing.T) {
 	const canary = "hunter2"
 	for _, object := range []string{
@@ -315,8 +317,8 @@ func TestSyntaxErrorOfACutOffListIsUnexpectedEOF(t *testing.T) {
 	}
 }
 
-// What reads parts of an object later must stop, not guess, at bytes that are
-// no JSON.
+// TestReadingPartsStopsAtInvalidBytes: functions that later read parts of an
+// object must stop at bytes that are not JSON, and must not guess.
 func TestReadingPartsStopsAtInvalidBytes(t *testing.T) {
 	for _, b := range []string{``, `x`, `[`, `{`, `{"a"`, `{"a":`, `{"a":}`, `{"a":1`, `{"a":1;`, `{1:2}`, `["a"`, `["a";`, `[}`} {
 		seen := 0

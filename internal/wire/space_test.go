@@ -14,8 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// blanks is white space without an end, as a compressed body may hold it. It
-// counts what was read.
+// blanks is white space without an end, which a compressed body may contain. It
+// counts the bytes read.
 type blanks struct{ n int64 }
 
 func (b *blanks) Read(p []byte) (int, error) {
@@ -26,7 +26,8 @@ func (b *blanks) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHazardWhiteSpaceWithoutEnd: wherever it stands, little of it is read.
+// TestHazardWhiteSpaceWithoutEnd: little of the white space is read, wherever
+// it appears.
 func TestHazardWhiteSpaceWithoutEnd(t *testing.T) {
 	large := strings.Repeat("x", 2000)
 	limits := wire.Limits{Object: 1 << 10, Pass: true, Response: 64 << 20}
@@ -80,7 +81,7 @@ func TestHazardWhiteSpaceWithoutEnd(t *testing.T) {
 	}
 }
 
-// requireSpace asserts that reading ends by the limit of white space.
+// requireSpace asserts that the limit of white space ends the reading.
 func requireSpace(t *testing.T, name string, next func() error) {
 	t.Helper()
 	var err error
@@ -92,7 +93,8 @@ func requireSpace(t *testing.T, name string, next func() error) {
 	require.Equal(t, &wire.LimitError{What: "bytes of white space", Limit: wire.MaxSpace}, limit, name)
 }
 
-// TestWhiteSpaceOfAReasonableMeasureIsPassed between any two tokens.
+// TestWhiteSpaceOfAReasonableMeasureIsPassed: some white space is accepted
+// between any two tokens.
 func TestWhiteSpaceOfAReasonableMeasureIsPassed(t *testing.T) {
 	gap := strings.Repeat("\n\t  ", wire.MaxSpace/4-1)
 	parts := []string{"", "{", `"kind"`, ":", `"L"`, ",", `"items"`, ":", "[", `{"metadata":{"name":"a"}}`, ",", `{"metadata":{"name":"b"}}`, "]", "}", ""}

@@ -5,7 +5,7 @@ package wire
 
 import "bytes"
 
-// Byte classes the splitter stops at.
+// Byte classes at which the splitter stops.
 const (
 	classOpen  = 1
 	classClose = 2
@@ -19,19 +19,19 @@ var splitClass = [256]uint8{
 }
 
 // splitter finds the end of one JSON object, array or string by counting
-// brackets outside strings; it can be fed in pieces. It does not validate: of
-// bytes that are not JSON it returns some prefix, which Scan then refuses. If
-// the bytes are JSON, its answer is exact.
+// brackets outside strings. Its input may arrive in pieces. It does not
+// validate: for bytes that are not JSON it returns some prefix, which Scan then
+// refuses. For valid JSON the result is exact.
 type splitter struct {
 	depth    int
 	inString bool
 	escaped  bool // the last byte fed was a backslash that escapes the next one
-	inner    int  // how many containers were closed at depth one
-	innerEnd int  // the position after the last of them, as the caller counts positions
+	inner    int  // number of containers closed at depth one
+	innerEnd int  // position after the last of them, in the caller's terms
 }
 
-// scan reads b from position i and returns the position after the value's end,
-// or len(b) and false if the value goes on.
+// scan reads b from position i. It returns the position after the end of the
+// value, or len(b) and false if the value is not complete yet.
 func (s *splitter) scan(b []byte, i int) (int, bool) {
 	for i < len(b) {
 		if s.inString {
@@ -68,8 +68,8 @@ func (s *splitter) scan(b []byte, i int) (int, bool) {
 	return len(b), false
 }
 
-// skipString returns the position after the string's closing quote and leaves
-// the string, or len(b) if it goes on.
+// skipString leaves the string and returns the position after its closing
+// quote, or returns len(b) if the string is not complete yet.
 func (s *splitter) skipString(b []byte, i int) int {
 	for i < len(b) {
 		if s.escaped {

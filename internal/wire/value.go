@@ -3,9 +3,9 @@
 
 package wire
 
-// parser validates JSON held in one slice. Its methods take the position where
-// something begins and return the position after it, or -1 after a failure,
-// which is then described by err.
+// parser validates JSON in one slice. Its methods take the position where a
+// construct begins and return the position after it, or -1 after a failure,
+// which err then describes.
 type parser struct {
 	b   []byte
 	err error
@@ -19,7 +19,7 @@ func (p *parser) fail(i int, reason string) int {
 	return -1
 }
 
-// refuse records that a field is not what it must be.
+// refuse records that a field violates a requirement.
 func (p *parser) refuse(field, reason string) int {
 	if p.err == nil {
 		p.err = &FieldError{Field: field, Reason: reason}
@@ -35,7 +35,7 @@ func (p *parser) space(i int) int {
 	return i
 }
 
-// at returns the byte at i, or 0 behind the end.
+// at returns the byte at i, or 0 beyond the end.
 func (p *parser) at(i int) byte {
 	if i < len(p.b) {
 		return p.b[i]
@@ -83,7 +83,7 @@ func (p *parser) literal(i int, lit string) int {
 // one bit per level, so that hostile nesting costs no goroutine stack.
 func (p *parser) container(i int) int {
 	var outer nesting
-	var array bool // what the innermost open container is
+	var array bool // whether the innermost open container is an array
 	for depth := 0; ; {
 		c := p.at(i)
 		if c == '{' || c == '[' {
@@ -156,7 +156,7 @@ type nesting struct {
 	below []uint64
 }
 
-// push puts a flag on a stack of n.
+// push adds a flag to a stack of n flags.
 func (s *nesting) push(n int, flag bool) {
 	if n%64 == 0 && n > 0 {
 		s.below = append(s.below, s.top)
@@ -168,7 +168,7 @@ func (s *nesting) push(n int, flag bool) {
 	}
 }
 
-// pop takes the last flag off, which leaves n.
+// pop removes the last flag and returns the one below it, of the n that remain.
 func (s *nesting) pop(n int) bool {
 	flag := s.top>>(n%64)&1 != 0
 	if last := len(s.below) - 1; n%64 == 0 && n > 0 {

@@ -3,10 +3,10 @@
 
 package wire
 
-// Wait blocks until a frame begins to arrive, and returns the error that Next
-// would return if none does. It is the place to wait in when there are many
-// readers: it holds no buffer and little stack. Like Next, it makes the frame
-// returned last void.
+// Wait blocks until a frame begins to arrive. If none does, it returns the
+// error that Next would return. With many readers, it is the place to wait: it
+// holds no buffer and little stack. Like Next, it invalidates the frame last
+// returned.
 func (f *FrameReader) Wait() error {
 	f.ahead.begin()
 	for f.err == nil && !f.w.skipSpace() {

@@ -5,22 +5,23 @@ package wire
 
 import "io"
 
-// emptyReads is how often a reader may return neither data nor an error.
+// emptyReads is how many times in a row a reader may return neither data nor an
+// error.
 const emptyReads = 100
 
-// window is the part of a body that has been read and not yet consumed.
+// window is the part of a body that has been read and not consumed yet.
 type window struct {
 	r      io.Reader
 	buf    *buffer // nil while nothing is pending
 	pos    int     // first unconsumed byte
-	end    int     // end of what was read
+	end    int     // end of the bytes read
 	base   int64   // offset of buf[0] in the body
-	limit  int64   // how much of the body may be read; 0 is all
-	space  int     // white space in a row up to pos
-	readEr error   // what ended reading; reported when more is asked for
+	limit  int64   // how many bytes of the body may be read; 0 means all
+	space  int     // consecutive white space up to pos
+	readEr error   // the error that ended reading; returned when more is needed
 }
 
-// pending returns what has been read and not consumed.
+// pending returns the bytes that have been read and not consumed.
 func (w *window) pending() []byte {
 	if w.buf == nil {
 		return nil
@@ -31,8 +32,8 @@ func (w *window) pending() []byte {
 // offset is the position of the first unconsumed byte in the body.
 func (w *window) offset() int64 { return w.base + int64(w.pos) }
 
-// skipSpace consumes insignificant white space that was already read and
-// reports whether a byte follows it.
+// skipSpace consumes insignificant white space that has already been read. It
+// reports whether another byte follows.
 func (w *window) skipSpace() bool {
 	from := w.pos
 	for w.pos < w.end {
@@ -46,7 +47,7 @@ func (w *window) skipSpace() bool {
 	return false
 }
 
-// checkSpace fails where there was too much white space in a row.
+// checkSpace returns an error if there was too much consecutive white space.
 func (w *window) checkSpace(n int) error {
 	if n > MaxSpace && w.readEr == nil {
 		w.readEr = &LimitError{What: "bytes of white space", Limit: MaxSpace}
@@ -54,8 +55,8 @@ func (w *window) checkSpace(n int) error {
 	return w.readEr
 }
 
-// fill reads more behind what is pending. It moves or replaces the buffer, so
-// slices taken from it before are void.
+// fill reads more bytes behind the pending ones. It moves or replaces the
+// buffer, so slices taken before become invalid.
 func (w *window) fill() error {
 	if err := w.checkSpace(w.space); err != nil {
 		return err
@@ -95,14 +96,14 @@ func (w *window) makeRoom() {
 	w.pos, w.end = 0, n
 }
 
-// drop gives the buffer back when nothing is pending.
+// drop releases the buffer when nothing is pending.
 func (w *window) drop() {
 	if w.buf != nil && w.pos == w.end {
 		w.close()
 	}
 }
 
-// close gives the buffer back.
+// close releases the buffer.
 func (w *window) close() {
 	if w.buf == nil {
 		return
@@ -123,7 +124,7 @@ func readSome(r io.Reader, b []byte) (int, error) {
 	return 0, io.ErrNoProgress
 }
 
-// isSpace reports whether c is white space to JSON.
+// isSpace reports whether c is white space in JSON.
 func isSpace(c byte) bool {
 	return c == ' ' || c == '\n' || c == '\r' || c == '\t'
 }

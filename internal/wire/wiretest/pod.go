@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wiretest makes objects as API servers send them, for tests and
-// benchmarks. The same number always gives the same bytes.
+// Package wiretest builds objects as API servers send them, for tests and
+// benchmarks. The same number always yields the same bytes.
 package wiretest
 
 import (
@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// replicas is how many pods of an app there are.
+// replicas is the number of pods per app.
 const replicas = 5
 
 // Pod returns pod number i as a kubelet leaves it: two containers, probes,
-// volumes, tolerations, a complete status and managedFields; about 9 KB, 5.4
-// KB of which are not managedFields. Pods of one app follow each other.
+// volumes, tolerations, a complete status and managedFields. It has about 9 KB,
+// of which 5.4 KB are not managedFields. The pods of one app have consecutive
+// numbers.
 func Pod(i int) []byte {
 	p := newPod(i)
 	var b strings.Builder
@@ -33,7 +34,7 @@ func Pod(i int) []byte {
 	return []byte(b.String())
 }
 
-// pod is what differs between pods.
+// pod holds the values that differ between pods.
 type pod struct {
 	app, namespace, hash, name, uid, owner, node, ip, hostIP, token string
 	images                                                          [2]string
