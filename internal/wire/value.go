@@ -168,7 +168,7 @@ func (s *nesting) push(n int, flag bool) {
 	}
 }
 
-// pop removes the last flag and returns the one below it, of the n that remain.
+// pop removes and returns the last flag, leaving n flags.
 func (s *nesting) pop(n int) bool {
 	flag := s.top>>(n%64)&1 != 0
 	if last := len(s.below) - 1; n%64 == 0 && n > 0 {
