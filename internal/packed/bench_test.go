@@ -19,7 +19,7 @@ import (
 
 const benchPods = 4000
 
-// trained returns a codec that has seen enough pods.
+// trained returns a codec that has packed enough pods for its dictionaries.
 func trained(b testing.TB) (*Codec, *Kind) {
 	c := NewCodec()
 	k := c.Kind(podGVK)
@@ -51,7 +51,7 @@ func BenchmarkScanAndPack(b *testing.B) {
 	}
 }
 
-// BenchmarkHeapPerPod reports what packed pods cost, all in.
+// BenchmarkHeapPerPod reports the total heap cost of a packed pod.
 func BenchmarkHeapPerPod(b *testing.B) {
 	var perPod, perSize float64
 	for b.Loop() {

@@ -9,28 +9,29 @@ import (
 	"sync"
 )
 
-// encodeBlock writes s2 blocks, as s2.Dict.Encode does and s2.Dict.Decode
-// reads, for two reasons. The stock encoder keeps a 64 KiB table on the stack
-// of the goroutine that calls it, and a fleet has a goroutine per informer,
-// whose stacks would stay grown until the garbage collector has run several
-// times. And with the table in a pool and never cleared, small objects cost
-// less.
+// encodeBlock writes s2 blocks as s2.Dict.Encode does, to be read by
+// s2.Dict.Decode. It exists for two reasons. The stock encoder keeps a 64 KiB
+// table on the stack of the calling goroutine; a fleet has a goroutine per
+// informer, and their stacks would stay grown until the garbage collector has
+// run several times. Also, small objects cost less to encode if the table is
+// pooled and never cleared.
 
 const (
 	hashBits = 14
-	// minMatch is what the hash covers: shorter matches save a byte at most.
+	// minMatch is how many bytes the hash covers; shorter matches save at most
+	// a byte.
 	minMatch = 5
-	// lazyLen is how long a match must be to be taken without a look for a
+	// lazyLen is how long a match must be to be taken without looking for a
 	// better one.
 	lazyLen = 24
 	// margin keeps 8-byte loads inside the source.
 	margin = 8
-	// maxBlock is the longest source: its positions are 16 bits, and copies
-	// from a dictionary must begin before 64 KiB.
+	// maxBlock is the maximum length of a source: its positions have 16 bits,
+	// and copies from a dictionary must begin before 64 KiB.
 	maxBlock = 1<<16 - 1
 )
 
-// positions says where in the dictionary a hash was seen last.
+// positions maps a hash to its last position in the dictionary.
 type positions [1 << hashBits]uint16
 
 // index builds the positions of a dictionary.
@@ -42,15 +43,15 @@ func index(content []byte) *positions {
 	return p
 }
 
-// matcher finds repetitions in one source.
+// matcher finds repetitions in one source at a time.
 type matcher struct {
-	round uint32 // marks the entries of seen that belong to this source
+	round uint32 // marks the entries of seen that belong to the current source
 	seen  [1 << hashBits]uint32
 }
 
 var matchers = sync.Pool{New: func() any { return new(matcher) }}
 
-// begin forgets the last source.
+// begin invalidates the entries of the previous source.
 func (m *matcher) begin() {
 	if m.round++; m.round == 1<<16 {
 		m.round = 1
@@ -64,12 +65,12 @@ func hash(x uint64) uint32 {
 	return uint32(x << (64 - 8*minMatch) * 889523592379 >> (64 - hashBits))
 }
 
-// match is a repetition: length bytes, offset bytes back in dictionary and
-// source.
+// match is a repetition: length bytes that also occur offset bytes earlier, in
+// dictionary or source.
 type match struct{ offset, length int }
 
-// encodeBlock appends src as an s2 block that refers to d. src is at most
-// maxBlock long.
+// encodeBlock appends src as an s2 block that refers to d. src has at most
+// maxBlock bytes.
 func encodeBlock(dst, src []byte, d *dictionary) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(src)))
 	m := matchers.Get().(*matcher)
@@ -82,7 +83,7 @@ func encodeBlock(dst, src []byte, d *dictionary) []byte {
 			continue
 		}
 		if found.length < lazyLen && i+1+margin <= len(src) {
-			// One byte later there may be more to gain.
+			// A match that begins one byte later may be longer.
 			if next := m.find(src, i+1, repeat, d); next.length > found.length+1 {
 				found = next
 				i++
@@ -105,15 +106,15 @@ func encodeBlock(dst, src []byte, d *dictionary) []byte {
 	return appendLiteral(dst, src[done:])
 }
 
-// find returns the best match at i that the tables know, of at least minMatch
-// bytes or of length 0.
+// find returns the best known match at i. Its length is at least minMatch, or 0
+// if there is none.
 func (m *matcher) find(src []byte, i, repeat int, d *dictionary) match {
 	x := load(src, i)
 	h := hash(x)
 	var best match
 	if repeat > 0 {
 		if n := d.matchAt(src, i, repeat, x); n >= minMatch {
-			best = match{repeat, n + 1} // it costs a byte less
+			best = match{repeat, n + 1} // it takes a byte less
 		}
 	}
 	before := m.seen[h]
@@ -133,8 +134,8 @@ func (m *matcher) find(src []byte, i, repeat int, d *dictionary) match {
 	return best
 }
 
-// before returns what precedes i at a distance, or -1 if a match there cannot
-// reach that far: none crosses from the dictionary into the source.
+// before returns the position offset bytes before i, or -1 if a match cannot
+// begin there: matches never cross from the dictionary into the source.
 func (d *dictionary) before(src []byte, i, offset int) int {
 	at := i - offset
 	if at > 0 {
@@ -146,8 +147,8 @@ func (d *dictionary) before(src []byte, i, offset int) int {
 	return -1
 }
 
-// matchAt returns how far the bytes at i, which begin with x, equal those at a
-// distance.
+// matchAt returns how many bytes at i, which begin with x, equal those offset
+// bytes earlier.
 func (d *dictionary) matchAt(src []byte, i, offset int, x uint64) int {
 	if offset <= i {
 		return matchLen(x, src[i:], src[i-offset:])
@@ -155,8 +156,8 @@ func (d *dictionary) matchAt(src []byte, i, offset int, x uint64) int {
 	return matchLen(x, src[i:], d.content[len(d.content)+i-offset:])
 }
 
-// matchLen returns how many bytes a, which begins with x, and b have in common
-// at their beginnings, or 0 if b has less than eight bytes.
+// matchLen returns the length of the common prefix of a, which begins with x,
+// and b, or 0 if b has less than eight bytes.
 func matchLen(x uint64, a, b []byte) int {
 	if len(b) < 8 {
 		return 0
@@ -226,8 +227,8 @@ func appendCopy(dst []byte, m match, repeat int) []byte {
 	return appendRest(dst, m, n)
 }
 
-// first returns how much of a match its first tag can hold, such that what
-// remains is nothing or enough for a repeat.
+// first returns how much of a match its first tag can cover such that the
+// remainder is empty or long enough for a repeat.
 func first(length int) int {
 	if length <= 64 {
 		return length
@@ -242,8 +243,8 @@ func appendRest(dst []byte, m match, written int) []byte {
 	return dst
 }
 
-// appendRepeat appends a match of at least four bytes at the distance of the
-// last one.
+// appendRepeat appends a match of at least four bytes with the offset of the
+// previous one.
 func appendRepeat(dst []byte, m match) []byte {
 	switch n := m.length - 4; {
 	case n <= 4:

@@ -14,7 +14,7 @@ import (
 )
 
 // TestBlocksOfEveryShapeComeBack encodes sources made of pieces of the
-// dictionary, of themselves and of noise, up to the largest block.
+// dictionary, pieces of themselves and noise, up to the maximum length.
 func TestBlocksOfEveryShapeComeBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	noise := func(n int) []byte {
@@ -45,8 +45,8 @@ func TestBlocksOfEveryShapeComeBack(t *testing.T) {
 	}
 }
 
-// TestCopiesOfEverySizeComeBack goes through the borders between the tags of
-// the format.
+// TestCopiesOfEverySizeComeBack covers the boundaries between the tags of the
+// format.
 func TestCopiesOfEverySizeComeBack(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	content := make([]byte, dictMax)
@@ -56,7 +56,7 @@ func TestCopiesOfEverySizeComeBack(t *testing.T) {
 	d := newDictionary([][]byte{content[:dictMax/4], content[dictMax/4 : dictMax/2], content[dictMax/2 : dictMax*3/4], content[dictMax*3/4:]}, 0)
 	require.Len(t, d.content, dictMax)
 	const literal = 16000
-	src := content[:literal] // of no meaning: it is sent as a literal
+	src := content[:literal] // arbitrary bytes: they are encoded as a literal
 	for _, offset := range []int{1, 2, 255, 256, 2047, 2048, 2049, 15999, 16000, 30000, 65535, 65536, 65537, literal + dictMax} {
 		for _, length := range []int{4, 5, 7, 8, 9, 11, 12, 13, 59, 60, 61, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 263, 264, 265, 266, 267, 268, 269, 323, 324, 325, 330, 3000, 65000} {
 			m := match{offset, length}
@@ -81,7 +81,7 @@ func TestCopiesOfEverySizeComeBack(t *testing.T) {
 	}
 }
 
-// extend is what a copy means.
+// extend applies a copy.
 func extend(d *dictionary, b []byte, m match) []byte {
 	all := append(slices.Clone(d.content), b...)
 	for range m.length {
@@ -90,7 +90,8 @@ func extend(d *dictionary, b []byte, m match) []byte {
 	return all[len(d.content):]
 }
 
-// A match in the source may not be extended backwards into the dictionary.
+// TestMatchesStayOnTheirSideOfTheBorder: a match in the source must not be
+// extended backwards into the dictionary.
 func TestMatchesStayOnTheirSideOfTheBorder(t *testing.T) {
 	d := newDictionary([][]byte{[]byte("................................Z")}, 0)
 	src := []byte("abcdefghijklmnopZabcdefghijklmnop0123456789")
@@ -99,8 +100,9 @@ func TestMatchesStayOnTheirSideOfTheBorder(t *testing.T) {
 	require.Equal(t, string(src), string(got))
 }
 
-// A table entry of an earlier source must never be taken for one of this
-// source, even when the number of the source starts over.
+// TestMatcherForgetsAfterItsCounterStartsOver: a table entry of an earlier
+// source must never be taken for one of the current source, even after the
+// counter of sources wraps around.
 func TestMatcherForgetsAfterItsCounterStartsOver(t *testing.T) {
 	m := new(matcher)
 	for i := range 1 << 17 {

@@ -11,24 +11,25 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// How a body is encoded: its first byte. Another encoding of the part behind
-// the metadata, such as the kind's protobuf message, would be another code here
-// and another branch in open and Into; nothing else looks inside a body.
+// Encodings of a body, given by its first byte. A new encoding of the part
+// behind the metadata, such as the kind's protobuf message, would need a new
+// code here and a new branch in open and Into; no other code looks inside a
+// body.
 //
-// Behind the code follow the generation of the dictionary, if there is one, the
-// length of the metadata members as a varint and then, perhaps compressed,
+// After the code come the generation of the dictionary, if there is one, the
+// length of the metadata members as a varint and then, possibly compressed,
 // these members and the other members of the object, both as JSON without
 // braces.
 const (
-	codecJSON   = 'j' // as it is
+	codecJSON   = 'j' // uncompressed
 	codecS2     = 's' // an s2 block
-	codecS2Dict = 'd' // an s2 block that needs the kind's dictionary
+	codecS2Dict = 'd' // an s2 block that refers to the kind's dictionary
 )
 
-// scratchMax is the largest scratch memory that is kept for the next object.
+// scratchMax is the capacity of the largest scratch memory that is reused.
 const scratchMax = 1 << 18
 
-// scratch is reusable memory for one packing or unpacking.
+// scratch is reusable memory for packing or unpacking one object.
 type scratch struct {
 	plain []byte // metadata members and other members, uncompressed
 	meta  int    // how many bytes of plain are metadata members
@@ -39,7 +40,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 func newScratch() *scratch { return scratches.Get().(*scratch) }
 
-// close gives the scratch memory back; its slices are void.
+// close releases the scratch memory. Its slices become invalid.
 func (s *scratch) close() {
 	if cap(s.plain)+cap(s.other) > scratchMax {
 		return
@@ -48,10 +49,10 @@ func (s *scratch) close() {
 	scratches.Put(s)
 }
 
-// headMax is the longest head of a body: code, generation and varint.
+// headMax is the maximum length of a body's head: code, generation and varint.
 const headMax = 2 + binary.MaxVarintLen32
 
-// seal encodes plain. The result has exactly the size it needs.
+// seal encodes plain. The result has no spare capacity.
 func (s *scratch) seal(d *dictionary) string {
 	if need := headMax + s2.MaxEncodedLen(len(s.plain)); cap(s.other) < need {
 		s.other = make([]byte, need)
@@ -75,8 +76,8 @@ func (s *scratch) seal(d *dictionary) string {
 	return string(s.other[from : headMax+len(block)])
 }
 
-// open decodes the object's body into scratch memory, to be closed by the
-// caller.
+// open decodes the object's body into scratch memory, which the caller must
+// close.
 func (o *Object) open() (*scratch, error) {
 	s := newScratch()
 	if err := s.unseal(o.body, &o.kind.dict); err != nil {
@@ -87,7 +88,7 @@ func (o *Object) open() (*scratch, error) {
 }
 
 func (s *scratch) unseal(body string, dicts *trainer) error {
-	b := unsafe.Slice(unsafe.StringData(body), len(body)) // only read
+	b := unsafe.Slice(unsafe.StringData(body), len(body)) // never written to
 	if len(b) < 2 {
 		return ErrCorrupt
 	}

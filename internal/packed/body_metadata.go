@@ -14,8 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// GetAnnotations returns a new map of the annotations, nil if there are none.
-// It decompresses the body.
+// GetAnnotations returns a new map of the annotations, or nil if there are
+// none. It decompresses the body.
 func (o *Object) GetAnnotations() map[string]string {
 	if o.flags&hasAnnotations == 0 {
 		return nil
@@ -29,8 +29,8 @@ func (o *Object) GetAnnotations() map[string]string {
 	return m
 }
 
-// GetFinalizers returns the finalizers, nil if there are none. It decompresses
-// the body.
+// GetFinalizers returns the finalizers, or nil if there are none. It
+// decompresses the body.
 func (o *Object) GetFinalizers() []string {
 	if o.flags&hasFinalizers == 0 {
 		return nil
@@ -50,8 +50,8 @@ func (o *Object) GetGenerateName() string { return o.bodyString("generateName") 
 // GetSelfLink returns metadata.selfLink. It decompresses the body.
 func (o *Object) GetSelfLink() string { return o.bodyString("selfLink") }
 
-// GetDeletionGracePeriodSeconds returns the field of that name, nil if there is
-// none. It decompresses the body of a terminating object.
+// GetDeletionGracePeriodSeconds returns metadata.deletionGracePeriodSeconds, or
+// nil if there is none. It decompresses the body of a terminating object.
 func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
 	if o.flags&hasGracePeriod == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (o *Object) GetDeletionGracePeriodSeconds() *int64 {
 	return seconds
 }
 
-// GetManagedFields returns the managed fields, nil if there are none or the
+// GetManagedFields returns the managed fields, or nil if there are none or the
 // codec drops them. It decompresses the body.
 func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry {
 	if o.flags&hasManagedFields == 0 {
@@ -75,8 +75,7 @@ func (o *Object) GetManagedFields() []metav1.ManagedFieldsEntry {
 	}
 	var entries []metav1.ManagedFieldsEntry
 	o.eachBodyField(func(key string, value []byte) {
-		// What does not fit is refused by a decode of the object, with an
-		// error.
+		// Decoding the whole object will report the mismatch as an error.
 		if key == "managedFields" && json.Unmarshal(value, &entries) != nil {
 			entries = nil
 		}
@@ -94,8 +93,8 @@ func (o *Object) bodyString(name string) string {
 	return s
 }
 
-// eachBodyField calls f with each metadata field that the body holds; values
-// are raw JSON and void afterwards.
+// eachBodyField calls f with each metadata field in the body. Values are raw
+// JSON and become invalid when eachBodyField returns.
 func (o *Object) eachBodyField(f func(key string, value []byte)) {
 	s, err := o.open()
 	if err != nil {
@@ -108,7 +107,7 @@ func (o *Object) eachBodyField(f func(key string, value []byte)) {
 	}
 }
 
-// stringMap builds a map of a JSON object of strings.
+// stringMap converts a JSON object of strings to a map.
 func stringMap(object []byte) map[string]string {
 	return maps.Collect(wire.StringMap(object))
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// Codec packs the objects of a fleet and holds what they have in common. It is
-// safe for concurrent use; no method blocks but for short locks.
+// Codec packs the objects of a fleet and holds the data they share. It is safe
+// for concurrent use. No method blocks except on short locks.
 type Codec struct {
-	// DropManagedFields makes Pack leave out metadata.managedFields. It must
-	// not change once the codec is in use.
+	// DropManagedFields makes Pack omit metadata.managedFields. It must not
+	// change once the codec is in use.
 	DropManagedFields bool
 
 	mu    sync.RWMutex // protects kinds
@@ -29,9 +29,9 @@ func NewCodec() *Codec {
 	return &Codec{kinds: make(map[schema.GroupVersionKind]weak.Pointer[Kind])}
 }
 
-// Kind returns what the codec holds for one kind; the pointer is the same for
-// every call with the same argument, while something holds it: an object of the
-// kind does. Definitions come and go.
+// Kind returns the codec's data about one kind. While anything refers to a
+// Kind, as every object of the kind does, the same argument yields the same
+// pointer. Unused Kinds are dropped, because definitions come and go.
 func (c *Codec) Kind(gvk schema.GroupVersionKind) *Kind {
 	c.mu.RLock()
 	k := c.kinds[gvk].Value()
@@ -49,20 +49,20 @@ func (c *Codec) Kind(gvk schema.GroupVersionKind) *Kind {
 	return k
 }
 
-// drop forgets a kind that nothing holds any more.
+// drop removes a kind to which nothing refers any more.
 func (c *Codec) drop(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.kinds[gvk].Value() == nil { // it may have been asked for meanwhile
+	if c.kinds[gvk].Value() == nil { // it may have been requested again meanwhile
 		delete(c.kinds, gvk)
 	}
 }
 
-// Kind is one kind of objects: its name and its dictionary.
+// Kind is one kind of objects, with its name and its dictionary.
 type Kind struct {
 	gvk        schema.GroupVersionKind
 	apiVersion string
-	members    []byte // the members apiVersion and kind as JSON
+	members    []byte // apiVersion and kind, as JSON members
 	dict       trainer
 }
 
@@ -76,7 +76,8 @@ func newKind(gvk schema.GroupVersionKind) *Kind {
 // GVK returns the kind's name.
 func (k *Kind) GVK() schema.GroupVersionKind { return k.gvk }
 
-// check refuses an item of another kind: it would come back under a false name.
+// check refuses an item of another kind, which would be unpacked under the
+// wrong kind.
 func (k *Kind) check(it *wire.Item) error {
 	if !it.HasMetadata() {
 		return &wire.FieldError{Field: "metadata", Reason: "is missing"}

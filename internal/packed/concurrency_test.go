@@ -15,7 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// TestCodecServesAFleetAtOnce packs and reads from many goroutines while the
+// TestCodecServesAFleetAtOnce packs and reads on many goroutines while the
 // dictionaries are being made.
 func TestCodecServesAFleetAtOnce(t *testing.T) {
 	c := NewCodec()

@@ -12,9 +12,9 @@ import (
 	"unsafe"
 )
 
-// decoder builds the Go values that unstructured objects are made of, equal to
-// those of k8s.io/apimachinery/pkg/util/json. It belongs to one goroutine at a
-// time and is reused.
+// decoder builds the Go values of unstructured objects. They equal those of
+// k8s.io/apimachinery/pkg/util/json. A decoder is reused, and used by one
+// goroutine at a time.
 type decoder struct {
 	reader
 	arena   arena
@@ -31,7 +31,8 @@ var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 func newDecoder() *decoder { return decoders.Get().(*decoder) }
 
-// close gives the decoder back, which then refers to nothing.
+// close resets the decoder, so that it refers to nothing, and returns it to the
+// pool.
 func (d *decoder) close() {
 	d.reader, d.arena = reader{}, arena{}
 	clear(d.entries)
@@ -67,8 +68,8 @@ func (d *decoder) value() any {
 	return number(d.scalar())
 }
 
-// object reads members to the end of the object, or of the bytes, into m; a nil
-// m is made as large as it must be.
+// object reads members into m, up to the end of the object or of the bytes. If
+// m is nil, object makes a map of the right size.
 func (d *decoder) object(m map[string]any) map[string]any {
 	base := len(d.entries)
 	for d.more() {
@@ -103,7 +104,8 @@ func (d *decoder) array() []any {
 
 func (d *decoder) string() string { return d.arena.string(d.text()) }
 
-// number converts as util/json does: what has no fraction and fits is an int64.
+// number converts a number as util/json does: without a fraction, and if it
+// fits, it becomes an int64.
 func number(literal []byte) any {
 	s := view(literal)
 	if strings.IndexByte(s, '.') < 0 {
@@ -111,18 +113,19 @@ func number(literal []byte) any {
 			return n
 		}
 	}
-	// Validation refused what is out of range.
+	// Validation refused numbers that are out of range.
 	f, _ := strconv.ParseFloat(s, 64)
 	return f
 }
 
 const (
 	arenaSize = 512
-	// arenaMax is the longest string that shares memory with others.
+	// arenaMax is the maximum length of a string that shares memory with
+	// others.
 	arenaMax = arenaSize / 8
 )
 
-// arena makes short strings, many to an allocation. A string that is kept keeps
+// arena allocates short strings, many per allocation. A retained string retains
 // at most arenaSize bytes of others.
 type arena struct{ chunk []byte }
 
@@ -138,11 +141,11 @@ func (a *arena) string(b []byte) string {
 	}
 	n := len(a.chunk)
 	a.chunk = append(a.chunk, b...)
-	// What has been appended is never written again.
+	// Bytes that have been appended are never overwritten.
 	return unsafe.String(&a.chunk[n], len(b))
 }
 
-// keys holds the keys that objects have in common: field names and labels.
+// keys interns keys that many objects share: field names and labels.
 var keys keyTable
 
 const (
@@ -150,7 +153,8 @@ const (
 	keyMax   = 64
 )
 
-// keyTable is an interner for short strings; like that, it forgets.
+// keyTable is an interner for short strings. Like other interners, it may
+// forget them.
 type keyTable struct {
 	slots [keySlots]atomic.Pointer[string]
 }

@@ -10,9 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Objects are unstructured ones to code that asks: it finds their kind without
-// a scheme, as apiutil.GVKForObject does, and their content without reflection,
-// as runtime.DefaultUnstructuredConverter does.
+// Objects implement runtime.Unstructured, so that apiutil.GVKForObject and
+// others find their kind without a scheme, and
+// runtime.DefaultUnstructuredConverter and others find their content without
+// reflection.
 var _ runtime.Unstructured = (*Object)(nil)
 
 // UnstructuredContent returns a new map of the whole object, which belongs to
@@ -40,8 +41,8 @@ var errNoList = errors.New("informerpool: an object is no list")
 // IsList returns false.
 func (o *Object) IsList() bool { return false }
 
-// EachListItem fails: an object is no list.
+// EachListItem fails because an object is not a list.
 func (o *Object) EachListItem(func(runtime.Object) error) error { return errNoList }
 
-// EachListItemWithAlloc fails: an object is no list.
+// EachListItemWithAlloc fails because an object is not a list.
 func (o *Object) EachListItemWithAlloc(func(runtime.Object) error) error { return errNoList }

@@ -24,9 +24,10 @@ func (o *Object) DeepCopyObject() runtime.Object {
 
 // Into decodes the object into dst: *unstructured.Unstructured,
 // *metav1.PartialObjectMetadata, or a pointer to the kind's Go struct, which
-// the caller must have chosen rightly. dst is reset first and belongs to the
-// caller afterwards; it carries apiVersion and kind in every form, as objects
-// from controller-runtime's cache do. On a [*DecodeError] dst is left empty.
+// the caller must choose correctly. dst is reset first and belongs to the
+// caller afterwards. It always contains apiVersion and kind, as objects from
+// controller-runtime's cache do. If Into returns a [*DecodeError], dst is
+// empty.
 func (o *Object) Into(dst runtime.Object) error {
 	v := reflect.ValueOf(dst)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct || v.Type() == reflect.TypeFor[*Object]() {
@@ -61,8 +62,8 @@ func (o *Object) Into(dst runtime.Object) error {
 	return nil
 }
 
-// intoByLibrary decodes what the plans do not cover, and finds out what is
-// wrong with an object that does not fit.
+// intoByLibrary decodes objects that the plans do not cover, and finds the
+// error in an object that does not fit.
 func (o *Object) intoByLibrary(s *scratch, dst runtime.Object) error {
 	s.other = o.appendJSON(s.other[:0], s)
 	err := json.Unmarshal(s.other, dst)
@@ -78,7 +79,7 @@ func (o *Object) typed(s *scratch, p *plan, v reflect.Value) bool {
 	}
 	d := newDecoder()
 	defer d.close()
-	// Types without a TypeMeta may still have fields of these names.
+	// A type without a TypeMeta may still have fields with these names.
 	d.reader = reader{b: o.kind.members}
 	if !p.members(d, v) {
 		return false

@@ -12,23 +12,25 @@ import (
 )
 
 const (
-	// samples is how many different objects make a dictionary.
+	// samples is the number of different objects from which a dictionary is
+	// made.
 	samples = 8
-	// stride is how far apart the objects for the second dictionary are: the
-	// first objects of a list are neighbours, often replicas of one thing.
+	// stride is the distance between the objects for the second dictionary. The
+	// first objects of a list are neighbors, often replicas of one another.
 	stride = 64
-	// generations is how many dictionaries a kind can have.
+	// generations is the maximum number of dictionaries of a kind.
 	generations = 2
 	// dictMax keeps most distances into the dictionary below 64 KiB, where they
 	// take two bytes instead of four.
 	dictMax = s2.MaxDictSize - 8<<10
-	// sampleMax bounds what one object contributes, so that several fit.
+	// sampleMax bounds the contribution of one object, so that several fit.
 	sampleMax = dictMax / 4
-	// decoderRoom is what the decoder wants behind the content to share it.
+	// decoderRoom is the spare capacity behind the content that the decoder
+	// needs in order to share it.
 	decoderRoom = 16
 )
 
-// dictionary is immutable. It costs its content and 32 KiB.
+// dictionary is immutable. Its memory is its content plus 32 KiB.
 type dictionary struct {
 	gen     byte
 	content []byte
@@ -36,21 +38,22 @@ type dictionary struct {
 	decoder *s2.Dict // shares the content
 }
 
-// trainer makes the dictionaries of one kind: one of its first objects, and a
-// better one, if it is better, of objects further apart. Until there are enough
-// objects it costs a few weak pointers.
+// trainer makes the dictionaries of one kind: one from its first objects, and a
+// second, if it is better, from objects further apart. Until there are enough
+// objects it holds only a few weak pointers.
 type trainer struct {
-	newest atomic.Pointer[dictionary] // what to pack with; nil until the first one
+	newest atomic.Pointer[dictionary] // used for packing; nil until the first one is ready
 	all    [generations]atomic.Pointer[dictionary]
-	done   atomic.Bool // nothing more to be learned
+	done   atomic.Bool // no more dictionaries will be made
 
 	mu    sync.Mutex // protects the fields below
 	seen  []weak.Pointer[Object]
-	gen   int // what is collected for
+	gen   int // the generation for which objects are collected
 	count int // objects since the first dictionary
 }
 
-// generation returns a dictionary by its number, nil if there is none.
+// generation returns the dictionary with the given number, or nil if there is
+// none.
 func (t *trainer) generation(gen byte) *dictionary {
 	if gen >= generations {
 		return nil
@@ -58,8 +61,8 @@ func (t *trainer) generation(gen byte) *dictionary {
 	return t.all[gen].Load()
 }
 
-// learn looks at an object that was packed. It may take a millisecond, twice in
-// the life of a kind.
+// learn examines an object that was packed. It may take a millisecond, twice in
+// the lifetime of a kind.
 func (t *trainer) learn(o *Object) {
 	if t.done.Load() {
 		return
@@ -77,8 +80,8 @@ func (t *trainer) learn(o *Object) {
 	}
 }
 
-// collect notes the object if its turn has come. When there are enough it
-// returns them, and says for which generation, to one caller.
+// collect records the object if its turn has come. Once there are enough
+// objects, it returns them and their generation to one caller.
 func (t *trainer) collect(o *Object) ([]*Object, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,8 +94,8 @@ func (t *trainer) collect(o *Object) ([]*Object, int) {
 	objects := make([]*Object, 0, samples)
 	kept := t.seen[:0]
 	for _, w := range t.seen {
-		// An object that is gone, or was replaced by a newer version of itself,
-		// teaches nothing.
+		// An object that was collected by the garbage collector, or replaced by
+		// a newer version of itself, contributes nothing.
 		if s := w.Value(); s != nil && s.GetUID() != o.GetUID() {
 			objects = append(objects, s)
 			kept = append(kept, w)
@@ -109,8 +112,8 @@ func (t *trainer) collect(o *Object) ([]*Object, int) {
 	return objects, gen
 }
 
-// train makes a dictionary of the objects, unless what half of them teaches
-// does not help the other half.
+// train makes a dictionary of the objects, unless a dictionary of one half does
+// not help to compress the other half.
 func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 	plain := make([][]byte, 0, len(objects))
 	for _, o := range objects {
@@ -128,8 +131,8 @@ func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 	return newDictionary(plain, gen)
 }
 
-// pays reports whether a dictionary shortens bodies by a tenth, both of what
-// they are without it and of what they are when not compressed at all.
+// pays reports whether a dictionary shortens bodies by a tenth, compared both
+// with compression without it and with no compression at all.
 func pays(bodies [][]byte, without, with *dictionary) bool {
 	raw, before, after := 0, 0, 0
 	var s scratch
@@ -142,8 +145,8 @@ func pays(bodies [][]byte, without, with *dictionary) bool {
 	return with != nil && after <= before*9/10 && after <= raw*9/10
 }
 
-// newDictionary concatenates the beginnings of bodies; the last ends up closest
-// to what is packed.
+// newDictionary concatenates the beginnings of bodies. The last one ends up
+// closest to the packed objects.
 func newDictionary(bodies [][]byte, gen byte) *dictionary {
 	var content, last []byte
 	for _, b := range bodies {

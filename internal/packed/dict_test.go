@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// configMap makes an object with the given data.
+// configMap returns an object with the given data.
 func configMap(i int, data string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d","namespace":"d","uid":"00000000-0000-4000-8000-%012d","resourceVersion":"%d"},"data":{"k":%q}}`, i, i, i+1, data)
 }
@@ -71,8 +71,9 @@ func TestFewObjectsAreNotKeptAliveForADictionary(t *testing.T) {
 	require.Len(t, k.dict.seen, 1)
 }
 
-// The first objects of a list are neighbours. When what comes later is of
-// another sort, a second dictionary replaces the first, and both keep working.
+// TestSecondDictionaryLearnsWhatTheFirstCouldNot: the first objects of a list
+// are neighbors. If later objects are of another sort, a second dictionary
+// replaces the first, and both keep working.
 func TestSecondDictionaryLearnsWhatTheFirstCouldNot(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(configMapGVK)

@@ -1,30 +1,36 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packed keeps one Kubernetes object in little memory: a small header
-// that answers what handlers and predicates ask, and the rest of the object as
-// compressed JSON that is decoded when somebody reads it.
+// Package packed stores Kubernetes objects in little memory. A packed object is
+// a small header with the fields that handlers and predicates need, plus the
+// rest of the object as compressed JSON that is decoded only when it is read.
+//
+//	raw JSON ── wire.Scan ──► Item ── Codec.Pack ──► Object
+//	                                                 ├ header: name, UID, versions, times
+//	                                                 ├ Shared: labels, owner references
+//	                                                 └ body ──► Into, DeepCopyObject, ...
+//	                                                    ▲
+//	                                    Kind: dictionary, shared by the fleet
 //
 // # Objects
 //
 // An [Object] is immutable. It implements the methods of controller-runtime's
 // client.Object read-only: setters panic. Name, namespace, UID, versions,
-// timestamps, labels and owner references cost no decode; annotations and
-// finalizers cost one decompression. [Object.Into] and [Object.DeepCopyObject]
+// timestamps, labels and owner references need no decoding; annotations and
+// finalizers need one decompression. [Object.Into] and [Object.DeepCopyObject]
 // build Go values that belong to the caller.
 //
 // # Sharing
 //
-// A [Codec] serves a whole fleet, because clusters of a fleet hold
-// near-identical objects. Per kind it makes a dictionary of the first objects
-// it sees, which is immutable once published; a body names the dictionary that
-// packed it. Labels, owner references and namespaces that many objects have in
-// common are kept once.
+// One [Codec] serves a whole fleet, because clusters of a fleet hold
+// near-identical objects. For each kind it makes a dictionary from the first
+// objects it sees. A dictionary is immutable once published, and a body names
+// the dictionary that packed it. Labels, owner references and namespaces that
+// many objects have in common are stored once.
 //
 // # Bodies
 //
-// A body begins with one byte that says how the rest is encoded. JSON, raw or
-// compressed with or without a dictionary, is what exists today; bodies of
-// kinds that are read into Go structs could be protobuf under a code of their
-// own.
+// The first byte of a body specifies how the rest is encoded. Today's encodings
+// are JSON, raw or compressed with or without a dictionary. Bodies of kinds
+// that are read into Go structs could be protobuf under a code of their own.
 package packed

@@ -15,20 +15,21 @@ import (
 )
 
 var (
-	// ErrTarget indicates that an object cannot be decoded into the value
-	// given.
+	// ErrTarget indicates that an object cannot be decoded into the given
+	// value.
 	ErrTarget = errors.New("not a target for decoding")
-	// ErrCorrupt indicates that a body cannot be read back: memory was damaged
-	// or the package is wrong.
+	// ErrCorrupt indicates that a body cannot be decoded: memory was corrupted
+	// or this package has a bug.
 	ErrCorrupt = errors.New("packed object is corrupt")
-	// ErrMismatch indicates that a field has a type other than the Go value's.
+	// ErrMismatch indicates that a field has a type that differs from the Go
+	// value's.
 	ErrMismatch = errors.New("a field does not fit")
 )
 
-// DecodeError indicates that an object does not fit the Go value it was to be
-// decoded into. It names the object, never its content.
+// DecodeError indicates that an object does not fit the Go value into which it
+// should be decoded. It names the object but never quotes its content.
 type DecodeError struct {
-	// GVK, Namespace and Name say which object.
+	// GVK, Namespace and Name identify the object.
 	GVK             schema.GroupVersionKind
 	Namespace, Name string
 	// Target is the Go type.
@@ -51,8 +52,9 @@ func (e *DecodeError) Error() string {
 // Unwrap returns Err.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// decodeError wraps what Into came across. Of the JSON library's errors it
-// keeps the place alone: their texts quote values, and those may be secret.
+// decodeError wraps an error of Into. Of an error of the JSON library it keeps
+// only the position, because the error's text quotes values, which may be
+// secret.
 func (o *Object) decodeError(dst runtime.Object, err error) error {
 	d := &DecodeError{
 		GVK: o.kind.gvk, Namespace: o.GetNamespace(), Name: o.name,
@@ -69,5 +71,5 @@ func (o *Object) decodeError(dst runtime.Object, err error) error {
 	return d
 }
 
-// readOnly is the panic of every setter.
+// readOnly is the panic message of every setter.
 const readOnly = "informerpool: objects handed to handlers are shared and read-only; DeepCopyObject gives a mutable copy"

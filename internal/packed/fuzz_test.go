@@ -20,8 +20,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// FuzzPack packs whatever Scan accepts, with and without a dictionary, and
-// compares every form it is read in with what the JSON library makes of it.
+// FuzzPack packs every object that Scan accepts, with and without a dictionary,
+// and compares all forms in which it can be read with the JSON library's
+// result.
 func FuzzPack(f *testing.F) {
 	for _, s := range objectSeeds {
 		f.Add([]byte(s))
@@ -43,7 +44,7 @@ func FuzzPack(f *testing.F) {
 		c.DropManagedFields = true // as Append does
 		o, err := c.Pack(k, it)
 		require.NoError(t, err)
-		stripped := it.Append(nil) // repeated keys are resolved in it
+		stripped := it.Append(nil) // with repeated keys resolved
 		requireSameObject(t, stripped, o)
 		requireSameInto(t, stripped, o, &zoo{})
 		requireSameInto(t, stripped, o, &corev1.Pod{})
@@ -55,7 +56,7 @@ func FuzzPack(f *testing.F) {
 	})
 }
 
-// train makes a dictionary of what an object holds besides its identity.
+// train makes a dictionary of everything in an object except its identity.
 func train(t *testing.T, c *Codec, k *Kind, raw []byte) []*Object {
 	var u unstructured.Unstructured
 	require.NoError(t, json.Unmarshal(raw, &u.Object))
@@ -71,8 +72,8 @@ func train(t *testing.T, c *Codec, k *Kind, raw []byte) []*Object {
 	return keep
 }
 
-// requireSameInto compares Into with the library: both accept with the same
-// result, or both refuse.
+// requireSameInto compares Into with the library: both must return the same
+// object, or both must refuse it.
 func requireSameInto(t *testing.T, raw []byte, o *Object, form runtime.Object) {
 	t.Helper()
 	typ := reflect.TypeOf(form).Elem()
@@ -90,8 +91,7 @@ func requireSameInto(t *testing.T, raw []byte, o *Object, form runtime.Object) {
 	require.Equal(t, want, got)
 }
 
-// objectSeeds are objects whose content could be lost, or mistaken for
-// something else.
+// objectSeeds are objects with content that could be lost or misread.
 var objectSeeds = []string{
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{}}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{"name":"n","namespace":"ns","uid":"0b5c4f6e-1111-4222-8333-944445555666","resourceVersion":"42","generation":7,"creationTimestamp":"2025-03-01T10:00:00Z"},"spec":{}}`,
@@ -114,7 +114,7 @@ var objectSeeds = []string{
 	` {"apiVersion" : "v1", "kind":"Zoo","metadata": {"name" :"n" , "labels": { "a" : "b" } , "x": 1 } , "slice": [ "a" , "b" ], "ptr": { }, "any": [ 1 , {} ] } `,
 }
 
-// FuzzTyped reads one field of a Go type from any JSON value.
+// FuzzTyped reads one field of a Go type from arbitrary JSON values.
 func FuzzTyped(f *testing.F) {
 	for field := range reflect.TypeFor[zoo]().Fields() {
 		name, _ := fieldName(field)
@@ -131,7 +131,7 @@ func FuzzTyped(f *testing.F) {
 		if err != nil || it.Name == "" || it.Kind != "Zoo" || it.APIVersion != "v1" {
 			return
 		}
-		k := newKind(gvk) // without a dictionary, which would depend on what came before
+		k := newKind(gvk) // without a dictionary, which would depend on earlier inputs
 		o, err := c.withKind(k).Pack(k, it)
 		require.NoError(t, err)
 		requireSameInto(t, it.Append(nil), o, &zoo{})
@@ -145,7 +145,7 @@ var fieldSeeds = []string{
 	`{"int":1,"string":"s","ptr":{"ptr":{"int":7}},"parts":{"x":{"list":[{},null]}}}`, `{"int":1,"int":2}`, `{"quoted":"5","embedded":"e"}`, `{"a":[1,{"b":2.0}]}`,
 }
 
-// FuzzBlock checks that s2 reads back what encodeBlock writes.
+// FuzzBlock checks that s2 decodes the output of encodeBlock.
 func FuzzBlock(f *testing.F) {
 	f.Add([]byte("a dictionary of some length, a dictionary"), []byte("some source of length, some source, some length"), uint8(1))
 	f.Add([]byte("0123456789abcdef"), []byte("0123456789abcdef0123456789abcdef"), uint8(40))

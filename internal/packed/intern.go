@@ -11,33 +11,33 @@ import (
 const (
 	minSlots = 1 << 4
 	maxSlots = 1 << 13
-	// internMax is the longest text worth a slot: longer ones are rarely
-	// shared.
+	// internMax is the maximum length of a text that gets a slot: longer texts
+	// are rarely shared.
 	internMax = 1 << 10
 )
 
 var internSeed = maphash.MakeSeed()
 
-// Shared holds the texts that the objects of one store have in common, and what
-// they take. It is a table without chains in which the newer text wins: a
-// complete one would cost more than most label sets, and this finds what
-// matters, since replicas are listed side by side, and an update follows its
-// object.
+// Shared holds the texts that the objects of one store have in common, and
+// counts their bytes. It is a hash table without chains, in which a newer text
+// displaces an older one. A complete table would cost more than most label
+// sets, and this one finds the duplicates that matter, since replicas are
+// listed side by side, and an update follows its object.
 //
-// It belongs to one store, so that its account is exact: a text counts from the
-// first stored object that has it to the last, and is never kept for its own
-// sake. It is not safe for concurrent use.
+// A Shared belongs to one store, so that its count is exact: a text counts from
+// the first stored object that has it to the last, and is never kept for its
+// own sake. A Shared is not safe for concurrent use.
 type Shared struct {
 	slots []*text
-	texts int   // that objects have
-	bytes int64 // what those take
+	texts int   // texts of stored objects
+	bytes int64 // the bytes they take
 }
 
-// Bytes returns what the texts of the stored objects take.
+// Bytes returns how many bytes the texts of the stored objects take.
 func (s *Shared) Bytes() int64 { return s.bytes + int64(len(s.slots))*8 }
 
-// text returns the text of b that stored objects have, or a new one; nil for no
-// bytes.
+// text returns the stored objects' text with the bytes b, or a new one; nil if
+// b is empty.
 func (s *Shared) text(b []byte) *text {
 	if len(b) == 0 {
 		return nil
@@ -52,13 +52,13 @@ func (s *Shared) text(b []byte) *text {
 
 func (s *Shared) slot(hash uint64) int { return int(hash % uint64(len(s.slots))) }
 
-// Retain counts an object that is stored from now on.
+// Retain starts counting an object, which has been stored.
 func (s *Shared) Retain(o *Object) {
 	s.retain(o.labels)
 	s.retain(o.owners)
 }
 
-// Release counts an object that is stored no more.
+// Release stops counting an object, which is no longer stored.
 func (s *Shared) Release(o *Object) {
 	s.release(o.labels)
 	s.release(o.owners)
@@ -109,10 +109,10 @@ func (s *Shared) grow() {
 	}
 }
 
-// textSize is what the header of a text takes.
+// textSize is the size of a text's header.
 const textSize = int(unsafe.Sizeof(text{}))
 
-// size is what a text takes, 0 for none.
+// size returns how many bytes a text takes, 0 for nil.
 func (t *text) size() int64 {
 	if t == nil {
 		return 0

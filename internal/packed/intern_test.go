@@ -14,8 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// TestSharedTextsCountFromTheFirstToTheLast: neither is anything shared for
-// nothing, nor kept when its objects are gone.
+// TestSharedTextsCountFromTheFirstToTheLast: unused texts are not shared, and a
+// text is not kept after its last object.
 func TestSharedTextsCountFromTheFirstToTheLast(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(podGVK)
@@ -64,8 +64,8 @@ func TestSharedTextsCountFromTheFirstToTheLast(t *testing.T) {
 	require.Zero(t, s.bytes)
 }
 
-// keepApart draws a seed by which each text has a slot of its own in the
-// smallest table, where otherwise the newer one may displace the other.
+// keepApart finds a seed with which each text has its own slot in the smallest
+// table. With other seeds a newer text may displace an older one.
 func keepApart(texts ...*text) {
 	s := Shared{slots: make([]*text, minSlots)}
 	for taken := map[int]bool{}; len(taken) < len(texts); {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// AppendJSON appends the whole object, apiVersion and kind included, as JSON.
-// An object whose body is damaged appends nothing.
+// AppendJSON appends the whole object, including apiVersion and kind, as JSON.
+// If the object's body is damaged, AppendJSON appends nothing.
 func (o *Object) AppendJSON(dst []byte) []byte {
 	s, err := o.open()
 	if err != nil {
@@ -21,8 +21,8 @@ func (o *Object) AppendJSON(dst []byte) []byte {
 	return o.appendJSON(dst, s)
 }
 
-// headerRoom is about what the header of an object takes as JSON, less the
-// texts it shares.
+// headerRoom is the approximate JSON size of an object's header without its
+// shared texts.
 const headerRoom = 256
 
 func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
@@ -77,12 +77,13 @@ func (o *Object) appendIdentity(dst []byte, start int) []byte {
 	return dst
 }
 
-// appendCreated appends the creation time as it was sent.
+// appendCreated appends the creation time as it was received.
 func (o *Object) appendCreated(dst []byte) []byte {
 	return time.Unix(o.created, 0).UTC().AppendFormat(dst, time.RFC3339)
 }
 
-// comma separates members that begin at start.
+// comma appends a separator unless the members, which begin at start, are still
+// empty.
 func comma(dst []byte, start int) []byte {
 	if len(dst) > start {
 		return append(dst, ',')
@@ -92,9 +93,9 @@ func comma(dst []byte, start int) []byte {
 
 var _ json.Marshaler = (*Object)(nil)
 
-// MarshalJSON returns the whole object, apiVersion and kind included. Encoders,
-// runtime.DefaultUnstructuredConverter and tools that evaluate jq or CEL go
-// this way.
+// MarshalJSON returns the whole object, including apiVersion and kind. It is
+// used by encoders, runtime.DefaultUnstructuredConverter and tools that
+// evaluate jq or CEL.
 func (o *Object) MarshalJSON() ([]byte, error) {
 	s, err := o.open()
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
 )
 
-// TestManagedFieldsAreKept: without them, the documented way from a read to an
-// apply wipes the remote object: what is extracted is empty.
+// TestManagedFieldsAreKept: without managedFields, the documented sequence of
+// read, extract and apply wipes the remote object, because the extracted
+// configuration is empty.
 func TestManagedFieldsAreKept(t *testing.T) {
 	raw := bytes.Replace(pods(3), []byte(`"operation":"Update"`), []byte(`"operation":"Apply"`), 1)
 	packs := NewCodec()
@@ -45,14 +46,15 @@ func TestManagedFieldsAreKept(t *testing.T) {
 	require.Nil(t, got.ManagedFields)
 }
 
-// TestManagedFieldsAreAffordable holds what they cost to a share of the heap.
+// TestManagedFieldsAreAffordable limits the share of the heap that
+// managedFields may take.
 func TestManagedFieldsAreAffordable(t *testing.T) {
 	const n = 4000
 	perPod := func(drop bool) float64 {
 		c := NewCodec()
 		c.DropManagedFields = drop
 		k := c.Kind(podGVK)
-		for i := range 600 { // the dictionaries
+		for i := range 600 { // trains the dictionaries
 			mustPack(t, c, k, wiretest.Pod(i))
 		}
 		kept := make([]*Object, 0, n)

@@ -21,15 +21,15 @@ var (
 	_ runtime.Object = (*Object)(nil)
 )
 
-// What an object's header holds.
+// Flags of an object: fields that its header or body has.
 const (
 	hasUID           = 1 << iota // uid
 	hasVersion                   // version
 	hasCreated                   // created
-	hasAnnotations               // the body may hold annotations
-	hasFinalizers                // the body may hold finalizers
-	hasGracePeriod               // the body may hold deletionGracePeriodSeconds
-	hasManagedFields             // the body may hold managedFields
+	hasAnnotations               // the body may contain annotations
+	hasFinalizers                // the body may contain finalizers
+	hasGracePeriod               // the body may contain deletionGracePeriodSeconds
+	hasManagedFields             // the body may contain managedFields
 )
 
 // Object is one packed object. It is immutable and safe for concurrent use.
@@ -48,7 +48,7 @@ type Object struct {
 	flags      uint8
 }
 
-// rare holds what few objects have, or have in an unusual form.
+// rare holds fields that few objects have, or have in an unusual form.
 type rare struct {
 	uid        string
 	version    string
@@ -57,7 +57,8 @@ type rare struct {
 	generation int64
 }
 
-// more returns the rare part for writing while the object is packed.
+// more returns the rare part, to be written to while the object is being
+// packed.
 func (o *Object) more() *rare {
 	if o.rare == nil {
 		o.rare = new(rare)
@@ -68,7 +69,8 @@ func (o *Object) more() *rare {
 // Kind returns the object's kind.
 func (o *Object) Kind() *Kind { return o.kind }
 
-// Version returns the resourceVersion as a number, and false if it is none.
+// Version returns the resourceVersion as a number, or false if it is not a
+// number.
 func (o *Object) Version() (uint64, bool) { return o.version, o.flags&hasVersion != 0 }
 
 // GetNamespace returns metadata.namespace.
@@ -119,8 +121,8 @@ func (o *Object) GetCreationTimestamp() metav1.Time {
 	return metav1.Time{}
 }
 
-// GetDeletionTimestamp returns metadata.deletionTimestamp, nil while the object
-// lives.
+// GetDeletionTimestamp returns metadata.deletionTimestamp, or nil unless the
+// object is being deleted.
 func (o *Object) GetDeletionTimestamp() *metav1.Time {
 	if o.rare == nil || o.rare.deleted.IsZero() {
 		return nil
@@ -128,7 +130,7 @@ func (o *Object) GetDeletionTimestamp() *metav1.Time {
 	return new(o.rare.deleted)
 }
 
-// GetLabels returns a new map of the labels, nil if there are none.
+// GetLabels returns the labels as a new map, or nil if there are none.
 func (o *Object) GetLabels() map[string]string {
 	if o.labels == nil {
 		return nil
@@ -142,7 +144,7 @@ func (o *Object) MatchesLabels(sel labels.Selector) bool {
 	return sel == nil || sel.Matches(o.labels)
 }
 
-// GetOwnerReferences returns new owner references, nil if there are none.
+// GetOwnerReferences returns new owner references, or nil if there are none.
 func (o *Object) GetOwnerReferences() []metav1.OwnerReference {
 	if o.owners == nil {
 		return nil
@@ -161,12 +163,12 @@ func (o *Object) OwnerUIDs() iter.Seq[types.UID] {
 	}
 }
 
-// GetObjectKind returns the kind; setting it panics.
+// GetObjectKind returns the object's kind. Setting it panics.
 func (o *Object) GetObjectKind() schema.ObjectKind { return objectKind{o.kind} }
 
 // SameContent reports whether o and p are the same object in the same state,
-// whatever their resourceVersions. True is certain; false may also mean that
-// two servers spelled the same state differently.
+// regardless of their resourceVersions. True is certain; false may also mean
+// that two servers encoded the same state differently.
 func (o *Object) SameContent(p *Object) bool {
 	if o == p {
 		return true
@@ -198,7 +200,7 @@ func (o *Object) sameHeader(p *Object) bool {
 		o.rare.same(p.rare)
 }
 
-// same compares what the body does not hold as well.
+// same compares fields that are not in the body.
 func (r *rare) same(q *rare) bool {
 	var a, b rare
 	if r != nil {
@@ -210,7 +212,7 @@ func (r *rare) same(q *rare) bool {
 	return a.uid == b.uid
 }
 
-// objectKind answers with the kind of the object it was taken from.
+// objectKind is the schema.ObjectKind of a packed object.
 type objectKind struct{ kind *Kind }
 
 // GroupVersionKind implements schema.ObjectKind.

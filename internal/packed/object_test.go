@@ -24,7 +24,7 @@ import (
 
 var podGVK = corev1.SchemeGroupVersion.WithKind("Pod")
 
-// madePods keeps the test pods, since making them takes longer than packing
+// madePods caches the test pods, since building them takes longer than packing
 // them.
 var madePods sync.Map
 
@@ -116,7 +116,8 @@ func TestIntoRefusesWhatIsNoTarget(t *testing.T) {
 	requireSameObject(t, pods(3), o)
 }
 
-// A Secret that does not fit its Go type must not show in the error.
+// TestDecodeErrorsHoldNoValues: the error of a Secret that does not fit its Go
+// type must not contain its values.
 func TestDecodeErrorsHoldNoValues(t *testing.T) {
 	const canary = "hunter2"
 	c := NewCodec()
@@ -238,7 +239,7 @@ func TestMetadataIsReadWithoutTheBody(t *testing.T) {
 	o := packPod(t)
 	want := &unstructured.Unstructured{}
 	require.NoError(t, want.UnmarshalJSON(pods(3)))
-	o.body = "" // whoever opens it fails
+	o.body = "" // opening it fails
 	require.Equal(t, want.GetName(), o.GetName())
 	require.Equal(t, want.GetNamespace(), o.GetNamespace())
 	require.Equal(t, want.GetUID(), o.GetUID())
@@ -285,7 +286,7 @@ func TestSizeCountsWhatTheObjectAloneCosts(t *testing.T) {
 	require.Greater(t, odd.Size(), headerSize+len("not a uuid"))
 }
 
-// TestPodsCostLittle holds the promise that the package exists for.
+// TestPodsCostLittle checks the promise for which this package exists.
 func TestPodsCostLittle(t *testing.T) {
 	const n, promised = 1000, 1150
 	objects := make([]*Object, n)
@@ -340,7 +341,8 @@ func TestDamagedBodyIsReportedNotGuessed(t *testing.T) {
 	}
 }
 
-// Scratch memory that one huge object needed is not kept for the small ones.
+// TestHugeObjectsComeBack: scratch memory for one huge object is not kept for
+// small ones.
 func TestHugeObjectsComeBack(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(configMapGVK)

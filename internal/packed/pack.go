@@ -16,13 +16,13 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// Pack packs a scanned object. It copies what it keeps, so the scanned bytes
-// may be reused. It refuses an item that says it is of another kind or that has
-// no metadata with a [*wire.FieldError].
+// Pack packs a scanned object. It copies everything it keeps, so the scanned
+// bytes may be reused. If the item has a different kind or no metadata, Pack
+// returns a [*wire.FieldError].
 func (c *Codec) Pack(k *Kind, it wire.Item) (*Object, error) { return c.PackShared(k, it, nil) }
 
-// PackShared is Pack for an object that is to be stored where others share what
-// they have in common with it.
+// PackShared is like Pack, for an object that will be stored with others and
+// share its texts with them.
 func (c *Codec) PackShared(k *Kind, it wire.Item, shared *Shared) (*Object, error) {
 	if err := k.check(&it); err != nil {
 		return nil, err
@@ -43,14 +43,15 @@ func (c *Codec) PackShared(k *Kind, it wire.Item, shared *Shared) (*Object, erro
 	return o, nil
 }
 
-// PackUnstructured packs u as if its JSON had been scanned; it does not keep or
-// change u. Content that is not JSON, such as NaN or a channel, is an error.
+// PackUnstructured packs u as if its JSON had been scanned. It neither retains
+// nor changes u. Content that cannot be JSON, such as NaN or a channel, is an
+// error.
 func (c *Codec) PackUnstructured(k *Kind, u *unstructured.Unstructured) (*Object, error) {
 	return c.PackUnstructuredShared(k, u, nil)
 }
 
-// PackUnstructuredShared is PackUnstructured for an object that is to be stored
-// where others share what they have in common with it.
+// PackUnstructuredShared is like PackUnstructured, for an object that will be
+// stored with others and share its texts with them.
 func (c *Codec) PackUnstructuredShared(k *Kind, u *unstructured.Unstructured, shared *Shared) (*Object, error) {
 	b, err := u.MarshalJSON()
 	if err != nil {
@@ -63,8 +64,8 @@ func (c *Codec) PackUnstructuredShared(k *Kind, u *unstructured.Unstructured, sh
 	return c.PackShared(k, it, shared)
 }
 
-// takeHeader fills the header and returns the metadata fields that it holds so
-// exactly that the body need not.
+// takeHeader fills in the header. It returns the metadata fields that the
+// header represents exactly, so that the body can omit them.
 func (o *Object) takeHeader(it *wire.Item, shared *Shared) wire.Fields {
 	var drop wire.Fields
 	o.namespace = unique.Make(it.Namespace)
@@ -102,10 +103,10 @@ func (o *Object) takeHeader(it *wire.Item, shared *Shared) wire.Fields {
 	return drop
 }
 
-// uidLen is the length of a UUID in its canonical spelling.
+// uidLen is the length of a UUID in its canonical form.
 const uidLen = 36
 
-// takeUID keeps a canonical UUID as 16 bytes and anything else as it is.
+// takeUID stores a canonical UUID as 16 bytes and any other UID as a string.
 func (o *Object) takeUID(uid string) wire.Fields {
 	if uid == "" {
 		return 0
@@ -119,7 +120,7 @@ func (o *Object) takeUID(uid string) wire.Fields {
 	return wire.FieldUID
 }
 
-// parseUID reads a UUID that appendUID spells the same way.
+// parseUID parses a UUID if appendUID reproduces it exactly.
 func parseUID(uid string) (b [16]byte, ok bool) {
 	if len(uid) != uidLen || uid[8] != '-' || uid[13] != '-' || uid[18] != '-' || uid[23] != '-' {
 		return b, false
@@ -154,7 +155,7 @@ func appendUID(dst []byte, b [16]byte) []byte {
 	return dst
 }
 
-// takeVersion keeps a decimal resourceVersion as a number.
+// takeVersion stores a decimal resourceVersion as a number.
 func (o *Object) takeVersion(rv string) wire.Fields {
 	if rv == "" {
 		return 0
@@ -170,8 +171,8 @@ func (o *Object) takeVersion(rv string) wire.Fields {
 	return wire.FieldResourceVersion
 }
 
-// takeTimes keeps the timestamps. One spelled as the API server does, in whole
-// seconds of UTC, can be spelled again from the header.
+// takeTimes stores the timestamps. Those in the API server's format, in whole
+// seconds of UTC, can be reproduced from the header.
 func (o *Object) takeTimes(it *wire.Item) wire.Fields {
 	var drop wire.Fields
 	if it.CreationTimestamp != "" {
@@ -190,8 +191,8 @@ func (o *Object) takeTimes(it *wire.Item) wire.Fields {
 	return drop
 }
 
-// parseTime reads an RFC 3339 time, as Scan has made sure it is, and tells
-// whether its spelling is canonical.
+// parseTime parses an RFC 3339 time, which Scan has validated. canonical
+// reports whether the header can reproduce the string.
 func parseTime(s string) (t time.Time, canonical bool) {
 	t, _ = time.Parse(time.RFC3339, s)
 	var buf [len(time.RFC3339)]byte

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// plan says how a value of one Go type is read: the rules of
-// k8s.io/apimachinery/pkg/util/json, worked out once per type. It handles what
-// API types are made of and leaves everything else to that library, value by
-// value.
+// plan describes how to read a value of one Go type. It applies the rules of
+// k8s.io/apimachinery/pkg/util/json, worked out once per type. It covers the
+// types that API types consist of and leaves everything else to that library,
+// value by value.
 type plan struct {
 	typ    reflect.Type
 	read   func(p *plan, d *decoder, v reflect.Value) bool
@@ -28,15 +28,15 @@ type plan struct {
 // field is a member of a struct.
 type field struct {
 	index []int // path through embedded structs
-	bit   uint  // among all the fields
+	bit   uint  // number of the field within the plan
 	plan  *plan
 }
 
-// maxFields is how many fields the set of those seen can hold.
+// maxFields is how many fields the set of seen fields can hold.
 const maxFields = 256
 
 var (
-	plansMu sync.Mutex // protects the making of plans
+	plansMu sync.Mutex // protects the creation of plans
 	plans   sync.Map   // reflect.Type to *plan
 
 	unmarshaler     = reflect.TypeFor[stdjson.Unmarshaler]()
@@ -44,8 +44,8 @@ var (
 	numberType      = reflect.TypeFor[stdjson.Number]()
 )
 
-// planOf returns the plan of a type. Plans are few: as many as there are Go
-// types.
+// planOf returns the plan of a type. There are as many plans as Go types, which
+// are few.
 func planOf(t reflect.Type) *plan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*plan)
@@ -54,7 +54,7 @@ func planOf(t reflect.Type) *plan {
 	defer plansMu.Unlock()
 	making := map[reflect.Type]*plan{}
 	p := makePlan(t, making)
-	// Plans refer to each other, so they are published when all are complete.
+	// Plans refer to each other, so they are published once all are complete.
 	for t, p := range making {
 		plans.LoadOrStore(t, p)
 	}
@@ -110,7 +110,7 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 	return p
 }
 
-// structure makes the plan of a struct, unless its fields are unusual.
+// structure completes the plan of a struct, unless its fields are unusual.
 func (p *plan) structure(making map[reflect.Type]*plan) {
 	fields := map[string]*field{}
 	if !collect(p.typ, nil, fields, making) || len(fields) > maxFields {
@@ -122,8 +122,9 @@ func (p *plan) structure(making map[reflect.Type]*plan) {
 	p.meta = ok && m.plan.typ == reflect.TypeFor[metav1.ObjectMeta]()
 }
 
-// collect adds the fields of a struct. It gives up on what needs the rules of
-// precedence between embedded structs, and on options other than omitempty.
+// collect adds the fields of a struct. It gives up if the rules of precedence
+// between embedded structs are needed, or if there are options other than
+// omitempty.
 func collect(t reflect.Type, path []int, fields map[string]*field, making map[reflect.Type]*plan) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -149,15 +150,15 @@ func collect(t reflect.Type, path []int, fields map[string]*field, making map[re
 	return true
 }
 
-// What a struct field is to JSON.
+// Roles of a struct field in JSON.
 const (
 	namedField     = iota
-	promotedFields // its own fields stand in its place
+	promotedFields // its own fields take its place
 	noField
-	unusualField // only the library knows
+	unusualField // only the library can handle it
 )
 
-// fieldName returns the JSON name of a field and what the field is.
+// fieldName returns the JSON name of a field and its role.
 func fieldName(f reflect.StructField) (string, int) {
 	tag := f.Tag.Get("json")
 	if tag == "-" {

@@ -3,10 +3,10 @@
 
 package packed
 
-// hexDigits spell control characters.
+// hexDigits are used to escape control characters.
 const hexDigits = "0123456789abcdef"
 
-// appendQuoted appends s, which is valid UTF-8, as a JSON string.
+// appendQuoted appends s, which must be valid UTF-8, as a JSON string.
 func appendQuoted(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	from := 0

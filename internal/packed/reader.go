@@ -10,15 +10,15 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// reader goes through JSON that has been validated before it was packed, so it
-// checks nothing. It is what makes decoding cheaper than the library's, which
-// validates first.
+// reader traverses JSON that was validated before it was packed, so it checks
+// nothing. That makes decoding cheaper than with the library, which validates
+// first.
 type reader struct {
 	b []byte
 	i int
 }
 
-// peek skips white space and returns the byte behind it, 0 at the end.
+// peek skips white space and returns the next byte, or 0 at the end.
 func (r *reader) peek() byte {
 	for ; r.i < len(r.b); r.i++ {
 		if c := r.b[r.i]; c > ' ' {
@@ -28,11 +28,12 @@ func (r *reader) peek() byte {
 	return 0
 }
 
-// enter goes into an object or array.
+// enter enters an object or array.
 func (r *reader) enter() { r.i++ }
 
-// more goes to the next member or element, or out of the object or array; a
-// list of members without braces ends with the bytes.
+// more advances to the next member or element and returns true, or leaves the
+// object or array and returns false. A list of members without braces ends with
+// the bytes.
 func (r *reader) more() bool {
 	switch r.peek() {
 	case ',':
@@ -51,8 +52,8 @@ const (
 	highs = 0x8080808080808080
 )
 
-// literal reads a string literal with its quotes and reports whether it stands
-// for itself.
+// literal reads a string literal with its quotes. plain reports whether the
+// literal contains nothing to resolve.
 func (r *reader) literal() (quoted []byte, plain bool) {
 	b, i := r.b, r.i+1
 	ascii, plain := true, true
@@ -83,7 +84,7 @@ func (r *reader) literal() (quoted []byte, plain bool) {
 	return quoted, plain && (ascii || utf8.Valid(quoted))
 }
 
-// text reads a string literal and returns the bytes it stands for.
+// text reads a string literal and returns the bytes that it stands for.
 func (r *reader) text() []byte {
 	quoted, plain := r.literal()
 	if plain {
@@ -92,10 +93,10 @@ func (r *reader) text() []byte {
 	return []byte(unquote(quoted))
 }
 
-// unquote resolves the escapes and the invalid UTF-8 of a literal.
+// unquote resolves the escapes and invalid UTF-8 of a literal.
 func unquote(quoted []byte) string { return wire.String(quoted) }
 
-// key reads a key and goes to its value.
+// key reads a key and advances to its value.
 func (r *reader) key() []byte {
 	k := r.text()
 	r.peek()

@@ -28,7 +28,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// kindsOfAPI returns every kind of k8s.io/api that clusters store.
+// kindsOfAPI returns all kinds of k8s.io/api that clusters store.
 func kindsOfAPI() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for gvk, t := range scheme.Scheme.AllKnownTypes() {
@@ -41,8 +41,8 @@ func kindsOfAPI() []schema.GroupVersionKind {
 }
 
 // TestEveryKindOfTheAPIComesBack fills objects of all kinds with random content
-// and compares every form they are read in with what the ordinary clients make
-// of the same bytes.
+// and compares every form in which they can be read with the ordinary clients'
+// result for the same bytes.
 func TestEveryKindOfTheAPIComesBack(t *testing.T) {
 	const seed = 11
 	kinds := kindsOfAPI()
@@ -72,7 +72,7 @@ func TestEveryKindOfTheAPIComesBack(t *testing.T) {
 	}
 }
 
-// identify gives an object what every stored object has.
+// identify gives an object the fields that every stored object has.
 func identify(t *testing.T, obj runtime.Object, i int) {
 	m, err := meta.Accessor(obj)
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func identify(t *testing.T, obj runtime.Object, i int) {
 	m.SetResourceVersion(strconv.Itoa(1000 + i))
 }
 
-// requireSameObject compares all that does not depend on a Go type.
+// requireSameObject compares everything that does not depend on a Go type.
 func requireSameObject(t *testing.T, raw []byte, o *Object) {
 	t.Helper()
 	want := &unstructured.Unstructured{}
@@ -100,13 +100,13 @@ func requireSameObject(t *testing.T, raw []byte, o *Object) {
 	require.NoError(t, err)
 	require.Equal(t, want, u, "packing changed the object")
 	viaJSON := &unstructured.Unstructured{}
-	spelled, err := u.MarshalJSON() // a float64 without a fraction is spelled as an integer
+	spelled, err := u.MarshalJSON() // a float64 without a fraction is written as an integer
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(spelled, &viaJSON.Object))
 	require.Equal(t, viaJSON, again.DeepCopyObject())
 }
 
-// withKind makes a codec that packs for the kind of another.
+// withKind returns a codec that packs for a Kind of another codec.
 func (c *Codec) withKind(k *Kind) *Codec {
 	c.kinds = map[schema.GroupVersionKind]weak.Pointer[Kind]{k.gvk: weak.Make(k)}
 	return c
@@ -146,8 +146,8 @@ func requireSameAccessors(t *testing.T, want *unstructured.Unstructured, o *Obje
 	}
 }
 
-// requireSameTyped compares the typed and the metadata-only form with what the
-// JSON library makes of the same bytes.
+// requireSameTyped compares the typed and metadata-only forms with the JSON
+// library's result for the same bytes.
 func requireSameTyped(t *testing.T, raw []byte, o *Object, prototype runtime.Object) {
 	t.Helper()
 	for _, form := range []runtime.Object{prototype, &metav1.PartialObjectMetadata{}} {
@@ -160,8 +160,8 @@ func requireSameTyped(t *testing.T, raw []byte, o *Object, prototype runtime.Obj
 	}
 }
 
-// TestPlansCoverTheAPI makes sure that the fast path is taken: the library
-// behind it would give the same results.
+// TestPlansCoverTheAPI checks that plans are used at all, since the library
+// would yield the same results.
 func TestPlansCoverTheAPI(t *testing.T) {
 	for _, gvk := range kindsOfAPI() {
 		p := planOf(scheme.Scheme.AllKnownTypes()[gvk])
@@ -169,8 +169,8 @@ func TestPlansCoverTheAPI(t *testing.T) {
 	}
 }
 
-// TestDictionaryIsUsedAfterTheFirstObjects reads objects packed before and
-// after there was a dictionary.
+// TestDictionaryIsUsedAfterTheFirstObjects reads objects that were packed
+// before and after the dictionary was made.
 func TestDictionaryIsUsedAfterTheFirstObjects(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(podGVK)

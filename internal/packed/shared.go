@@ -15,14 +15,14 @@ import (
 var _ labels.Labels = (*text)(nil)
 
 // text is a piece of validated JSON that objects may share: their labels or
-// their owner references, as they were sent. Since it never changes, the
-// strings that are read from it point into it.
+// owner references, as received. It never changes, so strings that are read
+// from it point into it.
 type text struct {
 	json string
-	refs int32 // stored objects that have it; see Shared
+	refs int32 // number of stored objects that have it; see Shared
 }
 
-// String returns the JSON, "" for nil.
+// String returns the JSON, or "" for nil.
 func (t *text) String() string {
 	if t == nil {
 		return ""
@@ -32,7 +32,7 @@ func (t *text) String() string {
 
 // reader reads the JSON from its beginning.
 func (t *text) reader() reader {
-	return reader{b: unsafe.Slice(unsafe.StringData(t.json), len(t.json))} // only read
+	return reader{b: unsafe.Slice(unsafe.StringData(t.json), len(t.json))} // never written to
 }
 
 // str reads a string or null.
@@ -49,7 +49,7 @@ func (t *text) str(r *reader) string {
 	return t.json[start : r.i-1]
 }
 
-// key reads a key and goes to its value.
+// key reads a key and advances to its value.
 func (t *text) key(r *reader) string {
 	key := t.str(r)
 	r.peek()
@@ -134,7 +134,7 @@ func (t *text) owner(r *reader) (ref metav1.OwnerReference) {
 	return ref
 }
 
-// flag returns the value of true or false, nil for null.
+// flag returns a pointer to the value of true or false, or nil for null.
 func flag(literal []byte) *bool {
 	if literal[0] == 'n' {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// The functions below read one value each. False means that the value does not
-// fit the type, or that only the library knows how; the object is then decoded
-// by the library from the beginning.
+// Each function below reads one value. False means that the value does not fit
+// the type, or that only the library can read it; the library then decodes the
+// whole object from the beginning.
 
 // object reads a struct.
 func (p *plan) object(d *decoder, v reflect.Value) bool {
@@ -32,8 +32,8 @@ func (p *plan) object(d *decoder, v reflect.Value) bool {
 	return false
 }
 
-// members reads the members of a struct. A repeated key is left to the library,
-// which merges the values.
+// members reads the members of a struct. It leaves repeated keys to the
+// library, which merges their values.
 func (p *plan) members(d *decoder, v reflect.Value) bool {
 	var seen [maxFields / 64]uint64
 	for d.more() {
@@ -54,7 +54,7 @@ func (p *plan) members(d *decoder, v reflect.Value) bool {
 	return true
 }
 
-// of returns the field in a struct.
+// of returns the field of the struct v.
 func (f *field) of(v reflect.Value) reflect.Value {
 	for _, i := range f.index {
 		v = v.Field(i)
@@ -62,12 +62,12 @@ func (f *field) of(v reflect.Value) reflect.Value {
 	return v
 }
 
-// library leaves a value to util/json.
+// library reads a value with util/json.
 func (p *plan) library(d *decoder, v reflect.Value) bool {
 	return json.Unmarshal(d.raw(), v.Addr().Interface()) == nil
 }
 
-// unmarshal leaves a value to its type.
+// unmarshal reads a value with its type's own method.
 func (p *plan) unmarshal(d *decoder, v reflect.Value) bool {
 	u, _ := reflect.TypeAssert[stdjson.Unmarshaler](v.Addr())
 	return u.UnmarshalJSON(d.raw()) == nil
@@ -211,7 +211,7 @@ func (p *plan) mapping(d *decoder, v reflect.Value) bool {
 	return true
 }
 
-// stringMap reads members that are strings or null.
+// stringMap reads members whose values are strings or null.
 func (d *decoder) stringMap(m map[string]string) bool {
 	for d.more() {
 		key := keys.string(d.key())
@@ -237,5 +237,5 @@ func (p *plan) any(d *decoder, v reflect.Value) bool {
 	return true
 }
 
-// view returns b as a string that is void when b changes.
+// view returns b as a string that becomes invalid when b changes.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

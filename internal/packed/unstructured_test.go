@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// TestEncodersAndConvertersSeeTheWholeObject: selectors in jq and CEL go
-// through one of these ways.
+// TestEncodersAndConvertersSeeTheWholeObject: selectors in jq and CEL use one
+// of these conversions.
 func TestEncodersAndConvertersSeeTheWholeObject(t *testing.T) {
 	o := packPod(t)
 	want := o.DeepCopyObject().(*unstructured.Unstructured)

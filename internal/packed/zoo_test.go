@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// zoo has a field of every sort that a user's Go type may have.
+// zoo has a field of every sort that a user's Go type may contain.
 type zoo struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -63,13 +63,13 @@ type (
 	zooLabels map[string]string
 )
 
-// ZooInline is promoted.
+// ZooInline has fields that are promoted.
 type ZooInline struct {
 	Embedded string `json:"embedded,omitempty"`
 	Other    *int32 `json:"other,omitempty"`
 }
 
-// zooPart refers to itself.
+// zooPart refers to its own type.
 type zooPart struct {
 	Int    int32              `json:"int,omitempty"`
 	String string             `json:"string,omitempty"`
@@ -78,7 +78,8 @@ type zooPart struct {
 	List   []zooPart          `json:"list,omitempty"`
 }
 
-// zooOdd is left to the library: names in conflict, options, embedded pointers.
+// zooOdd must be left to the library: it has conflicting names, options and
+// embedded pointers.
 type zooOdd struct {
 	*ZooInline
 	Embedded string `json:"embedded"`
