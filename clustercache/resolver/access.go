@@ -15,13 +15,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Access is how to reach one cluster. It is an immutable value; the zero Access
-// reaches nothing. Printing one in any way shows no credential.
+// Access is the checked configuration for reaching one cluster. It is an
+// immutable value; the zero Access reaches nothing. Printing one in any way
+// shows no credential.
 type Access struct {
-	// open returns the content; nil in the zero Access. It is a function
-	// because fmt calls no method of a value in somebody's unexported field,
-	// and then prints what pointers point to; of a function it prints an
-	// address.
+	// open returns the content; it is nil in the zero Access. It is a function
+	// because fmt calls no methods of a value in an unexported field of another
+	// type, and then prints what its pointers point to; of a function it prints
+	// only an address.
 	open func() *material
 	refs []ObjectRef
 }
@@ -30,7 +31,7 @@ type Access struct {
 type material struct {
 	config   *rest.Config // never handed out itself
 	proxy    string       // the URL behind config.Proxy, or "func" if that is not known
-	salt     []string     // what the revision covers beside the configuration
+	salt     []string     // what the revision covers besides the configuration
 	parts    parts
 	revision string
 	expiry   time.Time
@@ -38,11 +39,12 @@ type material struct {
 }
 
 // NewAccess makes an Access from a configuration that the operator's own code
-// made, for resolvers outside of this package. The configuration is copied and
-// used as it is, files, plugins and functions included, but for: Timeout
-// becomes 0, since it would cut watches; a nil Proxy becomes "no proxy" instead
-// of the environment's; and NextProtos defaults to HTTP/2 and HTTP/1.1, so that
-// client-go never falls back to the process's shared transport.
+// created. It is meant for resolvers outside this package. The configuration is
+// copied and used as it is, including files, plugins and functions, with these
+// exceptions: Timeout becomes 0, since it would cut watches; a nil Proxy
+// becomes "no proxy" instead of the environment's; and NextProtos defaults to
+// HTTP/2 and HTTP/1.1, so that client-go never falls back to the process's
+// shared transport.
 //
 // Functions in the configuration (Proxy, Dial, Transport, WrapTransport) and
 // the content of files it names are not part of the revision.
@@ -54,12 +56,12 @@ func NewAccess(config *rest.Config, refs ...ObjectRef) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	access.open().trusted = true // nobody else has it yet
+	access.open().trusted = true // not shared yet
 	return access, nil
 }
 
 // newAccess makes an Access that is not trusted. proxy is the URL behind
-// config.Proxy, if that is known.
+// config.Proxy, if known.
 func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, error) {
 	config = cloneConfig(config)
 	config.Timeout = 0
@@ -74,7 +76,8 @@ func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, err
 	return assemble(config, proxy, nil, refs)
 }
 
-// assemble makes an Access of a configuration that nobody else holds.
+// assemble makes an Access of a configuration, of which it becomes the only
+// holder.
 func assemble(config *rest.Config, proxy string, salt []string, refs []ObjectRef) (Access, error) {
 	endpoint, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -93,8 +96,8 @@ func assemble(config *rest.Config, proxy string, salt []string, refs []ObjectRef
 	return Access{open: func() *material { return content }, refs: slices.Clone(refs)}, nil
 }
 
-// with returns a changed copy. salt stands, in the revision, for what a digest
-// of the configuration cannot see.
+// with returns a changed copy. In the revision, salt represents what a digest
+// of the configuration cannot cover.
 func (a Access) with(change func(*rest.Config), salt ...string) (Access, error) {
 	before := a.open()
 	config := cloneConfig(before.config)
@@ -103,8 +106,8 @@ func (a Access) with(change func(*rest.Config), salt ...string) (Access, error) 
 }
 
 // noProxy is the proxy function of a direct connection. A nil function would
-// mean the proxy of the process environment, by which whoever writes the
-// environment would see every cluster's traffic.
+// mean the proxy of the process environment, which would let anyone who can set
+// the environment see the traffic of every cluster.
 func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
 
 // Config returns a copy of the configuration that belongs to the caller; nil
@@ -117,15 +120,15 @@ func (a Access) Config() *rest.Config {
 	return cloneConfig(a.open().config)
 }
 
-// Proxied reports whether the way there leads, or may lead, through a proxy.
+// Proxied reports whether connections go, or may go, through a proxy.
 func (a Access) Proxied() bool { return a.open != nil && a.open().proxy != "" }
 
 // IsZero reports whether this is the zero Access.
 func (a Access) IsZero() bool { return a.open == nil }
 
-// Revision identifies what the access consists of: equal revisions mean equal
-// endpoint, trust and credentials, however differently they were written down.
-// Empty for the zero Access.
+// Revision identifies the meaning of the access: equal revisions mean equal
+// endpoint, trust and credentials, however differently they were written. Empty
+// for the zero Access.
 func (a Access) Revision() string {
 	if a.open == nil {
 		return ""
@@ -136,9 +139,8 @@ func (a Access) Revision() string {
 // Refs returns the objects that the access came from, as a copy.
 func (a Access) Refs() []ObjectRef { return slices.Clone(a.refs) }
 
-// Expiry returns when the first of the credentials ends to be valid: the client
-// certificate, or a token that says so itself (a JWT). Zero if that is not
-// known.
+// Expiry returns when the first of the credentials expires: the client
+// certificate, or a token that contains its expiry (a JWT). Zero if unknown.
 func (a Access) Expiry() time.Time {
 	if a.open == nil {
 		return time.Time{}
@@ -147,11 +149,11 @@ func (a Access) Expiry() time.Time {
 }
 
 // Trusted reports whether the operator itself chose the endpoint, in its code
-// or as its own in-cluster environment, and not data that somebody else could
-// have written. A [DialPolicy] has nothing to protect then.
+// or as its own in-cluster environment, rather than data from another author. A
+// [DialPolicy] has nothing to protect then.
 func (a Access) Trusted() bool { return a.open != nil && a.open().trusted }
 
-// String names the references and the revision, and nothing of the content.
+// String names the references and the revision, but none of the content.
 func (a Access) String() string {
 	if a.open == nil {
 		return "Access{}"
@@ -168,7 +170,7 @@ func (a Access) Format(state fmt.State, _ rune) { _, _ = fmt.Fprint(state, a.Str
 // MarshalJSON writes String as a JSON string.
 func (a Access) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
 
-// MarshalLog is what logr writes.
+// MarshalLog returns the value that logr writes.
 func (a Access) MarshalLog() any { return a.String() }
 
 // cloneConfig is rest.CopyConfig without shared slices, maps and pointers to

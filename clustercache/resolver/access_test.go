@@ -31,7 +31,7 @@ func load(t testing.TB, data []byte, allow resolver.Allow) resolver.Access {
 	return access
 }
 
-// certConfig uses everything that the strict list has.
+// certConfig uses every field of the strict list.
 func certConfig(ca, client int, token string) []byte {
 	all := identities()
 	return kubeconfig(
@@ -85,8 +85,8 @@ unknown: {exec: x}
 	require.Equal(t, "t", access.Config().BearerToken)
 }
 
-// clientcmd looks up empty names as it does others. Cluster API's envtest
-// helper writes users without a name.
+// clientcmd looks up empty names like any others. Cluster API's envtest helper
+// writes users without a name.
 func TestKubeconfigEmptyNamesAreNames(t *testing.T) {
 	for name, test := range map[string]struct{ contexts, clusters, users string }{
 		"user":    {"{name: '@c', context: {cluster: c, user: ''}}", "c", "''"},
@@ -115,8 +115,8 @@ users: [{name: %s, user: {token: t}}, {name: d, user: {token: d}}]
 	}
 }
 
-// Every description without credentials names the field that lacks them, and
-// is used only where the operator says so.
+// The error for a description without credentials names the missing field, and
+// such a description is used only if the operator permits it.
 func TestHazardAnonymousAccessIsNeverSilent(t *testing.T) {
 	anonymous := resolver.Allow{Anonymous: true}
 	for name, make := range map[string]func(resolver.Allow) (resolver.Access, error){

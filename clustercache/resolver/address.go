@@ -5,8 +5,8 @@ package resolver
 
 import "net/netip"
 
-// metadata lists addresses outside of the link-local range at which clouds hand
-// out credentials to whoever asks.
+// metadata lists addresses outside the link-local range at which clouds hand
+// out credentials to any caller.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS: instance metadata, pod identity, DNS
 	netip.MustParsePrefix("fd20:ce::254/128"),   // Google Cloud
@@ -18,16 +18,16 @@ var metadata = []netip.Prefix{
 var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")       // dials this host
 	nat64       = netip.MustParsePrefix("64:ff9b::/96")    // the last 32 bits are the IPv4 address that is reached
-	ipv4in6     = netip.MustParsePrefix("::/96")           // the same, long deprecated
-	translated  = netip.MustParsePrefix("::ffff:0:0:0/96") // the same, of stateless translators
-	sixToFour   = netip.MustParsePrefix("2002::/16")       // the same, in bits 16 to 48
+	ipv4in6     = netip.MustParsePrefix("::/96")           // likewise, long deprecated
+	translated  = netip.MustParsePrefix("::ffff:0:0:0/96") // likewise, used by stateless translators
+	sixToFour   = netip.MustParsePrefix("2002::/16")       // likewise, in bits 16 to 48
 	broadcast   = netip.MustParsePrefix("240.0.0.0/4")     // reserved and broadcast
 	siteLocal   = netip.MustParsePrefix("fec0::/10")       // deprecated, link-scoped in practice
 	nat64Local  = netip.MustParsePrefix("64:ff9b:1::/48")  // NAT64 of a local prefix; /96 is the form in use
 )
 
-// neverDialled says what kind of address this is if no cluster can be there
-// that is worth the risk; "" otherwise.
+// neverDialled returns the kind of the address if its risk outweighs any
+// cluster that could be there, or "".
 func neverDialled(addr netip.Addr) string {
 	addr = reached(addr)
 	switch {
@@ -46,8 +46,8 @@ func neverDialled(addr netip.Addr) string {
 	return ""
 }
 
-// reached is the address at which a packet to addr arrives, as far as the
-// address itself says so.
+// reached returns the address at which a packet to addr arrives, as far as addr
+// itself reveals it.
 func reached(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap().WithZone("")
 	if addr.Is4() {

@@ -16,8 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// passwordConfigs writes a kubeconfig with the password in each of YAML's
-// styles that can hold it.
+// passwordConfigs writes the same kubeconfig with the password in each of
+// YAML's styles that can hold it.
 func passwordConfigs(t testing.TB, password string) map[string][]byte {
 	t.Helper()
 	quoted, err := json.Marshal(password)
@@ -39,8 +39,8 @@ func passwordConfigs(t testing.TB, password string) map[string][]byte {
 	return out
 }
 
-// TestHazardAnAmpersandIsNoAnchor: what a scalar holds anchors nothing, in any
-// style, and neither does what a comment holds.
+// TestHazardAnAmpersandIsNoAnchor checks that the content of a scalar, in any
+// style, or of a comment is never taken for an anchor.
 func TestHazardAnAmpersandIsNoAnchor(t *testing.T) {
 	for _, password := range []string{
 		"p&w", "a &x", "a & x", "a,&b", "a[&b", "(&b)", "-&b", "x &b *b", "a{&b}", "http://h/?a=b&c", "é&é", "a' &b",
@@ -66,8 +66,8 @@ func TestHazardAnAmpersandIsNoAnchor(t *testing.T) {
 	}
 }
 
-// FuzzAnchors: a password is what it says, whatever is in it, and no document
-// that is accepted has an alias to the parser that expands them.
+// FuzzAnchors checks that any password is read unchanged, and that no accepted
+// document has an alias for the parser that expands aliases.
 func FuzzAnchors(f *testing.F) {
 	for _, seed := range []string{
 		"p&w", "a &x", "&a *a", "x: &a b\ny: *a", "{a: &b c, d: *b}", "\"a\":&b", "# &a\n*a", "|\n &a\n*a", "!<&a> *a", "%TAG ! &\n--- *a", "- &a\n- *a", "? &a\n: *a",
@@ -79,7 +79,7 @@ func FuzzAnchors(f *testing.F) {
 		if isText(text) {
 			for style, data := range passwordConfigs(t, text) {
 				if style == "literal" || style == "plain" || style == "single" {
-					continue // not each text is one in these
+					continue // a style cannot hold every text
 				}
 				access, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{Allow: resolver.Allow{BasicAuth: true, Anonymous: true}})
 				require.NoError(t, err, "%s: %q", style, data)
@@ -90,7 +90,8 @@ func FuzzAnchors(f *testing.F) {
 		if !strings.Contains(text, "&") || resolver.RefusesAnchors([]byte(text)) {
 			return
 		}
-		// To the parser that expands, an alias without its anchor is an error.
+		// For a parser that expands aliases, an alias without its anchor is an
+		// error.
 		_, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "&", "!")))
 		if err != nil {
 			require.NotContains(t, err.Error(), "unknown anchor", "%q", text)
@@ -102,7 +103,8 @@ func FuzzAnchors(f *testing.F) {
 	})
 }
 
-// isText reports whether YAML can hold a text, and a header a password of it.
+// isText reports whether YAML can contain a text, and a header a password of
+// it.
 func isText(text string) bool {
 	return text != "" && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }

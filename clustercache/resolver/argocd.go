@@ -18,17 +18,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ArgoCDOptions describe the clusters of an Argo CD.
+// ArgoCDOptions describe the clusters of an Argo CD installation.
 type ArgoCDOptions struct {
 	HubOptions
-	// ID says which cluster a Secret stands for; false ignores it. If two
-	// Secrets stand for one cluster, the older one wins. Default: the Secret's
-	// name, without namespace, which is unique; [ArgoCDName] is more readable.
+	// ID returns the cluster that a Secret describes, or false to ignore the
+	// Secret. If two Secrets describe one cluster, the older one wins. Default:
+	// the Secret's name, without namespace, which is unique; [ArgoCDName] is
+	// more readable.
 	ID func(secret *corev1.Secret) (Cluster, bool)
 }
 
-// ArgoCDName is an ID for [ArgoCDOptions]: the name that Argo CD shows, or the
-// Secret's own if there is none. Argo CD does not keep such names unique.
+// ArgoCDName is an ID for [ArgoCDOptions]. It returns the name that Argo CD
+// displays, or the Secret's own if there is none. Argo CD does not keep display
+// names unique.
 func ArgoCDName(secret *corev1.Secret) (Cluster, bool) {
 	if name := string(secret.Data["name"]); name != "" {
 		return Cluster{Name: name}, true
@@ -36,15 +38,16 @@ func ArgoCDName(secret *corev1.Secret) (Cluster, bool) {
 	return Cluster{Name: secret.Name}, true
 }
 
-// argoCDInCluster is the server by which Argo CD means its own cluster.
+// argoCDInCluster is the server URL by which Argo CD refers to its own cluster.
 const argoCDInCluster = "https://kubernetes.default.svc"
 
 // ArgoCD resolves clusters from Argo CD's cluster Secrets: those with the label
 // argocd.argoproj.io/secret-type=cluster, by default in the namespace argocd,
-// with the keys "server" and "config". Its way to say "my own cluster" is
-// refused unless [Allow.InCluster] permits it, because a Secret that is
-// labelled by mistake would silently become the hub. Its AWS authentication is
-// the credential plugin argocd-k8s-auth, which [Allow.Exec] has to permit.
+// with the keys "server" and "config". A Secret that refers to Argo CD's own
+// cluster is refused unless [Allow.InCluster] permits it, because a Secret
+// labeled by mistake would silently become the hub. Argo CD's AWS
+// authentication is the credential plugin argocd-k8s-auth, which [Allow.Exec]
+// has to permit.
 func ArgoCD(hub client.WithWatch, options ArgoCDOptions) (*HubResolver, error) {
 	if options.Namespace == "" {
 		options.Namespace = "argocd"
@@ -81,7 +84,7 @@ var argoCDFields = &fieldNames{
 }
 
 // argoCDConfig is the JSON under the key "config". Fields that Argo CD may add
-// have no effect here.
+// later have no effect here.
 type argoCDConfig struct {
 	Username        string `json:"username"`
 	Password        string `json:"password"`
@@ -120,7 +123,7 @@ func (o ArgoCDOptions) build(in input) (Access, error) {
 		}
 		return podEnvironment().access(in.ref)
 	}
-	// An absent or empty config is legal, and anonymous.
+	// An absent or empty config is valid, and anonymous.
 	raw, err := limitedValue(data, o.MaxBytes, "config")
 	if err != nil && !errors.Is(err, ErrKeyMissing) {
 		return Access{}, err
@@ -134,7 +137,7 @@ func (o ArgoCDOptions) build(in input) (Access, error) {
 	return said.access(o.Allow, []ObjectRef{in.ref})
 }
 
-// decodeJSON decodes exactly one value, or nothing from nothing.
+// decodeJSON decodes exactly one value, or nothing from empty input.
 func decodeJSON(data []byte, into any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil
@@ -149,9 +152,9 @@ func decodeJSON(data []byte, into any) error {
 	return nil
 }
 
-// claim repeats Argo CD's order of preference: AWS, then a plugin, then what is
-// written down. What loses is still part of the claim, so that policy refuses
-// it rather than ignores it.
+// claim follows Argo CD's order of preference: AWS, then a plugin, then static
+// credentials. Credentials that are not preferred are still part of the claim,
+// so that policy refuses them rather than ignores them.
 func (c argoCDConfig) claim() claim {
 	out := claim{
 		fields:             argoCDFields,

@@ -22,7 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
-// fault is what a callback does in place of an answer.
+// fault makes a callback fail instead of answer.
 type fault struct{ kind atomic.Int32 }
 
 func (f *fault) strike() {
@@ -34,8 +34,8 @@ func (f *fault) strike() {
 	}
 }
 
-// requireCaught fails unless an error is that of a callback, without what the
-// callback was given, and without a word that nothing is there.
+// requireCaught fails unless err is that of a callback, contains nothing of the
+// callback's input, and does not state that the cluster does not exist.
 func requireCaught(t *testing.T, err error) {
 	t.Helper()
 	_, caught := errors.AsType[*callback.PanicError](err)
@@ -45,17 +45,18 @@ func requireCaught(t *testing.T, err error) {
 	requireNoCanary(t, err.Error())
 }
 
-// requireOpen fails if an error would be the end of a cluster that is not in
-// the list either, as one is whose object cannot be named.
+// requireOpen fails if an error would make a cluster count as gone that is not
+// listed either, such as one whose object cannot be named.
 func requireOpen(t *testing.T, err error) {
 	t.Helper()
 	requireCaught(t, err)
 	require.NotErrorIs(t, err, resolver.ErrNoAccess)
 }
 
-// TestHazardCallbackOfAResolverEndsItsGoroutine: a function of the options that
-// panics, or ends its goroutine, is an error of the cluster. It ends neither
-// the process nor the watch, and the cluster is not taken for one that is gone.
+// TestHazardCallbackOfAResolverEndsItsGoroutine checks that a function of the
+// options that panics, or ends its goroutine, is an error of the cluster. It
+// ends neither the process nor the watch, and the cluster does not count as
+// gone.
 func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 	cluster := resolver.Cluster{Namespace: "ns", Name: "a"}
 	ready := schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta2", Kind: "Cluster"}
@@ -131,7 +132,7 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 							if watched {
 								require.Equal(t, []resolver.Cluster{cluster}, clusters)
 							}
-							time.Sleep(time.Minute) // and no grace ends it
+							time.Sleep(time.Minute) // longer than any grace: it stays
 						}
 
 						f.kind.Store(0)
@@ -148,9 +149,9 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestHazardObjectThatCannotBeNamedIsSeen: an object on which ID has always
-// failed goes by its own key with the error, and what it may stand for is not
-// denied.
+// TestHazardObjectThatCannotBeNamedIsSeen checks that an object on which ID has
+// always failed is represented by its own key with the error, and that no
+// cluster it may describe is reported as missing.
 func TestHazardObjectThatCannotBeNamedIsSeen(t *testing.T) {
 	for _, watched := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -180,7 +181,7 @@ func TestHazardObjectThatCannotBeNamedIsSeen(t *testing.T) {
 	}
 }
 
-// TestHazardCallbackOfFilesEndsItsGoroutine is the same for FileOptions.ID.
+// TestHazardCallbackOfFilesEndsItsGoroutine checks the same for FileOptions.ID.
 func TestHazardCallbackOfFilesEndsItsGoroutine(t *testing.T) {
 	for kind, ends := range map[int32]string{1: "panic", 2: "Goexit"} {
 		for _, watched := range []bool{true, false} {
@@ -238,8 +239,9 @@ func TestHazardCallbackOfFilesEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestHazardContextsWithoutANameAreSeen: a context that nobody can ask for by
-// its name is a cluster with an error, and one that would be the hub is, too.
+// TestHazardContextsWithoutANameAreSeen checks that a context that cannot be
+// requested by its name is a cluster with an error, and so is one whose name
+// would be the hub's.
 func TestHazardContextsWithoutANameAreSeen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	write(t, path, []byte(`

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ChainResolver asks several resolvers in turn. It has the methods of
+// ChainResolver queries several resolvers in turn. It has the methods of
 // [Notifier] and [Lister] whatever its resolvers are: [AsNotifier] and
-// [AsLister] report which of them mean something.
+// [AsLister] report which of them are meaningful.
 type ChainResolver struct {
 	resolvers []Resolver
 }
@@ -24,18 +24,18 @@ var (
 	_ Lister   = (*ChainResolver)(nil)
 )
 
-// Chain asks the resolvers in order and returns the first answer of one that
-// knows the cluster. Only [ErrClusterNotFound] and [ErrSecretNotFound] pass on
-// to the next: a cluster that is refused, or not ready, at one resolver must
-// not be reached by another way.
+// Chain returns a resolver that queries the given ones in order and returns the
+// first answer of one that knows the cluster. Only [ErrClusterNotFound] and
+// [ErrSecretNotFound] pass on to the next: a cluster that one resolver refuses,
+// or reports as not ready, must not be reached through another.
 func Chain(resolvers ...Resolver) *ChainResolver {
 	return &ChainResolver{resolvers: slices.Clone(resolvers)}
 }
 
 // Resolve implements [Resolver]. If no resolver knows the cluster, the error
-// joins those of all resolvers; but if only some of them say
-// [ErrClusterNotFound], it leaves these out: a cluster whose Secret is missing
-// may come, and is not gone because the other resolvers never heard of it.
+// joins those of all resolvers, but omits [ErrClusterNotFound] if only some of
+// them return it: a cluster whose Secret is missing may still appear, and is
+// not gone because the other resolvers do not know it.
 func (c *ChainResolver) Resolve(ctx context.Context, cluster Cluster) (Access, error) {
 	var unknown, waiting []error
 	for _, r := range c.resolvers {
@@ -60,7 +60,8 @@ func (c *ChainResolver) Resolve(ctx context.Context, cluster Cluster) (Access, e
 	return Access{}, fail(cluster, ObjectRef{}, ErrClusterNotFound)
 }
 
-// joined returns the one error itself: its type then needs no search.
+// joined returns a single error unchanged, so that its type is found without a
+// search.
 func joined(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
@@ -68,9 +69,9 @@ func joined(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// Notify implements [Notifier] by all resolvers of the chain that implement it.
-// If one of them fails, all end, since a caller who is told of some changes
-// would believe to be told of all.
+// Notify implements [Notifier] with all resolvers of the chain that implement
+// it. If one of them fails, all end: otherwise the caller would receive some
+// changes and assume that it receives all.
 func (c *ChainResolver) Notify(ctx context.Context, changed func(Cluster)) error {
 	out := newReader()
 	group, ctx := errgroup.WithContext(ctx)
@@ -85,7 +86,8 @@ func (c *ChainResolver) Notify(ctx context.Context, changed func(Cluster)) error
 	return group.Wait()
 }
 
-// Clusters implements [Lister] by all resolvers of the chain that implement it.
+// Clusters implements [Lister] with all resolvers of the chain that implement
+// it.
 func (c *ChainResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 	var out []Cluster
 	for _, r := range c.resolvers {
@@ -104,7 +106,7 @@ func (c *ChainResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 }
 
 // asNotifier returns the chain if any of its resolvers reports changes. all
-// reports whether none of the others has answers that change.
+// reports whether the answers of all others never change.
 func (c *ChainResolver) asNotifier() (n Notifier, all bool) {
 	all = true
 	for _, r := range c.resolvers {

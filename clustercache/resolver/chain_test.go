@@ -47,8 +47,8 @@ func TestChainGoesOnOnlyForUnknownClusters(t *testing.T) {
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
 
-// TestChainOfWhichOneWaitsForASecret: only if no resolver knows the cluster is
-// it gone.
+// TestChainOfWhichOneWaitsForASecret checks that a cluster is gone only if no
+// resolver knows it.
 func TestChainOfWhichOneWaitsForASecret(t *testing.T) {
 	says := func(err error) resolver.Resolver {
 		return resolver.Func(func(context.Context, resolver.Cluster) (resolver.Access, error) { return resolver.Access{}, err })

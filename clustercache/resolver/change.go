@@ -9,24 +9,24 @@ import "strings"
 type Change uint8
 
 const (
-	// ChangedToken means another bearer token, user name or password.
+	// ChangedToken means a different bearer token, user name or password.
 	ChangedToken Change = 1 << iota
-	// ChangedClientCert means another client certificate or key.
+	// ChangedClientCert means a different client certificate or key.
 	ChangedClientCert
-	// ChangedTrust means other trusted certificates, another expected server
-	// name, or verification on or off.
+	// ChangedTrust means different trusted certificates, a different expected
+	// server name, or verification turned on or off.
 	ChangedTrust
-	// ChangedEndpoint means another URL. Whether another cluster answers there,
-	// only its UID tells.
+	// ChangedEndpoint means a different URL. Only the cluster's UID shows
+	// whether another cluster answers there.
 	ChangedEndpoint
-	// ChangedProxy means another proxy.
+	// ChangedProxy means a different proxy.
 	ChangedProxy
-	// ChangedOther means anything else: impersonation, credential plugin,
-	// compression.
+	// ChangedOther means any other difference: impersonation, credential
+	// plugin, compression.
 	ChangedOther
 )
 
-// Diff tells in which parts two accesses differ; 0 if and only if their
+// Diff returns the parts in which two accesses differ; 0 if and only if their
 // revisions are equal.
 func Diff(from, to Access) Change {
 	var before, after parts

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// claim is what a description says about a cluster, in any convention, before
-// policy has judged it. It holds everything that can become part of an access:
-// what has no place here cannot.
+// claim is the content of a description of a cluster, in any convention, before
+// the policy is applied. It holds everything that can become part of an access:
+// content without a field here is never used.
 type claim struct {
 	fields             *fieldNames
 	server             string
@@ -34,12 +34,13 @@ type claim struct {
 	exec               *api.ExecConfig
 }
 
-// fieldNames says what a convention calls the parts of a claim, for errors.
+// fieldNames holds the names that a convention uses for the parts of a claim,
+// for errors.
 type fieldNames struct {
 	server, serverName, ca, cert, key, token, insecure, proxy, username, impersonate, exec, credentials string
 }
 
-// access judges the claim and makes an access of what it accepts.
+// access checks the claim against the policy and makes an access of it.
 func (c claim) access(allow Allow, refs []ObjectRef) (Access, error) {
 	server, err := checkServer(c.fields.server, c.server, allow.HTTP)
 	if err != nil {
@@ -87,8 +88,8 @@ func (c claim) trust(allow Allow, config *rest.Config) error {
 	return nil
 }
 
-// certificate takes a client certificate with its key; both have to be there,
-// and to match.
+// certificate adds a client certificate with its key; both must be present, and
+// match.
 func (c claim) certificate(_ Allow, config *rest.Config) error {
 	switch {
 	case len(c.cert) == 0 && len(c.key) == 0:
@@ -105,10 +106,10 @@ func (c claim) certificate(_ Allow, config *rest.Config) error {
 	return nil
 }
 
-// bearer takes a token.
+// bearer adds a token.
 func (c claim) bearer(_ Allow, config *rest.Config) error {
 	// Secrets made from files often end in a line feed, which no header may
-	// hold.
+	// contain.
 	token := strings.TrimSpace(c.token)
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return invalid(c.fields.token, "has characters that no token has")
@@ -117,8 +118,8 @@ func (c claim) bearer(_ Allow, config *rest.Config) error {
 	return nil
 }
 
-// basic takes a user name with a password. client-go makes no client of one
-// with a token beside it, and sends no password without a name: such requests
+// basic adds a user name with a password. client-go creates no client if a
+// token is set besides, and sends no password without a name: such requests
 // would be anonymous.
 func (c claim) basic(allow Allow, config *rest.Config) error {
 	switch {
@@ -137,8 +138,8 @@ func (c claim) basic(allow Allow, config *rest.Config) error {
 	return nil
 }
 
-// impersonates takes another identity, which becomes headers of each request.
-// The API server refuses groups and the like without a user.
+// impersonates adds another identity, which becomes headers of each request.
+// The API server refuses groups and other attributes without a user.
 func (c claim) impersonates(allow Allow, config *rest.Config) error {
 	who := c.impersonate
 	values := append([]string{who.UserName, who.UID}, who.Groups...)
@@ -161,8 +162,8 @@ func (c claim) impersonates(allow Allow, config *rest.Config) error {
 
 func isNoHeader(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
 
-// plugin takes a credential plugin that is on the list. Its policy is repeated
-// for client-go, so that nothing between here and the process can widen it.
+// plugin adds a credential plugin that is on the list. Its policy is repeated
+// for client-go, so that no later step can widen it.
 func (c claim) plugin(allow Allow, config *rest.Config) error {
 	if c.exec == nil {
 		return nil
@@ -194,8 +195,8 @@ func (c claim) plugin(allow Allow, config *rest.Config) error {
 	return nil
 }
 
-// canRun refuses a plugin of which client-go makes no client, or which the
-// operating system would not start.
+// canRun refuses a plugin for which client-go would create no client, or which
+// the operating system would not start.
 func (c claim) canRun() error {
 	for _, env := range c.exec.Env {
 		if env.Name == "" || strings.ContainsAny(env.Name, "=\x00") || strings.Contains(env.Value, "\x00") {
@@ -217,12 +218,13 @@ func (c claim) canRun() error {
 	return invalid(c.fields.exec+".interactiveMode", "is none that client-go knows")
 }
 
-// pluginVersions are the versions of the plugins' protocol.
+// pluginVersions are the supported versions of the plugin protocol.
 var pluginVersions = []string{clientauthv1.SchemeGroupVersion.String(), clientauthv1beta1.SchemeGroupVersion.String()}
 
 // authenticates refuses an access without any credentials. Such a description
-// is a mistake far more often than an intention, and the mistake would not
-// show: many API servers answer anonymous requests well enough to look healthy.
+// is far more often a mistake than intended, and the mistake would go
+// unnoticed: many API servers answer anonymous requests well enough to look
+// healthy.
 func (c claim) authenticates(allow Allow, config *rest.Config) error {
 	if allow.Anonymous || config.BearerToken != "" || config.Username != "" || config.Password != "" ||
 		len(config.CertData) > 0 || config.ExecProvider != nil {
@@ -231,7 +233,7 @@ func (c claim) authenticates(allow Allow, config *rest.Config) error {
 	return refused(c.fields.credentials, "has no credentials, and anonymous access is not allowed")
 }
 
-// via decides which way connections take.
+// via decides whether connections use a proxy, and which.
 func (c claim) via(allow Allow, config *rest.Config) error {
 	if c.proxy == "" {
 		if allow.ProxyFromEnvironment {

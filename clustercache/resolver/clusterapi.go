@@ -20,17 +20,16 @@ const (
 	clusterAPIKey    = "value"
 )
 
-// ClusterAPI resolves clusters as Cluster API describes them, and Rancher's
-// provisioning likewise: the cluster namespace/name by the Secret
-// name-kubeconfig of the same namespace, with a kubeconfig under the key
-// "value".
+// ClusterAPI resolves clusters as Cluster API and Rancher's provisioning
+// describe them: the cluster namespace/name by the Secret name-kubeconfig of
+// the same namespace, with a kubeconfig under the key "value".
 //
 // The Secret needs the label cluster.x-k8s.io/cluster-name with the cluster's
-// name, which selects on the hub and tells the Secret of cluster "a-user" from
-// the "a-user-kubeconfig" that some providers write for the users of cluster
-// "a". The Secret's type does not matter, and Secrets of the same label that
-// hold something else are not kept. [HubOptions.ReadyObject] with
-// [ClusterAPIReady] keeps back clusters whose control plane is not there yet.
+// name. The label selects on the hub, and distinguishes the Secret of cluster
+// "a-user" from the "a-user-kubeconfig" that some providers write for the users
+// of cluster "a". The Secret's type does not matter, and Secrets with the same
+// label but other content are not kept. [HubOptions.ReadyObject] with
+// [ClusterAPIReady] withholds clusters whose control plane does not exist yet.
 func ClusterAPI(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	selector, err := withRequirement(options.Selector, clusterAPILabel, selection.Exists)
 	if err != nil {
@@ -66,7 +65,8 @@ func ClusterAPI(hub client.WithWatch, options HubOptions) (*HubResolver, error) 
 	}, options)
 }
 
-// clusterAPIName takes one suffix off: a cluster's name may itself end in it.
+// clusterAPIName removes only one suffix: a cluster's name may itself end in
+// it.
 func clusterAPIName(object client.Object) (string, bool) {
 	name, ok := strings.CutSuffix(object.GetName(), clusterAPISuffix)
 	return name, ok && name != "" && object.GetLabels()[clusterAPILabel] == name

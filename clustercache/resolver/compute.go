@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// errPending says that an object is not heard of yet.
+// errPending indicates that the watches have not reported an object yet.
 var errPending = errors.New("not read yet")
 
-// compute makes the answers of the dirty clusters anew, once everything was
-// listed, and reports those that differ.
+// compute renews the answers of the dirty clusters, once everything was listed,
+// and reports those that differ.
 func (e *engine) compute(dirty map[Cluster]struct{}) {
 	if slices.ContainsFunc(e.whole, func(w *listWatch) bool { _, waits := e.unheard[w]; return waits }) {
 		return
@@ -36,14 +36,13 @@ func (e *engine) compute(dirty map[Cluster]struct{}) {
 	}
 	changed := e.store(made, gone)
 	if first {
-		// Somebody may have been told, by a request, of a cluster that is not
-		// there any more.
+		// A request may have been answered for a cluster that no longer exists.
 		changed = append(changed, e.h.answered()...)
 	}
 	e.h.news.publish(changed...)
 }
 
-// build computes one answer from the copy, and notes what it depends on.
+// build computes one answer from the copy, and records what it depends on.
 func (e *engine) build(cluster Cluster) answer {
 	var candidates []found
 	for ref := range e.claims[cluster] {
@@ -59,8 +58,8 @@ func (e *engine) build(cluster Cluster) answer {
 	return answer{access: access, err: err, pending: errors.Is(err, errPending)}
 }
 
-// get returns an object of the copy. One that nothing watches yet is watched
-// from now on.
+// get returns an object of the copy, and starts to watch it if nothing does
+// yet.
 func (e *engine) get(ref ObjectRef) (any, error) {
 	if object := e.objects[ref]; object != nil {
 		return object.value, object.failed
@@ -86,8 +85,8 @@ func (e *engine) get(ref ObjectRef) (any, error) {
 	return nil, missingObject(ref)
 }
 
-// use replaces what a cluster's answer depends on, and stops watches that
-// nothing depends on any more.
+// use replaces the dependencies of a cluster's answer, and stops watches on
+// which no answer depends any more.
 func (e *engine) use(cluster Cluster, refs []ObjectRef) {
 	old := e.uses[cluster]
 	if len(refs) == 0 {
@@ -124,7 +123,7 @@ func (e *engine) forget(ref ObjectRef) {
 	delete(e.objects, ref)
 }
 
-// store publishes answers to Resolve, and returns the clusters for which they
+// store publishes answers to Resolve, and returns the clusters whose answers
 // differ.
 func (e *engine) store(made map[Cluster]answer, gone map[Cluster]struct{}) []Cluster {
 	e.mu.Lock()

@@ -17,33 +17,32 @@ import (
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
-// convention says how one system describes its clusters by objects of the hub.
-// Its functions make no requests, so that an answer is a function of the
-// objects alone, and the same from a live read and from a watched copy.
+// convention specifies how one system describes its clusters by objects of the
+// hub. Its functions make no requests, so that an answer depends only on the
+// objects, and is the same from a live read and from a watched copy.
 type convention struct {
-	// primary is the kind whose objects stand for clusters.
+	// primary is the kind whose objects describe clusters.
 	primary kind
 	// related are kinds that are watched as a whole. Secrets and ConfigMaps
 	// that are not among them are watched one by one.
 	related []kind
-	// key derives the primary object's key from the cluster, where that is
-	// possible.
+	// key derives the primary object's key from the cluster, where possible.
 	key func(Cluster) (client.ObjectKey, bool)
-	// clusters says which clusters a primary object stands for.
+	// clusters returns the clusters that a primary object describes.
 	clusters func(client.Object) []Cluster
-	// nameField is what the clusters' names are taken from, for errors.
-	// Default: ID.
+	// nameField is where clusters' names are taken from, for errors. Default:
+	// ID.
 	nameField string
-	// build makes the access. It gets other objects only by get.
+	// build makes the access. It reads other objects only with get.
 	build func(in input) (Access, error)
 }
 
-// input is what a convention makes an access of.
+// input is the source of an access.
 type input struct {
 	cluster Cluster
 	ref     ObjectRef // of the primary object
-	primary any       // what primary.project made of it
-	// get returns what project made of another object, of a related kind, or a
+	primary any       // the result of primary.project
+	// get returns the projection of another object: one of a related kind, or a
 	// Secret or ConfigMap.
 	get func(ObjectRef) (any, error)
 }
@@ -54,11 +53,11 @@ type kind struct {
 	namespace string
 	labels    labels.Selector
 	fields    fields.Selector
-	// calls is the option that project calls, for errors.
+	// calls names the option that project calls, for errors.
 	calls string
-	// project keeps what is needed of an object, and returns nil if the object
-	// is none of ours. It also repeats the selection, which fakes and proxies
-	// do not always do.
+	// project reduces an object to what is needed of it, and returns nil if the
+	// object does not belong to the convention. It also repeats the selection,
+	// which fakes and proxies do not always apply.
 	project func(client.Object) any
 }
 
@@ -92,7 +91,7 @@ func (k kind) list() client.ObjectList {
 	return out
 }
 
-// options are the server-side selection.
+// options returns the server-side selection.
 func (k kind) options() client.ListOptions {
 	return client.ListOptions{Namespace: k.namespace, LabelSelector: k.labels, FieldSelector: k.fields}
 }
@@ -103,16 +102,16 @@ type found struct {
 	value    any
 	clusters []Cluster // of a primary object
 	created  time.Time
-	// standIn is the cluster that stands for those of which the object has no
+	// standIn is the cluster that represents those for which the object has no
 	// usable name, and unnamed the reason.
 	standIn Cluster
 	unnamed error
-	// failed says why nothing else is known of the object: a function of the
-	// options panicked.
+	// failed is the reason why nothing else is known of the object: a function
+	// of the options panicked.
 	failed error
 }
 
-// selects projects an object, and reports whether it is one of ours.
+// selects projects an object, and reports whether it belongs to the convention.
 func (k kind) selects(object client.Object) (found, bool) {
 	key := client.ObjectKeyFromObject(object)
 	if k.namespace != "" && key.Namespace != k.namespace ||
@@ -121,7 +120,7 @@ func (k kind) selects(object client.Object) (found, bool) {
 	}
 	out := found{ref: k.ref(key), created: object.GetCreationTimestamp().Time}
 	// An object on which a function of the options panics, or ends its
-	// goroutine, may be one of ours.
+	// goroutine, may belong to the convention.
 	out.failed = callback.ApartSecret(k.calls, func() error {
 		out.value = k.project(object)
 		return nil
@@ -140,7 +139,7 @@ var (
 	configMapGVK = corev1.SchemeGroupVersion.WithKind(kindConfigMap)
 )
 
-// named is the kind of one Secret or ConfigMap.
+// named returns the kind that selects one Secret or ConfigMap.
 func named(ref ObjectRef) (kind, bool) {
 	out := kind{
 		namespace: ref.Namespace,
@@ -162,8 +161,8 @@ func named(ref ObjectRef) (kind, bool) {
 	return out, true
 }
 
-// projectIf returns an untyped nil for what is not ours: a nil pointer in an
-// interface would not be nil.
+// projectIf returns an untyped nil for an object that does not belong to the
+// convention: a nil pointer in an interface would not be nil.
 func projectIf[O client.Object](ours bool, object client.Object, project func(O) any) any {
 	typed, ok := object.(O)
 	if !ours || !ok {
@@ -172,7 +171,7 @@ func projectIf[O client.Object](ours bool, object client.Object, project func(O)
 	return project(typed)
 }
 
-// trimSecret keeps what describes a cluster.
+// trimSecret keeps the fields that describe a cluster.
 func trimSecret(in *corev1.Secret) any {
 	out := &corev1.Secret{Type: in.Type, Data: in.Data}
 	out.Namespace, out.Name, out.Labels, out.Annotations = in.Namespace, in.Name, in.Labels, in.Annotations

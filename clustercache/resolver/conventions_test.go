@@ -19,8 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// conventionCase has the objects of a hub, and what a resolver has to make of
-// them.
+// conventionCase holds the objects of a hub, and the expected results of a
+// resolver.
 type conventionCase struct {
 	objects []client.Object
 	make    func(client.WithWatch) (*resolver.HubResolver, error)
@@ -122,9 +122,9 @@ func clusterAPICase() conventionCase {
 	value := map[string]string{"value": string(tokenConfig("t"))}
 	objects := []client.Object{
 		capiSecret("fleet", "a", "a"),
-		capiSecret("fleet", "a-kubeconfig", "b"), // a name that ends like the Secret's
+		capiSecret("fleet", "a-kubeconfig", "b"), // a name that has the suffix of the Secret
 		capiSecret("other", "a", "c"),
-		secret("fleet", "a-user-kubeconfig", label("a"), value), // of a managed provider's users
+		secret("fleet", "a-user-kubeconfig", label("a"), value), // for users of a managed provider
 		secret("fleet", "unlabelled-kubeconfig", nil, value),
 		secret("fleet", "-kubeconfig", label(""), value),
 		secret("fleet", "nokey-kubeconfig", label("nokey"), map[string]string{"kubeconfig": canaryToken}),

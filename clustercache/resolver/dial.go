@@ -20,29 +20,28 @@ import (
 	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
-// DialPolicy says which addresses may be dialled on behalf of data that
-// somebody else wrote. It judges the address that is dialled, after name
-// resolution, so no name and no spelling gets around it, and a name that
-// changes its address between check and use does not either. The zero value is
-// the strictest policy.
+// DialPolicy decides which addresses from untrusted sources, such as Secrets,
+// may be dialed. It judges the address after name resolution, so neither a name
+// nor a spelling nor a name that changes its address between check and use can
+// get around it. The zero value is the strictest policy.
 //
 // Link-local, multicast, unspecified and reserved addresses and the metadata
-// services of the big clouds are always refused, also inside of IPv6 forms of
-// IPv4 addresses. Addresses of private networks are not: most clusters are
-// there.
+// services of the big clouds are always refused, also inside IPv6 forms of IPv4
+// addresses. Addresses of private networks are allowed: most clusters use them.
 type DialPolicy struct {
 	// AllowLoopback permits this host's own loopback addresses, where a Pod's
 	// sidecars listen. Default: refused. A ClusterCache that does not run in a
 	// Pod permits them.
 	AllowLoopback bool
 	// AllowHub permits the hub's own API server. Default: refused, since a
-	// description that leads back to the hub makes the operator's reads and
-	// credentials cross over to it.
+	// description that leads back to the hub would redirect the operator's
+	// reads and credentials there.
 	AllowHub bool
 	// Hub lists the hub's API servers, as URL (such as the Host of its
-	// rest.Config), host:port, or host for port 443. What the environment of a
-	// Pod says (KUBERNETES_SERVICE_HOST and _PORT) is always part of it. Other
-	// ways to the hub, such as its nodes' addresses, are for Deny.
+	// rest.Config), host:port, or host for port 443. The API server in a Pod's
+	// environment (KUBERNETES_SERVICE_HOST and _PORT) always counts as one. Use
+	// Deny for other addresses that lead to the hub, such as those of its
+	// nodes.
 	Hub []string
 	// Deny lists further networks that are refused.
 	Deny []netip.Prefix
@@ -51,8 +50,8 @@ type DialPolicy struct {
 // hubRefresh is how long looked-up addresses of the hub are used.
 const hubRefresh = time.Minute
 
-// Check judges an address and port without looking anything up: names in Hub do
-// not count.
+// Check judges an address and port without looking anything up: names in Hub
+// are not considered.
 func (p DialPolicy) Check(target netip.AddrPort) error {
 	addr := reached(target.Addr())
 	reason := neverDialled(addr)
@@ -72,10 +71,10 @@ func (p DialPolicy) Check(target netip.AddrPort) error {
 
 // Dialer returns a dial function, for [k8s.io/client-go/rest.Config] or
 // [net/http.Transport], that enforces the policy. A refused address is a
-// [*RefusedError] inside of the dial error. It is safe for concurrent use.
-// Names in Hub are looked up by the first dial, which waits for a second at
-// most, and then once a minute, for which no dial waits; until that has
-// succeeded once, nothing is dialled.
+// [*RefusedError] inside the dial error. It is safe for concurrent use. Names
+// in Hub are looked up by the first dial, which waits for a second at most, and
+// then once a minute, for which no dial waits; nothing is dialed until a
+// look-up has succeeded.
 func (p DialPolicy) Dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	hub := p.newHubAddresses()
 	return dial.New(func(ctx context.Context, _, address string, _ syscall.RawConn) error {
@@ -90,12 +89,12 @@ func (p DialPolicy) Dialer() func(ctx context.Context, network, address string) 
 	}).DialContext
 }
 
-// hubAddresses knows where the hub's API server listens.
+// hubAddresses holds the addresses at which the hub's API server listens.
 type hubAddresses struct {
 	fixed []netip.AddrPort
 	names []hostPort
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	resolved []netip.AddrPort
 	at       time.Time     // of the last successful look-up
 	tried    time.Time     // of the end of the last look-up
@@ -104,8 +103,8 @@ type hubAddresses struct {
 }
 
 const (
-	// hubLookUp bounds one look-up, and hubPatience how long a dial waits for
-	// the first; hubRetry is how long a failure stands.
+	// hubLookUp bounds one look-up, hubPatience the time that a dial waits for
+	// the first; hubRetry is how long a failure is kept.
 	hubLookUp   = 5 * time.Second
 	hubPatience = time.Second
 	hubRetry    = 5 * time.Second
@@ -165,8 +164,8 @@ func (h *hubAddresses) check(ctx context.Context, target netip.AddrPort) error {
 	return nil
 }
 
-// lookUp returns the addresses of the names. They are looked up aside, by one
-// goroutine for all dials: once they are known no dial waits for a name server,
+// lookUp returns the addresses of the names. One background goroutine looks
+// them up for all dials: once they are known no dial waits for a name server,
 // and before that for no longer than hubPatience.
 func (h *hubAddresses) lookUp(ctx context.Context) ([]netip.AddrPort, error) {
 	if len(h.names) == 0 {
@@ -181,7 +180,7 @@ func (h *hubAddresses) lookUp(ctx context.Context) ([]netip.AddrPort, error) {
 	known, at, flight := h.resolved, h.at, h.flight
 	h.mu.Unlock()
 	if !at.IsZero() {
-		return known, nil // the hub rarely moves, and remotes must not depend on its name
+		return known, nil // the hub rarely moves, and remote clusters must not depend on its name
 	}
 	if flight != nil {
 		patience := time.NewTimer(hubPatience)

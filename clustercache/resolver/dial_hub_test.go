@@ -21,21 +21,22 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// nameServer answers each name with 192.0.2.1 while it does not hang.
+// nameServer answers every name with 192.0.2.1 unless it hangs.
 type nameServer struct {
 	hangs atomic.Bool
 	asked atomic.Int64
 }
 
-// serveNames makes a name server of memory the default one until the test ends.
+// serveNames makes an in-memory name server the default one until the test
+// ends.
 func serveNames(t *testing.T) *nameServer {
 	t.Helper()
 	s := &nameServer{}
 	before := net.DefaultResolver
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: s.dial}
 	t.Cleanup(func() { net.DefaultResolver = before })
-	// Package net makes what all look-ups share with the first of them, which
-	// must not be in a bubble.
+	// The first look-up creates state in package net that all later ones share,
+	// so it must not happen in a bubble.
 	_, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip", "first.example.com")
 	require.NoError(t, err)
 	s.asked.Store(0)
@@ -56,7 +57,7 @@ func (s *nameServer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return client, nil
 }
 
-// answer answers one question in the form of TCP.
+// answer answers one query in the TCP format.
 func answer(conn net.Conn) error {
 	var length [2]byte
 	if _, err := io.ReadFull(conn, length[:]); err != nil {
@@ -86,8 +87,8 @@ func answer(conn net.Conn) error {
 	return err
 }
 
-// TestHazardNameServerOfTheHubHoldsBackEveryDial: each dial of every remote
-// waited five seconds for it.
+// TestHazardNameServerOfTheHubHoldsBackEveryDial guards against each dial of
+// every remote cluster waiting five seconds for the name server.
 func TestHazardNameServerOfTheHubHoldsBackEveryDial(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	policy := resolver.DialPolicy{AllowLoopback: true, Hub: []string{"https://hub.example.com:6443"}}

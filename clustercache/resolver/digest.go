@@ -22,7 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// parts holds one digest for each part of an access that can change by itself.
+// parts holds one digest for each part of an access that can change
+// independently.
 type parts [partCount][sha256.Size]byte
 
 const (
@@ -43,8 +44,8 @@ func (p parts) revision() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// digest normalizes: what means the same gets the same digest, however it was
-// written.
+// digest normalizes: configurations with the same meaning have the same digest,
+// however they were written.
 func digest(config *rest.Config, endpoint *url.URL, proxy string, salt []string) parts {
 	var out parts
 	out[partToken] = sum(config.BearerToken, config.BearerTokenFile, config.Username, config.Password)
@@ -81,8 +82,8 @@ func otherParts(config *rest.Config) []string {
 	return out
 }
 
-// sum hashes values with their lengths, so that no two lists of values are
-// written alike.
+// sum hashes values with their lengths, so that different lists never have the
+// same encoding.
 func sum(values ...string) [sha256.Size]byte {
 	h := sha256.New()
 	for _, value := range values {
@@ -105,8 +106,8 @@ func flag(b bool) string {
 
 func count(n int) string { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
 
-// normalURL is the URL as it matters for a connection: host in lower case, no
-// default port, no final slash.
+// normalURL returns the parts of the URL that matter for a connection: host in
+// lower case, no default port, no final slash.
 func normalURL(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	switch u.Scheme {
@@ -118,8 +119,8 @@ func normalURL(u *url.URL) string {
 	return u.Scheme + "://" + host + strings.TrimRight(u.Path, "/")
 }
 
-// derOf is the content of PEM blocks in their order, without armour, headers
-// and comments; the data itself if there is no block.
+// derOf returns the content of PEM blocks in their order, without armor,
+// headers and comments; the data itself if there is no block.
 func derOf(data []byte) []byte {
 	blocks := pemBlocks(data)
 	if len(blocks) == 0 {
@@ -128,8 +129,8 @@ func derOf(data []byte) []byte {
 	return bytes.Join(blocks, nil)
 }
 
-// sortedDER is derOf for a set: the order of trusted certificates, and
-// repetition, mean nothing.
+// sortedDER is derOf for a set: the order and repetition of trusted
+// certificates do not matter.
 func sortedDER(data []byte) []byte {
 	blocks := pemBlocks(data)
 	if len(blocks) == 0 {
@@ -151,8 +152,8 @@ func pemBlocks(data []byte) [][]byte {
 	}
 }
 
-// expiry is the earlier end of the client certificate and of a token that is a
-// JWT, zero if neither says.
+// expiry returns the earlier expiry of the client certificate and of a token
+// that is a JWT; zero if neither has one.
 func expiry(config *rest.Config) time.Time {
 	cert, token := certExpiry(config.CertData), tokenExpiry(config.BearerToken)
 	switch {
@@ -176,7 +177,7 @@ func certExpiry(data []byte) time.Time {
 	return cert.NotAfter
 }
 
-// tokenExpiry reads the exp claim without judging the token: the server does
+// tokenExpiry reads the exp claim without verifying the token: the server does
 // that.
 func tokenExpiry(token string) time.Time {
 	parts := strings.Split(token, ".")
@@ -190,8 +191,7 @@ func tokenExpiry(token string) time.Time {
 	var claims struct {
 		Expires float64 `json:"exp"`
 	}
-	// The bound keeps the conversion to an integer defined; it is the
-	// year 9999.
+	// The bound, the year 9999, keeps the conversion to an integer defined.
 	if err := json.Unmarshal(payload, &claims); err != nil || claims.Expires <= 0 || claims.Expires > 253402300799 {
 		return time.Time{}
 	}

@@ -1,24 +1,24 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resolver says how clusters are reached: from Secrets of the common
-// conventions in the hub, from files, from the operator's own code.
+// Package resolver finds out how to reach clusters: from Secrets of the common
+// conventions in the hub, from files, or from the operator's own code.
 //
 // # Usage
 //
 // A [Resolver] turns the key of a cluster into an [Access]: a configuration for
 // client-go that was checked and rebuilt, a revision, and the objects it came
-// from. Most resolvers also tell when an answer may have changed ([Notifier])
-// and which clusters exist ([Lister]). A cluster cache is given one; [Chain]
-// makes one of several:
+// from. Most resolvers also report when an answer may have changed ([Notifier])
+// and which clusters exist ([Lister]). A cluster cache has one resolver;
+// [Chain] combines several into one:
 //
 //	hub, err := client.NewWithWatch(manager.GetConfig(), client.Options{})
 //	fleet, err := resolver.ClusterAPI(hub, resolver.HubOptions{ReadyObject: resolver.ClusterAPIReady("v1beta2")})
 //	clusters := resolver.Chain(resolver.InCluster(), fleet)
 //
-// The key is a namespace and a name; the zero key is the hub itself. Own
-// resolvers return what [Kubeconfig], [FromToken] or, for configurations the
-// operator vouches for, [NewAccess] make.
+// The key is a namespace and a name; the zero key is the hub itself. Custom
+// resolvers return the results of [Kubeconfig], [FromToken] or, for
+// configurations the operator vouches for, [NewAccess].
 //
 // # Which resolver fits
 //
@@ -47,38 +47,39 @@
 //	the operator's code     Static, Func            any                   a rest.Config
 //
 // Where a convention has several objects for one cluster, the oldest one holds
-// it, so that nobody takes a cluster over by writing another.
+// it, so that a cluster cannot be taken over by writing another object.
 //
 // # Changes
 //
 // Resolvers of the hub follow objects by one list and one watch for each kind,
 // with the convention's selector evaluated by the hub's API server; a Secret
 // that another object names is watched by its name. No resolver reads all
-// Secrets of a hub. A change is reported as soon as the hub tells of it. What
-// has the same meaning as before is not reported, whatever its bytes:
-// [Access.Revision] covers normalized material only. An object that is deleted
-// and created again within [HubOptions.Grace] was never gone. While the hub
-// does not answer, the last answers stay; when it is back, the watch resumes,
-// and a hub whose history was lost or restored from a backup is listed again.
+// Secrets of a hub. A change is reported as soon as the hub's watch delivers
+// it. Objects whose meaning has not changed are not reported, even if their
+// bytes have: [Access.Revision] covers only normalized content. An object that
+// is deleted and created again within [HubOptions.Grace] does not count as
+// deleted. While the hub does not answer, the last answers stay; once it
+// answers again, the watch resumes, and a hub whose history was lost or
+// restored from a backup is listed again.
 //
-// [Diff] tells what changed, so that a new token or certificate need not cost a
-// connection.
+// [Diff] returns the parts that changed, so that a new token or certificate
+// need not cost a connection.
 //
 // # Errors
 //
-// Every error names the cluster, the object and the field, and nothing of their
+// Every error names the cluster, the object and the field, but none of their
 // content ([AccessError]). [ErrNoAccess] means "not yet": [ErrClusterNotFound],
 // [ErrSecretNotFound], [ErrNotReady]. [ErrKeyMissing] and [KubeconfigError]
-// mean that something is there and wrong, [RefusedError] that it is understood
-// and not allowed.
+// mean that a description exists and is wrong, [RefusedError] that it is
+// understood and not allowed.
 //
 // A cluster counts as gone if an error is [ErrClusterNotFound] and all parts of
-// it, where it joins several, say that something was not found: an answer that
-// leaves open whether there is such a cluster deletes nothing.
+// it, if it joins several, are errors about something not found: an answer that
+// leaves open whether the cluster exists deletes nothing.
 //
 // # Security
 //
-// Whoever writes a kubeconfig into a Secret chooses what the operator does with
+// The author of a kubeconfig in a Secret chooses what the operator does with
 // it. So a kubeconfig is not trusted:
 //
 //   - An access is rebuilt from a list of known fields: server, authority data,
@@ -90,20 +91,20 @@
 //     author's server; it is never let that far.
 //   - An access without any credentials is refused unless [Allow.Anonymous]
 //     permits it.
-//   - What is parsed is small (256 KiB) and does not grow: YAML anchors are
+//   - Parsed documents are small (256 KiB) and do not grow: YAML anchors are
 //     refused.
-//   - A server's URL has https, a plain host, and at most a path prefix; odd
-//     spellings of addresses are refused.
-//   - [DialPolicy] judges the address that is dialled, after DNS. Link-local
+//   - A server's URL has https, a plain host, and at most a path prefix;
+//     unusual spellings of addresses are refused.
+//   - [DialPolicy] judges the address that is dialed, after DNS. Link-local
 //     addresses and metadata services are always refused, loopback and the
 //     hub's own API server by default. A ClusterCache applies it by itself;
-//     whoever else uses the configuration has to set it as Dial.
+//     other users of the configuration have to set it as Dial.
 //   - The environment's proxy is not used unless [Allow.ProxyFromEnvironment]
-//     says so, and no connection is shared through client-go's default
+//     permits it, and no connection is shared through client-go's default
 //     transport.
 //   - Printing, formatting, logging or marshalling an [Access] shows no
 //     credential.
 //
 // The operator's own configurations ([Static], [NewAccess], [InCluster]) are
-// used as they are, and [Access.Trusted].
+// used as they are; [Access.Trusted] returns true for them.
 package resolver

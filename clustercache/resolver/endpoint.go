@@ -11,9 +11,9 @@ import (
 )
 
 // checkServer accepts "https://host[:port][/prefix]" and returns it in that
-// form. What it refuses is what lets the author of a URL mean something else
-// than it looks like: credentials, queries, escapes, dots in the path, and
-// addresses written so that only some resolvers take them for one.
+// form. It refuses everything by which a URL could mean something other than it
+// appears to: credentials, queries, escapes, dots in the path, and addresses in
+// a form that only some resolvers accept.
 func checkServer(field, server string, allowHTTP bool) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil || server == "" {
@@ -53,9 +53,9 @@ func checkPort(field string, u *url.URL) error {
 	return nil
 }
 
-// checkHost accepts a plain IP address or a DNS name. The dialled address is
-// checked again by a DialPolicy; this check also covers connections through a
-// proxy, where only the proxy is dialled.
+// checkHost accepts a plain IP address or a DNS name. A DialPolicy checks the
+// dialed address again; this check also covers connections through a proxy,
+// where only the proxy is dialed.
 func checkHost(field, host string) error {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.Zone() != "" {
@@ -69,8 +69,8 @@ func checkHost(field, host string) error {
 	if !isDNSName(host) {
 		return invalid(field, "has an invalid host")
 	}
-	// "2852039166", "0xa9fea9fe", "169.254.43518": the C library's resolver
-	// takes these for addresses.
+	// The C library's resolver takes "2852039166", "0xa9fea9fe" and
+	// "169.254.43518" for addresses.
 	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
 	if looksNumeric(labels[len(labels)-1]) {
 		return refused(field, "writes an address in an unusual form")

@@ -13,9 +13,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// engine keeps a copy of what a convention needs, and answers from it. One
-// goroutine owns the copy and computes; only the answers are shared. Each run
-// has an engine of its own.
+// engine keeps a copy of the objects that a convention needs, and answers from
+// it:
+//
+//	listWatch (one per kind) --event--> apply --dirty clusters--> compute --> answers
+//	                                      ^                          |           |
+//	                                      +--- watches to start -----+        Resolve
+//
+// One goroutine owns the copy and computes; only the answers are shared. Each
+// call of run has its own engine.
 type engine struct {
 	h      *HubResolver
 	events chan event
@@ -27,13 +33,13 @@ type engine struct {
 	unheard map[*listWatch]struct{}
 	named   map[ObjectRef]*listWatch
 	objects map[ObjectRef]*held
-	claims  map[Cluster]map[ObjectRef]struct{} // primary objects that stand for a cluster
+	claims  map[Cluster]map[ObjectRef]struct{} // primary objects that describe a cluster
 	uses    map[Cluster][]ObjectRef            // objects an answer was made of, existing or not
-	users   map[ObjectRef]map[Cluster]struct{} // the same, the other way round
+	users   map[ObjectRef]map[Cluster]struct{} // the inverse of uses
 
-	unknown map[ObjectRef]found // of the primary kind, of which nobody says what they stand for
+	unknown map[ObjectRef]found // objects of the primary kind whose clusters are unknown
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	synced  bool
 	answers map[Cluster]answer
 	doubt   *found // one of unknown
@@ -50,7 +56,8 @@ type held struct {
 type answer struct {
 	access Access
 	err    error
-	// pending means that an object that decides is not heard of yet.
+	// pending means that the watches have not reported an object that matters
+	// yet.
 	pending bool
 }
 
@@ -79,7 +86,7 @@ func newEngine(h *HubResolver) *engine {
 	}
 }
 
-// answer returns the current answer; false if only the hub can tell.
+// answer returns the current answer; false if only the hub can answer.
 func (e *engine) answer(cluster Cluster) (answer, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,8 +159,7 @@ func (e *engine) start(k kind) *listWatch {
 	return w
 }
 
-// apply brings the copy up to date, and then the answers that depend on what
-// changed.
+// apply updates the copy, and then the answers that depend on the changes.
 func (e *engine) apply(got event) {
 	if !e.follows(got.from) {
 		return // stopped while it was sending
@@ -204,7 +210,7 @@ func (e *engine) selects(from *listWatch, object client.Object) (found, bool) {
 	return from.kind.selects(object)
 }
 
-// hear notes the first list of a watch.
+// hear records the first list of a watch.
 func (e *engine) hear(w *listWatch, dirty map[Cluster]struct{}) {
 	delete(e.unheard, w)
 	for ref, other := range e.named {
@@ -214,7 +220,7 @@ func (e *engine) hear(w *listWatch, dirty map[Cluster]struct{}) {
 	}
 }
 
-// put takes an object in.
+// put adds or updates an object.
 func (e *engine) put(f found, from *listWatch, dirty map[Cluster]struct{}) {
 	old := e.objects[f.ref]
 	_, unknown := e.unknown[f.ref]
@@ -240,7 +246,7 @@ func (e *engine) put(f found, from *listWatch, dirty map[Cluster]struct{}) {
 	e.markUsers(f.ref, dirty)
 }
 
-// lose notes that an object vanished. It counts as existing until its grace
+// lose records that an object vanished. It counts as existing until its grace
 // period is over.
 func (e *engine) lose(ref ObjectRef, from *listWatch) {
 	if object := e.objects[ref]; object != nil && object.from == from && object.gone.IsZero() {
@@ -280,7 +286,8 @@ func (e *engine) expireInto(dirty map[Cluster]struct{}) {
 	}
 }
 
-// untilNextExpiry is an hour if nothing is about to expire.
+// untilNextExpiry returns the time until the next grace period ends, or an hour
+// if there is none.
 func (e *engine) untilNextExpiry() time.Duration {
 	out := time.Hour
 	for _, object := range e.objects {

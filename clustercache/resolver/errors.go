@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// ErrNoAccess indicates that there is no access to the cluster yet: what would
-// describe it does not exist or is not ready. [ErrClusterNotFound],
+// ErrNoAccess indicates that there is no access to the cluster yet: the objects
+// that would describe it do not exist or are not ready. [ErrClusterNotFound],
 // [ErrSecretNotFound] and [ErrNotReady] are kinds of it.
 var ErrNoAccess = errors.New("no access yet")
 
@@ -38,7 +38,7 @@ func (e notYetError) Error() string { return string(e) }
 
 func (notYetError) Unwrap() error { return ErrNoAccess }
 
-// AccessError says which cluster, and which object of it, an error is about.
+// AccessError names the cluster, and the object of it, that an error is about.
 // All resolvers of this package return their errors in one, except those of a
 // context that ended.
 type AccessError struct {
@@ -50,8 +50,8 @@ type AccessError struct {
 	Err error
 }
 
-// Error names the cluster, the object and the cause. It never holds content of
-// the object.
+// Error names the cluster, the object and the cause. It never contains content
+// of the object.
 func (e *AccessError) Error() string {
 	if e.Ref == (ObjectRef{}) {
 		return fmt.Sprintf("cluster %s: %v", displayName(e.Cluster), e.Err)
@@ -62,14 +62,14 @@ func (e *AccessError) Error() string {
 // Unwrap returns the cause.
 func (e *AccessError) Unwrap() error { return e.Err }
 
-// KubeconfigError indicates that what describes the access cannot be
-// understood: a kubeconfig, or what a convention has in its place.
+// KubeconfigError indicates that the description of the access, a kubeconfig or
+// a convention's own format, cannot be understood.
 type KubeconfigError struct {
 	// Field is the field at fault, such as cluster.server; empty if it is the
-	// document.
+	// whole document.
 	Field string
-	// Reason says what is wrong with it, in words of this package, never in
-	// those of the document.
+	// Reason describes the fault, in words of this package, never in those of
+	// the document.
 	Reason string
 }
 
@@ -84,9 +84,9 @@ func (e *KubeconfigError) Error() string {
 // RefusedError indicates that the access was understood but policy refuses it.
 // It stays refused until the object or the operator's options change.
 type RefusedError struct {
-	// Field is the field that is refused, such as user.exec.
+	// Field is the refused field, such as user.exec.
 	Field string
-	// Reason says why.
+	// Reason is the reason for the refusal.
 	Reason string
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// Cluster API's kubeconfig Secrets, for clusters whose control plane is there.
+// Cluster API's kubeconfig Secrets, for clusters whose control plane exists.
 func ExampleClusterAPI() {
 	ctx := context.Background()
 	// In an operator: client.NewWithWatch(manager.GetConfig(),

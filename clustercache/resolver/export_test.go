@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// SetPodDir stands in for kubelet's mount of the service account.
+// SetPodDir replaces the kubelet's mount of the service account.
 func SetPodDir(t *testing.T, dir string) {
 	old := podDir
 	podDir = dir

@@ -28,9 +28,9 @@ import (
 
 var errHubDown = errors.New("connection refused")
 
-// fakeHub counts requests, and can be down, lose history, or go back in it.
-// Unlike the fake client it selects by field, and has resource versions for
-// lists.
+// fakeHub counts requests, and can be down, lose its history, or go back in it.
+// Unlike the fake client it selects by field, and its lists have resource
+// versions.
 type fakeHub struct {
 	client.WithWatch
 	requests atomic.Int64
@@ -39,10 +39,10 @@ type fakeHub struct {
 	version  atomic.Int64 // of lists
 	opened   atomic.Int64 // watches so far
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	streams map[*hubStream]struct{}
 	expired bool
-	held    chan struct{} // lists by field wait for it, whatever their context says
+	held    chan struct{} // lists by field wait for it, even if their context has ended
 	asked   []string      // selections of lists and watches
 	from    string        // version that the last watch began with
 }
@@ -156,15 +156,15 @@ func (h *fakeHub) breakStreams() {
 }
 
 // forget makes the hub lose its history, so that the next watch cannot resume.
-// A fake hub has no history to begin with: without this, a watch does not
-// deliver what happened before it.
+// A fake hub has no history to begin with: without forget, a watch does not
+// deliver earlier changes.
 func (h *fakeHub) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.expired = true
 }
 
-// open waits until everything is at rest and returns the number of watches.
+// open waits until everything is idle and returns the number of watches.
 func (h *fakeHub) open() int {
 	synctest.Wait()
 	h.mu.Lock()
@@ -226,7 +226,7 @@ func (r *recorder) changed(cluster resolver.Cluster) {
 	r.got = append(r.got, cluster)
 }
 
-// take waits until everything is at rest and returns the reports since the last
+// take waits until everything is idle and returns the reports since the last
 // take.
 func (r *recorder) take() []resolver.Cluster {
 	synctest.Wait()

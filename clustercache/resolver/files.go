@@ -17,31 +17,32 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// FileOptions say how kubeconfig files are read.
+// FileOptions configure how kubeconfig files are read.
 type FileOptions struct {
-	// Allow is what the kubeconfigs may ask for. Default: nothing that needs a
-	// permission; so the files that tools write for people, with plugins and
-	// paths, need some.
+	// Allow is what the kubeconfigs may use. Default: nothing that needs a
+	// permission; files that tools write for people, with plugins and paths,
+	// usually need some.
 	Allow Allow
-	// MaxBytes is the largest file that is read. Default: [DefaultMaxBytes].
+	// MaxBytes is the size of the largest file that is read. Default:
+	// [DefaultMaxBytes].
 	MaxBytes int
-	// ID says which cluster a context of a file stands for; false ignores it.
-	// It is not asked about a context without a name, which is a cluster with
-	// an error. So is one whose cluster's name is empty: that would be the
-	// hub's. Default: no namespace, and the name "path+context" with the file's
-	// absolute path.
+	// ID returns the cluster that a context of a file describes, or false to
+	// ignore the context. It is not called for a context without a name, which
+	// is a cluster with an error. A context for which ID returns an empty
+	// cluster name is one too: the empty name would be the hub's. Default: no
+	// namespace, and the name "path+context" with the file's absolute path.
 	ID func(path, context string) (Cluster, bool)
-	// Logger is told about files that cannot be watched. Default: none.
+	// Logger receives errors about files that cannot be watched. Default: none.
 	Logger logr.Logger
 }
 
 // FileResolver resolves clusters from kubeconfig files: every context of every
 // file is a cluster.
 //
-// While Notify runs, Resolve and Clusters answer from what was read last, and
-// files are read again when something changes in their directories, and every
-// half minute in case that was not noticed. Otherwise each call reads the
-// files. All methods are safe for concurrent use.
+// While Notify runs, Resolve and Clusters answer from the last read. Files are
+// read again when something changes in their directories, and every half minute
+// in case a change was missed. Otherwise each call reads the files. All methods
+// are safe for concurrent use.
 type FileResolver struct {
 	paths   []string
 	options FileOptions
@@ -50,10 +51,10 @@ type FileResolver struct {
 	rescan  time.Duration
 	byPath  bool // clusters have the default ID
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	known    map[string][]string
-	ids      map[string]map[string]fileID // by path and context, what ID said last
-	seen     map[string]bool              // paths of paths that existed once
+	ids      map[string]map[string]fileID // last result of ID, by path and context
+	seen     map[string]bool              // given paths that have existed
 	snapshot *fileScan                    // of the running loop
 }
 
@@ -65,20 +66,21 @@ var (
 
 // Files resolves clusters from kubeconfig files, and from all files of
 // directories except those whose name begins with a dot; sub-directories are
-// not entered. Files are not merged, unlike kubectl does: contexts and users of
+// not entered. Unlike in kubectl, files are not merged: contexts and users of
 // the same name in two files stay apart, and a cluster that two files describe
 // (by a custom ID) is an error.
 //
 // A file may be replaced by a rename or, as in a mounted Secret, by a change of
 // links. A file that cannot be read or understood keeps the clusters it had,
-// with an error. If it had none, a cluster of the file's path, without a
-// namespace, stands for it, whose error says what is wrong; so does one for a
-// path that never existed, until it does. Patterns are not expanded, and a list
-// of paths such as KUBECONFIG is to be split. A file that was there and is
-// deleted has no clusters; but those of a directory that is gone as a whole, as
-// a volume that is not mounted is, stay with an error, until it is there
-// without them. If no path leads to any context, Clusters is an error, so that
-// a ClusterCache that discovers clusters is not ready.
+// with an error. If it had none, a cluster with the file's path as name,
+// without a namespace, represents the file, and its error describes the
+// problem. The same holds for a path that never existed, until it does.
+// Patterns are not expanded, and a list of paths such as KUBECONFIG must be
+// split by the caller. A file that existed and is deleted has no clusters. But
+// the clusters of a directory that vanished as a whole, like a volume that is
+// not mounted, stay with an error until the directory exists again without
+// them. If no path leads to any context, Clusters returns an error, so that a
+// ClusterCache that discovers clusters is not ready.
 func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("resolver: Files needs a path")
@@ -109,7 +111,7 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 	}
 	for _, path := range paths {
 		if path == "" {
-			return nil, errors.New("resolver: Files was given an empty path") // and would read the working directory
+			return nil, errors.New("resolver: Files was given an empty path") // which would read the working directory
 		}
 		absolute, err := filepath.Abs(path)
 		if err != nil {
@@ -150,9 +152,10 @@ func (f *FileResolver) Clusters(context.Context) ([]Cluster, error) {
 	return slices.SortedFunc(maps.Keys(scan.answers), compareClusters), nil
 }
 
-// missing is the error for a cluster that is in no file that could be read. If
-// it may be in another, nothing says that it does not exist; a path where
-// nothing ever was says less than a file that cannot be understood.
+// missing returns the error for a cluster that is in no file that could be
+// read. If the cluster may be in an unreadable file, the error leaves open
+// whether it exists. A file that cannot be understood weighs more than a path
+// where no file ever was.
 func (f *FileResolver) missing(scan *fileScan, cluster Cluster) error {
 	var out error
 	for _, path := range slices.Sorted(maps.Keys(scan.failed)) {
@@ -169,7 +172,7 @@ func (f *FileResolver) missing(scan *fileScan, cluster Cluster) error {
 	return out
 }
 
-// current returns what was read last, or reads.
+// current returns the last scan of a running loop, or a new one.
 func (f *FileResolver) current() *fileScan {
 	f.mu.Lock()
 	snapshot := f.snapshot

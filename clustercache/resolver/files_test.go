@@ -23,7 +23,7 @@ func write(t testing.TB, path string, data []byte) {
 	require.NoError(t, os.WriteFile(path, data, 0o600))
 }
 
-// replace writes a file by a rename.
+// replace writes a file and puts it in place by a rename.
 func replace(t testing.TB, path string, data []byte) {
 	t.Helper()
 	write(t, path+".tmp", data)
@@ -69,8 +69,9 @@ users: [{name: u, user: {token: two}}]
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
 
-// TestHazardFilesThatCannotBeReadAreSeen: a mistyped path or a broken file is a
-// cluster with an error, and no readable path at all is an error of the list.
+// TestHazardFilesThatCannotBeReadAreSeen checks that a mistyped path or a
+// broken file is a cluster with an error, and that the list returns an error if
+// no path at all is readable.
 func TestHazardFilesThatCannotBeReadAreSeen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config")
@@ -117,7 +118,8 @@ func TestHazardFilesThatCannotBeReadAreSeen(t *testing.T) {
 				require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
 			}
 
-			// A good one beside it goes on, and the bad one is in the list.
+			// A good file beside it keeps working, and the bad one is in the
+			// list.
 			good := filepath.Join(t.TempDir(), "good")
 			write(t, good, tokenConfig("one"))
 			r := files(t, resolver.FileOptions{}, path, good)
@@ -126,7 +128,7 @@ func TestHazardFilesThatCannotBeReadAreSeen(t *testing.T) {
 			require.Equal(t, []resolver.Cluster{named(path), named(good + "+c")}, clusters)
 			require.Equal(t, "one", token(t, r, named(good+"+c")))
 
-			// It comes, and goes again.
+			// The file appears, and disappears again.
 			write(t, path, tokenConfig("two"))
 			clusters, err = r.Clusters(t.Context())
 			require.NoError(t, err)
@@ -215,7 +217,7 @@ func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
 	require.Error(t, err)
 }
 
-// until waits until a cluster's answer is as wanted, going on only when a
+// until waits until a cluster's answer is as wanted, checking only when a
 // change is reported.
 func until(t *testing.T, changes <-chan resolver.Cluster, r resolver.Resolver, cluster resolver.Cluster, wanted func(resolver.Access, error) bool) {
 	t.Helper()
@@ -340,10 +342,9 @@ func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
 	until(t, changes, r, named(filepath.Join(later, "b")+"+c"), hasToken("six"))
 }
 
-// TestHazardDirectoryThatGoesTakesItsClustersAlong: a directory that is gone
-// was unmounted more often than it was deleted, and proves nothing about the
-// clusters of its files; a file that is gone from a directory that is there
-// does.
+// TestHazardDirectoryThatGoesTakesItsClustersAlong checks that a missing
+// directory keeps the clusters of its files, since it was more likely unmounted
+// than deleted, and that a file missing from an existing directory does not.
 func TestHazardDirectoryThatGoesTakesItsClustersAlong(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mount")
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

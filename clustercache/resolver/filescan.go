@@ -18,13 +18,13 @@ import (
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
-// fileScan is what the files said at one time. It does not change.
+// fileScan is the content of the files at one time. It does not change.
 type fileScan struct {
 	answers map[Cluster]answer
-	// failed are the paths that are stood for by a cluster of their own, and
+	// failed are the paths that are represented by a cluster of their own, and
 	// why.
 	failed map[string]error
-	// dirs are the directories in which something has to change for the answers
+	// dirs are the directories in which something must change for the answers
 	// to change.
 	dirs map[string]struct{}
 }
@@ -40,7 +40,7 @@ func (f *FileResolver) scan() *fileScan {
 	return out
 }
 
-// expand returns the files that a given path stands for.
+// expand returns the files that a given path refers to.
 func (f *FileResolver) expand(root string, out *fileScan) []string {
 	info, err := os.Stat(root)
 	f.noteSeen(root, err == nil)
@@ -76,8 +76,8 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 }
 
 // keepBelow keeps the clusters of the files in a directory that cannot be read,
-// or is gone as a whole, as a volume that is not mounted is. It reports whether
-// there are any.
+// or that vanished as a whole, like a volume that is not mounted. It reports
+// whether there are any.
 func (f *FileResolver) keepBelow(out *fileScan, root string, err error) bool {
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = fmt.Errorf("its directory cannot be read: %w", pathErr.Err)
@@ -115,7 +115,7 @@ func (f *FileResolver) knownBelow(root string) []string {
 
 // scanFile adds the contexts of one file.
 func (f *FileResolver) scanFile(path string, out *fileScan) {
-	// A link's target may be replaced in its own directory.
+	// The target of a link may be replaced in its own directory.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		out.dirs[filepath.Dir(target)] = struct{}{}
 	}
@@ -161,15 +161,15 @@ func (f *FileResolver) remember(path string, contexts []string) {
 	maps.DeleteFunc(f.ids[path], func(context string, _ fileID) bool { return !slices.Contains(contexts, context) })
 }
 
-// fileID is what ID said about a context of a file.
+// fileID is the result of ID for a context of a file.
 type fileID struct {
 	cluster Cluster
 	ours    bool
 }
 
-// identify returns the cluster that a context stands for, and why that cannot
-// be used. A context without a usable name goes by the path and its name; one
-// on which ID panics by what ID said before.
+// identify returns the cluster that a context describes, and why that cannot be
+// used. A context without a usable name is identified by the path and its name;
+// one on which ID panics by the last result of ID.
 func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, bool, error) {
 	standIn := Cluster{Name: strconv.QuoteToASCII(path + "+" + context)}
 	if context == "" {
@@ -186,7 +186,7 @@ func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, b
 	case err != nil && known:
 		said = before
 	case err != nil:
-		out.failed[path] = err // nothing says which cluster it is
+		out.failed[path] = err // which cluster it is remains unknown
 		return standIn, true, err
 	case f.ids[path] == nil:
 		f.ids[path] = map[string]fileID{context: said}
@@ -203,8 +203,8 @@ func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, b
 	return said.cluster, said.ours, err
 }
 
-// standFor makes a cluster of a path of which no context is known, so that a
-// mistyped path or a broken file is seen where clusters are.
+// standFor makes a cluster of a path without known contexts, so that a mistyped
+// path or a broken file is visible where clusters are.
 func (f *FileResolver) standFor(out *fileScan, path string, err error) {
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = fmt.Errorf("cannot be read: %w", pathErr.Err)
@@ -220,7 +220,7 @@ func (f *FileResolver) standFor(out *fileScan, path string, err error) {
 	out.answers[cluster] = answer{err: fail(cluster, ObjectRef{Kind: kindFile, Name: path}, err)}
 }
 
-// failures joins what is wrong with each path, in order.
+// failures joins the errors of all paths, in order.
 func (s *fileScan) failures() error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(s.failed)) {
@@ -229,8 +229,9 @@ func (s *fileScan) failures() error {
 	return errors.Join(errs...)
 }
 
-// noteSeen notes whether a given path was there: one that was and is not any
-// more was deleted, and one that never was is a mistake, or comes later.
+// noteSeen records whether a given path existed: a path that existed and
+// vanished was deleted, while one that never existed is a mistake, or will
+// appear later.
 func (f *FileResolver) noteSeen(root string, exists bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -250,8 +251,8 @@ func (f *FileResolver) contexts(path string) []string {
 	return f.known[path]
 }
 
-// put adds the answer for one context. Two answers for one cluster make an
-// error of both.
+// put adds the answer for one context. Two answers for one cluster turn both
+// into an error.
 func (f *FileResolver) put(out *fileScan, path, context string, access Access, ref ObjectRef, err error) {
 	cluster, ok, unnamed := f.identify(out, path, context)
 	if !ok {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// fileSettle is how long files have to be left alone before they are read,
-	// since editors write in several steps.
+	// fileSettle is how long files have to remain unchanged before they are
+	// read, since editors write in several steps.
 	fileSettle = 100 * time.Millisecond
-	// fileSettleMax ends the wait where something is always written.
+	// fileSettleMax ends that wait if writes never pause.
 	fileSettleMax = 500 * time.Millisecond
-	// fileRescan is when files are read again without a notification: network
+	// fileRescan is how often files are read without a notification: network
 	// file systems send none.
 	fileRescan = 30 * time.Second
 )
@@ -38,9 +38,8 @@ func (f *FileResolver) watch(ctx context.Context) {
 	var last *fileScan
 	for {
 		// Watching comes before reading, so that no change falls between the
-		// two. A directory that is first heard of by reading is watched from
-		// then on, and everything is read once more, which may tell of another
-		// one.
+		// two. A directory that a read discovers is watched from then on, and
+		// everything is read once more, which may discover another one.
 		next := f.scan()
 		for f.follow(watcher, watched, next.dirs) && ctx.Err() == nil {
 			next = f.scan()
@@ -53,13 +52,14 @@ func (f *FileResolver) watch(ctx context.Context) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// A Notify that began while this loop was ending has put its own scan here.
+	// A Notify that began while this loop was ending may have put its own scan
+	// here.
 	if f.snapshot == last {
 		f.snapshot = nil
 	}
 }
 
-// follow watches the given directories instead of the present ones, and tells
+// follow watches the given directories instead of the present ones, and reports
 // whether there are new ones.
 func (f *FileResolver) follow(watcher *fsnotify.Watcher, watched, dirs map[string]struct{}) bool {
 	if watcher.Events == nil {
@@ -67,7 +67,7 @@ func (f *FileResolver) follow(watcher *fsnotify.Watcher, watched, dirs map[strin
 	}
 	for dir := range watched {
 		if _, wanted := dirs[dir]; !wanted {
-			_ = watcher.Remove(dir) // fails if the directory is gone
+			_ = watcher.Remove(dir) // fails if the directory no longer exists
 			delete(watched, dir)
 		}
 	}
@@ -90,7 +90,7 @@ func (f *FileResolver) follow(watcher *fsnotify.Watcher, watched, dirs map[strin
 	return added
 }
 
-// publish makes a scan the current one, and reports what differs.
+// publish makes a scan the current one, and reports the clusters that differ.
 func (f *FileResolver) publish(last, next *fileScan) {
 	f.mu.Lock()
 	f.snapshot = next
@@ -119,7 +119,7 @@ func (f *FileResolver) publish(last, next *fileScan) {
 	}
 }
 
-// wait waits until it is time to read again; false if ctx ended.
+// wait waits until it is time to read again; it returns false if ctx ended.
 func (f *FileResolver) wait(ctx context.Context, watcher *fsnotify.Watcher) bool {
 	timer := time.NewTimer(f.rescan)
 	defer timer.Stop()

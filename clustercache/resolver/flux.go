@@ -26,14 +26,15 @@ type FluxOptions struct {
 	// spec.serviceAccountName, as Flux does, so that reads see no more than the
 	// object's author may. Default: the kubeconfig's own identity.
 	Impersonate bool
-	// Authenticate returns what adds credentials to requests, for objects that
-	// name a cloud provider instead of a kubeconfig. It must do no I/O itself;
-	// the round tripper fetches tokens, and fetches new ones in time, so that a
-	// rotation changes nothing here. Default: such objects are refused.
+	// Authenticate returns a function that adds credentials to requests, for
+	// objects that name a cloud provider instead of a kubeconfig. It must not
+	// do I/O itself; the round tripper fetches tokens, and renews them in time,
+	// so that a rotation changes nothing here. Default: such objects are
+	// refused.
 	Authenticate func(cluster Cluster, provider FluxProvider) (transport.WrapperFunc, error)
 }
 
-// FluxProvider is what Flux's ConfigMap says about how to authenticate.
+// FluxProvider is the authentication described by Flux's ConfigMap.
 type FluxProvider struct {
 	// Name is aws, azure, gcp or generic.
 	Name string
@@ -48,7 +49,7 @@ type FluxProvider struct {
 	ServiceAccount string
 }
 
-// fluxObject is what matters of an object with a spec.kubeConfig.
+// fluxObject holds the relevant fields of an object with a spec.kubeConfig.
 type fluxObject struct {
 	secret, secretKey, configMap string
 	serviceAccount               string
@@ -56,13 +57,13 @@ type fluxObject struct {
 
 // Flux resolves the clusters that Flux applies its objects to. The cluster
 // namespace/name is the object of that key; an object without spec.kubeConfig
-// applies to the hub and stands for no cluster here.
+// applies to the hub and describes no cluster here.
 //
 // spec.kubeConfig.secretRef names a Secret of the object's namespace: the
-// kubeconfig is under the given key and no other, or else under "value" or
-// "value.yaml". spec.kubeConfig.configMapRef names a ConfigMap, whose address
-// and certificate authority are taken; [FluxOptions.Authenticate] does the
-// rest. Each named Secret and ConfigMap is watched by itself.
+// kubeconfig is under the given key only, or, without one, under "value" or
+// "value.yaml". spec.kubeConfig.configMapRef names a ConfigMap with the address
+// and certificate authority; [FluxOptions.Authenticate] adds the credentials.
+// Each named Secret and ConfigMap is watched individually.
 func Flux(hub client.WithWatch, options FluxOptions) (*HubResolver, error) {
 	if options.Kind.Kind == "" {
 		return nil, errors.New("resolver: Flux needs a Kind")
@@ -190,6 +191,7 @@ func (o FluxOptions) fromProvider(in input, ref ObjectRef, data map[string]strin
 	}
 	return access.with(func(config *rest.Config) {
 		config.Wrap(wrap)
-		// Functions are not part of a revision, but what made this one is.
+		// Functions are not part of a revision, but the values that configured
+		// this one are.
 	}, provider.Name, provider.Cluster, provider.ServiceAccount, strings.Join(provider.Audiences, "\n"))
 }

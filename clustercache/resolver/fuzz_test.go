@@ -24,8 +24,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// requireOnlyAllowed fails if a configuration holds anything that the strict
-// list does not have.
+// requireOnlyAllowed fails if a configuration contains anything that is not on
+// the strict list.
 func requireOnlyAllowed(t testing.TB, config *rest.Config) {
 	t.Helper()
 	proxy, err := config.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "c.example"}})
@@ -52,7 +52,7 @@ func requireOnlyAllowed(t testing.TB, config *rest.Config) {
 	require.Equal(t, len(tls.CertData) > 0, len(tls.KeyData) > 0)
 }
 
-// requireQuiet fails if an error says anything in the words of the input.
+// requireQuiet fails if an error repeats any words of the input.
 func requireQuiet(t testing.TB, err error) {
 	t.Helper()
 	invalid, isInvalid := errors.AsType[*resolver.KubeconfigError](err)
@@ -118,8 +118,8 @@ func argoSecret(name string, data map[string]string) *corev1.Secret {
 	return secret("argocd", name, map[string]string{"argocd.argoproj.io/secret-type": "cluster"}, data)
 }
 
-// Whatever the spelling, an endpoint is either refused or dialled as what it
-// says.
+// Whatever its spelling, an endpoint is either refused or dialed exactly as
+// written.
 func FuzzServer(f *testing.F) {
 	for _, server := range []string{"https://c.example", "https://[::1]:6443/a/b", "https://10.0.0.1", "https://0x7f.1", "http://a@b"} {
 		f.Add(server)

@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Canaries: none of these may ever be printed.
+// Canaries: none of them may ever be printed.
 const (
 	canaryToken    = "canary-token-5d41402abc4b2a76b9719d911017c592"
 	canaryPassword = "canary-password-7d793037a0760186574b0282f2f435e7"
@@ -91,7 +91,7 @@ func secret(namespace, name string, labels map[string]string, data map[string]st
 	return out
 }
 
-// requireNoCanary fails if a secret shows up in a text.
+// requireNoCanary fails if a text contains a secret.
 func requireNoCanary(t testing.TB, text string) {
 	t.Helper()
 	secrets := []string{canaryToken, canaryPassword}

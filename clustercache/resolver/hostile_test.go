@@ -17,8 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// Every file of the corpus begins with what has to become of it: "refused
-// field" or "invalid field".
+// Every file of the corpus begins with its expected result: "refused field" or
+// "invalid field".
 func TestHostileKubeconfigsTouchNothingAndAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	canaryFile := filepath.Join(dir, "started")
@@ -54,7 +54,7 @@ func TestHostileKubeconfigsTouchNothingAndAreRefused(t *testing.T) {
 	}
 }
 
-// What this refuses would take minutes and gigabytes if it were expanded.
+// Expanding these documents would take minutes and gigabytes.
 func TestHostileSizesAreCheapToRefuse(t *testing.T) {
 	thousand := bytes.NewBufferString("apiVersion: v1\nkind: Config\ncontexts:\n")
 	for i := range 1000 {

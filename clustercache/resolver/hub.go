@@ -28,25 +28,25 @@ type HubOptions struct {
 	// labels, and is evaluated by the hub's API server. Default: no further
 	// limit.
 	Selector labels.Selector
-	// Allow is what the objects may ask for. Default: nothing that needs a
+	// Allow is what the objects may use. Default: nothing that needs a
 	// permission.
 	Allow Allow
 	// MaxBytes is the largest value of a Secret that is read. Default:
 	// [DefaultMaxBytes].
 	MaxBytes int
 	// Grace is how long an object that was deleted, or lost its label, is
-	// treated as if it were still there, since rotation by delete and create is
+	// treated as if it still existed, since rotation by delete and create is
 	// common. A ClusterCache adds its own Options.Grace to it. Default: 10 s.
 	// Negative: none. It needs Notify.
 	Grace time.Duration
-	// Ready, if set, is asked before access to a cluster is given. False is
-	// [ErrNotReady]. Resolve calls it each time, and waits for it; no change of
-	// its answer is reported.
+	// Ready, if set, is called before access to a cluster is given. False
+	// results in [ErrNotReady]. Resolve calls it each time, and waits for it;
+	// changes of its answer are not reported.
 	Ready func(ctx context.Context, cluster Cluster) (bool, error)
-	// ReadyObject, if set, names an object of the hub that has to say that the
+	// ReadyObject, if set, names an object of the hub that decides whether the
 	// cluster is ready. It is watched.
 	ReadyObject *ReadyObject
-	// Logger is told about trouble with the hub. Default: none.
+	// Logger receives errors of requests to the hub. Default: none.
 	Logger logr.Logger
 }
 
@@ -73,13 +73,13 @@ func (o *HubOptions) validate() error {
 
 // HubResolver resolves clusters from objects of the hub, by one convention.
 //
-// While Notify runs, Resolve and Clusters answer from a copy that a watch
-// keeps: without a request, and also while the hub's API does not answer. The
-// watch has the convention's selector, so no other Secret is transferred.
-// Several calls of Notify share one watch. Without Notify, and before the first
-// list is complete, Resolve reads the hub each time; if the hub does not
-// answer, it repeats its last answer for the cluster. All methods are safe for
-// concurrent use.
+// While Notify runs, Resolve and Clusters answer from a watched copy: without a
+// request, and also while the hub's API does not answer. The watch uses the
+// convention's selector, so no other Secret is transferred. Several calls of
+// Notify share one watch. Without Notify, and before the first list is
+// complete, Resolve reads the hub each time; if the hub does not answer, it
+// repeats its last answer for the cluster. All methods are safe for concurrent
+// use.
 type HubResolver struct {
 	hub        client.WithWatch
 	convention convention
@@ -87,7 +87,7 @@ type HubResolver struct {
 	news       news
 	loop       sharedLoop
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	engine *engine    // of the running loop
 	last   map[Cluster]Access
 }
@@ -153,8 +153,8 @@ func (h *HubResolver) lookUp(ctx context.Context, cluster Cluster) (Access, erro
 	return access, err
 }
 
-// hubTrouble reports whether err says something about the hub's API and nothing
-// about the cluster. A lost permission is a decision, not trouble.
+// hubTrouble reports whether err is about the hub's API and not about the
+// cluster. A lost permission is a decision, not trouble.
 func hubTrouble(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return false
@@ -221,8 +221,8 @@ func (h *HubResolver) watch(ctx context.Context) {
 	e.run(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// A Notify that began while this loop was ending has put its own engine
-	// here.
+	// A Notify that began while this loop was ending may have put its own
+	// engine here.
 	if h.engine == e {
 		h.engine = nil
 	}

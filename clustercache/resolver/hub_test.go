@@ -155,7 +155,7 @@ func TestHubWatchResumesWithoutAList(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Equal(t, []string{
-			"list ns= labels=cluster.x-k8s.io/cluster-name fields=", // of one object, for the version
+			"list ns= labels=cluster.x-k8s.io/cluster-name fields=", // of one object, to read the version
 			"watch ns= labels=cluster.x-k8s.io/cluster-name fields=",
 		}, hub.selections())
 		hub.mu.Lock()
@@ -314,8 +314,8 @@ func TestHubReportsWhatWasAnsweredBeforeTheWatchBegan(t *testing.T) {
 	})
 }
 
-// TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst: the Secret is
-// owned by the Cluster object, or deleted before it.
+// TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst checks both orders:
+// the Secret is owned by the Cluster object, or deleted before it.
 func TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

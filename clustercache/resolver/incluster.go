@@ -25,12 +25,11 @@ var (
 	_ Lister   = (*InClusterResolver)(nil)
 )
 
-// InCluster resolves the hub itself, the zero key, by the Pod's service
-// account, and no other cluster. The access names the token's file, which is
-// read again when kubelet has rotated it, so that it has no expiry; and the
-// certificates' file, which is read when the access is put to use: other
-// certificates are another revision. Outside of a Pod the hub is an
-// [ErrClusterNotFound].
+// InCluster resolves only the hub itself, the zero key, with the Pod's service
+// account. The access names the token's file, which is read again when the
+// kubelet has rotated it, so the access has no expiry; and the certificates'
+// file, which is read when the access is put to use: changed certificates
+// change the revision. Outside a Pod the hub is an [ErrClusterNotFound].
 func InCluster() *InClusterResolver { return &InClusterResolver{pod: podEnvironment()} }
 
 // Resolve implements [Resolver].
@@ -53,10 +52,10 @@ func (r *InClusterResolver) Clusters(context.Context) ([]Cluster, error) {
 	return []Cluster{{}}, nil
 }
 
-// pod is what Kubernetes tells a Pod about its own cluster.
+// pod is the information that Kubernetes gives a Pod about its own cluster.
 type pod struct{ host, port, dir string }
 
-// podDir is where kubelet mounts the service account. Only tests change it.
+// podDir is where the kubelet mounts the service account. Only tests change it.
 var podDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 func podEnvironment() pod {
@@ -89,6 +88,6 @@ func (p pod) access(refs ...ObjectRef) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	access.open().trusted = true // nobody else has it yet
+	access.open().trusted = true // not shared yet
 	return access, nil
 }

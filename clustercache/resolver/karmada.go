@@ -24,7 +24,7 @@ var karmadaFields = &fieldNames{
 	credentials: "token",
 }
 
-// karmadaCluster is what matters of a Karmada Cluster.
+// karmadaCluster holds the relevant fields of a Karmada Cluster.
 type karmadaCluster struct {
 	endpoint Endpoint
 	secret   client.ObjectKey
@@ -34,9 +34,10 @@ type karmadaCluster struct {
 
 // Karmada resolves the member clusters of a Karmada control plane, of which hub
 // is a client: the cluster has the Cluster object's name, and no namespace. The
-// Secret it names holds "token" and "caBundle", and is watched by itself;
-// [HubOptions.Namespace] is the only namespace, if set, that it may be in.
-// Members in Pull mode have no direct access, which is an [ErrNoAccess].
+// Secret that the Cluster names has the keys "token" and "caBundle", and is
+// watched individually; if [HubOptions.Namespace] is set, the Secret must be in
+// that namespace. Members in Pull mode have no direct access, which is an
+// [ErrNoAccess].
 func Karmada(hub client.WithWatch, options HubOptions) (*HubResolver, error) {
 	namespace := options.Namespace
 	options.Namespace = ""
@@ -92,7 +93,7 @@ func buildKarmada(in input, namespace string, options HubOptions) (Access, error
 		return Access{}, fail(in.cluster, ref, err)
 	}
 	endpoint := member.endpoint
-	// Karmada writes the bundle also for members whose server it does not
+	// Karmada writes the bundle even for members whose server it does not
 	// verify.
 	if !endpoint.InsecureTLS {
 		endpoint.CA = data["caBundle"]

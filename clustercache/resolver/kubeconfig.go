@@ -15,34 +15,34 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// KubeconfigOptions say how a kubeconfig is read.
+// KubeconfigOptions configure how a kubeconfig is read.
 type KubeconfigOptions struct {
 	// Context is the name of the context to use. Default: the current context;
 	// without one, the context whose name is empty, or else the only one.
 	Context string
-	// Allow is what the kubeconfig may ask for. Default: nothing that needs a
+	// Allow is what the kubeconfig may use. Default: nothing that needs a
 	// permission.
 	Allow Allow
-	// MaxBytes is the largest kubeconfig that is read at all. Default:
+	// MaxBytes is the size of the largest kubeconfig that is read. Default:
 	// [DefaultMaxBytes].
 	MaxBytes int
 }
 
-// Kubeconfig makes an access from a kubeconfig that nobody vouches for.
+// Kubeconfig makes an access from an untrusted kubeconfig.
 //
-// One context is selected, and the access is built anew from a list of known
+// One context is selected, and the access is rebuilt from a list of known
 // fields: server, certificate authority data, server name, client certificate
-// and key data, token, compression. What else the selected cluster and user ask
-// for is refused with a [*RefusedError] unless opts.Allow permits it; other
-// contexts, clusters and users are not looked at, and extensions and unknown
+// and key data, token, compression. Anything else that the selected cluster and
+// user ask for is refused with a [*RefusedError] unless opts.Allow permits it;
+// other contexts, clusters and users are ignored, and extensions and unknown
 // fields, which mean nothing to a connection, have no effect. No file is read
 // and no process started while reading, other than files that opts.Allow.Files
 // permits. Errors never quote the kubeconfig.
 //
 // Empty names are names like others, as they are to clientcmd: a context
 // without a user uses the user whose name is empty. A user that does not exist
-// is an error, and so are, unless opts.Allow.Anonymous permits it, no
-// credentials at all: clientcmd would send anonymous requests in both cases.
+// is an error, and so is, unless opts.Allow.Anonymous permits it, a user
+// without credentials: clientcmd would send anonymous requests in both cases.
 func Kubeconfig(data []byte, opts KubeconfigOptions, refs ...ObjectRef) (Access, error) {
 	config, err := parseKubeconfig(data, opts.MaxBytes)
 	if err != nil {
@@ -52,7 +52,7 @@ func Kubeconfig(data []byte, opts KubeconfigOptions, refs ...ObjectRef) (Access,
 	return access, err
 }
 
-// kubeconfigFields are the names under which kubectl's documentation knows the
+// kubeconfigFields holds the names that kubectl's documentation uses for the
 // parts.
 var kubeconfigFields = &fieldNames{
 	server:      "cluster.server",
@@ -70,8 +70,8 @@ var kubeconfigFields = &fieldNames{
 }
 
 // parseKubeconfig bounds the cost of parsing first, then parses, and reads
-// nothing else. clientcmd's next step, ClientConfig, must never see this: it
-// reads the files that a kubeconfig names.
+// nothing else. The result must never be passed to clientcmd's next step,
+// ClientConfig, which reads the files that a kubeconfig names.
 func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 	if maxBytes == 0 {
 		maxBytes = DefaultMaxBytes
@@ -96,12 +96,13 @@ func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 
 // checkAnchors refuses a document that has an anchor. Without an anchor there
 // is no alias, and without an alias a document cannot grow: 128 KiB of text
-// named 80,000 times would become 10 GB of JSON inside of clientcmd, and the
-// YAML parser's own limit counts nodes, not bytes.
+// named 80,000 times would become 10 GB of JSON inside clientcmd, and the YAML
+// parser's own limit counts nodes, not bytes.
 //
-// What an ampersand is, only a parser knows: passwords have them, too. This one
-// shows the nodes of a document without following an alias; the one in
-// clientcmd, an older version of it, has the same scanner but shows none.
+// Only a parser knows whether an ampersand is an anchor: passwords contain
+// them, too. This parser exposes the nodes of a document without following an
+// alias; the older version of it in clientcmd has the same scanner but exposes
+// no nodes.
 func checkAnchors(data []byte) error {
 	if bytes.IndexByte(data, '&') < 0 {
 		return nil
@@ -120,9 +121,9 @@ func hasAnchor(node *yaml.Node) bool {
 	return node.Anchor != "" || node.Kind == yaml.AliasNode || slices.ContainsFunc(node.Content, hasAnchor)
 }
 
-// notKubeconfig is the error of a document that a parser refuses. The cause
-// quotes the document, a duplicate name even all users with their tokens. A
-// line number is safe.
+// notKubeconfig returns the error for a document that a parser refuses. It
+// omits the cause, which quotes the document: for a duplicate name even all
+// users with their tokens. A line number is safe.
 func notKubeconfig(cause error) error { return invalid("", "is not a kubeconfig"+atLine(cause)) }
 
 // atLine finds a line number in a parser's error.
@@ -144,7 +145,7 @@ func atLine(err error) string {
 	return ""
 }
 
-// fromContext makes an access from one context, and returns which files it read
+// fromContext makes an access from one context, and returns the files it read
 // for that. Relative paths start at dir; without dir they are refused.
 func fromContext(config *api.Config, name string, allow Allow, dir string, refs []ObjectRef) (Access, []string, error) {
 	cluster, user, err := pick(config, name)
@@ -184,7 +185,7 @@ func fromContext(config *api.Config, name string, allow Allow, dir string, refs 
 }
 
 // pick selects one context and returns its cluster and user. An empty name
-// selects as KubeconfigOptions.Context says.
+// selects as documented at KubeconfigOptions.Context.
 func pick(config *api.Config, name string) (*api.Cluster, *api.AuthInfo, error) {
 	selected, err := pickContext(config, name)
 	if err != nil {
@@ -195,8 +196,8 @@ func pick(config *api.Config, name string) (*api.Cluster, *api.AuthInfo, error) 
 		return nil, nil, invalid("context.cluster", "is not in the list of clusters")
 	}
 
-	// The empty name is looked up like any other: Cluster API's tests, and
-	// others who make kubeconfigs by program, write users without a name.
+	// The empty name is looked up like any other: Cluster API's tests and other
+	// programs that write kubeconfigs create users without a name.
 	user := config.AuthInfos[selected.AuthInfo]
 	switch {
 	case user != nil:

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// stallLimit ends a watch that shows no life: the API server sends a
-	// bookmark every minute.
+	// stallLimit is how long a watch may be silent before it is ended: the API
+	// server sends a bookmark every minute.
 	stallLimit = 3 * time.Minute
 	// requestLimit bounds a list, and the time until a watch has begun.
 	requestLimit = 30 * time.Second
-	// relistAfter is the number of watches that may fail to begin, in a row and
-	// while lists do not fail, before a list makes up for what they miss: then
-	// the hub is up, and something else is wrong with watches.
+	// relistAfter is the number of watches in a row that may fail to begin,
+	// while lists do not fail, before a list catches up on what they missed: in
+	// that case the hub is up, and only watches fail.
 	relistAfter = 3
 )
 
-// event is what a listWatch reports.
+// event is a report of a listWatch.
 type event struct {
 	from    *listWatch
 	what    eventKind
@@ -40,12 +40,12 @@ type event struct {
 type eventKind int
 
 const (
-	eventList   eventKind = iota // objects are all there are
+	eventList   eventKind = iota // objects are all that exist
 	eventUpsert                  // objects were added or changed
-	eventRemove                  // objects are gone
+	eventRemove                  // objects were removed
 )
 
-// listWatch follows one kind on the hub. It has no copy of its own.
+// listWatch follows one kind on the hub. It keeps no copy of its own.
 type listWatch struct {
 	hub    client.WithWatch
 	kind   kind
@@ -68,7 +68,7 @@ func (w *listWatch) run(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		// The first failure is news; the following ones are the same news.
+		// Only the first failure in a row is logged at level 0.
 		w.logger.V(min(failures, 1)).Info("cannot follow objects of the hub, will retry", "kind", w.kind.gvk.Kind, "error", err.Error())
 		failures++
 		sleep(ctx, backoff.Step())
@@ -90,8 +90,9 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // once lists if there is no version to resume from, and watches until the
-// stream ends. It returns the version to resume from, whether the hub showed
-// life, and why it should not be asked again at once.
+// stream ends. It returns the version to resume from, whether the watch showed
+// a sign of life, and the reason to wait before the next attempt, if there is
+// one.
 func (w *listWatch) once(ctx context.Context, version string) (string, bool, error) {
 	fresh := version == ""
 	if fresh {
@@ -124,9 +125,9 @@ func (w *listWatch) list(ctx context.Context) (string, error) {
 	return version, nil
 }
 
-// behind reports whether the hub is at an older version than ours, as after
-// etcd was restored from a snapshot. The API server accepts a watch from a
-// version of the future, and then it is silent until that version comes.
+// behind reports whether the hub is at an older version than the given one, as
+// after etcd was restored from a snapshot. The API server accepts a watch from
+// a future version, and then sends nothing until it reaches that version.
 func (w *listWatch) behind(ctx context.Context, version string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -143,7 +144,7 @@ func (w *listWatch) behind(ctx context.Context, version string) (bool, error) {
 	return order < 0, nil
 }
 
-// errQuiet says that a watch ended so soon that the next one should wait.
+// errQuiet indicates that a watch ended so soon that the next one should wait.
 var errQuiet = errors.New("the watch ended at once")
 
 // watch follows changes after version until the stream ends.

@@ -27,10 +27,10 @@ func (h *HubResolver) read(ctx context.Context, cluster Cluster) (Access, error)
 	return h.build(cluster, primary, func(ref ObjectRef) (any, error) { return h.get(ctx, ref) })
 }
 
-// build makes the answer for a cluster from its primary object and what get
-// returns.
+// build makes the answer for a cluster from its primary object and the results
+// of get.
 func (h *HubResolver) build(cluster Cluster, primary found, get func(ObjectRef) (any, error)) (access Access, err error) {
-	// Decode and its like are the user's, and given secrets.
+	// Decode and similar functions are the user's, and receive secrets.
 	failed := callback.ApartSecret("a function of the resolver's options", func() error {
 		access, err = h.buildUnprotected(cluster, primary, get)
 		return nil
@@ -62,7 +62,7 @@ func (h *HubResolver) buildUnprotected(cluster Cluster, primary found, get func(
 	return access, nil
 }
 
-// find returns the primary object that stands for the cluster.
+// find returns the primary object that describes the cluster.
 func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) {
 	key, derived := h.convention.key(cluster)
 	if !derived {
@@ -102,7 +102,7 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 	return out, nil
 }
 
-// missing is the error for a cluster that no object stands for.
+// missing returns the error for a cluster that no object describes.
 func (h *HubResolver) missing(cluster Cluster) error {
 	kind := h.convention.primary
 	key, derived := h.convention.key(cluster)
@@ -115,9 +115,9 @@ func (h *HubResolver) missing(cluster Cluster) error {
 	return fail(cluster, kind.ref(key), ErrClusterNotFound)
 }
 
-// absent is missing for a resolver that watches a [ReadyObject], too: without
-// that object there is no such cluster, whichever of the two went first. A hub
-// that does not answer changes nothing.
+// absent is missing for a resolver that also watches a [ReadyObject]: without
+// that object the cluster does not exist, whichever of the two objects vanished
+// first. If the hub does not answer, the error stays the same.
 func (h *HubResolver) absent(ctx context.Context, cluster Cluster, missing error) error {
 	ready := h.options.ReadyObject
 	if ready == nil || !errors.Is(missing, ErrSecretNotFound) {
@@ -195,7 +195,7 @@ func (h *HubResolver) kindOf(ref ObjectRef) (kind, bool) {
 	return named(ref)
 }
 
-// kinds are the kinds that are watched as a whole; the first is the primary
+// kinds returns the kinds that are watched as a whole; the first is the primary
 // one.
 func (h *HubResolver) kinds() []kind {
 	out := append([]kind{h.convention.primary}, h.convention.related...)
@@ -212,7 +212,7 @@ func missingObject(ref ObjectRef) error {
 	return ErrClusterNotFound
 }
 
-// pageSize bounds what one response of a list holds.
+// pageSize bounds the number of objects in one response of a list.
 const pageSize = 500
 
 // listAll lists a kind, page by page, and returns the resource version to watch
@@ -241,6 +241,6 @@ func listAll(ctx context.Context, hub client.Reader, k kind) ([]client.Object, s
 	}
 }
 
-// quiet returns a context of requests for Secrets, of which client-go logs
-// nothing: at high verbosity that would be whole bodies.
+// quiet returns a context for requests for Secrets, which client-go does not
+// log: at high verbosity it would log whole bodies.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }

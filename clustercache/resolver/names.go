@@ -16,9 +16,9 @@ import (
 // taken from an object. It ends up in log lines and in labels of metrics.
 const maxName = 1024
 
-// checkName returns why a cluster cannot be called that, or "". Names from the
-// data of a Secret are bytes of somebody else's choice: they forge log lines
-// and break the output of metrics. An empty name would be that of the hub.
+// checkName returns why a cluster must not have that name, or "". Names from
+// the data of a Secret are arbitrary bytes: they could forge log lines and
+// break the output of metrics. An empty name would be that of the hub.
 func checkName(cluster Cluster) string {
 	if cluster.Name == "" {
 		return "is empty"
@@ -46,9 +46,9 @@ func checkText(text string) string {
 	return ""
 }
 
-// name says which clusters an object stands for. One whose name cannot be goes
-// by the object's own key instead, with an error: an object that describes a
-// cluster must not disappear because its name is unusable.
+// name sets the clusters that an object describes. A cluster with an invalid
+// name is represented by the object's own key instead, with an error: an object
+// that describes a cluster must not disappear because its name is unusable.
 func (f *found) name(object client.Object, clusters []Cluster, field string) {
 	if field == "" {
 		field = "ID"
@@ -67,19 +67,20 @@ func (f *found) name(object client.Object, clusters []Cluster, field string) {
 	}
 }
 
-// mayStandFor is the error for a cluster that no object is known to stand for,
-// while nothing says which one this object stands for. It is no [ErrNoAccess]:
-// of a cluster that is not in the list either, that would be the end.
+// mayStandFor returns the error for a cluster that no known object describes,
+// while it is unknown which cluster this object describes. It is not
+// an [ErrNoAccess]: a cluster that is not listed either would then count as
+// gone.
 func (f *found) mayStandFor(cluster Cluster) error { return fail(cluster, f.ref, f.failed) }
 
-// keep makes an object, of which nothing is known any more, stand for the
-// clusters that it stood for before.
+// keep makes an object that has become unreadable describe the same clusters as
+// before.
 func (f *found) keep(before found) {
 	f.clusters, f.standIn, f.unnamed = before.clusters, before.standIn, before.unnamed
 }
 
-// nameless returns why the object does not stand for the cluster although it
-// goes by its name.
+// nameless returns why the object does not describe the cluster although the
+// cluster has the object's key.
 func (f *found) nameless(cluster Cluster) error {
 	if f.unnamed == nil || cluster != f.standIn {
 		return nil
@@ -88,8 +89,8 @@ func (f *found) nameless(cluster Cluster) error {
 }
 
 // compareClaims orders objects that claim a cluster: the older one holds it, so
-// that nobody takes a cluster over by writing a second object, and one that
-// only goes by its name never does.
+// that a second object cannot take over a cluster, and an object that only has
+// the cluster's name as its own key never does.
 func compareClaims(cluster Cluster) func(a, b found) int {
 	rank := func(f found) int {
 		if f.nameless(cluster) != nil {

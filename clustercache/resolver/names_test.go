@@ -15,7 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// TestHazardNamesFromSecretsAreText: the author of a Secret chooses the bytes.
+// TestHazardNamesFromSecretsAreText guards against names with arbitrary bytes,
+// which the author of a Secret chooses.
 func TestHazardNamesFromSecretsAreText(t *testing.T) {
 	argo := func(object, name string) *corev1.Secret {
 		return secret("argocd", object, map[string]string{"argocd.argoproj.io/secret-type": "cluster"},
@@ -51,8 +52,8 @@ func TestHazardNamesFromSecretsAreText(t *testing.T) {
 	}
 }
 
-// TestHazardNoSecretIsTheHub: an ID that finds no name must not make a remote
-// cluster, or the clusters of many Secrets, pass for the hub.
+// TestHazardNoSecretIsTheHub checks that an ID that finds no name does not make
+// a remote cluster, or the clusters of many Secrets, pass for the hub.
 func TestHazardNoSecretIsTheHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := secret("fleet", "b", nil, map[string]string{"kubeconfig": string(tokenConfig("bad"))})

@@ -10,18 +10,18 @@ import (
 	"sync"
 )
 
-// news hands reports to everybody who subscribed. The zero value is ready.
+// news passes reports on to all subscribers. The zero value is ready.
 type news struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	readers map[*reader]struct{}
 }
 
-// reader coalesces reports for one subscriber, so that it can block without
-// holding anybody up.
+// reader coalesces reports for one subscriber, so that a blocking subscriber
+// does not hold up others.
 type reader struct {
 	wake chan struct{} // one slot
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	pending map[Cluster]struct{}
 }
 
@@ -95,11 +95,11 @@ func (r *reader) deliver(ctx context.Context, changed func(Cluster)) {
 	}
 }
 
-// sharedLoop runs one loop for as long as anybody holds it.
+// sharedLoop runs one loop for as long as it has holders.
 type sharedLoop struct {
 	run func(ctx context.Context)
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	holds  int
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -113,8 +113,8 @@ func (l *sharedLoop) hold(ctx context.Context) (release func()) {
 	defer l.mu.Unlock()
 	l.holds++
 	if l.holds == 1 {
-		// The loop serves all holders, so it keeps the first one's values, not
-		// its end.
+		// The loop serves all holders, so it keeps the first one's context
+		// values, but not its end.
 		loopCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		done := make(chan struct{})
 		l.cancel, l.done = cancel, done

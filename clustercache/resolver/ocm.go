@@ -21,16 +21,16 @@ type OCMOptions struct {
 	// ServiceAccount is the name of the ManagedServiceAccount, the same in
 	// every cluster's namespace. Required.
 	ServiceAccount string
-	// Endpoint says where a cluster is, for example behind cluster-proxy. It
-	// must do no I/O. Default: the first of the ManagedCluster's
-	// spec.managedClusterClientConfigs.
+	// Endpoint returns the endpoint of a cluster, for example behind
+	// cluster-proxy. It must not do I/O. Default: the first of the
+	// ManagedCluster's spec.managedClusterClientConfigs.
 	Endpoint func(cluster Cluster) (Endpoint, error)
 }
 
 var managedClusterGVK = schema.GroupVersionKind{Group: "cluster.open-cluster-management.io", Version: "v1", Kind: "ManagedCluster"}
 
-// OCM resolves the clusters of an Open Cluster Management hub by the tokens of
-// a ManagedServiceAccount: the cluster has the ManagedCluster's name, and no
+// OCM resolves the clusters of an Open Cluster Management hub with the tokens
+// of a ManagedServiceAccount: the cluster has the ManagedCluster's name, and no
 // namespace. Its Secret is in the namespace of that name, with the keys "token"
 // and "ca.crt".
 func OCM(hub client.WithWatch, options OCMOptions) (*HubResolver, error) {
@@ -102,7 +102,8 @@ func (o OCMOptions) build(in input) (Access, error) {
 	return endpoint.access(ocmFields, string(token), o.Allow, refs)
 }
 
-// endpointOf reads an endpoint, or why there is none, from another object.
+// endpointOf reads an endpoint, or the reason why there is none, from another
+// object.
 func endpointOf(in input, ref ObjectRef) (Endpoint, error) {
 	value, err := in.get(ref)
 	if err != nil {

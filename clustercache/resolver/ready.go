@@ -9,17 +9,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ReadyObject names objects of the hub that say whether a cluster is ready to
-// be contacted. All objects of the kind, in the resolver's namespace if it has
-// one, are watched; only the verdict is kept.
+// ReadyObject names objects of the hub that decide whether a cluster is ready
+// to be contacted. All objects of the kind, in the resolver's namespace if it
+// has one, are watched; only the verdict is kept.
 type ReadyObject struct {
-	// Kind is the objects' kind. It has to be served by the hub.
+	// Kind is the objects' kind. The hub has to serve it.
 	Kind schema.GroupVersionKind
 	// Key returns the object of a cluster. Default: the object whose key is the
 	// cluster's.
 	Key func(cluster Cluster) client.ObjectKey
-	// Ready judges an object, which it must not change. Without the object the
-	// cluster is an [ErrClusterNotFound], with false an [ErrNotReady].
+	// Ready judges an object, which it must not change. If the object does not
+	// exist, the cluster is an [ErrClusterNotFound]; if Ready returns false, an
+	// [ErrNotReady].
 	Ready func(object *unstructured.Unstructured) bool
 }
 
@@ -44,7 +45,7 @@ func (r *ReadyObject) kind(namespace string) kind {
 }
 
 // ClusterAPIReady watches Cluster API's Cluster objects, in the given version
-// of their API such as "v1beta2", and takes a cluster for ready as soon as its
+// of their API such as "v1beta2", and considers a cluster ready as soon as its
 // control plane is initialized. A cluster that is being deleted stays ready.
 func ClusterAPIReady(version string) *ReadyObject {
 	return &ReadyObject{
@@ -58,7 +59,7 @@ func controlPlaneInitialized(object *unstructured.Unstructured) bool {
 	if found && err == nil {
 		return done
 	}
-	// v1beta1 says it by a condition.
+	// v1beta1 has a condition for it.
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, condition := range conditions {
 		c, _ := condition.(map[string]any)

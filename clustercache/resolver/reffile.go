@@ -15,9 +15,9 @@ import (
 )
 
 // readFiles replaces the references to files by their content, and returns the
-// paths. Data in the kubeconfig wins over a certificate's or key's file, and a
-// file over a token, as in kubectl. Every reference is judged before the first
-// file is opened, and also those that lose.
+// paths. As in kubectl, data in the kubeconfig takes precedence over the file
+// of a certificate or key, and a file over a token. Every reference is checked
+// before the first file is opened, including those without precedence.
 func (c *claim) readFiles(root, dir string, cluster *api.Cluster, user *api.AuthInfo) ([]string, error) {
 	refs := []struct {
 		field, path string
@@ -62,8 +62,8 @@ var (
 	errIrregular = errors.New("is not a regular file")
 )
 
-// asFieldError keeps paths out of the error: whoever wrote the kubeconfig must
-// not learn what exists where.
+// asFieldError keeps paths out of the error: the author of the kubeconfig must
+// not learn which files exist.
 func asFieldError(field string, err error) error {
 	switch {
 	case errors.Is(err, errTooBig):
@@ -74,8 +74,8 @@ func asFieldError(field string, err error) error {
 	return refused(field, "names a file that "+errOutside.Error())
 }
 
-// readBelow reads a file below root. [os.Root] makes sure of "below" while
-// opening, so no link that is swapped in between can lead outside.
+// readBelow reads a file below root. [os.Root] enforces "below" while opening,
+// so a link that is swapped in between cannot lead outside.
 func readBelow(root, path string) ([]byte, error) {
 	inside, err := filepath.Rel(root, path)
 	if err != nil {
@@ -93,11 +93,11 @@ func readBelow(root, path string) ([]byte, error) {
 	return readRegular(file, DefaultMaxBytes)
 }
 
-// readOnly does not wait: opening a pipe otherwise waits for its writer, who
+// readOnly does not block: opening a pipe otherwise waits for its writer, who
 // may be the author of the kubeconfig.
 const readOnly = os.O_RDONLY | syscall.O_NONBLOCK
 
-// readRegular reads and closes a file that has to be a regular one.
+// readRegular reads and closes a file, which must be a regular one.
 func readRegular(file *os.File, limit int) ([]byte, error) {
 	defer func() { _ = file.Close() }()
 	info, err := file.Stat()

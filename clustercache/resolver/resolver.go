@@ -10,36 +10,36 @@ import (
 )
 
 // Cluster identifies a cluster. The zero key is the hub itself: the cluster the
-// operator runs in. What namespace and name mean is the convention's business;
-// the table in the package documentation says it for each constructor.
+// operator runs in. The convention defines the meaning of namespace and name;
+// the table in the package documentation lists it for each constructor.
 type Cluster = client.ObjectKey
 
-// Resolver says how a cluster is reached.
+// Resolver returns how to reach a cluster.
 type Resolver interface {
-	// Resolve says how to reach the cluster now. An error that [errors.Is]
-	// [ErrNoAccess] means "not yet": nobody should dial, and asking again later
-	// is no retry that deserves a longer back-off. Any other error is about
-	// what was found: a reader that is already connected keeps its old access
-	// and reports the error.
+	// Resolve returns the access to the cluster at this time. An error that
+	// [errors.Is] [ErrNoAccess] means "not yet": the cluster should not be
+	// dialed, and querying again later needs no growing back-off. Any other
+	// error concerns an existing description: a reader that is already
+	// connected keeps its old access and reports the error.
 	//
 	// Resolve is safe for concurrent use. It may block for as long as ctx
 	// allows.
 	Resolve(ctx context.Context, cluster Cluster) (Access, error)
 }
 
-// Notifier is implemented by resolvers that can tell when an answer may have
+// Notifier is implemented by resolvers that can report when an answer may have
 // changed.
 type Notifier interface {
 	// Notify blocks until ctx ends, and then returns nil. It calls changed
 	// whenever the answer for a cluster may have changed, including when a
 	// cluster appears, disappears, or becomes ready.
 	//
-	// Everything that changes after Notify was called is reported. Reports are
+	// Every change after the call of Notify is reported. Reports are
 	// level-triggered hints: they are coalesced per cluster, some are spurious
 	// (each call begins with one for every known cluster), and an answer with
 	// the same [Access.Revision] as before means that there is nothing to do.
 	// changed is called from one goroutine at a time; while it blocks, further
-	// reports to it wait and coalesce, and nobody else does.
+	// reports to it wait and coalesce, and other subscribers are not affected.
 	//
 	// An error returned before ctx ended means that there will be no reports at
 	// all.
@@ -49,15 +49,15 @@ type Notifier interface {
 // Lister is implemented by resolvers that know which clusters exist.
 type Lister interface {
 	// Clusters returns the known clusters in a stable order, including those
-	// whose access is refused or not there yet. It never returns part of the
-	// answer: either all clusters, or an error.
+	// whose access is refused or not available yet. It never returns part of
+	// the answer: either all clusters, or an error.
 	Clusters(ctx context.Context) ([]Cluster, error)
 }
 
 // AsNotifier returns r as a [Notifier], or nil if it reports no change. all
-// reports whether it reports every change: of a [Chain], some members may, and
-// the others have to be asked from time to time. Callers use it instead of a
-// type assertion, which succeeds for every chain.
+// reports whether it reports every change: of a [Chain], only some members may,
+// and the others have to be queried from time to time. Callers use it instead
+// of a type assertion, which succeeds for every chain.
 func AsNotifier(r Resolver) (n Notifier, all bool) {
 	if chain, ok := r.(*ChainResolver); ok {
 		return chain.asNotifier()
@@ -115,7 +115,7 @@ const (
 	kindFile      = "File"
 )
 
-// displayName is the form of a cluster's key in errors.
+// displayName returns the form of a cluster's key in errors.
 func displayName(c Cluster) string {
 	switch {
 	case c == Cluster{}:

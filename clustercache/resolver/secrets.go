@@ -20,27 +20,28 @@ type SecretOptions struct {
 	HubOptions
 	// Type selects Secrets of one type, on the hub. Default: any type.
 	Type corev1.SecretType
-	// NameSuffix is what the names of the Secrets end in. Default: any name.
+	// NameSuffix is the suffix of the Secrets' names. Default: any name.
 	NameSuffix string
-	// ID says which cluster a Secret stands for; false ignores it. It must
-	// always say the same of the same Secret, which it must not change. Names
-	// that are empty, not valid UTF-8, longer than 1 KiB or have control
-	// characters are refused: such a Secret goes by its own key, with an error.
-	// If two Secrets stand for one cluster, the older one wins. Default: the
-	// Secret's namespace, and its name without NameSuffix.
+	// ID returns the cluster that a Secret describes, or false to ignore the
+	// Secret. It must always return the same for the same Secret, which it must
+	// not change. Names that are empty, not valid UTF-8, longer than 1 KiB or
+	// have control characters are refused: such a Secret is represented by its
+	// own key, with an error. If two Secrets describe one cluster, the older
+	// one wins. Default: the Secret's namespace, and its name without
+	// NameSuffix.
 	ID func(secret *corev1.Secret) (Cluster, bool)
-	// Keys are the keys of which the first that exists holds the kubeconfig.
-	// Default: "kubeconfig", "value", "config".
+	// Keys are the possible keys of the kubeconfig: the first that exists is
+	// used. Default: "kubeconfig", "value", "config".
 	Keys []string
-	// Decode makes the access, if it is not a kubeconfig. It must do no I/O and
-	// not change the Secret. [Kubeconfig] and [FromToken] help it to stay
-	// strict. Default: a kubeconfig under one of Keys.
+	// Decode makes the access if the Secret does not contain a kubeconfig. It
+	// must not do I/O or change the Secret. [Kubeconfig] and [FromToken] help
+	// it to stay strict. Default: a kubeconfig under one of Keys.
 	Decode func(cluster Cluster, secret *corev1.Secret) (Access, error)
 }
 
-// Secrets resolves clusters from Secrets of any convention. Something has to
-// select them on the hub: a Selector, a Type, or a Namespace; Secrets of a
-// whole hub are never read.
+// Secrets resolves clusters from Secrets of any convention. It needs a
+// selection on the hub: a Selector, a Type, or a Namespace; it never reads all
+// Secrets of a hub.
 func Secrets(hub client.WithWatch, options SecretOptions) (*HubResolver, error) {
 	if options.Namespace == "" && options.Type == "" && (options.Selector == nil || options.Selector.Empty()) {
 		return nil, errors.New("resolver: Secrets needs a Selector, a Type or a Namespace")
@@ -115,7 +116,7 @@ func MulticlusterRuntime(hub client.WithWatch, options HubOptions) (*HubResolver
 	return newHubResolver(hub, described, options)
 }
 
-// byName is the identity of conventions that have all Secrets in one namespace.
+// byName is the ID of conventions that have all Secrets in one namespace.
 func byName(secret *corev1.Secret) (Cluster, bool) { return Cluster{Name: secret.Name}, true }
 
 func keyByName(namespace string) func(Cluster) (client.ObjectKey, bool) {

@@ -23,9 +23,9 @@ var (
 	_ Lister   = (*StaticResolver)(nil)
 )
 
-// Static resolves the given clusters. The configurations are copied now, and
-// taken as [NewAccess] takes them: they are the operator's own, so no policy
-// applies. For answers that a function computes, use [Func].
+// Static resolves the given clusters. The configurations are copied at once, as
+// by [NewAccess]: they are the operator's own, so no policy applies. For
+// answers that a function computes, use [Func].
 func Static(configs map[Cluster]*rest.Config) (*StaticResolver, error) {
 	accesses := make(map[Cluster]Access, len(configs))
 	for cluster, config := range configs {

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Endpoint is where a cluster is, for conventions that keep that apart from the
-// credentials.
+// Endpoint is the address of a cluster, for conventions that keep it apart from
+// the credentials.
 type Endpoint struct {
 	// Server is the URL: https, host, optionally port and path prefix.
 	Server string
@@ -22,7 +22,7 @@ type Endpoint struct {
 	ServerName string
 	// Proxy is the URL of a proxy, which [Allow.Proxy] has to permit.
 	Proxy string
-	// InsecureTLS turns the verification of the server off, which
+	// InsecureTLS disables the verification of the server, which
 	// [Allow.InsecureTLS] has to permit.
 	InsecureTLS bool
 }
@@ -37,8 +37,8 @@ var endpointFields = &fieldNames{
 	credentials: "token",
 }
 
-// FromToken makes an access from an endpoint and a bearer token that nobody
-// vouches for, as strictly as [Kubeconfig].
+// FromToken makes an access from an endpoint and an untrusted bearer token, as
+// strictly as [Kubeconfig].
 func FromToken(endpoint Endpoint, token string, allow Allow, refs ...ObjectRef) (Access, error) {
 	return endpoint.access(endpointFields, token, allow, refs)
 }
@@ -55,8 +55,8 @@ func (e Endpoint) access(names *fieldNames, token string, allow Allow, refs []Ob
 	}.access(allow, refs)
 }
 
-// ServiceAccountOptions describe a convention of Secrets that hold a service
-// account's token and the cluster's certificates, and not where the cluster is.
+// ServiceAccountOptions describe a convention of Secrets that contain a service
+// account's token and the cluster's certificates, but not its address.
 type ServiceAccountOptions struct {
 	SecretOptions
 	// TokenKey is the key of the token. Default: "token".
@@ -64,14 +64,14 @@ type ServiceAccountOptions struct {
 	// CAKey is the key of the trusted certificates, which are used if the
 	// endpoint has none. The key may be absent. Default: "ca.crt".
 	CAKey string
-	// Endpoint says where a cluster is. It must do no I/O, always say the same
-	// of the same Secret, and not change it. It is required.
+	// Endpoint returns the endpoint of a cluster. It must not do I/O or change
+	// the Secret, and always return the same for the same Secret. Required.
 	Endpoint func(cluster Cluster, secret *corev1.Secret) (Endpoint, error)
 }
 
 // ServiceAccounts resolves clusters from Secrets like those that Kubernetes
-// makes for service accounts. The same selection is needed as for [Secrets];
-// Keys and Decode have no meaning here.
+// creates for service accounts. It needs a selection as [Secrets] does; Keys
+// and Decode have no meaning here.
 func ServiceAccounts(hub client.WithWatch, options ServiceAccountOptions) (*HubResolver, error) {
 	if options.Endpoint == nil {
 		return nil, errors.New("resolver: ServiceAccounts needs an Endpoint")

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// everything permits what an operator can permit without naming files.
+// everything permits all that an operator can permit without naming files.
 var everything = resolver.Allow{
 	Exec:          []string{"plugin"},
 	ExecEnv:       []string{"", "A"},
@@ -28,7 +28,8 @@ var everything = resolver.Allow{
 	Anonymous:     true,
 }
 
-// headers takes requests in place of a server, as net/http's transport does.
+// headers receives requests in place of a server, and checks them as net/http's
+// transport does.
 type headers struct{ t testing.TB }
 
 func (h headers) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -58,9 +59,9 @@ func requireUsable(t testing.TB, config *rest.Config) {
 	require.NoError(t, response.Body.Close())
 }
 
-// TestHazardWhatIsAcceptedCanBeUsed: what client-go would refuse when it makes
-// a client, or net/http when it sends a request, is refused at once by the name
-// of its field; and nothing that both take is.
+// TestHazardWhatIsAcceptedCanBeUsed checks that a field is refused at once by
+// name if client-go would refuse it when it creates a client, or net/http when
+// it sends a request; and that fields that both accept are not refused.
 func TestHazardWhatIsAcceptedCanBeUsed(t *testing.T) {
 	who := identities()
 	const server = "server: 'https://c.example'"

@@ -30,7 +30,7 @@ var (
 	clusterA      = resolver.Cluster{Namespace: "default", Name: "a"}
 )
 
-// hubClient is a client whose requests can be told from others.
+// hubClient returns a client whose requests can be distinguished from others.
 func hubClient(t *testing.T, hub *testenv.Cluster) client.WithWatch {
 	t.Helper()
 	config := hub.Config()
@@ -85,7 +85,7 @@ func watch(t *testing.T, r *resolver.HubResolver) watcher {
 	return w
 }
 
-// until waits until a cluster has a token, or none if token is empty, looking
+// until waits until a cluster has a token, or none if token is empty, checking
 // only when a change was reported.
 func (w watcher) until(t *testing.T, cluster resolver.Cluster, token string) {
 	t.Helper()
@@ -102,8 +102,7 @@ func (w watcher) until(t *testing.T, cluster resolver.Cluster, token string) {
 	}
 }
 
-// lists returns the lists of Secrets that were more than a question for the
-// version.
+// lists returns the lists of Secrets that did more than read the version.
 func lists(t *testing.T, hub *testenv.Cluster) int {
 	t.Helper()
 	requests, err := hub.Requests(testenv.Verb("list"), testenv.Resource("secrets"), testenv.UserAgent(agent))
