@@ -115,13 +115,6 @@ func newSite(w *world, name string, key client.ObjectKey) *site {
 	return s
 }
 
-// hungSite is an address where everything disappears.
-func hungSite(w *world, key client.ObjectKey) *site {
-	s := &site{w: w, name: key.Name, key: key, host: key.Name + ".sim.test", net: memnet.Listen()}
-	s.net.Mute()
-	return s
-}
-
 // addBackend makes one more cluster that can be behind the address.
 func (s *site) addBackend() *backend {
 	b := &backend{name: fmt.Sprintf("%s.%d", s.name, len(s.backends)), plural: widgetKind().Resource}

@@ -4,7 +4,6 @@
 package simulation
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 )
@@ -22,42 +20,6 @@ func soloFamilies() []*family {
 		{name: "hung-neighbours", solo: hungNeighbours},
 		{name: "left-behind", solo: leftBehind},
 		{name: "heavy", apart: true, solo: heavy},
-	}
-}
-
-// hungNeighbours measures what clusters that hang cost those that do not.
-func hungNeighbours(w *world) {
-	one := w.add("one")
-	w.run()
-	w.pause(time.Second)
-	w.follow(one, selection{kind: configMaps})
-	for i := range 25 + w.rng.IntN(20) {
-		w.names.set(hungSite(w, client.ObjectKey{Namespace: "hung", Name: fmt.Sprintf("h%d", i)}))
-	}
-	w.shortPause(3 * time.Second)
-	two := w.add("two")
-	w.quickly("a first connection", func(ctx context.Context) error {
-		for w.cc.WaitConnected(ctx, two.key) != nil && ctx.Err() == nil {
-			w.pause(10 * time.Millisecond) // it is not known yet
-		}
-		return w.cc.WaitConnected(ctx, two.key)
-	})
-	w.shortPause(3 * time.Second)
-	w.quickly("a first watch of a kind", func(ctx context.Context) error {
-		return w.follow(one, selection{kind: widgets}).watch.WaitForSync(ctx)
-	})
-	w.await(10*time.Second, "beside hung clusters")
-	w.finish()
-}
-
-// quickly says what takes longer than it may beside clusters that hang.
-func (w *world) quickly(what string, do func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	began := time.Now()
-	err := do(ctx)
-	if took := time.Since(began); err != nil || took > 2*time.Second {
-		w.fail("%s took %s beside clusters that hang: %v", what, took, err)
 	}
 }
 

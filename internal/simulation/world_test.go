@@ -167,10 +167,13 @@ func (w *world) keyOf(name string) client.ObjectKey {
 		return client.ObjectKey{Namespace: "sim", Name: name}
 	}
 	pair := oddKeys[rng.IntN(len(oddKeys))]
-	if name == "two" {
+	switch name {
+	case "one":
+		return pair[0]
+	case "two":
 		return pair[1]
 	}
-	return pair[0]
+	return client.ObjectKey{Namespace: "sim", Name: name}
 }
 
 // stable is how many objects of each kind are never deleted.
