@@ -6,11 +6,13 @@
 // rest of the object as compressed JSON that is decoded only when it is read.
 //
 //	raw JSON ── wire.Scan ──► Item ── Codec.Pack ──► Object
-//	                                                 ├ header: name, UID, versions, times
-//	                                                 ├ Shared: labels, owner references
-//	                                                 └ body ──► Into, DeepCopyObject, ...
-//	                                                    ▲
-//	                                    Kind: dictionary, shared by the fleet
+//	                                                    │
+//	         header: name, UID, versions, times ────────┤
+//	         Shared: labels, owner references   ────────┤
+//	         body:   all the rest, compressed   ────────┘
+//	           │
+//	           ├──► Into, DeepCopyObject, AppendJSON, ...
+//	           └─── needs the dictionary of its Kind
 //
 // # Objects
 //

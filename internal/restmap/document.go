@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// document is what one discovery path said, in order of preference as served.
-// It is immutable and shared.
+// document is the content of one discovery path, in the server's order of
+// preference. It is immutable and shared.
 type document struct {
 	groups []group
 }
@@ -26,8 +26,8 @@ type group struct {
 
 type version struct {
 	name string
-	// stale says that the server could not ask the extension server behind the
-	// version just then.
+	// stale reports that the server could not reach the extension server behind
+	// the version at the time.
 	stale     bool
 	resources []resource
 }
@@ -40,7 +40,7 @@ type resource struct {
 	lacks      Verbs
 }
 
-// Verbs are those of a resource that decide how its objects are read.
+// Verbs are the verbs of a resource that determine how its objects can be read.
 type Verbs uint8
 
 // Verbs of a resource.
@@ -52,8 +52,8 @@ const (
 	allVerbs = Get | List | Watch
 )
 
-// lacking returns which of the verbs that matter a resource does not have. A
-// document that names none does not tell: then all are presumed.
+// lacking returns which of these verbs a resource lacks. If a document names no
+// verbs at all, the resource is presumed to have all of them.
 func lacking(names []string) Verbs {
 	if len(names) == 0 {
 		return 0
@@ -81,10 +81,10 @@ func (g *group) version(name string) *version {
 	return &g.versions[i]
 }
 
-// kind returns the resource that serves the kind, or nil. Of several, such as
-// one that can only be created and shares the kind of its answer with the true
-// one, it is the one that can do most of what readers need; then the one whose
-// name is the kind's plural; then the first.
+// kind returns the resource that serves the kind, or nil. There may be several,
+// for example a create-only resource whose response has the same kind as the
+// real resource. kind then prefers the one with the most verbs that readers
+// need, then the one whose name is the kind's plural, then the first.
 func (v *version) kind(kind string) *resource {
 	var best *resource
 	for i := range v.resources {
@@ -103,10 +103,10 @@ func (r *resource) betterThan(other *resource) bool {
 	return r.isNamesake() && !other.isNamesake()
 }
 
-// rank orders sets of verbs by how much readers miss without them.
+// rank orders sets of verbs by how much readers lose without them.
 func (v Verbs) rank() int {
 	rank := 0
-	for i, verb := range []Verbs{Get, Watch, List} { // the later ones weigh more
+	for i, verb := range []Verbs{Get, Watch, List} { // later ones weigh more
 		if v&verb != 0 {
 			rank |= 1 << i
 		}
@@ -120,7 +120,7 @@ func (r *resource) isNamesake() bool {
 	return r.name == plural.Resource
 }
 
-// resource returns the resource of that plural name, or nil.
+// resource returns the resource with the given plural name, or nil.
 func (v *version) resource(name string) *resource {
 	i := slices.IndexFunc(v.resources, func(r resource) bool { return r.name == name })
 	if i < 0 {
@@ -155,7 +155,7 @@ func (d *document) fingerprint() fingerprint {
 }
 
 // compacted returns a copy of d whose strings share one allocation and whose
-// slices have no spare room.
+// slices have no spare capacity.
 func (d *document) compacted() *document {
 	var c compactor
 	d.eachString(c.measure)
@@ -195,8 +195,8 @@ func (d *document) eachString(yield func(string)) {
 	}
 }
 
-// compactor collects distinct strings in one text. A singular is found inside
-// its plural for free.
+// compactor collects distinct strings in one text. A singular that is a prefix
+// of its plural takes no extra room.
 type compactor struct {
 	text strings.Builder
 	at   map[string]int
@@ -211,7 +211,7 @@ func (c *compactor) measure(s string) {
 	}
 	c.at[s] = c.text.Len()
 	c.text.WriteString(s)
-	for n := range len(s) { // remember the prefixes that singulars have: pod in pods, policy is not in policies
+	for n := range len(s) { // record prefixes that may be singulars: pod is a prefix of pods, policy is not one of policies
 		if n > 0 && n >= len(s)-2 {
 			if _, ok := c.at[s[:n]]; !ok {
 				c.at[s[:n]] = c.at[s]

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// The documents in testdata, with these ETags, are what kube-apiserver 1.36.3
-// serves.
+// recorded are the documents in testdata. kube-apiserver 1.36.3 serves them
+// with these ETags.
 var recorded = map[string]struct{ file, etag string }{
 	corePath: {"testdata/core.json", `"4D7E1BED90B364BC86049DD9E636494980AEF65B7F8CFAA267616FA062B514A8A3CC2C2851CC9337B8D28B4C80960E2353DE5E0B152E87CC223E02EA3C5C37AC"`},
 	apisPath: {"testdata/groups.json", `"A74552DF419C4697E3A22F67B8FE55FD8F2CC33F6134FF206B16341598294CDE9896C7F67B2819217E6BB70E74F97FCC864DDFCDB02FDA565699CC7D6E3CC377"`},
@@ -44,7 +44,8 @@ func TestETagOfRealServerIsVerified(t *testing.T) {
 	require.False(t, verifies(recorded[apisPath].etag, nil))
 }
 
-// The oracle is client-go's own mapper, fed with the same document.
+// TestMappingsAgreeWithClientGo uses client-go's own mapper as the oracle,
+// given the same document.
 func TestMappingsAgreeWithClientGo(t *testing.T) {
 	m := recordedMapper(t)
 	theirs := theirMapper(t)

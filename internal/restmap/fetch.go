@@ -21,17 +21,17 @@ import (
 const (
 	corePath = "/api"
 	apisPath = "/apis"
-	// legacyParallel is how many group versions of an old server are asked for
+	// legacyParallel is how many group versions of an old server are requested
 	// at once.
 	legacyParallel = 8
 )
 
-// part is what a mapper knows of one discovery path.
+// part is a mapper's knowledge of one discovery path.
 type part struct {
 	entry *entry
-	etag  string // validates entry at this server; fleet-wide only if the table knows it too
+	etag  string // validates entry with this server; fleet-wide only if the table has it, too
 	at    time.Time
-	// failed says that the last question about it was not answered.
+	// failed reports that the last request for the path failed.
 	failed bool
 }
 
@@ -43,8 +43,8 @@ type answer struct {
 	body        []byte
 }
 
-// get asks for path. A status other than 200 and 304 is an API status error
-// without the server's words.
+// get requests path. A status other than 200 and 304 becomes an API status
+// error without the server's words.
 func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base+path, nil)
 	if err != nil {
@@ -76,8 +76,8 @@ func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 	return answer{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("ETag"), body}, nil
 }
 
-// fetch brings one part up to date. The part it returns holds a use of its
-// entry. With an error it is the old one, which may be empty.
+// fetch brings one part up to date. The returned part holds a reference to its
+// entry. If fetch fails, it returns the old part, which may be empty.
 func (m *Mapper) fetch(ctx context.Context, path string, old part) (part, error) {
 	p, err := m.fetchPart(ctx, path, old)
 	if err != nil {
@@ -98,7 +98,7 @@ func (m *Mapper) fetchPart(ctx context.Context, path string, old part) (part, er
 		old = part{entry: hint, etag: etag}
 	}
 	a, err := m.get(ctx, path, old.etag)
-	if path == corePath && apierrors.IsNotFound(err) { // an extension server by itself has no core group
+	if path == corePath && apierrors.IsNotFound(err) { // an extension server on its own has no core group
 		return part{entry: m.table.add(path, &document{}, "")}, nil
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (m *Mapper) fetchPart(ctx context.Context, path string, old part) (part, er
 		if err != nil {
 			return part{}, err
 		}
-		return part{entry: m.table.add(path, doc, "")}, nil // its ETag, if any, is of the list alone
+		return part{entry: m.table.add(path, doc, "")}, nil // the ETag, if any, covers only the list
 	}
 	verified := ""
 	if verifies(a.etag, a.body) {
@@ -131,7 +131,8 @@ func (m *Mapper) fetchPart(ctx context.Context, path string, old part) (part, er
 	return part{entry: m.table.add(path, doc, verified), etag: a.etag}, nil
 }
 
-// legacy reads the older form of discovery: one document per group version.
+// legacy reads the older form of discovery, with one document per group
+// version.
 func (m *Mapper) legacy(ctx context.Context, path string, body []byte) (*document, error) {
 	versions, err := legacyVersions(path, body)
 	if err != nil {
@@ -157,13 +158,13 @@ func (m *Mapper) legacy(ctx context.Context, path string, body []byte) (*documen
 	return legacyDocument(versions, lists)
 }
 
-// legacyList reads the resources of one group version; nil if the extension
-// server behind it cannot be reached.
+// legacyList reads the resources of one group version. It returns nil if the
+// extension server behind it cannot be reached.
 func (m *Mapper) legacyList(ctx context.Context, path string) (*metav1.APIResourceList, error) {
 	a, err := m.get(ctx, path, "")
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		if code := status.Status().Code; code == http.StatusNotFound || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError {
-			return nil, nil // an extension server that is down or busy, or one that was just removed
+			return nil, nil // the extension server is down or busy, or was just removed
 		}
 	}
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FuzzParseAggregated feeds any bytes. What comes out is within the limits,
-// safe to put in a URL, and its own copy.
+// FuzzParseAggregated feeds arbitrary bytes. The result must be within the
+// limits, safe to put into a URL, and must not alias the input.
 func FuzzParseAggregated(f *testing.F) {
 	core := string(readRecorded(f, corePath)) // the mutator is slow on whole documents
 	f.Add([]byte(core[:strings.Index(core, `},{"resource":"nodes"`)]+`}]}]}]}`), recorded[corePath].etag)
@@ -31,8 +31,8 @@ func FuzzParseAggregated(f *testing.F) {
 	})
 }
 
-// FuzzLegacy feeds any bytes as the list of groups and as that of their
-// resources.
+// FuzzLegacy feeds arbitrary bytes as the list of groups and as the list of
+// their resources.
 func FuzzLegacy(f *testing.F) {
 	f.Add([]byte(`{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"version":"v1"},{"version":"v2"}],"preferredVersion":{"version":"v2"}}]}`), "pods", "Pod")
 	f.Add([]byte(`{"kind":"APIVersions","versions":["v1","v1"]}`), "pods/log", "Pod")

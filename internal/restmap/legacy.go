@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// legacyVersions reads which group versions there are, the preferred one of
-// each group first.
+// legacyVersions reads the list of group versions. The preferred version of
+// each group comes first.
 func legacyVersions(path string, body []byte) ([]schema.GroupVersion, error) {
 	if path == corePath {
 		return legacyCore(body)
@@ -62,7 +62,7 @@ func legacyCore(body []byte) ([]schema.GroupVersion, error) {
 	return limited(versions)
 }
 
-// limited refuses a number of group versions that no real server has: each
+// limited refuses more group versions than any real server has, because each
 // costs a request.
 func limited(versions []schema.GroupVersion) ([]schema.GroupVersion, error) {
 	if len(versions) > maxVersions {
@@ -71,8 +71,8 @@ func limited(versions []schema.GroupVersion) ([]schema.GroupVersion, error) {
 	return versions, nil
 }
 
-// legacyDocument puts the lists of all group versions together; a nil list
-// makes its version stale.
+// legacyDocument combines the lists of all group versions. A nil list makes its
+// version stale.
 func legacyDocument(versions []schema.GroupVersion, lists []*metav1.APIResourceList) (*document, error) {
 	var b builder
 	for i, gv := range versions {

@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Mapper answers for one cluster. It does no I/O before the first question,
-// runs no goroutine between questions, and needs no closing. It is safe for
-// concurrent use.
+// Mapper maps kinds and resources for one cluster. It does no I/O before its
+// first use, runs no goroutine between calls, and needs no closing. It is safe
+// for concurrent use.
 type Mapper struct {
 	table *Table
 	do    func(*http.Request) (*http.Response, error)
@@ -33,28 +33,29 @@ type Mapper struct {
 
 	// mu protects everything below. It is never held over I/O.
 	mu       sync.Mutex
-	flight   *flight // the discovery under way, if any
+	flight   *flight // the discovery in progress, if any
 	failed   error   // of the last discovery; nil if it succeeded
 	failedAt time.Time
 	resets   int
 }
 
-// flight is a discovery that one caller makes while others wait for it.
+// flight is a discovery that one caller runs while others wait for it.
 type flight struct {
 	done      chan struct{} // closed at the end
 	err       error         // set before done is closed
-	abandoned bool          // only the caller gave up, or it was of before a Reset: whoever waits has to do it again
+	abandoned bool          // only its caller gave up, or it began before a Reset: the others have to repeat it
 }
 
-// uses holds what a mapper uses of the table, apart from the mapper so that it
-// can be given back when nobody holds the mapper any more.
+// uses holds a mapper's references to entries of the table. It is separate from
+// the mapper, so that the references can be released when the mapper is garbage
+// collected.
 type uses struct {
-	mu         sync.Mutex // protects what follows
+	mu         sync.Mutex // protects the fields below
 	core, apis *entry
 }
 
-// NewMapper returns a mapper for the cluster whose API do reaches at base, a
-// URL without trailing slash.
+// NewMapper returns a mapper for the cluster whose API is reached through do at
+// base, a URL without a trailing slash.
 func (t *Table) NewMapper(do func(*http.Request) (*http.Response, error), base string, opts Options) *Mapper {
 	m := &Mapper{table: t, do: do, base: base, opts: opts.withDefaults(), uses: &uses{}}
 	runtime.AddCleanup(m, func(u *uses) { u.replace(t, nil, nil) }, m.uses)
@@ -71,13 +72,13 @@ func (u *uses) replace(t *Table, core, apis *entry) {
 	t.drop(oldAPIs)
 }
 
-// ResourceFor returns how the kind is served; by the preferred version if gvk
-// names none. A known kind is answered without I/O, unless what is known is
-// older than Options.MaxAge: then one caller looks whether it still holds.
-// Otherwise the cluster is asked, by one caller for all, but not more often
-// than Options.NegativeTTL allows. The error of a kind that does not exist
-// satisfies meta.IsNoMatchError; one that cannot be told about wraps
-// ErrUnavailable; others are those of the request.
+// ResourceFor returns how the kind is served, by the preferred version if gvk
+// names none. For a known kind it does no I/O, unless the last discovery is
+// older than Options.MaxAge; then one caller checks whether it is still valid.
+// For an unknown kind, one caller queries the cluster on behalf of all, but not
+// more often than Options.NegativeTTL allows. The error for a kind that does
+// not exist satisfies meta.IsNoMatchError. The error for a kind that may exist
+// wraps ErrUnavailable. Other errors are those of the request.
 func (m *Mapper) ResourceFor(ctx context.Context, gvk schema.GroupVersionKind) (Mapping, error) {
 	found, err := m.resolve(ctx, question{
 		look:  func(s *snapshot) ([]Mapping, bool) { return s.kind(gvk) },
@@ -90,7 +91,7 @@ func (m *Mapper) ResourceFor(ctx context.Context, gvk schema.GroupVersionKind) (
 	return found[0], nil
 }
 
-// KindFor returns the kind that the resource serves; of the preferred version
+// KindFor returns the kind that the resource serves, of the preferred version
 // if gvr names none. It works like ResourceFor.
 func (m *Mapper) KindFor(ctx context.Context, gvr schema.GroupVersionResource) (schema.GroupVersionKind, error) {
 	found, err := m.resolve(ctx, question{
@@ -104,7 +105,8 @@ func (m *Mapper) KindFor(ctx context.Context, gvr schema.GroupVersionResource) (
 	return found[0].GroupVersionKind(), nil
 }
 
-// Cached is ResourceFor without I/O: false if the kind is not known yet.
+// Cached is like ResourceFor, but does no I/O. It returns false if the kind is
+// not known yet.
 func (m *Mapper) Cached(gvk schema.GroupVersionKind) (Mapping, bool) {
 	found, _ := m.known.Load().kind(gvk)
 	if len(found) == 0 {
@@ -113,17 +115,18 @@ func (m *Mapper) Cached(gvk schema.GroupVersionKind) (Mapping, bool) {
 	return found[0], true
 }
 
-// Invalidate makes the next question after a kind that is not known ask the
-// cluster at once, as after news of a CustomResourceDefinition. Known kinds
+// Invalidate makes the next lookup of an unknown kind query the cluster at
+// once, for example after a change of a CustomResourceDefinition. Known kinds
 // stay known; see Refresh.
 func (m *Mapper) Invalidate() { m.invalid.Store(true) }
 
-// Reset forgets everything: another cluster answers, or another history of it.
+// Reset forgets everything. It is for a different cluster at the same address,
+// or the same cluster with a different history.
 func (m *Mapper) Reset() {
 	m.mu.Lock()
 	m.resets++
 	m.failed = nil
-	m.flight = nil // it asks who answered before; its caller finds out
+	m.flight = nil // it queries the previous cluster; its caller will notice
 	m.known.Store(nil)
 	m.changes.Add(1)
 	m.invalid.Store(true)
@@ -131,13 +134,13 @@ func (m *Mapper) Reset() {
 	m.uses.replace(m.table, nil, nil)
 }
 
-// Changes counts how often what is known has become different: who remembers an
-// answer compares.
+// Changes returns how many times the mapper's knowledge has changed. Callers
+// that cache a result compare it.
 func (m *Mapper) Changes() int64 { return m.changes.Load() }
 
-// Refresh asks the cluster now, so that kinds which are gone or served
-// otherwise are noticed. It costs two small requests if nothing has changed. A
-// discovery that is under way counts.
+// Refresh queries the cluster now, so that kinds which were removed or are
+// served differently are detected. It costs two small requests if nothing has
+// changed. If a discovery is in progress, Refresh waits for that one instead.
 func (m *Mapper) Refresh(ctx context.Context) error {
 	m.Invalidate()
 	return m.discover(ctx)
@@ -152,15 +155,16 @@ func noResource(gvr schema.GroupVersionResource) error {
 	return &meta.NoResourceMatchError{PartialResource: gvr}
 }
 
-// question is what a resolve looks for.
+// question is what resolve looks for.
 type question struct {
 	look  func(*snapshot) ([]Mapping, bool)
-	group string // whose part of discovery decides
-	every bool   // all groups do
-	none  error  // says that there is no match
+	group string // the group whose part of discovery decides
+	every bool   // all groups decide
+	none  error  // the error if there is no match
 }
 
-// resolve looks in what is known, and once more after a discovery if need be.
+// resolve looks in the current snapshot and, if necessary, again after a
+// discovery.
 func (m *Mapper) resolve(ctx context.Context, q question) ([]Mapping, error) {
 	s := m.known.Load()
 	found, _ := q.look(s)
@@ -174,7 +178,7 @@ func (m *Mapper) resolve(ctx context.Context, q question) ([]Mapping, error) {
 	case len(again) > 0:
 		return again, nil
 	case err != nil && len(found) > 0 && s != nil && !s.trusts(q.group, q.every, m.opts.NegativeTTL):
-		return found, nil // an old answer, and no newer one to be had
+		return found, nil // an old answer, if no newer one is available
 	case err != nil && !s.trusts(q.group, q.every, m.opts.NegativeTTL):
 		return nil, fmt.Errorf("%w: %w", errUndecided(q.none), err)
 	case unavailable:
@@ -183,8 +187,8 @@ func (m *Mapper) resolve(ctx context.Context, q question) ([]Mapping, error) {
 	return nil, q.none
 }
 
-// outdated reports whether what is known should be looked at again, by this
-// caller. While another one does, what is known is good enough.
+// outdated reports whether this caller should check the current snapshot again.
+// While another caller does, the snapshot is good enough.
 func (m *Mapper) outdated(s *snapshot) bool {
 	if s.at.IsZero() || time.Since(s.at) < m.opts.MaxAge {
 		return false
@@ -197,7 +201,8 @@ func (m *Mapper) outdated(s *snapshot) bool {
 	return true
 }
 
-// undecided names what was asked for without claiming that it does not exist.
+// undecided is an error that names the question without claiming that the kind
+// does not exist.
 type undecided struct{ text string }
 
 func (u *undecided) Error() string { return u.text }
@@ -206,8 +211,8 @@ func errUndecided(none error) error {
 	return &undecided{"cannot tell whether there are matches: " + none.Error()}
 }
 
-// settled reports whether the last discovery is good enough to say no, or why
-// there will be none now.
+// settledLocked reports whether the last discovery is recent enough to answer
+// "no". Its error, if any, explains why there will be no new discovery now.
 func (m *Mapper) settledLocked() (bool, error) {
 	if m.invalid.Load() {
 		return false, nil
@@ -219,8 +224,8 @@ func (m *Mapper) settledLocked() (bool, error) {
 	return s != nil && m.failed == nil && time.Since(s.at) < m.opts.NegativeTTL, nil
 }
 
-// discover makes sure that a discovery has been made lately, by this caller or
-// by another.
+// discover returns once there has been a recent discovery, made by this caller
+// or another.
 func (m *Mapper) discover(ctx context.Context) error {
 	for {
 		m.mu.Lock()
@@ -232,7 +237,7 @@ func (m *Mapper) discover(ctx context.Context) error {
 		if f == nil {
 			f = &flight{done: make(chan struct{})}
 			m.flight = f
-			m.invalid.Store(false) // what is invalidated from here on is not covered by this discovery
+			m.invalid.Store(false) // later invalidations are not covered by this discovery
 			m.mu.Unlock()
 			return m.lead(ctx, f)
 		}
@@ -249,8 +254,8 @@ func (m *Mapper) discover(ctx context.Context) error {
 	}
 }
 
-// lead makes the discovery for everybody who waits on f. What one of the two
-// paths answered is kept, whatever became of the other.
+// lead runs the discovery for all callers that wait on f. The result of either
+// path is kept, whatever happened to the other.
 func (m *Mapper) lead(ctx context.Context, f *flight) error {
 	bounded, cancel := context.WithTimeout(ctx, m.opts.Timeout)
 	defer cancel()
@@ -263,7 +268,7 @@ func (m *Mapper) lead(ctx context.Context, f *flight) error {
 	defer m.mu.Unlock()
 	defer close(f.done)
 
-	if m.resets != resets { // another cluster was asked
+	if m.resets != resets { // the discovery queried the previous cluster
 		m.table.drop(next.core.entry)
 		m.table.drop(next.apis.entry)
 		f.err, f.abandoned = errReset, true
@@ -285,8 +290,7 @@ func (m *Mapper) lead(ctx context.Context, f *flight) error {
 	return err
 }
 
-// ask reads both discovery paths. A path that does not answer keeps its old
-// part.
+// ask reads both discovery paths. If a path fails, its old part is kept.
 func (m *Mapper) ask(ctx context.Context) (*snapshot, error) {
 	var old snapshot
 	if s := m.known.Load(); s != nil {

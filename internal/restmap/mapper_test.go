@@ -93,7 +93,7 @@ func TestForgottenMappersLeaveNothingInTheTable(t *testing.T) {
 		_, err := c.mapper(table).ResourceFor(t.Context(), pod)
 		require.NoError(t, err)
 	}
-	for table.Len() > 0 { // cleanups run on the runtime's own goroutine
+	for table.Len() > 0 { // cleanups run on a goroutine of the runtime
 		runtime.GC()
 		runtime.Gosched()
 	}
@@ -195,7 +195,7 @@ func TestPartialFailureForgetsNothing(t *testing.T) {
 	require.NoError(t, err)
 
 	c.serve(apps, served("metrics.k8s.io", stale("v1beta1")))
-	for range 2 { // the memory outlives more than one failure
+	for range 2 { // a failure is remembered more than once
 		require.NoError(t, m.Refresh(t.Context()))
 		mapping, err := m.ResourceFor(t.Context(), nodeMetrics)
 		require.NoError(t, err)
@@ -365,8 +365,8 @@ type readCloser struct{ *strings.Reader }
 
 func (readCloser) Close() error { return nil }
 
-// TestHazardHalfADiscoveryIsKept: kinds of the path that answered are known,
-// and known not to exist, whatever the other path answered.
+// TestHazardHalfADiscoveryIsKept: kinds on the path that answered are known to
+// exist or not to exist, whatever happened to the other path.
 func TestHazardHalfADiscoveryIsKept(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		synctest.Test(t, func(t *testing.T) {
@@ -388,8 +388,8 @@ func TestHazardHalfADiscoveryIsKept(t *testing.T) {
 	}
 }
 
-// TestHazardKindOfTwoResourcesIsServedByTheOneThatCanBeRead: as OpenShift's
-// Template, of which the first resource can be created alone.
+// TestHazardKindOfTwoResourcesIsServedByTheOneThatCanBeRead: OpenShift's
+// Template has two resources, of which the first can only be created.
 func TestHazardKindOfTwoResourcesIsServedByTheOneThatCanBeRead(t *testing.T) {
 	template := gvkOf("template.openshift.io", "v1", "Template")
 	processed, true_ := resourceOf("processedtemplates", "Template", true), resourceOf("templates", "Template", true)
@@ -419,8 +419,8 @@ func TestHazardKindOfTwoResourcesIsServedByTheOneThatCanBeRead(t *testing.T) {
 	}
 }
 
-// TestHazardDiscoveryHasAnAge: known kinds are looked at again from time to
-// time, and after a Reset nothing is known.
+// TestHazardDiscoveryHasAnAge: known kinds are checked again from time to time,
+// and after a Reset nothing is known.
 func TestHazardDiscoveryHasAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)

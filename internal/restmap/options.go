@@ -5,14 +5,14 @@ package restmap
 
 import "time"
 
-// Options says how a Mapper behaves. The zero value is valid.
+// Options configures a Mapper. The zero value is valid.
 type Options struct {
-	// NegativeTTL is for how long a discovery is good enough to say that a kind
-	// does not exist: at most one discovery per this time, however many unknown
-	// kinds are asked for. Default 10 s.
+	// NegativeTTL is how long a discovery remains valid as proof that a kind
+	// does not exist. There is at most one discovery in this time, however many
+	// unknown kinds are looked up. Default 10 s.
 	NegativeTTL time.Duration
-	// MaxAge is how old a discovery may be to answer for known kinds without
-	// looking whether it still holds. Default 10 min.
+	// MaxAge is how old a discovery may be before a lookup of a known kind
+	// checks whether it is still valid. Default 10 min.
 	MaxAge time.Duration
 	// Timeout bounds one discovery. Default 30 s.
 	Timeout time.Duration
@@ -22,13 +22,13 @@ const (
 	defaultNegativeTTL = 10 * time.Second
 	defaultTimeout     = 30 * time.Second
 	defaultMaxAge      = 10 * time.Minute
-	// errorTTL is for how long a failed discovery answers for those who ask
-	// next: all callers of a cluster that is down would otherwise line up to
-	// try, one after the other.
+	// errorTTL is how long the error of a failed discovery is returned to later
+	// callers. Without it, all callers of a cluster that is down would queue up
+	// to try one after the other.
 	errorTTL = time.Second
 )
 
-// Limits on what a server may say. They are far above real clusters: a cluster
+// Limits on a server's responses. They are far above real clusters: a cluster
 // with 500 custom resource definitions has about 600 resources.
 const (
 	maxBody      = 4 << 20  // bytes of one decompressed document

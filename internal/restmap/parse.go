@@ -15,14 +15,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/meter"
 )
 
-// accept asks for aggregated discovery, of servers from 1.30 and from 1.27 on,
-// and for the older form of any other.
+// accept requests aggregated discovery from servers since 1.30 and since 1.27,
+// and the older form from all others.
 const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList," +
 	"application/json"
 
-// aggregated is the part of an APIGroupDiscoveryList that we keep;
-// subresources, most verbs and short names are skipped while decoding.
+// aggregated is the part of an APIGroupDiscoveryList that is kept. Decoding
+// skips subresources, most verbs and short names.
 type aggregated struct {
 	Kind  string `json:"kind"`
 	Items []struct {
@@ -53,8 +53,8 @@ func isAggregated(contentType string) bool {
 		params["g"] == "apidiscovery.k8s.io" && params["as"] == "APIGroupDiscoveryList"
 }
 
-// parseAggregated reads an APIGroupDiscoveryList, v2 or v2beta1. Names that
-// cannot be real are left out.
+// parseAggregated parses an APIGroupDiscoveryList, v2 or v2beta1. It omits
+// names that cannot be real.
 func parseAggregated(body []byte) (*document, error) {
 	var list aggregated
 	if err := decode(body, &list); err != nil {
@@ -87,8 +87,8 @@ func parseAggregated(body []byte) (*document, error) {
 	return b.document(), nil
 }
 
-// decode decodes a document that does not take too much memory. The errors are
-// our own: the decoder's words may quote the body.
+// decode decodes a document, unless it takes too much memory. Its errors are
+// our own, because the decoder's words may quote the body.
 func decode(body []byte, into any) error {
 	fits, err := meter.Decode(body, into, maxMemory)
 	switch {
@@ -100,7 +100,7 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-// builder collects a document within the limits.
+// builder builds a document within the limits.
 type builder struct {
 	doc       document
 	index     map[string]int // of groups
@@ -108,8 +108,8 @@ type builder struct {
 	resources int
 }
 
-// version starts a group version; nil means that it is to be ignored: a bad
-// name, or there already.
+// version starts a group version. It returns nil if the version must be ignored
+// because it has a bad name or already exists.
 func (b *builder) version(groupName, name string, stale bool) (*version, error) {
 	if !validGroup(groupName) || !validLabel(name) {
 		return nil, nil
@@ -134,8 +134,8 @@ func (b *builder) version(groupName, name string, stale bool) (*version, error) 
 	return &g.versions[len(g.versions)-1], nil
 }
 
-// add puts r into v, which must be the version started last. The first resource
-// of a name wins.
+// add adds r to v, which must be the version started last. The first resource
+// with a name wins.
 func (b *builder) add(v *version, r resource) error {
 	if v == nil || !validResource(r.name) || !validKind(r.kind) {
 		return nil
@@ -154,7 +154,7 @@ func (b *builder) document() *document { return b.doc.compacted() }
 
 func validGroup(name string) bool { return name == "" || validSubdomain(name) }
 
-// validSubdomain accepts what may stand as one segment of a path: letters,
+// validSubdomain reports whether name may be a segment of a path: letters,
 // digits, dashes and inner dots.
 func validSubdomain(name string) bool {
 	return name != "" && len(name) <= maxName && name[0] != '.' && !strings.Contains(name, "..") &&
@@ -172,7 +172,7 @@ func validKind(name string) bool {
 
 func isLower(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' }
 
-// typeMetas are the two ways in which a server starts the documents whose ETag
+// typeMetas are the two beginnings that servers write for documents whose ETag
 // we can verify.
 var typeMetas = [][]byte{
 	[]byte(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2",`),
@@ -180,8 +180,9 @@ var typeMetas = [][]byte{
 }
 
 // verifies reports whether etag is the hash of body as kube-apiserver computes
-// it: SHA-512 of the document without its type. Only such an ETag means the
-// same in every cluster; any other is the word of the one server that sent it.
+// it: SHA-512 of the document without its type. Only such an ETag has the same
+// meaning in every cluster; any other is only a claim of the server that sent
+// it.
 func verifies(etag string, body []byte) bool {
 	want, err := hex.DecodeString(strings.Trim(etag, `"`))
 	if err != nil || len(want) != sha512.Size {

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// restMapper shows a Mapper to the clients of controller-runtime and client-go.
-// The interface has no context: a question about an unknown kind takes at most
-// Options.Timeout.
+// restMapper adapts a Mapper to the clients of controller-runtime and
+// client-go. The interface has no context, so looking up an unknown kind takes
+// up to Options.Timeout.
 type restMapper struct{ m *Mapper }
 
 var _ meta.RESTMapper = restMapper{}
 
-// RESTMapper returns the mapper in the form that Kubernetes clients take. It
-// answers known kinds without I/O.
+// RESTMapper returns the mapper as a meta.RESTMapper. For known kinds it does
+// no I/O.
 func (m *Mapper) RESTMapper() meta.RESTMapper { return restMapper{m} }
 
 // KindFor implements meta.RESTMapper.
@@ -69,8 +69,8 @@ func (r restMapper) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.
 	return mappings[0], nil
 }
 
-// RESTMappings implements meta.RESTMapper: the given versions in their order,
-// or all by preference.
+// RESTMappings implements meta.RESTMapper. It returns the given versions in
+// their order, or all versions by preference.
 func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*meta.RESTMapping, error) {
 	asked := versions
 	if len(asked) == 0 {
@@ -97,8 +97,8 @@ func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*me
 	return mappings, err
 }
 
-// ResourceSingularizer implements meta.RESTMapper. A resource that is not known
-// is its own singular.
+// ResourceSingularizer implements meta.RESTMapper. The singular of an unknown
+// resource is the resource itself.
 func (r restMapper) ResourceSingularizer(name string) (string, error) {
 	found, err := r.resources(schema.GroupVersionResource{Resource: name})
 	if err != nil {
@@ -107,8 +107,8 @@ func (r restMapper) ResourceSingularizer(name string) (string, error) {
 	return found[0].Singular, nil
 }
 
-// resources finds what a user may mean: plural or singular, without version or
-// group, or with the start of a group.
+// resources finds the resources that a user may mean: plural or singular,
+// without version or group, or with the beginning of a group.
 func (r restMapper) resources(partial schema.GroupVersionResource) ([]Mapping, error) {
 	name := strings.ToLower(partial.Resource)
 	return r.m.resolve(context.Background(), question{every: true, none: noResource(partial), look: func(s *snapshot) ([]Mapping, bool) {
@@ -132,8 +132,8 @@ func withPrefix(groups []group, prefix string) []group {
 	return some
 }
 
-// named returns the resource of that plural name, else of that singular one, or
-// nil.
+// named returns the resource with that plural name or, failing that, that
+// singular name, or nil.
 func (v *version) named(name string) *resource {
 	if r := v.resource(name); r != nil {
 		return r

@@ -19,18 +19,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// cluster answers discovery as kube-apiserver does, in memory.
+// cluster serves discovery as kube-apiserver does, in memory.
 type cluster struct {
 	t *testing.T
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	core     []discoveryv2.APIGroupDiscovery
 	groups   []discoveryv2.APIGroupDiscovery
 	legacy   bool
-	status   map[string]int    // by path: answer this instead
-	etags    map[string]string // by path: claim this instead
+	status   map[string]int    // by path: the status to return instead
+	etags    map[string]string // by path: the ETag to claim instead
 	requests []string          // path and status
-	hold     chan struct{}     // if set, requests wait for it to be closed
+	hold     chan struct{}     // if set, requests wait until it is closed
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -74,7 +74,7 @@ func resourceOf(name, kind string, namespaced bool, subresources ...string) disc
 	return r
 }
 
-// serve puts groups in place of those that the cluster has.
+// serve replaces the groups of the cluster.
 func (c *cluster) serve(groups ...discoveryv2.APIGroupDiscovery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +92,7 @@ func (c *cluster) asked() []string {
 	return requests
 }
 
-// do is what a mapper sends requests with.
+// do sends a request of a mapper.
 func (c *cluster) do(req *http.Request) (*http.Response, error) {
 	c.mu.Lock()
 	hold := c.hold
@@ -157,7 +157,7 @@ func (c *cluster) answerLegacy(w http.ResponseWriter, path string) {
 		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList"}}
 		for _, g := range c.groups {
 			out := metav1.APIGroup{Name: g.Name}
-			for i := range g.Versions { // old servers list the preferred version anywhere
+			for i := range g.Versions { // old servers list the preferred version in any position
 				name := g.Versions[len(g.Versions)-1-i].Version
 				out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + name, Version: name})
 			}
@@ -193,7 +193,7 @@ func legacyList(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) metav
 	return list
 }
 
-// mapper returns a mapper of the cluster.
+// mapper returns a mapper for the cluster.
 func (c *cluster) mapper(table *Table) *Mapper {
 	return table.NewMapper(c.do, "https://cluster.invalid", Options{})
 }

@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Mapping says how a kind is served.
+// Mapping describes how a kind is served.
 type Mapping struct {
-	// Resource is what requests name.
+	// Resource is the resource that requests name.
 	Resource schema.GroupVersionResource
-	// Kind is what objects name, in the group version of Resource.
+	// Kind is the kind that objects name, in the group version of Resource.
 	Kind string
 	// Singular is the resource's singular name.
 	Singular string
 	// Namespaced reports whether the objects live in namespaces.
 	Namespaced bool
-	// Lacks are those verbs of readers that the resource does not have.
+	// Lacks holds the verbs of readers that the resource does not have.
 	Lacks Verbs
 }
 
@@ -32,22 +32,22 @@ func (m Mapping) GroupVersionKind() schema.GroupVersionKind {
 	return m.Resource.GroupVersion().WithKind(m.Kind)
 }
 
-// snapshot is what a mapper knows at one time; immutable.
+// snapshot is a mapper's knowledge at one time. It is immutable.
 type snapshot struct {
 	core, apis part
 	kept       []kept
 	at         time.Time
 }
 
-// kept is a group version that the server could not ask for lately, as it was
-// when it could.
+// kept is a group version that the server could not provide lately, as it was
+// when the server last could.
 type kept struct {
 	group   string
 	version version
 }
 
-// trusts reports whether the parts that would know of a group have been asked
-// successfully within ttl. every stands for a question about all groups.
+// trusts reports whether the parts that would contain a group have been read
+// successfully within ttl. every means all groups.
 func (s *snapshot) trusts(group string, every bool, ttl time.Duration) bool {
 	if s == nil {
 		return false
@@ -62,8 +62,8 @@ func (s *snapshot) trusts(group string, every bool, ttl time.Duration) bool {
 	return fresh(s.apis)
 }
 
-// group returns the group of that name, alone in a slice. Each path speaks for
-// its own groups only.
+// group returns the group with that name, in a slice of one. Each path is
+// trusted only for its own groups.
 func (s *snapshot) group(name string) []group {
 	switch {
 	case s == nil:
@@ -88,7 +88,8 @@ func (s *snapshot) all() []group {
 	return groups
 }
 
-// only returns the group of that name, alone in a slice of the shared document.
+// only returns the group with that name, in a slice of one that is part of the
+// shared document.
 func (e *entry) only(name string) []group {
 	if e == nil {
 		return nil
@@ -100,8 +101,8 @@ func (e *entry) only(name string) []group {
 	return e.doc.groups[i : i+1]
 }
 
-// known returns v with the resources that are known of it, and whether there
-// may be more.
+// known returns v with its known resources. unavailable reports whether it may
+// have more.
 func (s *snapshot) known(g group, v *version) (known *version, unavailable bool) {
 	if !v.stale || len(v.resources) > 0 {
 		return v, false
@@ -115,8 +116,8 @@ func (s *snapshot) known(g group, v *version) (known *version, unavailable bool)
 }
 
 // find calls match for the versions of the groups, in order of preference, and
-// returns the mappings it picks. unavailable reports whether a version that
-// cannot be asked for now might have had more.
+// returns the resulting mappings. unavailable reports whether a version that is
+// currently unavailable might have contributed more.
 func (s *snapshot) find(groups []group, versionName string, match func(*version) *resource) (found []Mapping, unavailable bool) {
 	for _, g := range groups {
 		for i := range g.versions {
@@ -144,13 +145,13 @@ func (s *snapshot) kind(gvk schema.GroupVersionKind) ([]Mapping, bool) {
 	return s.find(s.group(gvk.Group), gvk.Version, func(v *version) *resource { return v.kind(gvk.Kind) })
 }
 
-// resource returns what the resource serves.
+// resource returns the mappings of the resource.
 func (s *snapshot) resource(gvr schema.GroupVersionResource) ([]Mapping, bool) {
 	return s.find(s.group(gvr.Group), gvr.Version, func(v *version) *resource { return v.resource(gvr.Resource) })
 }
 
-// keep returns what the next snapshot must remember of s: the group versions
-// which next cannot tell about.
+// keep returns what the next snapshot must keep from s: the group versions that
+// next has no information about.
 func (s *snapshot) keep(next *snapshot) []kept {
 	if s == nil {
 		return nil

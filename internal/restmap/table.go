@@ -5,12 +5,13 @@ package restmap
 
 import "sync"
 
-// maxETags is how many ETags one document is known by: they differ in what we
-// do not keep, such as verbs.
+// maxETags is how many ETags are remembered per document. A document has
+// several, because they also cover fields that we do not keep, such as verbs.
 const maxETags = 4
 
-// Table holds the discovery documents of a fleet, each distinct one once, for
-// as long as a Mapper uses it. It is safe for concurrent use.
+// Table holds the discovery documents of a fleet. It holds each distinct
+// document once, for as long as a Mapper uses it. It is safe for concurrent
+// use.
 type Table struct {
 	// mu protects everything below. It is never held over I/O or parsing.
 	mu      sync.Mutex
@@ -18,7 +19,7 @@ type Table struct {
 	etags   map[tag]*entry
 }
 
-// content identifies what a document says, and where.
+// content identifies the content of a document and its path.
 type content struct {
 	path string
 	fingerprint
@@ -34,7 +35,7 @@ type entry struct {
 
 	// Guarded by Table.mu:
 	etags []string // verified ETags that stand for the document, newest last
-	uses  int      // parts of mappers
+	uses  int      // references from parts of mappers
 }
 
 // NewTable returns an empty table.
@@ -42,7 +43,7 @@ func NewTable() *Table {
 	return &Table{entries: map[content]*entry{}, etags: map[tag]*entry{}}
 }
 
-// Len returns how many distinct documents are in use; a cluster has two, one
+// Len returns how many distinct documents are in use. A cluster has two, one
 // for the core group and one for all others.
 func (t *Table) Len() int {
 	t.mu.Lock()
@@ -51,8 +52,8 @@ func (t *Table) Len() int {
 	return len(t.entries)
 }
 
-// common returns the document that most mappers use for path, with a use of it
-// and a verified ETag; nil if there is none.
+// common returns the document that most mappers use for path, with a new
+// reference to it and a verified ETag. It returns nil if there is none.
 func (t *Table) common(path string) (*entry, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,8 +71,8 @@ func (t *Table) common(path string) (*entry, string) {
 	return most, most.etags[len(most.etags)-1]
 }
 
-// known returns the document that a verified ETag stands for, with a use of it,
-// or nil.
+// known returns the document that a verified ETag stands for, with a new
+// reference to it, or nil.
 func (t *Table) known(path, etag string) *entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,8 +84,8 @@ func (t *Table) known(path, etag string) *entry {
 	return e
 }
 
-// add returns the entry that says the same as doc, with a use of it. verified
-// is an ETag that was checked to stand for the document, or empty.
+// add returns the entry with the same content as doc, with a new reference to
+// it. verified is an ETag that was verified for the document, or empty.
 func (t *Table) add(path string, doc *document, verified string) *entry {
 	key := content{path, doc.fingerprint()}
 	t.mu.Lock()
@@ -107,14 +108,14 @@ func (t *Table) add(path string, doc *document, verified string) *entry {
 	return e
 }
 
-// keep takes another use of an entry that is in use.
+// keep adds a reference to an entry that is in use.
 func (t *Table) keep(e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.uses++
 }
 
-// drop gives a use back. The last one removes the entry.
+// drop removes a reference. The last one removes the entry.
 func (t *Table) drop(e *entry) {
 	if e == nil {
 		return

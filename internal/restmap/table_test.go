@@ -14,8 +14,9 @@ import (
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
-// However many clusters change at once, each mapper answers for its own
-// cluster, and the table counts who uses what.
+// TestManyClustersChangingAtOnceStayApart: however many clusters change at
+// once, each mapper reflects its own cluster, and the table counts the
+// references correctly.
 func TestManyClustersChangingAtOnceStayApart(t *testing.T) {
 	table := NewTable()
 	const clusters = 16
@@ -64,7 +65,7 @@ func TestDocumentIsKnownByFewETags(t *testing.T) {
 	table := NewTable()
 	c := newCluster(t)
 	m := c.mapper(table)
-	for i := range 3 * maxETags { // only what we do not keep changes
+	for i := range 3 * maxETags { // only fields change that we do not keep
 		r := resourceOf("widgets", "Widget", true)
 		r.Verbs = []string{fmt.Sprintf("verb%d", i)}
 		c.serve(served("example.org", versioned("v1", r)))
