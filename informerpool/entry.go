@@ -54,32 +54,31 @@ type entry struct {
 	auditAt, auditBy, auditThen time.Time
 	auditFailures               int
 
-	mu         sync.RWMutex // protects the fields below
-	state      State
-	since      time.Time
-	charged    int64 // what of the cluster's budget is the informer's
-	store      *store
-	staged     *store // what a list under way has brought that store lacks
-	synced     bool
-	epoch      Epoch
-	history    int // number of the resource's own history in the epoch
-	rv         string
-	partial    string // highest version that lists that broke have brought since the last whole one
-	cause      error  // why waiting does not help; nil once an attempt got further
-	lastErr    error
-	taps       []*tap
-	polling    bool                    // the resource can be listed, not watched
-	unserved   bool                    // the resource was proven not to exist any more
-	taken      int                     // lists that were taken over
-	touched    *touched                // what the stream brought since an audit began; nil without one
-	finding    error                   // of an audit, for the feed
-	doubt      error                   // the store is known to be of another history than the server's
-	rejections int                     // attempts in a row that were answered with 401
-	detached   time.Time               // since when no live watch is followed; zero while one is
-	evicted    bool                    // the feed is to forget everything before its next attempt
-	forgotten  []func()                // called, with the lock held, when it has
-	attempt    context.CancelCauseFunc // ends what the feed is at; nil between attempts
-	changed    chan struct{}           // made by a waiter; closed and forgotten on the next change
+	mu sync.RWMutex // protects the fields below
+
+	standing
+
+	trial     *trial // of the stream at hand; nil if it is followed, or there is none
+	misled    bool   // a stream was accepted and was none, since one was followed
+	charged   int64  // what of the cluster's budget is the informer's
+	store     *store
+	staged    *store // what a list under way has brought that store lacks
+	synced    bool
+	epoch     Epoch
+	history   int // number of the resource's own history in the epoch
+	rv        string
+	partial   string // highest version that lists that broke have brought since the last whole one
+	taps      []*tap
+	polling   bool                    // the resource can be listed, not watched
+	unserved  bool                    // the resource was proven not to exist any more
+	taken     int                     // lists that were taken over
+	touched   *touched                // what the stream brought since an audit began; nil without one
+	finding   error                   // of an audit, for the feed
+	doubt     error                   // the store is known to be of another history than the server's
+	evicted   bool                    // the feed is to forget everything before its next attempt
+	forgotten []func()                // called, with the lock held, when it has
+	attempt   context.CancelCauseFunc // ends what the feed is at; nil between attempts
+	changed   chan struct{}           // made by a waiter; closed and forgotten on the next change
 
 	refused refusals                       // objects whose state is not known
 	seen    map[types.NamespacedName]*seen // by users, in other ways; not in the store yet
@@ -102,7 +101,7 @@ func newEntry(p *Pool, key Key) *entry {
 	account := p.accountLocked(key.Cluster)
 	return &entry{
 		key: key, pool: p, ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		account: account, counters: newCounters(account), leases: map[*Lease]struct{}{}, heirs: map[*Lease]struct{}{}, state: StateStarting, since: time.Now(), store: newStore(),
+		account: account, counters: newCounters(account), leases: map[*Lease]struct{}{}, heirs: map[*Lease]struct{}{}, standing: standing{state: StateStarting, since: time.Now()}, store: newStore(),
 	}
 }
 
@@ -238,14 +237,17 @@ func (e *entry) begin(ctx context.Context) (_ context.Context, forgot bool) {
 	return ctx, forgot
 }
 
-// end ends the attempt.
-func (e *entry) end() {
+// end ends the attempt. It reports whether the server accepted a stream in it
+// that was none.
+func (e *entry) end() (misled bool) {
 	e.mu.Lock()
 	cancel := e.attempt
 	e.attempt = nil
+	misled = e.endTrialLocked()
 	e.detachLocked()
 	e.mu.Unlock()
 	cancel(errAttemptOver)
+	return misled
 }
 
 // evict makes the feed give up what it is at and forget everything. The feed
@@ -299,15 +301,31 @@ func (e *entry) syncedLocked(rv string) {
 	e.broadcastLocked()
 }
 
-// advance notes the resourceVersion the store has reached.
-func (e *entry) advance(rv string) {
+// advance notes the resourceVersion that the stream has reached, and whether it
+// had not reached it before. A stream on trial that shows what has been shown
+// is none yet.
+func (e *entry) advance(rv string, on bool) {
 	e.mu.Lock()
+	if e.trial != nil && !on {
+		e.mu.Unlock()
+		return
+	}
+	ask := e.advanceLocked(rv)
+	e.mu.Unlock()
+	e.advanced(ask)
+}
+
+// advanceLocked is followed by advanced, without the lock.
+func (e *entry) advanceLocked(rv string) (ask bool) {
 	e.rv, e.polling = rv, false
 	e.setStateLocked(StateSynced)
 	e.attachLocked()
-	ask := e.settleSeenLocked()
+	ask = e.settleSeenLocked()
 	e.broadcastLocked()
-	e.mu.Unlock()
+	return ask
+}
+
+func (e *entry) advanced(ask bool) {
 	if ask {
 		e.pool.auditSeen(e)
 	}

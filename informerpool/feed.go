@@ -102,7 +102,7 @@ func (f *feed) attemptOnce(ctx context.Context) {
 // endedAt returns why a watch that ended soon could not last, or nil.
 func (f *feed) endedAt(rv string) error {
 	if !f.relisted || versionless(rv) || ordered(rv) {
-		return nil
+		return f.endsAtOnce()
 	}
 	return f.untaken(io.ErrUnexpectedEOF)
 }
@@ -113,8 +113,11 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 	cause := context.Cause(ctx)
 	quieted := f.quieted
 	f.quieted = false
-	f.end()
+	misled := f.end()
 	f.endUnordered()
+	if time.Since(began) >= settling {
+		f.followed()
+	}
 	if errors.Is(cause, errAudited) {
 		return 0
 	}
@@ -123,6 +126,9 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 		return 0
 	}
 	err = f.checkHistory(err)
+	if misled && !f.relisted && f.unresumable.lists() {
+		f.resume = "" // it is as if each were refused
+	}
 	f.away = f.away || unavailable(err)
 	if !f.absent.proven && !apierrors.IsNotFound(err) {
 		f.absent = absence{} // proofs have to come in a row
@@ -180,12 +186,8 @@ func (f *feed) connect(ctx context.Context) (*stream, error) {
 		if err == nil {
 			f.counters.resumes.inc()
 			s, err := f.watch(ctx)
-			switch {
-			case err == nil:
-				f.unresumable = unresumable{}
-				return s, nil
-			case !errors.Is(err, errPolled):
-				return nil, asResumeError(err)
+			if !errors.Is(err, errPolled) {
+				return s, asResumeError(err)
 			}
 		} else if !f.listsInstead(err) {
 			return nil, err
@@ -266,10 +268,9 @@ func (f *feed) watch(ctx context.Context) (*stream, error) {
 	if err != nil {
 		return nil, f.untaken(err)
 	}
-	f.unresumed = 0
 	s.calm(!f.bookmarks)
 	since := f.unfollowed()
-	f.advance(f.resume)
+	f.accepted(f.resume)
 	f.resumed(since)
 	return s, nil
 }

@@ -352,7 +352,11 @@ func (f *feed) reached(rv string) error {
 		rv = f.resume
 	}
 	rv = further(f.resume, rv)
+	on := rv != f.resume
 	f.resume, f.reach = rv, rv
-	f.advance(rv)
+	if on {
+		f.followed()
+	}
+	f.advance(rv, on)
 	return nil
 }

@@ -51,6 +51,8 @@ type modelServer struct {
 	deaf      bool           // watches are not told of changes
 	inexact   bool           // no list of an earlier moment
 	late      time.Duration  // how much later than lists watches show a change
+
+	accepted func(verb string, w *modelWatch) // called with a stream that the server begins
 }
 
 type modelObject struct {
@@ -391,7 +393,7 @@ func (s *modelServer) Watch(ctx context.Context, r informerpool.Request) (io.Rea
 	if initial && s.noStream {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
 	}
-	w := &modelWatch{ctx: ctx, server: s, match: matcher(r.Key), news: make(chan struct{}, 1)}
+	w := &modelWatch{ctx: ctx, server: s, key: r.Key, match: matcher(r.Key), news: make(chan struct{}, 1)}
 	if guard {
 		w.push(bookmarkFrame(s.rv, true))
 		return w, nil
@@ -417,6 +419,9 @@ func (s *modelServer) Watch(ctx context.Context, r informerpool.Request) (io.Rea
 		}
 	}
 	s.watchers[w] = struct{}{}
+	if s.accepted != nil {
+		s.accepted(verb, w)
+	}
 	return w, nil
 }
 
@@ -434,6 +439,7 @@ func matcher(k informerpool.Key) func(modelObject) bool {
 type modelWatch struct {
 	ctx    context.Context
 	server *modelServer
+	key    informerpool.Key
 	match  func(modelObject) bool
 	news   chan struct{} // one slot
 	from   uint64

@@ -55,6 +55,9 @@ func (u *unresumable) lists() bool {
 	return true
 }
 
+// followed notes that a stream was followed.
+func (f *feed) followed() { f.unresumed, f.unresumable = 0, unresumable{} }
+
 // refusesResuming reports whether a server has refused to resume for so long
 // that a list is due.
 func (f *feed) refusesResuming(err error) bool {

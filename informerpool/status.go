@@ -29,7 +29,8 @@ type Status struct {
 	// epoch. ResourceVersions can be compared where both are the same.
 	History int `json:"history,omitempty"`
 	// LastEvent is when an object's change last arrived, LastProof when
-	// anything did, bookmarks included.
+	// anything did, bookmarks included. While no watch is followed, what the
+	// server says besides is no proof.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 	LastProof time.Time `json:"lastProof,omitzero"`
 	// LastError is what interrupted the informer; nil once it got further. In
@@ -111,7 +112,7 @@ func (p *Pool) statuses(entries []*entry) []Status {
 
 func (p *Pool) status(e *entry) Status {
 	s := Status{
-		Key: e.key, LastEvent: p.clock.at(e.lastEvent.Load()), LastProof: p.clock.at(e.lastProof.Load()),
+		Key: e.key, LastEvent: p.clock.at(e.lastEvent.Load()),
 		Lists: e.counters.lists.load(), Watches: e.counters.watches.load(), Resumes: e.counters.resumes.load(),
 		Resyncs: e.counters.resyncs.load(), Stalls: e.counters.stalls.load(), Rejected: e.counters.rejected.load(),
 		Rollbacks: e.counters.rollbacks.load(),
@@ -129,7 +130,7 @@ func (p *Pool) status(e *entry) Status {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = e.state, e.since, e.synced, e.rv, e.epoch
-	s.History = e.history
+	s.History, s.LastProof = e.history, e.provenLocked()
 	s.Unknown, s.AllUnknown = len(e.refused.names), e.refused.all != nil
 	if s.Unknown > 0 || s.AllUnknown {
 		s.LastRefusal = e.refused.last.Error()

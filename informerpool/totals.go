@@ -119,11 +119,11 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 		return s
 	}
 	s.Informers, s.Totals = len(entries), a.totals()
-	var lastEvent, oldest int64
+	var lastEvent int64
 	for _, e := range entries { // without the pool's lock: an informer that replaces its store holds its own for a while
 		lastEvent = max(lastEvent, e.lastEvent.Load())
 		e.mu.RLock()
-		synced := e.synced
+		synced, proof := e.synced, e.provenLocked()
 		s.Objects += e.store.count
 		s.Bytes += e.sizeLocked()
 		e.mu.RUnlock()
@@ -131,11 +131,11 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 			continue
 		}
 		s.Synced++
-		if proof := e.lastProof.Load(); s.Synced == 1 || proof < oldest {
-			oldest = proof
+		if s.Synced == 1 || proof.Before(s.OldestProof) {
+			s.OldestProof = proof
 		}
 	}
-	s.LastEvent, s.OldestProof = p.clock.at(lastEvent), p.clock.at(oldest)
+	s.LastEvent = p.clock.at(lastEvent)
 	return s
 }
 

@@ -25,7 +25,8 @@ import (
 //   - while any object may be one that it refused (see [Lease.Unknown], which
 //     is to be asked about single objects and lists besides);
 //   - when it has followed no live watch for longer than grace, whatever the
-//     reason. Within grace it is most likely about to resume;
+//     reason. Within grace it is most likely about to resume. A watch that the
+//     server accepts and ends at once is none;
 //   - when its server gave no sign of life for longer than grace and the stall
 //     time-out, though a watch is open.
 //
@@ -81,9 +82,13 @@ func (e *entry) detachLocked() {
 	}
 }
 
-// attachLocked notes that a live watch is followed, or that a poll succeeded:
-// what was wrong is over.
+// attachLocked notes that a live watch is followed, or that a list or a poll
+// succeeded: what was wrong is over.
 func (e *entry) attachLocked() {
+	if e.trial != nil && e.trial.settle != nil {
+		e.trial.settle.Stop()
+	}
+	e.trial, e.misled = nil, false
 	e.detached, e.rejections = time.Time{}, 0
 	e.cause, e.lastErr = nil, nil
 }
