@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
@@ -39,23 +40,24 @@ type hold struct {
 
 	// The rest is protected by the lock of the holds.
 	refs    int
-	auto    bool                         // one of the refs is that of reads in mode AutoWatch
-	lease   *informerpool.Lease          // nil until the cluster told which resource the kind is; never changes after that
-	err     error                        // why there is no lease
-	changed chan struct{}                // closed when lease or err change
-	waiting []*Registration              // to be told of the lease
-	unsent  []*unstructured.Unstructured // seen in live reads, for the lease
+	auto    bool                                      // one of the refs is that of reads in mode AutoWatch
+	lease   *informerpool.Lease                       // nil until the cluster told which resource the kind is; never changes after that
+	err     error                                     // why there is no lease
+	changed chan struct{}                             // closed when lease or err change
+	waiting []*Registration                           // to be told of the lease
+	unsent  []*unstructured.Unstructured              // seen in live reads, for the lease
+	shown   map[client.ObjectKey]*informerpool.Object // by other informers, for the lease
 }
 
 // holds are all that is wanted of one cluster. Kinds are looked up when the
 // cluster is connected, by one worker, and those that the cluster does not
 // serve are looked for again from time to time.
 type holds struct {
-	c        *cluster
-	retry    *timetable.Timer
-	idle     *timetable.Timer
-	remap    remap
-	readable atomic.Pointer[map[schema.GroupVersionKind][]*hold] // those with a lease, widest first
+	c      *cluster
+	retry  *timetable.Timer
+	idle   *timetable.Timer
+	remap  remap
+	byKind atomic.Pointer[byKind]
 
 	mu      sync.Mutex // protects what follows; nothing else is locked under it
 	all     map[watchID]*hold
@@ -67,7 +69,7 @@ type holds struct {
 func (s *holds) init(c *cluster) {
 	s.c = c
 	s.all = map[watchID]*hold{}
-	s.readable.Store(&map[schema.GroupVersionKind][]*hold{})
+	s.byKind.Store(&byKind{})
 	s.retry = timetable.NewTimer(s.mapNow)
 	s.idle = timetable.NewTimer(s.releaseIdle)
 	s.remap.init(s)
@@ -85,6 +87,7 @@ func (s *holds) add(id watchID, auto bool) *hold {
 	if h == nil {
 		h = &hold{id: id, changed: make(chan struct{})}
 		s.all[id] = h
+		s.rebuildLocked()
 	}
 	if auto {
 		h.used.set(time.Now())
@@ -169,28 +172,30 @@ func (s *holds) look(h *hold) (lease *informerpool.Lease, changed <-chan struct{
 }
 
 // of returns the holds of a kind that can be read, widest first.
-func (s *holds) of(gvk schema.GroupVersionKind) []*hold { return (*s.readable.Load())[gvk] }
+func (s *holds) of(gvk schema.GroupVersionKind) []*hold { return s.byKind.Load().readable[gvk] }
 
 // leases returns every hold with a lease.
 func (s *holds) leases() []*hold {
 	var out []*hold
-	for _, of := range *s.readable.Load() {
+	for _, of := range s.byKind.Load().readable {
 		out = append(out, of...)
 	}
 	return out
 }
 
 func (s *holds) rebuildLocked() {
-	readable := map[schema.GroupVersionKind][]*hold{}
+	readable, waiting := map[schema.GroupVersionKind][]*hold{}, map[schema.GroupVersionKind][]*hold{}
 	for _, h := range s.all {
 		if h.lease != nil {
 			readable[h.id.gvk] = append(readable[h.id.gvk], h)
+		} else {
+			waiting[h.id.gvk] = append(waiting[h.id.gvk], h)
 		}
 	}
 	for _, of := range readable {
 		slices.SortFunc(of, func(a, b *hold) int { return cmp.Compare(a.id.narrowness(), b.id.narrowness()) })
 	}
-	s.readable.Store(&readable)
+	s.byKind.Store(&byKind{readable, waiting})
 }
 
 func (id watchID) narrowness() int {
@@ -319,8 +324,8 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 	}
 	h.mapping.Store(&m)
 	h.lease, h.err = lease, nil
-	waiting, unsent := h.waiting, h.unsent
-	h.waiting, h.unsent = nil, nil
+	waiting, unsent, shown := h.waiting, h.unsent, h.shown
+	h.waiting, h.unsent, h.shown = nil, nil, nil
 	s.rebuildLocked()
 	h.broadcast()
 	s.mu.Unlock()
@@ -335,6 +340,7 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 	for _, u := range unsent { // after there are handlers to tell
 		lease.Seen(u)
 	}
+	lease.SeenObjects(slices.Collect(maps.Values(shown))...)
 }
 
 // keep makes sure that reads in mode AutoWatch have a hold on id, and notes

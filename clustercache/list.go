@@ -42,6 +42,7 @@ func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *cl
 
 // lookUpAll finds the objects of a list in the cache.
 func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+	late := c.late(gvk, lo.Namespace)
 	ranked, err := c.coverList(o, gvk, lo)
 	for _, h := range ranked.rank() {
 		if why := c.usable(o, h.hold); why != nil {
@@ -76,6 +77,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 			if lo.Limit > 0 && int64(len(objects)) > lo.Limit {
 				objects = objects[:lo.Limit]
 			}
+			c.holds.shown(late, h.hold, objects...)
 			return objects, rv, nil
 		}
 	}

@@ -266,6 +266,7 @@ func (c *cluster) getCached(o *readOptions, gvk schema.GroupVersionKind, key cli
 func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey) (*informerpool.Object, error) {
 	var space [4]candidate
 	err := notWatched(o)
+	late := c.late(gvk, key.Namespace)
 	ranked := coverGet(space[:0], c.holds.of(gvk), key).rank()
 	for _, h := range ranked {
 		if why := c.usable(o, h.hold); why != nil {
@@ -287,6 +288,7 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 		case why != nil:
 			err = why
 		case found == nil:
+			c.holds.shown(late, h.hold, object)
 			return object, nil
 		case h.namespace(key.Namespace) != namespace: // it came back with another scope in between
 			return nil, errAgain

@@ -65,7 +65,7 @@ func (r *remap) soon() {
 
 // now has a worker look, if something is watched and the cluster can be asked.
 func (r *remap) now() {
-	if !r.s.c.view.Load().connected || len(*r.s.readable.Load()) == 0 {
+	if !r.s.c.view.Load().connected || len(r.s.byKind.Load().readable) == 0 {
 		return // becoming connected calls again
 	}
 	r.mu.Lock()

@@ -31,16 +31,25 @@ func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
 	if u == nil {
 		return
 	}
-	for _, l := range leases {
+	for _, l := range append(leases, s.keepSeen(unmapped, u)...) {
 		l.Seen(u)
 	}
+}
+
+// keepSeen keeps what was seen for holds without a lease. It returns the leases
+// of those that have got one meanwhile.
+func (s *holds) keepSeen(unmapped []*hold, u *unstructured.Unstructured) (leases []*informerpool.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range unmapped {
-		if h.lease == nil && len(h.unsent) < maxSeenUnmapped {
+		switch {
+		case h.lease != nil:
+			leases = append(leases, h.lease)
+		case len(h.unsent) < maxSeenUnmapped:
 			h.unsent = append(h.unsent, u)
 		}
 	}
+	return leases
 }
 
 // interested returns what is watched of a kind and may have an object of the

@@ -93,6 +93,7 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	e.mergeLocked(values)
 	e.epoch, e.history = epoch, l.history
 	e.syncedLocked(rv)
+	e.listed.Store(&epoch)
 	for _, name := range found {
 		e.foundLocked(name)
 	}

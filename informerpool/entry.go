@@ -90,8 +90,9 @@ type entry struct {
 
 	account *account // of the cluster
 
-	lastEvent, lastProof atomic.Int64 // instants of the pool's clock
-	scope                atomic.Int32 // a scope: that of the store's objects
+	lastEvent, lastProof atomic.Int64          // instants of the pool's clock
+	scope                atomic.Int32          // a scope: that of the store's objects
+	listed               atomic.Pointer[Epoch] // the epoch of what reads return; nil while they return nothing
 	counters             counters
 }
 
@@ -129,6 +130,7 @@ func (e *entry) ended() {
 	defer e.mu.Unlock()
 	e.setStateLocked(StateGone)
 	e.store, e.staged, e.taps, e.synced = newStore(), nil, nil, false
+	e.listed.Store(nil)
 	e.seen = nil
 	e.weighSeenLocked(0)
 	e.chargeLocked()
@@ -277,6 +279,7 @@ func (e *entry) forgetLocked() {
 	}
 	e.chargeLocked()
 	e.synced, e.unserved, e.rv, e.partial, e.epoch, e.doubt = false, false, "", "", "", nil
+	e.listed.Store(nil)
 	e.attachLocked()
 	e.setStateLocked(StateStarting)
 	e.broadcastLocked()

@@ -433,3 +433,10 @@ func (l *Lease) Epoch() Epoch {
 	defer e.mu.RUnlock()
 	return e.epoch
 }
+
+// ListedIn reports whether reads return objects of an epoch: the informer has
+// listed in it, and in none since. Unlike the other methods it takes no lock.
+func (l *Lease) ListedIn(epoch Epoch) bool {
+	in := l.entry().listed.Load()
+	return in != nil && *in == epoch
+}

@@ -63,6 +63,32 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	}
 }
 
+// SeenObjects is Seen of objects that another lease on the same resource has
+// returned. While the lease has no handler they are ignored: a later one is not
+// told of what was before it.
+func (l *Lease) SeenObjects(objects ...*Object) {
+	key := l.Key()
+	if !localFields(key.FieldSelector) {
+		return
+	}
+	selected := newFilter(Key{}, key)
+	e := l.lock().entry
+	ask := false
+	if l.gone() == nil && len(e.taps) > 0 {
+		for _, o := range objects {
+			s := e.seen[nameOf(o)]
+			again := s != nil && s.Object == o && !e.synced // reads may repeat as fast as they like
+			if !again && selected.match(o) {
+				ask = e.noteSeenLocked(o) || ask
+			}
+		}
+	}
+	e.mu.Unlock()
+	if ask {
+		l.pool.auditSeen(e)
+	}
+}
+
 func (e *entry) noteSeenLocked(o *Object) (ask bool) {
 	name, size := nameOf(o), int64(o.Size())
 	if now := e.store.get(name.Namespace, name.Name); now != nil && !older(now, o) {

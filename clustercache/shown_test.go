@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// cachedReads are reads that an informer answers which covers the object "two".
+var cachedReads = map[string]func(ctx context.Context, r client.Reader, opts ...client.ListOption) error{
+	"get": func(ctx context.Context, r client.Reader, _ ...client.ListOption) error {
+		return r.Get(ctx, client.ObjectKey{Namespace: "default", Name: "two"}, &corev1.ConfigMap{}, clustercache.CacheOnly)
+	},
+	"metadata": func(ctx context.Context, r client.Reader, _ ...client.ListOption) error {
+		return r.Get(ctx, client.ObjectKey{Namespace: "default", Name: "two"}, clustercache.Kind(configMap), clustercache.CacheOnly)
+	},
+	"list": func(ctx context.Context, r client.Reader, opts ...client.ListOption) error {
+		return r.List(ctx, &corev1.ConfigMapList{}, append(opts, clustercache.CacheOnly)...)
+	},
+	"list by a field": func(ctx context.Context, r client.Reader, opts ...client.ListOption) error {
+		return r.List(ctx, &corev1.ConfigMapList{}, append(opts, client.MatchingFields{"app": "y"}, clustercache.CacheOnly)...)
+	},
+}
+
+// TestHazardCachedAnswerIsNotHeardOfByAWatchThatHasNotSynced: one informer
+// shows an object, which is gone before the first list of another one that
+// covers it. The handlers of that one have never heard of it.
+func TestHazardCachedAnswerIsNotHeardOfByAWatchThatHasNotSynced(t *testing.T) {
+	namespace := []client.ListOption{client.InNamespace("default")}
+	for name, c := range map[string]struct {
+		synced, late []client.ListOption
+		path         string // part of that of the requests of the late one
+	}{
+		"narrow": {late: namespace, path: "/namespaces/default/configmaps"},
+		"wide":   {synced: namespace, path: "/v1/configmaps"},
+	} {
+		for how, read := range cachedReads {
+			t.Run(name+" "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cc, api, _ := oneCluster(t)
+					api.failWith(http.StatusInternalServerError, c.path)
+					late := watch(t, cc, c.late...)
+					h := &told{}
+					_, err := late.AddEventHandler(h)
+					require.NoError(t, err)
+					time.Sleep(time.Second)
+					first := watch(t, cc, c.synced...)
+					require.NoError(t, first.WaitForSync(t.Context()))
+					require.False(t, late.HasSynced())
+
+					require.NoError(t, read(t.Context(), cc.Reader(key("a")), c.synced...))
+					api.delete("two")
+					time.Sleep(time.Second)
+					api.heal()
+					time.Sleep(time.Minute)
+					require.True(t, late.HasSynced())
+					require.ElementsMatch(t, []string{"Added one", "Deleted two"}, h.take())
+					late.Release()
+					first.Release()
+				})
+			})
+		}
+	}
+}
+
+// TestHazardCachedAnswerIsNotHeardOfByAWatchOfAKindThatIsLookedUp: the same
+// where the late watch waits for discovery.
+func TestHazardCachedAnswerIsNotHeardOfByAWatchOfAKindThatIsLookedUp(t *testing.T) {
+	for how, read := range cachedReads {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cc, api, d := oneCluster(t)
+				first := watch(t, cc)
+				require.NoError(t, first.WaitForSync(t.Context()))
+				// Another history: what is known of kinds is forgotten.
+				api.mu.Lock()
+				api.uid = "uid-b"
+				api.fail = func(r *http.Request) int {
+					if r.URL.Path == "/api/v1" || strings.Contains(r.URL.Path, "/namespaces/default/configmaps") {
+						return http.StatusInternalServerError
+					}
+					return 0
+				}
+				api.cutLocked()
+				api.mu.Unlock()
+				d.set(key("a"), api.config())
+				time.Sleep(2 * time.Minute)
+				require.True(t, first.HasSynced())
+				late := watch(t, cc, client.InNamespace("default"))
+				h := &told{}
+				_, err := late.AddEventHandler(h)
+				require.NoError(t, err)
+				synctest.Wait()
+				require.False(t, late.Status().Mapped)
+
+				for range 5000 {
+					require.NoError(t, read(t.Context(), cc.Reader(key("a"))))
+				}
+				api.delete("two")
+				time.Sleep(time.Second)
+				api.heal()
+				time.Sleep(10 * time.Minute)
+				require.True(t, late.HasSynced())
+				require.ElementsMatch(t, []string{"Added one", "Deleted two"}, h.take())
+				late.Release()
+				first.Release()
+			})
+		})
+	}
+}
