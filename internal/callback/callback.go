@@ -1,14 +1,16 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package callback calls functions of the user. That they panic, or end their
-// goroutine (by [runtime.Goexit], which t.FailNow calls as well), must not end
-// the process, leave others waiting, or go unnoticed.
+// Package callback calls the user's functions. If such a function panics, or
+// ends its goroutine (by [runtime.Goexit], which t.FailNow also calls), the
+// process must not end, other callers must not wait forever, and the failure
+// must be reported.
 //
 // A panic is recovered on the goroutine of the call. The end of the goroutine
-// cannot be: [Apart] and [Aside] give the function a goroutine of its own, at
-// about a microsecond. Where that is too much, the caller's own goroutine ends,
-// and what it was to do is in its deferred functions, which [Caught] helps.
+// cannot be recovered from, so [Apart] and [Aside] run the function on a
+// goroutine of its own, which costs about a microsecond. Where that is too
+// much, the caller's own goroutine ends, and its deferred functions must do the
+// rest of its work; [Caught] helps them.
 package callback
 
 import (
@@ -24,13 +26,14 @@ import (
 // maxValue is how many bytes of a panic's value are shown.
 const maxValue = 512
 
-// PanicError says that a callback panicked, or ended its goroutine.
+// PanicError indicates that a callback panicked, or ended its goroutine.
 type PanicError struct {
-	// Callback is the field or method that it was given as.
+	// Callback is the name of the field or method through which the callback
+	// was provided.
 	Callback string
-	// Value is what it panicked with, as far as it is shown.
+	// Value is the value of the panic, as far as it may be shown.
 	Value string
-	// Stack is the stack of the panic. It has no values but pointers.
+	// Stack is the stack of the panic. The only values in it are pointers.
 	Stack []byte
 
 	cause error
@@ -47,7 +50,7 @@ func (e *PanicError) Error() string {
 	return e.Callback + " panicked: " + e.Value
 }
 
-// Unwrap returns the error it panicked with, if that was one.
+// Unwrap returns the value of the panic if it was an error.
 func (e *PanicError) Unwrap() error { return e.cause }
 
 // ErrGoexit indicates that a callback ended its goroutine.
@@ -64,8 +67,9 @@ func Protect(name string, f func() error) (err error) {
 	return f()
 }
 
-// ProtectSecret is Protect for a function that is given secrets: of what it
-// panics with, only an error of the runtime is shown, which holds none.
+// ProtectSecret is like Protect, for a function that receives secrets: the
+// value of its panic is shown only if it is an error of the runtime, which
+// contains none.
 func ProtectSecret(name string, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -75,19 +79,19 @@ func ProtectSecret(name string, f func() error) (err error) {
 	return f()
 }
 
-// Apart is Protect on a goroutine of its own, for whose end it waits: that f
-// ends its goroutine is an error as well.
+// Apart is like Protect, but runs f on a goroutine of its own and waits for it.
+// If f ends its goroutine, Apart returns an error, too.
 func Apart(name string, f func() error) error { return <-Aside(name, f) }
 
-// ApartSecret is Apart for a function that is given secrets; see
+// ApartSecret is like Apart, for a function that receives secrets; see
 // [ProtectSecret].
 func ApartSecret(name string, f func() error) error {
 	return <-aside(name, f, ProtectSecret)
 }
 
-// Caught makes the error of a panic that was recovered. A nil value says that
-// there was none, and yet the callback did not return: it ends its goroutine.
-// (A panic with nil is recovered as a [*runtime.PanicNilError].)
+// Caught returns the error for a recovered panic. If value is nil, there was no
+// panic and yet the callback did not return, so it has ended its goroutine. (A
+// panic with nil is recovered as a [*runtime.PanicNilError].)
 func Caught(name string, value any) *PanicError { return caught(name, value, true) }
 
 func caught(name string, value any, show bool) *PanicError {
@@ -118,9 +122,9 @@ func Log(log logr.Logger, err error, message string, keysAndValues ...any) {
 	}
 }
 
-// Aside starts f, which may be deaf to every signal, on a goroutine of its own,
-// and returns a channel with its error. A panic is an error, and so is the end
-// of the goroutine by [runtime.Goexit].
+// Aside starts f on a goroutine of its own and returns a channel that delivers
+// its error, because f may ignore every signal. A panic is an error, and so is
+// the end of the goroutine by [runtime.Goexit].
 func Aside(name string, f func() error) <-chan error { return aside(name, f, Protect) }
 
 func aside(name string, f func() error, protect func(string, func() error) error) <-chan error {

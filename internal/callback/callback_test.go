@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errOwn = errors.New("own")
 
-// TestHazardCallbackEndsItsGoroutine: whoever waits for the callback goes on.
+// TestHazardCallbackEndsItsGoroutine: a caller that waits for the callback must
+// continue.
 func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 	for name, call := range map[string]func(string, func() error) error{
 		"Apart":       callback.Apart,
@@ -40,7 +41,8 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestPanicsAreErrors: of a function that is given secrets, little is shown.
+// TestPanicsAreErrors: if the function receives secrets, little of its panic is
+// shown.
 func TestPanicsAreErrors(t *testing.T) {
 	for name, call := range map[string]func(string, func() error) error{
 		"Protect": callback.Protect, "Apart": callback.Apart,

@@ -17,12 +17,12 @@ import (
 // hub is the name of the zero key.
 const hub = "hub"
 
-// Of returns the name of a cluster: "hub" for the zero key, the name where
-// there is no namespace, namespace/name otherwise. Two keys never have one
-// name, since labels of metrics must not collide: a name without a namespace
-// that would read as something else gets a leading slash. It is valid UTF-8 and
-// has no control characters: those are written as %XX, and so are the percent
-// sign itself, and a slash in a namespace.
+// Of returns the name of a cluster: "hub" for the zero key, the name if there
+// is no namespace, and namespace/name otherwise. Different keys have different
+// names, since labels of metrics must not collide: a name without a namespace
+// that would look like another key gets a leading slash. The result is valid
+// UTF-8 without control characters. Those are written as %XX, and so are
+// percent signs, and slashes in a namespace.
 func Of(key types.NamespacedName) string {
 	if key == (types.NamespacedName{}) {
 		return hub

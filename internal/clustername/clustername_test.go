@@ -32,7 +32,8 @@ func TestNamesReadAsUsual(t *testing.T) {
 	}
 }
 
-// TestNamesNeverCollide tries all short keys of the characters that matter.
+// TestNamesNeverCollide tries all short keys made of the characters that
+// matter.
 func TestNamesNeverCollide(t *testing.T) {
 	parts := []string{""}
 	for range 4 {

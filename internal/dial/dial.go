@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dial has the one set of settings by which remote clusters are
-// dialled, whoever judges the addresses.
+// Package dial has the settings with which all remote clusters are dialed,
+// regardless of the policy for addresses.
 package dial
 
 import (
@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// Timeout bounds a dial, name resolution included.
+// Timeout bounds a dial, including name resolution.
 const Timeout = 30 * time.Second
 
-// Control is asked about each address, after name resolution and before
-// anything is sent to it. Its error ends the dial.
+// Control is called for each address, after name resolution and before anything
+// is sent to the address. Its error ends the dial.
 type Control = func(ctx context.Context, network, address string, c syscall.RawConn) error
 
-// New returns a dialer that asks control, if it is not nil. It notices a host
-// that has vanished within 45 s by TCP keep-alives: over HTTP/1.1 nothing else
+// New returns a dialer that calls control if it is not nil. The dialer's TCP
+// keep-alives detect a vanished host within 45 s; over HTTP/1.1 nothing else
 // does.
 func New(control Control) *net.Dialer {
 	return &net.Dialer{

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package goroutine tells goroutines apart.
+// Package goroutine identifies goroutines.
 package goroutine
 
 import (
@@ -11,8 +11,9 @@ import (
 )
 
 // ID returns the number that the runtime prints for the calling goroutine. It
-// is used for one thing: to see that a handler closes what it is being called
-// by, which must not wait for itself. It costs about a microsecond.
+// has a single use: to detect that a handler closes the component that is
+// calling it, in which case Close must not wait for the handler. It costs about
+// a microsecond.
 func ID() uint64 {
 	var buf [64]byte
 	line := buf[:runtime.Stack(buf[:], false)]

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// errReset is what both ends of a connection get that the network has cut.
+// errReset is the error at both ends of a connection that the network has cut.
 var errReset = os.NewSyscallError("read", syscall.ECONNRESET)
 
-// queue is the bytes on their way in one direction.
+// queue holds the bytes in flight in one direction.
 type queue struct {
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	data   []byte
-	lost   bool          // what is written is lost
-	closed error         // after the data
-	ready  chan struct{} // one slot: there is something to look at
+	lost   bool          // written bytes are lost
+	closed error         // returned after the data
+	ready  chan struct{} // one slot: the state may have changed
 }
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
@@ -46,8 +46,8 @@ func (q *queue) write(p []byte) error {
 	return nil
 }
 
-// take copies what has arrived; it returns nothing and no error if that is
-// nothing.
+// take copies bytes that have arrived. If there are none, it returns 0 and no
+// error.
 func (q *queue) take(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,12 +61,13 @@ func (q *queue) take(p []byte) (int, error) {
 	return n, nil
 }
 
-// end closes the queue. Without a chance to read what is left if it is cut.
+// end closes the queue. If cut is true, the remaining bytes can no longer be
+// read.
 func (q *queue) end(err error, cut bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.lost && !cut {
-		return // the other end does not hear of it
+		return // the other end does not learn of it
 	}
 	if q.closed == nil {
 		q.closed = err
@@ -122,7 +123,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write implements net.Conn. It never waits.
+// Write implements net.Conn. It never blocks.
 func (c *conn) Write(p []byte) (int, error) {
 	over, _ := c.writing.look()
 	switch {
@@ -151,14 +152,14 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// cut ends the connection as a reset does, for both ends.
+// cut ends the connection at both ends, like a reset.
 func (c *conn) cut() {
 	err := &net.OpError{Op: "read", Net: "tcp", Err: errReset}
 	c.in.end(err, true)
 	c.out.end(err, true)
 }
 
-// lose makes everything disappear that is sent from now on, in both directions.
+// lose drops everything that is sent from now on, in both directions.
 func (c *conn) lose() {
 	c.in.lose()
 	c.out.lose()
@@ -197,18 +198,18 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// deadline is a time after which something fails. It can be changed while
-// somebody waits for it.
+// deadline is a time after which an operation fails. It can be changed while
+// the operation waits for it.
 type deadline struct {
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	timer *time.Timer
-	sets  int // counts calls of set, to know late timers by
+	sets  int // counts calls of set, to recognize outdated timers
 	over  bool
-	woken chan struct{} // closed when over or the time change
+	woken chan struct{} // closed when over or the deadline changes
 }
 
-// look reports whether the time is over, and returns what is closed when that
-// may have changed.
+// look reports whether the deadline has passed, and returns a channel that is
+// closed when the result may have changed.
 func (d *deadline) look() (over bool, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -234,7 +235,7 @@ func (d *deadline) set(t time.Time) {
 	d.wakeLocked()
 }
 
-// expire ends the time, unless another one was set meanwhile.
+// expire marks the deadline as passed, unless another one was set meanwhile.
 func (d *deadline) expire(set int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

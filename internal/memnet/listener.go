@@ -11,31 +11,31 @@ import (
 	"syscall"
 )
 
-// Listener is a server's side of the network.
+// Listener is the server's side of the network.
 type Listener struct {
 	accept chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	state state
 	conns map[*conn]struct{} // the clients' ends of open connections
 	news  chan struct{}      // closed when the state changes
 	dials int
 }
 
-// state is how the way to a listener is.
+// state is the condition of the network in front of a listener.
 type state int
 
 const (
 	up   state = iota
 	down       // connections are refused
-	mute       // everything disappears
+	mute       // everything is lost
 )
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen returns a listener that can be reached.
+// Listen returns a listener that is reachable.
 func Listen() *Listener {
 	return &Listener{
 		accept: make(chan net.Conn), closed: make(chan struct{}), conns: map[*conn]struct{}{}, news: make(chan struct{}),
@@ -52,7 +52,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Open connections stay.
+// Close implements net.Listener. Open connections stay open.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
@@ -95,7 +95,8 @@ func (l *Listener) Dial(ctx context.Context, network, _ string) (net.Conn, error
 	}
 }
 
-// add registers a connection, unless the way changed while it was being made.
+// add registers a connection, unless the state changed while the connection was
+// being made.
 func (l *Listener) add(c *conn, made state) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,12 +111,12 @@ func (l *Listener) add(c *conn, made state) bool {
 func (l *Listener) forget(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state != mute { // otherwise the other end has not heard of it, and is reset when the network is up again
+	if l.state != mute { // otherwise the other end has not noticed, and is reset when the network is up again
 		delete(l.conns, c)
 	}
 }
 
-// Dials returns how often somebody tried to connect.
+// Dials returns how many connection attempts there were.
 func (l *Listener) Dials() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,14 +126,14 @@ func (l *Listener) Dials() int {
 // Down resets all connections and refuses new ones.
 func (l *Listener) Down() { l.become(down) }
 
-// Mute makes everything disappear that is sent on open connections, and new
-// ones take until their context ends.
+// Mute drops everything that is sent on open connections, and makes new dials
+// block until their context ends.
 func (l *Listener) Mute() { l.become(mute) }
 
-// Up lets connections through again. Those that lost something are reset.
+// Up restores the network. Connections that lost data are reset.
 func (l *Listener) Up() { l.become(up) }
 
-// Reset resets all connections; new ones are let through.
+// Reset resets all connections. New ones are accepted.
 func (l *Listener) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

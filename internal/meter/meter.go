@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// maxDepth is how deep decoders let objects and arrays nest.
+	// maxDepth is how deep decoders allow objects and arrays to be nested.
 	maxDepth = 10000
-	// maxSpace is how much white space may lie between two tokens.
+	// maxSpace is how much white space may appear between two tokens.
 	maxSpace = 1 << 20
 	// maxName bounds the keys that are looked up: no field has a longer name.
 	maxName = 512
-	// excessive is the cost of what is no answer at any price.
+	// excessive is the cost of a document that must be refused under any limit.
 	excessive = math.MaxInt64 / 4
 )
 
-// Meter estimates the cost of one document, or of several in a row. It is not
-// safe for concurrent use.
+// Meter estimates the cost of one document, or the total of several in a row.
+// It is not safe for concurrent use.
 type Meter struct {
 	root  target
 	cost  int64
@@ -30,24 +30,24 @@ type Meter struct {
 	state state
 	space int
 
-	key     []byte // of the member at hand; longer ones are cut off
-	escaped bool   // the string at hand has an escape
-	isKey   bool   // the string at hand is a key
-	length  int64  // of the string at hand
-	slot    target // where the value of the member at hand goes
+	key     []byte // of the current member; longer ones are truncated
+	escaped bool   // the current string contains an escape
+	isKey   bool   // the current string is a key
+	length  int64  // of the current string
+	slot    target // where the value of the current member goes
 	label   *string
-	value   []byte // of the label at hand
+	value   []byte // of the current label
 
 	apiVersion, kind string
 	namespace, name  string
 }
 
-// frame is an object or an array that has begun.
+// frame is an open object or array.
 type frame struct {
 	target  *plan
 	array   bool
-	key     bool  // a key is next
-	meta    bool  // it is the metadata of the document
+	key     bool  // the next string is a key
+	meta    bool  // it is the document's metadata
 	entries int64 // so far
 }
 
@@ -60,27 +60,26 @@ const (
 	inLiteral
 )
 
-// New returns a meter for documents that are decoded into a type.
+// New returns a meter for documents that are decoded into t.
 func New(t reflect.Type) *Meter { return &Meter{root: targetOf(t)} }
 
-// Cost returns the estimate in bytes, for all documents so far.
+// Cost returns the estimate in bytes, the total for all documents so far.
 func (m *Meter) Cost() int64 { return m.cost }
 
-// TypeMeta returns the apiVersion and the kind of the last document.
+// TypeMeta returns the apiVersion and kind of the last document.
 func (m *Meter) TypeMeta() (apiVersion, kind string) { return m.apiVersion, m.kind }
 
-// Named returns the namespace and the name in the metadata of the last
-// document.
+// Named returns the namespace and name in the metadata of the last document.
 func (m *Meter) Named() (namespace, name string) { return m.namespace, m.name }
 
-// Next makes the meter ready for the next document.
+// Next prepares the meter for the next document.
 func (m *Meter) Next() {
 	m.stack, m.state, m.space = m.stack[:0], between, 0
 	m.apiVersion, m.kind, m.label = "", "", nil
 	m.namespace, m.name = "", ""
 }
 
-// Feed takes the next bytes of the document.
+// Feed processes the next bytes of the document.
 func (m *Meter) Feed(p []byte) {
 	for i := 0; i < len(p); {
 		switch m.state {
@@ -108,7 +107,7 @@ func delimits(c byte) bool {
 	return c == ',' || c == '}' || c == ']' || c == ' ' || c == '\n' || c == '\t' || c == '\r'
 }
 
-// characters goes on in a string, to its end if that is there.
+// characters processes the bytes of a string, up to its end if p contains it.
 func (m *Meter) characters(p []byte, i int) int {
 	from := i
 	for i < len(p) && p[i] != '"' && p[i] != '\\' {
@@ -134,7 +133,7 @@ func (m *Meter) character(c byte) {
 	m.keep([]byte{c})
 }
 
-// keep remembers a key, and the value of a label.
+// keep stores the bytes of a key or of a label's value.
 func (m *Meter) keep(p []byte) {
 	switch {
 	case m.isKey:
@@ -144,7 +143,7 @@ func (m *Meter) keep(p []byte) {
 	}
 }
 
-// token takes a byte between strings and literals.
+// token processes a byte between strings and literals.
 func (m *Meter) token(c byte) {
 	if c == ' ' || c == '\n' || c == '\t' || c == '\r' {
 		if m.space++; m.space > maxSpace {
@@ -182,7 +181,8 @@ func (m *Meter) top() *frame {
 	return &m.stack[len(m.stack)-1]
 }
 
-// begin counts a value and what holds it, and returns where it goes.
+// begin counts a value and the element that holds it, and returns where it
+// goes.
 func (m *Meter) begin() target {
 	f := m.top()
 	if f == nil {
@@ -239,7 +239,7 @@ func (m *Meter) open(to target, array bool) {
 	m.stack = append(m.stack, frame{target: to.plan, array: array, key: !array, meta: meta})
 }
 
-// alternative returns what an opaque value makes of an object or an array.
+// alternative returns how an opaque value decodes an object or an array.
 func (m *Meter) alternative(to target, array bool) target {
 	known := to.plan.object
 	if array {
@@ -269,8 +269,8 @@ func (m *Meter) beginString() {
 	m.label, m.value = m.labelOf(f), m.value[:0]
 }
 
-// labelOf returns where a string is kept that is the value of the member at
-// hand; nil if it is not.
+// labelOf returns where to store the string value of the current member, or nil
+// if the meter does not report it.
 func (m *Meter) labelOf(f *frame) *string {
 	switch {
 	case f == nil || f.array:
@@ -286,7 +286,7 @@ func (m *Meter) labelOf(f *frame) *string {
 	return nil
 }
 
-// stringCost is what a string takes beside its bytes.
+// stringCost returns the memory of a string apart from its bytes.
 func stringCost(s shape) int64 {
 	if s == dynamic {
 		return stringSize + 2*word
@@ -310,7 +310,7 @@ func (m *Meter) endString() {
 	}
 }
 
-// endKey finds out where the value of a member goes, and counts its entry.
+// endKey determines where the value of a member goes, and counts its entry.
 func (m *Meter) endKey() {
 	f := m.top()
 	f.key, m.slot = false, target{}
@@ -337,8 +337,9 @@ func (m *Meter) endKey() {
 	}
 }
 
-// entryCost is what the n-th entry of a map adds, if a place takes each bytes:
-// maps have places for eight, and are made anew at twice the size.
+// entryCost returns how much memory the n-th entry adds to a map if a slot
+// takes each bytes. Maps have slots for eight entries, and are reallocated at
+// twice the size.
 func entryCost(n, each int64) int64 {
 	switch {
 	case n == 1:
@@ -351,8 +352,7 @@ func entryCost(n, each int64) int64 {
 	return each * 7 / 2
 }
 
-// member returns where a member of a structure goes. Some decoders overlook
-// case.
+// member returns where a member of a structure goes. Some decoders ignore case.
 func (p *plan) member(key []byte) target {
 	if to, ok := p.fields[string(key)]; ok {
 		return to
@@ -376,8 +376,8 @@ func unescaped(b []byte, escaped bool) string {
 	return out
 }
 
-// Decode decodes a document, unless it takes more than limit bytes in memory:
-// then nothing is decoded, and the first result is false.
+// Decode decodes a document unless that takes more than limit bytes of memory.
+// In that case it decodes nothing and returns false.
 func Decode(doc []byte, into any, limit int64) (fits bool, err error) {
 	m := New(reflect.TypeOf(into))
 	m.Feed(doc)

@@ -18,7 +18,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// estimate feeds a document in pieces, so that tokens are cut.
+// estimate feeds a document in pieces, which may split tokens.
 func estimate(t reflect.Type, doc string, piece int) *Meter {
 	m := New(t)
 	for len(doc) > 0 {
@@ -29,14 +29,14 @@ func estimate(t reflect.Type, doc string, piece int) *Meter {
 	return m
 }
 
-// heap returns what decoding a document leaves on the heap.
+// heap returns how many bytes of heap the decoded document takes.
 func heap(t *testing.T, into any, doc string) int64 {
 	t.Helper()
 	var before, after runtime.MemStats
 	data := []byte(doc)
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	_ = utiljson.Unmarshal(data, into) // what does not fit is passed, and the rest is decoded
+	_ = utiljson.Unmarshal(data, into) // values that do not fit are skipped, and the rest is decoded
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	runtime.KeepAlive(into)
@@ -44,7 +44,8 @@ func heap(t *testing.T, into any, doc string) int64 {
 	return int64(after.HeapAlloc) - int64(before.HeapAlloc) //nolint:gosec // both are small
 }
 
-// many repeats an element, with its number where it has a place for that.
+// many repeats an element. If the element has a placeholder for its number,
+// many fills it in.
 func many(before, element, after string) string {
 	const n = 3000
 	var b strings.Builder
@@ -59,8 +60,8 @@ func many(before, element, after string) string {
 	return b.String()
 }
 
-// TestHazardSmallDocumentsThatAreLarge: no document takes more than was
-// estimated.
+// TestHazardSmallDocumentsThatAreLarge: no document may take more than the
+// estimate.
 func TestHazardSmallDocumentsThatAreLarge(t *testing.T) {
 	type anything = map[string]any
 	for name, c := range map[string]struct {
@@ -101,8 +102,8 @@ func TestHazardSmallDocumentsThatAreLarge(t *testing.T) {
 	}
 }
 
-// TestUsualDocumentsAreFarFromTheLimits: an estimate must not refuse what is
-// real.
+// TestUsualDocumentsAreFarFromTheLimits: an estimate must not cause real
+// documents to be refused.
 func TestUsualDocumentsAreFarFromTheLimits(t *testing.T) {
 	var pod corev1.Pod
 	require.NoError(t, json.Unmarshal([]byte(usualPod), &pod))

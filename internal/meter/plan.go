@@ -11,33 +11,34 @@ import (
 	"sync"
 )
 
-// shape is how a decoder treats a value.
+// shape is how a decoder handles a value.
 type shape uint8
 
 const (
-	scalar    shape = iota // numbers and booleans: nothing beyond their place
+	scalar    shape = iota // numbers and booleans: no memory beyond their slot
 	text                   // strings and bytes
 	structure              // objects with known members
 	list                   // arrays
-	table                  // objects with any members
-	dynamic                // whatever the document says, as with unstructured objects
+	table                  // objects with arbitrary members
+	dynamic                // any value, as in unstructured objects
 	opaque                 // types that decode themselves
 )
 
-// plan says what a value of a type costs beyond the place that holds it.
+// plan describes how much memory a value of a type takes beyond the slot that
+// holds it.
 type plan struct {
 	shape  shape
 	fields map[string]target // of a structure
 	elem   target            // of a list or a table
-	each   int64             // what holds one element of a list, or one entry of a table
-	worst  int64             // of an opaque value: the largest thing in it
-	object target            // what an opaque value makes of an object, if that is known
-	array  target            // and of an array
+	each   int64             // size of an element of a list, or of an entry of a table
+	worst  int64             // of an opaque value: the largest allocation for it
+	object target            // how an opaque value decodes an object, if known
+	array  target            // how it decodes an array
 }
 
-// target is where a value goes: pointers to it take extra.
+// target is where a value goes. Pointers to the value take extra memory.
 type target struct {
-	plan  *plan // nil: the decoder skips the value
+	plan  *plan // nil if the decoder skips the value
 	extra int64
 }
 
@@ -46,26 +47,27 @@ const (
 	stringSize = 2 * word
 	anySize    = 2 * word
 	mapHeader  = 6 * word
-	// mapSlots is how many entries the smallest map that is not empty has room
-	// for, and indirect from which size on they are not kept in it.
+	// mapSlots is the capacity of the smallest map that is not empty. Entries
+	// of size indirect or more are stored outside the map.
 	mapSlots = 8
 	indirect = 128
-	// dynamicWorst is the smallest map[string]any that is not empty.
+	// dynamicWorst is the size of the smallest map[string]any that is not
+	// empty.
 	dynamicWorst = mapHeader + mapSlots*(stringSize+anySize) + 2*word
 )
 
-// grown is what a slice takes that grew to n elements, with the one that it
-// outgrew last.
+// grown returns the size of a slice that has grown to the given size, including
+// the last slice it outgrew.
 func grown(size int64) int64 { return size * 9 / 4 }
 
-// planner makes the plans of types that refer to each other.
+// planner makes the plans of types that may refer to each other.
 type planner struct {
 	plans map[reflect.Type]*plan
 }
 
 var targets sync.Map // of reflect.Type: target
 
-// targetOf returns how documents are decoded into a type, pointers included.
+// targetOf returns how documents are decoded into t, including pointers.
 func targetOf(t reflect.Type) target {
 	if known, ok := targets.Load(t); ok {
 		return known.(target) //nolint:forcetypeassert // nothing else is stored
@@ -82,7 +84,7 @@ var (
 	rawJSON         = reflect.TypeFor[json.RawMessage]()
 )
 
-// decodesItself reports whether a type has a method for its JSON.
+// decodesItself reports whether a type has its own method for decoding JSON.
 func decodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(jsonUnmarshaler) || p.Implements(textUnmarshaler)
@@ -98,7 +100,7 @@ func (b *planner) target(t reflect.Type) target {
 	return out
 }
 
-// size is what an allocation of a type takes, at most.
+// size returns the maximum size of an allocation of a type.
 func size(t reflect.Type) int64 { return max(2*word, int64(t.Size())*9/8) } //nolint:gosec // sizes are small
 
 func (b *planner) plan(t reflect.Type) *plan {
@@ -141,8 +143,8 @@ func (b *planner) plan(t reflect.Type) *plan {
 	return p
 }
 
-// alternatives finds what a type like JSONSchemaPropsOrArray, which holds a
-// pointer to one struct or a slice of them, makes of objects and arrays.
+// alternatives determines how a type like JSONSchemaPropsOrArray, which holds a
+// pointer to a struct or a slice of such structs, decodes objects and arrays.
 func (b *planner) alternatives(t reflect.Type, p *plan) {
 	if t.Kind() != reflect.Struct {
 		return
@@ -167,7 +169,7 @@ func (b *planner) alternatives(t reflect.Type, p *plan) {
 	}
 }
 
-// members adds the members of a struct, those of embedded ones included.
+// members adds the members of a struct, including those of embedded structs.
 func (b *planner) members(t reflect.Type, into map[string]target, depth int) {
 	if depth > maxEmbedded {
 		return
@@ -198,12 +200,12 @@ func (b *planner) members(t reflect.Type, into map[string]target, depth int) {
 	}
 }
 
-// maxEmbedded is how deep structs may be embedded that decoders look into.
+// maxEmbedded is the maximum depth of embedded structs that decoders examine.
 const maxEmbedded = 8
 
-// worst returns the size of the largest thing that an opaque type can be
-// expected to make of one value in its JSON: the largest struct that its
-// exported fields lead to, or a map where they lead to any.
+// worst returns the size of the largest allocation that an opaque type is
+// expected to make for one value in its JSON: the largest struct that can be
+// reached through its exported fields, or a map if one can be reached.
 func worst(t reflect.Type, seen map[reflect.Type]bool) int64 {
 	if seen[t] || t == rawJSON {
 		return 0

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sanitize makes what remote servers write fit to be shown: bounded,
-// printable, and nothing but what a Kubernetes API says in an API status.
+// Package sanitize makes text from remote servers fit to be shown: bounded,
+// printable, and limited to what a Kubernetes API reports in an API status.
 package sanitize
 
 import (
@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	// MaxText bounds what is kept of one text, in bytes.
+	// MaxText is the maximum length of a text, in bytes.
 	MaxText = 512
-	// MaxRetryAfter bounds how long a server can tell us to stay away, in
+	// MaxRetryAfter is the longest time that a server can ask us to wait, in
 	// seconds.
 	MaxRetryAfter = 30
-	// maxCauses bounds the causes that are kept of a status.
+	// maxCauses is how many causes of a status are kept.
 	maxCauses = 8
 )
 
-// Text bounds a text and removes what does not print.
+// Text truncates s to MaxText bytes and removes characters that are not
+// printable.
 func Text(s string) string {
 	if len(s) > MaxText {
 		s = s[:MaxText] + "…"
@@ -38,9 +39,9 @@ func Text(s string) string {
 	}, s)
 }
 
-// Status returns a server's status as an error that holds nothing hostile:
-// bounded, printable, and with the code of the response. retryAfter is that of
-// the response's header, in seconds.
+// Status returns a server's status as an error without hostile content:
+// bounded, printable, and with the code of the response. retryAfter is the
+// value of the response's header, in seconds.
 func Status(status metav1.Status, code int, retryAfter int32) *apierrors.StatusError {
 	out := metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReason(Text(string(status.Reason))), Message: Text(status.Message), //nolint:gosec // three digits
@@ -60,9 +61,9 @@ func Status(status metav1.Status, code int, retryAfter int32) *apierrors.StatusE
 	return &apierrors.StatusError{ErrStatus: out}
 }
 
-// FromClient makes an error of client-go fit to be shown, if it is an answer of
-// a server. Of a body that is no API status, which client-go quotes, nothing is
-// left.
+// FromClient makes an error of client-go fit to be shown if it is a server's
+// response. It removes bodies that are not an API status, which client-go
+// quotes.
 func FromClient(err error) error {
 	failed, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok {
@@ -78,7 +79,7 @@ func FromClient(err error) error {
 	return Status(status, int(status.Code), 0)
 }
 
-// quotes reports whether client-go made the status, and put the body into it.
+// quotes reports whether client-go created the status and put the body into it.
 func quotes(status metav1.Status) bool {
 	if status.Details == nil {
 		return false

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stillapi is an API server in which nothing happens, for measurements
-// of what many clusters cost on our side. It is a round tripper: there is no
-// connection, no goroutine and no TLS.
+// Package stillapi is an API server in which nothing happens, for measuring
+// what many clusters cost on our side. It is a round tripper, without
+// connections, goroutines or TLS.
 package stillapi
 
 import (
@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Resources are those that it serves, all of the core group; the kinds are in
-// Kinds, in the same order.
+// Resources are the resources that it serves, all in the core group. Kinds are
+// their kinds, in the same order.
 var (
 	Resources = []string{"configmaps", "endpoints", "pods", "secrets", "services"}
 	Kinds     = []string{"ConfigMap", "Endpoints", "Pod", "Secret", "Service"}
@@ -28,13 +28,13 @@ var (
 
 // Server is one cluster. The zero value has no objects.
 type Server struct {
-	// Name makes the cluster's UID.
+	// Name determines the cluster's UID.
 	Name string
-	// Objects is how many there are of each resource.
+	// Objects is the number of objects per resource.
 	Objects int
 }
 
-// Config returns a configuration that reaches the server.
+// Config returns a configuration for reaching the server.
 func (s *Server) Config() *rest.Config {
 	return &rest.Config{
 		Host:          "https://" + s.Name + ".invalid",
@@ -78,7 +78,7 @@ func discovery() map[string]any {
 	return map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": resources}
 }
 
-// watch answers with what there is, if it was asked for, and says nothing more.
+// watch sends the existing objects if requested, and nothing else.
 func (s *Server) watch(req *http.Request, kind string) *http.Response {
 	var text bytes.Buffer
 	out := json.NewEncoder(&text)
@@ -105,15 +105,15 @@ func respond(req *http.Request, status int, body any) *http.Response {
 	if isText {
 		resp.Header.Set("Content-Type", "text/plain")
 	} else {
-		encoded, _ := json.Marshal(body) // of maps of strings and numbers
+		encoded, _ := json.Marshal(body) // maps of strings and numbers cannot fail
 		text = string(encoded)
 	}
 	resp.Body = io.NopCloser(strings.NewReader(text))
 	return resp
 }
 
-// silence is a body that blocks at its end until it is closed or its request
-// ends.
+// silence is a body whose Read blocks at the end of the data until it is closed
+// or its request ends.
 type silence struct {
 	*bytes.Reader
 

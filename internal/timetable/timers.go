@@ -14,23 +14,23 @@ import (
 type Timers struct {
 	wake chan struct{}
 
-	mu     sync.Mutex // protects what follows, and every timer
+	mu     sync.Mutex // protects the fields below, and every timer
 	due    Table[func()]
-	firing time.Time // when the timer that fires now began to; zero: none does
+	firing time.Time // when the currently firing timer began; zero if none is firing
 }
 
-// Timer is a function that must not block, and when to call it. It is at rest
-// until set.
+// Timer is a function and the time at which to call it. The function must not
+// block. A new Timer is at rest until it is set.
 type Timer = Entry[func()]
 
-// NewTimers returns timers that rest until Run.
+// NewTimers returns Timers that call nothing until Run.
 func NewTimers() *Timers { return &Timers{wake: make(chan struct{}, 1)} }
 
 // NewTimer returns a timer at rest. Its function must not block.
 func NewTimer(fire func()) *Timer { return &Timer{Value: fire} }
 
-// Set makes t fire once at the given time instead of what was set before;
-// never, if that is zero.
+// Set makes t fire once at the given time, or never if that is zero. It
+// replaces an earlier setting.
 func (q *Timers) Set(t *Timer, at time.Time) {
 	q.mu.Lock()
 	if at.IsZero() {
@@ -49,7 +49,7 @@ func (q *Timers) Set(t *Timer, at time.Time) {
 	}
 }
 
-// SetSooner is set, unless t fires sooner than that anyhow.
+// SetSooner is like Set, but does nothing if t already fires sooner.
 func (q *Timers) SetSooner(t *Timer, at time.Time) {
 	q.mu.Lock()
 	later := !t.Listed() || at.Before(t.At())
@@ -74,7 +74,8 @@ func (q *Timers) Run(ctx context.Context) {
 	}
 }
 
-// fireDue fires what is due and returns how long to wait for the next.
+// fireDue fires the timers that are due and returns how long to wait for the
+// next one.
 func (q *Timers) fireDue(now time.Time) time.Duration {
 	for {
 		q.mu.Lock()
@@ -95,8 +96,8 @@ func (q *Timers) fireDue(now time.Time) time.Duration {
 	}
 }
 
-// Late returns how long the queue is behind: for how long a timer has been due,
-// or has been firing.
+// Late returns how far the timers are behind: how long one has been due without
+// firing, or has been firing.
 func (q *Timers) Late(now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()

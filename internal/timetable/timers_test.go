@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTimersTellHowFarTheyAreBehind: a timer that nobody fires counts, not only
-// one that does not return.
+// TestTimersTellHowFarTheyAreBehind: Late includes a timer that has not been
+// fired, not only one whose function does not return.
 func TestTimersTellHowFarTheyAreBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewTimers()

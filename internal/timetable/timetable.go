@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package timetable orders values by the time at which they are due ([Table]),
-// and calls functions then ([Timers]). It starts no goroutine.
+// Package timetable orders values by the times at which they are due ([Table]),
+// and calls functions at given times ([Timers]). It starts no goroutine.
 package timetable
 
 import (
@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// Table holds entries, the earliest first. The zero value is empty. It is not
-// safe for concurrent use.
+// Table holds entries ordered by time, earliest first. The zero value is an
+// empty table. It is not safe for concurrent use.
 type Table[T any] struct {
 	entries entries[T]
 }
 
 // Entry is a value with the time at which it is due. It is in at most one
-// table; the zero value, and one that was removed, is in none.
+// table. The zero value and a removed entry are in none.
 type Entry[T any] struct {
 	Value T
 
 	at    time.Time
-	place int // in the heap, counted from one; zero: in no table
+	place int // position in the heap, counted from one; zero if in no table
 }
 
-// At returns when the entry is, or last was, due.
+// At returns the time at which the entry is due, or last was.
 func (e *Entry[T]) At() time.Time { return e.at }
 
 // Listed reports whether the entry is in a table.
 func (e *Entry[T]) Listed() bool { return e.place > 0 }
 
-// Set makes e due at a time, in place of an earlier setting.
+// Set sets the time at which e is due. It replaces an earlier setting.
 func (t *Table[T]) Set(e *Entry[T], at time.Time) {
 	e.at = at
 	if e.Listed() {
@@ -41,14 +41,14 @@ func (t *Table[T]) Set(e *Entry[T], at time.Time) {
 	heap.Push(&t.entries, e)
 }
 
-// Remove takes e out. It does nothing if e is in no table.
+// Remove removes e. It does nothing if e is in no table.
 func (t *Table[T]) Remove(e *Entry[T]) {
 	if e.Listed() {
 		heap.Remove(&t.entries, e.place-1)
 	}
 }
 
-// First returns the entry that is due first, nil if there is none.
+// First returns the entry that is due first, or nil if the table is empty.
 func (t *Table[T]) First() *Entry[T] {
 	if len(t.entries) == 0 {
 		return nil
@@ -56,8 +56,8 @@ func (t *Table[T]) First() *Entry[T] {
 	return t.entries[0]
 }
 
-// PopDue takes out the entry that is due first and returns it, nil if none is
-// due yet.
+// PopDue removes and returns the entry that is due first, or returns nil if
+// none is due yet.
 func (t *Table[T]) PopDue(now time.Time) *Entry[T] {
 	first := t.First()
 	if first == nil || first.at.After(now) {
@@ -96,7 +96,7 @@ func (h *entries[T]) Push(x any) {
 func (h *entries[T]) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
-	(*h)[last] = nil // what is out must not be kept alive
+	(*h)[last] = nil // so that the removed entry is not retained
 	*h = (*h)[:last]
 	e.place = 0
 	return e

@@ -45,7 +45,7 @@ func TestEarliestIsFirstWhateverIsSetAndRemoved(t *testing.T) {
 	}
 }
 
-// dueBy returns what a model has due at a time, if that is as early as any.
+// dueBy returns the earliest entries of a model, if they are due at now.
 func dueBy(model map[*timetable.Entry[int]]time.Time, now time.Time) []*timetable.Entry[int] {
 	var first []*timetable.Entry[int]
 	for e, at := range model {

@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package workpool bounds how many jobs that wait for remote servers run at
-// once, without letting those that hang hold up the others. It starts no
+// once, without letting jobs that hang delay the others. It starts no
 // goroutine.
 package workpool

@@ -9,59 +9,62 @@ import (
 )
 
 const (
-	// Hold is the longest time for which a job counts by default.
+	// Hold is the default for how long a job counts at most.
 	Hold = time.Second
-	// Patience is how long the first job of a burst may wait for one that
-	// hangs: the whole burst has begun by then.
+	// Patience is how long a burst of jobs may wait for earlier jobs that hang:
+	// after Patience the whole burst has begun.
 	Patience = 400 * time.Millisecond
 
-	// ticks is in how many steps a burst is started within Patience.
+	// ticks is the number of steps in which a burst is started within Patience.
 	ticks = 40
-	// minHold is the shortest time for which a job of a Queue that learns
-	// counts.
+	// minHold is how long at least a job of a learning Queue counts.
 	minHold = 50 * time.Millisecond
 )
 
-// Queue lets jobs begin in order, at most limit at once. Nothing is known of a
-// job but whether it has ended, and one that hangs cannot be told from one that
-// is slow. So a job counts only for a while (Hold), and goes on without being
-// counted; and the queue moves on at a pace at which all that wait have begun
-// within Patience, even if every job before them hangs.
+// Queue starts jobs in order and runs at most limit at once. It knows nothing
+// about a job except whether it has ended, so it cannot distinguish a job that
+// hangs from a slow one. Therefore a job counts only for a while (Hold) and
+// then continues without being counted. Also, the queue advances at a rate that
+// starts all waiting jobs within Patience, even if every job before them hangs.
 //
-// A Queue that learns keeps to its limit more strictly, for work that costs
-// memory: it moves on at that pace only once a job took much longer than those
-// that succeeded lately.
+//	Submit ──► waiting ── room, or a tick ──► counted ── Hold ──► uncounted
+//	              │                              │                    │
+//	             Free                           Free                 Free
+//
+// A learning Queue is stricter about its limit and meant for work that costs
+// memory: it advances at that rate only after a job has taken much longer than
+// recent successful ones.
 type Queue struct {
 	limit int
 	hold  time.Duration
 	learn bool
 
-	mu      sync.Mutex // protects what follows, and the fields of every Slot
-	waiting []*Slot    // in order, with those given up meanwhile
-	length  int        // of waiting, without those
-	running []*Slot    // that count, oldest first, with those that ended meanwhile
-	counted int        // of running, without those
-	peak    int        // the most that waited since nobody did
-	natural int        // begun in their turn since the last tick
-	hung    bool       // since nobody waited, a job of a Queue that learns was let go
+	mu      sync.Mutex // protects the fields below, and the fields of every Slot
+	waiting []*Slot    // in order, including those given up meanwhile
+	length  int        // of waiting, without those given up
+	running []*Slot    // counted jobs, oldest first, including those that ended meanwhile
+	counted int        // of running, without those that ended
+	peak    int        // the maximum length since the queue was last empty
+	natural int        // started because there was room, since the last tick
+	hung    bool       // a learning Queue stopped counting a job since the queue was last empty
 	ticking bool       // a timer is set
 
-	// mean and deviation of what jobs took that succeeded; as TCP does for its
-	// time-outs. Only if learn is set.
+	// Mean and deviation of the durations of successful jobs, estimated as TCP
+	// does for its timeouts. Only used if learn is set.
 	known           bool
 	mean, deviation time.Duration
 }
 
-// New returns a queue that lets limit jobs run at once.
+// New returns a queue that runs up to limit jobs at once.
 func New(limit int) *Queue { return &Queue{limit: limit, hold: Hold} }
 
-// NewLearning returns a queue that learns from Succeeded what is slow. A job
-// counts for no longer than hold.
+// NewLearning returns a queue that learns from Succeeded how long jobs usually
+// take. A job counts for hold at most.
 func NewLearning(limit int, hold time.Duration) *Queue {
 	return &Queue{limit: limit, hold: hold, learn: true}
 }
 
-// Slot is the place of one job, in the queue or among those that run.
+// Slot is one job's place in the queue or among the running jobs.
 type Slot struct {
 	q     *Queue
 	start func()
@@ -78,9 +81,9 @@ const (
 	ended
 )
 
-// Submit queues a job. start is called once when its turn comes, maybe before
-// Submit returns, without locks; it must not block. Free has to be called when
-// the job has ended, or is given up.
+// Submit queues a job. It calls start once when the job's turn comes, possibly
+// before Submit returns, without holding locks. start must not block. The
+// caller must call Free when the job has ended or is given up.
 func (q *Queue) Submit(start func()) *Slot {
 	s := &Slot{q: q, start: start}
 	q.mu.Lock()
@@ -93,7 +96,7 @@ func (q *Queue) Submit(start func()) *Slot {
 	return s
 }
 
-// Free gives the slot back, or leaves the queue. It is idempotent.
+// Free releases the slot or removes it from the queue. It is idempotent.
 func (s *Slot) Free() {
 	q := s.q
 	q.mu.Lock()
@@ -117,7 +120,7 @@ func (q *Queue) Waiting() bool {
 	return q.length > 0
 }
 
-// Succeeded notes how long a job took that did what it should.
+// Succeeded records how long a successful job took.
 func (q *Queue) Succeeded(took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -129,7 +132,7 @@ func (q *Queue) Succeeded(took time.Duration) {
 	q.mean += (took - q.mean) / 8
 }
 
-// boundLocked returns for how long a job counts.
+// boundLocked returns how long a job counts.
 func (q *Queue) boundLocked() time.Duration {
 	if !q.learn || !q.known {
 		return q.hold
@@ -137,8 +140,9 @@ func (q *Queue) boundLocked() time.Duration {
 	return min(max(2*q.mean+4*q.deviation, minHold), q.hold)
 }
 
-// advanceLocked returns what is to begin now: what there is room for, and so
-// many that have waited long enough. While jobs wait, a timer looks again.
+// advanceLocked returns the jobs that start now: those for which there is room,
+// and up to due further jobs that have waited long enough. While jobs wait, a
+// timer checks again.
 func (q *Queue) advanceLocked(due int) []*Slot {
 	now := time.Now()
 	q.letGoLocked(now)
@@ -161,7 +165,7 @@ func (q *Queue) advanceLocked(due int) []*Slot {
 		begin = append(begin, s)
 	}
 	switch {
-	case q.length == 0: // a burst must not keep its memory
+	case q.length == 0: // a burst must not retain its memory
 		q.waiting, q.peak, q.natural, q.hung = nil, 0, 0, false
 	case !q.ticking:
 		q.ticking = true
@@ -170,7 +174,7 @@ func (q *Queue) advanceLocked(due int) []*Slot {
 	return begin
 }
 
-// letGoLocked stops counting the jobs that have run for too long.
+// letGoLocked stops counting jobs that have run for too long.
 func (q *Queue) letGoLocked(now time.Time) {
 	bound := q.boundLocked()
 	for len(q.running) > 0 {

@@ -17,10 +17,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
-// starts are the times that jobs waited for their turn. Jobs begin on the
-// goroutines of timers, which nothing orders.
+// starts records how long jobs waited for their turn. Jobs begin on timer
+// goroutines, in no particular order.
 type starts struct {
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	waited []time.Duration
 }
 
@@ -36,7 +36,8 @@ func (s *starts) all() []time.Duration {
 	return slices.Clone(s.waited)
 }
 
-// submit queues a job that takes a while; it never ends for a negative one.
+// submit queues a job that takes the given time, or never ends if that is
+// negative.
 func submit(q *workpool.Queue, takes time.Duration, began *starts) *workpool.Slot {
 	since := time.Now()
 	free := make(chan func(), 1)
@@ -95,7 +96,8 @@ func TestSlowWorkOfALearningQueueKeepsToTheLimit(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsForThoseThatHang: however many there are, and wherever.
+// TestNobodyWaitsForThoseThatHang: jobs that hang delay no other job for long,
+// however many hang and wherever they are in the queue.
 func TestNobodyWaitsForThoseThatHang(t *testing.T) {
 	for name, known := range map[string]bool{"plain": false, "learning": true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -117,7 +119,8 @@ func TestNobodyWaitsForThoseThatHang(t *testing.T) {
 	}
 }
 
-// TestALearningQueueThatKnowsNothingWaitsForItsHold and then moves on at once.
+// TestALearningQueueThatKnowsNothingWaitsForItsHold: before the first success,
+// a learning queue waits for Hold, and then advances at once.
 func TestALearningQueueThatKnowsNothingWaitsForItsHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workpool.NewLearning(3, 30*time.Second)
