@@ -17,17 +17,17 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// remoteCache is the cache of one cluster: a view of what the ClusterCache
-// holds of it.
+// remoteCache is the cache of one cluster: a view of the ClusterCache's data
+// about it.
 type remoteCache struct {
 	s       *Clusters
 	cc      *clustercache.ClusterCache
 	key     client.ObjectKey
 	started chan struct{} // closed by the first Start
 
-	mu        sync.Mutex // protects what follows; nothing else is locked under it
-	starts    int        // calls of Start that run
-	once      bool       // started is closed
+	mu        sync.Mutex // protects the fields below; no other lock is taken under it
+	starts    int        // running calls of Start
+	once      bool       // whether started is closed
 	closed    bool
 	informers map[form]*informer
 	indexed   map[indexKey]*indexed
@@ -41,16 +41,16 @@ func newRemoteCache(s *Clusters, key client.ObjectKey) *remoteCache {
 	}
 }
 
-// NeedLeaderElection is false, as for every cache.
+// NeedLeaderElection returns false, as for every cache.
 func (c *remoteCache) NeedLeaderElection() bool { return false }
 
-// fail names the cluster and the kind.
+// fail adds the cluster and the kind to an error.
 func (c *remoteCache) fail(op string, gvk schema.GroupVersionKind, err error) error {
 	return &clustercache.ClusterError{Cluster: c.key, GVK: gvk, Op: op, Err: err}
 }
 
-// reads returns the mode of reads that do not name one. Reads never make an
-// unknown cluster known: requests that dangle after its removal would keep it.
+// reads returns the mode of reads that do not specify one. Reads never register
+// an unknown cluster: requests left over after its removal would keep it known.
 func (c *remoteCache) reads() clustercache.ReadMode {
 	if c.s.options.OnlyWatched {
 		return clustercache.Live
@@ -82,8 +82,8 @@ func (c *remoteCache) List(ctx context.Context, list client.ObjectList, opts ...
 	return c.cc.Reader(c.key).List(ctx, list, append([]client.ListOption{c.reads()}, opts...)...)
 }
 
-// needsIndex reports whether the API server could not answer a list, since it
-// selects by a field that somebody made up.
+// needsIndex reports whether the API server could not answer a list, because
+// the list selects by a field that only exists as an index.
 func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.ListOption) bool {
 	o := client.ListOptions{}
 	o.ApplyOptions(opts)
@@ -98,8 +98,8 @@ func (c *remoteCache) needsIndex(gvk schema.GroupVersionKind, opts []client.List
 	return false
 }
 
-// listIndexed reads from the cache alone, and waits for its first list if need
-// be, but not for a cluster to be connected.
+// listIndexed reads only from the cache. If necessary it waits for the kind's
+// first list, but not for a cluster to be connected.
 func (c *remoteCache) listIndexed(ctx context.Context, gvk schema.GroupVersionKind, list client.ObjectList, opts []client.ListOption) error {
 	opts = append([]client.ListOption{clustercache.CacheOnly}, opts...)
 	if c.reads() == clustercache.AutoWatch {
@@ -134,9 +134,8 @@ func (c *remoteCache) waitSynced(ctx context.Context, gvk schema.GroupVersionKin
 }
 
 // GetInformer implements cache.Informers. It returns at once, whatever the
-// state of the cluster, and whether or not it serves the kind, unless the
-// option BlockUntilSynced(true) is given: then it waits for the first list, or
-// for ctx.
+// state of the cluster, and whether or not the cluster serves the kind. With
+// the option BlockUntilSynced(true) it waits for the first list, or for ctx.
 func (c *remoteCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	f, err := formOf(obj, c.cc.Scheme())
 	if err != nil {
@@ -184,10 +183,10 @@ func (c *remoteCache) getInformer(ctx context.Context, f form, opts []cache.Info
 	return i, nil
 }
 
-// RemoveInformer implements cache.Informers: the handlers of the informer that
-// GetInformer returns for obj are removed, and it takes no more; the next
-// GetInformer returns another one. An informer that reads took goes when it is
-// idle.
+// RemoveInformer implements cache.Informers: it removes the handlers of the
+// informer that GetInformer returns for obj, which accepts no more handlers;
+// the next GetInformer returns another one. An informer started by reads is
+// removed when it is idle.
 func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error {
 	f, err := formOf(obj, c.cc.Scheme())
 	if err != nil {
@@ -203,9 +202,9 @@ func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error
 	return nil
 }
 
-// Start implements cache.Informers: it blocks until ctx ends. Nothing depends
-// on it, but that the end of the last one that runs stops the informers that
-// were handed out.
+// Start implements cache.Informers: it blocks until ctx ends. It is not needed
+// for anything, but when the last running Start ends, the returned informers
+// are stopped.
 func (c *remoteCache) Start(ctx context.Context) error {
 	c.mu.Lock()
 	c.starts++
@@ -247,8 +246,8 @@ func (c *remoteCache) stopInformers() {
 	}
 }
 
-// close ends the cache for good: the cluster was removed, or forgotten. Reads
-// go on as before.
+// close closes the cache for good, because the cluster was removed or
+// forgotten. Reads continue as before.
 func (c *remoteCache) close() {
 	c.mu.Lock()
 	c.closed = true

@@ -19,8 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
 
-// userFunctions give a provider each function of the user, with do before its
-// work.
+// userFunctions returns options with every user function set, each of which
+// calls do before its work.
 func userFunctions(do func(string)) (multicluster.Options, multicluster.ProviderOptions, aware, chan call) {
 	to, made := calls()
 	o := multicluster.Options{ClusterOptions: []cluster.Option{func(*cluster.Options) { do("ClusterOptions") }}}
@@ -48,14 +48,15 @@ func userFunctions(do func(string)) (multicluster.Options, multicluster.Provider
 
 var userPlaces = []string{"ClusterOptions", "Clusters", "Names.Name", "Names.Key", "Engage"}
 
-// TestHazardPanicOfAProvidersCallbackEndsTheProcess: the cluster is not engaged
-// while one of them panics, and Get says why; it is engaged afterwards.
+// TestHazardPanicOfAProvidersCallbackEndsTheProcess checks that the cluster is
+// not engaged while a callback panics, that the error of Get contains the
+// reason, and that the cluster is engaged afterwards.
 func TestHazardPanicOfAProvidersCallbackEndsTheProcess(t *testing.T) {
 	failsAndHeals(t, func(at string) { panic("no " + at) })
 }
 
-// TestHazardProvidersCallbackEndsItsGoroutine is the same for runtime.Goexit,
-// which t.FailNow calls as well.
+// TestHazardProvidersCallbackEndsItsGoroutine checks the same for
+// runtime.Goexit, which t.FailNow calls as well.
 func TestHazardProvidersCallbackEndsItsGoroutine(t *testing.T) {
 	failsAndHeals(t, func(string) { runtime.Goexit() })
 }
@@ -95,8 +96,8 @@ func failsAndHeals(t *testing.T, fail func(at string)) {
 	}
 }
 
-// TestHazardStopOfAProviderWaitsForACallbackThatIsDeaf: Start returns within
-// little more than a second, with an error.
+// TestHazardStopOfAProviderWaitsForACallbackThatIsDeaf checks that Start
+// returns within little more than a second, with an error.
 func TestHazardStopOfAProviderWaitsForACallbackThatIsDeaf(t *testing.T) {
 	for _, place := range userPlaces {
 		t.Run(place, func(t *testing.T) {
@@ -128,9 +129,10 @@ func TestHazardStopOfAProviderWaitsForACallbackThatIsDeaf(t *testing.T) {
 	}
 }
 
-// TestHazardEndOfAnEngagementNeedsNoName: a cluster that was removed ends for
-// those who engaged it, also where a function of the options panics, or selects
-// otherwise, in that moment; and it is engaged again when it comes back.
+// TestHazardEndOfAnEngagementNeedsNoName checks that the engagement of a
+// removed cluster ends even if a function of the options panics, or selects
+// differently, at that moment; and that the cluster is engaged again when it
+// comes back.
 func TestHazardEndOfAnEngagementNeedsNoName(t *testing.T) {
 	for _, place := range []string{"Clusters", "Names.Name", "Names.Key"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -160,8 +162,8 @@ func TestHazardEndOfAnEngagementNeedsNoName(t *testing.T) {
 	}
 }
 
-// TestHazardNamesOfARegistrarEndItsGoroutine: the cluster is not adopted, and
-// the caller goes on.
+// TestHazardNamesOfARegistrarEndItsGoroutine checks that the cluster is not
+// adopted, and that the caller's goroutine continues.
 func TestHazardNamesOfARegistrarEndItsGoroutine(t *testing.T) {
 	names := multicluster.Names{Key: func(string) (client.ObjectKey, bool) {
 		runtime.Goexit()

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 )
 
-// remote is one cluster. What it embeds was made by cluster.New, from parts
-// that follow the cluster: methods that the interface may gain are answered,
+// remote is one cluster. It embeds the result of cluster.New, made from parts
+// that follow the cluster, so that methods that the interface may gain work,
 // too.
 type remote struct {
 	cluster.Cluster
@@ -44,8 +44,8 @@ func newRemote(s *Clusters, key client.ObjectKey) (*remote, error) {
 		}
 		o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return r.cache, nil }
 		if o.Client.Cache == nil {
-			// One informer serves every form, so there is no reason to read
-			// unstructured objects from the server.
+			// One informer serves every form of a kind, so unstructured objects
+			// need not be read from the server.
 			o.Client.Cache = &client.CacheOptions{Unstructured: true}
 		}
 	}

@@ -36,8 +36,9 @@ func read(t *testing.T, r client.Reader, opts ...client.GetOption) (string, erro
 	return c.Data["in"] + c.Data["value"], err
 }
 
-// TestClusterIsMadeWithoutIOAndStaysTheSame: before the ClusterCache runs,
-// while the cluster is down, and after it came back as another.
+// TestClusterIsMadeWithoutIOAndStaysTheSame checks this before the ClusterCache
+// runs, while the cluster is down, and after a different cluster took its
+// place.
 func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()
@@ -92,8 +93,8 @@ func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 	})
 }
 
-// TestReadsOfACacheAreThoseOfControllerRuntime: in every form, from the cache
-// once it is there, and never waiting.
+// TestReadsOfACacheAreThoseOfControllerRuntime checks that reads work in every
+// form, come from the cache once it is filled, and never wait.
 func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		c := cl.GetClient()
@@ -179,8 +180,8 @@ func listByValue(t *testing.T, r client.Reader, value string) ([]string, error) 
 	return names, err
 }
 
-// TestFieldIndexOutlivesInformersAndConnections: it is given before there is
-// anything, and serves the first list as well as the last.
+// TestFieldIndexOutlivesInformersAndConnections checks that an index can be
+// added before anything exists, and serves the first list as well as the last.
 func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -217,7 +218,7 @@ func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"two"}, names)
 
-		// It waits no longer than it says, for one that does not list.
+		// It waits no longer than documented for a server that does not list.
 		time.Sleep(time.Hour)
 		heal := api.Fail(clustercachetest.Status(http.StatusInternalServerError), allConfigMaps)
 		begin = time.Now()
@@ -226,7 +227,7 @@ func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 		require.LessOrEqual(t, time.Since(begin), multicluster.DefaultSyncTimeout)
 		heal()
 
-		// A forgotten cluster takes its indexes with it.
+		// Forgetting a cluster drops its indexes.
 		f.Forget(key("a"))
 		err = cl.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "other", byValue)
 		require.ErrorIs(t, err, clustercache.ErrReleased)
@@ -235,8 +236,8 @@ func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 	})
 }
 
-// TestIndexersOfAnInformerCanBeSelectedBy, and an index of all clusters, by
-// those that come later, too.
+// TestIndexersOfAnInformerCanBeSelectedBy checks selection by an informer's
+// indexers, and by an index of all clusters, including clusters added later.
 func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -270,8 +271,8 @@ func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
 	})
 }
 
-// TestRESTMapperAnswersWhileTheClusterIsDown what it knew, so that an owner's
-// events are not lost.
+// TestRESTMapperAnswersWhileTheClusterIsDown checks that it still answers from
+// its cache, so that an owner's events are not lost.
 func TestRESTMapperAnswersWhileTheClusterIsDown(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		m := cl.GetRESTMapper()
@@ -305,8 +306,8 @@ func TestRESTMapperAnswersWhileTheClusterIsDown(t *testing.T) {
 	})
 }
 
-// TestEndOfStartStopsInformers: as a manager's end does; the ClusterCache may
-// go on for others.
+// TestEndOfStartStopsInformers checks that the end of Start, as at the end of a
+// manager, stops the informers; the ClusterCache may continue for others.
 func TestEndOfStartStopsInformers(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		first, second := running(t, cl.Start), running(t, cl.Start)
@@ -331,8 +332,8 @@ func TestEndOfStartStopsInformers(t *testing.T) {
 	})
 }
 
-// TestClusterOptionsReachTheEmbeddedCluster, and cannot replace what makes it
-// follow its cluster.
+// TestClusterOptionsReachTheEmbeddedCluster checks also that the options cannot
+// replace the parts that follow the cluster.
 func TestClusterOptionsReachTheEmbeddedCluster(t *testing.T) {
 	dry := true
 	o := multicluster.Options{ClusterOptions: []cluster.Option{func(o *cluster.Options) {

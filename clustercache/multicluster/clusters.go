@@ -19,25 +19,25 @@ const DefaultSyncTimeout = 30 * time.Second
 
 // Options configure [Clusters]. The zero value works.
 type Options struct {
-	// OnlyWatched keeps reads from starting informers: kinds that no handler is
-	// registered for, here or elsewhere in the ClusterCache, are read from the
-	// API server. By default a read takes an informer of its kind, as
-	// controller-runtime's cache does; it goes away when it was not read for
-	// the ClusterCache's Options.IdleTimeout.
+	// OnlyWatched keeps reads from starting informers: kinds for which no
+	// handler is registered, here or elsewhere in the ClusterCache, are read
+	// from the API server. By default a read starts an informer of its kind, as
+	// in controller-runtime's cache; it is removed when it was not read for the
+	// ClusterCache's Options.IdleTimeout.
 	OnlyWatched bool
 	// SyncTimeout is how long a handler's registration waits for the first list
-	// before it passes as synced all the same, so that a controller starts
+	// before it reports that it has synced anyway, so that a controller starts
 	// without a cluster that is unreachable, or does not serve or allow the
-	// kind; events follow when there are any. A list by an indexed field waits
+	// kind; events follow once there are any. A list by an indexed field waits
 	// as long. It must be shorter than the controllers' CacheSyncTimeout, 2 min
 	// by default, whose end is an error of the controller. Defaults to 30 s;
 	// negative means for ever.
 	SyncTimeout time.Duration
-	// SyncPeriod is how often handlers that ask for no period of their own are
-	// told of every object once more. Zero, the default, means never: what the
-	// resync of other caches insures against is proved not to happen.
+	// SyncPeriod is how often every object is delivered once more to handlers
+	// that do not request their own period. Zero, the default, means never: the
+	// faults that other caches resync against are proved not to occur.
 	SyncPeriod time.Duration
-	// Logger receives what cannot be returned. Defaults to that of the
+	// Logger receives errors that cannot be returned. Defaults to that of the
 	// ClusterCache.
 	Logger logr.Logger
 	// ClusterOptions are applied to every cluster.Cluster, as for cluster.New.
@@ -45,22 +45,23 @@ type Options struct {
 	ClusterOptions []cluster.Option
 }
 
-// Clusters are the clusters of a ClusterCache in the form of
-// controller-runtime's cluster.Cluster. All methods may be called from many
-// goroutines; none does I/O or waits for a cluster.
+// Clusters provides the clusters of a ClusterCache as controller-runtime's
+// cluster.Cluster. All methods are safe for concurrent use; none does I/O or
+// waits for a cluster.
 type Clusters struct {
 	cc      *clustercache.ClusterCache
 	options Options
 
 	indexing sync.Mutex // serializes IndexField of all clusters; taken before mu, and before a cache's lock
 
-	mu      sync.Mutex // protects what follows; nothing else is locked under it
+	mu      sync.Mutex // protects the fields below; no other lock is taken under it
 	remotes map[client.ObjectKey]*remote
 	indexes []fieldIndex
 }
 
-// New returns the clusters of a ClusterCache, which has to be started by
-// itself, as by adding it to the manager. It does no I/O and starts nothing.
+// New returns the clusters of a ClusterCache. The ClusterCache has to be
+// started separately, for example by adding it to the manager. New does no I/O
+// and starts nothing.
 func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 	if o.SyncTimeout == 0 {
 		o.SyncTimeout = DefaultSyncTimeout
@@ -71,11 +72,11 @@ func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 	return &Clusters{cc: cc, options: o, remotes: map[client.ObjectKey]*remote{}}
 }
 
-// Cluster engages a cluster and returns it, whatever its state. It is the same
-// pointer every time, until Forget: it stays good while the cluster is
-// unreachable, changes its credentials or moves, and when it is removed and
-// made again. The errors are [clustercache.ErrClosed], and those of
-// Options.ClusterOptions.
+// Cluster engages a cluster and returns it, whatever its state. It returns the
+// same pointer every time, until Forget: the pointer stays valid while the
+// cluster is unreachable, changes its credentials or moves, and when it is
+// removed and created again. The errors are [clustercache.ErrClosed], and those
+// of Options.ClusterOptions.
 func (s *Clusters) Cluster(key client.ObjectKey) (cluster.Cluster, error) {
 	if err := s.cc.Engage(key); err != nil {
 		return nil, err
@@ -87,8 +88,8 @@ func (s *Clusters) Cluster(key client.ObjectKey) (cluster.Cluster, error) {
 	return r, nil
 }
 
-// Forget takes back Cluster: the cluster is disengaged, and its informers are
-// stopped and told nothing any more. The next Cluster returns another one.
+// Forget reverses Cluster: the cluster is disengaged, and its informers are
+// stopped and deliver nothing more. The next Cluster returns a new one.
 func (s *Clusters) Forget(key client.ObjectKey) {
 	s.mu.Lock()
 	r := s.remotes[key]
@@ -107,8 +108,8 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	if r != nil {
 		return r, nil
 	}
-	// Not under the lock, since the options are the user's. Whoever loses the
-	// race throws his away: it holds nothing yet.
+	// Not under the lock, since the options are the user's. The caller that
+	// loses the race drops its result, which holds nothing yet.
 	var fresh *remote
 	err := s.cc.Protect("Options.ClusterOptions", func() (err error) {
 		fresh, err = newRemote(s, key)
@@ -126,14 +127,14 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	return fresh, nil
 }
 
-// made reports whether there is a cluster.Cluster of a key.
+// made reports whether key has a cluster.Cluster.
 func (s *Clusters) made(key client.ObjectKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.remotes[key] != nil
 }
 
-// drop ends a cluster, but not the one that may have taken its place.
+// drop ends a cluster, but not another one that may have replaced it.
 func (s *Clusters) drop(r *remote) {
 	s.mu.Lock()
 	if s.remotes[r.key] == r {
@@ -143,7 +144,7 @@ func (s *Clusters) drop(r *remote) {
 	r.cache.close()
 }
 
-// known returns nil if the cluster is, and otherwise why it is not.
+// known returns nil if the cluster is known, and otherwise why it is not.
 func known(cc *clustercache.ClusterCache, key client.ObjectKey) error {
 	_, err := cc.RESTMapper(key)
 	return err

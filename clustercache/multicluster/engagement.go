@@ -17,8 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// The wait between two attempts to engage a cluster starts at the first and
-// doubles up to the second; half of it is random.
+// The wait between two attempts to engage a cluster starts at engageBackoff and
+// doubles up to engageBackoffMax; half of it is random.
 const (
 	engageBackoff    = time.Second
 	engageBackoffMax = 30 * time.Second
@@ -26,24 +26,24 @@ const (
 
 func isUnknown(err error) bool { return errors.Is(err, clustercache.ErrUnknownCluster) }
 
-// engagements are the clusters that are engaged with one Aware. One goroutine
-// calls begin, end and wait.
+// engagements holds the clusters that are engaged with one Aware. Only one
+// goroutine calls begin, end and wait.
 type engagements[N ~string] struct {
 	s       *Clusters
 	ctx     context.Context //nolint:containedctx // that of Start: the parent of every engagement's, and never another engagement's
 	engage  func(context.Context, N, cluster.Cluster) error
 	running map[client.ObjectKey]*engagement
-	ending  map[client.ObjectKey]*engagement // those of running that are over, and had not ended when last looked at
+	ending  map[client.ObjectKey]*engagement // those of running that are over, but had not ended at the last check
 	names   map[N]client.ObjectKey
 	tasks   sync.WaitGroup
 }
 
-// engagement is one cluster's.
+// engagement is the engagement of one cluster.
 type engagement struct {
 	remote *remote
 	cancel context.CancelFunc
 	done   chan struct{} // closed when its goroutine has ended
-	over   bool          // cancelled, and kept until it has ended, so that its successor waits for it
+	over   bool          // canceled, and kept until it has ended, so that its successor waits for it
 }
 
 func newEngagements[N ~string](ctx context.Context, s *Clusters, engage func(context.Context, N, cluster.Cluster) error) *engagements[N] {
@@ -53,7 +53,7 @@ func newEngagements[N ~string](ctx context.Context, s *Clusters, engage func(con
 	}
 }
 
-// begin engages a cluster unless it is.
+// begin engages a cluster unless it already is.
 func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 	e.reap()
 	before := e.running[key]
@@ -69,7 +69,7 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 		if !isUnknown(err) {
 			e.s.options.Logger.Error(err, "Cluster cannot be engaged", "cluster", key.String())
 		}
-		return // if it was removed meanwhile, that is told next
+		return // if it was removed meanwhile, that is the next event
 	}
 	ctx, cancel := context.WithCancel(e.ctx)
 	now := &engagement{remote: r, cancel: cancel, done: make(chan struct{})}
@@ -79,9 +79,9 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 		defer close(now.done)
 		defer cancel()
 		if before != nil {
-			// A call for the cluster that was removed may not have returned
-			// yet. Finishing after the new one's, it would leave its own, ended
-			// context with whoever is aware.
+			// A call for the removed cluster may not have returned yet. If it
+			// returned after the new cluster's, the Aware would keep the old,
+			// ended context.
 			<-before.done
 		}
 		e.run(ctx, key, name, r)
@@ -102,8 +102,8 @@ func (e *engagements[N]) end(key client.ObjectKey) {
 	e.reap()
 }
 
-// reap forgets the engagements that have ended. The last of them wait for the
-// next call.
+// reap forgets the engagements that have ended. The last ones are only
+// forgotten by the next call.
 func (e *engagements[N]) reap() {
 	for key, x := range e.ending {
 		select {
@@ -117,7 +117,7 @@ func (e *engagements[N]) reap() {
 	}
 }
 
-// run engages until that succeeds, and then keeps the cluster started.
+// run calls engage until that succeeds, and then keeps the cluster started.
 func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, r *remote) {
 	for wait := engageBackoff; ctx.Err() == nil; wait = min(2*wait, engageBackoffMax) {
 		err := e.s.cc.Protect("Aware.Engage", func() error { return e.engage(ctx, name, r) }, "cluster", key.String())
@@ -133,7 +133,7 @@ func (e *engagements[N]) run(ctx context.Context, key client.ObjectKey, name N, 
 	}
 }
 
-// wait waits until everything has ended, as it does with e.ctx.
+// wait waits until all engagements have ended, as they do with e.ctx.
 func (e *engagements[N]) wait() {
 	for _, now := range e.running {
 		now.cancel()

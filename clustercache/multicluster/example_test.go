@@ -22,8 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// A controller for one cluster runs on a remote one. The API servers here are
-// real ones.
+// A controller written for one cluster runs on a remote one. The API servers
+// here are real.
 func Example() {
 	if err := controlRemote(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -85,8 +85,7 @@ func controlRemote() error {
 	return mgr.Start(ctx)
 }
 
-// The names that multicluster-runtime gives the types that its Provider is made
-// of.
+// The names used by multicluster-runtime for the types of its Provider.
 type (
 	ClusterName     string
 	AwareOfClusters interface {
@@ -94,8 +93,7 @@ type (
 	}
 )
 
-// A program of multicluster-runtime takes this provider in the place of
-// another.
+// A program that uses multicluster-runtime replaces its provider by this one.
 func ExampleNewProvider() {
 	var errClusterNotFound error // multicluster.ErrClusterNotFound
 	setup := func(mgr ctrl.Manager, r clustercache.Resolver) (*multicluster.Provider[ClusterName, AwareOfClusters], error) {

@@ -19,11 +19,11 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// form is a kind and how its objects are wanted: in their Go type,
-// unstructured, or their metadata alone.
+// form is a kind with the representation of its objects: their Go type,
+// unstructured, or only their metadata.
 type form struct {
 	gvk schema.GroupVersionKind
-	typ reflect.Type // what objects are pointers to
+	typ reflect.Type // the type that objects point to
 }
 
 var errNoStruct = errors.New("not a pointer to a struct")
@@ -37,7 +37,7 @@ func formOf(obj client.Object, scheme *runtime.Scheme) (form, error) {
 	return form{gvk: gvk, typ: typ.Elem()}, err
 }
 
-// asked returns the form in the ClusterCache's words.
+// asked returns the form as the ClusterCache defines it.
 func (f form) asked() clustercache.Form {
 	switch f.typ {
 	case reflect.TypeFor[unstructured.Unstructured]():
@@ -48,7 +48,7 @@ func (f form) asked() clustercache.Form {
 	return clustercache.Typed
 }
 
-// decode returns an object in this form, which is the caller's own.
+// decode returns an object in this form, which belongs to the caller.
 func (f form) decode(o *informerpool.Object) (client.Object, error) {
 	dst, ok := reflect.TypeAssert[client.Object](reflect.New(f.typ))
 	if !ok {

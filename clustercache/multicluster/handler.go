@@ -11,14 +11,14 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// handler calls one that was written for client-go, with objects in the form
-// its informer was asked for.
+// handler calls a handler written for client-go, with objects in the form that
+// its informer was requested for.
 type handler struct {
 	to       toolscache.ResourceEventHandler
 	form     form
 	log      logr.Logger
 	replayed func()
-	gone     func() bool // the cluster was removed
+	gone     func() bool // reports whether the cluster was removed
 }
 
 var _ informerpool.ReplayHandler = (*handler)(nil)
@@ -27,10 +27,10 @@ var _ informerpool.ReplayHandler = (*handler)(nil)
 func (h *handler) Replayed(informerpool.Key) { h.replayed() }
 
 // Handle implements informerpool.Handler. The objects are decoded for this
-// handler alone.
+// handler only.
 func (h *handler) Handle(e informerpool.Event) {
 	if e.Type == informerpool.Deleted && (e.Evicted || h.gone()) {
-		return // its objects were not deleted: it is the cluster that was removed, and the engagement ends
+		return // its objects were not deleted: the cluster was removed, and the engagement ends
 	}
 	before, after := h.decode(e.Old), h.decode(e.New)
 	switch {
@@ -41,15 +41,15 @@ func (h *handler) Handle(e informerpool.Event) {
 			h.to.OnDelete(before)
 		}
 	case after == nil:
-	case before == nil: // added, or of a state before that does not fit the type
+	case before == nil: // added, or the previous state does not fit the type
 		h.to.OnAdd(after, e.Initial)
 	default:
 		h.to.OnUpdate(before, after)
 	}
 }
 
-// decode returns nil for nil, and for what does not fit the type: there is
-// nobody to return the error to.
+// decode returns nil for nil, and for an object that does not fit the type:
+// there is no caller to return the error to.
 func (h *handler) decode(o *informerpool.Object) client.Object {
 	if o == nil {
 		return nil
@@ -63,6 +63,6 @@ func (h *handler) decode(o *informerpool.Object) client.Object {
 	return out
 }
 
-// keyOf returns the key that client-go's stores have for an object: without a
+// keyOf returns the key that client-go's stores use for an object: without a
 // slash if it has no namespace.
 func keyOf(o client.Object) string { return toolscache.MetaObjectToName(o).String() }

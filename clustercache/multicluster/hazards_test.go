@@ -25,7 +25,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
 
-// records are what a serial controller's handlers are told, by cluster.
+// records are the events delivered to a serial controller's handlers, by
+// cluster.
 type records struct {
 	mu sync.Mutex
 	of map[clusterName]*record
@@ -47,9 +48,10 @@ func (r *records) handler(name clusterName) toolscache.ResourceEventHandler {
 	return r.get(name).handler()
 }
 
-// TestHazardUnreachableClusterBlocksTheFleet: a controller engages under one
-// lock and waits for each cluster's cache; and one that does not return at all
-// holds back its own cluster alone.
+// TestHazardUnreachableClusterBlocksTheFleet guards against one cluster
+// blocking the others: a controller engages under one lock and waits for each
+// cluster's cache. A controller that does not return at all may only delay its
+// own cluster.
 func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -87,8 +89,8 @@ func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
 	})
 }
 
-// TestHazardTeardownOfTheOldClusterEndsItsReplacement: the old engagement takes
-// its time to end.
+// TestHazardTeardownOfTheOldClusterEndsItsReplacement guards against an old
+// engagement that ends late and takes the new one with it.
 func TestHazardTeardownOfTheOldClusterEndsItsReplacement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -130,9 +132,9 @@ func TestHazardTeardownOfTheOldClusterEndsItsReplacement(t *testing.T) {
 	})
 }
 
-// TestHazardUnreachableClusterFailsTheStartOfAController: a stock controller
-// with stock sources of two clusters, one of which is down for far longer than
-// the controller waits for sources.
+// TestHazardUnreachableClusterFailsTheStartOfAController runs a stock
+// controller with stock sources of two clusters, one of which is down for far
+// longer than the controller waits for sources.
 func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -169,8 +171,8 @@ func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 	})
 }
 
-// TestHazardEngagementsLeaveGoroutines: clusters that come and go, as those
-// whose credentials rotate do elsewhere.
+// TestHazardEngagementsLeaveGoroutines adds and removes clusters, which
+// elsewhere happens when credentials rotate.
 func TestHazardEngagementsLeaveGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -201,8 +203,8 @@ func TestHazardEngagementsLeaveGoroutines(t *testing.T) {
 	})
 }
 
-// TestHazardEndOfOneEngagementEndsAnother: clusters that were engaged in one go
-// share no context.
+// TestHazardEndOfOneEngagementEndsAnother checks that clusters engaged at the
+// same time share no context.
 func TestHazardEndOfOneEngagementEndsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})

@@ -27,9 +27,10 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// directory is a resolver that a test writes. Unlike that of clustercachetest
-// it moves a cluster to another server, and takes one away whose server goes
-// on: whoever holds on to it still hears of it, and is noticed.
+// directory is a resolver controlled by a test. Unlike that of clustercachetest
+// it can move a cluster to another server, and remove a cluster whose server
+// keeps running, so that watches that are wrongly kept still receive events and
+// are noticed.
 type directory struct {
 	mu      sync.Mutex
 	configs map[client.ObjectKey]*rest.Config
@@ -40,7 +41,7 @@ func newDirectory() *directory {
 	return &directory{configs: map[client.ObjectKey]*rest.Config{}, news: make(chan client.ObjectKey, 1000)}
 }
 
-// set makes a cluster reachable, or for nil not exist.
+// set makes a cluster reachable, or nonexistent if config is nil.
 func (d *directory) set(key client.ObjectKey, config *rest.Config) {
 	d.mu.Lock()
 	if d.configs[key] = config; config == nil {
@@ -79,8 +80,8 @@ func (d *directory) Clusters(context.Context) ([]client.ObjectKey, error) {
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "fleet", Name: name} }
 
-// running starts something that runs until the test ends, or stop is called,
-// and must end without an error.
+// running calls start on a goroutine that runs until the test ends, or stop is
+// called, and must end without an error.
 func running(t *testing.T, start func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -96,7 +97,7 @@ func running(t *testing.T, start func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// next returns what comes from a channel, within a virtual day: a bubble in
+// next returns the next value of a channel, within a virtual day: a bubble in
 // which clusters are probed never ends by itself.
 func next[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
@@ -111,15 +112,14 @@ func next[T any](t *testing.T, from <-chan T) T {
 	}
 }
 
-// apiServer is a fake cluster, which goes by the name that a directory gives
-// it.
+// apiServer is a fake cluster, named by a directory.
 type apiServer struct {
 	*clustercachetest.Cluster
 
-	in string // what its ConfigMaps say
+	in string // the content of its ConfigMaps
 }
 
-// serve makes a server. There may be others of the same name.
+// serve starts a server. Several servers may have the same name.
 func serve(servers *clustercachetest.Fleet, in string) *apiServer {
 	name := in
 	for n := 2; servers.Cluster(client.ObjectKey{Name: name}) != nil; n++ {
@@ -155,7 +155,7 @@ func allConfigMaps(r clustercachetest.Request) bool {
 	return r.Resource == "configmaps" && r.Namespace == ""
 }
 
-// fleet is a ClusterCache that runs, over a directory, with its clusters.
+// fleet is a running ClusterCache over a directory, with its clusters.
 type fleet struct {
 	*multicluster.Clusters
 
@@ -196,8 +196,7 @@ func (f *fleet) cluster(name string) cluster.Cluster {
 	return cl
 }
 
-// watches returns how many things are watched in a cluster, and how many
-// informers run there.
+// watches returns the number of watches and of informers in a cluster.
 func (f *fleet) watches(name string) (watches, informers int) {
 	f.t.Helper()
 	s, err := f.cc.Status(key(name))
@@ -205,7 +204,7 @@ func (f *fleet) watches(name string) (watches, informers int) {
 	return s.Watches, s.Informers
 }
 
-// one is a bubble with one connected cluster, a.
+// one runs a test in a bubble with one connected cluster, a.
 func one(t *testing.T, o multicluster.Options, test func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,7 +216,7 @@ func one(t *testing.T, o multicluster.Options, test func(t *testing.T, f *fleet,
 	})
 }
 
-// record is a handler that keeps what it is told.
+// record is a handler that records its events.
 type record struct {
 	mu     sync.Mutex
 	events []string
@@ -237,7 +236,7 @@ func (r *record) add(what string, obj any) {
 	r.events = append(r.events, what+" "+obj.(client.Object).GetName())
 }
 
-// take returns what came since the last call, sorted.
+// take returns the events since the last call, sorted.
 func (r *record) take() []string {
 	synctest.Wait()
 	r.mu.Lock()

@@ -13,15 +13,15 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// fieldIndex is what IndexField was called with.
+// fieldIndex holds the arguments of IndexField.
 type fieldIndex struct {
 	form   form
 	field  string
 	values client.IndexerFunc
 }
 
-// indexKey is what an index is one of in a cluster: every form of a kind is
-// served by the same.
+// indexKey identifies an index in a cluster: one index serves every form of a
+// kind.
 type indexKey struct {
 	gvk   schema.GroupVersionKind
 	field string
@@ -33,12 +33,12 @@ type indexed struct {
 	remove func()
 }
 
-// IndexField indexes objects by a field, in every cluster there is and will be,
-// for lists with client.MatchingFields. It lasts as long as the ClusterCache,
-// however often informers and clusters come and go. It computes the field of
-// objects that are cached already, and does no I/O. An index of the same field
-// and form is an error, as in every cache; that of another form of the kind
-// serves this one too.
+// IndexField indexes objects by a field, in every present and future cluster,
+// for lists with client.MatchingFields. The index lasts as long as the
+// ClusterCache, however often informers and clusters are removed and created
+// again. IndexField computes the field of objects that are cached already, and
+// does no I/O. A second index of the same field and form is an error, as in
+// every cache; that of another form of the kind serves this one too.
 func (s *Clusters) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
 	f, err := formOf(obj, s.cc.Scheme())
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Clusters) indexesInAnotherForm(x fieldIndex) bool {
 }
 
 // index returns the index in the ClusterCache's form. An object that does not
-// fit the type is an error of the lists: without it they could miss it.
+// fit the type is an error of the lists: otherwise they could miss it.
 func (x fieldIndex) index() clustercache.Index {
 	return clustercache.Index{
 		GVK:    x.form.gvk,
@@ -81,8 +81,9 @@ func (x fieldIndex) index() clustercache.Index {
 }
 
 // IndexField implements client.FieldIndexer. The index is kept until the
-// cluster is forgotten, however often its informers come and go. It computes
-// the field of objects that are cached already, and does no I/O.
+// cluster is forgotten, however often its informers are removed and created
+// again. IndexField computes the field of objects that are cached already, and
+// does no I/O.
 func (c *remoteCache) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
 	f, err := formOf(obj, c.cc.Scheme())
 	if err != nil {

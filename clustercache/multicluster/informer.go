@@ -17,15 +17,14 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// informer is a view of the one informer that a kind has in a cluster, in one
-// form. It holds nothing by itself: each handler holds a watch. No method of
-// another type is taken over, so that one that the interface gains fails to
-// compile.
+// informer is a view of the one informer of a kind in a cluster, in one form.
+// It holds nothing by itself: each handler holds a watch. It embeds no other
+// type, so that a method that the interface gains fails to compile.
 type informer struct {
 	c    *remoteCache
 	form form
 
-	mu       sync.Mutex // protects what follows; nothing else is locked under it
+	mu       sync.Mutex // protects the fields below; no other lock is taken under it
 	stopped  bool
 	handlers map[*registration]struct{}
 	synced   *syncChecker // made by the first HasSyncedChecker
@@ -33,16 +32,17 @@ type informer struct {
 
 var _ cache.Informer = (*informer)(nil)
 
-// AddEventHandler implements cache.Informer. It returns at once. The handler is
-// told of objects in the form that the informer was asked for, which are its
-// own; a slow one is told of the newest states, and delays nobody.
+// AddEventHandler implements cache.Informer. It returns at once. The handler
+// receives objects in the form that the informer was requested for, and may
+// keep and change them; a slow handler receives only the newest states, and
+// delays no other handler.
 func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{})
 }
 
 // AddEventHandlerWithResyncPeriod implements cache.Informer. It is
-// AddEventHandler, and the handler is told of every object once more each
-// period; zero means never.
+// AddEventHandler, and in addition every object is delivered to the handler
+// once more each period; zero means never.
 func (i *informer) AddEventHandlerWithResyncPeriod(
 	h toolscache.ResourceEventHandler, period time.Duration,
 ) (toolscache.ResourceEventHandlerRegistration, error) {
@@ -62,7 +62,7 @@ func (i *informer) AddEventHandlerWithOptions(
 		return nil, err
 	}
 	i.mu.Lock()
-	stopped := i.stopped // it may have been meanwhile
+	stopped := i.stopped // it may have been stopped meanwhile
 	if !stopped {
 		i.handlers[r] = struct{}{}
 	}
@@ -83,9 +83,9 @@ func (i *informer) errStopped() error {
 	return i.c.fail("handle events", i.form.gvk, clustercache.ErrReleased)
 }
 
-// RemoveEventHandler implements cache.Informer. The last handler's removal lets
-// the watch of the kind go. It is idempotent and does not wait for a running
-// call.
+// RemoveEventHandler implements cache.Informer. Removing the last handler
+// releases the watch of the kind. It is idempotent and does not wait for a
+// running call.
 func (i *informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegistration) error {
 	r, ok := handle.(*registration)
 	if !ok || r.i != i {
@@ -98,9 +98,9 @@ func (i *informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegi
 	return nil
 }
 
-// AddIndexers implements cache.Informer. What they compute can be selected by
-// client.MatchingFields with the name of the index; in a list of one namespace,
-// too. The functions get objects in the informer's form.
+// AddIndexers implements cache.Informer. The computed values can be selected by
+// client.MatchingFields with the name of the index, also in a list of one
+// namespace. The functions receive objects in the informer's form.
 func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 	for name, index := range indexers {
 		err := i.c.index(fieldIndex{form: i.form, field: name, values: func(o client.Object) []string {
@@ -117,9 +117,9 @@ func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 	return nil
 }
 
-// HasSynced implements cache.Informer: whether reads of the kind are answered
-// from the cache. Without a handler, asking keeps an informer of the kind, as
-// reading does.
+// HasSynced implements cache.Informer. It reports whether reads of the kind are
+// answered from the cache. Without a handler, calling it keeps an informer of
+// the kind alive, as reading does.
 func (i *informer) HasSynced() bool {
 	if known(i.c.cc, i.c.key) != nil {
 		return false
@@ -128,8 +128,8 @@ func (i *informer) HasSynced() bool {
 		_, synced, err := i.c.cc.WatchAndRead(context.Background(), i.c.key, i.form.gvk)
 		return err == nil && synced
 	}
-	// It joins the one that the handlers hold; without any, it lingers until it
-	// is asked for again.
+	// This watch shares the informer of the handlers' watches; without any, the
+	// informer lingers until the next call.
 	w, err := i.c.cc.Watch(context.Background(), i.c.key, clustercache.Kind(i.form.gvk))
 	if err != nil {
 		return false
@@ -155,7 +155,7 @@ func (i *informer) wait(ctx context.Context) error {
 }
 
 // HasSyncedChecker implements cache.Informer. It holds an informer of the kind
-// until that has listed.
+// until the first list is complete.
 func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	i.mu.Lock()
 	c := i.synced
@@ -181,14 +181,13 @@ func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	c.release = w.Release
 	stopped = i.stopped
 	i.mu.Unlock()
-	if stopped { // it did not see the watch
+	if stopped { // stop did not see the watch
 		w.Release()
 	}
 	return c
 }
 
-// firstList is a handler that waits for the end of the first list, and no
-// longer.
+// firstList is a handler that only waits for the end of the first list.
 type firstList struct{ done func() }
 
 // Handle implements informerpool.Handler.
@@ -197,8 +196,8 @@ func (*firstList) Handle(informerpool.Event) {}
 // Replayed implements informerpool.ReplayHandler.
 func (h *firstList) Replayed(informerpool.Key) { h.done() }
 
-// IsStopped implements cache.Informer: true after RemoveInformer, after the end
-// of the cluster, and of its Start.
+// IsStopped implements cache.Informer. It is true after RemoveInformer, after
+// the removal of the cluster, and after the end of its Start.
 func (i *informer) IsStopped() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

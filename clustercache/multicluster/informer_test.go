@@ -34,9 +34,10 @@ func informer(t *testing.T, cl cluster.Cluster, obj client.Object) cache.Informe
 	return i
 }
 
-// TestInformerOfAClusterThatIsDownIsReturnedAtOnce: in no virtual time, its
-// handlers hear when it comes, and then of changes alone, whatever happens to
-// the connection. Another cluster at the same address is told by deletes.
+// TestInformerOfAClusterThatIsDownIsReturnedAtOnce checks that it takes no
+// virtual time, that its handlers receive the objects when the cluster comes,
+// and afterwards only changes, whatever happens to the connection. Another
+// cluster at the same address results in deletes.
 func TestInformerOfAClusterThatIsDownIsReturnedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -82,8 +83,8 @@ func TestInformerOfAClusterThatIsDownIsReturnedAtOnce(t *testing.T) {
 	})
 }
 
-// TestHandlersAreTheReferences: the first takes the watch, the last removal
-// gives it back, and neither counts twice.
+// TestHandlersAreTheReferences checks that the first handler acquires the
+// watch, that the last removal releases it, and that neither counts twice.
 func TestHandlersAreTheReferences(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -116,8 +117,8 @@ func TestHandlersAreTheReferences(t *testing.T) {
 	})
 }
 
-// TestRemovedHandlerHearsNothing, nor does one that removes itself from its own
-// callback.
+// TestRemovedHandlerHearsNothing checks this also for a handler that removes
+// itself from its own callback.
 func TestRemovedHandlerHearsNothing(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -137,7 +138,8 @@ func TestRemovedHandlerHearsNothing(t *testing.T) {
 	})
 }
 
-// TestHandlersGetTheFormThatWasAskedFor: handlers cast without looking.
+// TestHandlersGetTheFormThatWasAskedFor matters because handlers use type
+// assertions without a check.
 func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		forms := map[string]client.Object{
@@ -171,8 +173,8 @@ func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
 	})
 }
 
-// TestObjectsOfHandlersAreTheirOwn: one that writes to what it was given
-// disturbs neither others nor the cache.
+// TestObjectsOfHandlersAreTheirOwn checks that a handler that changes its
+// objects affects neither other handlers nor the cache.
 func TestObjectsOfHandlersAreTheirOwn(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -188,7 +190,8 @@ func TestObjectsOfHandlersAreTheirOwn(t *testing.T) {
 	})
 }
 
-// TestRemoveInformerDropsItsHandlersAndNoOthers: of the form that is named.
+// TestRemoveInformerDropsItsHandlersAndNoOthers checks that only the named form
+// loses its handlers.
 func TestRemoveInformerDropsItsHandlersAndNoOthers(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})
@@ -220,8 +223,8 @@ func TestRemoveInformerDropsItsHandlersAndNoOthers(t *testing.T) {
 	})
 }
 
-// TestControllersStartWithoutAClusterThatIsDown: what they wait for passes as
-// synced after SyncTimeout, and not before.
+// TestControllersStartWithoutAClusterThatIsDown checks that their sources
+// report that they have synced after SyncTimeout, and not before.
 func TestControllersStartWithoutAClusterThatIsDown(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{"default": 0, "never": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +252,8 @@ func TestControllersStartWithoutAClusterThatIsDown(t *testing.T) {
 	}
 }
 
-// TestHasSyncedCheckerNeedsNoHandler: and keeps nothing once it is done.
+// TestHasSyncedCheckerNeedsNoHandler checks also that nothing is kept once the
+// checker is done.
 func TestHasSyncedCheckerNeedsNoHandler(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, f *fleet, api *apiServer, cl cluster.Cluster) {
 		api.Disconnect()
@@ -266,7 +270,7 @@ func TestHasSyncedCheckerNeedsNoHandler(t *testing.T) {
 		watches, _ := f.watches("a")
 		require.Zero(t, watches)
 
-		// One that is given up before ends with the informer.
+		// A checker that is not done yet ends with the informer.
 		api.Disconnect()
 		time.Sleep(time.Minute)
 		require.NoError(t, cl.GetCache().RemoveInformer(t.Context(), &corev1.ConfigMap{}))
@@ -282,8 +286,8 @@ func TestHasSyncedCheckerNeedsNoHandler(t *testing.T) {
 	})
 }
 
-// TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked, as those do who
-// warm up a cache by GetInformer alone.
+// TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked covers programs
+// that warm up a cache by GetInformer alone.
 func TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked(t *testing.T) {
 	for name, only := range map[string]bool{"reads take informers": false, "only watched": true} {
 		t.Run(name, func(t *testing.T) {
@@ -300,7 +304,8 @@ func TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked(t *testing.T) {
 	}
 }
 
-// TestBlockUntilSyncedIsHonouredWhenAsked, for as long as ctx allows.
+// TestBlockUntilSyncedIsHonouredWhenAsked checks that it blocks for as long as
+// ctx allows.
 func TestBlockUntilSyncedIsHonouredWhenAsked(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		api.Disconnect()
@@ -318,7 +323,8 @@ func TestBlockUntilSyncedIsHonouredWhenAsked(t *testing.T) {
 	})
 }
 
-// TestResyncIsAskedForAndEnds: per handler, or for all by SyncPeriod.
+// TestResyncIsAskedForAndEnds covers a period per handler, and SyncPeriod for
+// all.
 func TestResyncIsAskedForAndEnds(t *testing.T) {
 	one(t, multicluster.Options{SyncPeriod: time.Hour}, func(t *testing.T, _ *fleet, _ *apiServer, cl cluster.Cluster) {
 		i := informer(t, cl, &corev1.ConfigMap{})

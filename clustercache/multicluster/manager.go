@@ -11,16 +11,16 @@ import (
 )
 
 // ManagerFor returns a view of a manager for controllers of a remote cluster: a
-// builder given it makes them watch, read and write cl, and registers them with
-// mgr, which runs them and elects their leader. Nothing of mgr's own cluster is
-// seen through it, but for leader election and webhooks.
+// builder given this view makes them watch, read and write cl, and registers
+// them with mgr, which runs them and elects their leader. Of mgr's own cluster,
+// only leader election and webhooks are visible.
 func ManagerFor(mgr manager.Manager, cl cluster.Cluster) manager.Manager {
 	return &remoteManager{Cluster: cl, hub: hub{mgr}}
 }
 
-// remoteManager has two embedded sets of methods. A name that both have is the
-// cluster's, since the manager's is one level deeper; that holds for methods
-// that the interfaces gain, too.
+// remoteManager embeds two sets of methods. A name in both resolves to the
+// cluster's, since the manager's is one level deeper; that also holds for
+// methods that the interfaces gain.
 type remoteManager struct {
 	cluster.Cluster
 	hub

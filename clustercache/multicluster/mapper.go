@@ -11,8 +11,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// mapper asks the mapper of whatever is the cluster now: one that was forgotten
-// and made again has another.
+// mapper queries the mapper of the current cluster: one that was forgotten and
+// created again has another.
 type mapper struct {
 	cc  *clustercache.ClusterCache
 	key client.ObjectKey
@@ -20,8 +20,8 @@ type mapper struct {
 
 var _ meta.RESTMapper = (*mapper)(nil)
 
-// ask is generic since there are seven questions of four kinds, each with the
-// same way to who knows.
+// ask is generic because seven methods with four result types find the current
+// mapper in the same way.
 func ask[T any](m *mapper, question func(meta.RESTMapper) (T, error)) (T, error) {
 	to, err := m.cc.RESTMapper(m.key)
 	if err != nil {

@@ -11,38 +11,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Names say how clusters are called outside of the ClusterCache. The two
-// functions must undo each other, be quick, and always give the same answer; a
-// cluster for which they do not is never engaged, and a [*NameError] in the log
-// says so.
+// Names translate between clusters and their names outside the ClusterCache.
+// The two functions must be the inverse of each other, be quick, and always
+// give the same answer; a cluster for which they do not is never engaged, and a
+// [*NameError] is logged.
 //
-// The zero value calls clusters "namespace/name", or "name" without a
+// The zero value names clusters "namespace/name", or "name" without a
 // namespace, and takes every name that is not of the form "namespace/name" for
 // a cluster without a namespace: paths, such as those of kubeconfig files, and
 // ARNs are names as they are. The few keys that would be mistaken for another
 // are written differently, as "//name" or "/:namespace/name" with the special
 // characters escaped.
 type Names struct {
-	// Name returns the name of a cluster; empty if it is not to be seen
-	// outside.
+	// Name returns the name of a cluster; empty if it has none outside the
+	// ClusterCache.
 	Name func(cluster client.ObjectKey) string
-	// Key returns the cluster of a name; false if there can be none.
+	// Key returns the cluster of a name; false if the name is invalid.
 	Key func(name string) (client.ObjectKey, bool)
 }
 
 // NameError indicates that a name and a cluster do not lead to each other,
-// because the functions of [Names] do not undo each other.
+// because the functions of [Names] are not the inverse of each other.
 type NameError struct {
-	// Cluster is the cluster, and Name what it is called.
+	// Cluster is the cluster, and Name its name.
 	Cluster client.ObjectKey
 	Name    string
-	// Found is the cluster that the name leads to, and Back what the cluster
-	// would be called. One of them is set, unless the name leads to none.
+	// Found is the cluster that the name leads to, and Back the name that the
+	// cluster would have. One of them is set, unless the name leads to no
+	// cluster.
 	Found client.ObjectKey
 	Back  string
 }
 
-// Error names the cluster, its name and what does not fit.
+// Error names the cluster, its name and the mismatch.
 func (e *NameError) Error() string {
 	switch {
 	case e.Back != "":
@@ -72,12 +73,12 @@ func (n Names) check(cluster client.ObjectKey, name string) error {
 }
 
 const (
-	barePrefix    = "//" // before a name without a namespace that would be read otherwise
+	barePrefix    = "//" // before a name without a namespace that would be read differently
 	escapedPrefix = "/:" // before an escaped namespace and name
 )
 
-// defaultName and defaultKey are a bijection of all keys but the zero one, and
-// all texts but the empty one.
+// defaultName and defaultKey are a bijection between all keys but the zero one
+// and all texts but the empty one.
 func defaultName(cluster client.ObjectKey) string {
 	switch {
 	case cluster == client.ObjectKey{}:
@@ -111,8 +112,8 @@ func isBare(text string) bool {
 	return key == client.ObjectKey{Name: text}
 }
 
-// unescaped reads what defaultName escapes, and nothing else: a text that
-// another spelling would lead to is a name of its own.
+// unescaped reads exactly the output of defaultName's escaping: a text in any
+// other spelling is a name of its own.
 func unescaped(text string) (client.ObjectKey, bool) {
 	rest, ok := strings.CutPrefix(text, escapedPrefix)
 	namespace, name, cut := strings.Cut(rest, "/")
@@ -125,7 +126,7 @@ func unescaped(text string) (client.ObjectKey, bool) {
 	return key, badNamespace == nil && badName == nil && namespace != "" && defaultName(key) == text
 }
 
-// plainPair reports whether namespace/name is read as that. An ARN has a slash,
+// plainPair reports whether namespace/name is read as such. An ARN has a slash,
 // too, but no namespace before it.
 func plainPair(namespace, name string) bool {
 	return namespace != "" && name != "" && !strings.Contains(name, "/") && !strings.ContainsFunc(namespace, func(r rune) bool {

@@ -25,7 +25,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// hostileKeys are keys that a name could mistake for another.
+// hostileKeys are keys whose names could be mistaken for those of others.
 func hostileKeys() []client.ObjectKey {
 	parts := []string{
 		"", "a", "b", "a/b", "/", "//", "/a", "a/", "//a", "//a/b", "////a/b", "a/b/c", "/etc/kube/config+ctx", "/:a/b", "/:a%2Fb/c", "/:%61/b", "//:a/b",
@@ -37,11 +37,11 @@ func hostileKeys() []client.ObjectKey {
 			keys = append(keys, client.ObjectKey{Namespace: namespace, Name: name})
 		}
 	}
-	return keys[1:] // not the zero key
+	return keys[1:] // without the zero key
 }
 
-// TestHazardEveryKeyHasANameOfItsOwn: what is engaged can be found, whatever
-// slashes its key has, and no two clusters share a name.
+// TestHazardEveryKeyHasANameOfItsOwn checks that every engaged cluster can be
+// found, whatever slashes its key has, and that no two clusters share a name.
 func TestHazardEveryKeyHasANameOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -67,8 +67,8 @@ func TestHazardEveryKeyHasANameOfItsOwn(t *testing.T) {
 	})
 }
 
-// TestHazardRegistrarAdoptsEveryName: an error would make multicluster-runtime
-// engage the cluster with nobody at all.
+// TestHazardRegistrarAdoptsEveryName guards against an error, after which
+// multicluster-runtime would engage the cluster with no Aware at all.
 func TestHazardRegistrarAdoptsEveryName(t *testing.T) {
 	r := multicluster.NewRegistrar[clusterName](multicluster.Names{})
 	names := map[clusterName]bool{}
@@ -86,7 +86,7 @@ func TestHazardRegistrarAdoptsEveryName(t *testing.T) {
 	require.NotContains(t, keys, client.ObjectKey{})
 }
 
-// lines is a logger that keeps what it is given.
+// lines is a logger that keeps its entries.
 type lines struct {
 	mu   sync.Mutex
 	text []string
@@ -112,8 +112,8 @@ func (l *lines) with(text string) int {
 	return n
 }
 
-// TestHazardNamesThatLeadElsewhereAreLogged: the user's own functions do not
-// undo each other.
+// TestHazardNamesThatLeadElsewhereAreLogged covers user functions that are not
+// the inverse of each other.
 func TestHazardNamesThatLeadElsewhereAreLogged(t *testing.T) {
 	bare := multicluster.Names{
 		Name: func(k client.ObjectKey) string { return k.Name },
@@ -145,9 +145,9 @@ func TestHazardNamesThatLeadElsewhereAreLogged(t *testing.T) {
 	require.Empty(t, keys)
 }
 
-// TestHazardUnusableAccessIsNotEngaged: neither a Secret that nothing can be
-// made of, nor one that policy refuses, is a cluster to others until it was
-// repaired. After that, losing it is no end.
+// TestHazardUnusableAccessIsNotEngaged checks that a cluster whose Secret is
+// unusable or refused by policy is not engaged until the Secret was repaired.
+// After that, losing the access does not end the engagement.
 func TestHazardUnusableAccessIsNotEngaged(t *testing.T) {
 	for name, cause := range map[string]error{
 		"missing":    resolver.ErrSecretNotFound,
@@ -211,7 +211,7 @@ func TestHazardUnusableAccessIsNotEngaged(t *testing.T) {
 	}
 }
 
-// notifying is a Resolver with the news of a directory.
+// notifying is a Resolver that reports the changes of a directory.
 type notifying struct {
 	clustercache.Resolver
 

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// Aware is what clusters are engaged with: the Aware of multicluster-runtime,
-// whose name for a cluster is N. Engage must return when its context ends.
+// Aware receives clusters: it is the Aware of multicluster-runtime, whose type
+// for a cluster's name is N. Engage must return when its context ends.
 type Aware[N ~string] interface {
 	Engage(ctx context.Context, name N, cl cluster.Cluster) error
 }
@@ -24,39 +24,39 @@ type Aware[N ~string] interface {
 // ProviderOptions configure a [Provider]. The zero value works, but see
 // NotFound.
 type ProviderOptions struct {
-	// NotFound is wrapped by what Get returns of a cluster that is not known,
-	// or that was removed, or that was never connected because nothing usable
-	// describes the way to it. Give multicluster-runtime's ErrClusterNotFound,
-	// by which it drops requests of such clusters. A cluster that cannot be
-	// reached is found.
+	// NotFound is wrapped by the errors of Get for a cluster that is not known,
+	// that was removed, or that was never connected because no usable
+	// description of its access exists. Set it to multicluster-runtime's
+	// ErrClusterNotFound, for which that drops requests of such clusters. A
+	// cluster that only cannot be reached is found.
 	NotFound error
-	// Names say how the clusters are called.
+	// Names translate between clusters and their names.
 	Names Names
 	// Clusters selects clusters. Nil means all that are known. It must be quick
 	// and always give the same answer for a cluster.
 	Clusters func(cluster client.ObjectKey) bool
 }
 
-// Provider shows the clusters of a ClusterCache to multicluster-runtime:
+// Provider offers the clusters of a ClusterCache to multicluster-runtime:
 // Provider[multicluster.ClusterName, multicluster.Aware] is both its Provider
 // and its ProviderRunnable, and Provider[string, multicluster.Aware] that of
-// releases whose names are plain strings. All methods may be called from many
-// goroutines.
+// releases whose names are plain strings. All methods are safe for concurrent
+// use.
 type Provider[N ~string, A Aware[N]] struct {
 	s *Clusters
 	o ProviderOptions
 }
 
 // NewProvider returns a provider. It does no I/O and starts nothing. The hub
-// itself, the zero key, is never engaged: it is what the manager calls its
+// itself, the zero key, is never engaged: the manager already has it as its
 // local cluster.
 func NewProvider[N ~string, A Aware[N]](s *Clusters, o ProviderOptions) *Provider[N, A] {
 	o.Names = o.Names.withDefaults()
 	return &Provider[N, A]{s: s, o: o}
 }
 
-// name returns what a cluster is called; false if it is not to be engaged, or
-// if a function of the options panics.
+// name returns the name of a cluster; false if the cluster is not to be
+// engaged, or if a function of the options panics.
 func (p *Provider[N, A]) name(key client.ObjectKey) (N, bool) {
 	if key == (client.ObjectKey{}) {
 		return "", false
@@ -87,7 +87,7 @@ func (p *Provider[N, A]) key(name N) (key client.ObjectKey, ok bool, err error) 
 }
 
 // Get returns a known cluster, reachable or not. It does no I/O. The error
-// wraps ProviderOptions.NotFound and [clustercache.ErrUnknownCluster]; of a
+// wraps ProviderOptions.NotFound and [clustercache.ErrUnknownCluster]; for a
 // cluster that has no usable access, and never had, NotFound and the cause
 // instead, such as [clustercache.ErrNoAccess] or a *resolver.RefusedError;
 // after the end it is [clustercache.ErrClosed].
@@ -117,7 +117,7 @@ func (p *Provider[N, A]) Get(_ context.Context, name N) (cluster.Cluster, error)
 	return r, nil
 }
 
-// IndexField indexes a field in every cluster there is and will be. See
+// IndexField indexes a field in every present and future cluster. See
 // [Clusters.IndexField].
 func (p *Provider[N, A]) IndexField(ctx context.Context, obj client.Object, field string, values client.IndexerFunc) error {
 	return p.s.IndexField(ctx, obj, field, values)
@@ -126,14 +126,17 @@ func (p *Provider[N, A]) IndexField(ctx context.Context, obj client.Object, fiel
 // Start engages every known cluster with aware, reachable or not, and those
 // that become known later, until ctx ends. Only a cluster that was never
 // connected waits for the first answer of the resolver and the server, and one
-// whose access cannot be used (there is none yet, it cannot be understood, or
-// policy refuses it) is not engaged until it can. A cluster is engaged from a
-// goroutine of its own, and again after a while if that fails: a slow one holds
-// back nobody. The context of an engagement ends when its cluster is removed,
-// or with ctx; a cluster that is made again is engaged as another
-// cluster.Cluster. Start returns when every call of Engage has returned, and a
-// second after ctx ended at the latest: a function of yours that is still
-// running then is named by the error, and its goroutine is left behind.
+// whose access cannot be used (it does not exist yet, cannot be understood, or
+// policy refuses it) is not engaged until it can.
+//
+// Each cluster is engaged from a goroutine of its own, and again after a while
+// if that fails, so a slow cluster delays no other. The context of an
+// engagement ends when its cluster is removed, or with ctx; a cluster that is
+// created again is engaged as another cluster.Cluster.
+//
+// Start returns when every call of Engage has returned, and no later than a
+// second after ctx ended: the error names a user function that is still running
+// then, and its goroutine is left behind.
 func (p *Provider[N, A]) Start(ctx context.Context, aware A) error {
 	ended := make(chan struct{})
 	go func() {
@@ -166,8 +169,8 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 	e := newEngagements(ctx, p.s, aware.Engage)
 	defer e.wait()
 	for event := range p.s.cc.ClusterEvents(ctx) {
-		// The end is that of what was engaged, whatever Names and Clusters say
-		// now.
+		// A removal ends the engagement, even if Names and Clusters answer
+		// differently by now.
 		if event.Type == clustercache.Removed || event.Phase == clustercache.PhaseGone {
 			e.end(event.Cluster)
 			continue
@@ -180,11 +183,11 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 			e.begin(event.Cluster, name)
 		}
 	}
-	<-ctx.Done() // whoever runs a provider takes its return for the end of all clusters, also where the ClusterCache ended first
+	<-ctx.Done() // the caller of Start takes its return for the end of all clusters, even if only the ClusterCache ended
 }
 
-// callable reports whether a cluster's name leads back to it. If not, nobody
-// could Get what was engaged; the log says so, once.
+// callable reports whether a cluster's name leads back to it. If not, Get could
+// not return the engaged cluster; that is logged once.
 func (p *Provider[N, A]) callable(key client.ObjectKey, name N, misnamed map[client.ObjectKey]struct{}) bool {
 	err := p.s.cc.Protect("Names.Key", func() error { return p.o.Names.check(key, string(name)) }, "cluster", key.String())
 	if err == nil {
@@ -210,8 +213,8 @@ func engageable(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
 	return s.Phase == clustercache.PhaseDisconnected && unusable(cc, key) == nil
 }
 
-// unusable returns why there is no way to a cluster that was never connected;
-// nil if there is one, or if that is not known yet.
+// unusable returns why a cluster that was never connected has no usable access;
+// nil if it has, or if that is not known yet.
 func unusable(cc *clustercache.ClusterCache, key client.ObjectKey) error {
 	s, err := cc.Status(key)
 	switch {
@@ -227,15 +230,16 @@ func unusable(cc *clustercache.ClusterCache, key client.ObjectKey) error {
 	return nil
 }
 
-// unusableError is why a cluster counts as not found although it is known.
+// unusableError is the reason why a cluster counts as not found although it is
+// known.
 type unusableError struct{ err error }
 
 func (e *unusableError) Error() string { return fmt.Sprintf("no usable access: %v", e.err) }
 
 func (e *unusableError) Unwrap() error { return e.err }
 
-// notFound makes the error of a cluster that is not known, or cannot be used;
-// other errors stay what they are.
+// notFound converts the error for a cluster that is not known, or cannot be
+// used; other errors stay unchanged.
 func (p *Provider[N, A]) notFound(name N, err error) error {
 	_, useless := errors.AsType[*unusableError](err)
 	if p.o.NotFound == nil || !isUnknown(err) && !useless {

@@ -31,7 +31,7 @@ func newProvider(f *fleet, o multicluster.ProviderOptions) *multicluster.Provide
 	return multicluster.NewProvider[clusterName, aware](f.Clusters, o)
 }
 
-// engage runs a provider against whoever is aware.
+// engage runs a provider with the given Aware.
 func engage(t *testing.T, p *multicluster.Provider[clusterName, aware], to aware) (stop func()) {
 	t.Helper()
 	return running(t, func(ctx context.Context) error { return p.Start(ctx, to) })
@@ -44,7 +44,7 @@ type call struct {
 	cl   cluster.Cluster
 }
 
-// calls keeps the calls of Engage in order.
+// calls returns an Aware that records the calls of Engage in order.
 func calls() (awareFunc, chan call) {
 	made := make(chan call, 1000)
 	return func(ctx context.Context, name clusterName, cl cluster.Cluster) error {
@@ -53,9 +53,9 @@ func calls() (awareFunc, chan call) {
 	}, made
 }
 
-// TestNotFoundIsForClustersThatAreNone: what wraps it makes requests be
-// dropped, so that one that is only unreachable, or was not engaged yet, must
-// not.
+// TestNotFoundIsForClustersThatAreNone checks that the errors for clusters that
+// are only unreachable, or not engaged yet, do not wrap NotFound, since
+// requests with such an error are dropped.
 func TestNotFoundIsForClustersThatAreNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -102,7 +102,7 @@ func TestGetAfterTheEndIsNotNotFound(t *testing.T) {
 		_, err = p.Get(t.Context(), "fleet/a")
 		require.ErrorIs(t, err, clustercache.ErrClosed)
 		require.NotErrorIs(t, err, errNotFound)
-		// Its Start lasts as long as its context all the same.
+		// Its Start nevertheless lasts as long as its context.
 		to, _ := calls()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -112,8 +112,8 @@ func TestGetAfterTheEndIsNotNotFound(t *testing.T) {
 	})
 }
 
-// TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval: one that comes
-// later, or comes back, too; the hub is not.
+// TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval covers clusters that
+// are added later, or come back; the hub is not engaged.
 func TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -132,7 +132,7 @@ func TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval(t *testing.T) {
 		b := next(t, made)
 		require.Equal(t, clusterName("fleet/b"), b.name)
 
-		// A disconnect, a rotation or a new address is no news.
+		// A disconnect, a rotation or a new address changes nothing.
 		f.apis["a"].Disconnect()
 		time.Sleep(time.Hour)
 		f.apis["a"].Connect()
@@ -163,8 +163,8 @@ func TestEveryKnownClusterIsEngagedOnceAndEndsWithItsRemoval(t *testing.T) {
 	})
 }
 
-// TestFailedEngagementIsTriedAgain with growing waits, and given up with its
-// cluster.
+// TestFailedEngagementIsTriedAgain checks that the waits grow, and that the
+// attempts end with the cluster.
 func TestFailedEngagementIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -209,7 +209,8 @@ func TestFailedEngagementIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestTwoClustersOfOneNameAreNotMixedUp: the names are the user's.
+// TestTwoClustersOfOneNameAreNotMixedUp covers Names functions that give two
+// clusters one name.
 func TestTwoClustersOfOneNameAreNotMixedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -246,8 +247,8 @@ func TestProviderIndexesEveryCluster(t *testing.T) {
 	})
 }
 
-// TestManyProvidersShareTheClusters: each engages all of them, and the end of
-// one is not that of the other.
+// TestManyProvidersShareTheClusters checks that each engages all clusters, and
+// that the end of one does not affect another.
 func TestManyProvidersShareTheClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})

@@ -37,9 +37,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// copier is an ordinary reconciler: it keeps a Secret with the data of each
-// ConfigMap that is labelled so, named after the profile, a ServiceAccount,
-// that the ConfigMap names. It knows nothing of remote clusters.
+// copier is an ordinary reconciler: for each ConfigMap with its label it
+// maintains a Secret with the same data, named after the profile, a
+// ServiceAccount, that the ConfigMap names. It has no code for remote clusters.
 type copier struct {
 	client.Client
 
@@ -153,7 +153,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	require.Eventually(t, condition, 2*time.Minute, 20*time.Millisecond, what)
 }
 
-// copies reports whether a Secret is as its ConfigMap.
+// copies reports whether a Secret matches its ConfigMap.
 func copies(t *testing.T, c client.Client, name, value string) func() bool {
 	t.Helper()
 	return func() bool {
@@ -163,11 +163,11 @@ func copies(t *testing.T, c client.Client, name, value string) func() bool {
 	}
 }
 
-// TestRealStockControllerOutlivesItsRemote: the builder's For, Owns and Watches
-// on a remote cluster, beside a controller of the hub with a stock source of
-// the same remote. The remote's API server is killed, changes are made behind
-// its back, and it comes back: both go on, and are told of what changed and
-// nothing else.
+// TestRealStockControllerOutlivesItsRemote uses the builder's For, Owns and
+// Watches on a remote cluster, beside a controller of the hub with a stock
+// source of the same remote. The remote's API server is killed, objects are
+// changed through another server, and the first one comes back: both
+// controllers keep running, and receive the changes and nothing else.
 func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 	envs := testenv.Start(t, 2, testenv.WithNames("hub", "remote"))
 	hub, remote := envs[0], envs[1]
@@ -204,8 +204,8 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 		require.Equal(t, 1, lists(t, remote, resource), "controllers of hub and remote, and reads, share one informer of %s", resource)
 	}
 
-	// The API server dies without a word. What happens behind another one is
-	// not heard of.
+	// The API server dies without closing its connections. Changes through
+	// another server are not received.
 	replica, err := remote.AddReplica(t.Context())
 	require.NoError(t, err)
 	behind, err := client.New(replica.Config(), client.Options{})
@@ -246,8 +246,8 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 	require.Less(t, time.Since(begin), 20*time.Second)
 }
 
-// requireWiring checks that Owns and Watches work, and the REST mapper, the
-// client's writes and the recorder lead to the remote.
+// requireWiring checks that Owns and Watches work, and that the REST mapper,
+// the client's writes and the recorder lead to the remote.
 func requireWiring(t *testing.T, remote *testenv.Cluster, view manager.Manager, r *copier, events *tally) {
 	t.Helper()
 	c := remote.Client()
@@ -279,10 +279,10 @@ func requireWiring(t *testing.T, remote *testenv.Cluster, view manager.Manager, 
 	require.NoError(t, view.GetClient().Patch(t.Context(), patched, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"value":"1"}}`))))
 }
 
-// requireOnlyWhatChanged checks that nothing was reconciled but what was
-// changed while the cluster was away, or after. A Secret can be seen in the
-// cluster before the reconciler has the answer to its write, so the count may
-// still have to come.
+// requireOnlyWhatChanged checks that only objects were reconciled that changed
+// while the cluster was away, or after. A Secret can be seen in the cluster
+// before the reconciler has the answer to its write, so the count may still be
+// outstanding.
 func requireOnlyWhatChanged(t *testing.T, r *copier, before map[string]int, written int) {
 	t.Helper()
 	eventually(t, "the last write is answered", func() bool {
@@ -299,7 +299,8 @@ func requireOnlyWhatChanged(t *testing.T, r *copier, before map[string]int, writ
 	require.Equal(t, written+4, writtenAfter, "three of them were changed behind the back, one after")
 }
 
-// lists returns how often a resource was listed, by a stream as by pages.
+// lists returns how often a resource was listed, whether by a stream or by
+// pages.
 func lists(t *testing.T, remote *testenv.Cluster, resource string) int {
 	t.Helper()
 	requests, err := remote.Requests(testenv.Resource(resource), testenv.UserAgent("fleetcache"))

@@ -25,16 +25,16 @@ var (
 	errNoConfig = errors.New("cluster without a config")
 )
 
-// Registrar adopts the clusters that somebody else's provider engages: added to
-// multicluster-runtime's manager it hears of them (it is an
+// Registrar adopts the clusters that another provider engages: added to
+// multicluster-runtime's manager it is notified of them (it is an
 // mcmanager.Runnable), and it is the resolver by which a ClusterCache reaches
-// them. Give it as clustercache.Options.Resolver, with Discover. The configs,
-// credentials included, are those of the engaged clusters. All methods may be
-// called from many goroutines.
+// them. Set it as clustercache.Options.Resolver, with Discover. The configs,
+// credentials included, are those of the engaged clusters. All methods are safe
+// for concurrent use.
 type Registrar[N ~string] struct {
 	names Names
 
-	mu        sync.Mutex // protects what follows; nothing else is locked under it
+	mu        sync.Mutex // protects the fields below; no other lock is taken under it
 	adopted   map[client.ObjectKey]*adoption
 	listeners map[*listener]struct{}
 }
@@ -61,17 +61,18 @@ func (r *Registrar[N]) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection is false: caches are warm on replicas that wait to become
-// the leader, if the provider engages there.
+// NeedLeaderElection returns false, so that caches are warm on replicas that
+// wait to become the leader, if the provider engages there.
 func (r *Registrar[N]) NeedLeaderElection() bool { return false }
 
 // Engage adopts a cluster until ctx ends. Engaging again, with the same cluster
-// or another, takes the place of what was before. It does not block and does no
-// I/O. The error is that of a config that cannot be.
+// or another, replaces the previous one. It does not block and does no I/O. It
+// returns an error if the cluster's config is invalid.
 //
-// A name that Names cannot translate to a key and back is no error, since
-// multicluster-runtime would then engage the cluster with nobody else: it is
-// left out, and the log of ctx says so. The default Names translate every name.
+// A name that Names cannot translate to a key and back is no error, because
+// after an error multicluster-runtime would not engage the cluster with any
+// other Aware either: the cluster is ignored, and that is logged to the logger
+// of ctx. The default Names translate every name.
 func (r *Registrar[N]) Engage(ctx context.Context, name N, cl cluster.Cluster) error {
 	key, err := r.key(string(name))
 	if err != nil {
@@ -88,7 +89,7 @@ func (r *Registrar[N]) Engage(ctx context.Context, name N, cl cluster.Cluster) e
 	}
 	a := &adoption{access: access}
 	r.set(key, a)
-	// Called for this engagement alone: one that took its place stays.
+	// Called for this engagement only: one that replaced it stays.
 	context.AfterFunc(ctx, func() { r.unset(key, a) })
 	return nil
 }
@@ -107,7 +108,7 @@ func (r *Registrar[N]) key(name string) (client.ObjectKey, error) {
 	if err != nil {
 		return client.ObjectKey{}, err
 	}
-	if !ok || key == (client.ObjectKey{}) { // the hub is nobody else's to engage
+	if !ok || key == (client.ObjectKey{}) { // the hub is never adopted
 		return client.ObjectKey{}, fmt.Errorf("cluster %q: %w", name, errNoName)
 	}
 	if back != name {
@@ -157,8 +158,8 @@ func (r *Registrar[N]) Clusters(context.Context) ([]client.ObjectKey, error) {
 	return keys, nil
 }
 
-// listener is one caller of Notify: what it has not been told yet, each cluster
-// once.
+// listener is one caller of Notify, with the changes it has not received yet,
+// each cluster once.
 type listener struct {
 	news    chan struct{} // one slot
 	pending map[client.ObjectKey]struct{}
@@ -169,7 +170,7 @@ func (r *Registrar[N]) tellLocked(key client.ObjectKey) {
 		l.pending[key] = struct{}{}
 		select {
 		case l.news <- struct{}{}:
-		default: // it is going to look anyhow
+		default: // it is about to check anyway
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// foreign is somebody else's cluster.
+// foreign is a cluster of another provider.
 type foreign struct {
 	cluster.Cluster
 
@@ -31,8 +31,8 @@ type foreign struct {
 
 func (f *foreign) GetConfig() *rest.Config { return f.config }
 
-// TestRegistrarAdoptsWhatOthersEngage: until the engagement ends; one that took
-// its place stays.
+// TestRegistrarAdoptsWhatOthersEngage checks that a cluster is adopted until
+// its engagement ends, and that an engagement that replaced it stays.
 func TestRegistrarAdoptsWhatOthersEngage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := multicluster.NewRegistrar[clusterName](multicluster.Names{})
@@ -95,8 +95,8 @@ func TestRegistrarRefusesWhatCannotBe(t *testing.T) {
 	require.Empty(t, keys)
 }
 
-// TestSourceOfAnEngagedCluster has the events of that cluster alone, by its
-// name, and ends with its context.
+// TestSourceOfAnEngagedCluster checks that the source has the events of only
+// that cluster, by its name, and ends with its context.
 func TestSourceOfAnEngagedCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
@@ -140,7 +140,8 @@ func TestSourceOfAnEngagedCluster(t *testing.T) {
 	})
 }
 
-// TestNamesAreKeysAndBack: what one function says, the other undoes.
+// TestNamesAreKeysAndBack checks that the functions are the inverse of each
+// other.
 func TestNamesAreKeysAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// registration is one handler of an informer, with a hold on the watch.
+// registration is one handler of an informer, which holds the watch.
 type registration struct {
 	i       *informer
 	watch   *clustercache.Watch
@@ -21,7 +21,7 @@ type registration struct {
 	checker *syncChecker
 	once    sync.Once // closes checker.done
 
-	mu       sync.Mutex // protects what follows; nothing else is locked under it
+	mu       sync.Mutex // protects the fields below; no other lock is taken under it
 	released bool
 	late     *time.Timer
 	resync   *time.Timer
@@ -33,7 +33,7 @@ func newRegistration(i *informer) *registration {
 	return &registration{i: i, checker: &syncChecker{name: "fleetcache handler of " + i.form.gvk.String(), done: make(chan struct{})}}
 }
 
-// connect takes the watch.
+// connect acquires the watch.
 func (r *registration) connect(h toolscache.ResourceEventHandler) error {
 	w, err := r.i.c.cc.Watch(context.Background(), r.i.c.key, clustercache.Kind(r.i.form.gvk))
 	if err != nil {
@@ -47,8 +47,8 @@ func (r *registration) connect(h toolscache.ResourceEventHandler) error {
 	return err
 }
 
-// runTimers starts what is to happen later: giving up waiting for the first
-// list, and resyncs.
+// runTimers starts the timers: the end of the wait for the first list, and
+// resyncs.
 func (r *registration) runTimers(giveUp, period time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,11 +72,11 @@ func (r *registration) resyncNow(period time.Duration) {
 	}
 }
 
-// settle makes the registration pass as synced.
+// settle makes the registration count as synced.
 func (r *registration) settle() { r.once.Do(func() { close(r.checker.done) }) }
 
-// HasSynced reports whether the handler was told of every object that was
-// there, or Options.SyncTimeout has passed.
+// HasSynced reports whether every object of the first list was delivered to the
+// handler, or Options.SyncTimeout has passed.
 func (r *registration) HasSynced() bool {
 	select {
 	case <-r.checker.done:
@@ -89,7 +89,7 @@ func (r *registration) HasSynced() bool {
 // HasSyncedChecker completes when HasSynced does.
 func (r *registration) HasSyncedChecker() toolscache.DoneChecker { return r.checker }
 
-// release ends the registration and lets the watch go. It is idempotent and
+// release ends the registration and releases the watch. It is idempotent and
 // does not wait.
 func (r *registration) release() {
 	r.mu.Lock()

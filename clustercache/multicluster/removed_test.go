@@ -19,11 +19,12 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
 
-// TestHazardRemovalOfAClusterIsTakenForDeletes: handlers were told of the
-// deletes of a part of its objects, another one each time. None was deleted.
-// The handlers are busy, so that the removal and the deletes come in every
-// order; the cluster is back while they are delivered, or afterwards. A provider
-// that is late ends the engagement when all deletes were due.
+// TestHazardRemovalOfAClusterIsTakenForDeletes guards against handlers that
+// receive the deletes of some of the cluster's objects, different ones each
+// time, although none was deleted. The handlers are busy, so that the removal
+// and the deletes come in every order; the cluster is back while they are
+// delivered, or afterwards. A provider that is late ends the engagement after
+// all deletes were due.
 func TestHazardRemovalOfAClusterIsTakenForDeletes(t *testing.T) {
 	for _, late := range []time.Duration{0, 2 * time.Minute} {
 		for _, after := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Minute} {

@@ -18,11 +18,10 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/multicluster"
 )
 
-// The interfaces of multicluster-runtime that the adapters satisfy, in this
-// repository's words: as they are since a cluster's name is a type of its own
-// (v0.23.3), and as they were before (v0.22 to v0.23.1). To check against the
-// real ones, put the same assertions, with their names in the place of these,
-// into a program that imports both modules.
+// The interfaces of multicluster-runtime that the adapters satisfy, copied
+// here: both since a cluster's name has its own type (v0.23.3), and before
+// (v0.22 to v0.23.1). To check against the real ones, put the same assertions,
+// with the original names, into a program that imports both modules.
 type (
 	clusterName string
 
@@ -60,7 +59,7 @@ type (
 		ForCluster(name string, cl cluster.Cluster) (source.TypedSource[request], bool, error)
 	}
 
-	// fleetRequest is a request as that module's reconcilers get them.
+	// fleetRequest is a request as that module passes it to reconcilers.
 	fleetRequest struct {
 		reconcile.Request
 
@@ -82,10 +81,10 @@ var (
 	_ multicluster.Aware[string]      = oldAware(nil)
 )
 
-// serialController engages clusters the way that module's controller does:
-// under one lock, waiting for each cluster's cache, with one handler for each
-// cluster that goes with the engagement, and taking the same cluster.Cluster
-// for the same engagement.
+// serialController engages clusters as that module's controller does: under one
+// lock, waiting for each cluster's cache, with one handler for each cluster
+// that ends with the engagement, and expecting the same cluster.Cluster for the
+// same engagement.
 type serialController struct {
 	kind    client.Object
 	handler func(clusterName) toolscache.ResourceEventHandler
@@ -143,14 +142,14 @@ func (c *serialController) find(name clusterName) *serialEngagement {
 	return c.engaged[name]
 }
 
-// awareFunc is an aware.
+// awareFunc is a function that is an aware.
 type awareFunc func(ctx context.Context, name clusterName, cl cluster.Cluster) error
 
 func (f awareFunc) Engage(ctx context.Context, name clusterName, cl cluster.Cluster) error {
 	return f(ctx, name, cl)
 }
 
-// discard is a queue that nobody reads.
+// discard returns a queue whose requests are dropped.
 func discard() workqueue.TypedRateLimitingInterface[fleetRequest] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[fleetRequest]())
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// MapFunc returns what is to be reconciled because of an object of a cluster.
+// MapFunc returns the requests to reconcile because of an object of a cluster.
 // The object is in the form in which the feed names its kind: typed for a typed
 // object, see [clustercache.AsGiven].
 type MapFunc[N ~string, R comparable] func(ctx context.Context, name N, obj client.Object) []R
 
-// Source makes sources of the objects' events of one cluster at a time, as
-// multicluster-runtime asks for them when it engages a cluster: it satisfies
-// its TypedSource[client.Object, R]. Starting them does not block. They have
-// the events of clusters that the ClusterCache knows, whoever's the engaged
-// cluster.Cluster is.
+// Source makes sources of the objects' events of one cluster at a time, which
+// multicluster-runtime requests when it engages a cluster: it satisfies its
+// TypedSource[client.Object, R]. Starting a source does not block. The sources
+// have the events of clusters that the ClusterCache knows, whichever provider
+// engaged the cluster.Cluster.
 type Source[N ~string, R comparable] struct {
 	cc      *clustercache.ClusterCache
 	feed    clustercache.ObjectFeed
@@ -30,9 +30,9 @@ type Source[N ~string, R comparable] struct {
 	names   Names
 }
 
-// NewSource returns a source of what feed says; each source of a cluster holds
-// a watch of the kinds there, whatever feed.Watch is. It does no I/O and starts
-// nothing.
+// NewSource returns a source of the objects that feed selects; each source of a
+// cluster holds a watch of the kinds there, regardless of feed.Watch. It does
+// no I/O and starts nothing.
 func NewSource[N ~string, R comparable](
 	cc *clustercache.ClusterCache, feed clustercache.ObjectFeed, mapping MapFunc[N, R], names Names,
 ) *Source[N, R] {
@@ -41,7 +41,7 @@ func NewSource[N ~string, R comparable](
 }
 
 // ForCluster returns the source of a cluster; false if feed does not select it,
-// or the name is nobody's. The error is that of a function that panics.
+// or no cluster has the name. An error means that a function panicked.
 func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource[R], bool, error) {
 	var key client.ObjectKey
 	var ok bool
