@@ -6,7 +6,6 @@ package clustercache
 import (
 	"context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -40,7 +39,7 @@ func (n *namedClient) fail(op string, obj any, err error) error {
 
 // failRead is fail for reads, where the absence of an object is no failure.
 func (n *namedClient) failRead(op string, obj any, err error) error {
-	if apierrors.IsNotFound(err) {
+	if saysAbsent(err) {
 		return err
 	}
 	return n.fail(op, obj, err)

@@ -108,10 +108,14 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 }
 
 // fail names the cluster and the kind, unless the API server answered that
-// there is no such object: that is no failure.
+// there is no such object: that is no failure. No other failure is taken for
+// that answer.
 func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
-	if err == nil || apierrors.IsNotFound(err) {
+	if err == nil || saysAbsent(err) {
 		return err
+	}
+	if !isAnswer(err) {
+		err = aboutOther(err)
 	}
 	return &ClusterError{Cluster: r.key, GVK: gvk, Op: op, Err: err}
 }
@@ -162,7 +166,7 @@ func (c *cluster) whyNot() error {
 		base = ErrConnecting
 	}
 	if v.err != nil {
-		return fmt.Errorf("%w: %w", base, v.err)
+		return fmt.Errorf("%w: %w", base, aboutOther(v.err))
 	}
 	return base
 }
@@ -354,7 +358,7 @@ func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error
 	}
 	v := c.view.Load()
 	err = read(live)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !saysAbsent(err) {
 		return err
 	}
 	if c.view.Load().epoch != v.epoch {

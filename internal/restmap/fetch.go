@@ -62,6 +62,8 @@ func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 	switch {
 	case resp.StatusCode == http.StatusNotModified && etag != "":
 		return answer{status: resp.StatusCode}, nil
+	case resp.StatusCode == http.StatusNotFound:
+		return answer{}, fmt.Errorf("discover %s: %w", path, errNoDocument)
 	case resp.StatusCode != http.StatusOK:
 		return answer{}, fmt.Errorf("discover %s: %w", path,
 			apierrors.NewGenericServerResponse(resp.StatusCode, "get", schema.GroupResource{}, "", "", 0, true))
@@ -75,6 +77,10 @@ func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 	}
 	return answer{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("ETag"), body}, nil
 }
+
+// errNoDocument indicates that a server has no such document. It is no error of
+// apimachinery's: whoever reads an object would take that for its absence.
+var errNoDocument = errors.New("status 404 not found")
 
 // fetch brings one part up to date. The returned part holds a reference to its
 // entry. If fetch fails, it returns the old part, which may be empty.
@@ -98,7 +104,7 @@ func (m *Mapper) fetchPart(ctx context.Context, path string, old part) (part, er
 		old = part{entry: hint, etag: etag}
 	}
 	a, err := m.get(ctx, path, old.etag)
-	if path == corePath && apierrors.IsNotFound(err) { // an extension server on its own has no core group
+	if path == corePath && errors.Is(err, errNoDocument) { // an extension server on its own has no core group
 		return part{entry: m.table.add(path, &document{}, "")}, nil
 	}
 	if err != nil {

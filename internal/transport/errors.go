@@ -83,17 +83,32 @@ type trusted struct{ err error }
 func (t *trusted) Error() string { return t.err.Error() }
 func (t *trusted) Unwrap() error { return t.err }
 
-// statusError is an unsuccessful response in the form that the functions of
-// apimachinery's package errors recognize (IsUnauthorized,
-// IsServiceUnavailable, ...): they go by the code if there is no reason. Apart
-// from the code, its content is our own.
-type statusError struct{ code int }
+// codeError is an unsuccessful response. Apart from the code, its content is
+// our own.
+type codeError int
 
-func (e *statusError) Error() string {
-	return strings.TrimSuffix(fmt.Sprintf("status %d %s", e.code, strings.ToLower(http.StatusText(e.code))), " ")
+func (e codeError) Error() string {
+	return strings.TrimSuffix(fmt.Sprintf("status %d %s", int(e), strings.ToLower(http.StatusText(int(e)))), " ")
 }
+
+// statusError is a codeError in the form that the functions of apimachinery's
+// package errors recognize (IsUnauthorized, IsServiceUnavailable, ...): they go
+// by the code if there is no reason.
+type statusError struct{ codeError }
 
 // Status implements k8s.io/apimachinery/pkg/api/errors.APIStatus.
 func (e *statusError) Status() metav1.Status {
-	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.code), Message: e.Error()} //nolint:gosec // three digits
+	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.codeError), Message: e.Error()} //nolint:gosec // three digits
+}
+
+// answerOf returns the error of an answer. Codes that apimachinery takes to be
+// about an object are none of its errors: the answer is one to a question of
+// ours, and whoever reads an object while the cluster cannot be reached must
+// not take the error for the object's absence.
+func answerOf(code int) error {
+	switch code {
+	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity:
+		return codeError(code)
+	}
+	return &statusError{codeError(code)}
 }

@@ -250,7 +250,7 @@ func (s *Transport) judge(req *http.Request, status int, header http.Header) err
 	case foreign && (status < 300 || status == http.StatusForbidden || status == http.StatusNotFound):
 		return s.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, %w", status, ErrNotKubernetes))
 	}
-	return s.fail(req, classifyStatus(status), &statusError{code: status})
+	return s.fail(req, classifyStatus(status), answerOf(status))
 }
 
 func fingerprint(state *tls.ConnectionState) Fingerprint {

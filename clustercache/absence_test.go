@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// TestHazardFailureIsTakenForAbsence: a reconciler ignores that an object is
+// not found, and takes it for deleted. What else was not found, or what a proxy
+// does not know, says nothing about the object.
+func TestHazardFailureIsTakenForAbsence(t *testing.T) {
+	noSecret := apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "a-kubeconfig")
+	for name, tc := range map[string]struct {
+		cause  func(api *fakeAPI, d *directory)
+		option client.GetOption
+		late   bool
+		want   error
+	}{
+		"nothing is at the address": {
+			cause: func(api *fakeAPI, _ *directory) { api.failWith(http.StatusNotFound, "/") },
+			want:  clustercache.ErrNotConnected,
+		},
+		"nothing is at the address any more": {
+			cause: func(api *fakeAPI, _ *directory) { api.failWith(http.StatusNotFound, "/") },
+			late:  true,
+			want:  clustercache.ErrNotConnected,
+		},
+		"a resolver of one's own found no Secret": {
+			cause: func(_ *fakeAPI, d *directory) { d.fail(key("a"), noSecret) },
+			want:  clustercache.ErrNotConnected,
+		},
+		"the watch is not found": {
+			cause: func(api *fakeAPI, _ *directory) {
+				api.failWith(http.StatusNotFound, "/api/v1/configmaps")
+				api.cut()
+			},
+			option: clustercache.CacheOnly,
+			late:   true,
+			want:   clustercache.ErrStale,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, d := newFakeAPI(t, "uid-a"), newDirectory()
+				api.put("one", "1", nil)
+				d.set(key("a"), api.config())
+				if !tc.late {
+					tc.cause(api, d)
+				}
+				cc := start(t, silent(d))
+				watch(t, cc)
+				time.Sleep(time.Minute)
+				if tc.late {
+					tc.cause(api, d)
+					time.Sleep(5 * time.Minute)
+				}
+
+				var opts []client.GetOption
+				if tc.option != nil {
+					opts = append(opts, tc.option)
+				}
+				c, err := cc.Client(key("a"))
+				require.NoError(t, err)
+				one := client.ObjectKey{Namespace: "default", Name: "one"}
+				requireNoAnswer(t, "read", cc.Reader(key("a")).Get(t.Context(), one, &corev1.ConfigMap{}, opts...), tc.want)
+				requireNoAnswer(t, "client's read", c.Get(t.Context(), one, &corev1.ConfigMap{}, opts...), tc.want)
+				if tc.option == nil {
+					gone := &corev1.ConfigMap{}
+					gone.Namespace, gone.Name = one.Namespace, one.Name
+					requireNoAnswer(t, "delete", c.Delete(t.Context(), gone), tc.want)
+				}
+			})
+		})
+	}
+}
+
+func requireNoAnswer(t *testing.T, op string, err, want error) {
+	t.Helper()
+	require.ErrorIs(t, err, want, op)
+	require.Error(t, client.IgnoreNotFound(err), "%s: %v", op, err)
+	var named *clustercache.ClusterError
+	require.ErrorAs(t, err, &named, op)
+	require.Equal(t, key("a"), named.Cluster)
+}
