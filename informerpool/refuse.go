@@ -211,18 +211,22 @@ func (l *listing) dropNamed(id wire.Identity) {
 }
 
 // removeNamed is remove for an object of which only the identity is known, or
-// only that is fit to be shown: the last known state stands for it.
+// only that is fit to be shown: the last known state stands for it. What was
+// unknown may have been another object of the name, which came unseen: then the
+// last known one has been gone for longer.
 func (f *feed) removeNamed(id wire.Identity) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
+	unknown := f.refused.has(name)
+	over := func(o *Object) bool { return ends(id, o) || unknown && succeeds(id, o) }
 	f.refused.forget(name)
 	old := f.store.get(id.Namespace, id.Name)
-	if s := f.seen[name]; s != nil && ends(id, s.Object) {
+	if s := f.seen[name]; s != nil && over(s.Object) {
 		f.passedLocked(name, old, nil)
 		defer f.foundLocked(name)
 	}
-	if old == nil || !ends(id, old) {
+	if old == nil || !over(old) {
 		return
 	}
 	f.store.remove(old)
@@ -239,4 +243,12 @@ func ends(id wire.Identity, o *Object) bool {
 	n, err := strconv.ParseUint(id.ResourceVersion, 10, 64)
 	version, ok := o.Version()
 	return err != nil || !ok || n >= version
+}
+
+// succeeds reports whether what an identity names is of a later version than a
+// cached object.
+func succeeds(id wire.Identity, o *Object) bool {
+	n, err := strconv.ParseUint(id.ResourceVersion, 10, 64)
+	version, ok := o.Version()
+	return err == nil && ok && n > version
 }
