@@ -16,15 +16,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// typeConverters know how fields merge: those of built-in kinds by their
-// schema, all others by their form, lists as a whole.
+// typeConverters define how fields merge: for built-in kinds by schema, for all
+// others by structure, with lists merged as a whole.
 var (
 	builtInTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(scheme.Scheme) })
 	otherTypes   = sync.OnceValue(managedfields.NewDeducedTypeConverter)
 )
 
-// apply is server-side apply. Only objects that are applied have managed fields
-// here, from their first apply on.
+// apply implements server-side apply. In this server only applied objects have
+// managed fields, beginning with their first apply.
 func (op *writing) apply(r *http.Request, body []byte, old *version, code *int) (*version, error) {
 	q := r.URL.Query()
 	manager := q.Get("fieldManager")
@@ -112,7 +112,7 @@ func (newUnstructured) New(kind schema.GroupVersionKind) (runtime.Object, error)
 }
 
 // sameVersion implements runtime.ObjectConvertor for kinds whose versions
-// differ in their name only.
+// differ only in name.
 type sameVersion struct{}
 
 func (sameVersion) Convert(_, _, _ any) error { return nil }

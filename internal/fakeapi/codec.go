@@ -29,7 +29,8 @@ const (
 	maxBody      = 3 << 20
 )
 
-// decoder reads the protobuf bodies that typed clients send of built-in kinds.
+// decoder decodes the protobuf bodies that typed clients send for built-in
+// kinds.
 var decoder = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 
 func now() string { return time.Now().UTC().Format(time.RFC3339) }
@@ -49,7 +50,7 @@ func readBody(r *http.Request) ([]byte, string, error) {
 	return body, media, nil
 }
 
-// decodeObject reads the object in the body of a write.
+// decodeObject decodes the object in the body of a write.
 func decodeObject(r *http.Request, k *Kind, apiVersion string) (*unstructured.Unstructured, error) {
 	body, media, err := readBody(r)
 	if err != nil {
@@ -90,9 +91,9 @@ func unsupportedMedia(media string) error {
 	}}
 }
 
-// fit gives an object of a built-in kind the form that its type has: unknown
-// fields go, and what has another type is an error. Objects of other kinds stay
-// as they are.
+// fit converts an object of a built-in kind to the form of its Go type: it
+// drops unknown fields, and returns an error for a field of the wrong type.
+// Objects of other kinds stay unchanged.
 func fit(u *unstructured.Unstructured, k *Kind) (*unstructured.Unstructured, error) {
 	if k.builtIn {
 		typed, err := scheme.Scheme.New(u.GroupVersionKind())
@@ -120,8 +121,8 @@ func fit(u *unstructured.Unstructured, k *Kind) (*unstructured.Unstructured, err
 	return u, nil
 }
 
-// prepare does to a new or changed object what kube-apiserver's own code for a
-// few kinds does.
+// prepare applies what kube-apiserver's own code for a few kinds does to new or
+// changed objects.
 func prepare(u, old *unstructured.Unstructured) {
 	switch {
 	case u.GetKind() == "Secret" && u.GetAPIVersion() == "v1":
@@ -149,7 +150,7 @@ func prepare(u, old *unstructured.Unstructured) {
 	}
 }
 
-// decodeDelete reads the options of a deletion.
+// decodeDelete decodes the options of a deletion.
 func decodeDelete(r *http.Request) (metav1.DeleteOptions, error) {
 	var out metav1.DeleteOptions
 	body, media, err := readBody(r)
@@ -186,13 +187,13 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 func writeRaw(w http.ResponseWriter, code int, raw []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// Not append: raw may be what is stored, which others read at the same
+	// Not append: raw may be the stored object, which others read at the same
 	// time.
 	_, _ = w.Write(raw)
 	_, _ = w.Write([]byte{'\n'})
 }
 
-// writeError answers with an error that is an API status.
+// writeError responds with an error that is an API status.
 func writeError(w http.ResponseWriter, err error) {
 	if errors.Is(err, errNoPath) {
 		http.Error(w, errNoPath.Error(), http.StatusNotFound)
@@ -216,7 +217,7 @@ func statusOf(err error) metav1.Status {
 	return status
 }
 
-// form is how an answer shows objects.
+// form is how a response represents objects.
 type form struct {
 	apiVersion string
 	kind       string
@@ -238,7 +239,7 @@ func formOf(r *http.Request, req *Request, k *Kind) form {
 	return out
 }
 
-// of returns an object in the form.
+// of returns an object's JSON in the form.
 func (f form) of(v *version) []byte {
 	if len(f.without) > 0 {
 		v = f.bare(v)
@@ -255,7 +256,7 @@ func (f form) of(v *version) []byte {
 	return raw
 }
 
-// bare returns an object without the metadata that its kind does not have.
+// bare returns an object without the metadata that its kind lacks.
 func (f form) bare(v *version) *version {
 	u := v.copy()
 	for _, field := range f.without {

@@ -10,11 +10,11 @@ import (
 	"sync"
 )
 
-// direct hands requests to a server without a network.
+// direct passes requests to a server without a network.
 type direct struct{ server *Server }
 
-// RoundTrip implements http.RoundTripper. The handler runs until its answer is
-// read to the end or closed, or the request's context ends.
+// RoundTrip implements http.RoundTripper. The handler runs until its response
+// has been read to the end or closed, or the request's context ends.
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(asAdmin(r.Context()))
 	reader, writer := io.Pipe()
@@ -46,7 +46,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// pipedAnswer is the writer's side.
+// pipedAnswer is the handler's side of a response.
 type pipedAnswer struct {
 	header  http.Header
 	body    *io.PipeWriter
@@ -72,8 +72,8 @@ func (a *pipedAnswer) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (a *pipedAnswer) Flush() { a.WriteHeader(http.StatusOK) }
 
-// pipedBody is the reader's side. Closing it ends the handler, and waits for
-// that.
+// pipedBody is the client's side of a response. Closing it ends the handler and
+// waits for it.
 type pipedBody struct {
 	*io.PipeReader
 

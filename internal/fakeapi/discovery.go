@@ -25,10 +25,10 @@ type document struct {
 	etag string
 }
 
-// Version is what the server says it is.
+// Version is the version that the server reports.
 const Version = "v1.36.3"
 
-// servePath serves what is no resource.
+// servePath serves paths that are not resources.
 func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	switch path {
@@ -66,7 +66,7 @@ func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, path stri
 
 func (s *Server) kindsChangedLocked() { s.documents = [2]*document{} }
 
-// document returns the aggregated discovery of a path.
+// document returns the aggregated discovery document of a path.
 func (s *Server) document(path string) *document {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +81,8 @@ func (s *Server) document(path string) *document {
 	if i == 1 {
 		doc.list.Items = append(doc.list.Items, s.customGroupsLocked()...)
 	}
-	// The ETag is the hash of the document without its type, as kube-apiserver
-	// has it.
+	// As in kube-apiserver, the ETag is the hash of the document without its
+	// type.
 	hashed, err := json.Marshal(doc.list)
 	if err != nil {
 		panic("fakeapi: " + err.Error())
@@ -132,7 +132,8 @@ func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
 	return out
 }
 
-// legacy returns the older form of discovery, or nil if the path is none.
+// legacy returns the older form of a discovery document, or nil if the path has
+// none.
 func (s *Server) legacy(path string) any {
 	switch path {
 	case "/api":
@@ -186,8 +187,8 @@ func legacyResources(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) 
 	return list
 }
 
-// define serves what a CustomResourceDefinition defines, and says so in its
-// status.
+// define serves the kind that a CustomResourceDefinition defines, and reports
+// that in its status.
 func (s *Server) define(crd *unstructured.Unstructured) {
 	get := func(fields ...string) string {
 		v, _, _ := unstructured.NestedString(crd.Object, fields...)
@@ -234,7 +235,7 @@ func (s *Server) define(crd *unstructured.Unstructured) {
 	}
 }
 
-// undefine ends a kind with its definition: its objects are deleted, and its
+// undefine removes a kind with its definition: its objects are deleted, and its
 // watches end.
 func (s *Server) undefine(crd *unstructured.Unstructured) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ask sends a request as the administrator and reads the answer.
+// ask sends a request as the administrator and reads the response.
 func ask(t *testing.T, s *Server, method, path, body string, header ...string) (*http.Response, string) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, "http://fake"+path, strings.NewReader(body))
@@ -111,7 +111,7 @@ func TestDiscoveryOfClientGo(t *testing.T) {
 	}
 }
 
-// frames reads a watch until it ends or so many frames came.
+// frames reads a watch until it ends or n frames have arrived.
 func frames(t *testing.T, body io.Reader, n int) []metav1.WatchEvent {
 	t.Helper()
 	var out []metav1.WatchEvent

@@ -16,45 +16,46 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Kind is a kind that a server serves.
+// Kind describes a kind that a server serves.
 type Kind struct {
 	Group string
 	Kind  string
 	// Versions are the versions in which it is served, the preferred one first.
-	// They do not differ in anything but their name.
+	// They differ only in name.
 	Versions []string
-	// Resource is the plural, and Singular the singular name.
+	// Resource is the plural name, and Singular the singular name.
 	Resource, Singular string
-	// ClusterScoped objects have no namespace.
+	// ClusterScoped reports that objects have no namespace.
 	ClusterScoped bool
-	// Status tells that there is a status subresource: other writes leave the
-	// status as it is.
+	// Status reports that there is a status subresource, so that other writes
+	// leave the status unchanged.
 	Status bool
 
-	// Verbs are what it can do; nil means everything. Kinds of aggregated APIs
+	// Verbs are the supported verbs; nil means all. Kinds of aggregated APIs
 	// often cannot be watched.
 	Verbs []string
-	// NoUID and NoVersions leave uid and resourceVersion out of its objects, as
-	// aggregated APIs do that compute them.
+	// NoUID and NoVersions omit uid and resourceVersion from its objects, as
+	// aggregated APIs do that compute their objects.
 	NoUID, NoVersions bool
-	// NoBookmarks leaves out the bookmarks that a watch gets once a minute, as
-	// where there is no watch cache.
+	// NoBookmarks omits the bookmark that a watch gets once a minute, as on a
+	// server without a watch cache.
 	NoBookmarks bool
 
-	// Fields are the fields that field selectors may name beside metadata.name
+	// fields are the fields that field selectors may use besides metadata.name
 	// and metadata.namespace.
 	fields []string
-	// native kinds are of Kubernetes itself.
+	// native reports that the kind belongs to Kubernetes itself.
 	native bool
-	// builtIn kinds have Go types, to which what is written must fit.
+	// builtIn reports that the kind has a Go type, to which written objects
+	// must conform.
 	builtIn bool
-	// generations counts changes of the spec in metadata.generation.
+	// generations reports that metadata.generation counts changes of the spec.
 	generations bool
 }
 
 var allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// GroupResource names the kind's resource.
+// GroupResource returns the kind's resource.
 func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
@@ -65,7 +66,7 @@ func (k *Kind) gvk(version string) schema.GroupVersionKind {
 
 func (k *Kind) serves(version string) bool { return slices.Contains(k.Versions, version) }
 
-// complete fills in what follows from the rest.
+// complete fills in the fields that follow from others.
 func (k Kind) complete() *Kind {
 	if k.Singular == "" {
 		k.Singular = strings.ToLower(k.Kind)
@@ -80,7 +81,7 @@ func (k Kind) complete() *Kind {
 	return &k
 }
 
-// The documents are those of kube-apiserver 1.36.
+// The discovery documents of kube-apiserver 1.36.
 var (
 	//go:embed discovery/core.json
 	coreJSON []byte
@@ -88,7 +89,7 @@ var (
 	groupsJSON []byte
 )
 
-// discovered are the built-in groups as a real server names them.
+// discovered returns the built-in groups as a real server lists them.
 var discovered = sync.OnceValue(func() [2]discoveryv2.APIGroupDiscoveryList {
 	var out [2]discoveryv2.APIGroupDiscoveryList
 	for i, text := range [][]byte{coreJSON, groupsJSON} {
@@ -99,7 +100,7 @@ var discovered = sync.OnceValue(func() [2]discoveryv2.APIGroupDiscoveryList {
 	return out
 })
 
-// selectable are the fields of built-in kinds that can be selected by.
+// selectable are the fields of built-in kinds that field selectors may use.
 var selectable = map[schema.GroupResource][]string{
 	{Resource: "pods"}:    {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"},
 	{Resource: "secrets"}: {"type"},
@@ -147,8 +148,8 @@ func groupKinds(group discoveryv2.APIGroupDiscovery) []*Kind {
 	return out
 }
 
-// counts reports whether a built-in kind counts generations. Those of the core
-// group, of old, mostly do not.
+// counts reports whether a built-in kind counts generations. Most kinds of the
+// core group, which are older than generations, do not.
 func counts(gr schema.GroupResource) bool {
 	switch gr.Group {
 	case "":
@@ -163,7 +164,7 @@ func counts(gr schema.GroupResource) bool {
 	return false
 }
 
-// discovery returns a kind as discovery names it.
+// discovery returns a kind's entry in a discovery document.
 func (k *Kind) discovery() discoveryv2.APIResourceDiscovery {
 	r := discoveryv2.APIResourceDiscovery{
 		Resource: k.Resource, ResponseKind: &metav1.GroupVersionKind{Kind: k.Kind}, Scope: discoveryv2.ScopeNamespace,

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// servePatch changes an object by a patch. An apply of an object that does not
-// exist creates it.
+// servePatch patches an object. An apply to an object that does not exist
+// creates it.
 func (op *writing) servePatch(r *http.Request, code *int) (*version, error) {
 	body, media, err := readBody(r)
 	if err != nil {
@@ -93,7 +93,7 @@ func (op *writing) patch(old *version, kind types.PatchType, body []byte) ([]byt
 	return nil, unsupportedMedia(string(kind))
 }
 
-// decodeApply reads an apply configuration.
+// decodeApply decodes an apply configuration.
 func (op *writing) decodeApply(body []byte) (*unstructured.Unstructured, error) {
 	raw, err := yaml.YAMLToJSON(body)
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, req *Request, t *ta
 	writeRaw(w, http.StatusOK, formOf(r, req, t.kind).of(v))
 }
 
-// selection is what a list or watch selects.
+// selection is the set of objects that a list or watch selects.
 type selection struct {
 	namespace string
 	labels    labels.Selector
@@ -77,25 +77,25 @@ func (s selection) matches(v *version) bool {
 	return true
 }
 
-// token says where the next page of a list begins.
+// token identifies where the next page of a list begins.
 type token struct {
 	RV        int64  `json:"rv"`
 	Namespace string `json:"ns,omitempty"`
 	Name      string `json:"name"`
 }
 
-// anyVersion is in the token that goes on with a list whose version is gone:
-// the rest is shown as it is now.
+// anyVersion is the version in a token that continues a list whose version is
+// no longer available: the rest of the list shows the present state.
 const anyVersion = -1
 
-// String returns the token as clients get it.
+// String returns the token in the form that clients receive.
 func (t token) String() string {
 	raw, _ := json.Marshal(t)
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// tokenExpired is the answer to a token whose version is gone. It brings one
-// that goes on regardless.
+// tokenExpired returns the error for a token whose version is no longer
+// available. The error contains a token that continues the list anyway.
 func tokenExpired(t token) error {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
 		"to display a consistent list result. You can start a new list without the continue parameter, or use the continue " +
@@ -105,7 +105,8 @@ func tokenExpired(t token) error {
 	return err
 }
 
-// list answers with a page of one moment.
+// list responds with one page of a list, in which all pages show the same
+// moment.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
 	q := r.URL.Query()
 	which, err := selectionOf(req, q, t.kind)
@@ -149,8 +150,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 	writeJSON(w, http.StatusOK, map[string]any{"kind": kind, "apiVersion": apiVersion, "metadata": meta, "items": items})
 }
 
-// moment returns the objects that a list shows, their resourceVersion, and
-// behind which of them the page begins.
+// moment returns the objects that a list shows, their resourceVersion, and the
+// key after which the page begins.
 func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version, rv int64, after *objectKey, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +185,7 @@ func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version,
 	return maps.Clone(t.objects), s.rv, nil, nil
 }
 
-// versionOf returns the resourceVersion that is asked for; 0 means any.
+// versionOf returns the requested resourceVersion; 0 means any.
 func versionOf(q url.Values) (int64, error) {
 	text := q.Get("resourceVersion")
 	if text == "" {
@@ -197,7 +198,8 @@ func versionOf(q url.Values) (int64, error) {
 	return rv, nil
 }
 
-// tooLarge is the answer to who has seen more than there is.
+// tooLarge returns the error for a resourceVersion that is newer than the
+// server's.
 func tooLarge(asked, is int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, is), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// moment is when the history reached a version.
+// moment records when the history reached a version.
 type moment struct {
 	rv int64
 	at time.Time
 }
 
-// Lag has the requests that match served by another server of the same cluster,
-// whose watch cache is so far behind. Lists of the newest state, and what is
-// got and written, are what they are on any server; a watch shows what that
-// server knows, and one that resumes from a later version is told of nothing
-// before it. A lag of 0 ends that.
+// Lag has matching requests served by a simulated second server of the same
+// cluster, whose watch cache lags behind by the given time. Lists of the newest
+// state, gets and writes behave as on any server. A watch shows what the
+// lagging server knows; if it resumes from a later version, it delivers nothing
+// until the server has reached that version. A lag of 0 ends this.
 func (s *Server) Lag(by time.Duration, match func(*Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *Server) Lag(by time.Duration, match func(*Request) bool) {
 	}
 }
 
-// lagOf returns how far behind the server is that a request gets to.
+// lagOf returns the lag of the server that a request reaches.
 func (s *Server) lagOf(req *Request) time.Duration {
 	s.mu.Lock()
 	late, lag := s.late, s.lag
@@ -43,7 +43,7 @@ func (s *Server) lagOf(req *Request) time.Duration {
 	return lag
 }
 
-// nextVersion takes the history one version further.
+// nextVersion advances the history by one version.
 func (s *Server) nextVersion() {
 	s.rv++
 	if s.late != nil {
@@ -51,8 +51,8 @@ func (s *Server) nextVersion() {
 	}
 }
 
-// versionBefore returns how far the history had come so long ago. One that was
-// restored since has no past.
+// versionBefore returns the version that the history had reached the given time
+// ago. A history that was restored since then has no past.
 func (s *Server) versionBefore(d time.Duration) int64 {
 	then, rv := time.Now().Add(-d), s.rv
 	for i := len(s.moments) - 1; i >= 0 && s.moments[i].rv <= s.rv && s.moments[i].at.After(then); i-- {
@@ -61,7 +61,7 @@ func (s *Server) versionBefore(d time.Duration) int64 {
 	return rv
 }
 
-// pause waits, and reports whether ctx lasted.
+// pause waits for d or the end of ctx. It reports whether it waited for d.
 func pause(ctx context.Context, d time.Duration) bool {
 	if d == 0 {
 		return true
@@ -76,8 +76,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Replay has the open watches of the kinds that match repeat changes that they
-// have shown, as a broken proxy does: so many of them, from so far back.
+// Replay makes the open watches of matching kinds repeat changes that they have
+// already shown, as a broken proxy does: count changes, beginning back changes
+// ago.
 func (s *Server) Replay(match func(*Kind) bool, back, count int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestALateReplicaShowsThePastInWatchesAlone holds it to what two
-// kube-apiservers of one etcd do, one of which is behind.
+// TestALateReplicaShowsThePastInWatchesAlone checks that a lagging server
+// behaves like one of two kube-apiservers of one etcd, one of which lags
+// behind.
 func TestALateReplicaShowsThePastInWatchesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{})

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Request is what a request asks for.
+// Request describes a request.
 type Request struct {
 	// Verb is get, list, watch, create, update, patch, delete or
-	// deletecollection; of a path that names no resource it is the HTTP method
+	// deletecollection. For a path that names no resource it is the HTTP method
 	// in lower case.
 	Verb string
-	// Stream tells that a watch begins with the objects there are: a streamed
+	// Stream reports that a watch begins with the existing objects: a streamed
 	// list.
 	Stream      bool
 	Group       string
@@ -27,25 +27,26 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Name        string
-	// Selected is the one name that a list or watch is narrowed to by a field
-	// selector; rights to that name suffice for it.
+	// Selected is the single name to which a field selector restricts a list or
+	// watch; permission for that name is sufficient.
 	Selected string
-	// Path is the URL's, and Query what follows it.
+	// Path is the URL's path, and Query its query.
 	Path, Query string
-	// User is who asks; Admin that it is the test itself.
+	// User is the user who sent the request. Admin reports that the test itself
+	// did.
 	User      string
 	Admin     bool
 	UserAgent string
-	// Accept says in which form the answer is asked for.
+	// Accept is the requested form of the response.
 	Accept string
 }
 
-// GroupResource names the resource.
+// GroupResource returns the resource.
 func (r *Request) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
 }
 
-// Writes reports whether the request asks for a change.
+// Writes reports whether the request is a write.
 func (r *Request) Writes() bool {
 	switch r.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -54,7 +55,7 @@ func (r *Request) Writes() bool {
 	return false
 }
 
-// parse reads a request's path as kube-apiserver does.
+// parse parses a request's path as kube-apiserver does.
 func parse(r *http.Request) *Request {
 	out := &Request{Verb: strings.ToLower(r.Method), Path: r.URL.Path, Query: r.URL.RawQuery, UserAgent: r.UserAgent(), Accept: r.Header.Get("Accept")}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

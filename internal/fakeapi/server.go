@@ -19,67 +19,68 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Options configure a Server. The zero value works.
+// Options configures a Server. The zero value is valid.
 type Options struct {
-	// Identity makes the uids of the server's objects, the cluster's own among
-	// them, unlike those of others. The same identity gives the same uids.
+	// Identity makes the UIDs of the server's objects, including the cluster's
+	// own, differ from those of other servers. The same identity results in the
+	// same UIDs.
 	Identity string
-	// Kinds are served beside the built-in ones, as if
+	// Kinds are served in addition to the built-in ones, as if
 	// CustomResourceDefinitions had defined them.
 	Kinds []Kind
-	// Authenticate tells who has a bearer token, and whether it is valid. Nil
-	// lets everybody in.
+	// Authenticate returns the user who owns a bearer token, and whether the
+	// token is valid. Nil admits all requests.
 	Authenticate func(token string) (user string, ok bool)
-	// Intercept sees each request before it is served, but for those of the
-	// administrator. Nil answers let it pass. It is called without locks.
+	// Intercept is called with each request before it is served, except those
+	// of the administrator. If it returns nil, the request is served normally.
+	// It is called without holding locks.
 	Intercept func(*Request) *Fault
 }
 
-// Fault is what happens to a request in the place of its regular answer.
+// Fault replaces the regular response to a request.
 type Fault struct {
-	// Answer writes the answer, if it is set: as what stands before the server
-	// does, or nothing until the request's context ends.
+	// Answer writes the response, if it is set: for example that of a proxy in
+	// front of the server, or nothing until the request's context ends.
 	Answer http.HandlerFunc
-	// Err is the answer if it is an API status. Any other error is a connection
-	// that breaks.
+	// Err is the response if it is an API status. Any other error breaks the
+	// connection.
 	Err error
-	// Done has the request served before: what it asked for has happened, and
-	// the client does not hear of it.
+	// Done has the request served first: it takes effect, but the client does
+	// not receive the result.
 	Done bool
 }
 
-// Server is an API server in memory. Its methods may be called from many
-// goroutines.
+// Server is an API server in memory. Its methods are safe for concurrent use.
 type Server struct {
 	options Options
 
-	// mu protects what follows. Nothing is written to a client under it.
+	// mu protects the fields below. It is never held while writing to a client.
 	mu       sync.Mutex
 	identity string
 	serial   int // of uids and generated names
 	rv       int64
-	// compacted is how far the history was cut off, and expired how far it
-	// counts as cut off for requests that come.
+	// compacted is the version up to which the history was removed; expired is
+	// the version up to which new requests see it as removed.
 	compacted, expired int64
 	tables             map[string]*table // by group and resource
 	streams            []*stream
 	requests           []Request
-	documents          [2]*document // of discovery; nil after a change
+	documents          [2]*document // discovery documents; nil after a change
 	lag                time.Duration
-	late               func(*Request) bool // asks the replica that is so far behind; nil without one
-	moments            []moment            // of versions, while there is one
-	noStreams          int                 // the code that streamed lists are refused with; 0 if they are served
+	late               func(*Request) bool // requests that the lagging server gets; nil without one
+	moments            []moment            // of versions, while there is a lagging server
+	noStreams          int                 // the status code that refuses streamed lists; 0 if they are served
 }
 
-// New returns a server with the namespaces that every cluster has.
+// New returns a server that contains the namespaces of every cluster.
 func New(o Options) *Server {
 	s := &Server{options: o}
 	s.reset(o.Identity)
 	return s
 }
 
-// firstVersion is where histories begin: not at 1, so that a version can be
-// older than all.
+// firstVersion is where histories begin. It is not 1, so that a version can be
+// older than the whole history.
 const firstVersion = 100
 
 func (s *Server) reset(identity string) {
@@ -103,8 +104,8 @@ func (s *Server) reset(identity string) {
 	}
 }
 
-// Become makes the server another cluster: other uids, a history that starts
-// anew, and nothing stored. Every watch ends.
+// Become turns the server into another cluster, with other UIDs, a new history
+// and nothing stored. Every watch ends.
 func (s *Server) Become(identity string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +116,7 @@ func (s *Server) Become(identity string) {
 	s.cutLocked(func(*Request) bool { return true })
 }
 
-// Register serves a kind from now on.
+// Register starts serving a kind.
 func (s *Server) Register(k Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,9 +124,9 @@ func (s *Server) Register(k Kind) {
 	s.kindsChangedLocked()
 }
 
-// registerLocked serves a custom kind from now on; one that was served already
-// keeps its objects. What happened before cannot be resumed from, as with the
-// watch cache of a definition that is new or has changed.
+// registerLocked starts serving a custom kind. A kind that was already served
+// keeps its objects. Watches cannot resume from before the registration, as
+// with the watch cache of a definition that is new or has changed.
 func (s *Server) registerLocked(k *Kind) {
 	k.generations = true
 	if t := s.tables[k.GroupResource().String()]; t != nil {
@@ -140,22 +141,23 @@ func (s *Server) registerLocked(k *Kind) {
 	s.tables[k.GroupResource().String()] = t
 }
 
-// ResourceVersion returns how far the history has come.
+// ResourceVersion returns the current version of the history.
 func (s *Server) ResourceVersion() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rv
 }
 
-// UID returns the cluster's identity: the uid of its namespace kube-system.
+// UID returns the cluster's identity, which is the UID of its namespace
+// kube-system.
 func (s *Server) UID() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return string(s.tables["namespaces"].objects[objectKey{name: "kube-system"}].meta().GetUID())
 }
 
-// Requests returns the requests that were received, those of the administrator
-// left out, as far as they match.
+// Requests returns the received requests that match, except those of the
+// administrator.
 func (s *Server) Requests(match func(*Request) bool) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +170,7 @@ func (s *Server) Requests(match func(*Request) bool) []Request {
 	return out
 }
 
-// adminKey marks the context of a request of the administrator.
+// adminKey marks the contexts of the administrator's requests.
 type adminKey struct{}
 
 // ServeHTTP implements http.Handler.
@@ -208,7 +210,7 @@ func (s *Server) intercept(req *Request) *Fault {
 	return s.options.Intercept(req)
 }
 
-// authenticate says who asks. What everybody may ask for needs no token.
+// authenticate determines the user of a request. Public paths need no token.
 func (s *Server) authenticate(req *Request, r *http.Request) error {
 	if s.options.Authenticate == nil {
 		return nil
@@ -228,9 +230,10 @@ func (s *Server) authenticate(req *Request, r *http.Request) error {
 	return nil
 }
 
-// Forbidden returns the error of a request that its user has no right to.
+// Forbidden returns the error for a request that its user is not allowed to
+// send.
 func Forbidden(req *Request) error {
-	// The words are those of kube-apiserver.
+	// The text is kube-apiserver's.
 	if req.Resource == "" {
 		why := fmt.Sprintf("User %q cannot %s path %q", req.User, req.Verb, req.Path)
 		return apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(why))
@@ -243,14 +246,14 @@ func Forbidden(req *Request) error {
 	return apierrors.NewForbidden(req.GroupResource(), req.Name, errors.New(why))
 }
 
-// discard is where the answer goes that nobody hears.
+// discard is a ResponseWriter for responses that are not delivered.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header       { return d.header }
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 func (discard) WriteHeader(int)             {}
 
-// route serves a request that was let in.
+// route serves a request that was admitted.
 func (s *Server) route(w http.ResponseWriter, r *http.Request, req *Request) {
 	if req.Resource == "" {
 		s.servePath(w, r)
@@ -273,7 +276,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, req *Request) {
 	}
 }
 
-// table finds the kind that a request is about.
+// table returns the table of the request's kind.
 func (s *Server) table(req *Request) (*table, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,8 +297,8 @@ func (s *Server) table(req *Request) (*table, error) {
 	return t, nil
 }
 
-// errNoPath marks a path that is not served: the answer is a text, not a
-// status.
+// errNoPath indicates a path that is not served. The response is plain text,
+// not a status.
 var errNoPath = errors.New("404 page not found")
 
 // newUID returns the next uid.
@@ -304,8 +307,8 @@ func (s *Server) newUID() string {
 	return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s/%d", s.identity, s.serial)).String()
 }
 
-// Cut ends the watches that match. What they had not been sent yet is sent to
-// the ones that resume them.
+// Cut ends the watches that match. Changes that have not been sent yet are sent
+// when the watches resume.
 func (s *Server) Cut(match func(*Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,9 +325,9 @@ func (s *Server) cutLocked(match func(*Request) bool) {
 
 var errCut = errors.New("watch cut")
 
-// Transport returns a way to send requests to the server as its administrator,
-// without a network in between: whatever happens to the network and to
-// credentials, it works.
+// Transport returns a round tripper that sends requests to the server as its
+// administrator, without a network in between. It works whatever happens to the
+// network and to credentials.
 func (s *Server) Transport() http.RoundTripper { return direct{s} }
 
 func asAdmin(ctx context.Context) context.Context { return context.WithValue(ctx, adminKey{}, true) }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// version is one state of an object. It never changes.
+// version is one state of an object. It is immutable.
 type version struct {
 	rv  int64
 	obj map[string]any
@@ -32,15 +32,16 @@ func newVersion(rv int64, obj map[string]any) *version {
 	return &version{rv: rv, obj: obj, raw: raw}
 }
 
-// meta gives access to the metadata, for reading only.
+// meta returns the object for reading its metadata. The caller must not modify
+// it.
 func (v *version) meta() *unstructured.Unstructured { return &unstructured.Unstructured{Object: v.obj} }
 
-// copy returns the object for somebody to change.
+// copy returns a copy of the object, which the caller may modify.
 func (v *version) copy() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: runtime.DeepCopyJSON(v.obj)}
 }
 
-// in returns the object as JSON in a version of its kind.
+// in returns the object's JSON in a version of its kind.
 func (v *version) in(apiVersion string) []byte {
 	if v.obj["apiVersion"] == apiVersion {
 		return v.raw
@@ -54,7 +55,7 @@ func (v *version) in(apiVersion string) []byte {
 	return raw
 }
 
-// objectKey names an object of a kind.
+// objectKey identifies an object within its kind.
 type objectKey struct{ namespace, name string }
 
 func compareKeys(a, b objectKey) int {
@@ -64,35 +65,35 @@ func compareKeys(a, b objectKey) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// change is one entry of the history of a kind. Of a deletion, after is nil and
-// last the state it ended in.
+// change is one entry in the history of a kind. For a deletion, after is nil
+// and last is the object's final state.
 type change struct {
 	rv                  int64
 	key                 objectKey
 	before, after, last *version
-	unsaid              bool // watches do not hear of it
+	unsaid              bool // not delivered to watches
 }
 
-// table is the objects of one kind, and what happened to them since the history
-// was last compacted.
+// table holds the objects of one kind, and the changes since the history was
+// last compacted.
 type table struct {
 	kind    *Kind
 	objects map[objectKey]*version
 	log     []change
 	frozen  *view
 	silent  bool
-	deaf    bool          // changes are not told of
+	deaf    bool          // changes are not delivered to watches
 	news    chan struct{} // closed at the next change
-	nudges  int           // counts bookmarks that were asked for
+	nudges  int           // counts requested bookmarks
 	gone    bool          // its definition was deleted
-	expired int64         // watches of this kind from before are answered with 410
+	expired int64         // watches of this kind from earlier versions get 410
 }
 
 func newTable(k *Kind) *table {
 	return &table{kind: k, objects: map[objectKey]*version{}, news: make(chan struct{})}
 }
 
-// view is a kind as it was.
+// view is the state of a kind at an earlier time.
 type view struct {
 	rv      int64
 	objects map[objectKey]*version
@@ -110,7 +111,7 @@ func (t *table) after(rv, limit int64) []change {
 	return out
 }
 
-// at returns the objects as they were, going back from now.
+// at returns the objects as they were at rv, by undoing later changes.
 func (t *table) at(rv int64) map[objectKey]*version {
 	out := maps.Clone(t.objects)
 	for _, c := range slices.Backward(t.after(rv, 0)) {
@@ -123,14 +124,14 @@ func (t *table) at(rv int64) map[objectKey]*version {
 	return out
 }
 
-// wake tells the watches that there is something to see.
+// wake wakes the watches because there may be something to send.
 func (t *table) wake() {
 	close(t.news)
 	t.news = make(chan struct{})
 }
 
-// put makes obj the state of an object, which the caller gives away. It returns
-// the new state.
+// put stores obj as the new state of an object and returns it. The caller gives
+// up obj.
 func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
 	s.nextVersion()
 	v := newVersion(s.rv, obj)
@@ -140,7 +141,8 @@ func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
 	return v
 }
 
-// remove ends an object in the state obj, which the caller gives away.
+// remove removes an object, with obj as its final state. The caller gives up
+// obj.
 func (s *Server) remove(t *table, key objectKey, obj map[string]any) *version {
 	s.nextVersion()
 	last := newVersion(s.rv, obj)
@@ -150,7 +152,7 @@ func (s *Server) remove(t *table, key objectKey, obj map[string]any) *version {
 	return last
 }
 
-// Snapshot is everything a server stored at one moment.
+// Snapshot is everything that a server stored at one moment.
 type Snapshot struct {
 	rv     int64
 	serial int
@@ -158,7 +160,7 @@ type Snapshot struct {
 	kinds  map[string]*Kind
 }
 
-// Snapshot returns what the server stores.
+// Snapshot returns a snapshot of the server's contents.
 func (s *Server) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,15 +172,15 @@ func (s *Server) Snapshot() *Snapshot {
 	return out
 }
 
-// Restore brings back what was stored, as a restored backup of etcd does:
-// resourceVersions go back, and the history before the snapshot is gone. Every
+// Restore restores a snapshot, as restoring a backup of etcd does:
+// resourceVersions go back, and the history before the snapshot is lost. Every
 // watch ends.
 func (s *Server) Restore(from *Snapshot) { s.restore(from, 0) }
 
-// RestoreBumped is Restore as Kubernetes' documentation wants it done, with
-// etcdutl's --bump-revision and --mark-compacted: the history goes on by so
-// many versions later, and all that came before counts as compacted. The
-// objects have the versions that they had in the backup.
+// RestoreBumped is like Restore, but follows Kubernetes' documentation by using
+// etcdutl's --bump-revision and --mark-compacted: the history continues by so
+// many versions later, and everything before counts as compacted. The objects
+// keep the versions that they had in the backup.
 func (s *Server) RestoreBumped(from *Snapshot, by int64) { s.restore(from, by) }
 
 func (s *Server) restore(from *Snapshot, bump int64) {
@@ -199,8 +201,8 @@ func (s *Server) restore(from *Snapshot, bump int64) {
 	s.cutLocked(func(*Request) bool { return true })
 }
 
-// Compact forgets the history: a watch that resumes behind it is answered with
-// 410, and so is the next page of a list. Watches that are open go on.
+// Compact removes the history: a watch that resumes from before, or the next
+// page of a list, gets 410. Open watches continue.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +212,7 @@ func (s *Server) Compact() {
 func (s *Server) compactLocked() {
 	s.compacted = s.rv
 	for _, st := range s.streams {
-		// What an open watch has not been sent yet must not get lost.
+		// Changes that an open watch has not been sent yet must not be lost.
 		s.compacted = min(s.compacted, st.reached)
 	}
 	for _, t := range s.tables {

@@ -19,8 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// bookmarkEvery is how often a watch gets a bookmark, as kube-apiserver does
-// it.
+// bookmarkEvery is how often a watch gets a bookmark, as in kube-apiserver.
 const bookmarkEvery = time.Minute
 
 // stream is one watch.
@@ -31,18 +30,18 @@ type stream struct {
 	which     selection
 	form      form
 	bookmarks bool
-	lag       time.Duration // of the replica that serves it
+	lag       time.Duration // of the server that serves it
 	since     time.Time
 	cancel    context.CancelCauseFunc
 
 	// Guarded by the server's lock.
-	reached int64 // what was sent
-	over    bool  // nothing is sent any more
-	nudges  int   // of the table, that were seen
+	reached int64 // the version up to which changes were sent
+	over    bool  // nothing more is sent
+	nudges  int   // how many of the table's nudges were handled
 	again   []change
 }
 
-// watch sends what happens until the client goes, the time is up or the watch
+// watch sends changes until the client disconnects, the time is up or the watch
 // is cut.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
 	q := r.URL.Query()
@@ -66,7 +65,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *
 	defer cancel(nil)
 	st.cancel = cancel
 	if st.lag = s.lagOf(req); req.Stream && !pause(ctx, st.lag) {
-		return // a replica that is behind waits until it is not, before it begins
+		return // a lagging server waits until it has caught up before it begins
 	}
 	first := st.begin(from, req.Stream)
 	defer st.end()
@@ -92,7 +91,7 @@ func checkStream(q url.Values, req *Request) error {
 	return nil
 }
 
-// begin registers the stream and returns what it begins with.
+// begin registers the stream and returns its first frames.
 func (st *stream) begin(from int64, initial bool) []byte {
 	s := st.server
 	s.mu.Lock()
@@ -132,7 +131,7 @@ func (st *stream) begin(from int64, initial bool) []byte {
 	return out.Bytes()
 }
 
-// initial writes the objects there are.
+// initial writes the existing objects.
 func (st *stream) initial(out *bytes.Buffer, objects map[objectKey]*version) {
 	var keys []objectKey
 	for key, v := range objects {
@@ -146,7 +145,7 @@ func (st *stream) initial(out *bytes.Buffer, objects map[objectKey]*version) {
 	}
 }
 
-// view is what the stream shows if not the present.
+// view returns what the stream shows, or nil for the present state.
 func (st *stream) view() *view {
 	if rv, past := st.shown(); past && st.table.frozen == nil {
 		return &view{rv: rv, objects: st.table.at(rv)}
@@ -157,8 +156,8 @@ func (st *stream) view() *view {
 	return st.table.frozen
 }
 
-// shown returns the version that the stream shows, and whether that is not the
-// present.
+// shown returns the version that the stream shows, and whether that is a past
+// one.
 func (st *stream) shown() (rv int64, past bool) {
 	s := st.server
 	switch {
@@ -172,7 +171,7 @@ func (st *stream) shown() (rv int64, past bool) {
 	return s.rv, false
 }
 
-// oldest is where a stream may resume at the earliest.
+// oldest returns the oldest version from which a stream may resume.
 func (st *stream) oldest() int64 {
 	if st.request.Admin {
 		return st.server.expired
@@ -231,10 +230,10 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 	}
 }
 
-// collect returns the frames that are due, and what is closed when there are
-// more. A stream whose kind is gone, or was replaced by that of another
-// cluster, has none to come. One that is silent sends nothing, not even what it
-// collected before.
+// collect returns the frames that are due, and a channel that is closed when
+// there are more. gone reports that no more will come, because the kind is gone
+// or was replaced by that of another cluster. silent reports that nothing may
+// be sent, not even frames collected before.
 func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, gone, silent bool) {
 	s, t := st.server, st.table
 	s.mu.Lock()
@@ -271,7 +270,7 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 	return out.Bytes(), t.news, t.gone, false
 }
 
-// change writes a change as the selection sees it.
+// change writes a change from the point of view of the selection.
 func (st *stream) change(out *bytes.Buffer, c change) {
 	is, was := st.which.matches(c.after), st.which.matches(c.before)
 	switch {
@@ -282,8 +281,8 @@ func (st *stream) change(out *bytes.Buffer, c change) {
 	case was && c.last != nil:
 		writeFrame(out, "DELETED", st.form.of(c.last))
 	case was:
-		// It is still there, and not selected any more: its last selected state
-		// with the version of the change.
+		// The object still exists but is no longer selected: send its last
+		// selected state with the version of the change.
 		writeFrame(out, "DELETED", st.form.of(newVersion(c.rv, c.before.copy().Object)))
 	}
 }
@@ -306,7 +305,7 @@ func writeFrame(out *bytes.Buffer, kind string, object []byte) {
 	out.WriteString("}\n")
 }
 
-// Bookmark sends every watch a bookmark now.
+// Bookmark sends a bookmark to every watch now.
 func (s *Server) Bookmark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,8 +315,8 @@ func (s *Server) Bookmark() {
 	}
 }
 
-// Watched returns a request of each kind of watch that is open, those of the
-// administrator left out.
+// Watched returns the requests of the open watches, except those of the
+// administrator.
 func (s *Server) Watched() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,16 +329,16 @@ func (s *Server) Watched() []Request {
 	return out
 }
 
-// OpenWatch is a watch that is open.
+// OpenWatch describes an open watch.
 type OpenWatch struct {
 	Request
 
-	// Since is when it began.
+	// Since is when the watch began.
 	Since time.Time
 }
 
-// Open returns the watches that are open, those of the administrator left out,
-// in the order in which they began.
+// Open returns the open watches, except those of the administrator, in the
+// order in which they began.
 func (s *Server) Open() []OpenWatch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,8 +351,8 @@ func (s *Server) Open() []OpenWatch {
 	return out
 }
 
-// Silence makes watches of the resources that match say nothing at all, or ends
-// that. Lists, reads and writes go on as ever.
+// Silence stops matching watches from sending anything at all, or ends that.
+// Lists, reads and writes are not affected.
 func (s *Server) Silence(match func(*Kind) bool, silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,7 +364,7 @@ func (s *Server) Silence(match func(*Kind) bool, silent bool) {
 	}
 }
 
-// Silent reports whether watches of a kind say nothing.
+// Silent reports whether watches of a matching kind are silenced.
 func (s *Server) Silent(match func(*Kind) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -377,8 +376,8 @@ func (s *Server) Silent(match func(*Kind) bool) bool {
 	return false
 }
 
-// Freeze makes watches of the resources that match show nothing newer than now.
-// Lists, reads and writes go on as ever.
+// Freeze makes matching watches show nothing newer than the present state.
+// Lists, reads and writes are not affected.
 func (s *Server) Freeze(match func(*Kind) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -389,8 +388,8 @@ func (s *Server) Freeze(match func(*Kind) bool) {
 	}
 }
 
-// Shown returns the resourceVersion that watches of a kind show: the newest,
-// unless it is frozen.
+// Shown returns the resourceVersion that watches of a matching kind show: the
+// newest, unless the kind is frozen.
 func (s *Server) Shown(match func(*Kind) bool) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -402,9 +401,9 @@ func (s *Server) Shown(match func(*Kind) bool) int64 {
 	return s.rv
 }
 
-// Thaw ends Freeze. With skip, watches are told to begin anew (410), so that
-// they see how things are, and never what was in between; otherwise they are
-// sent everything, in order.
+// Thaw ends Freeze. If skip is true, watches get 410 and have to start over, so
+// that they see the current state but never the changes in between. Otherwise
+// they get all changes, in order.
 func (s *Server) Thaw(match func(*Kind) bool, skip bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

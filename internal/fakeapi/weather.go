@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// RefuseStreams makes the server one that refuses streamed lists with a code,
-// 422 as those whose feature gate is off, or 400; 0 makes it one that serves
-// them. Every watch ends, and what watches could resume from is gone, as after
-// the restart that such a change takes.
+// RefuseStreams makes the server refuse streamed lists with code, either 422,
+// as servers do whose feature gate is off, or 400. A code of 0 makes the server
+// serve them. Every watch ends and cannot resume, as after the restart that
+// such a change requires.
 func (s *Server) RefuseStreams(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +27,7 @@ func (s *Server) RefuseStreams(code int) {
 	s.cutLocked(func(*Request) bool { return true })
 }
 
-// refuseStream is the answer to a streamed list; nil if it is served.
+// refuseStream returns the error for a streamed list, or nil if it is served.
 func (s *Server) refuseStream() error {
 	s.mu.Lock()
 	code := s.noStreams
@@ -43,8 +43,8 @@ func (s *Server) refuseStream() error {
 	return apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", "sendInitialEvents is not supported", 0, false)
 }
 
-// Lose makes watches of the kinds that match never tell of what changes from
-// now on, while they go on with bookmarks and all else, or ends that.
+// Lose stops watches of matching kinds from delivering later changes, or ends
+// that. The watches still deliver bookmarks and everything else.
 func (s *Server) Lose(match func(*Kind) bool, lose bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Server) Lose(match func(*Kind) bool, lose bool) {
 	}
 }
 
-// Unregister ends a kind as the deletion of its definition does: its objects
+// Unregister removes a kind as the deletion of its definition does: its objects
 // are deleted, and its watches end.
 func (s *Server) Unregister(gk schema.GroupKind) {
 	s.mu.Lock()
@@ -74,8 +74,8 @@ func (s *Server) tableOfLocked(gk schema.GroupKind) *table {
 	return nil
 }
 
-// endUnservedLocked ends the watches of a kind in versions that it is not
-// served in any more.
+// endUnservedLocked ends the watches of a kind in versions in which it is no
+// longer served.
 func (s *Server) endUnservedLocked(t *table) {
 	for _, st := range s.streams {
 		if st.table == t && !t.kind.serves(st.request.Version) {
@@ -84,9 +84,9 @@ func (s *Server) endUnservedLocked(t *table) {
 	}
 }
 
-// Rewrite changes what an object is without a new version and without an event,
-// as a default that is added to a definition does, a conversion, or an upgrade
-// of the server.
+// Rewrite changes an object without a new version and without an event. In real
+// clusters that may happen through a default that is added to a definition, a
+// conversion, or an upgrade of the server.
 func (s *Server) Rewrite(gk schema.GroupKind, namespace, name string, change func(obj map[string]any)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *Server) Rewrite(gk schema.GroupKind, namespace, name string, change fun
 	return err
 }
 
-// Delete ends an object, whatever its finalizers.
+// Delete removes an object regardless of its finalizers.
 func (s *Server) Delete(gk schema.GroupKind, namespace, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +117,9 @@ func (s *Server) Delete(gk schema.GroupKind, namespace, name string) error {
 	return nil
 }
 
-// Objects returns what is stored of a kind, for reading only, and whether it is
-// served in that version. What is stored does not depend on the version.
+// Objects returns the stored objects of a kind, which the caller must not
+// modify, and whether the kind is served in that version. The objects do not
+// depend on the version.
 func (s *Server) Objects(gvk schema.GroupVersionKind) (objects []*unstructured.Unstructured, served bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +133,8 @@ func (s *Server) Objects(gvk schema.GroupVersionKind) (objects []*unstructured.U
 	return objects, t.kind.serves(gvk.Version)
 }
 
-// HTML is the answer of an ingress that knows no way to the server: the code
-// with a page for people.
+// HTML returns the response of an ingress that has no route to the server: the
+// status code with a page for people.
 func HTML(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -142,10 +143,10 @@ func HTML(code int) http.HandlerFunc {
 	}
 }
 
-// Hang answers nothing until the client has had enough.
+// Hang does not respond until the client gives up.
 func Hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// TooMany is the answer of a server that has too many requests in flight.
+// TooMany returns the error of a server that has too many requests in flight.
 func TooMany() error {
 	err := apierrors.NewTooManyRequests("too many requests, please try again later", 1)
 	err.ErrStatus.Reason = metav1.StatusReasonTooManyRequests

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// writing is a write under way. Its methods run under the server's lock.
+// writing is a write in progress. Its methods run under the server's lock.
 type writing struct {
 	*Server
 	t      *table
@@ -29,7 +29,7 @@ type writing struct {
 	dryRun bool
 }
 
-// write serves the verbs that change something.
+// write serves the verbs that write.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
 	op := &writing{Server: s, t: t, req: req, dryRun: r.URL.Query().Get("dryRun") == metav1.DryRunAll}
 	var out *version
@@ -110,7 +110,7 @@ func (op *writing) create(u *unstructured.Unstructured) (*version, error) {
 	return op.put(op.t, key, u.Object), nil
 }
 
-// newMetadata sets what a server sets of a new object.
+// newMetadata sets the metadata that a server sets in a new object.
 func (s *Server) newMetadata(k *Kind, u *unstructured.Unstructured) {
 	u.SetUID(types.UID(s.newUID()))
 	_ = unstructured.SetNestedField(u.Object, now(), "metadata", "creationTimestamp")
@@ -122,7 +122,8 @@ func (s *Server) newMetadata(k *Kind, u *unstructured.Unstructured) {
 	}
 }
 
-// place makes the object's name and namespace those of the path.
+// place checks that the object's name and namespace are those of the path, and
+// fills in a missing namespace.
 func (op *writing) place(u *unstructured.Unstructured) error {
 	if op.req.Name != "" && op.req.Verb != "create" && u.GetName() != op.req.Name {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", u.GetName(), op.req.Name))
@@ -143,8 +144,8 @@ func (op *writing) place(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// checkNamespace refuses to create in a namespace that is not there, or about
-// to go.
+// checkNamespace refuses to create an object in a namespace that does not exist
+// or is being deleted.
 func (op *writing) checkNamespace(name string) error {
 	if op.t.kind.ClusterScoped {
 		return nil
@@ -204,8 +205,8 @@ func (op *writing) serveUpdate(r *http.Request) (*version, error) {
 	return op.update(old, u)
 }
 
-// update puts u in the place of old, of which everything stays that the request
-// may not change.
+// update replaces old by u. Fields that the request may not change keep their
+// old values.
 func (op *writing) update(old *version, u *unstructured.Unstructured) (*version, error) {
 	was := old.copy()
 	was.SetAPIVersion(u.GetAPIVersion())
@@ -236,7 +237,7 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 	return op.put(op.t, key, u.Object), nil
 }
 
-// merge returns u with everything of was that a request does not change:
+// merge returns u with all fields of was that a request does not change:
 // identity, and spec or status.
 func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(u.Object)}
@@ -258,7 +259,7 @@ func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstru
 	return out
 }
 
-// counted is what generations count changes of.
+// counted returns the part of an object whose changes generations count.
 func counted(u *unstructured.Unstructured) map[string]any {
 	out := map[string]any{}
 	for k, v := range u.Object {
@@ -269,7 +270,7 @@ func counted(u *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-// keep makes a field of u what it is in from.
+// keep copies a field of from to u.
 func keep(u, from *unstructured.Unstructured, path ...string) {
 	value, found, _ := unstructured.NestedFieldNoCopy(from.Object, path...)
 	if !found {
@@ -291,7 +292,7 @@ func (op *writing) namespace() bool {
 	return op.t.kind.Group == "" && op.t.kind.Resource == "namespaces"
 }
 
-// finish ends an object.
+// finish removes an object.
 func (op *writing) finish(key objectKey, u *unstructured.Unstructured) *version {
 	if op.definition() {
 		op.undefine(u)
@@ -309,8 +310,8 @@ func (op *writing) serveDelete(r *http.Request) (*version, error) {
 	return op.delete(objectKey{op.req.Namespace, op.req.Name}, options)
 }
 
-// delete ends an object, or begins its end if there are finalizers; only then
-// it returns it.
+// delete removes an object. If the object has finalizers, delete only marks it
+// as being deleted and returns it.
 func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version, error) {
 	v := op.t.objects[key]
 	if v == nil {
@@ -366,7 +367,7 @@ func setFinalizer(u *unstructured.Unstructured, name string, on bool) {
 	u.SetFinalizers(finalizers)
 }
 
-// serveDeleteAll deletes what a selector selects.
+// serveDeleteAll deletes all selected objects.
 func (op *writing) serveDeleteAll(r *http.Request) error {
 	which, err := selectionOf(op.req, r.URL.Query(), op.t.kind)
 	if err != nil {
@@ -393,8 +394,8 @@ func (op *writing) serveDeleteAll(r *http.Request) error {
 	return nil
 }
 
-// Seed stores an object as it is, its status included, and makes its namespace
-// if need be. One that exists is replaced.
+// Seed stores an object unchanged, including its status, and creates its
+// namespace if necessary. It replaces an existing object.
 func (s *Server) Seed(u *unstructured.Unstructured) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,7 +48,7 @@ const (
 	anySize    = 2 * word
 	mapHeader  = 6 * word
 	// mapSlots is the capacity of the smallest map that is not empty. Entries
-	// of size indirect or more are stored outside the map.
+	// larger than indirect are stored outside the map.
 	mapSlots = 8
 	indirect = 128
 	// dynamicWorst is the size of the smallest map[string]any that is not
