@@ -26,10 +26,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
-// Cluster is a fake cluster: an API server in memory, and the network to it.
-// Its methods may be called from many goroutines. What they change takes effect
-// before they return, as far as the cluster is concerned; Fleet.WaitSynced
-// waits until the ClusterCache has noticed.
+// Cluster is a fake cluster: an in-memory API server, and the network to it.
+// Its methods are safe for concurrent use. Their changes take effect in the
+// cluster before they return; Fleet.WaitSynced waits until the ClusterCache has
+// noticed.
 type Cluster struct {
 	fleet  *Fleet
 	key    client.ObjectKey
@@ -39,11 +39,11 @@ type Cluster struct {
 	admin  client.WithWatch
 	stop   func()
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	token   int        // the valid one
-	revoked bool       // it is not valid either
+	revoked bool       // the token is not valid either
 	reach   bool       // connections are let through
-	lives   int        // how many clusters there were at this address
+	lives   int        // number of clusters that have been at this address
 	faults  []*fault
 	removed bool
 }
@@ -112,7 +112,7 @@ func (h *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, r)
 }
 
-// stop waits for the calls that run. Those that come later do nothing.
+// stop waits for the running calls. Later calls do nothing.
 func (h *counted) stop() {
 	h.mu.Lock()
 	h.stopped = true
@@ -120,20 +120,20 @@ func (h *counted) stop() {
 	h.calls.Wait()
 }
 
-// Key returns what the cluster is called.
+// Key returns the cluster's key.
 func (c *Cluster) Key() client.ObjectKey { return c.key }
 
-// Client returns the administrator's client, for what the test itself does. It
-// goes to the API server directly: it reads what is, and works whatever is
-// wrong with the network and with credentials. Faults, stale views and
-// interruptions are not for it.
+// Client returns the administrator's client, for the test's own reads and
+// writes. It goes to the API server directly: it reads the current state, and
+// works whatever is wrong with the network and with credentials. Faults, stale
+// views and interruptions do not apply to it.
 func (c *Cluster) Client() client.WithWatch { return c.admin }
 
-// Store stores objects as they are, with their status, and makes their
-// namespaces if need be. An object that exists is replaced. What an API server
-// sets it sets here, too: uid, resourceVersion, creationTimestamp, generation.
-// The test fails if an object cannot be stored; the objects themselves stay as
-// they are.
+// Store stores objects exactly as given, including their status, and creates
+// their namespaces if necessary. An object that exists is replaced. The fields
+// that an API server sets are set here, too: uid, resourceVersion,
+// creationTimestamp, generation. The test fails if an object cannot be stored;
+// the arguments are not modified.
 func (c *Cluster) Store(objs ...client.Object) {
 	c.fleet.t.Helper()
 	for _, obj := range objs {
@@ -156,19 +156,19 @@ func (c *Cluster) Store(objs ...client.Object) {
 // Serve makes the cluster serve a kind from now on.
 func (c *Cluster) Serve(k Kind) { c.server.Register(k.served()) }
 
-// ResourceVersion returns how far the cluster's history has come.
+// ResourceVersion returns the latest version of the cluster's history.
 func (c *Cluster) ResourceVersion() string { return strconv.FormatInt(c.server.ResourceVersion(), 10) }
 
-// Config returns how the cluster is reached now: over the fake network, by a
-// token that Rotate and Revoke make invalid.
+// Config returns the current configuration for reaching the cluster: over the
+// fake network, by a token that Rotate and Revoke make invalid.
 func (c *Cluster) Config() *rest.Config {
 	return &rest.Config{
 		Host: "https://" + c.host(), BearerToken: c.bearer(), Dial: c.dial, TLSClientConfig: rest.TLSClientConfig{CAData: servers().ca},
 	}
 }
 
-// Kubeconfig returns what Config does as a kubeconfig that holds everything but
-// the network: who uses it needs [Fleet.Dial].
+// Kubeconfig returns the result of Config as a kubeconfig. It contains
+// everything but the network: its users need [Fleet.Dial].
 func (c *Cluster) Kubeconfig() []byte {
 	c.fleet.t.Helper()
 	config := clientcmdapi.NewConfig()

@@ -9,21 +9,20 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// Disconnect takes the network away: connections are reset, and new ones
-// refused.
+// Disconnect cuts the network: connections are reset, and new ones refused.
 func (c *Cluster) Disconnect() {
 	c.setReach(false)
 	c.net.Down()
 }
 
 // Hang makes the network swallow everything: connections stay open, nothing
-// arrives, and new ones wait in vain.
+// arrives, and new connections never complete.
 func (c *Cluster) Hang() {
 	c.setReach(false)
 	c.net.Mute()
 }
 
-// Connect brings the network back, and has the ClusterCache try at once.
+// Connect restores the network, and makes the ClusterCache try at once.
 func (c *Cluster) Connect() {
 	c.net.Up()
 	c.setReach(true)
@@ -39,8 +38,8 @@ func (c *Cluster) setReach(reach bool) {
 	c.reach = reach
 }
 
-// Rotate gives out another token, which the resolver tells of. The one before
-// is not valid any more; open streams of it go on, as with a real API server.
+// Rotate issues a new token, and the resolver reports the change. The previous
+// token becomes invalid; its open streams continue, as with a real API server.
 func (c *Cluster) Rotate() {
 	c.mu.Lock()
 	c.token++
@@ -49,29 +48,28 @@ func (c *Cluster) Rotate() {
 	c.fleet.names.tell(c.key)
 }
 
-// Revoke makes the token invalid, without another one: requests are answered
-// with 401 until Rotate. Open streams go on.
+// Revoke makes the token invalid without issuing another: requests are answered
+// with 401 until Rotate. Open streams continue.
 func (c *Cluster) Revoke() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.revoked = true
 }
 
-// SetStale makes watches of the kinds, or of any kind if none is named, say
-// nothing any more, not even that there is nothing to say, or ends that.
-// Everything else is answered, so that the cluster stays connected: its
-// informers just show no sign of life, until Status calls it stale after
-// Options.StaleAfter, and reads with MaxStaleness refuse the cache. See
-// [Cluster.WaitStale]; and [Cluster.Stale] for a view that is old without
-// anything telling so.
+// SetStale makes watches of the kinds, or of any kind if none is named, send
+// nothing any more, not even bookmarks, or ends that. Everything else is
+// answered, so that the cluster stays connected: its informers just show no
+// sign of life, until Status reports it stale after Options.StaleAfter, and
+// reads with MaxStaleness refuse the cache. See [Cluster.WaitStale]; and
+// [Cluster.Stale] for a view that is old without any indication.
 func (c *Cluster) SetStale(stale bool, kinds ...client.Object) {
 	c.fleet.t.Helper()
 	c.server.Silence(c.match(kinds), stale)
 }
 
 // NewEpoch puts another cluster at the same address: with another identity, a
-// history that starts anew, and nothing stored but objs. The token stays valid.
-// Kinds that were defined later are gone.
+// new history, and nothing stored but objs. The token stays valid. Kinds that
+// were defined later no longer exist.
 func (c *Cluster) NewEpoch(objs ...client.Object) {
 	c.fleet.t.Helper()
 	c.mu.Lock()
@@ -83,26 +81,26 @@ func (c *Cluster) NewEpoch(objs ...client.Object) {
 	c.net.Reset()
 }
 
-// Snapshot is what a cluster stored at one moment.
+// Snapshot is the stored content of a cluster at one moment.
 type Snapshot struct{ of *fakeapi.Snapshot }
 
-// Snapshot returns what the cluster stores now.
+// Snapshot returns the currently stored content of the cluster.
 func (c *Cluster) Snapshot() Snapshot { return Snapshot{c.server.Snapshot()} }
 
-// Rollback brings back what was stored, as who restores a backup of etcd:
-// resourceVersions go back, and what was written since never happened. The
-// identity stays.
+// Rollback restores the content of a snapshot, like a restored backup of etcd:
+// resourceVersions go back, and later writes never happened. The identity
+// stays.
 func (c *Cluster) Rollback(to Snapshot) {
 	c.server.Restore(to.of)
 	c.net.Reset()
 }
 
-// Compact forgets the history: a watch that has to resume from before is
-// refused (410), and lists again.
+// Compact drops the history: a watch that has to resume from before is refused
+// (410), and lists again.
 func (c *Cluster) Compact() { c.server.Compact() }
 
-// Remove takes the cluster away for good, and the way to it from the resolver.
-// [Fleet.Add] may add another one of its name.
+// Remove removes the cluster for good, and its access from the resolver.
+// [Fleet.Add] may add another one with its name.
 func (c *Cluster) Remove() {
 	f := c.fleet
 	f.mu.Lock()

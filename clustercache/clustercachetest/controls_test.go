@@ -27,7 +27,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// one is a fleet of one cluster whose ConfigMaps are watched.
+// one returns a fleet of one cluster whose ConfigMaps are watched.
 func one(t *testing.T, objs ...client.Object) (*clustercachetest.Fleet, *clustercachetest.Cluster, *clustercache.ClusterCache) {
 	t.Helper()
 	fleet := clustercachetest.New(t, clustercachetest.Options{})
@@ -311,7 +311,7 @@ func TestStaleCacheFallsBehindLiveWritesUntilItIsFresh(t *testing.T) {
 		require.Equal(t, "3", live.Data["value"])
 		require.False(t, status(t, cc, east).Stale, "nothing tells that the view is old")
 
-		east.Reset() // who resumes, or begins, sees the old view as well
+		east.Reset() // watches that resume or begin see the old view as well
 		w, err := cc.Watch(t.Context(), east.Key(), &corev1.ConfigMap{}, client.MatchingLabels{"x": "y"})
 		require.NoError(t, err)
 		defer w.Release()
@@ -324,7 +324,7 @@ func TestStaleCacheFallsBehindLiveWritesUntilItIsFresh(t *testing.T) {
 	})
 }
 
-// told collects the values that a feed tells of ConfigMap a.
+// told collects the values of ConfigMap a that a feed delivers.
 func told(t *testing.T, cc *clustercache.ClusterCache) <-chan string {
 	t.Helper()
 	out := make(chan string, 100)

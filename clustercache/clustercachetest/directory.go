@@ -15,7 +15,7 @@ import (
 
 // directory is the fleet's resolver.
 type directory struct {
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	clusters map[client.ObjectKey]*Cluster
 	changed  []client.ObjectKey
 	news     chan struct{} // one slot
@@ -25,7 +25,7 @@ func newDirectory() *directory {
 	return &directory{clusters: map[client.ObjectKey]*Cluster{}, news: make(chan struct{}, 1)}
 }
 
-// set makes a cluster known, or tells that the way to it changed.
+// set makes a cluster known, or reports that its access changed.
 func (d *directory) set(c *Cluster) {
 	d.mu.Lock()
 	d.clusters[c.key] = c

@@ -63,7 +63,7 @@ func Example() {
 	// disconnected: true
 }
 
-// hire makes sure that there is a worker for a job, unless it sees one.
+// hire makes sure that a job has a worker: it creates one unless it sees one.
 func hire(ctx context.Context, c client.Client, job, name string) error {
 	workers := &corev1.ConfigMapList{}
 	if err := c.List(ctx, workers, client.InNamespace("default"), client.MatchingLabels{"job": job}); err != nil {
@@ -82,8 +82,8 @@ func hire(ctx context.Context, c client.Client, job, name string) error {
 	return nil
 }
 
-// A reconciler that takes what its cache does not show for what is not there
-// hires twice. With a name that follows from the job it cannot.
+// A reconciler that takes an object's absence from its cache for its absence
+// from the cluster hires twice. With a name derived from the job it cannot.
 func ExampleCluster_Stale() {
 	t := &exampleT{}
 	defer t.end()
@@ -118,8 +118,8 @@ func ExampleCluster_Stale() {
 	// name "the-worker": 1 workers <nil>
 }
 
-// accounts has an account for each ConfigMap that there is. The careless ones
-// know them by their name.
+// accounts has an account for each existing ConfigMap. A careless one
+// identifies ConfigMaps by name only.
 type accounts struct {
 	open    map[client.ObjectKey]types.UID
 	careful bool
@@ -133,13 +133,13 @@ func (a *accounts) reconcile(ctx context.Context, c client.Reader, key client.Ob
 		delete(a.open, key)
 		return nil
 	case err == nil && (!open || (a.careful && is != cm.UID)):
-		a.open[key] = cm.UID // and the one before is closed
+		a.open[key] = cm.UID // and the previous one is closed
 	}
 	return err
 }
 
-// A reconciler that counts on seeing every deletion goes on with the account of
-// an object that is not there any more.
+// A reconciler that relies on seeing every deletion keeps the account of an
+// object that no longer exists.
 func ExampleCluster_Skip() {
 	t := &exampleT{}
 	defer t.end()
@@ -175,7 +175,7 @@ func ExampleCluster_Skip() {
 	// careful true: right account true (<nil> <nil> <nil>)
 }
 
-// rename gives a ConfigMap another name, in one order of steps or the other.
+// rename gives a ConfigMap another name, creating or deleting first.
 func rename(ctx context.Context, c client.Client, from, to client.ObjectKey, createFirst bool) error {
 	old := &corev1.ConfigMap{}
 	if err := c.Get(ctx, from, old); err != nil {
@@ -201,8 +201,8 @@ func rename(ctx context.Context, c client.Client, from, to client.ObjectKey, cre
 	return nil
 }
 
-// A reconciler that crashes at any of its writes, and runs again, has to get to
-// the same end.
+// A reconciler that crashes at any of its writes, and runs again, has to reach
+// the same end state.
 func ExampleFleet_InterruptAfter() {
 	t := &exampleT{}
 	defer t.end()

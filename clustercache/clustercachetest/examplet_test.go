@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// exampleT stands for the *testing.T of a test, which examples do not have.
+// exampleT replaces the *testing.T of a test, which examples do not have.
 type exampleT struct {
-	testing.TB // of which nothing else is used
+	testing.TB // its other methods are not used
 
 	cleanups []func()
 	failures []string
@@ -34,7 +34,7 @@ func (t *exampleT) Fatalf(format string, args ...any) {
 	panic(t.failures[len(t.failures)-1])
 }
 
-// end does what was put off.
+// end runs the deferred functions.
 func (t *exampleT) end() {
 	for i := range t.cleanups {
 		t.cleanups[len(t.cleanups)-1-i]()

@@ -18,21 +18,21 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// Request is a request that a cluster has received, and not from its
+// Request is a request that a cluster has received, except those of its
 // administrator.
 type Request struct {
 	// Verb is get, list, watch, create, update, patch, delete or
-	// deletecollection; of a path that names no resource, it is the HTTP method
-	// in lower case.
+	// deletecollection; for a path that names no resource, it is the HTTP
+	// method in lower case.
 	Verb            string
 	Group, Version  string
-	Resource        string // plural; empty of a path that names none
+	Resource        string // plural; empty for a path that names none
 	Subresource     string
 	Namespace, Name string
 	Path, Query     string
 	UserAgent       string
-	// Initial tells that a watch begins with the objects there are: a streamed
-	// list.
+	// Initial reports whether a watch begins with the existing objects: a
+	// streamed list.
 	Initial bool
 }
 
@@ -60,7 +60,7 @@ func Resource(name string) Match {
 	}
 }
 
-// Write matches requests that ask for a change.
+// Write matches requests for a change.
 func Write() Match {
 	return Verb("create", "update", "patch", "delete", "deletecollection")
 }
@@ -69,7 +69,8 @@ func all(matches []Match, r Request) bool {
 	return !slices.ContainsFunc(matches, func(m Match) bool { return !m(r) })
 }
 
-// Requests returns what the cluster received and all matches match, in order.
+// Requests returns the requests that the cluster received and all matches
+// match, in order.
 func (c *Cluster) Requests(matches ...Match) []Request {
 	var out []Request
 	for _, r := range c.server.Requests(nil) {
@@ -80,7 +81,7 @@ func (c *Cluster) Requests(matches ...Match) []Request {
 	return out
 }
 
-// fault is what happens to requests that match.
+// fault is the fate of matching requests.
 type fault struct {
 	err     error
 	matches []Match
@@ -88,9 +89,9 @@ type fault struct {
 
 // Fail makes the cluster answer requests that all matches match with an error,
 // until heal is called; without a match all requests. Open watches that match
-// end. An error of apimachinery's errors package is answered as an API server
-// does, with [Status] for a plain code; any other error breaks the connection.
-// Of several faults that match, the latest counts.
+// end. An error of apimachinery's errors package is answered as by an API
+// server, and [Status] makes such an answer of a plain code; any other error
+// breaks the connection. If several faults match, the latest counts.
 func (c *Cluster) Fail(err error, matches ...Match) (heal func()) {
 	f := &fault{err: err, matches: matches}
 	c.mu.Lock()
@@ -108,15 +109,15 @@ func (c *Cluster) Fail(err error, matches ...Match) (heal func()) {
 	}
 }
 
-// codeError is an answer with nothing but a code.
+// codeError is an answer with only a code.
 type codeError int
 
 // Error implements error.
 func (s codeError) Error() string { return fmt.Sprintf("status %d", int(s)) }
 
-// Status returns the error that an API server answers a request with when the
-// code is code: for 403 it names who may not do what, for 429 and 503 it asks
-// to come back in a second.
+// Status returns the error with which an API server answers a request for the
+// given code: for 403 it names the user and the forbidden action, for 429 and
+// 503 it asks the client to retry in a second.
 func Status(code int) error { return codeError(code) }
 
 // answer returns the error as it is sent.
@@ -157,9 +158,9 @@ func (c *Cluster) intercept(r *fakeapi.Request) *fakeapi.Fault {
 	return nil
 }
 
-// writeGate interrupts who writes.
+// writeGate interrupts writers.
 type writeGate struct {
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	open *Interruption
 }
 
@@ -172,21 +173,21 @@ func (g *writeGate) pass() *fakeapi.Fault {
 	return g.open.pass()
 }
 
-// Interruption is a crash of who writes to the clusters of a fleet, as the
-// clusters see it: from some write on, none is done.
+// Interruption is a crash of the writer to the clusters of a fleet, as the
+// clusters see it: from some write on, none is carried out.
 type Interruption struct {
 	gate  *writeGate
-	last  int  // writes that are done
-	lose  bool // the answer of the last one
+	last  int  // number of writes that are carried out
+	lose  bool // whether the answer to the last one is lost
 	count int  // guarded by the gate's lock
 	hit   atomic.Bool
 }
 
-// errInterrupted is what an interrupted writer gets.
+// errInterrupted is the error that an interrupted writer receives.
 var errInterrupted = &apierrors.StatusError{ErrStatus: apierrors.NewInternalError(errors.New("interrupted by clustercachetest")).ErrStatus}
 
-// IsInterrupted reports whether an error is that of a write that an
-// [Interruption] did not let pass.
+// IsInterrupted reports whether an error is that of a write that was stopped by
+// an [Interruption].
 func IsInterrupted(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "interrupted by clustercachetest")
 }
@@ -201,13 +202,13 @@ func (i *Interruption) pass() *fakeapi.Fault {
 	return &fakeapi.Fault{Err: errInterrupted, Done: i.count == i.last}
 }
 
-// InterruptBefore lets who writes to the fleet's clusters crash before its n-th
-// write from now, counted from 1 over all clusters: this one and all that
-// follow fail, without being done, until Interruption.End. What the test does
-// by Cluster.Client and Cluster.Store does not count.
+// InterruptBefore makes the writer to the fleet's clusters crash before its
+// n-th write from now, counted from 1 over all clusters: this write and all
+// that follow fail, without being carried out, until Interruption.End. Writes
+// of the test by Cluster.Client and Cluster.Store do not count.
 func (f *Fleet) InterruptBefore(n int) *Interruption { return f.interrupt(&Interruption{last: n - 1}) }
 
-// InterruptAfter is InterruptBefore, but for the n-th write, which is done:
+// InterruptAfter is InterruptBefore, except that the n-th write is carried out:
 // only its answer is lost.
 func (f *Fleet) InterruptAfter(n int) *Interruption {
 	return f.interrupt(&Interruption{last: n, lose: true})

@@ -25,33 +25,33 @@ import (
 
 // Options configure a Fleet. The zero value works.
 type Options struct {
-	// Scheme maps Go types to kinds. Types in it that Kubernetes itself does
-	// not have are served by every cluster, in a namespace and with a status if
-	// the type has one; see Kinds for others. Defaults to client-go's.
+	// Scheme maps Go types to kinds. Every cluster serves the types in it that
+	// Kubernetes itself does not have, in a namespace and with a status if the
+	// type has one; see Kinds for others. Defaults to client-go's.
 	Scheme *runtime.Scheme
-	// Kinds are served by every cluster beside the built-in ones and those of
-	// the Scheme. A kind can also be defined later, by creating its
+	// Kinds are served by every cluster in addition to the built-in ones and
+	// those of the Scheme. A kind can also be defined later, by creating its
 	// CustomResourceDefinition, or by Cluster.Serve.
 	Kinds []Kind
-	// Cache configures what Fleet.ClusterCache returns. Resolver and Discover
-	// are the fleet's. Outside of bubbles of testing/synctest, where time has
-	// to be waited for, what is zero here gets values that let nothing take
-	// longer than about a second; inside of bubbles it gets the defaults of
-	// clustercache.
+	// Cache configures the result of Fleet.ClusterCache. Its Resolver and
+	// Discover are replaced by the fleet's. Outside bubbles of
+	// testing/synctest, where waiting takes real time, zero values are replaced
+	// by values with which nothing takes longer than about a second; inside
+	// bubbles they are replaced by the defaults of clustercache.
 	Cache clustercache.Options
 }
 
-// Kind is a kind of objects without a Go type, or one whose type does not tell
+// Kind is a kind of objects without a Go type, or whose type does not reveal
 // enough.
 type Kind struct {
 	// GVK is the kind. Required.
 	GVK schema.GroupVersionKind
-	// Plural is the name of the resource. Defaults to what is usual for the
-	// kind in English.
+	// Plural is the name of the resource. Defaults to the usual English plural
+	// of the kind.
 	Plural string
 	// ClusterScoped objects have no namespace.
 	ClusterScoped bool
-	// NoStatus tells that there is no status subresource.
+	// NoStatus disables the status subresource.
 	NoStatus bool
 }
 
@@ -62,8 +62,7 @@ func (k Kind) served() fakeapi.Kind {
 	}
 }
 
-// Fleet is a number of fake clusters. Its methods may be called from many
-// goroutines.
+// Fleet is a number of fake clusters. Its methods are safe for concurrent use.
 type Fleet struct {
 	t       testing.TB
 	options Options
@@ -71,7 +70,7 @@ type Fleet struct {
 	names   *directory
 	writes  writeGate
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	clusters map[client.ObjectKey]*Cluster
 	added    int
 	cache    *clustercache.ClusterCache
@@ -87,7 +86,7 @@ func New(t testing.TB, o Options) *Fleet {
 	return f
 }
 
-// kinds returns what clusters serve beside the built-in kinds.
+// kinds returns the kinds that clusters serve in addition to the built-in ones.
 func (f *Fleet) kinds() []fakeapi.Kind {
 	var out []fakeapi.Kind
 	for gvk, goType := range f.scheme.AllKnownTypes() {
@@ -105,9 +104,9 @@ func (f *Fleet) kinds() []fakeapi.Kind {
 	return out
 }
 
-// Add adds a cluster that stores objs, and can be reached. The name is that of
-// its key: name, namespace/name, or nothing, which is the hub. It is an error
-// to add a cluster that is there.
+// Add adds a reachable cluster that stores objs. The name is that of its key:
+// name, namespace/name, or the empty string, which is the hub. It is an error
+// to add a cluster that exists.
 func (f *Fleet) Add(name string, objs ...client.Object) *Cluster {
 	f.t.Helper()
 	key := keyOf(name)
@@ -153,8 +152,8 @@ func (f *Fleet) all() []*Cluster {
 	return out
 }
 
-// Resolver resolves the fleet's clusters, for a ClusterCache of one's own. It
-// lists them, and tells of changes.
+// Resolver resolves the fleet's clusters, for another ClusterCache. It lists
+// them, and reports changes.
 func (f *Fleet) Resolver() interface {
 	clustercache.Resolver
 	clustercache.Lister
@@ -163,8 +162,8 @@ func (f *Fleet) Resolver() interface {
 	return f.names
 }
 
-// ClusterCache returns a running ClusterCache to which every cluster of the
-// fleet is known. The first call starts it; it ends with the test.
+// ClusterCache returns a running ClusterCache that knows every cluster of the
+// fleet. The first call starts it; it ends with the test.
 func (f *Fleet) ClusterCache() *clustercache.ClusterCache {
 	f.t.Helper()
 	f.mu.Lock()

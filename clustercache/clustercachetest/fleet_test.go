@@ -42,7 +42,7 @@ func cached(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Clu
 	return got.Data["value"]
 }
 
-// watch takes a watch of ConfigMaps for the time of the test.
+// watch holds a watch of ConfigMaps for the duration of the test.
 func watch(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Cluster) *clustercache.Watch {
 	t.Helper()
 	w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
@@ -95,7 +95,7 @@ func TestTheWholeLibraryRunsInAndOutsideOfABubble(t *testing.T) {
 	})
 }
 
-// openConn counts itself as long as it is open.
+// openConn is counted as long as it is open.
 type openConn struct {
 	net.Conn
 
@@ -108,10 +108,10 @@ func (c *openConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn: if the watch is asked
-// for only when the cluster is about to be connected, its connection needs a
-// proof of its own. The question goes over a third one, which ends with the
-// answer.
+// TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn covers a watch that is
+// requested only when the cluster is about to be connected: its connection then
+// needs a proof of its own. The request for the proof uses a third connection,
+// which ends with the answer.
 func TestWatchesOfAClusterTravelOverConnectionsOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := clustercachetest.New(t, clustercachetest.Options{})

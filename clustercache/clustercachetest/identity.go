@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// domain is where all clusters are.
+// domain contains all clusters.
 const domain = "fleet.test"
 
-// identity is the certificate of all fake API servers, and what clients trust.
+// identity is the certificate of all fake API servers, which clients trust.
 type identity struct {
 	certificate tls.Certificate
 	ca          []byte
 }
 
-// servers is made once per process. It is valid in the year 2000, where bubbles
-// begin, and today.
+// servers is created once per process. It is valid in the year 2000, where
+// bubbles begin, and today.
 var servers = sync.OnceValue(func() identity {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

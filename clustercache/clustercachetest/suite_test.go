@@ -70,8 +70,8 @@ func (c *fakeCluster) Watches(resource string) int {
 	}))
 }
 
-// versionQuestion tells a streamed list of nothing, which only asks how far the
-// history is.
+// versionQuestion reports whether a request is a streamed list of nothing,
+// which only reads the version of the history.
 func versionQuestion(r clustercachetest.Request) bool {
 	return strings.Contains(r.Query, "fieldSelector=metadata.name%3Dfleetcache-history") || r.Query == "limit=1"
 }

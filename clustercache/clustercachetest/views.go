@@ -11,14 +11,13 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// Stale stops the time for whoever watches the kinds, or any kind if none is
-// named: watches stay open and tell of nothing newer than now, and new ones
-// begin with how things are now. Live reads and writes go through, so that
-// cached reads fall behind them. fresh ends that: what was held back arrives,
-// in order.
+// Stale freezes the view of all watches of the kinds, or of any kind if none is
+// named: they stay open and deliver nothing newer than now, and new ones begin
+// with the current state. Live reads and writes are not affected, so cached
+// reads fall behind them. fresh ends that: the delayed events arrive, in order.
 //
-// Kinds are named by objects, as where they are watched. A kind that is stale
-// already stays as it is.
+// Kinds are named by objects, as when they are watched. A kind that is already
+// stale keeps its view.
 func (c *Cluster) Stale(kinds ...client.Object) (fresh func()) {
 	c.fleet.t.Helper()
 	match := c.match(kinds)
@@ -26,10 +25,10 @@ func (c *Cluster) Stale(kinds ...client.Object) (fresh func()) {
 	return func() { c.server.Thaw(match, false) }
 }
 
-// Skip has whoever watches the kinds, or any kind if none is named, miss what
-// happens during change: they see how things are after it, and nothing of what
-// was in between. An object that was deleted and created again is another one
-// then, and one that was created and deleted was never there.
+// Skip makes all watches of the kinds, or of any kind if none is named, miss
+// the events of change: they see the state after it, and nothing of the states
+// in between. An object that was deleted and created again appears as another
+// object, and one that was created and deleted never appears.
 func (c *Cluster) Skip(change func(), kinds ...client.Object) {
 	c.fleet.t.Helper()
 	match := c.match(kinds)

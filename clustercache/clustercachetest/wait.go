@@ -22,22 +22,24 @@ import (
 )
 
 const (
-	// waitLimit is when waiting is given up. Bubbles do not wait for it;
+	// waitLimit is how long to wait before failing. Bubbles do not wait for it;
 	// elsewhere nothing takes so long on the slowest machine.
 	waitLimit = 2 * time.Minute
-	// Looking is done ever more seldom, from the first of these to the last.
+	// The interval between two checks grows from pollFirst to pollLast.
 	pollFirst, pollLast = 2 * time.Millisecond, 100 * time.Millisecond
-	pollLastInBubble    = 500 * time.Millisecond // where only looking takes time
+	pollLastInBubble    = 500 * time.Millisecond // where only the checks take time
 )
 
-// WaitSynced waits until the ClusterCache is as the fleet is: what can be
-// reached is connected with the access that is valid, and every informer has
-// everything that was written before the call; what cannot be reached is
-// disconnected, and what was removed is gone. Kinds that are stale, kinds that
-// the cluster does not serve or not for watching, and requests that fail by
-// [Cluster.Fail], are waited for no further than they can get: one that is not
-// served, until it is found not to be. Event handlers may still be busy with
-// what they were told. The test fails if it takes more than two minutes.
+// WaitSynced waits until the ClusterCache reflects the state of the fleet:
+// reachable clusters are connected with the valid access, and every informer
+// has everything that was written before the call; unreachable clusters are
+// disconnected, and removed clusters are gone.
+//
+// WaitSynced waits for an informer only as far as it can advance: kinds may be
+// stale, or not served, or not for watching, and requests may fail by
+// [Cluster.Fail]. For a kind that is not served, it waits until that is
+// detected. Event handlers may still be busy with earlier events. The test
+// fails if it takes more than two minutes.
 func (f *Fleet) WaitSynced() {
 	f.t.Helper()
 	cc := f.ClusterCache()
@@ -73,9 +75,9 @@ func (c *Cluster) WaitPhase(phase clustercache.Phase) {
 	})
 }
 
-// WaitStale waits until Status calls the cluster stale, or does not any more.
-// It takes Options.StaleAfter, 3 min by default: outside of a bubble set that
-// in Options.Cache.
+// WaitStale waits until Status reports the cluster as stale, or no longer does.
+// It takes Options.StaleAfter, 3 min by default: outside a bubble set that in
+// Options.Cache.
 func (c *Cluster) WaitStale(stale bool) {
 	c.fleet.t.Helper()
 	cc := c.fleet.ClusterCache()
@@ -89,7 +91,7 @@ func (c *Cluster) WaitStale(stale bool) {
 	})
 }
 
-// wait waits until there is nothing left to wait for.
+// wait waits until left returns nil.
 func (f *Fleet) wait(left func() error) {
 	f.t.Helper()
 	f.waitFor(waitLimit, left)
@@ -117,7 +119,8 @@ func (f *Fleet) waitFor(limit time.Duration, left func() error) {
 	}
 }
 
-// synced returns what a ClusterCache has not noticed yet.
+// synced returns the first difference between a ClusterCache and the cluster,
+// or nil.
 func (c *Cluster) synced(cc *clustercache.ClusterCache) error {
 	status, err := cc.Status(c.key)
 	if err != nil {
@@ -162,7 +165,8 @@ func orUnknown(err error) error {
 	return err
 }
 
-// caughtUp reports whether an informer is where the cluster is.
+// caughtUp returns nil if an informer is at the cluster's state, or cannot
+// advance.
 func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	i := w.Informer
 	kind := func(k *fakeapi.Kind) bool { return k.GroupResource() == i.Key.Resource.GroupResource() }
@@ -176,7 +180,7 @@ func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	case string(i.Epoch) != epoch:
 		return errors.New("of another epoch")
 	case !slices.ContainsFunc(c.server.Watched(), func(r fakeapi.Request) bool { return follows(r, i.Key) }):
-		return errors.New("no watch is open") // it may have come as far as this in another history
+		return errors.New("no watch is open") // the informer may have reached this version in another history
 	}
 	want := c.server.Shown(kind)
 	if is, _ := strconv.ParseInt(i.ResourceVersion, 10, 64); is != want {
@@ -185,8 +189,8 @@ func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	return nil
 }
 
-// unservable reports whether a watch has come as far as it can, since its kind
-// is not served, or cannot be watched.
+// unservable reports whether a watch has advanced as far as it can, since its
+// kind is not served, or cannot be watched.
 func (c *Cluster) unservable(w clustercache.WatchStatus) bool {
 	if !w.Mapped && errors.Is(w.LastError, clustercache.ErrNotWatchable) {
 		return true

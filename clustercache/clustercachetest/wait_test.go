@@ -16,8 +16,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardKindThatIsNotServedIsWaitedFor: WaitSynced failed the test after
-// two minutes. Where a kind is not served, that is how the fleet is.
+// TestHazardKindThatIsNotServedIsWaitedFor guards against WaitSynced failing
+// the test after two minutes because a kind is not served, although that is the
+// state of the fleet.
 func TestHazardKindThatIsNotServedIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
@@ -30,8 +31,8 @@ func TestHazardKindThatIsNotServedIsWaitedFor(t *testing.T) {
 		require.Less(t, time.Since(begin), time.Minute)
 		require.True(t, meta.IsNoMatchError(w.Status().LastError), "%v", w.Status().LastError)
 
-		// Its definition comes, and is waited for as long as it takes to
-		// notice, and goes.
+		// Its definition is created, which is waited for as long as it takes to
+		// notice, and is deleted.
 		definition := crd("widgets", "Widget")
 		require.NoError(t, east.Client().Create(t.Context(), definition))
 		widget := &unstructured.Unstructured{}
