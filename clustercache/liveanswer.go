@@ -112,12 +112,23 @@ func (c *liveCall) expect(obj any) *liveCall {
 	if _, ok := obj.(runtime.Unstructured); ok {
 		c.into = reflect.TypeFor[map[string]any]()
 	}
-	if o, ok := obj.(runtime.Object); ok {
-		c.want, _ = apiutil.GVKForObject(o, c.scheme) // without it the call fails by itself
-	} else if o, ok := obj.(applied); ok {
-		c.want = schema.FromAPIVersionAndKind(deref(o.GetAPIVersion()), deref(o.GetKind()))
-	}
+	c.want = kindSent(obj, c.scheme) // without it the call fails by itself
 	return c
+}
+
+// kindSent returns the kind of what a call was given, an object or an apply
+// configuration; empty if that is not known.
+func kindSent(obj any, scheme *runtime.Scheme) (gvk schema.GroupVersionKind) {
+	if absent(obj) {
+		return gvk
+	}
+	switch o := obj.(type) {
+	case runtime.Object:
+		gvk, _ = apiutil.GVKForObject(o, scheme)
+	case applied:
+		gvk = schema.FromAPIVersionAndKind(deref(o.GetAPIVersion()), deref(o.GetKind()))
+	}
+	return gvk
 }
 
 // absent reports whether there is nothing to decode into.

@@ -190,5 +190,11 @@ func (s *liveSubResource) Patch(ctx context.Context, obj client.Object, patch cl
 
 // Apply implements client.SubResourceClient.
 func (s *liveSubResource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
-	return s.l.do(ctx, s.l.subresource(obj, obj, s.name), func(ctx context.Context) error { return s.inner.Apply(ctx, obj, opts...) })
+	body := (&client.SubResourceApplyOptions{}).ApplyOpts(opts).SubResourceBody
+	if body == nil {
+		body = obj
+	}
+	answer := s.l.subresource(obj, body, s.name)
+	answer.into = s.l.answer(obj).into // it is decoded into obj, whatever was sent
+	return s.l.do(ctx, answer, func(ctx context.Context) error { return s.inner.Apply(ctx, obj, opts...) })
 }

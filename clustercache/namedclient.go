@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // namedClient names the cluster and the kind in the errors of a live client, as
@@ -25,16 +24,7 @@ func (n *namedClient) fail(op string, obj any, err error) error {
 	if err == nil {
 		return nil
 	}
-	out := &ClusterError{Cluster: n.key, Op: op, Err: err}
-	if object, ok := obj.(client.Object); ok && isNil(object) {
-		return out
-	}
-	if object, ok := obj.(runtime.Object); ok {
-		if gvk, err := apiutil.GVKForObject(object, n.Scheme()); err == nil {
-			out.GVK = gvk
-		}
-	}
-	return out
+	return &ClusterError{Cluster: n.key, GVK: kindSent(obj, n.Scheme()), Op: op, Err: err}
 }
 
 // failRead is fail for reads, where the absence of an object is no failure.

@@ -45,6 +45,7 @@ func TestErrorsOfWritesNameTheClusterAndTheKind(t *testing.T) {
 				"delete":           c.Delete(ctx, one),
 				"delete all of":    c.DeleteAllOf(ctx, one, client.InNamespace("default")),
 				"apply":            c.Apply(ctx, applycorev1.ConfigMap("one", "default"), client.FieldOwner("f")),
+				"apply status of":  c.Status().Apply(ctx, applycorev1.ConfigMap("one", "default"), client.FieldOwner("f")),
 				"update status of": c.Status().Update(ctx, one),
 				"patch status of":  c.Status().Patch(ctx, one, merge),
 				"create token of":  c.SubResource("token").Create(ctx, one, one.DeepCopy()),
@@ -53,9 +54,7 @@ func TestErrorsOfWritesNameTheClusterAndTheKind(t *testing.T) {
 				require.True(t, ok, "%s: %v", op, err)
 				require.Equal(t, key("a"), named.Cluster)
 				require.Equal(t, op, named.Op)
-				if op != "apply" {
-					require.Equal(t, configMap, named.GVK, op)
-				}
+				require.Equal(t, configMap, named.GVK, op)
 				require.True(t, apierrors.IsForbidden(err), "%s: %v", op, err)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	applyautoscalingv1 "k8s.io/client-go/applyconfigurations/autoscaling/v1"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -107,6 +108,20 @@ func podWrites() map[string]oneWrite {
 			},
 			good:   []string{ofScale("one")},
 			others: []string{ofScale("two"), node, success},
+		},
+		"apply scale": {
+			do: func(t *testing.T, c client.Client, obj client.Object) error {
+				scale := c.SubResource("scale")
+				if u, ok := obj.(*unstructured.Unstructured); ok {
+					body := likeOf(obj, &autoscalingv1.Scale{}, "autoscaling/v1").(*unstructured.Unstructured)
+					return scale.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("f"),
+						&client.SubResourceApplyOptions{SubResourceBody: client.ApplyConfigurationFromUnstructured(body)})
+				}
+				return scale.Apply(t.Context(), applycorev1.Pod("one", "default"), client.FieldOwner("f"),
+					&client.SubResourceApplyOptions{SubResourceBody: applyautoscalingv1.Scale()})
+			},
+			good:   []string{ofScale("one")},
+			others: []string{ofScale("two"), podOne, node, success},
 		},
 		"get scale": {
 			do: func(t *testing.T, c client.Client, obj client.Object) error {
