@@ -12,9 +12,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig returns a kubeconfig with one context that says what config says,
-// as far as it is about server, CA, client certificate and token. It holds all
-// data inline and names no file.
+// Kubeconfig returns a kubeconfig with a single context that contains the
+// server, CA, client certificate and token of config. It holds all data inline
+// and names no file.
 func Kubeconfig(config *rest.Config) []byte {
 	const name = "testenv"
 	content, err := clientcmd.Write(clientcmdapi.Config{
@@ -37,7 +37,7 @@ func Kubeconfig(config *rest.Config) []byte {
 	return content
 }
 
-// configFor returns a config for one server without client-side rate limiting,
+// configFor returns a config for one server, without client-side rate limiting,
 // which would only slow tests down. It shares no memory with the arguments.
 func configFor(addr string, ca []byte, pair keyPair) *rest.Config {
 	return &rest.Config{

@@ -21,7 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// One cluster serves all these; none of them disturbs another.
+// TestAccess uses one cluster for all subtests; none of them disturbs another.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1, testenv.WithNames("hub"), testenv.WithCRDs(testenv.SimpleCRD("example.com", "Gadget")))[0]

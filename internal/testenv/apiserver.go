@@ -21,9 +21,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/internal/port"
 )
 
-// APIServer is a kube-apiserver process of a cluster: its first one, whose
-// methods the [Cluster] has too, or one that [Cluster.AddReplica] added. Its
-// methods are safe for concurrent use.
+// APIServer is a kube-apiserver process of a cluster: either the first one,
+// whose methods are also those of the [Cluster], or one that
+// [Cluster.AddReplica] added. Its methods are safe for concurrent use.
 type APIServer struct {
 	cluster *Cluster
 	proc    *server
@@ -34,7 +34,7 @@ type APIServer struct {
 
 	// mu protects the fields below.
 	mu sync.Mutex
-	ca *authority // signed the certificate it serves with
+	ca *authority // signed the server's current certificate
 }
 
 // newAPIServer prepares an API server in a new directory of its cluster.
@@ -63,8 +63,9 @@ func newAPIServer(c *Cluster, name string, as settings) (*APIServer, error) {
 	return a, nil
 }
 
-// configure sets envtest's API server up so that every start is the same: it
-// finds the certificates there, and so makes none, and all ports are given.
+// configure sets up envtest's API server so that every start is the same: the
+// certificates already exist, so envtest generates none, and all ports are
+// given.
 func (a *APIServer) configure() {
 	a.envtest = &envtest.APIServer{
 		Path:         a.proc.path,
@@ -79,10 +80,11 @@ func (a *APIServer) configure() {
 		},
 	}
 	args := a.envtest.Configure()
-	// The issuer names the cluster, not the server: a replica takes its tokens.
+	// The issuer names the cluster, not the server, so that a replica accepts
+	// its tokens.
 	args.Set("service-account-issuer", "https://kubernetes.default.svc")
 	args.Set("profiling", "false")
-	// Else an open watch lets the end after SIGTERM take a minute.
+	// Otherwise an open watch delays the end after SIGTERM by a minute.
 	args.Set("shutdown-watch-termination-grace-period", "2s")
 	configureAudit(args, a)
 	for _, arg := range slices.Concat(a.cluster.options.apiServerArgs, a.as.args) {
@@ -93,7 +95,8 @@ func (a *APIServer) configure() {
 
 func (a *APIServer) path(file string) string { return filepath.Join(a.dir, file) }
 
-// certify gives the server a certificate to serve with from its next start on.
+// certify issues the serving certificate that the server uses from its next
+// start on.
 func (a *APIServer) certify(by *authority, notBefore, notAfter time.Time) error {
 	pair, err := by.serverCert(notBefore, notAfter)
 	if err != nil {
@@ -108,11 +111,11 @@ func (a *APIServer) certify(by *authority, notBefore, notAfter time.Time) error 
 	return nil
 }
 
-// Addr returns the host:port of the server. It never changes.
+// Addr returns the host:port of the server, which never changes.
 func (a *APIServer) Addr() string { return a.port.Addr() }
 
-// CA returns the certificate, in PEM, of the authority that signed the one the
-// server serves with.
+// CA returns the certificate, in PEM, of the authority that signed the server's
+// current certificate.
 func (a *APIServer) CA() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,8 +131,8 @@ func (a *APIServer) Config() *rest.Config {
 // Kubeconfig returns a kubeconfig for the administrator with all data inline.
 func (a *APIServer) Kubeconfig() []byte { return Kubeconfig(a.Config()) }
 
-// Redirect returns a copy of a config for this cluster, of whichever user, that
-// leads to this server and trusts its CA.
+// Redirect returns a copy of a config for this cluster, for any user, that
+// connects to this server and trusts its CA.
 func (a *APIServer) Redirect(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Host = "https://" + a.Addr()
@@ -137,9 +140,9 @@ func (a *APIServer) Redirect(config *rest.Config) *rest.Config {
 	return config
 }
 
-// StopAPIServer ends the process in the orderly way, by SIGTERM, and waits for
-// it. What is stored stays, and StartAPIServer brings the server back.
-// An open watch does not delay the end.
+// StopAPIServer ends the process gracefully, with SIGTERM, and waits for it.
+// The stored data remains, and StartAPIServer starts the server again. An open
+// watch does not delay the end.
 func (a *APIServer) StopAPIServer(ctx context.Context) error {
 	ctx, done, err := a.cluster.begin(ctx)
 	if err != nil {
@@ -149,7 +152,7 @@ func (a *APIServer) StopAPIServer(ctx context.Context) error {
 	return a.proc.terminate(ctx)
 }
 
-// Kill ends the process at once, by SIGKILL, and waits until it is gone.
+// Kill ends the process at once, with SIGKILL, and waits until it has ended.
 func (a *APIServer) Kill() error {
 	_, done, err := a.cluster.begin(context.Background())
 	if err != nil {
@@ -159,9 +162,9 @@ func (a *APIServer) Kill() error {
 	return a.proc.kill()
 }
 
-// StartAPIServer starts the process again after StopAPIServer or Kill: on the
+// StartAPIServer starts the process again after StopAPIServer or Kill, on the
 // same port, with the same data, certificates and arguments. It returns when
-// the server is ready; at once if it runs.
+// the server is ready, or at once if it is running.
 func (a *APIServer) StartAPIServer(ctx context.Context) error {
 	ctx, done, err := a.cluster.begin(ctx)
 	if err != nil {
@@ -171,7 +174,7 @@ func (a *APIServer) StartAPIServer(ctx context.Context) error {
 	return a.run(ctx)
 }
 
-// Restart is StopAPIServer and StartAPIServer.
+// Restart calls StopAPIServer and StartAPIServer.
 func (a *APIServer) Restart(ctx context.Context) error {
 	ctx, done, err := a.cluster.begin(ctx)
 	if err != nil {
@@ -184,18 +187,19 @@ func (a *APIServer) Restart(ctx context.Context) error {
 	return a.run(ctx)
 }
 
-// Pause stops the process as SIGSTOP does: its sockets stay open, the kernel
-// still accepts connections and acknowledges bytes, and no answer comes.
+// Pause suspends the process with SIGSTOP: its sockets stay open, and the
+// kernel still accepts connections and acknowledges bytes, but the server does
+// not respond.
 func (a *APIServer) Pause() error {
 	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
 	defer cancel()
 	return a.proc.pause(ctx)
 }
 
-// Resume lets a paused process go on where it was.
+// Resume continues a paused process.
 func (a *APIServer) Resume() error { return a.proc.resume() }
 
-// run starts the process unless it runs, and waits until it is ready.
+// run starts the process unless it is running, and waits until it is ready.
 func (a *APIServer) run(ctx context.Context) error {
 	pid, err := a.proc.pid()
 	if err != nil {
@@ -215,7 +219,7 @@ func (a *APIServer) run(ctx context.Context) error {
 	return nil
 }
 
-// close ends the server for good and gives back what it holds.
+// close ends the server for good and releases its resources.
 func (a *APIServer) close() error {
 	return errors.Join(a.proc.kill(), a.proc.output.Close(), a.port.Close())
 }

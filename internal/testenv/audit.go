@@ -23,9 +23,8 @@ const (
 	policyFile = "audit-policy.yaml"
 	auditFile  = "audit.log"
 
-	// auditPolicy has every request written down when it is received. The one
-	// stage at which a request that fails to authenticate is written is
-	// ResponseStarted.
+	// auditPolicy records every request when it is received. A request that
+	// fails to authenticate is recorded only at stage ResponseStarted.
 	auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseComplete, Panic]
@@ -39,8 +38,8 @@ rules:
 `
 )
 
-// configureAudit has the server write a request down before it does anything
-// about it, to one file for good.
+// configureAudit makes the server record each request before acting on it, in a
+// single file that is never rotated.
 func configureAudit(args *envtest.Arguments, a *APIServer) {
 	args.Set("audit-policy-file", a.path(policyFile))
 	args.Set("audit-log-path", a.path(auditFile))
@@ -49,8 +48,8 @@ func configureAudit(args *envtest.Arguments, a *APIServer) {
 	args.Set("audit-log-maxsize", "100000") // MB
 }
 
-// mendAudit removes a last line that a killed server may have left half
-// written, before another server appends to the file.
+// mendAudit removes an incomplete last line, which a killed server may have
+// left, before another server appends to the file.
 func (a *APIServer) mendAudit() error {
 	text, err := os.ReadFile(a.path(auditFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,10 +63,10 @@ func (a *APIServer) mendAudit() error {
 
 // Request is a request that an API server has received.
 type Request struct {
-	Verb        string // get, list, watch, create, and so on; of a non-resource request the HTTP verb in lower case
+	Verb        string // get, list, watch, create, and so on; for a non-resource request the HTTP verb in lower case
 	Group       string
 	Version     string
-	Resource    string // plural; empty of a non-resource request
+	Resource    string // plural; empty for a non-resource request
 	Subresource string
 	Namespace   string
 	Name        string
@@ -75,10 +74,12 @@ type Request struct {
 	UserAgent   string
 	URI         string // path and query
 	Time        time.Time
-	// Rejected says that it failed to authenticate and was answered with 401.
+	// Rejected reports that the request failed to authenticate and was answered
+	// with 401.
 	Rejected bool
-	// Unstreamed says that it asked for a streamed list, of a server that
-	// streams none: versions before 1.34, or by a feature gate. A list follows.
+	// Unstreamed reports that the request asked for a streamed list but the
+	// server streams none, because its version is older than 1.34 or because of
+	// a feature gate. A list follows.
 	Unstreamed bool
 }
 
@@ -91,7 +92,7 @@ func Verb(verbs ...string) Match {
 }
 
 // Resource matches requests for a resource, given as its plural name alone or
-// as name.group; subresources are not matched.
+// as name.group. It does not match subresources.
 func Resource(resource string) Match {
 	want := schema.ParseGroupResource(resource)
 	return func(r Request) bool {
@@ -104,7 +105,7 @@ func UserAgent(part string) Match {
 	return func(r Request) bool { return strings.Contains(r.UserAgent, part) }
 }
 
-// ByUser matches requests that a user authenticated.
+// ByUser matches requests authenticated as the user.
 func ByUser(name string) Match {
 	return func(r Request) bool { return r.User == name }
 }
@@ -114,11 +115,12 @@ func Rejected() Match {
 	return func(r Request) bool { return r.Rejected }
 }
 
-// Requests returns the requests the server has received since the cluster was
-// started, in the order in which it received them, as far as they match all of
-// the matches. A request whose answer has begun to arrive is among them. Ours,
-// of the server itself or of this package, are not. Restarts change nothing: a
-// later call with the same matches returns what an earlier one did, and more.
+// Requests returns the requests that the server has received since the cluster
+// was started and that match all of the matches, in the order in which the
+// server received them. A request is included once its response has begun to
+// arrive. Requests of the server itself and of this package are excluded.
+// Restarts make no difference: a later call with the same matches returns
+// everything that an earlier one did, and possibly more.
 func (a *APIServer) Requests(matches ...Match) ([]Request, error) {
 	text, err := os.ReadFile(a.path(auditFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,8 +130,8 @@ func (a *APIServer) Requests(matches ...Match) ([]Request, error) {
 		return nil, err
 	}
 	var found []Request
-	received := map[string]int{} // where a request is in found, by the audit's id
-	// The last line may be half written.
+	received := map[string]int{} // index in found, by the audit ID
+	// The last line may be incomplete.
 	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {
@@ -148,7 +150,7 @@ func (a *APIServer) Requests(matches ...Match) ([]Request, error) {
 	}), nil
 }
 
-// event is what we read of an audit event.
+// event is the part of an audit event that we read.
 type event struct {
 	AuditID        string    `json:"auditID"`
 	Stage          string    `json:"stage"`
@@ -173,8 +175,8 @@ type event struct {
 	} `json:"responseStatus"`
 }
 
-// request returns the request that an event of the audit log stands for. It
-// returns false for one that does not stand for a request of its own.
+// request returns the request that an event of the audit log describes, or
+// false if the event does not describe a request of its own.
 func (e event) request() (Request, bool) {
 	rejected := e.Stage == "ResponseStarted" && e.ResponseStatus.Code == http.StatusUnauthorized && e.User.Username == ""
 	if (e.Stage != "RequestReceived" && !rejected) || e.UserAgent == userAgent {

@@ -14,15 +14,15 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
-// Backup is a backup of a cluster's etcd, made as Kubernetes' documentation has
-// it made. It lives as long as the cluster runs.
+// Backup is a backup of a cluster's etcd, made as Kubernetes' documentation
+// describes. It exists as long as the cluster.
 type Backup struct {
 	cluster *Cluster
 	file    string
 }
 
-// Backup saves a backup, by etcdctl snapshot save. Its programs are built
-// first, if need be.
+// Backup saves a backup with etcdctl snapshot save. It first builds the
+// programs if necessary.
 func (c *Cluster) Backup(ctx context.Context) (*Backup, error) {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {
@@ -44,11 +44,11 @@ func (c *Cluster) Backup(ctx context.Context) (*Backup, error) {
 	return b, nil
 }
 
-// Restore restores a backup as Kubernetes' documentation has it done: all
-// processes end; etcdutl snapshot restore makes the data anew, with revisions
-// that are a thousand million higher and all earlier ones marked as compacted;
-// all processes start. [Cluster.Rollback] is the copy of a data directory,
-// after which resource versions go back.
+// Restore restores a backup as Kubernetes' documentation describes: all
+// processes end, etcdutl snapshot restore recreates the data with revisions
+// increased by a thousand million and all earlier ones marked as compacted, and
+// all processes start again. [Cluster.Rollback], in contrast, copies a data
+// directory, after which resource versions go back.
 func (c *Cluster) Restore(ctx context.Context, b *Backup) error {
 	if b.cluster != c {
 		return fmt.Errorf("restore cluster %s: the backup is of cluster %s", c.name, b.cluster.name)
@@ -76,7 +76,7 @@ func (c *Cluster) Restore(ctx context.Context, b *Backup) error {
 	return c.startAll(ctx)
 }
 
-// command runs a program to its end. The error holds what it printed.
+// command runs a program to its end. Its error contains the program's output.
 func command(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")

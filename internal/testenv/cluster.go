@@ -22,9 +22,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
-// Cluster is a control plane: an etcd and at first one API server, whose
+// Cluster is a control plane: an etcd and, at first, one API server, whose
 // methods it has. Its methods are safe for concurrent use; those that start or
-// end processes take their turns. After Stop they return [ErrStopped].
+// end processes run one at a time. After Stop they return [ErrStopped].
 type Cluster struct {
 	*APIServer
 
@@ -37,15 +37,15 @@ type Cluster struct {
 	thread   *thread
 	etcd     *etcdServer
 
-	// turn holds one token, which gives the right to start and end processes.
+	// turn holds a single token, the right to start and end processes.
 	turn chan struct{}
 	life context.Context //nolint:containedctx // ends with the cluster itself
 	end  context.CancelFunc
-	stop func() error // Stop, once
+	stop func() error // runs the actual Stop once
 
 	// mu protects the fields below.
 	mu        sync.Mutex
-	serving   *authority // signs the certificates of API servers from now on
+	serving   *authority // signs new certificates of API servers
 	client    client.Client
 	transport http.RoundTripper // of client
 	replicas  []*APIServer
@@ -53,7 +53,7 @@ type Cluster struct {
 	snapshots int
 }
 
-// newCluster prepares a cluster, of which nothing runs yet.
+// newCluster prepares a cluster without starting any process.
 func newCluster(dir, name string, o options, binaries assets.Binaries, p *pki) (*Cluster, error) {
 	c := &Cluster{
 		name: name, dir: filepath.Join(dir, name), options: o, binaries: binaries, pki: p,
@@ -100,15 +100,16 @@ func (c *Cluster) start(ctx context.Context) error {
 // Name returns the name of the cluster.
 func (c *Cluster) Name() string { return c.name }
 
-// Client returns a client for the administrator. It knows the built-in kinds
-// and CustomResourceDefinition, and any other as unstructured.
+// Client returns a client for the administrator. It has typed access to the
+// built-in kinds and CustomResourceDefinition, and unstructured access to all
+// others.
 func (c *Cluster) Client() client.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.client
 }
 
-// renewClient makes a client that trusts the CA of the moment.
+// renewClient replaces the client by one that trusts the current CA.
 func (c *Cluster) renewClient() error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
@@ -150,8 +151,8 @@ func (c *Cluster) servers() []*APIServer {
 	return append(all, c.replicas...)
 }
 
-// begin takes a turn. The context it returns ends with the one given, and with
-// the cluster; done gives the turn back.
+// begin takes a turn. The returned context ends with ctx and with the cluster.
+// done ends the turn.
 func (c *Cluster) begin(ctx context.Context) (_ context.Context, done func(), _ error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -173,8 +174,9 @@ func (c *Cluster) begin(ctx context.Context) (_ context.Context, done func(), _ 
 	}, nil
 }
 
-// Stop ends all processes of the cluster at once and for good, aborts what is
-// being done with it, and returns when all is gone. Further calls do nothing.
+// Stop ends all processes of the cluster at once and for good, aborts
+// operations in progress, and returns when nothing is left. Further calls do
+// nothing.
 func (c *Cluster) Stop() error { return c.stop() }
 
 func (c *Cluster) close() error {

@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// copyTree copies a directory of etcd's. Its log segments are allocated ahead,
-// 64 MiB each and mostly zero: runs of zeros become holes, and the segments
-// kept ready for later, *.tmp, are left out.
+// copyTree copies a directory of etcd. etcd preallocates log segments of 64
+// MiB, which are mostly zero: copyTree turns runs of zeros into holes, and
+// omits segments that are prepared for later, *.tmp.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

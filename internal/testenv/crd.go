@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// SimpleCRD returns a definition of a kind with one version, v1, whose objects
-// may have any fields beside metadata and a status subresource. The plural is
-// the kind in lower case with an s. Default scope: Namespaced.
+// SimpleCRD returns a definition of a kind with one version, v1. Its objects
+// have metadata and a status subresource and may have any other fields. The
+// plural is the kind in lower case with an s. Default scope: Namespaced.
 func SimpleCRD(group, kind string, scope ...apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
 	singular := strings.ToLower(kind)
 	plural := singular + "s"
@@ -47,9 +47,9 @@ func SimpleCRD(group, kind string, scope ...apiextensionsv1.ResourceScope) *apie
 	}
 }
 
-// InstallCRDs creates the definitions, or updates those that exist, and returns
-// when their kinds are in discovery and can be listed. It leaves the arguments
-// as they are.
+// InstallCRDs creates the definitions, or updates existing ones, and returns
+// when discovery contains their kinds and the kinds can be listed. It does not
+// modify its arguments.
 func (c *Cluster) InstallCRDs(ctx context.Context, crds ...*apiextensionsv1.CustomResourceDefinition) error {
 	if err := c.installCRDs(ctx, crds); err != nil {
 		return fmt.Errorf("install CRDs in cluster %s: %w", c.name, err)
@@ -74,7 +74,8 @@ func (c *Cluster) installCRDs(ctx context.Context, crds []*apiextensionsv1.Custo
 	return c.served(ctx, copies)
 }
 
-// served waits until each kind can be listed, which discovery does not promise.
+// served waits until each kind can be listed, which its presence in discovery
+// does not guarantee.
 func (c *Cluster) served(ctx context.Context, crds []*apiextensionsv1.CustomResourceDefinition) error {
 	client, err := c.ownClient()
 	if err != nil {

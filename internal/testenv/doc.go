@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testenv runs real Kubernetes control planes, an etcd and a
-// kube-apiserver each, for tests and examples.
+// Package testenv runs real Kubernetes control planes for tests and examples.
+// Each consists of an etcd and a kube-apiserver.
 //
 // # Usage
 //
-// A test starts as many clusters as it wants:
+// A test starts as many clusters as it needs:
 //
 //	func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 //
@@ -16,41 +16,41 @@
 //		...
 //	}
 //
-// and an example does it by [Run], which needs no testing.TB.
+// An example uses [Run], which needs no testing.TB.
 //
 // # Faults
 //
 // A [Cluster] can be killed, restarted on the same port with the same data and
 // certificates, given another CA or an expired certificate, wiped, paused,
 // rolled back to an earlier state, and restored from a backup.
-// [APIServer.RestartAs] exchanges the version of a server or its feature gates,
-// and [Cluster.AddReplica] adds one, of another version if need be.
+// [APIServer.RestartAs] changes the version of a server or its feature gates,
+// and [Cluster.AddReplica] adds a server, possibly of another version.
 // [APIServer.Proxy] puts a proxy between a client and a server that refuses,
-// stalls, slows or cuts connections (package faultproxy). [User.Deny] takes
-// rights away, [ServiceAccount.Revoke] a token. [APIServer.Requests] tells what
-// reached a server.
+// stalls, slows or cuts connections (package faultproxy). [User.Deny] revokes
+// rights, [ServiceAccount.Revoke] a token. [APIServer.Requests] returns the
+// requests that reached a server.
 //
 // # Programs
 //
-// The programs are found or built by package assets, in this order: the version
-// that FLEETCACHE_KUBERNETES names, KUBEBUILDER_ASSETS, what setup-envtest has
-// installed, an own build in the user's cache directory. The build takes
-// minutes once; [Main] has it done before the time of the tests begins to run,
-// and
+// Package assets finds or builds the programs, in this order: the version that
+// FLEETCACHE_KUBERNETES names, KUBEBUILDER_ASSETS, a version installed by
+// setup-envtest, our own build in the user's cache directory. The build takes
+// minutes, once. [Main] runs it before the time limit of the tests starts, and
 //
 //	go run ./internal/testenv/install
 //
-// does it by hand; with versions as arguments, or with "all", for those.
+// runs it by hand, also for other versions if they are given as arguments, or
+// for all of them with "all".
 //
 // # Nothing survives
 //
 // Env.Stop, or the end of the test, ends all processes and removes all files. A
-// program that dies without it, by a signal, a panic or a test time-out, leaves
-// nothing either: a watchdog process, which notices, kills and removes what is
-// left within a moment, and on Linux the kernel kills the servers at once. A
-// test binary that is interrupted by SIGINT or SIGTERM ends its clusters before
-// it dies. A program that uses [Run] and wants that cancels the context on
-// these signals.
+// program that dies before, by a signal, a panic or a test timeout, leaves
+// nothing behind either: a watchdog process detects its death, kills the
+// servers and removes the files within a moment, and on Linux the kernel kills
+// the servers at once. A test binary that is interrupted by SIGINT or SIGTERM
+// ends its clusters before it dies. For the same effect, a program that uses
+// [Run] must cancel the context on these signals.
 //
 // # Environment
 //
@@ -61,7 +61,7 @@
 //     setup-envtest installs.
 //   - TMPDIR: where the files of the clusters are, some 130 MB each.
 //
-// The package works on Linux and macOS. On macOS the ports of a server that is
-// down are not held, and the servers of a killed program live until its
-// watchdog has noticed.
+// The package works on Linux and macOS. On macOS the port of a server that is
+// down is not reserved, and the servers of a killed program run until its
+// watchdog has detected the death.
 package testenv

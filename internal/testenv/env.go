@@ -17,9 +17,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
-// Env is a set of clusters that live and end together.
+// Env is a set of clusters that are started and stopped together.
 type Env struct {
-	// Clusters are the clusters, in order. It must not be changed.
+	// Clusters are the clusters, in order. The slice must not be modified.
 	Clusters []*Cluster
 
 	dir      string
@@ -28,11 +28,11 @@ type Env struct {
 	stop     func() error
 }
 
-// Run starts n clusters in parallel and returns when all are ready. Stop must
-// be called; the end of ctx does the same. If the control plane binaries have
-// to be built first, it blocks for minutes.
+// Run starts n clusters in parallel and returns when all are ready. The caller
+// must call Stop; the end of ctx has the same effect. If the control plane
+// binaries have to be built first, Run blocks for minutes.
 //
-// Whatever happens to this process, its clusters end with it.
+// However this process ends, its clusters end with it.
 func Run(ctx context.Context, n int, opts ...Option) (*Env, error) {
 	o := newOptions(opts)
 	binaries, err := o.find(ctx)
@@ -51,10 +51,10 @@ func Run(ctx context.Context, n int, opts ...Option) (*Env, error) {
 }
 
 // Start starts n clusters in parallel for a test and returns when all are
-// ready. They end with the test. The test fails if they cannot be started; it
+// ready. They end with the test. If they cannot be started, the test fails; it
 // is never skipped.
 //
-// A test binary that is interrupted, by SIGINT or SIGTERM, ends its clusters
+// A test binary that is interrupted by SIGINT or SIGTERM ends its clusters
 // before it dies.
 func Start(t testing.TB, n int, opts ...Option) []*Cluster {
 	t.Helper()
@@ -82,8 +82,8 @@ func Start(t testing.TB, n int, opts ...Option) []*Cluster {
 	return e.Clusters
 }
 
-// beforeDeadline returns a context that ends a little before the test's time is
-// up, so that the test can say what took so long.
+// beforeDeadline returns a context that ends shortly before the test's
+// deadline, so that the test can report what took so long.
 func beforeDeadline(t testing.TB) (context.Context, context.CancelFunc) {
 	ctx := context.Background()
 	with, ok := t.(interface{ Deadline() (time.Time, bool) })
@@ -98,7 +98,8 @@ func beforeDeadline(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, deadline.Add(-reserve), errors.New("the test's time is up"))
 }
 
-// newEnv prepares clusters, of which nothing runs yet, and a watchdog for them.
+// newEnv prepares clusters without starting them, and starts a watchdog for
+// them.
 func newEnv(n int, o options, binaries assets.Binaries) (_ *Env, err error) {
 	e := &Env{detach: func() bool { return true }}
 	e.stop = sync.OnceValue(e.close)
@@ -136,8 +137,9 @@ func newEnv(n int, o options, binaries assets.Binaries) (_ *Env, err error) {
 	return e, nil
 }
 
-// start starts the clusters, as many at a time as the machine has use for: each
-// keeps a core busy for seconds, and envtest gives up on those that starve.
+// start starts the clusters, at most as many at a time as the machine can
+// handle: each keeps a core busy for seconds, and envtest gives up on clusters
+// that get too little CPU time.
 func (e *Env) start(ctx context.Context, o options) error {
 	begin := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -162,8 +164,8 @@ func (e *Env) start(ctx context.Context, o options) error {
 	return nil
 }
 
-// Stop ends all clusters at once and returns when no process and no file of
-// theirs is left. Further calls wait for the first and return its result.
+// Stop ends all clusters at once and returns when all their processes and files
+// are gone. Further calls wait for the first and return its result.
 func (e *Env) Stop() error {
 	e.detach()
 	return e.stop()

@@ -8,5 +8,6 @@ import "errors"
 // ErrStopped indicates that a cluster has been stopped for good.
 var ErrStopped = errors.New("cluster has been stopped")
 
-// errNotRunning indicates that a process which is to be signalled does not run.
+// errNotRunning indicates that a process which should get a signal is not
+// running.
 var errNotRunning = errors.New("not running")

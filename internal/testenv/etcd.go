@@ -53,9 +53,9 @@ func newEtcd(dir, program string, t *thread) (*etcdServer, error) {
 	return e, nil
 }
 
-// begin makes the data directory if need be, and starts etcd, unless it runs: a
-// second one ends on the first one's port, and is taken for a start that failed
-// unless the first one's health is seen before that.
+// begin creates the data directory if necessary, and starts etcd unless it is
+// running. A second etcd would end because its port is taken, and would look
+// like a failed start unless the health of the first one is seen before that.
 func (e *etcdServer) begin(ctx context.Context) error {
 	if pid, err := e.pid(); err != nil || pid != 0 {
 		return err
@@ -66,8 +66,8 @@ func (e *etcdServer) begin(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// replaceData puts the content of another directory in the place of the data;
-// none at all if from is empty. etcd must not run.
+// replaceData replaces the data with a copy of another directory, or with
+// nothing if from is empty. etcd must not be running.
 func (e *etcdServer) replaceData(from string) error {
 	if err := os.RemoveAll(e.data); err != nil {
 		return err
@@ -78,9 +78,10 @@ func (e *etcdServer) replaceData(from string) error {
 	return copyTree(from, e.data)
 }
 
-// copyData copies the data to a new directory, as of one moment: etcd is paused
-// meanwhile. What it finds there later is what it would find after a crash, and
-// it is made for that: it writes its log ahead, and never over valid pages.
+// copyData copies the data to a new directory. It pauses etcd, so that the copy
+// shows one moment. An etcd that starts from the copy finds the same state as
+// after a crash, for which etcd is designed: it writes its log ahead, and never
+// overwrites valid pages.
 func (e *etcdServer) copyData(ctx context.Context, to string) error {
 	if err := e.pause(ctx); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (e *etcdServer) copyData(ctx context.Context, to string) error {
 	return errors.Join(copyTree(e.data, to), e.resume())
 }
 
-// close ends etcd for good and gives back what it holds.
+// close ends etcd for good and releases its resources.
 func (e *etcdServer) close() error {
 	return errors.Join(e.kill(), e.output.Close(), e.port.Close())
 }

@@ -26,10 +26,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/internal/port"
 )
 
-// Gateway is an HTTP proxy in front of an API server, as an ingress or a load
-// balancer of layer 7 is: it ends TLS and HTTP/2 itself, and keeps the
-// connections of its clients whatever becomes of the servers. Requests reach
-// the server as those of the administrator. Its methods are safe for concurrent
+// Gateway is an HTTP proxy in front of an API server, like an ingress or a
+// layer 7 load balancer. It terminates TLS and HTTP/2 itself, and keeps its
+// clients' connections whatever happens to the servers. Requests reach the
+// server as requests of the administrator. Its methods are safe for concurrent
 // use.
 type Gateway struct {
 	server    *http.Server
@@ -47,7 +47,7 @@ type Gateway struct {
 	dropped  int
 }
 
-// backend is an API server as requests see it that have begun meanwhile.
+// backend is an API server as seen by the requests that began while it was set.
 type backend struct {
 	host      string
 	transport *http.Transport
@@ -55,7 +55,7 @@ type backend struct {
 	end       context.CancelFunc
 }
 
-// Gateway starts a gateway in front of the server, which ends with the test.
+// Gateway starts a gateway in front of the server. It ends with the test.
 func (a *APIServer) Gateway(t testing.TB) *Gateway {
 	t.Helper()
 	g, err := a.newGateway()
@@ -112,13 +112,12 @@ func (a *APIServer) newGateway() (*Gateway, error) {
 // Config returns a config that leads through the gateway.
 func (g *Gateway) Config() *rest.Config {
 	config := configFor(g.listener.Addr().String(), g.authority.pair.cert, keyPair{})
-	config.BearerToken = "gateway" // a config without credentials is not taken by everybody
+	config.BearerToken = "gateway" // some clients refuse a config without credentials
 	return config
 }
 
-// SetBackend switches to another API server for all requests that begin from
-// now on; to several, which take turns with every request. Streams that are
-// open stay where they are until EndStreams.
+// SetBackend sends all requests that begin from now on to another API server,
+// or to several in turn. Open streams stay where they are until EndStreams.
 func (g *Gateway) SetBackend(servers ...*APIServer) error {
 	backends := make([]*backend, 0, len(servers))
 	for _, a := range servers {
@@ -137,7 +136,7 @@ func (g *Gateway) SetBackend(servers ...*APIServer) error {
 	return nil
 }
 
-// EndStreams aborts the requests that are under way since before SetBackend.
+// EndStreams aborts the requests that began before the last SetBackend.
 func (g *Gateway) EndStreams() {
 	g.mu.Lock()
 	old := g.old
@@ -149,24 +148,25 @@ func (g *Gateway) EndStreams() {
 	}
 }
 
-// Answer answers all requests that begin from now on in the place of the
-// server; nil ends that.
+// Answer answers all requests that begin from now on in place of the server.
+// Nil ends that.
 func (g *Gateway) Answer(with http.Handler) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.answer = with
 }
 
-// DropEvents keeps the events of watches back, also of those that are open, and
-// passes bookmarks on, as a defective proxy or a server with a failing
-// conversion webhook does. The objects that a streamed list begins with pass.
+// DropEvents withholds the events of all watches, including open ones, and
+// forwards only bookmarks, as a defective proxy or a server with a failing
+// conversion webhook does. The initial objects of a streamed list are
+// forwarded.
 func (g *Gateway) DropEvents(drop bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.drop = drop
 }
 
-// Dropped returns how many events were kept back so far.
+// Dropped returns how many events have been withheld so far.
 func (g *Gateway) Dropped() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,7 +179,7 @@ func (g *Gateway) answers() http.Handler {
 	return g.answer
 }
 
-// dropEvent reports whether an event is kept back, and counts it.
+// dropEvent reports whether to withhold an event, and counts it.
 func (g *Gateway) dropEvent() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,7 +189,7 @@ func (g *Gateway) dropEvent() bool {
 	return g.drop
 }
 
-// backendKey is the key of a request's backend in its context.
+// backendKey is the context key of a request's backend.
 type backendKey struct{}
 
 // next returns the backend whose turn it is.
@@ -200,7 +200,7 @@ func (g *Gateway) next() *backend {
 	return g.backends[g.turn%len(g.backends)]
 }
 
-// rewrite leads a request to the backend of the moment.
+// rewrite directs a request to the current backend.
 func (g *Gateway) rewrite(r *httputil.ProxyRequest) {
 	b := g.next()
 	r.SetURL(&url.URL{Scheme: "https", Host: b.host})
@@ -226,7 +226,7 @@ func (g *Gateway) roundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// filter takes events out of a watch while they are dropped.
+// filter removes events from a watch while they are to be dropped.
 func (g *Gateway) filter(resp *http.Response) error {
 	if !watches(resp.Request) {
 		return nil
@@ -240,7 +240,7 @@ func (g *Gateway) filter(resp *http.Response) error {
 	return nil
 }
 
-// watches reports whether a request asks for a watch.
+// watches reports whether a request is a watch.
 func watches(r *http.Request) bool {
 	watch, err := strconv.ParseBool(r.URL.Query().Get("watch"))
 	return err == nil && watch
@@ -264,7 +264,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// closing is a body whose end is reported.
+// closing is a body whose Close is reported.
 type closing struct {
 	io.ReadCloser
 
@@ -277,7 +277,8 @@ func (c *closing) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// events is the body of a watch, one event a line, of which some are left out.
+// events is the body of a watch, with one event per line, from which some
+// events are removed.
 type events struct {
 	io.ReadCloser
 

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m, testenv.VerifyNoLeaks())
 }
 
-// clientFor returns a client of which no connection is left after the test.
+// clientFor returns a client whose connections are closed when the test ends.
 func clientFor(t *testing.T, config *rest.Config) client.WithWatch {
 	t.Helper()
 	httpClient, err := rest.HTTPClientFor(config)
@@ -39,7 +39,7 @@ func clientFor(t *testing.T, config *rest.Config) client.WithWatch {
 	return c
 }
 
-// fromKubeconfig returns a client made of nothing but the bytes.
+// fromKubeconfig returns a client made from nothing but the kubeconfig's bytes.
 func fromKubeconfig(t *testing.T, kubeconfig []byte) client.WithWatch {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
@@ -58,7 +58,7 @@ func create(t *testing.T, c *testenv.Cluster, obj client.Object) {
 	require.NoError(t, c.Client().Create(t.Context(), obj))
 }
 
-// get reads the ConfigMap of that name.
+// get reads the ConfigMap with that name.
 func get(ctx context.Context, c client.Client, name string) (*corev1.ConfigMap, error) {
 	found := &corev1.ConfigMap{}
 	return found, c.Get(ctx, client.ObjectKeyFromObject(configMap(name)), found)
@@ -75,7 +75,8 @@ func readConfigMaps() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}
 }
 
-// soon is a context for what must fail, or must not take long.
+// soon returns a context for an operation that must fail, or must not take
+// long.
 func soon(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -11,8 +11,8 @@ import (
 )
 
 // interrupts ends the clusters of tests when this process is interrupted. The
-// watchdogs would do it a moment after the process has died; like this nothing
-// is left when its parent, or a person at a terminal, sees it gone.
+// watchdogs would do that a moment after the process has died. This way nothing
+// is left by the time its parent, or a person at a terminal, sees it end.
 var interrupts struct {
 	// mu protects the fields below.
 	mu      sync.Mutex
@@ -21,8 +21,8 @@ var interrupts struct {
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-// stopOnInterrupt has the Env stopped on SIGINT and SIGTERM, of which the
-// process dies then as it would have done. The function it returns ends that.
+// stopOnInterrupt makes SIGINT and SIGTERM stop e before the process dies of
+// the signal as usual. release ends that.
 func stopOnInterrupt(e *Env) (release func()) {
 	i := &interrupts
 	i.mu.Lock()
@@ -46,14 +46,14 @@ func releaseInterrupt(e *Env) {
 		i.mu.Unlock()
 		return
 	}
-	signal.Stop(i.signals) // no signal is sent there any more
+	signal.Stop(i.signals) // from now on no signal is sent to the channel
 	close(i.signals)
 	done := i.done
 	i.mu.Unlock()
 	<-done
 }
 
-// awaitInterrupt ends without doing anything when signals is closed.
+// awaitInterrupt returns without doing anything when signals is closed.
 func awaitInterrupt(signals <-chan os.Signal, done chan<- struct{}) {
 	defer close(done)
 	sig, ok := <-signals

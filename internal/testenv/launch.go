@@ -13,20 +13,19 @@ import (
 )
 
 const (
-	// dirPrefix starts the name of every directory of ours among temporary
-	// files.
+	// dirPrefix is the prefix of the names of our temporary directories.
 	dirPrefix = "fleetcache-testenv-"
-	// watchdogName is the argv[0] that makes a process a watchdog.
+	// watchdogName is the argv[0] that turns a process into a watchdog.
 	watchdogName = "fleetcache-testenv-watchdog"
-	// realSuffix ends the name of the link beside a launcher's that leads to
-	// the program it becomes.
+	// realSuffix is the suffix of the link beside a launcher's link that points
+	// to the program it becomes.
 	realSuffix = ".real"
 )
 
-// A program that imports this package plays two more parts, when it is run
-// under certain names: the watchdog of an Env, and the launcher of a server. It
-// takes them up here, for every program passes here before its own main or its
-// tests begin, and at no later place.
+// A program that imports this package has two more roles when it is run under
+// certain names: the watchdog of an Env, and the launcher of a server. It
+// assumes them in init, because every program runs init before its own main or
+// tests, and no later place is common to all programs.
 func init() {
 	switch {
 	case os.Args[0] == watchdogName && len(os.Args) == 2:
@@ -35,14 +34,15 @@ func init() {
 	case strings.Contains(os.Args[0], string(filepath.Separator)+dirPrefix):
 		program, err := os.Readlink(os.Args[0] + realSuffix)
 		if err != nil {
-			return // somebody keeps programs in a directory named like ours
+			return // programs of another origin may be in a directory with our prefix
 		}
 		launch(program)
 	}
 }
 
-// watch waits until the process that started this one lets go of the pipe, be
-// it in order or by dying, and then leaves no process and no file under dir.
+// watch waits until the process that started this one closes the pipe,
+// deliberately or by dying, and then kills all processes and removes all files
+// under dir.
 func watch(dir string) {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	_, _ = io.Copy(io.Discard, os.Stdin)

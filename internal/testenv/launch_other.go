@@ -10,15 +10,15 @@ import (
 	"path/filepath"
 )
 
-// install makes name, in dir, a program that envtest can run, and returns its
-// path.
+// install creates a program called name in dir that envtest can run, and
+// returns its path.
 func install(dir, name, program string) (string, error) {
 	path := filepath.Join(dir, name)
 	return path, os.Symlink(program, path)
 }
 
-// launch is not used: there is nothing to prepare.
+// launch is not used on this system.
 func launch(string) {}
 
-// ownImage is the path by which a process can run itself once more.
+// ownImage returns a path by which a process can run itself again.
 func ownImage() (string, error) { return os.Executable() }

@@ -34,9 +34,9 @@ func (c *Cluster) killAll() error {
 }
 
 // RestartWithNewCA restarts all API servers of the cluster with certificates of
-// a new authority, on the same ports. Whoever trusts only the old one cannot
-// connect any more; credentials stay valid. Config, Kubeconfig and Client are
-// those of the new authority from then on.
+// a new authority, on the same ports. Clients that trust only the old authority
+// can no longer connect; credentials stay valid. From then on Config,
+// Kubeconfig and Client use the new authority.
 func (c *Cluster) RestartWithNewCA(ctx context.Context) error {
 	by, err := newAuthority("serving")
 	if err != nil {
@@ -46,8 +46,8 @@ func (c *Cluster) RestartWithNewCA(ctx context.Context) error {
 }
 
 // RestartWithCertificate restarts all API servers of the cluster with new
-// certificates of the same authority that are valid from notBefore to notAfter,
-// which may both be in the past or in the future.
+// certificates of the same authority. They are valid from notBefore to
+// notAfter, which may both be in the past or in the future.
 func (c *Cluster) RestartWithCertificate(ctx context.Context, notBefore, notAfter time.Time) error {
 	return c.recertify(ctx, c.authority(), notBefore, notAfter)
 }
@@ -75,20 +75,20 @@ func (c *Cluster) recertify(ctx context.Context, by *authority, notBefore, notAf
 	return c.renewClient()
 }
 
-// Wipe replaces the cluster by a new, empty one at the same URL with the same
-// certificates: another kube-system UID, resource versions that start anew, and
-// nobody's RBAC. [User.Grant] gives a user its rights again.
+// Wipe replaces the cluster with a new, empty one that has the same URL and
+// certificates but another kube-system UID, resource versions that start over,
+// and no RBAC of any user. [User.Grant] grants a user its rights again.
 func (c *Cluster) Wipe(ctx context.Context) error { return c.replaceData(ctx, "") }
 
-// Snapshot is a copy of everything a cluster stored at one moment. It lives as
-// long as the cluster runs.
+// Snapshot is a copy of everything that a cluster stored at one moment. It
+// exists as long as the cluster.
 type Snapshot struct {
 	cluster *Cluster
 	dir     string
 }
 
-// Snapshot copies what is stored. It takes a fraction of a second, in which
-// etcd is paused; nobody is disconnected.
+// Snapshot copies the stored data. It takes a fraction of a second, during
+// which etcd is paused. No client is disconnected.
 func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {
@@ -106,9 +106,9 @@ func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 // Rollback restores an earlier state of the cluster, as an operator does who
-// restores a backup of etcd: all processes end, and start with the old data.
-// Resource versions go back, and what was written since never happened, while
-// identity and certificates stay. A snapshot can be restored many times.
+// restores a backup of etcd: all processes end, and start again with the old
+// data. Resource versions go back and later writes are lost, while identity and
+// certificates stay. A snapshot can be restored many times.
 func (c *Cluster) Rollback(ctx context.Context, s *Snapshot) error {
 	if s.cluster != c {
 		return fmt.Errorf("roll back cluster %s: the snapshot is of cluster %s", c.name, s.cluster.name)
@@ -131,19 +131,19 @@ func (c *Cluster) replaceData(ctx context.Context, from string) error {
 	return c.startAll(ctx)
 }
 
-// PauseEtcd stops etcd as SIGSTOP does. The API server lives on and answers
-// what needs no storage.
+// PauseEtcd suspends etcd with SIGSTOP. The API server keeps running and
+// answers requests that need no storage.
 func (c *Cluster) PauseEtcd() error {
 	ctx, cancel := context.WithTimeout(context.Background(), signalTimeout)
 	defer cancel()
 	return c.etcd.pause(ctx)
 }
 
-// ResumeEtcd lets a paused etcd go on.
+// ResumeEtcd continues a paused etcd.
 func (c *Cluster) ResumeEtcd() error { return c.etcd.resume() }
 
-// KillEtcd ends etcd at once, by SIGKILL. The API server lives on and answers
-// what needs no storage; StartEtcd brings etcd back.
+// KillEtcd ends etcd at once, with SIGKILL. The API server keeps running and
+// answers requests that need no storage. StartEtcd starts etcd again.
 func (c *Cluster) KillEtcd() error {
 	_, done, err := c.begin(context.Background())
 	if err != nil {
@@ -154,7 +154,7 @@ func (c *Cluster) KillEtcd() error {
 }
 
 // StartEtcd starts etcd again after KillEtcd, with the same data and port. It
-// does nothing if etcd runs.
+// does nothing if etcd is running.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {
@@ -164,9 +164,9 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	return c.etcd.begin(ctx)
 }
 
-// AddReplica starts a further API server for the cluster, on a port of its own
-// and on the same etcd. It is of the version of the first one unless an option
-// says otherwise.
+// AddReplica starts another API server for the cluster, with a port of its own
+// and the same etcd. It has the version of the first one unless an option
+// specifies another.
 func (c *Cluster) AddReplica(ctx context.Context, opts ...ServerOption) (*APIServer, error) {
 	ctx, done, err := c.begin(ctx)
 	if err != nil {
@@ -185,7 +185,7 @@ func (c *Cluster) AddReplica(ctx context.Context, opts ...ServerOption) (*APISer
 		return nil, err
 	}
 	c.mu.Lock()
-	c.replicas = append(c.replicas, a) // from here on Stop closes it
+	c.replicas = append(c.replicas, a) // from here on Stop will close it
 	c.mu.Unlock()
 	if err := a.run(ctx); err != nil {
 		return nil, errors.Join(err, a.proc.kill())

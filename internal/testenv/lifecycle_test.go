@@ -123,7 +123,7 @@ func TestARollbackUndoesHistoryAndKeepsIdentity(t *testing.T) {
 	create(t, c, configMap("before"))
 	snapshot, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
-	for round := range 2 { // a snapshot survives being restored
+	for round := range 2 { // a snapshot can be restored again
 		for i := range 50 {
 			create(t, c, configMap("ghost-"+strconv.Itoa(i)))
 		}

@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// deadlineReserve is what is kept of a test's or a test binary's time to
-	// end in order.
+	// deadlineReserve is the time reserved for a test or a test binary to end
+	// gracefully.
 	deadlineReserve = 20 * time.Second
-	// goTestGrace is how much longer than its -timeout the go command lets a
-	// test binary live, at least.
+	// goTestGrace is the minimum time for which the go command lets a test
+	// binary run beyond its -timeout.
 	goTestGrace = time.Minute
-	// parallel is how many tests run at once at least, if they say that they
-	// can.
+	// parallel is the minimum number of tests that run at once, if they allow
+	// that.
 	parallel = 6
 )
 
@@ -43,21 +43,21 @@ type mainOptions struct {
 	goleak      []goleak.Option
 }
 
-// VerifyNoLeaks fails the package if goroutines are left after its tests, which
-// all must have passed for that.
+// VerifyNoLeaks makes the package fail if goroutines are left after its tests,
+// provided that all tests passed.
 func VerifyNoLeaks(opts ...goleak.Option) MainOption {
 	return func(o *mainOptions) { o.verifyLeaks, o.goleak = true, opts }
 }
 
-// Main is what the TestMain of a package has to call whose tests start
-// clusters. It ends the process.
+// Main must be called by the TestMain of a package whose tests start clusters.
+// It ends the process.
 //
-// It has the control plane binaries built, if need be, before the first test
-// begins, and before the package's test time-out begins to run: that starts
-// with the tests. The go command's own limit, which kills a test binary a
-// minute after the time-out counted from its start, remains. If a build takes
-// so long, the package fails shortly before, and says why; the next run goes on
-// from there.
+// If the control plane binaries have to be built, Main does that before the
+// first test, and before the package's test timeout, which starts with the
+// tests. The go command's own limit remains: it kills a test binary a minute
+// after the timeout, counted from the start of the binary. If a build takes
+// that long, the package fails shortly before and reports why; the next run
+// continues the build.
 func Main(m *testing.M, opts ...MainOption) {
 	var o mainOptions
 	for _, option := range opts {
@@ -66,13 +66,13 @@ func Main(m *testing.M, opts ...MainOption) {
 	start := time.Now()
 	flag.Parse()
 	if !given("test.parallel") {
-		// Such tests wait for processes more than they compute.
+		// These tests spend more time waiting for processes than computing.
 		_ = flag.Set("test.parallel", strconv.Itoa(max(parallel, runtime.GOMAXPROCS(0))))
 	}
-	// Else controller-runtime complains, after 30 s, that nobody has done it.
+	// Otherwise controller-runtime complains after 30 s that no logger was set.
 	log.SetLogger(logr.Discard())
-	// Tests run in a Pod, too; the clusters that they start are on loopback all
-	// the same, and none of them is the Pod's.
+	// Tests may run in a Pod, but the clusters that they start are on loopback,
+	// and none of them is the Pod's.
 	_ = os.Unsetenv("KUBERNETES_SERVICE_HOST")
 	if list := flag.Lookup("test.list"); list == nil || list.Value.String() == "" {
 		if err := prepare(start, timeout()); err != nil {
@@ -86,14 +86,14 @@ func Main(m *testing.M, opts ...MainOption) {
 	os.Exit(m.Run())
 }
 
-// given reports whether a flag was set by the caller.
+// given reports whether the caller has set a flag.
 func given(name string) bool {
 	found := false
 	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
 	return found
 }
 
-// timeout returns the test time-out of this binary; 0 if it has none.
+// timeout returns the test timeout of this binary, or 0 if there is none.
 func timeout() time.Duration {
 	limit, err := time.ParseDuration(flag.Lookup("test.timeout").Value.String())
 	if err != nil {
@@ -102,9 +102,9 @@ func timeout() time.Duration {
 	return limit
 }
 
-// prepare gets the binaries, within what go test leaves of the time.
+// prepare provides the binaries within the time that go test allows.
 func prepare(start time.Time, limit time.Duration) error {
-	// An interrupted build removes what it has made so far.
+	// When interrupted, a build removes its incomplete output.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if limit > 0 {
@@ -120,10 +120,11 @@ func prepare(start time.Time, limit time.Duration) error {
 	if limit == 0 {
 		return nil
 	}
-	// What is left for the tests until they would be killed without a word.
+	// The time left for the tests until go test would kill them without a
+	// report.
 	left := time.Until(start.Add(limit + goTestGrace - deadlineReserve))
 	if left >= limit {
 		return nil
 	}
-	return flag.Set("test.timeout", max(left, time.Second).String()) // 0 or less would mean none
+	return flag.Set("test.timeout", max(left, time.Second).String()) // 0 or less would mean no timeout
 }

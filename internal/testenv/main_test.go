@@ -15,7 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// withoutBinaries makes a world in which a build would take for ever.
+// withoutBinaries sets up an environment in which a build would take forever.
 func withoutBinaries(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func TestWhatABuildTookIsTakenFromTheTimeOut(t *testing.T) {
 	defer func() { require.NoError(t, flag.Set("test.timeout", given)) }()
 	const limit = 10 * time.Minute
 	for waited, left := range map[time.Duration]time.Duration{
-		time.Second:      limit, // within the grace the go command gives
+		time.Second:      limit, // within the go command's grace period
 		5 * time.Minute:  limit - 5*time.Minute + 40*time.Second,
 		20 * time.Minute: time.Second,
 	} {

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
-// Option changes what [Start] and [Run] start.
+// Option changes how [Start] and [Run] start clusters.
 type Option func(*options)
 
 type options struct {
@@ -36,7 +36,7 @@ func newOptions(given []Option) options {
 	return o
 }
 
-// name returns the name of the cluster with the given index.
+// name returns the name of the i-th cluster.
 func (o options) name(i int) string {
 	if i < len(o.names) {
 		return o.names[i]
@@ -44,9 +44,10 @@ func (o options) name(i int) string {
 	return fmt.Sprintf("cluster-%d", i+1)
 }
 
-// WithLog sends lines of progress, which tell of builds and starts, to a
-// function. It is called from several goroutines, one call at a time. Default:
-// the standard error output, and the terminal if that is another place.
+// WithLog sets the function that receives lines of progress about builds and
+// starts. It is called from several goroutines, one call at a time. By default
+// the lines go to standard error, and also to the terminal if that is a
+// different file.
 func WithLog(log func(line string)) Option {
 	return func(o *options) {
 		var mu sync.Mutex // serializes the calls
@@ -58,26 +59,27 @@ func WithLog(log func(line string)) Option {
 	}
 }
 
-// WithNames names the clusters, in order. Default: cluster-1, cluster-2 and so
-// on.
+// WithNames sets the names of the clusters, in order. Default: cluster-1,
+// cluster-2 and so on.
 func WithNames(names ...string) Option {
 	return func(o *options) { o.names = names }
 }
 
-// WithCRDs installs the definitions in every cluster before it is handed out.
+// WithCRDs installs the definitions in every cluster before it is returned.
 func WithCRDs(crds ...*apiextensionsv1.CustomResourceDefinition) Option {
 	return func(o *options) { o.crds = append(o.crds, crds...) }
 }
 
-// WithAPIServerArgs sets arguments of the form --flag=value of every API
-// server, in the place of a default if there is one. It panics if one has
+// WithAPIServerArgs sets arguments of the form --flag=value for every API
+// server, replacing defaults for the same flags. It panics if an argument has
 // another form.
 func WithAPIServerArgs(args ...string) Option {
 	parsed := parseArgs(args)
 	return func(o *options) { o.apiServerArgs = append(o.apiServerArgs, parsed...) }
 }
 
-// parseArgs splits arguments. It panics if one is not of the form --flag=value.
+// parseArgs splits arguments. It panics if one does not have the form
+// --flag=value.
 func parseArgs(args []string) [][2]string {
 	parsed := make([][2]string, 0, len(args))
 	for _, arg := range args {
@@ -91,13 +93,13 @@ func parseArgs(args []string) [][2]string {
 }
 
 // WithKubernetes starts an etcd and API servers of a version of Kubernetes,
-// given as 1.34.4 or as 1.34, and not those that the environment names (package
-// assets).
+// given as 1.34.4 or as 1.34, instead of those that the environment specifies
+// (see package assets).
 func WithKubernetes(version string) Option {
 	return func(o *options) { o.kubernetes = version }
 }
 
-// find returns the programs that the clusters consist of.
+// find returns the programs for the clusters.
 func (o options) find(ctx context.Context) (assets.Binaries, error) {
 	if o.kubernetes != "" {
 		return assets.FindVersion(ctx, o.kubernetes, o.log)
@@ -105,16 +107,16 @@ func (o options) find(ctx context.Context) (assets.Binaries, error) {
 	return assets.Find(ctx, o.log)
 }
 
-// WithSharedPKI gives all clusters of the call the same authorities and keys
-// and the same administrator: who can reach one of them can reach any, and
-// cannot tell by TLS which one that is.
+// WithSharedPKI gives all clusters of the call the same authorities, keys and
+// administrator. A client that can connect to one of them can connect to all,
+// and cannot distinguish them by TLS.
 func WithSharedPKI() Option {
 	return func(o *options) { o.sharedPKI = true }
 }
 
-// progress returns the default log. While go test runs several packages, it
-// shows the output of each only when that has ended; so that nobody takes a
-// first build for a hang, the lines go to the terminal too.
+// progress returns the default log. When go test runs several packages, it
+// shows a package's output only after the package has ended. So that a first
+// build does not look like a hang, the lines also go to the terminal.
 func progress() func(string) {
 	var mu sync.Mutex // serializes the lines
 	return func(line string) {

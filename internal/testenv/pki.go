@@ -24,13 +24,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/internal/port"
 )
 
-// validity is the time before and after now in which certificates are valid.
+// validity is how long before and after the current time certificates are
+// valid.
 const validity = 24 * time.Hour
 
-// pki is what a cluster trusts and is trusted by. It never changes; clusters
-// may share one. envtest would make a new one at each start.
+// pki holds the authorities and keys of a cluster. It is immutable, and
+// clusters may share one. envtest would create a new one at each start.
 type pki struct {
-	serving *authority // signs the certificates of API servers, at first
+	serving *authority // signs the first certificates of API servers
 	clients *authority // signs the certificates of users
 	tokens  keyPair    // signs service account tokens
 }
@@ -61,15 +62,16 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes an authority with a name of its own, so that a verifier
-// never takes it for an earlier one.
+// newAuthority creates an authority with a unique name, so that a verifier
+// never mistakes it for an earlier one.
 func newAuthority(purpose string) (*authority, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: fmt.Sprintf("testenv %s %s", purpose, rand.Text()[:8])},
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
-		// A leaf may be made that is valid only in the past or the future.
+		// Certificates may be issued that are valid only in the past or the
+		// future.
 		NotBefore: time.Now().AddDate(-1, 0, 0),
 		NotAfter:  time.Now().AddDate(1, 0, 0),
 	}
@@ -93,12 +95,12 @@ func (a *authority) serverCert(notBefore, notAfter time.Time) (keyPair, error) {
 	return leaf.pair, nil
 }
 
-// clientCert issues a certificate by which a user authenticates.
+// clientCert issues a certificate with which a user authenticates.
 func (a *authority) clientCert(user string, groups ...string) (keyPair, error) {
 	return a.clientCertUntil(time.Now().Add(validity), user, groups...)
 }
 
-// clientCertUntil issues one that ends at a time of the caller's.
+// clientCertUntil is like clientCert, with the given end of validity.
 func (a *authority) clientCertUntil(notAfter time.Time, user string, groups ...string) (keyPair, error) {
 	leaf, err := issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -113,7 +115,8 @@ func (a *authority) clientCertUntil(notAfter time.Time, user string, groups ...s
 	return leaf.pair, nil
 }
 
-// issue signs a certificate with the authority given, or with its own key.
+// issue signs a certificate with the given authority or, if that is nil, with
+// its own key.
 func issue(template *x509.Certificate, by *authority) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -145,7 +148,8 @@ func issue(template *x509.Certificate, by *authority) (*authority, error) {
 	}}, nil
 }
 
-// The names under which envtest keeps certificates; it makes none that exist.
+// File names under which envtest keeps certificates. It does not create files
+// that exist.
 const (
 	servingFile = "apiserver"
 	tokenFile   = "sa-signer"
@@ -160,7 +164,7 @@ func (p keyPair) write(dir, name string) error {
 	)
 }
 
-// certAuthn lets envtest's API server trust the certificates of a pki's users.
+// certAuthn makes envtest's API server trust the certificates of a pki's users.
 type certAuthn struct{ clients *authority }
 
 var _ envtest.Authn = certAuthn{}

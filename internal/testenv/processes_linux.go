@@ -12,7 +12,8 @@ import (
 )
 
 // processesUnder returns the processes that were started by a path under dir,
-// by their ids. Zombies, which have no path any more, are not among them.
+// as a map from process IDs to paths. It excludes zombies, which no longer have
+// a path.
 func processesUnder(dir string) (map[int]string, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -36,13 +37,13 @@ func processesUnder(dir string) (map[int]string, error) {
 	return found, nil
 }
 
-// isStopped reports whether a signal has stopped the process.
+// isStopped reports whether a signal has suspended the process.
 func isStopped(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return false
 	}
-	// The state follows the command, which may hold anything in parentheses.
+	// The state follows the command, which may contain any text in parentheses.
 	_, after, _ := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(" "))
 	return len(after) > 0 && after[0] == 'T'
 }

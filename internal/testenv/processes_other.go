@@ -13,7 +13,7 @@ import (
 )
 
 // processesUnder returns the processes that were started by a path under dir,
-// by their ids.
+// as a map from process IDs to paths.
 func processesUnder(dir string) (map[int]string, error) {
 	table, err := exec.Command("ps", "-axo", "pid=,args=").Output()
 	if err != nil {
@@ -32,7 +32,7 @@ func processesUnder(dir string) (map[int]string, error) {
 	return found, nil
 }
 
-// isStopped reports whether a signal has stopped the process.
+// isStopped reports whether a signal has suspended the process.
 func isStopped(pid int) bool {
 	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && strings.HasPrefix(string(state), "T")

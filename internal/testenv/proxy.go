@@ -12,7 +12,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
 
-// Proxy is a fault proxy in front of an API server. TLS goes through it and
+// Proxy is a fault proxy in front of an API server. TLS passes through it and
 // verifies as without it.
 type Proxy struct {
 	*faultproxy.Proxy
@@ -20,8 +20,8 @@ type Proxy struct {
 	server *APIServer
 }
 
-// NewProxy starts a proxy in front of the server. It is closed with the
-// cluster, if not earlier.
+// NewProxy starts a proxy in front of the server. It is closed with the cluster
+// if not before.
 func (a *APIServer) NewProxy() (*Proxy, error) {
 	inner, err := faultproxy.New(a.Addr())
 	if err != nil {
@@ -35,14 +35,14 @@ func (a *APIServer) NewProxy() (*Proxy, error) {
 		c.proxies = append(c.proxies, p)
 	}
 	c.mu.Unlock()
-	if stopped { // Stop has taken the list already
+	if stopped { // Stop has already taken the list
 		return nil, errors.Join(ErrStopped, inner.Close())
 	}
 	return p, nil
 }
 
-// Proxy is NewProxy for a test: the proxy is closed at its end, and the test
-// fails if it cannot be started.
+// Proxy is like NewProxy, for a test: the proxy is closed when the test ends,
+// and the test fails if the proxy cannot be started.
 func (a *APIServer) Proxy(t testing.TB) *Proxy {
 	t.Helper()
 	p, err := a.NewProxy()
@@ -57,18 +57,18 @@ func (a *APIServer) Proxy(t testing.TB) *Proxy {
 	return p
 }
 
-// Redirect returns a copy of a config for the cluster, of whichever user, that
-// leads through the proxy.
+// Redirect returns a copy of a config for the cluster, for any user, that
+// connects through the proxy.
 func (p *Proxy) Redirect(config *rest.Config) *rest.Config {
 	config = p.server.Redirect(config)
 	config.Host = "https://" + p.Addr()
 	return config
 }
 
-// Config returns a new config for the administrator that leads through the
+// Config returns a new config for the administrator that connects through the
 // proxy.
 func (p *Proxy) Config() *rest.Config { return p.Redirect(p.server.Config()) }
 
-// Kubeconfig returns a kubeconfig for the administrator that leads through the
-// proxy.
+// Kubeconfig returns a kubeconfig for the administrator that connects through
+// the proxy.
 func (p *Proxy) Kubeconfig() []byte { return Kubeconfig(p.Config()) }

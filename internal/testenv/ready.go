@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// userAgent marks our own requests, which no count includes.
+	// userAgent marks our own requests, which are not counted.
 	userAgent = "fleetcache-testenv"
-	// askTimeout bounds one question whether a server is ready.
+	// askTimeout bounds one request for a server's readiness.
 	askTimeout = 10 * time.Second
-	// signalTimeout bounds how long a process may take to stop when paused.
+	// signalTimeout bounds how long a process may take to be suspended.
 	signalTimeout = 10 * time.Second
 )
 
-// ready waits until the server says that it is, and until the namespaces exist
-// that an API server creates by itself.
+// ready waits until the server reports that it is ready, and until the
+// namespaces exist that an API server creates on its own.
 func (a *APIServer) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -48,8 +48,8 @@ func (a *APIServer) ready(ctx context.Context) error {
 	return nil
 }
 
-// ownClient returns a client for our own use. It trusts any certificate, for
-// the one served may be expired on purpose, and keeps no connection.
+// ownClient returns a client for our own requests. It trusts any certificate,
+// because the server's may be expired on purpose, and keeps no connections.
 func (a *APIServer) ownClient() (*http.Client, error) {
 	cert, err := tls.X509KeyPair(a.cluster.admin.cert, a.cluster.admin.key)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *APIServer) ownClient() (*http.Client, error) {
 	}, nil
 }
 
-// ask returns nil if the answer is 200.
+// ask sends a request and returns nil if the response is 200.
 func ask(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -16,31 +16,31 @@ import (
 )
 
 const (
-	// startTimeout bounds the start of one server. It is generous: a machine
-	// that starts twenty clusters and compiles meanwhile is slow, not broken.
+	// startTimeout bounds the start of one server. It is generous, because a
+	// machine that starts twenty clusters while it compiles is slow, not
+	// broken.
 	startTimeout = 3 * time.Minute
-	// termPatience is how long a server may take over SIGTERM.
+	// termPatience is how long a server may take to end after SIGTERM.
 	termPatience = 90 * time.Second
 )
 
-// errImpatient is why a server that does not end by SIGTERM is waited for no
-// longer.
+// errImpatient indicates that a server did not end within termPatience.
 var errImpatient = errors.New("did not end by SIGTERM")
 
-// server is one process of a cluster. envtest starts it, and knows when it is
-// healthy and when it has ended; what envtest does not offer is done here by
-// process id: kill, pause, and an end to a start that nobody waits for any
-// more. Its methods are not safe for concurrent use, except pause and resume.
+// server is one process of a cluster. envtest starts it and detects when it is
+// healthy and when it has ended. Operations that envtest does not offer are
+// done here by process ID: kill, pause, and abandoning a start. Its methods are
+// not safe for concurrent use, except pause and resume.
 type server struct {
-	path   string // what envtest runs; no other process has this argv[0]
+	path   string // the path that envtest runs; no other process has this argv[0]
 	thread *thread
 	start  func() error // envtest's
 	stop   func() error // envtest's
 	output *os.File
 }
 
-// newServer prepares a server whose directory exists. start and stop are to be
-// set by the caller.
+// newServer prepares a server whose directory exists. The caller must set start
+// and stop.
 func newServer(dir, name, program string, t *thread) (*server, error) {
 	path, err := install(dir, name, program)
 	if err != nil {
@@ -53,8 +53,8 @@ func newServer(dir, name, program string, t *thread) (*server, error) {
 	return &server{path: path, thread: t, output: output}, nil
 }
 
-// become makes the server another program from its next start on. It must not
-// run.
+// become makes the server run another program from its next start on. The
+// server must not be running.
 func (s *server) become(program string) error {
 	for _, link := range []string{s.path, s.path + realSuffix} {
 		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,8 +65,8 @@ func (s *server) become(program string) error {
 	return err
 }
 
-// run starts the process and returns when it is healthy, or when it or ctx has
-// ended; then it does not run.
+// run starts the process and returns when it is healthy. If the process or ctx
+// ends before, run returns an error and the process is not running.
 func (s *server) run(ctx context.Context) error {
 	started := make(chan error, 1)
 	s.thread.do(func() { started <- s.start() })
@@ -87,8 +87,8 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// abandon kills what is being started until the start has given up. The process
-// may appear only after the first look.
+// abandon keeps killing the process until its start has failed. The process may
+// appear only after the first attempt.
 func (s *server) abandon(started <-chan error) error {
 	look := time.NewTicker(pollEvery)
 	defer look.Stop()
@@ -102,15 +102,15 @@ func (s *server) abandon(started <-chan error) error {
 	}
 }
 
-// kill ends the process at once, if it runs.
+// kill ends the process at once, if it is running.
 func (s *server) kill() error {
 	return s.end(context.Background(), syscall.SIGKILL)
 }
 
-// terminate asks the process to end and waits until it has. One that takes all
-// too long, as on a machine that is busy or without its etcd, is killed: that
-// it has ended is what the caller needs. If ctx ends, it is killed, too, which
-// is an error.
+// terminate sends SIGTERM to the process and waits until it has ended. If that
+// takes far too long, for example on a busy machine or without etcd, terminate
+// kills the process, because the caller needs it to end. If ctx ends, terminate
+// also kills it, and returns an error.
 func (s *server) terminate(ctx context.Context) error {
 	patient, cancel := context.WithTimeoutCause(ctx, termPatience, errImpatient)
 	defer cancel()
@@ -125,7 +125,7 @@ func (s *server) terminate(ctx context.Context) error {
 	return errors.Join(err, killed)
 }
 
-// end signals the process and waits until it is gone.
+// end sends a signal to the process and waits until it has ended.
 func (s *server) end(ctx context.Context, sig syscall.Signal) error {
 	pid, err := s.pid()
 	if err != nil {
@@ -133,21 +133,21 @@ func (s *server) end(ctx context.Context, sig syscall.Signal) error {
 	}
 	if pid != 0 {
 		_ = syscall.Kill(pid, sig)
-		_ = syscall.Kill(pid, syscall.SIGCONT) // a paused process does not hear of SIGTERM
+		_ = syscall.Kill(pid, syscall.SIGCONT) // a suspended process does not receive SIGTERM
 		if err := gone(ctx, pid); err != nil {
 			return err
 		}
 	}
-	// envtest's own bookkeeping. It may not have noticed yet, and then fails to
-	// signal a process that no longer exists.
+	// This updates envtest's own state. envtest may not have noticed the end
+	// yet, and then fails to signal a process that no longer exists.
 	if err := s.stop(); err != nil && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", filepath.Base(s.path), err)
 	}
 	return nil
 }
 
-// gone waits until a child of this process has ended and been waited for, which
-// is when its ports are free.
+// gone waits until a child of this process has ended and has been waited for,
+// so that its ports are free.
 func gone(ctx context.Context, pid int) error {
 	look := time.NewTicker(pollEvery)
 	defer look.Stop()
@@ -161,7 +161,7 @@ func gone(ctx context.Context, pid int) error {
 	return nil
 }
 
-// pause stops the process as SIGSTOP does, and returns when it has stopped.
+// pause suspends the process with SIGSTOP, and returns when it is suspended.
 func (s *server) pause(ctx context.Context) error {
 	pid, err := s.pid()
 	if err == nil && pid == 0 {
@@ -185,7 +185,7 @@ func (s *server) pause(ctx context.Context) error {
 	return nil
 }
 
-// resume lets a paused process go on.
+// resume continues a suspended process.
 func (s *server) resume() error {
 	if err := s.signal(syscall.SIGCONT); err != nil {
 		return fmt.Errorf("resume %s: %w", filepath.Base(s.path), err)
@@ -204,7 +204,7 @@ func (s *server) signal(sig syscall.Signal) error {
 	return syscall.Kill(pid, sig)
 }
 
-// pid returns the id of the process, or 0 if it does not run.
+// pid returns the process ID, or 0 if the process is not running.
 func (s *server) pid() (int, error) {
 	found, err := processesUnder(filepath.Dir(s.path))
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *server) pid() (int, error) {
 	return 0, nil
 }
 
-// tail returns the last lines of what the process has printed.
+// tail returns the last lines of the process's output.
 func (s *server) tail() string {
 	text, err := os.ReadFile(s.output.Name())
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ServiceAccount is a user who authenticates by a bearer token.
+// ServiceAccount is a user that authenticates with a bearer token.
 type ServiceAccount struct {
 	access
 
@@ -28,11 +28,11 @@ type ServiceAccount struct {
 	// mu protects the fields below.
 	mu    sync.Mutex
 	token string
-	bound string // name of the Secret on whose existence the token depends
+	bound string // name of the Secret to which the token is bound
 }
 
-// AddServiceAccount makes a service account, and its namespace if need be, that
-// may do what the rules say, in all namespaces, and issues a token to it.
+// AddServiceAccount creates a service account, and its namespace if necessary,
+// grants it the rules in all namespaces, and issues a token for it.
 func (c *Cluster) AddServiceAccount(ctx context.Context, namespace, name string, rules ...rbacv1.PolicyRule) (*ServiceAccount, error) {
 	s := &ServiceAccount{namespace: namespace, name: name, access: access{
 		cluster: c, user: "system:serviceaccount:" + namespace + ":" + name,
@@ -56,8 +56,8 @@ func (c *Cluster) AddServiceAccount(ctx context.Context, namespace, name string,
 	return s, nil
 }
 
-// Reissue issues a new token, which Config and Kubeconfig have from then on.
-// The one before stays valid for an hour unless it is revoked first.
+// Reissue issues a new token, which Config and Kubeconfig use from then on. The
+// old token stays valid for an hour unless it is revoked before.
 func (s *ServiceAccount) Reissue(ctx context.Context) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, GenerateName: s.name + "-"}}
 	if err := s.cluster.Client().Create(ctx, secret); err != nil {
@@ -79,9 +79,9 @@ func (s *ServiceAccount) Reissue(ctx context.Context) error {
 	return nil
 }
 
-// Revoke makes the present token invalid and returns when the API server
-// answers it with 401, which may take ten seconds: it keeps its last decision
-// so long.
+// Revoke invalidates the current token and returns when the API server rejects
+// it with 401. That may take ten seconds, because the server caches its last
+// decision that long.
 func (s *ServiceAccount) Revoke(ctx context.Context) error {
 	s.mu.Lock()
 	token, bound := s.token, s.bound
@@ -113,7 +113,7 @@ func (s *ServiceAccount) Revoke(ctx context.Context) error {
 	}
 }
 
-// status returns the status of the answer to a request with a token.
+// status returns the status of the response to a request with a token.
 func status(ctx context.Context, client *http.Client, url, token string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -128,14 +128,14 @@ func status(ctx context.Context, client *http.Client, url, token string) (int, e
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// Token returns the present token.
+// Token returns the current token.
 func (s *ServiceAccount) Token() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.token
 }
 
-// Config returns a new config for the service account with its present token.
+// Config returns a new config for the service account with its current token.
 func (s *ServiceAccount) Config() *rest.Config {
 	config := configFor(s.cluster.Addr(), s.cluster.CA(), keyPair{})
 	config.BearerToken = s.Token()

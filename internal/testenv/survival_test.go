@@ -23,12 +23,12 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// envPart makes this test binary play a part instead of running its tests: a
-// program with clusters that comes to some end.
+// envPart makes this test binary play a role instead of running its tests: a
+// program with clusters that ends in some way.
 const envPart = "FLEETCACHE_TESTENV_PART"
 
-// play starts a cluster in the way the part says, prints "ready" and comes to
-// its end, or waits to be killed.
+// play starts a cluster as the role requires, prints "ready" and ends as the
+// role requires, or waits to be killed.
 func play(part string) {
 	switch part {
 	case "run": // as an example does
@@ -44,7 +44,7 @@ func play(part string) {
 		testenv.Start(&fakeTB{}, 1)
 		fmt.Println("ready")
 		switch part {
-		case "panic": // a test time-out is one, too
+		case "panic": // a test timeout also panics
 			go panic("the end")
 		case "exit":
 			os.Exit(3)
@@ -53,7 +53,7 @@ func play(part string) {
 	}
 }
 
-// fakeTB stands for a test that runs for ever, or whose failure is observed.
+// fakeTB stands in for a test that runs forever, or whose failure is observed.
 type fakeTB struct {
 	testing.TB
 
@@ -80,7 +80,7 @@ func must(err error) {
 	}
 }
 
-// player is a process that plays a part.
+// player is a process that plays a role.
 type player struct {
 	*exec.Cmd
 
@@ -101,14 +101,14 @@ func newPlayer(t *testing.T, part string) *player {
 	require.NoError(t, err)
 	p.out = bufio.NewReader(out)
 	require.NoError(t, p.Start())
-	t.Cleanup(func() { // of a test that fails; another has waited for it
+	t.Cleanup(func() { // for a test that fails; otherwise the test has waited already
 		_ = p.Process.Kill()
 		_ = p.Wait()
 	})
 	return p
 }
 
-// ready waits until the clusters run, or did a moment ago.
+// ready waits until the clusters are running, or were a moment ago.
 func (p *player) ready(t *testing.T) {
 	t.Helper()
 	for {
@@ -140,14 +140,15 @@ func (p *player) interrupt(t *testing.T, sig syscall.Signal) {
 	require.NoError(t, syscall.Kill(-p.Process.Pid, sig))
 }
 
-// nothingIsLeft is asserted when the process has been waited for.
+// nothingIsLeft checks that no process and no file is left. The process must
+// have been waited for.
 func (p *player) nothingIsLeft(t *testing.T) {
 	t.Helper()
 	require.Empty(t, p.processes(t))
 	require.Empty(t, p.directories(t))
 }
 
-// until waits for a condition that comes true within moments, on a machine
+// until waits for a condition that becomes true within moments, on a machine
 // that is not busy.
 func until(t *testing.T, condition func() bool) {
 	t.Helper()

@@ -5,9 +5,10 @@ package testenv
 
 import "runtime"
 
-// thread runs functions one by one on an operating system thread of its own.
-// Servers are started there: on Linux they die with the thread that started
-// them, and other threads of a Go program may end whenever the runtime likes.
+// thread runs functions one at a time on an operating system thread of its own.
+// Servers are started there, because on Linux they die with the thread that
+// started them, and the runtime may end other threads of a Go program at any
+// time.
 type thread struct {
 	calls chan func()
 	done  chan struct{}
@@ -26,11 +27,11 @@ func startThread() *thread {
 	return t
 }
 
-// do has the function run, and returns when it has begun.
+// do runs the function on the thread, and returns when it has begun.
 func (t *thread) do(call func()) { t.calls <- call }
 
-// stop ends the thread and waits for it. Nothing may be started there any more,
-// and what was must have ended.
+// stop ends the thread and waits for it. All processes that were started on it
+// must have ended, and none may be started any more.
 func (t *thread) stop() {
 	close(t.calls)
 	<-t.done

@@ -17,16 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// access is what a cluster lets somebody do, by a ClusterRole of their own.
+// access holds the rights of one user in a cluster, granted by a ClusterRole of
+// its own.
 type access struct {
 	cluster *Cluster
 	role    string         // name of the ClusterRole and of the binding
-	subject rbacv1.Subject // whom the binding names
-	user    string         // whom the authorizer sees
+	subject rbacv1.Subject // the subject that the binding names
+	user    string         // the user name that the authorizer sees
 }
 
-// Grant lets the user do what the rules say, in all namespaces, and nothing
-// that an earlier Grant let it do. It returns when the API server goes by it.
+// Grant grants the user the rules in all namespaces, replacing those of an
+// earlier Grant. It returns when the API server applies them.
 func (a *access) Grant(ctx context.Context, rules ...rbacv1.PolicyRule) error {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: a.role}}
 	_, err := controllerutil.CreateOrUpdate(ctx, a.cluster.Client(), role, func() error {
@@ -48,8 +49,8 @@ func (a *access) Grant(ctx context.Context, rules ...rbacv1.PolicyRule) error {
 	return a.await(ctx, rules, true)
 }
 
-// Deny takes all granted rights away; who the user is stays known. It returns
-// when the API server goes by it.
+// Deny revokes all granted rights; the user can still authenticate. It returns
+// when the API server applies that.
 func (a *access) Deny(ctx context.Context) error {
 	role := &rbacv1.ClusterRole{}
 	if err := a.cluster.Client().Get(ctx, client.ObjectKey{Name: a.role}, role); err != nil {
@@ -64,8 +65,8 @@ func (a *access) Deny(ctx context.Context) error {
 	return a.await(ctx, role.Rules, false)
 }
 
-// await waits until the authorizer, which learns of rules by a watch, allows or
-// denies the first thing each of the rules names.
+// await waits until the authorizer, which watches rules, allows or denies the
+// first operation that each rule names.
 func (a *access) await(ctx context.Context, rules []rbacv1.PolicyRule, allowed bool) error {
 	look := time.NewTicker(pollEvery)
 	defer look.Stop()
@@ -89,7 +90,7 @@ func (a *access) await(ctx context.Context, rules []rbacv1.PolicyRule, allowed b
 	return nil
 }
 
-// question asks for the first thing that a rule names.
+// question returns the first operation that a rule names.
 func question(rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReviewSpec {
 	first := func(values []string) string {
 		if len(values) == 0 {
@@ -107,7 +108,7 @@ func question(rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReviewSpec {
 	}}
 }
 
-// User is a user who authenticates by a client certificate.
+// User is a user that authenticates with a client certificate.
 type User struct {
 	access
 
@@ -116,8 +117,8 @@ type User struct {
 	pair keyPair
 }
 
-// AddUser makes a user who may do what the rules say, in all namespaces, and
-// beyond that what everybody may.
+// AddUser creates a user with the rules in all namespaces, in addition to the
+// rights of every user.
 func (c *Cluster) AddUser(ctx context.Context, name string, rules ...rbacv1.PolicyRule) (*User, error) {
 	pair, err := c.pki.clients.clientCert(name)
 	if err != nil {
@@ -133,8 +134,8 @@ func (c *Cluster) AddUser(ctx context.Context, name string, rules ...rbacv1.Poli
 	return u, nil
 }
 
-// Reissue issues a new certificate, which Config and Kubeconfig have from then
-// on, and which ends at the given time. The one before stays valid as well.
+// Reissue issues a new certificate that expires at the given time. Config and
+// Kubeconfig use it from then on. The old certificate stays valid, too.
 func (u *User) Reissue(notAfter time.Time) error {
 	pair, err := u.cluster.pki.clients.clientCertUntil(notAfter, u.user)
 	if err != nil {
@@ -146,7 +147,7 @@ func (u *User) Reissue(notAfter time.Time) error {
 	return nil
 }
 
-// Config returns a new config for the user with their present certificate.
+// Config returns a new config for the user with its current certificate.
 func (u *User) Config() *rest.Config {
 	u.mu.Lock()
 	defer u.mu.Unlock()

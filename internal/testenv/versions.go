@@ -13,7 +13,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
-// ServerOption changes what an API server is.
+// ServerOption changes the version or the arguments of an API server.
 type ServerOption func(*serverOptions)
 
 type serverOptions struct {
@@ -21,27 +21,29 @@ type serverOptions struct {
 	args       [][2]string
 }
 
-// settings are what sets an API server apart from others of its cluster. They
-// change only between two runs of it, by the holder of the turn.
+// settings are what distinguishes an API server from others of its cluster.
+// They change only while the server is not running, and only by the holder of
+// the turn.
 type settings struct {
 	program string // path of kube-apiserver
 	args    [][2]string
 }
 
-// Version makes an API server one of another version of Kubernetes, given as
-// 1.34.4 or as 1.34.
+// Version sets the version of Kubernetes of an API server, given as 1.34.4 or
+// as 1.34.
 func Version(kubernetes string) ServerOption {
 	return func(o *serverOptions) { o.kubernetes = kubernetes }
 }
 
-// Args sets arguments of the form --flag=value of an API server, in the place
-// of those of the cluster. It panics if one has another form.
+// Args sets arguments of the form --flag=value for an API server, replacing
+// those of the cluster. It panics if an argument has another form.
 func Args(args ...string) ServerOption {
 	parsed := parseArgs(args)
 	return func(o *serverOptions) { o.args = append(o.args, parsed...) }
 }
 
-// settings returns what options make of an API server of the cluster.
+// settings returns the settings that options specify for an API server of the
+// cluster.
 func (c *Cluster) settings(ctx context.Context, opts []ServerOption) (settings, error) {
 	var o serverOptions
 	for _, opt := range opts {
@@ -56,10 +58,11 @@ func (c *Cluster) settings(ctx context.Context, opts []ServerOption) (settings, 
 	return as, err
 }
 
-// RestartAs ends the process in the orderly way and starts it on the same port,
-// with the same data and certificates, as what the options say: another
-// version, other arguments. Without a Version it is of the cluster's, and
-// without Args it has the cluster's: what an earlier RestartAs said is over.
+// RestartAs ends the process gracefully and starts it on the same port, with
+// the same data and certificates, but with the version and arguments that the
+// options specify. Without Version it has the cluster's version, and without
+// Args the cluster's arguments; the options of an earlier RestartAs no longer
+// apply.
 func (a *APIServer) RestartAs(ctx context.Context, opts ...ServerOption) error {
 	ctx, done, err := a.cluster.begin(ctx)
 	if err != nil {
@@ -81,8 +84,8 @@ func (a *APIServer) RestartAs(ctx context.Context, opts ...ServerOption) error {
 	return a.run(ctx)
 }
 
-// StreamsLists reports whether the server streams lists. Versions and feature
-// gates decide on that.
+// StreamsLists reports whether the server streams lists, which depends on its
+// version and feature gates.
 func (a *APIServer) StreamsLists(ctx context.Context) (bool, error) {
 	client, err := a.ownClient()
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// sweepFor bounds how long what was killed may take to be gone.
+	// sweepFor bounds how long killed processes may take to end.
 	sweepFor = 20 * time.Second
-	// pollEvery is how often we look whether a process is gone or ready.
+	// pollEvery is how often we check whether a process has ended or is ready.
 	pollEvery = 10 * time.Millisecond
 )
 
-// watchdog is a process that outlives this one by a moment, whatever kills it,
-// and removes what it leaves: the servers and the directory of an Env.
+// watchdog is a process that outlives this one by a moment, however this one
+// dies, and removes what it leaves behind: the servers and the directory of an
+// Env.
 type watchdog struct {
 	dir  string
 	cmd  *exec.Cmd
@@ -37,11 +38,13 @@ func startWatchdog(dir string) (*watchdog, error) {
 	if err != nil {
 		return nil, err
 	}
-	// No standard output: who reads ours waits for all holders of it to end.
+	// No standard output, because a reader of ours waits until all processes
+	// that hold it have ended.
 	w := &watchdog{dir: dir, cmd: exec.Command(image, dir), hold: hold}
 	w.cmd.Args[0] = watchdogName
 	w.cmd.Stdin = theirs
-	// A session of its own: an interrupt from the terminal is not for it.
+	// A session of its own, so that an interrupt from the terminal does not
+	// reach it.
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = w.cmd.Start()
 	if err = errors.Join(err, theirs.Close()); err != nil {
@@ -50,7 +53,7 @@ func startWatchdog(dir string) (*watchdog, error) {
 	return w, nil
 }
 
-// stop lets the watchdog clean up now, and waits for it.
+// stop makes the watchdog clean up now, and waits for it.
 func (w *watchdog) stop() error {
 	err := w.hold.Close()
 	if waited := w.cmd.Wait(); waited != nil {
@@ -74,7 +77,7 @@ func sweep(dir string) error {
 			last = fmt.Errorf("processes under %s do not die: %v", dir, left)
 			continue
 		}
-		// A process that is dying may still write, and RemoveAll fail for it.
+		// A dying process may still write files, which makes RemoveAll fail.
 		if last = os.RemoveAll(dir); last == nil {
 			return nil
 		}

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package assets finds the programs of a Kubernetes control plane, or builds
+// Package assets locates the programs of a Kubernetes control plane, or builds
 // them from source.
 //
-// [Find] looks in this order:
+// [Find] tries these sources in order:
 //
 //  1. the version FLEETCACHE_KUBERNETES names, if it is set, as by
 //     [FindVersion];
@@ -13,11 +13,11 @@
 //  4. our own build in the user's cache directory (XDG_CACHE_HOME or its
 //     equivalent), which is made at first use.
 //
-// The build is that of the versions in internal/testenv/binaries/go.mod; those
-// of the other versions have modules of their own beside it, one for each minor
-// version. A build needs the go command and the module proxy, some five minutes
-// on two cores, and happens once: processes that want it at the same time wait
-// for one of them, and what is there is complete.
+// The default build uses the versions in internal/testenv/binaries/go.mod;
+// other versions have modules of their own beside it, one for each minor
+// version. A build needs the go command, the module proxy and some five minutes
+// on two cores. It happens once: processes that need it at the same time wait
+// for one of them, and a build is visible only when it is complete.
 package assets
 
 import (
@@ -34,8 +34,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// ErrUnavailable indicates that the programs were neither found nor could be
-// built. The error that wraps it says why, and what would help.
+// ErrUnavailable indicates that the programs were not found and could not be
+// built. The error that wraps it describes the reason and possible remedies.
 var ErrUnavailable = errors.New("control plane binaries are not available")
 
 const (
@@ -57,9 +57,10 @@ type Binaries struct {
 	Source    string // where they come from, for people
 }
 
-// Find returns the programs, and builds them if need be. It then blocks for
-// minutes, calls log with a line of progress at least every 10 s, and gives up
-// when ctx ends; what has been compiled by then stays in Go's build cache.
+// Find returns the programs, and builds them if necessary. A build takes
+// minutes; meanwhile Find calls log with a line of progress at least every 10
+// s. If ctx ends, Find gives up; what has been compiled by then stays in Go's
+// build cache.
 func Find(ctx context.Context, log func(line string)) (Binaries, error) {
 	return find(ctx, log, 5*time.Second)
 }
@@ -94,8 +95,9 @@ func find(ctx context.Context, log func(string), every time.Duration) (Binaries,
 }
 
 // FindVersion returns the programs of a version of Kubernetes, given as 1.34.4
-// or as 1.34: what setup-envtest has installed of exactly that version, or an
-// own build, for which there has to be a module. It behaves as [Find].
+// or as 1.34. They are either exactly that version as installed by
+// setup-envtest, or our own build, for which there must be a module. Otherwise
+// FindVersion is like [Find].
 func FindVersion(ctx context.Context, kubernetes string, log func(line string)) (Binaries, error) {
 	return findVersion(ctx, kubernetes, log, 5*time.Second)
 }
@@ -115,7 +117,8 @@ func findVersion(ctx context.Context, given string, log func(string), every time
 }
 
 // Versions returns the versions of Kubernetes that [FindVersion] can build,
-// oldest first, without a v: one of each minor version that upstream supports.
+// oldest first and without a v. There is one for each minor version that
+// upstream supports.
 func Versions() ([]string, error) {
 	all, err := controlPlanes()
 	if err != nil {
@@ -128,14 +131,14 @@ func Versions() ([]string, error) {
 	return out, nil
 }
 
-// EtcdTools are the programs that save a snapshot of etcd and restore it.
+// EtcdTools are the programs that save and restore snapshots of etcd.
 type EtcdTools struct {
 	Etcdctl string // path
 	Etcdutl string // path
 }
 
-// FindEtcdTools builds the programs if need be, as [Find] does, in half a
-// minute.
+// FindEtcdTools returns the programs. Like [Find] it builds them if necessary,
+// which takes half a minute.
 func FindEtcdTools(ctx context.Context, log func(line string)) (EtcdTools, error) {
 	root, err := moduleDir()
 	if err != nil {
@@ -151,7 +154,8 @@ func FindEtcdTools(ctx context.Context, log func(line string)) (EtcdTools, error
 	return EtcdTools{Etcdctl: filepath.Join(r.target, etcdctl), Etcdutl: filepath.Join(r.target, etcdutl)}, nil
 }
 
-// binaries returns the programs of a control plane, which are built if need be.
+// binaries returns the programs of a control plane, and builds them if
+// necessary.
 func (r recipe) binaries(ctx context.Context, log func(string), every time.Duration) (Binaries, error) {
 	if err := r.ensure(ctx, log, every); err != nil {
 		return Binaries{}, err
@@ -163,7 +167,7 @@ func (r recipe) binaries(ctx context.Context, log func(string), every time.Durat
 	return found, nil
 }
 
-// ensure builds the programs if need be.
+// ensure builds the programs if necessary.
 func (r recipe) ensure(ctx context.Context, log func(string), every time.Duration) error {
 	b := builder{recipe: r, log: log, every: every}
 	if err := b.ensure(ctx); err != nil {
@@ -172,14 +176,14 @@ func (r recipe) ensure(ctx context.Context, log func(string), every time.Duratio
 	return nil
 }
 
-// unavailable adds what a user can do about it.
+// unavailable adds possible remedies to an error.
 func unavailable(err error) error {
 	return fmt.Errorf("%w: %w\n"+
 		"They are built from source at first use, which needs the go command and the Go module proxy,\n"+
 		"or taken from the directory $%s names, or from what setup-envtest has installed", ErrUnavailable, err, envAssets)
 }
 
-// inDir returns the programs of a directory that has both.
+// inDir returns the programs in a directory, which must contain both.
 func inDir(dir, source string) (Binaries, error) {
 	found := Binaries{
 		APIServer: filepath.Join(dir, apiServer),
@@ -194,7 +198,7 @@ func inDir(dir, source string) (Binaries, error) {
 	return found, nil
 }
 
-// executable returns an error that names the file unless it can be run.
+// executable returns an error naming the file if it cannot be executed.
 func executable(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -206,7 +210,7 @@ func executable(path string) error {
 	return nil
 }
 
-// installedDir returns where setup-envtest keeps a version.
+// installedDir returns the directory in which setup-envtest keeps a version.
 func installedDir(number string) (string, error) {
 	store, err := envtest.SetupEnvtestDefaultBinaryAssetsDirectory()
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
-// envChild makes this test binary one that only looks for the programs.
+// envChild turns this test binary into a process that only looks for the
+// programs.
 const envChild = "FLEETCACHE_ASSETS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// world is an empty home: nothing is installed and nothing built.
+// world is an empty home directory: nothing is installed or built.
 type world struct {
 	data, cache, bin string
 }

@@ -24,11 +24,11 @@ const (
 
 	// lockPoll is how often a waiting process tries for the lock.
 	lockPoll = 200 * time.Millisecond
-	// goPatience is how long an interrupted go command may take to tidy up.
+	// goPatience is how long an interrupted go command may take to clean up.
 	goPatience = 30 * time.Second
 )
 
-// builder makes the target of a recipe.
+// builder builds the target of a recipe.
 type builder struct {
 	recipe
 
@@ -36,7 +36,7 @@ type builder struct {
 	every time.Duration // between lines of progress
 }
 
-// ensure returns when the target is there, built by this process or another.
+// ensure returns when the target exists, built by this process or another.
 func (b builder) ensure(ctx context.Context) error {
 	if b.done() {
 		return nil
@@ -48,7 +48,7 @@ func (b builder) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }() // gives the lock back, as the death of this process would
+	defer func() { _ = lock.Close() }() // releases the lock, as would the death of this process
 	if b.done() {
 		return nil
 	}
@@ -60,8 +60,9 @@ func (b builder) done() bool {
 	return err == nil
 }
 
-// lock takes the lock all builders share. While another process has it, lock
-// reports how far that one is, and returns also once the target is there.
+// lock acquires the lock that all builders share. While another process holds
+// it, lock reports the progress of that process, and also returns once the
+// target exists.
 func (b builder) lock(ctx context.Context) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(b.cache, lockFile), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -91,8 +92,9 @@ func (b builder) lock(ctx context.Context) (*os.File, error) {
 	}
 }
 
-// build compiles into a directory of its own and moves it into place when it is
-// complete. The caller holds the lock: what other builds have left is garbage.
+// build compiles into a new directory and moves that into place when it is
+// complete. The caller holds the lock, so everything that other builds have
+// left is garbage.
 func (b builder) build(ctx context.Context) error {
 	stale, err := filepath.Glob(filepath.Join(b.cache, tempPrefix+"*"))
 	if err != nil {
@@ -128,7 +130,7 @@ func (b builder) build(ctx context.Context) error {
 	return os.Rename(out, b.target)
 }
 
-// compile runs the go command and reports its progress until it has ended.
+// compile runs the go command and reports its progress.
 func (b builder) compile(ctx context.Context, out, work string) error {
 	var output output
 	args := []string{"build", "-v", "-buildvcs=false", "-ldflags", b.ldflags(), "-o", out + string(filepath.Separator)}
@@ -141,7 +143,8 @@ func (b builder) compile(ctx context.Context, out, work string) error {
 		"GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.SysProcAttr = dieWithParent()
-	// Interrupted, the go command ends its compilers and removes its files.
+	// When interrupted, the go command ends its compilers and removes its
+	// files.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = goPatience
 
@@ -175,14 +178,14 @@ func (b builder) compile(ctx context.Context, out, work string) error {
 	}
 }
 
-// report logs a line and leaves it where waiting processes look.
+// report logs a line and stores it where waiting processes look for it.
 func (b builder) report(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	_ = os.WriteFile(filepath.Join(b.cache, statusFile), []byte(line), 0o644)
 	b.log(line)
 }
 
-// output takes what the go command prints: a line for each package compiled and
+// output parses the go command's output: a line for each package compiled and
 // each module downloaded, and errors.
 type output struct {
 	// mu protects the fields below.
@@ -190,7 +193,7 @@ type output struct {
 	partial    string
 	compiled   int
 	downloaded int
-	errors     []string // the last lines that are neither
+	errors     []string // the last lines that are something else
 }
 
 // Write implements io.Writer.

@@ -19,9 +19,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/assets"
 )
 
-// fakeGo stands for the go command: it writes its arguments and environment
-// down, makes one program, says so, waits for the file "gate", if there is
-// "wait", and makes the other programs, unless there is "fail".
+// fakeGo stands in for the go command. It records its arguments and
+// environment, creates one program, prints a line about it, waits for the file
+// "gate" if there is a file "wait", and creates the other programs unless there
+// is a file "fail".
 const fakeGo = `#!/bin/sh
 here=$(dirname "$0")
 echo "$PWD $GOWORK $GOFLAGS $CGO_ENABLED $*" >>"$here/calls"
@@ -61,7 +62,7 @@ func (w world) remove(t *testing.T, name string) {
 	require.NoError(t, os.Remove(filepath.Join(w.bin, name)))
 }
 
-// await waits until the fake go command has made a file.
+// await waits until the fake go command has created a file.
 func (w world) await(t *testing.T, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -87,7 +88,7 @@ func (w world) calls(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// leftovers returns what is in our cache beside the target and the lock.
+// leftovers returns the files in our cache other than the target and the lock.
 func (w world) leftovers(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.cache, "fleetcache", "testenv", "build-*"))
@@ -96,7 +97,7 @@ func (w world) leftovers(t *testing.T) []string {
 }
 
 // child starts a process that looks for the programs. It does not outlive a
-// test that fails.
+// failed test.
 func child(t *testing.T) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -189,7 +190,7 @@ func TestProcessesShareOneBuild(t *testing.T) {
 		children[i] = child(t)
 	}
 	w.await(t, "begun")
-	// One more that reports: it waits and says for what.
+	// One more process, which logs: it waits and reports for what.
 	lines := make(chan string, 100)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -293,6 +294,6 @@ func TestABuildEndsWithTheContextAndSaysWhy(t *testing.T) {
 	cancel(why)
 	require.ErrorIs(t, <-waiting, why)
 	require.ErrorIs(t, <-done, why)
-	w.await(t, "interrupted") // not killed: the go command tidies up
+	w.await(t, "interrupted") // not killed, so the go command can clean up
 	require.Empty(t, w.leftovers(t))
 }

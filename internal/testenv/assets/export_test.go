@@ -5,16 +5,16 @@ package assets
 
 import "path/filepath"
 
-// FindReporting is Find with another time between lines of progress.
+// FindReporting is Find with a configurable interval between lines of progress.
 var FindReporting = find
 
-// Target returns where the own build is kept.
+// Target returns the directory of our own build.
 func Target() (string, error) {
 	r, err := pinned()
 	return r.target, err
 }
 
-// Pinned returns the versions that are built.
+// Pinned returns the versions that our own build has.
 func Pinned() (kubernetes, etcd string, err error) {
 	r, err := pinned()
 	return r.kubernetes, r.etcd, err

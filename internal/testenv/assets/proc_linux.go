@@ -5,7 +5,8 @@ package assets
 
 import "syscall"
 
-// dieWithParent lets the go command be interrupted when this process is killed.
+// dieWithParent makes the kernel interrupt the go command when this process is
+// killed.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
 }

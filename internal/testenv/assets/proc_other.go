@@ -7,6 +7,6 @@ package assets
 
 import "syscall"
 
-// dieWithParent has no equivalent here: a build whose process was killed goes
-// on, and only fills Go's build cache.
+// dieWithParent has no equivalent here: if this process is killed, the build
+// continues, and only fills Go's build cache.
 func dieWithParent() *syscall.SysProcAttr { return nil }

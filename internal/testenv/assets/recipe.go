@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// The modules whose versions are those of the programs, and the packages of the
+// Modules whose versions are those of the programs, and the packages of the
 // programs.
 const (
 	apiServerPackage = "k8s.io/kubernetes/cmd/kube-apiserver"
@@ -28,21 +28,21 @@ const (
 	etcdutlPackage   = "go.etcd.io/etcd/etcdutl/v3"
 )
 
-// The directories of modules, below internal/testenv/binaries.
+// Directories of modules, below internal/testenv/binaries.
 const (
 	defaultModule = "."
 	etcdutlModule = "etcdutl"
 	otherModules  = "kubernetes-*"
 )
 
-// program is one that is built.
+// program is a program to build.
 type program struct {
 	pkg   string
-	built string // the go command's name of it
-	name  string // ours
+	built string // the name that the go command gives it
+	name  string // our name for it
 }
 
-// recipe is what is built, from what, and where it goes.
+// recipe describes what to build, from which sources, and where to put it.
 type recipe struct {
 	module     string // directory of the go.mod that pins the versions
 	kubernetes string // version, with its v; empty if there is no API server
@@ -51,10 +51,10 @@ type recipe struct {
 	effort     string // how long it takes, for people
 	programs   []program
 	cache      string // directory of ours in the user's cache
-	target     string // directory below cache, named by everything that decides the content
+	target     string // directory below cache, with a name derived from everything that determines the content
 }
 
-// controlPlane returns how the API server and the etcd are built that a module
+// controlPlane returns the recipe for the API server and etcd that a module
 // pins.
 func controlPlane(module string) (recipe, error) {
 	r := recipe{
@@ -78,7 +78,8 @@ func controlPlane(module string) (recipe, error) {
 	return r, err
 }
 
-// etcdTools returns how the programs are built that save and restore snapshots.
+// etcdTools returns the recipe for the programs that save and restore
+// snapshots.
 func etcdTools(module string) (recipe, error) {
 	r := recipe{
 		module: module,
@@ -98,8 +99,8 @@ func etcdTools(module string) (recipe, error) {
 	return r, err
 }
 
-// complete reads the pinned versions by a function that returns a name for what
-// is built, and adds where it goes.
+// complete fills in the pinned versions and the target. It calls read with the
+// contents of go.mod to get a name for the build.
 func (r *recipe) complete(read func(mod []byte) (name string, err error)) error {
 	mod, err := os.ReadFile(filepath.Join(r.module, "go.mod"))
 	if err != nil {
@@ -126,7 +127,7 @@ func (r *recipe) complete(read func(mod []byte) (name string, err error)) error 
 	return nil
 }
 
-// controlPlanes returns what can be built, oldest first.
+// controlPlanes returns the recipes of all control planes, oldest first.
 func controlPlanes() ([]recipe, error) {
 	root, err := moduleDir()
 	if err != nil {
@@ -148,7 +149,7 @@ func controlPlanes() ([]recipe, error) {
 	return all, nil
 }
 
-// choose returns what is built for a version, given as 1.34.4 or as 1.34.
+// choose returns the recipe for a version, given as 1.34.4 or as 1.34.
 func choose(given string) (recipe, error) {
 	all, err := controlPlanes()
 	if err != nil {
@@ -164,7 +165,7 @@ func choose(given string) (recipe, error) {
 	return recipe{}, fmt.Errorf("no module builds Kubernetes %s, only %s", given, strings.Join(known, ", "))
 }
 
-// compareVersions orders versions as they follow one another.
+// compareVersions compares versions in their natural order.
 func compareVersions(a, b string) int {
 	x, errX := version.ParseGeneric(a)
 	y, errY := version.ParseGeneric(b)
@@ -181,8 +182,9 @@ func compareVersions(a, b string) int {
 }
 
 // moduleDir finds the directory of the pinning go.mod: beside this package or,
-// in a binary built with -trimpath, in the checkout around the working
-// directory. It cannot be embedded, for it is a module of its own.
+// for a binary built with -trimpath, in the checkout around the working
+// directory. The directory cannot be embedded, because it is a module of its
+// own.
 func moduleDir() (string, error) {
 	var tried []string
 	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
@@ -204,7 +206,7 @@ func moduleDir() (string, error) {
 	return "", errors.New("internal/testenv/binaries/go.mod, which pins what to build, is nowhere: not run from a checkout of fleetcache?")
 }
 
-// required returns the version a go.mod requires of a module.
+// required returns the version of a module that a go.mod requires.
 func required(mod []byte, module string) (string, error) {
 	line := regexp.MustCompile(`(?m)^\s*(?:require\s+)?` + regexp.QuoteMeta(module) + `\s+(v\d+\.\d+\.\d+\S*)`)
 	found := line.FindSubmatch(mod)
@@ -214,8 +216,8 @@ func required(mod []byte, module string) (string, error) {
 	return string(found[1]), nil
 }
 
-// ldflags stamps the versions: a Kubernetes built as a dependency does not know
-// its own.
+// ldflags stamps the versions into the programs: a Kubernetes built as a
+// dependency does not know its own version.
 func (r recipe) ldflags() string {
 	flags := []string{"-s", "-w"}
 	if r.kubernetes == "" {

@@ -17,10 +17,10 @@ type conn struct {
 	proxy  *Proxy
 	ctx    context.Context //nolint:containedctx // the life of the connection itself
 	cancel context.CancelFunc
-	gone   chan struct{} // closed when nothing of the connection is left
+	gone   chan struct{} // closed when the connection has ended completely
 
 	client *net.TCPConn
-	isCut  atomic.Bool // the server is gone and what the client sends is discarded
+	isCut  atomic.Bool // the server's side is closed and data from the client is discarded
 
 	// mu protects the fields below.
 	mu     sync.Mutex
@@ -33,14 +33,14 @@ func newConn(p *Proxy, client *net.TCPConn) *conn {
 	return &conn{proxy: p, ctx: ctx, cancel: cancel, gone: make(chan struct{}), client: client}
 }
 
-// serve connects to the backend and passes bytes on until both sides are done
-// or somebody ends the connection.
+// serve connects to the backend and forwards bytes until both sides are done or
+// the connection is ended.
 func (c *conn) serve() {
 	defer c.proxy.forget(c)
 	defer c.cancel()
 	server, err := c.dial()
 	if err != nil {
-		c.reset() // what a balancer does whose backend refuses
+		c.reset() // as a load balancer does if its backend refuses
 		return
 	}
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func (c *conn) serve() {
 	c.close()
 }
 
-// dial reaches the backend, once no blackhole hides it.
+// dial connects to the backend once no blackhole hides it.
 func (c *conn) dial() (*net.TCPConn, error) {
 	if _, err := c.open(ToServer); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (c *conn) dial() (*net.TCPConn, error) {
 	end := c.end
 	c.server = server
 	c.mu.Unlock()
-	if end != nil { // ended while dialling: nobody else knows this socket
+	if end != nil { // ended while dialing: no other goroutine knows this socket
 		end(server)
 		return nil, net.ErrClosed
 	}
@@ -97,9 +97,10 @@ func (c *conn) reset() {
 	})
 }
 
-// cutOff closes the server's side and tells the client with a FIN. The client's
-// socket lives on until the client closes it: closing it here would discard
-// what the client has not received yet, if the client is sending meanwhile.
+// cutOff closes the server's side and sends a FIN to the client. The client's
+// socket stays open until the client closes it: if it were closed here while
+// the client is sending, data that the client has not received yet would be
+// discarded.
 func (c *conn) cutOff() {
 	c.isCut.Store(true)
 	c.mu.Lock()
@@ -110,7 +111,7 @@ func (c *conn) cutOff() {
 	_ = c.client.CloseWrite()
 }
 
-// finish ends both sides in the given way, unless that has happened.
+// finish ends both sides in the given way, unless that has already happened.
 func (c *conn) finish(end func(*net.TCPConn)) {
 	c.mu.Lock()
 	if c.end != nil {
@@ -127,8 +128,8 @@ func (c *conn) finish(end func(*net.TCPConn)) {
 	}
 }
 
-// open waits while a blackhole is in the way of the direction and returns the
-// setting in force then.
+// open waits while a blackhole blocks the direction, and returns the setting
+// that is in force then.
 func (c *conn) open(d Direction) (*faults, error) {
 	for {
 		f := c.proxy.current()
@@ -143,8 +144,8 @@ func (c *conn) open(d Direction) (*faults, error) {
 	}
 }
 
-// halfClose passes the end of one direction on: a FIN for the end of the
-// stream, and an RST to both sides for anything else.
+// halfClose forwards the end of one direction: a FIN for the end of the stream,
+// and an RST to both sides for anything else.
 func (c *conn) halfClose(dst *net.TCPConn, err error) {
 	if errors.Is(err, io.EOF) || c.isCut.Load() {
 		_ = dst.CloseWrite()

@@ -12,6 +12,6 @@
 //	p.Heal()
 //
 // The proxy runs in the process of the test, on the loopback interface, and
-// knows nothing of the bytes it passes on: TLS goes through it unchanged. All
-// its methods are safe for concurrent use. Faults add up until [Proxy.Heal].
+// forwards bytes without interpreting them, so TLS works as without a proxy.
+// All methods are safe for concurrent use. Faults add up until [Proxy.Heal].
 package faultproxy

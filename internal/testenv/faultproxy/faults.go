@@ -8,34 +8,37 @@ import (
 	"time"
 )
 
-// Direction says which half of the traffic a fault concerns.
+// Direction is the half of the traffic that a fault affects.
 type Direction int
 
-// The directions.
+// Directions.
 const (
 	Both     Direction = iota // both halves
-	ToServer                  // what clients send
-	ToClient                  // what the server sends
+	ToServer                  // data sent by clients
+	ToClient                  // data sent by the server
 )
 
-// faults is one setting of all switches. It never changes: a switch replaces
-// the whole and closes changed, which wakes everybody who waits in the old one.
+// faults is one immutable setting of all switches. To change a switch, the
+// whole setting is replaced and the old one's changed is closed, which wakes
+// all goroutines that wait in the old setting.
 type faults struct {
-	blackhole [ToClient + 1]bool // by ToServer and ToClient
+	blackhole [ToClient + 1]bool // indexed by ToServer and ToClient
 	delay     time.Duration
-	rate      int // bytes per second; 0: unlimited
+	rate      int // bytes per second; 0 means unlimited
 	cut       *cut
 	changed   chan struct{}
 }
 
-// cut is one call of CutAfter; its identity tells connections to count anew.
+// cut is one call of CutAfter. Its identity makes connections start counting
+// anew.
 type cut struct{ after int64 }
 
-// Blackhole drops the traffic of a direction silently, as a partition does: the
-// sockets stay open, and nobody is told. What was sent before may still arrive;
-// what is sent after Blackhole returned does not. New connections are accepted,
-// and the server hears of them only after the end. Like packets that TCP sends
-// again, the bytes held back are delivered when the fault ends.
+// Blackhole silently drops the traffic of a direction, as a network partition
+// does: the sockets stay open, and neither side is notified. Data sent before
+// may still arrive; data sent after Blackhole returned does not. New
+// connections are accepted, but the server learns of them only after the fault
+// ends. Like packets that TCP retransmits, the withheld bytes are delivered
+// when the fault ends.
 func (p *Proxy) Blackhole(d Direction) {
 	p.change(func(f *faults) {
 		f.blackhole[ToServer] = f.blackhole[ToServer] || d != ToClient
@@ -43,27 +46,27 @@ func (p *Proxy) Blackhole(d Direction) {
 	})
 }
 
-// Delay lets every byte arrive d later than it would, in both directions; the
-// throughput is not limited by it. 0 switches it off.
+// Delay makes every byte arrive d later, in both directions, without limiting
+// the throughput. 0 ends the fault.
 func (p *Proxy) Delay(d time.Duration) {
 	p.change(func(f *faults) { f.delay = d })
 }
 
 // Throttle limits every connection to the given number of bytes per second in
-// each direction. 0 switches it off.
+// each direction. 0 ends the fault.
 func (p *Proxy) Throttle(bytesPerSecond int) {
 	p.change(func(f *faults) { f.rate = bytesPerSecond })
 }
 
-// CutAfter closes every connection, present and future, when n further bytes
-// have reached its client: exactly n arrive, then a FIN. With 0 that comes in
-// the place of the next byte.
+// CutAfter closes every connection, present and future, once n more bytes have
+// reached its client: exactly n arrive, then a FIN. If n is 0, the FIN replaces
+// the next byte.
 func (p *Proxy) CutAfter(n int64) {
 	p.change(func(f *faults) { f.cut = &cut{after: n} })
 }
 
-// Heal ends all faults and accepts connections again. It fails only if the port
-// cannot be listened on any more, or after Close.
+// Heal ends all faults and accepts connections again. It fails only after
+// Close, or if listening on the port fails.
 func (p *Proxy) Heal() error {
 	p.change(func(f *faults) { *f = faults{} })
 	if err := p.listen(); err != nil {
@@ -72,7 +75,7 @@ func (p *Proxy) Heal() error {
 	return nil
 }
 
-// change replaces the setting by a changed copy.
+// change replaces the setting with a modified copy.
 func (p *Proxy) change(edit func(*faults)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,13 +17,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
 
-// silence is how long a test listens for what must not come. A broken proxy
-// needs far less to betray itself; a correct one passes however slow it is.
+// silence is how long a test checks that nothing arrives. A broken proxy needs
+// far less time to be exposed, and a correct one passes no matter how slow it
+// is.
 const silence = 50 * time.Millisecond
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server greets each connection with its name, if it has one, and then echoes.
+// server sends its name, if it has one, on each connection, and then echoes.
 type server struct {
 	net.Listener
 
@@ -96,7 +97,7 @@ func echoes(t *testing.T, c net.Conn, text string) {
 	receive(t, c, text)
 }
 
-// hearsNothing proves that the connection is open and silent.
+// hearsNothing checks that the connection is open and silent.
 func hearsNothing(t *testing.T, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(silence)))

@@ -12,31 +12,32 @@ import (
 
 const (
 	chunkSize = 32 << 10
-	// queued bounds what is read ahead of a slow or delayed delivery: 256
+	// queued bounds how much is read ahead of a slow or delayed delivery: 256
 	// chunks, some 8 MiB, like a long path with large socket buffers.
 	queued = 256
-	// ticks is how often a second a throttled connection moves bytes.
+	// ticks is how many times a second a throttled connection moves bytes.
 	ticks = 20
 )
 
-// chunk is what one read gave, and when. A chunk with err is the last.
+// chunk is the result of one read, with its time. A chunk with err is the last.
 type chunk struct {
 	data []byte
 	at   time.Time
 	err  error
 }
 
-// pipe is one direction of a connection: a goroutine reads, another writes, so
-// that a delay costs time and no throughput.
+// pipe is one direction of a connection. One goroutine reads and another
+// writes, so that a delay does not reduce the throughput.
 type pipe struct {
 	conn      *conn
 	direction Direction
 	src, dst  *net.TCPConn
 	queue     chan chunk
-	ended     chan struct{} // closed when nobody takes from the queue any more
+	ended     chan struct{} // closed when the queue is no longer read
 	delivered *atomic.Int64
 
-	// cut and left belong to write: the cut being counted, and its bytes left.
+	// cut and left belong to write: the current cut, and the bytes left until
+	// it.
 	cut  *cut
 	left int64
 }
@@ -48,7 +49,7 @@ func newPipe(c *conn, d Direction, src, dst *net.TCPConn, delivered *atomic.Int6
 	}
 }
 
-// read queues what arrives until the stream or the connection ends.
+// read queues arriving data until the stream or the connection ends.
 func (p *pipe) read() {
 	buf := make([]byte, chunkSize)
 	for {
@@ -64,7 +65,7 @@ func (p *pipe) read() {
 	}
 }
 
-// write delivers what is queued, as the faults allow.
+// write delivers queued data as the faults allow.
 func (p *pipe) write() {
 	defer close(p.ended)
 	for {
@@ -83,8 +84,8 @@ func (p *pipe) write() {
 	}
 }
 
-// deliver passes one chunk on, piece by piece, under the setting in force at
-// each piece. It returns false if the connection has ended.
+// deliver forwards one chunk, piece by piece, each under the setting in force
+// at the time. It returns false if the connection has ended.
 func (p *pipe) deliver(c chunk) bool {
 	for data := c.data; ; {
 		f, ok := p.due(c.at)
@@ -99,7 +100,7 @@ func (p *pipe) deliver(c chunk) bool {
 			p.conn.cutOff()
 			return false
 		}
-		p.delivered.Add(int64(n)) // first: who sees the bytes may look at the counter
+		p.delivered.Add(int64(n)) // first, because the receiver of the bytes may read the counter
 		if _, err := p.dst.Write(data[:n]); err != nil && !p.conn.isCut.Load() {
 			p.conn.reset()
 			return false
@@ -115,8 +116,8 @@ func (p *pipe) deliver(c chunk) bool {
 	}
 }
 
-// due waits until bytes read at the given time may be delivered and returns the
-// setting in force.
+// due waits until bytes that were read at the given time may be delivered, and
+// returns the setting in force.
 func (p *pipe) due(at time.Time) (*faults, bool) {
 	for {
 		f, err := p.conn.open(p.direction)
@@ -133,8 +134,8 @@ func (p *pipe) due(at time.Time) (*faults, bool) {
 	}
 }
 
-// pause waits for the time given or a change of the setting. It returns false
-// if the connection ended.
+// pause waits for d or a change of the setting. It returns false if the
+// connection has ended.
 func (p *pipe) pause(f *faults, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -147,8 +148,8 @@ func (p *pipe) pause(f *faults, d time.Duration) bool {
 	return true
 }
 
-// allowed returns how many of n bytes the setting lets pass at once; none if
-// the connection has to be cut.
+// allowed returns how many of n bytes the setting allows to be forwarded at
+// once, or 0 if the connection must be cut.
 func (p *pipe) allowed(f *faults, n int) int {
 	if p.direction == ToClient && p.cut != f.cut {
 		p.cut = f.cut
@@ -165,7 +166,7 @@ func (p *pipe) allowed(f *faults, n int) int {
 	return n
 }
 
-// spent counts n delivered bytes and reports whether the cut is reached.
+// spent counts n delivered bytes and reports whether the cut has been reached.
 func (p *pipe) spent(n int64) bool {
 	if p.cut == nil {
 		return false

@@ -17,15 +17,15 @@ import (
 // ErrClosed indicates that the proxy has been closed.
 var ErrClosed = errors.New("fault proxy is closed")
 
-// Proxy passes TCP connections on to a backend and disturbs them as told.
+// Proxy forwards TCP connections to a backend and disturbs them on demand.
 type Proxy struct {
 	reserved *port.Reservation
 	wg       sync.WaitGroup
 
 	accepted, toServer, toClient atomic.Int64
 
-	// switching serializes the opening and closing of the listener. It is
-	// taken before mu and never by the goroutines that serve connections.
+	// switching serializes the opening and closing of the listener. It is taken
+	// before mu, and never by the goroutines that serve connections.
 	switching sync.Mutex
 
 	// mu protects the fields below.
@@ -34,7 +34,7 @@ type Proxy struct {
 	backend  string
 	faults   *faults
 	conns    map[*conn]struct{}
-	news     chan struct{} // closed and replaced when a connection was accepted
+	news     chan struct{} // closed and replaced when a connection has been accepted
 	closed   bool
 }
 
@@ -45,15 +45,16 @@ type listener struct {
 	done chan struct{} // closed when the accept loop has ended
 }
 
-// Stats counts what passed through a proxy since it was made.
+// Stats counts the traffic through a proxy since its creation.
 type Stats struct {
 	Accepted int64 // connections accepted
-	Open     int   // connections open now
+	Open     int   // connections currently open
 	ToServer int64 // bytes delivered to the backend
 	ToClient int64 // bytes delivered to clients
 }
 
-// New starts a proxy in front of the backend, a host:port. It must be closed.
+// New starts a proxy in front of the backend, a host:port. The caller must
+// close it.
 func New(backend string) (*Proxy, error) {
 	reserved, err := port.Reserve()
 	if err != nil {
@@ -72,12 +73,12 @@ func New(backend string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr returns the address clients connect to, as host:port. It stays the same
-// for the life of the proxy, also while connections are refused.
+// Addr returns the address for clients, as host:port. It never changes, even
+// while connections are refused.
 func (p *Proxy) Addr() string { return p.reserved.Addr() }
 
-// SetBackend switches to another server for all connections accepted from now
-// on. Present ones stay where they are; CloseAll or ResetAll ends them.
+// SetBackend sends connections that are accepted from now on to another server.
+// Present connections keep their server; CloseAll or ResetAll ends them.
 func (p *Proxy) SetBackend(backend string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +94,7 @@ func (p *Proxy) Stats() Stats {
 }
 
 // WaitAccepted blocks until n connections have been accepted in total, or
-// returns the cause of the context's end.
+// returns the cause of ctx's end.
 func (p *Proxy) WaitAccepted(ctx context.Context, n int64) error {
 	for {
 		p.mu.Lock()
@@ -110,31 +111,31 @@ func (p *Proxy) WaitAccepted(ctx context.Context, n int64) error {
 	}
 }
 
-// RefuseNew refuses connections from now on, as a port nobody listens on does.
-// Present ones live on.
+// RefuseNew refuses new connections, as a port without a listener does. Present
+// connections stay open.
 func (p *Proxy) RefuseNew() {
 	p.switching.Lock()
 	defer p.switching.Unlock()
 	p.unlisten()
 }
 
-// Refuse refuses connections from now on and resets the present ones, as a
-// killed server does. It returns when they are gone.
+// Refuse refuses new connections and resets the present ones, as a killed
+// server does. It returns when they have ended.
 func (p *Proxy) Refuse() {
 	p.RefuseNew()
 	p.ResetAll()
 }
 
 // CloseAll closes all present connections, with a FIN to either side, and waits
-// until they are gone. As with any server that closes, a side that is sending
+// until they have ended. As with any server that closes, a side that is sending
 // at that moment gets an RST.
 func (p *Proxy) CloseAll() { p.endAll((*conn).close) }
 
 // ResetAll aborts all present connections with an RST to either side, and waits
-// until they are gone.
+// until they have ended.
 func (p *Proxy) ResetAll() { p.endAll((*conn).reset) }
 
-// Close ends the proxy and its connections and waits until all is gone. A
+// Close ends the proxy and its connections, and waits until they have ended. A
 // second call does nothing.
 func (p *Proxy) Close() error {
 	p.switching.Lock()
@@ -148,8 +149,8 @@ func (p *Proxy) Close() error {
 	return p.reserved.Close()
 }
 
-// listen accepts connections unless the proxy does already. Concurrent calls
-// are serialized, for only one of them could listen on the port.
+// listen starts accepting connections unless the proxy already does. Concurrent
+// calls are serialized, because only one of them could listen on the port.
 func (p *Proxy) listen() error {
 	p.switching.Lock()
 	defer p.switching.Unlock()
@@ -174,8 +175,8 @@ func (p *Proxy) listen() error {
 	return nil
 }
 
-// unlisten refuses connections and waits until none is being accepted any more.
-// The caller holds switching.
+// unlisten refuses connections and waits until none is being accepted. The
+// caller holds switching.
 func (p *Proxy) unlisten() {
 	p.mu.Lock()
 	l := p.listener
@@ -208,7 +209,7 @@ func (p *Proxy) accept(l *listener) {
 	}
 }
 
-// endAll ends the connections that are present and waits for them.
+// endAll ends the present connections and waits for them.
 func (p *Proxy) endAll(end func(*conn)) {
 	p.mu.Lock()
 	conns := make([]*conn, 0, len(p.conns))

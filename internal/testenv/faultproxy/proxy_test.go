@@ -165,7 +165,7 @@ func TestThrottleLimitsTheRateAndEndsAtOnce(t *testing.T) {
 	echoes(t, c, text)
 	require.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
 	p.Throttle(1)
-	long := strings.Repeat("y", 100_000) // over a day at that rate
+	long := strings.Repeat("y", 100_000) // takes over a day at that rate
 	send(t, c, long)
 	p.Throttle(0)
 	receive(t, c, long)
@@ -184,7 +184,7 @@ func TestCutAfterDeliversExactlySoManyBytes(t *testing.T) {
 			require.NoError(t, err)
 			arrived := int64(len(got))
 			require.Equal(t, n, arrived)
-			require.NoError(t, c.Close()) // ends the writing, which nobody reads
+			require.NoError(t, c.Close()) // ends the write, which nothing reads
 			wg.Wait()
 		}
 		require.NoError(t, p.Heal())
@@ -225,7 +225,7 @@ func TestARefusingBackendResetsTheClient(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, nobody.Close()) })
 	p := newProxy(t, nobody.Addr())
 	c, err := net.Dial("tcp4", p.Addr())
-	if err == nil { // else the reset was quicker than connect's return
+	if err == nil { // otherwise the reset arrived before connect returned
 		defer func() { _ = c.Close() }()
 		_, err = c.Read(make([]byte, 1))
 	}
@@ -295,8 +295,8 @@ func TestFaultsInAnyOrderNeverCorruptAStream(t *testing.T) {
 	wg.Wait()
 }
 
-// echoUntil sends counted lines through one connection after the other, and
-// checks that each answers with a prefix of what was sent.
+// echoUntil sends counted lines through one connection after another, and
+// checks that each returns a prefix of what was sent.
 func echoUntil(ctx context.Context, t *testing.T, addr string) {
 	text := strings.Repeat("The quick brown fox jumps over the lazy dog.\n", 500)
 	for ctx.Err() == nil {

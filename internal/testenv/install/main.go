@@ -8,8 +8,8 @@
 //	go run ./internal/testenv/install 1.34 1.35
 //	go run ./internal/testenv/install all
 //
-// It prints the directories they are in. Without arguments these are the
-// binaries of the version that is tested against by default, and etcd's tools.
+// It prints their directories. Without arguments it handles etcd's tools and
+// the binaries of the version against which tests run by default.
 package main
 
 import (

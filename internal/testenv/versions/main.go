@@ -1,17 +1,17 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command versions runs the tests of real API servers against every version of
-// Kubernetes that upstream supports, and against upgrades from one to another:
+// Command versions runs the tests that use real API servers with every version
+// of Kubernetes that upstream supports, and with upgrades between versions:
 //
 //	go run ./internal/testenv/versions
 //	go run ./internal/testenv/versions 1.33 1.34
 //	go run ./internal/testenv/versions upgrades
 //
-// The versions are those of the modules in internal/testenv/binaries; what is
-// not installed is built first. It takes some seven minutes a version on two
-// cores, and five for the upgrades. It ends with a table, and with an error if
-// a test failed.
+// The versions are those of the modules in internal/testenv/binaries; missing
+// programs are built first. On two cores it takes some seven minutes per
+// version, and five for the upgrades. It ends with a table, and with an error
+// if a test failed.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 
 const upgrades = "upgrades"
 
-// suite is a package and which of its tests need a real server.
+// suite is a package and those of its tests that need a real server.
 type suite struct {
 	pkg, run string
 	tags     string
@@ -101,7 +101,7 @@ func versions(ctx context.Context, what []string) error {
 	return nil
 }
 
-// result is how the tests of a package ended.
+// result is the result of the tests of a package.
 type result struct {
 	pkg    string
 	ok     bool
@@ -119,7 +119,7 @@ func (r result) String() string {
 	return fmt.Sprintf("%s %-32s %3d passed, %d failed %s in %s", verdict, r.pkg, r.passed, len(r.failed), r.failed, r.took.Round(time.Second))
 }
 
-// test runs a suite on servers of a version.
+// test runs a suite with servers of a version.
 func (s suite) test(ctx context.Context, version string) result {
 	began := time.Now()
 	args := []string{"test", "-json", "-count=1", "-timeout=30m"}
@@ -150,7 +150,7 @@ func (s suite) test(ctx context.Context, version string) result {
 	return r
 }
 
-// count reads what go test reports, and shows the output of tests that fail.
+// count reads the output of go test and prints that of failed tests.
 func (r *result) count(lines *bufio.Scanner) {
 	lines.Buffer(nil, 16<<20)
 	said := map[string][]string{}

@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// Reserve takes a free port. It binds a socket that never listens: the kernel
-// then neither hands the port to a listener on port 0 nor uses it as the local
-// port of an outgoing connection, which would otherwise happen now and then to
-// the port of a server that is down for a moment.
+// Reserve reserves a free port. It binds a socket that never listens, so the
+// kernel neither assigns the port to a listener on port 0 nor uses it as the
+// local port of an outgoing connection. Without the socket, that would happen
+// now and then to the port of a server that is briefly down.
 func Reserve() (*Reservation, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -24,8 +24,7 @@ func Reserve() (*Reservation, error) {
 		_ = syscall.Close(fd)
 		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
-	// Once: the number of a closed descriptor may belong to something else by
-	// then.
+	// Only once, because the number of a closed descriptor may be reused.
 	release := sync.OnceValue(func() error { return os.NewSyscallError("close", syscall.Close(fd)) })
 	return &Reservation{port: number, release: release}, nil
 }

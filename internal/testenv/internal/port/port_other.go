@@ -10,8 +10,8 @@ import (
 	"net"
 )
 
-// Reserve finds a free port. Unlike on Linux nothing holds it: systems of the
-// BSD family refuse a second socket on one address whatever its options.
+// Reserve finds a free port. Unlike on Linux, nothing holds the port, because
+// BSD systems refuse a second socket on the same address whatever its options.
 func Reserve() (*Reservation, error) {
 	l, err := net.Listen("tcp4", Host+":0")
 	if err != nil {
