@@ -20,7 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// ClustersOfClusterAPI makes the cache that takes the place of Cluster API's.
+// ClustersOfClusterAPI makes the cache that replaces Cluster API's.
 func ClustersOfClusterAPI(mgr ctrl.Manager, ready *resolver.ReadyObject) (*clustercache.ClusterCache, error) {
 	clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{ReadyObject: ready})
 	if err != nil {
@@ -29,13 +29,13 @@ func ClustersOfClusterAPI(mgr ctrl.Manager, ready *resolver.ReadyObject) (*clust
 	return clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: clusters, Discover: true})
 }
 
-// ClusterAPIReady is what to give to ClustersOfClusterAPI where Cluster API
-// runs.
+// ClusterAPIReady returns the argument of ClustersOfClusterAPI for hubs where
+// Cluster API runs.
 func ClusterAPIReady() *resolver.ReadyObject { return resolver.ClusterAPIReady("v1beta2") }
 
-// NodeCounter keeps the number of a cluster's nodes in a ConfigMap of the hub,
-// of the cluster's name. Its requests name a cluster, as those of Cluster API's
-// controllers do.
+// NodeCounter stores the number of a cluster's nodes in a ConfigMap of the hub,
+// under the cluster's name. Its requests name a cluster, as those of Cluster
+// API's controllers do.
 type NodeCounter struct {
 	Hub      client.Client
 	Clusters *clustercache.ClusterCache
@@ -50,13 +50,13 @@ func (r *NodeCounter) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile counts.
+// Reconcile counts the nodes of the cluster.
 func (r *NodeCounter) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nodes := &metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
 	err := r.Clusters.Reader(request.NamespacedName).List(ctx, nodes)
 	if errors.Is(err, clustercache.ErrNotConnected) || errors.Is(err, clustercache.ErrUnknownCluster) {
-		return reconcile.Result{}, nil // no requeue: the ClusterSource asks again once it is connected
+		return reconcile.Result{}, nil // no requeue: the ClusterSource sends a request once it is connected
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -69,7 +69,7 @@ func (r *NodeCounter) Reconcile(ctx context.Context, request reconcile.Request) 
 	return reconcile.Result{}, err
 }
 
-// Access is what the getters of Cluster API's cache return.
+// Access holds the results of the getters of Cluster API's cache.
 type Access struct {
 	Client, Live client.Client
 	Reader       client.Reader
@@ -77,7 +77,7 @@ type Access struct {
 	Status       clustercache.Status
 }
 
-// AccessTo gets it.
+// AccessTo calls all getters for a cluster.
 func AccessTo(cc *clustercache.ClusterCache, cluster client.ObjectKey) (a Access, err error) {
 	if a.Client, err = cc.Client(cluster); err != nil {
 		return a, err

@@ -18,7 +18,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Factory tells a handler of a resource of one cluster, until ctx ends.
+// Factory passes the events of a resource of one cluster to a handler, until
+// ctx ends.
 func Factory(ctx context.Context, c dynamic.Interface, resource schema.GroupVersionResource, h cache.ResourceEventHandler) error {
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c, 0)
 	if _, err := factory.ForResource(resource).Informer().AddEventHandler(h); err != nil {
@@ -27,11 +28,11 @@ func Factory(ctx context.Context, c dynamic.Interface, resource schema.GroupVers
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	<-ctx.Done()
-	factory.Shutdown() // only all informers together can be stopped
+	factory.Shutdown() // informers can only be stopped all together
 	return nil
 }
 
-// Pooled does the same.
+// Pooled does the same with a pool of informers.
 func Pooled(ctx context.Context, c dynamic.Interface, resource schema.GroupVersionResource, h cache.ResourceEventHandler) error {
 	clients := func(types.NamespacedName) (dynamic.Interface, error) { return c, nil }
 	pool, err := informerpool.New(informerpool.Options{Source: informerpool.FromDynamic(clients)})
@@ -46,14 +47,14 @@ func Pooled(ctx context.Context, c dynamic.Interface, resource schema.GroupVersi
 	if err := told.Add(lease); err != nil {
 		return err
 	}
-	err = lease.WaitForSync(ctx) // a refusal is an error here, not a line in a log
+	err = lease.WaitForSync(ctx) // a refusal is an error here, not a log line
 	<-ctx.Done()
-	lease.Release() // this one alone; others of the pool go on
+	lease.Release() // stops only this one; others of the pool continue
 	return errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
 }
 
-// Watched does the same in any cluster of a cache. The handler is told less:
-// nothing while the cluster is away, then what changed.
+// Watched does the same in any cluster of a cache. The handler receives fewer
+// events: none while the cluster is unreachable, then only the changes.
 func Watched(ctx context.Context, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind schema.GroupVersionKind, h cache.ResourceEventHandler) error {
 	watch, err := cc.Watch(ctx, cluster, clustercache.Kind(kind))
 	if err != nil {

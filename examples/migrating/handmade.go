@@ -20,23 +20,23 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// Seen is told of ConfigMaps.
+// Seen receives the ConfigMaps.
 type Seen func(cluster string, configMap *corev1.ConfigMap)
 
-// request is what the hand-made form had to invent.
+// request is a type that the hand-made form has to define for itself.
 type request struct {
 	cluster string
 	object  client.ObjectKey
 }
 
-// HandMade has a cluster.Cluster of its own for each remote.
+// HandMade has a cluster.Cluster for each remote cluster.
 func HandMade(mgr ctrl.Manager, remotes map[string]*rest.Config, seen Seen) error {
 	clusters := map[string]cluster.Cluster{}
 	b := builder.TypedControllerManagedBy[request](mgr).Named("handmade")
 	for name, config := range remotes {
 		remote, err := cluster.New(config)
 		if err != nil {
-			return err // one remote that cannot be reached now, and the operator does not start
+			return err // one unreachable remote cluster keeps the operator from starting
 		}
 		if err := mgr.Add(remote); err != nil {
 			return err
@@ -57,7 +57,8 @@ func HandMade(mgr ctrl.Manager, remotes map[string]*rest.Config, seen Seen) erro
 	}))
 }
 
-// Shared does the same. Remotes may be unreachable at any time.
+// Shared does the same with a ClusterCache. Remote clusters may be unreachable
+// at any time.
 func Shared(mgr ctrl.Manager, remotes map[client.ObjectKey]*rest.Config, seen Seen) error {
 	clusters, err := resolver.Static(remotes)
 	if err != nil {

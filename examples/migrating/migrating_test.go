@@ -80,7 +80,7 @@ func testClusterAPI(t *testing.T, hub, east *testenv.Cluster) {
 	eventually(t, nodes("2"))
 }
 
-// aware engages as multicluster-runtime's manager does.
+// aware engages clusters as multicluster-runtime's manager does.
 type aware func(ctx context.Context, name mc.ClusterName, cl cluster.Cluster) error
 
 func (a aware) Engage(ctx context.Context, name mc.ClusterName, cl cluster.Cluster) error {

@@ -12,11 +12,11 @@ import (
 	"github.com/fleetcache/fleetcache/examples/migrating/mc"
 )
 
-// Provider is what multicluster-runtime's manager is given.
+// Provider is the provider for multicluster-runtime's manager.
 type Provider = *multicluster.Provider[mc.ClusterName, mc.Aware]
 
-// NewProvider makes one for the Secrets that multicluster-runtime's kubeconfig
-// provider reads.
+// NewProvider makes a Provider for the Secrets that multicluster-runtime's
+// kubeconfig provider reads.
 func NewProvider(config *rest.Config, namespace string) (*clustercache.ClusterCache, Provider, error) {
 	access, err := resolver.InHub(config, resolver.MulticlusterRuntime, resolver.HubOptions{Namespace: namespace})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 var colors = client.ObjectKey{Namespace: demoNamespace, Name: "colors"}
 
-// arrive: the objects that were there before the operator.
+// arrive shows that the objects that existed before the operator arrive.
 func (s *localStory) arrive(ctx context.Context) error {
 	for _, r := range s.remotes() {
 		took, err := s.await(ctx, patience, r.Name()+" Ready with five objects reconciled", func() error {
@@ -55,7 +55,7 @@ func (s *localStory) arrive(ctx context.Context) error {
 	return nil
 }
 
-// change: an update in one remote, a delete in the other.
+// change shows an update in one remote cluster and a delete in the other.
 func (s *localStory) change(ctx context.Context) error {
 	took, err := s.paint(ctx, s.east, "green")
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *localStory) change(ctx context.Context) error {
 	return s.expect(apierrors.IsNotFound(gone), "a read of the deleted Widget answers NotFound", fmt.Sprint(gone))
 }
 
-// paint writes another color into a remote, and waits until that was
+// paint writes another color into a remote cluster, and waits until that was
 // reconciled.
 func (s *localStory) paint(ctx context.Context, r *remote, color string) (time.Duration, error) {
 	begin := time.Now()
@@ -105,7 +105,8 @@ func (s *localStory) paint(ctx context.Context, r *remote, color string) (time.D
 	return time.Since(begin), err
 }
 
-// kill: one remote dies; reads of it say so, and the other one does not care.
+// kill shows that when one remote cluster dies, reads of it return errors, and
+// the other one is not affected.
 func (s *localStory) kill(ctx context.Context) error {
 	if err := s.east.Kill(); err != nil { //nolint:contextcheck // a kill waits for nothing
 		return err
@@ -145,7 +146,7 @@ func (s *localStory) kill(ctx context.Context) error {
 	return nil
 }
 
-// readUntilRefused reads both remotes, over and over, until a read of east
+// readUntilRefused reads both remote clusters repeatedly, until a read of east
 // fails as it should. It returns that error, and how long each read of west
 // took.
 func (s *localStory) readUntilRefused(ctx context.Context) (refusal error, west []time.Duration, err error) {

@@ -17,17 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// child is this program running as a process of its own, with a directory of
-// its own for temporary files.
+// child is this program running as a separate process, with its own directory
+// for temporary files.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	tmp    string
-	stderr bytes.Buffer // to be read after wait
+	stderr bytes.Buffer // read only after wait
 
 	reading sync.WaitGroup
 	lines   chan string // standard output; closed at its end
-	told    []string    // lines that were taken from there
+	told    []string    // lines that were received from there
 }
 
 func startChild(t *testing.T, args ...string) *child {
@@ -89,7 +89,7 @@ func (c *child) interrupt() {
 func (c *child) wait() int {
 	c.t.Helper()
 	c.drain()
-	_ = c.cmd.Wait() // the status tells
+	_ = c.cmd.Wait() // the status is checked below
 	left, err := os.ReadDir(c.tmp)
 	require.NoError(c.t, err)
 	require.Empty(c.t, left, "temporary files are left")

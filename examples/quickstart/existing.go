@@ -26,14 +26,15 @@ import (
 
 const (
 	// connectPatience is how long the clusters have to answer for the first
-	// time. Credential plugins take their time.
+	// time. Credential plugins may take a while.
 	connectPatience = 10 * time.Second
-	// failedPatience is how long one may go on failing after its first failure.
+	// failedPatience is how long a cluster may keep failing after its first
+	// failure.
 	failedPatience = 3 * time.Second
 )
 
-// existingStory is the story of somebody's own clusters: nothing in them is
-// changed.
+// existingStory is the demonstration on the user's own clusters, in which it
+// changes nothing.
 type existingStory struct {
 	story
 	watches []*clustercache.Watch
@@ -50,8 +51,8 @@ func tellExisting(ctx context.Context, set settings, out *printer, log logr.Logg
 	if err != nil {
 		return err
 	}
-	j := newJournal(out, false) // what their objects say is nobody's business
-	// No kinds: the feed has what is watched, whatever that will be.
+	j := newJournal(out, false) // do not print the content of the user's objects
+	// Without kinds, the feed has everything that is watched.
 	hub := configs[client.ObjectKey{Name: set.contexts[0]}]
 	operator, err := newOperator(hub, access, clustercache.ObjectFeed{}, j.report, log)
 	if err != nil {
@@ -61,8 +62,8 @@ func tellExisting(ctx context.Context, set settings, out *printer, log logr.Logg
 	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set) })
 }
 
-// load reads contexts of a kubeconfig file as kubectl does: it is the user's
-// own, and may ask for what it likes.
+// load reads contexts of a kubeconfig file as kubectl does, without
+// restrictions, since it is the user's own.
 func load(path string, contexts []string) (map[client.ObjectKey]*rest.Config, error) {
 	file, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -145,11 +146,11 @@ func (s *existingStory) connect(ctx context.Context, contexts []string) ([]clien
 }
 
 // customKind returns a kind that is defined by a CustomResourceDefinition in
-// the first of the clusters, if there is one that we may know of.
+// the first of the clusters, if the definitions can be read and there is one.
 func (s *existingStory) customKind(ctx context.Context, clusters []client.ObjectKey) []schema.GroupVersionKind {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
-	// Nobody watches definitions, so the API server is asked.
+	// Definitions are not watched, so this read goes to the API server.
 	if err := s.clusters().Reader(clusters[0]).List(ctx, list, client.Limit(1)); err != nil {
 		s.out.say("definitions of custom kinds cannot be read, so ConfigMaps have to do: %v", err)
 		return nil
@@ -170,8 +171,8 @@ func (s *existingStory) customKind(ctx context.Context, clusters []client.Object
 	return nil
 }
 
-// watch takes an informer of each kind in each cluster, and waits for those
-// that can be.
+// watch watches each kind in each cluster, and waits for the watches that can
+// sync.
 func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, kinds []schema.GroupVersionKind) error {
 	for _, cluster := range clusters {
 		for _, kind := range kinds {
@@ -190,7 +191,7 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			s.out.say("%v", err) // it may be forbidden, or not defined there: that is told, too
+			s.out.say("%v", err) // it may be forbidden, or not defined there: print that, too
 		}
 	}
 	for _, cluster := range clusters {
@@ -201,7 +202,7 @@ func (s *existingStory) watch(ctx context.Context, clusters []client.ObjectKey, 
 	return nil
 }
 
-// reconciled waits until the reconciler has seen all that is cached of a
+// reconciled waits until the reconciler has seen all cached objects of a
 // cluster.
 func (s *existingStory) reconciled(ctx context.Context, cluster client.ObjectKey) error {
 	var objects int
@@ -240,7 +241,7 @@ func (s *existingStory) refusals(ctx context.Context, contexts []string, connect
 	return read(connected[0], &corev1.PodList{}, clustercache.ErrNotWatched, clustercache.CacheOnly)
 }
 
-// tearDown gives the informers back, and waits until they have ended.
+// tearDown releases the informers, and waits until they have ended.
 func (s *existingStory) tearDown(ctx context.Context) error {
 	for _, w := range s.watches {
 		w.Release()

@@ -33,20 +33,20 @@ var (
 type remote struct {
 	*testenv.Cluster
 
-	key        client.ObjectKey // what the operator knows it by
-	kubeconfig []byte           // what the operator reaches it by
+	key        client.ObjectKey // the operator's key for it
+	kubeconfig []byte           // how the operator reaches it
 }
 
 // fleet is a hub and two remote clusters that run on this machine.
 type fleet struct {
 	hub        *testenv.Cluster
 	east, west *remote
-	road       *testenv.Proxy // by which the operator, and nobody else, reaches west
+	road       *testenv.Proxy // through which only the operator reaches west
 	env        *testenv.Env
 }
 
 // startFleet starts three control planes. They end with ctx, with stop, and
-// with this process, however that ends.
+// with this process, however it ends.
 func startFleet(ctx context.Context, out *printer) (*fleet, error) {
 	done := out.working("starting three control planes, an etcd and a kube-apiserver each")
 	defer done()
@@ -72,7 +72,8 @@ func newRemote(c *testenv.Cluster, kubeconfig []byte) *remote {
 	return &remote{Cluster: c, key: client.ObjectKey{Namespace: fleetNamespace, Name: c.Name()}, kubeconfig: kubeconfig}
 }
 
-// furnish fills the remotes with objects, and then tells the hub of them.
+// furnish creates objects in the remote clusters, and then registers the
+// clusters in the hub.
 func (f *fleet) furnish(ctx context.Context) error {
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
@@ -109,7 +110,8 @@ func (r *remote) furnish(ctx context.Context) error {
 	return nil
 }
 
-// kubeconfigSecret is what Cluster API writes for a cluster it has made.
+// kubeconfigSecret returns the Secret that Cluster API writes for a cluster it
+// has created.
 func kubeconfigSecret(r *remote) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -139,22 +141,22 @@ func widget(name string, size int64) *unstructured.Unstructured {
 	return u
 }
 
-// ask returns the request by which the reconciler looks at an object of the
-// remote.
+// ask returns the request with which the reconciler looks at an object of the
+// remote cluster.
 func (r *remote) ask(kind schema.GroupVersionKind, name string) request {
 	return request{cluster: r.key, kind: kind, object: client.ObjectKey{Namespace: demoNamespace, Name: name}}
 }
 
-// traffic is what the operator asked an API server for, by the server's audit
-// log.
+// traffic counts the operator's requests to an API server, according to the
+// server's audit log.
 type traffic struct{ lists, watches int }
 
 func (t traffic) String() string { return fmt.Sprintf("%d lists and %d watches", t.lists, t.watches) }
 
 // traffic counts the lists and watches of a resource that have reached the
-// remote. Servers since 1.34 send a list as the beginning of a watch; that
-// counts as both. Before a watch is resumed, the server's position is asked
-// for, by a list that selects nothing; that is no list.
+// remote cluster. Servers since 1.34 send a list as the beginning of a watch;
+// that counts as both. Before a watch is resumed, the server's current version
+// is read by a list that selects nothing; that does not count as a list.
 func (r *remote) traffic(resources ...string) (traffic, error) {
 	var t traffic
 	for _, resource := range resources {

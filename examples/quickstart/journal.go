@@ -18,28 +18,28 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// manyObjects is how many objects of a cluster are told of one by one when they
+// manyObjects is how many objects of a cluster are printed one by one when they
 // arrive; the rest is counted.
 const manyObjects = 12
 
-// journal is told what the reconciler sees. It compares that with what was seen
-// before, writes it down, and wakes who waits for it. Reading it is safe for
-// concurrent use.
+// journal receives the reconciler's observations. It compares them with earlier
+// ones, prints the differences, and wakes the goroutines that wait for them.
+// Reading it is safe for concurrent use.
 type journal struct {
 	out      *printer
-	contents bool // tell what objects say, too
+	contents bool // print the content of objects, too
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	clusters map[client.ObjectKey]*seenCluster
 	changed  chan struct{} // closed and replaced with each report
 }
 
-// seenCluster is what is known of one cluster.
+// seenCluster is the observed state of one cluster.
 type seenCluster struct {
 	phase     clustercache.Phase
 	objects   map[request]*unstructured.Unstructured
 	reports   int // reconciliations of objects
-	unchanged int // those of them that found what was known already
+	unchanged int // those of them that found nothing new
 	lastEvent string
 	lastTime  time.Time
 }
@@ -48,9 +48,9 @@ func newJournal(out *printer, contents bool) *journal {
 	return &journal{out: out, contents: contents, clusters: map[client.ObjectKey]*seenCluster{}, changed: make(chan struct{})}
 }
 
-// report takes note of what a reconciliation found. It is called by one
-// goroutine, as by a controller with one worker. The line is written before
-// anybody can see what it tells of, so that the story does not run ahead of it.
+// report records an observation of a reconciliation. It is called by one
+// goroutine, as by a controller with one worker. It prints the line before it
+// publishes the observation, so that the story does not run ahead of it.
 func (j *journal) report(o observation) {
 	j.mu.Lock()
 	found := j.clusterLocked(o.cluster).compare(o)
@@ -77,15 +77,15 @@ func (j *journal) clusterLocked(key client.ObjectKey) *seenCluster {
 	return c
 }
 
-// finding is an observation compared with what was known.
+// finding is the difference between an observation and the known state.
 type finding struct {
-	event     string // for the table; empty if there is nothing to tell
+	event     string // for the table; empty if there is nothing to show
 	line      string // for the story; empty if it would be too much
-	content   bool   // what the object says goes with the line
+	content   bool   // print the object's content with the line
 	unchanged bool
 }
 
-// compare tells what is new about an observation.
+// compare returns the differences between an observation and the known state.
 func (c *seenCluster) compare(o observation) finding {
 	if o.kind.Empty() {
 		return c.comparePhase(o.status)
@@ -121,7 +121,7 @@ func (c *seenCluster) comparePhase(s clustercache.Status) finding {
 	return finding{event: line, line: line}
 }
 
-// apply takes an observation into what is known.
+// apply adds an observation to the known state.
 func (c *seenCluster) apply(o observation, found finding) {
 	if found.event != "" {
 		c.lastEvent, c.lastTime = found.event, time.Now()
@@ -145,7 +145,7 @@ func same(a, b *unstructured.Unstructured) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
-// content is the beginning of what an object says.
+// content returns the beginning of an object's content.
 func content(u *unstructured.Unstructured) string {
 	const longest = 60
 	for _, field := range []string{"data", "spec"} {
@@ -167,15 +167,15 @@ func (j *journal) news() <-chan struct{} {
 	return j.changed
 }
 
-// look returns the last state that was seen of an object; nil if there is none.
+// look returns the last observed state of an object; nil if there is none.
 func (j *journal) look(r request) *unstructured.Unstructured {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.clusterLocked(r.cluster).objects[r]
 }
 
-// counts returns how many objects of a cluster there are, how many times one
-// was reconciled, and how many of these times nothing had changed.
+// counts returns how many objects of a cluster exist, how many times one was
+// reconciled, and in how many of these nothing had changed.
 func (j *journal) counts(cluster client.ObjectKey) (objects, reports, unchanged int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -17,15 +17,15 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// localStory is the story of clusters that run on this machine, and to which
-// things can be done.
+// localStory is the demonstration on clusters that run on this machine, which
+// it can change and break.
 type localStory struct {
 	story
 	*fleet
 }
 
-// tellLocal starts a hub and two remotes, runs the operator, and tells the
-// story.
+// tellLocal starts a hub and two remote clusters, runs the operator, and shows
+// what happens.
 func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger) (err error) {
 	out.chapter("A hub and two remote clusters, on this machine")
 	f, err := startFleet(ctx, out)
@@ -54,8 +54,8 @@ func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger)
 	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set.stay) })
 }
 
-// demoFeed selects what the operator watches: a core kind and a custom one, in
-// every cluster that the resolver lists.
+// demoFeed selects the objects that the operator watches: a core kind and a
+// custom one, in every cluster that the resolver lists.
 func demoFeed() clustercache.ObjectFeed {
 	return clustercache.ObjectFeed{
 		Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(widgetKind)}, Watch: true,
@@ -63,7 +63,7 @@ func demoFeed() clustercache.ObjectFeed {
 	}
 }
 
-// tell tells the story from the operator's start.
+// tell runs the demonstration from the operator's start.
 func (s *localStory) tell(ctx context.Context, stay bool) error {
 	for _, chapter := range []struct {
 		title string
@@ -89,8 +89,8 @@ func (s *localStory) tell(ctx context.Context, stay bool) error {
 }
 
 // informer returns the state and counters of the operator's informer of a kind.
-// One more hold on what is watched already costs no request; it is given back
-// at once.
+// One more watch of an object set that is watched already costs no request; it
+// is released at once.
 func (s *localStory) informer(ctx context.Context, r *remote, kind client.Object) (informerpool.Status, error) {
 	w, err := s.clusters().Watch(ctx, r.key, kind, client.InNamespace(demoNamespace))
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *localStory) arrived(ctx context.Context, r request) (time.Duration, err
 	})
 }
 
-// summary says what the numbers come to.
+// summary prints the totals.
 func (s *localStory) summary() {
 	s.out.chapter("Summary")
 	s.table()

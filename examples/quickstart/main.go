@@ -3,24 +3,25 @@
 
 // Quickstart shows the library at work. It starts a hub and two remote clusters
 // by itself, runs an operator in the hub that watches ConfigMaps and the
-// objects of a custom kind in both remotes, and shows what happens when objects
-// change, when a cluster dies, when a connection is cut, and when nobody needs
-// an informer any more:
+// objects of a custom kind in both remote clusters, and shows what happens when
+// objects change, when a cluster dies, when a connection is cut, and when an
+// informer loses its last user:
 //
 //	go run ./examples/quickstart
 //
-// It checks what it tells: if something does not happen as it should, it says
-// what, and exits with status 1. The first run builds etcd and kube-apiserver,
-// which takes minutes; later ones take about half a minute. With -stay it goes
-// on until it is interrupted, and says how kubectl reaches the clusters. With
+// It checks everything it shows: if something does not happen as it should, it
+// reports that, and exits with status 1. The first run builds etcd and
+// kube-apiserver, which takes minutes; later ones take about half a minute.
+// With -stay it keeps running until it is interrupted, and prints how kubectl
+// reaches the clusters. With
 //
 //	go run ./examples/quickstart -kubeconfig FILE -context A -context B
 //
-// it shows the same with clusters of yours, as far as that goes without
+// it shows the same with your own clusters, as far as that is possible without
 // changing anything in them.
 //
-// Files operator.go and reconciler.go are what an operator of your own needs;
-// the rest is the show.
+// The files operator.go and reconciler.go are what your own operator needs; the
+// rest is the demonstration.
 package main
 
 import (
@@ -39,7 +40,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// Exit statuses. An interrupt is what ends -stay in order.
+// Exit statuses. An interrupt ends -stay in the regular way.
 const (
 	exitFailed      = 1
 	exitUsage       = 2
@@ -48,13 +49,13 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second interrupt does not wait for the end in order
+	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
 }
 
-// settings are what the command line says.
+// settings are the values of the command line.
 type settings struct {
 	kubeconfig string
 	contexts   []string
@@ -62,8 +63,8 @@ type settings struct {
 	verbose    bool
 }
 
-// run tells the story that args ask for, and returns the exit status. Nothing
-// is left running.
+// run runs the demonstration that args select, and returns the exit status.
+// Nothing is left running.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -101,9 +102,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // logging returns the logger of the library and of controller-runtime, which
-// would clutter the story and so is mute unless verbose. client-go has a logger
-// of its own, klog, which writes to os.Stderr; until restore is called that
-// leads nowhere, too. Panics are written all the same.
+// would clutter the output and so discards everything unless verbose. client-go
+// has its own logger, klog, which writes to os.Stderr; until restore is called
+// its output is discarded, too. Panics are written anyway.
 func logging(verbose bool, stderr io.Writer) (log logr.Logger, restore func(), err error) {
 	if verbose {
 		log = logr.FromSlogHandler(slog.NewTextHandler(stderr, nil))
@@ -119,12 +120,12 @@ func logging(verbose bool, stderr io.Writer) (log logr.Logger, restore func(), e
 	ctrl.SetLogger(logr.Discard())
 	return logr.Discard(), func() {
 		os.Stderr = was
-		_ = nowhere.Close() // nothing of it matters
+		_ = nowhere.Close() // the result does not matter
 	}, nil
 }
 
-// parse reads the command line. It has told what is wrong when it returns an
-// error.
+// parse reads the command line. If it returns an error, it has already printed
+// it.
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)

@@ -13,13 +13,13 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// asProgram makes this test binary the program itself.
+// asProgram makes this test binary run as the program itself.
 const asProgram = "FLEETCACHE_QUICKSTART_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
-	ctrl.SetLogger(logr.Discard()) // nothing but what testenv starts uses it here
+	ctrl.SetLogger(logr.Discard()) // here it only affects what testenv starts
 	testenv.Main(m, testenv.VerifyNoLeaks())
 }

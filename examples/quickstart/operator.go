@@ -20,28 +20,27 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// This file and reconciler.go are what an operator of your own needs. They
-// import public packages only.
+// This file and reconciler.go are what your own operator needs. They import
+// only public packages.
 
-// userAgent is what the remote API servers see us as.
+// userAgent is the user agent that the remote API servers see.
 const userAgent = "fleetcache-quickstart"
 
-// These make a demonstration quick: a dead cluster is noticed within the probe
-// bound, about ten seconds where it does not answer and three where its port is
+// These values speed up the demonstration: a dead cluster is noticed within the
+// probe bound, about ten seconds if it does not answer and three if its port is
 // closed. The defaults (10 s, 5 s, 3 failures) cost a tenth of the requests and
-// notice within three quarters of a minute; leave them alone unless you need
-// better.
+// notice within three quarters of a minute; keep them unless you need better.
 const (
 	probeInterval    = time.Second
 	probeTimeout     = 2 * time.Second
 	failureThreshold = 3
 	probeBound       = failureThreshold*(probeInterval+probeTimeout) + probeInterval
 	// reconnectEvery caps the time between two attempts to reach a cluster that
-	// is down (default 30 s), or between two questions to the resolver for
-	// access that is not there yet (default 10 s).
+	// is down (default 30 s), and the time between two queries of the resolver
+	// for access that does not exist yet (default 10 s).
 	reconnectEvery = 2 * time.Second
-	// linger is how long an informer outlives its last user, so that coming
-	// back soon costs nothing (default 30 s).
+	// linger is how long an informer outlives its last user, so that using it
+	// again soon costs nothing (default 30 s).
 	linger = 2 * time.Second
 )
 
@@ -53,8 +52,8 @@ type operator struct {
 }
 
 // newOperator returns an operator that runs in the hub, reads the clusters that
-// the resolver lists, and reconciles what the feed selects in them. It does no
-// I/O.
+// the resolver lists, and reconciles the objects that the feed selects in them.
+// It does no I/O.
 func newOperator(hub *rest.Config, clusters clustercache.Resolver, feed clustercache.ObjectFeed, report func(observation), log logr.Logger) (*operator, error) {
 	mgr, err := ctrl.NewManager(hub, ctrl.Options{
 		Logger:  log,

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// printer writes the story, a line at a time. It is safe for concurrent use.
+// printer prints the story, a line at a time. It is safe for concurrent use.
 type printer struct {
 	start time.Time
 
@@ -25,17 +25,17 @@ func newPrinter(w io.Writer) *printer { return &printer{start: time.Now(), w: w}
 // chapter begins a part of the story.
 func (p *printer) chapter(title string) { p.print("\n== " + title + "\n") }
 
-// say writes a line with the time since the start.
+// say prints a line with the time since the start.
 func (p *printer) say(format string, args ...any) { p.stamped("", format, args...) }
 
-// ok writes what was expected and has come true.
+// ok prints an expectation that was met.
 func (p *printer) ok(format string, args ...any) { p.stamped("ok: ", format, args...) }
 
 func (p *printer) stamped(mark, format string, args ...any) {
 	p.print(fmt.Sprintf("%6.1fs  %s%s\n", time.Since(p.start).Seconds(), mark, fmt.Sprintf(format, args...)))
 }
 
-// table writes aligned columns, below the text of the lines.
+// table prints aligned columns, below the text of the lines.
 func (p *printer) table(rows [][]string) {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -49,10 +49,10 @@ func (p *printer) table(rows [][]string) {
 func (p *printer) print(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = io.WriteString(p.w, text) // without a reader the story still ends in order
+	_, _ = io.WriteString(p.w, text) // without a reader the program still ends in order
 }
 
-// working says every few seconds that something is still under way, until the
+// working prints every few seconds that something is still under way, until the
 // function it returns is called.
 func (p *printer) working(what string) (done func()) {
 	p.say("%s ...", what)

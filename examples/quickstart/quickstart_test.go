@@ -46,8 +46,8 @@ func TestTheWholeStoryIsToldAndEndsWell(t *testing.T) {
 		"0 of them of an object that had not changed", "expectations, all met",
 		"the operator has stopped", "the clusters are stopped, and their files removed",
 	)
-	// What the controllers tell of phases comes when it comes, between the
-	// lines of the story.
+	// The controllers' lines about phases come at any time, between the lines
+	// of the story.
 	c.order("east  is Connecting", "east  is Ready", "east  is Degraded (Unreachable)", "east  is Disconnected (Unreachable)", "east  is Ready")
 }
 
@@ -105,9 +105,9 @@ func TestClientGoDoesNotClutterTheStory(t *testing.T) {
 	require.Contains(t, stderr.String(), "Hello")
 }
 
-// stayWith has the end of the story with -stay told about clusters, and returns
-// the kubeconfig file it tells of. At the end of the test it checks that this
-// does not outlive the story.
+// stayWith runs the end of the demonstration with -stay on clusters, and
+// returns the kubeconfig file that it prints. At the end of the test it checks
+// that the file does not outlive the program.
 func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
 	t.Helper()
 	access, err := resolver.Static(nil)
@@ -147,7 +147,7 @@ func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
 }
 
 // withDeadContext returns a copy of a kubeconfig file, which must have a
-// current context, with one more that leads nowhere.
+// current context, with one more context that leads nowhere.
 func withDeadContext(t *testing.T, path string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(path)

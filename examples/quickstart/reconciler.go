@@ -17,42 +17,42 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// retryUnreachable is when an object is looked at again that could not be, for
+// retryUnreachable is when to retry an object that could not be read because
 // its cluster is down.
 const retryUnreachable = 5 * time.Second
 
-// request is what is reconciled: an object of a cluster, or the cluster itself
-// where kind is empty. Like any request of a controller it says what to look
-// at, not what happened.
+// request names what to reconcile: an object of a cluster, or the cluster
+// itself if kind is empty. Like any request of a controller it names the
+// object, not the event.
 type request struct {
 	cluster client.ObjectKey
 	kind    schema.GroupVersionKind
 	object  client.ObjectKey
 }
 
-// observation is what a reconciliation found.
+// observation is the result of a reconciliation.
 type observation struct {
 	request
-	// object is nil if there is none.
+	// object is nil if it does not exist.
 	object *unstructured.Unstructured
 	// status is that of the cluster.
 	status clustercache.Status
 }
 
-// objectRequests is called with every object that is there, and with every
-// change. Nothing is decoded for it.
+// objectRequests is called for every existing object, and for every change. It
+// does not decode the object.
 func objectRequests(_ context.Context, cluster client.ObjectKey, obj client.Object) []request {
 	return []request{{cluster: cluster, kind: obj.GetObjectKind().GroupVersionKind(), object: client.ObjectKeyFromObject(obj)}}
 }
 
-// clusterRequests is called with every cluster that is there, and with every
-// change of one.
+// clusterRequests is called for every existing cluster, and for every change of
+// one.
 func clusterRequests(_ context.Context, event clustercache.ClusterEvent) []request {
 	return []request{{cluster: event.Cluster}}
 }
 
-// reconciler looks at what it is asked to look at, and reports it. Yours would
-// do its work there.
+// reconciler reads the requested object, and reports it. Yours would do its
+// work there.
 type reconciler struct {
 	clusters *clustercache.ClusterCache
 	report   func(observation)
@@ -64,7 +64,7 @@ var _ reconcile.TypedReconciler[request] = (*reconciler)(nil)
 func (r *reconciler) Reconcile(ctx context.Context, req request) (reconcile.Result, error) {
 	status, err := r.clusters.Status(req.cluster)
 	if errors.Is(err, clustercache.ErrUnknownCluster) {
-		return reconcile.Result{}, nil // it was removed, and its objects were with it
+		return reconcile.Result{}, nil // it was removed, and its objects with it
 	}
 	if err != nil || req.kind.Empty() {
 		r.report(observation{request: req, status: status})
@@ -79,8 +79,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req request) (reconcile.Resu
 	case apierrors.IsNotFound(err):
 		r.report(observation{request: req, status: status})
 	case errors.Is(err, clustercache.ErrNotConnected):
-		// Nothing can be said about the object now. This is no failure of ours,
-		// and no reason to back off.
+		// The object's state is unknown for now. That is no failure of the
+		// reconciler, and no reason to back off.
 		return reconcile.Result{RequeueAfter: retryUnreachable}, nil
 	default:
 		return reconcile.Result{}, err

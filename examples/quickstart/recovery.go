@@ -15,8 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// cut: the connection to a remote is reset and refused for a moment, and its
-// watches go on where they were.
+// cut shows that watches continue where they were after the connection to a
+// remote cluster is reset and refused for a moment.
 func (s *localStory) cut(ctx context.Context) error {
 	before, err := s.west.traffic("configmaps", "widgets")
 	if err != nil {
@@ -64,7 +64,8 @@ func (s *localStory) cut(ctx context.Context) error {
 		fmt.Sprintf("%d connect, %d events without a change", status.Connects, now-unchanged))
 }
 
-// restart: the dead remote comes back, and only what is new is told.
+// restart shows that only changes are delivered when the dead remote cluster
+// comes back.
 func (s *localStory) restart(ctx context.Context) error {
 	objects, reports, unchanged := s.journal.counts(s.east.key)
 	done := s.out.working("starting east's API server again, at the same address and with the same data")
@@ -110,8 +111,8 @@ func (s *localStory) restart(ctx context.Context) error {
 	return nil
 }
 
-// tearDown: who needs what is counted, and an informer ends some time after the
-// last one has let go.
+// tearDown shows that users of an informer are counted, and that it ends some
+// time after the last one has released it.
 func (s *localStory) tearDown(ctx context.Context) error {
 	var held []*clustercache.Watch
 	defer func() {
@@ -119,8 +120,8 @@ func (s *localStory) tearDown(ctx context.Context) error {
 			w.Release()
 		}
 	}()
-	// Three more users: two of a kind that nobody watches, one of a kind that
-	// the operator watches already.
+	// Three more users: two of a kind that is not watched yet, one of a kind
+	// that the operator watches already.
 	for _, kind := range []client.Object{&corev1.Namespace{}, &corev1.Namespace{}, &corev1.ConfigMap{}} {
 		var options []client.ListOption
 		if _, ok := kind.(*corev1.ConfigMap); ok {

@@ -15,8 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// stayLocal goes on until ctx ends, with a kubeconfig file by which the
-// clusters can be played with.
+// stayLocal keeps the clusters running until ctx ends, with a kubeconfig file
+// for access to them.
 func (s *localStory) stayLocal(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "fleetcache-quickstart-")
 	if err != nil {

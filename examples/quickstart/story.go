@@ -12,22 +12,22 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// patience is how long the story waits for what takes milliseconds on an idle
+// patience is how long to wait for operations that take milliseconds on an idle
 // machine.
 const patience = 20 * time.Second
 
-// look is how often the story looks at what nobody tells it of.
+// look is the polling interval for conditions without notifications.
 const look = 25 * time.Millisecond
 
-// story is one run: the operator, what it has seen, and what is told about it.
+// story is one run: the operator, its observations, and the output.
 type story struct {
 	out      *printer
 	journal  *journal
 	operator *operator
-	met      int // expectations
+	met      int // number of expectations met
 }
 
-// unmetError says that the story did not go as it should.
+// unmetError indicates that an expectation was not met.
 type unmetError struct{ expected, got string }
 
 // Error implements error.
@@ -36,13 +36,13 @@ func (e *unmetError) Error() string { return fmt.Sprintf("expected %s; got %s", 
 // errOperatorEnded indicates that the operator ended by itself.
 var errOperatorEnded = errors.New("the operator ended")
 
-// ok says that an expectation is met, and counts it.
+// ok prints that an expectation is met, and counts it.
 func (s *story) ok(format string, args ...any) {
 	s.met++
 	s.out.ok(format, args...)
 }
 
-// expect checks an expectation, and says that it is met.
+// expect checks an expectation, and prints that it is met.
 func (s *story) expect(met bool, expected, got string) error {
 	if !met {
 		return &unmetError{expected: expected, got: got}
@@ -51,8 +51,8 @@ func (s *story) expect(met bool, expected, got string) error {
 	return nil
 }
 
-// await waits until check is content, and looks with each news of the
-// reconciler. It returns how long that took.
+// await waits until check returns nil. It checks again after each report of the
+// reconciler, and returns how long that took.
 func (s *story) await(ctx context.Context, within time.Duration, expected string, check func() error) (time.Duration, error) {
 	begin := time.Now()
 	limit := time.NewTimer(within)
@@ -60,7 +60,7 @@ func (s *story) await(ctx context.Context, within time.Duration, expected string
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
-		news := s.journal.news() // before the look: what comes after it is not missed
+		news := s.journal.news() // before the check, so that no later report is missed
 		err := check()
 		if err == nil {
 			return time.Since(begin), nil
@@ -76,8 +76,7 @@ func (s *story) await(ctx context.Context, within time.Duration, expected string
 	}
 }
 
-// during runs the operator while the story is told, and returns when both have
-// ended.
+// during runs the operator while tell runs, and returns when both have ended.
 func (s *story) during(ctx context.Context, tell func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
@@ -99,12 +98,12 @@ func (s *story) during(ctx context.Context, tell func(context.Context) error) er
 
 func (s *story) clusters() *clustercache.ClusterCache { return s.operator.clusters }
 
-// table shows where the clusters stand.
+// table prints the state of the clusters.
 func (s *story) table() {
 	s.out.table(s.journal.table(s.clusters().Statuses(), time.Now()))
 }
 
-// stay shows the table now and then until ctx ends.
+// stay prints the table from time to time until ctx ends.
 func (s *story) stay(ctx context.Context) {
 	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
@@ -118,7 +117,7 @@ func (s *story) stay(ctx context.Context) {
 	}
 }
 
-// brief rounds a duration to what is worth reading.
+// brief rounds a duration to a readable precision.
 func brief(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Second:

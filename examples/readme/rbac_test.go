@@ -36,7 +36,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 
-// rules returns those of the README: of the hub, and of a remote.
+// rules returns the rules of the README: for the hub, and for a remote cluster.
 func rules(t *testing.T) (hub, remote []rbacv1.PolicyRule) {
 	t.Helper()
 	readme, err := os.ReadFile("../../README.md")
@@ -48,7 +48,7 @@ func rules(t *testing.T) (hub, remote []rbacv1.PolicyRule) {
 	return hub, remote
 }
 
-// without returns the rules but for one verb, for each verb there is.
+// without returns, for each verb of the rules, the rules without that verb.
 func without(rules []rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
 	all := map[string][]rbacv1.PolicyRule{}
 	for i, rule := range rules {
@@ -100,8 +100,8 @@ func TestTheRulesOfTheReadmeAreEnoughAndMinimal(t *testing.T) {
 			require.NoError(t, reader.Grant(t.Context(), less...))
 			var cc *clustercache.ClusterCache
 			stop := start(t, operator.Config(), &lines{}, func(mgr ctrl.Manager) (err error) {
-				// A server that streams lists does without the right to list.
-				// Older ones do not.
+				// On a server that streams lists, the right to list is not
+				// needed. On older ones it is.
 				cc, err = cacheWithWatch(t, mgr, key, strings.HasPrefix(missing, "list"))
 				return err
 			})
@@ -113,7 +113,7 @@ func TestTheRulesOfTheReadmeAreEnoughAndMinimal(t *testing.T) {
 	}
 }
 
-// hubRefuses reports whether something that a resolver has to do is forbidden.
+// hubRefuses reports whether an operation that a resolver needs is forbidden.
 func hubRefuses(t *testing.T, config *rest.Config, key client.ObjectKey) bool {
 	t.Helper()
 	var said lines
@@ -130,8 +130,8 @@ func hubRefuses(t *testing.T, config *rest.Config, key client.ObjectKey) bool {
 	return said.has("forbidden")
 }
 
-// remoteRefuses reports whether the cluster does not say who it is, or
-// something about it is forbidden.
+// remoteRefuses reports whether the cluster cannot be identified, or an
+// operation on it is forbidden.
 func remoteRefuses(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
 	s, err := cc.Status(key)
 	if err == nil && s.Connected && strings.HasPrefix(s.UID, "presumed-") {
@@ -142,7 +142,7 @@ func remoteRefuses(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
 	return strings.Contains(w.Body.String(), "forbidden")
 }
 
-// cacheWithWatch is what the program sets up, with a handle on it.
+// cacheWithWatch sets up what the program does, and returns the ClusterCache.
 func cacheWithWatch(t *testing.T, mgr ctrl.Manager, key client.ObjectKey, paged bool) (*clustercache.ClusterCache, error) {
 	t.Helper()
 	clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{})
@@ -176,7 +176,7 @@ func start(t *testing.T, hub *rest.Config, said *lines, setup func(ctrl.Manager)
 	return stop
 }
 
-// lines are what was logged.
+// lines are the log's lines.
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -188,7 +188,7 @@ func (l *lines) add(prefix, args string) {
 	l.all = append(l.all, prefix+" "+args)
 }
 
-// has reports whether there is a line that has all parts.
+// has reports whether a line contains all parts.
 func (l *lines) has(parts ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

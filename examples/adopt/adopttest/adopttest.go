@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adopttest checks what both forms of the example promise: the same, in
+// Package adopttest checks that both forms of the example behave the same, in
 // one cluster or in many.
 package adopttest
 
@@ -40,8 +40,8 @@ func Run(t *testing.T, hub *rest.Config, setup func(ctrl.Manager) error) {
 	})
 }
 
-// Isolates checks that a namespace of the given name is isolated in a cluster
-// for as long as its label says so.
+// Isolates checks that a namespace of the given name in a cluster is isolated
+// exactly as long as its label requires it.
 func Isolates(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	ctx := t.Context()
@@ -66,7 +66,7 @@ func Isolates(t *testing.T, c client.Client, name string) {
 	})
 }
 
-// wait waits until the namespace has a policy as it should be.
+// wait waits until the namespace has a policy that satisfies good.
 func wait(t *testing.T, c client.Client, namespace string, good func(*networkingv1.NetworkPolicy) bool) *networkingv1.NetworkPolicy {
 	t.Helper()
 	policy := &networkingv1.NetworkPolicy{}

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Isolate keeps every namespace with the label isolate=true closed to the
-// network: it makes a NetworkPolicy there that admits nothing, and puts it
-// right when somebody changes or deletes it. It works in all clusters of
-// Cluster API's.
+// network: it creates a NetworkPolicy there that admits nothing, and restores
+// it when it is changed or deleted.
+//
+// It works in all clusters that Cluster API knows.
 package main
 
 import (
@@ -55,14 +56,14 @@ func setup(mgr ctrl.Manager) error {
 		Complete(newReconciler)
 }
 
-// policyName is that of the policy in each isolated namespace.
+// policyName is the name of the policy in each isolated namespace.
 const policyName = "isolate"
 
 type reconciler struct{ client client.Client }
 
 func newReconciler(c client.Client) reconcile.Reconciler { return &reconciler{client: c} }
 
-// Reconcile makes the policy of one namespace what it should be.
+// Reconcile creates, restores or deletes the policy of one namespace.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	namespace := &corev1.Namespace{}
 	if err := r.client.Get(ctx, client.ObjectKey{Name: request.Name}, namespace); err != nil {

@@ -23,7 +23,7 @@ func TestNamespacesOfAllClustersAreIsolated(t *testing.T) {
 	adopttest.Run(t, hub.Config(), setup)
 	adopttest.Isolates(t, east.Client(), "shop")
 
-	known(t, hub, west) // a cluster that comes later
+	known(t, hub, west) // a cluster that is added later
 	adopttest.Isolates(t, west.Client(), "shop")
 
 	require.NoError(t, east.Restart(t.Context()))
@@ -31,7 +31,7 @@ func TestNamespacesOfAllClustersAreIsolated(t *testing.T) {
 	adopttest.Isolates(t, west.Client(), "meanwhile")
 }
 
-// known makes a cluster one that Cluster API knows in the hub.
+// known makes a cluster known to Cluster API in the hub.
 func known(t *testing.T, hub, remote *testenv.Cluster) {
 	t.Helper()
 	require.NoError(t, hub.Client().Create(t.Context(), &corev1.Secret{
