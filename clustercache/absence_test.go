@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -87,9 +88,50 @@ func TestHazardFailureIsTakenForAbsence(t *testing.T) {
 	}
 }
 
+// TestHazardNotFoundOfAGatewayIsTakenForAbsence: a 404 that no status of an API
+// server explains is one of something between, which knows no object. A delete
+// that ignores it was not carried out.
+func TestHazardNotFoundOfAGatewayIsTakenForAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, d := newFakeAPI(t, "uid-a"), newDirectory()
+		api.put("one", "1", nil)
+		d.set(key("a"), api.config())
+		cc := start(t, silent(d))
+		require.NoError(t, cc.Engage(key("a")))
+		time.Sleep(time.Second)
+		c, err := cc.LiveClient(key("a"))
+		require.NoError(t, err)
+		one, none := &corev1.ConfigMap{}, &corev1.ConfigMap{}
+		one.Namespace, one.Name = "default", "one"
+		none.Namespace, none.Name = "default", "none"
+		calls := map[string]func(o client.Object) error{
+			"get": func(o client.Object) error {
+				return c.Get(t.Context(), client.ObjectKeyFromObject(o), &corev1.ConfigMap{})
+			},
+			"reader's get": func(o client.Object) error {
+				return cc.Reader(key("a")).Get(t.Context(), client.ObjectKeyFromObject(o), &corev1.ConfigMap{})
+			},
+			"delete": func(o client.Object) error { return c.Delete(t.Context(), o) },
+			"update": func(o client.Object) error { return c.Update(t.Context(), o) },
+			"patch": func(o client.Object) error {
+				return c.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte("{}")))
+			},
+		}
+		require.True(t, apierrors.IsNotFound(calls["get"](none)), "the API server's own answer")
+		require.True(t, apierrors.IsNotFound(calls["reader's get"](none)))
+		api.failWith(http.StatusNotFound, "/configmaps")
+		for op, call := range calls {
+			requireNoAnswer(t, op, call(one.DeepCopy()), nil)
+		}
+		requireNoAnswer(t, "list", c.List(t.Context(), &corev1.ConfigMapList{}), nil)
+	})
+}
+
 func requireNoAnswer(t *testing.T, op string, err, want error) {
 	t.Helper()
-	require.ErrorIs(t, err, want, op)
+	if want != nil {
+		require.ErrorIs(t, err, want, op)
+	}
 	require.Error(t, client.IgnoreNotFound(err), "%s: %v", op, err)
 	var named *clustercache.ClusterError
 	require.ErrorAs(t, err, &named, op)
