@@ -17,29 +17,29 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// childArg, as the only argument, makes the program measure one subject, so
-// that it begins with an empty heap.
+// childArg, as the only argument, makes the program measure a single subject,
+// so that it begins with an empty heap.
 const childArg = "measure-one-subject"
 
-// task is what a child process measures.
+// task describes what a child process measures.
 type task struct {
 	Work    string
 	Subject string
 	Server  server
-	// Count is how many objects there are, or how many informers on each of
+	// Count is the number of objects, or the number of informers on each of
 	// Connections.
 	Count       int
 	Connections int
 	// Wait makes idle informers wait for a bookmark.
 	Wait bool
-	// Rounds is how often each read is measured, for RoundTime each.
+	// Rounds is how many times each read is measured, for RoundTime each.
 	Rounds    int
 	RoundTime string
 	// Profile is a directory for pprof files, or empty.
 	Profile string
 }
 
-// server is what is needed to reach the cluster.
+// server holds the data needed to connect to the cluster.
 type server struct {
 	Host          string
 	CA, Cert, Key []byte
@@ -56,10 +56,10 @@ func (s server) config() *rest.Config {
 	}
 }
 
-// figures are what a child measured, by name.
+// figures are a child's measurements, by name.
 type figures map[string]float64
 
-// works are the measurements that take a process of their own.
+// works are the measurements that need a process of their own.
 var works = map[string]func(context.Context, task) (figures, error){
 	"idle": idle, "sync": initialSync, "peak": peak, "read": read,
 }
@@ -92,14 +92,14 @@ func measure(ctx context.Context, t task) (figures, error) {
 	return f, nil
 }
 
-// child is the other end of measure.
+// child is the child's side of measure.
 func child(ctx context.Context, in io.Reader, out io.Writer) error {
 	var t task
 	if err := json.NewDecoder(in).Decode(&t); err != nil {
 		return err
 	}
 	if t.Profile != "" && t.Work == "idle" {
-		runtime.MemProfileRate = 1 // every allocation
+		runtime.MemProfileRate = 1 // samples every allocation
 	}
 	work, ok := works[t.Work]
 	if !ok {

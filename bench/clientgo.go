@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// clientGoInformers are the informers of client-go's dynamicinformer package.
+// clientGoInformers uses the informers of client-go's dynamicinformer package.
 type clientGoInformers struct {
 	client    *http.Client
 	url       string

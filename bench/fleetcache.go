@@ -15,7 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// fleet is the pool of this project.
+// fleet uses this project's pool.
 type fleet struct {
 	pool   *informerpool.Pool
 	client *http.Client
@@ -23,7 +23,7 @@ type fleet struct {
 	leases []*informerpool.Lease
 }
 
-// openSeam opens a pool over the transport that package clustercache gives it.
+// openSeam opens a pool with the transport that package clustercache uses.
 func openSeam(config *rest.Config) (watcher, error) {
 	s := transport.New(transport.Options{Cluster: "bench"})
 	if err := s.Swap(config, "1"); err != nil {
@@ -33,7 +33,7 @@ func openSeam(config *rest.Config) (watcher, error) {
 	return newFleet(s.StreamClient(), s.URL(), 0)
 }
 
-// openRest opens a pool over client-go's transport.
+// openRest opens a pool with client-go's transport.
 func openRest(config *rest.Config) (watcher, error) {
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -42,7 +42,7 @@ func openRest(config *rest.Config) (watcher, error) {
 	return newFleet(c, config.Host, 0)
 }
 
-// newFleet returns a pool that reaches its one cluster by the client.
+// newFleet returns a pool that connects to its one cluster through the client.
 func newFleet(c *http.Client, url string, decodedBytes int64) (*fleet, error) {
 	source := informerpool.FromREST(func(context.Context, types.NamespacedName) (informerpool.Endpoint, error) {
 		return informerpool.Endpoint{Client: c, URL: url}, nil

@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// collections is how often garbage is collected before memory is looked at:
-	// twice empties the sync.Pools, and each halves the stacks that are hardly
-	// used, as happens to every process in the long run.
+	// collections is how many times garbage is collected before memory is
+	// measured. Two collections empty the sync.Pools, and each one halves
+	// stacks that are hardly used, as happens to every process in the long run.
 	collections = 6
-	// quietFor is how long the number of goroutines must not change before they
-	// are counted.
+	// quietFor is how long the number of goroutines must not change before it
+	// is counted.
 	quietFor = 300 * time.Millisecond
 	quietMax = 10 * time.Second
-	// sampleEvery is how often the heap is looked at in search of its peak.
+	// sampleEvery is the interval of the samples that look for the heap's peak.
 	sampleEvery = time.Millisecond
 	heapMetric  = "/memory/classes/heap/objects:bytes"
 )
 
-// footprint is what a process holds.
+// footprint is the memory and the goroutines of a process.
 type footprint struct {
 	goroutines         int
 	heap, inUse, stack float64
 }
 
-// settle waits until goroutines have come to rest, collects garbage and returns
-// what is left.
+// settle waits until the number of goroutines is stable, collects garbage and
+// returns the remaining footprint.
 func settle() footprint {
 	last, since := runtime.NumGoroutine(), time.Now()
 	for end := time.Now().Add(quietMax); time.Since(since) < quietFor && time.Now().Before(end); {
@@ -56,7 +56,7 @@ func settle() footprint {
 	}
 }
 
-// per returns what each of n things added.
+// per returns how much each of n things added.
 func (f footprint) per(n int, before footprint, prefix string) figures {
 	each := func(after, before float64) float64 { return (after - before) / float64(n) }
 	return figures{
@@ -67,8 +67,8 @@ func (f footprint) per(n int, before footprint, prefix string) figures {
 	}
 }
 
-// sampler looks for the highest the heap gets to, garbage that is not swept yet
-// included.
+// sampler records the heap's peak, including garbage that has not been swept
+// yet.
 type sampler struct {
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -101,8 +101,8 @@ func (s *sampler) end() float64 {
 	return float64(s.max)
 }
 
-// profileCPU starts a profile of processor time, if the task has a directory
-// for it. It does nothing to the figures but make them worse.
+// profileCPU starts a CPU profile, if the task has a directory for it.
+// Profiling makes the figures worse.
 func (t task) profileCPU() (stop func(), err error) {
 	if t.Profile == "" {
 		return func() {}, nil
@@ -124,7 +124,7 @@ func (t task) profilePath(suffix string) string {
 	return filepath.Join(t.Profile, strings.ReplaceAll(t.Work+"-"+t.Subject+"-"+suffix, "/", "_"))
 }
 
-// profile writes what is live, and which goroutines there are, to the task's
+// profile writes profiles of the live heap and the goroutines to the task's
 // directory, if it has one.
 func (t task) profile(moment string) error {
 	if t.Profile == "" {

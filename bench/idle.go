@@ -16,16 +16,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// bookmarked is how long an informer waits so that each watch was sent a
-// bookmark, which an API server does once a minute.
+// bookmarked is how long an informer waits so that each watch gets a bookmark,
+// which an API server sends once a minute.
 const bookmarked = 75 * time.Second
 
-// idle measures what an informer of an empty kind costs once it is synced, what
-// a handler adds, and what is left when an object has come and gone. Every
-// connection exists, with one informer, before the first look: that, and what
-// is made once per process, cancel out. There are several connections, because
-// one takes no more than a hundred informers, and stacks are counted in blocks
-// of 32 KiB.
+// idle measures what an informer of an empty kind costs once it has synced,
+// what a handler adds, and what remains after an object has been created and
+// deleted. All connections exist, each with one informer, before the first
+// measurement, so that their cost and the cost of data created once per process
+// cancel out. There are several connections, because one carries at most a
+// hundred informers, and stacks are counted in blocks of 32 KiB.
 func idle(ctx context.Context, t task) (figures, error) {
 	namespaces := idleNamespaces(subject{name: t.Subject}, t.Count)
 	first := namespaces[t.Count]
@@ -70,11 +70,11 @@ func idle(ctx context.Context, t task) (figures, error) {
 	f := moments[1].per(n, moments[0], "informer/")
 	maps.Copy(f, moments[2].per(n, moments[1], "handler/"))
 	maps.Copy(f, moments[3].per(n, moments[0], "churned/"))
-	return f, holding(ctx, watchers, 0) // until here they are not garbage
+	return f, holding(ctx, watchers, 0) // keeps them from being garbage until here
 }
 
-// idleNamespaces returns the namespaces of a subject, which has them for
-// itself: n, and one for what comes first.
+// idleNamespaces returns n+1 namespaces that only this subject uses: one for
+// the first informer of each connection, and n for the others.
 func idleNamespaces(s subject, n int) []string {
 	all := make([]string, n+1)
 	for i := range all {
@@ -83,7 +83,7 @@ func idleNamespaces(s subject, n int) []string {
 	return all
 }
 
-// openAll opens the subject on each connection, with one informer, which has a
+// openAll opens the subject on each connection, with one informer that has a
 // handler.
 func (t task) openAll(ctx context.Context, namespace string) ([]watcher, error) {
 	var watchers []watcher
@@ -112,10 +112,10 @@ func each(watchers []watcher, do func(watcher) error) error {
 	return nil
 }
 
-// churn creates an object of 8 KiB in each namespace, waits until there says
+// churn creates an object of 8 KiB in each namespace, waits until there reports
 // that all have arrived, and deletes them again. Garbage is collected all the
-// while, as it is in a process that lives long: what an informer holds on to
-// must not look shared because many were served in one moment.
+// time, as in a long-lived process: otherwise memory that each informer retains
+// could look shared because many informers were served at the same moment.
 func churn(ctx context.Context, writer kubernetes.Interface, namespaces []string, there func() error) error {
 	const name = "churned"
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"data": strings.Repeat("0123456789abcdef", 512)}}
@@ -141,7 +141,7 @@ func churn(ctx context.Context, writer kubernetes.Interface, namespaces []string
 	return nil
 }
 
-// holding waits until the informers of each connection hold n objects together.
+// holding waits until the informers of each connection hold n objects in total.
 func holding(ctx context.Context, watchers []watcher, n int) error {
 	return each(watchers, func(w watcher) error {
 		for have := -1; have != n; {

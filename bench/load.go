@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// writers is how many pods are written at a time.
+	// writers is how many pods are written at the same time.
 	writers = 16
-	// touched is one in how many pods somebody has annotated by hand.
+	// touched is the fraction of pods that were annotated by hand: one in
+	// touched.
 	touched = 10
-	// sampled is how many pods tell the mean size.
+	// sampled is how many pods are used to determine the mean size.
 	sampled = 200
 )
 
-// makeNamespaces makes namespaces of the given names.
+// makeNamespaces creates the namespaces.
 func makeNamespaces(ctx context.Context, config *rest.Config, names []string) error {
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -40,8 +41,8 @@ func makeNamespaces(ctx context.Context, config *rest.Config, names []string) er
 	return nil
 }
 
-// load writes n pods the way a cluster does, so that the server keeps
-// managedFields of all who write pods.
+// load writes n pods as a cluster does, so that the server keeps managedFields
+// of all the components that write pods.
 func load(ctx context.Context, config *rest.Config, n int) error {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -65,7 +66,7 @@ func load(ctx context.Context, config *rest.Config, n int) error {
 }
 
 // write writes one pod: the controller creates it, the kubelet reports its
-// status, and some are annotated with kubectl.
+// status, and kubectl annotates some pods.
 func write(ctx context.Context, c kubernetes.Interface, i int) error {
 	p := newPod(i)
 	client := c.CoreV1().Pods(p.Namespace)
@@ -91,8 +92,7 @@ func write(ctx context.Context, c kubernetes.Interface, i int) error {
 	return nil
 }
 
-// sizes returns the mean size in JSON of the pods, with and without
-// managedFields.
+// sizes returns the mean JSON size of the pods, with and without managedFields.
 func sizes(ctx context.Context, config *rest.Config) (full, stripped float64, err error) {
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures fleetcache beside client-go's and controller-runtime's
-// informers, on a real API server. See README.md for what the rows mean.
+// Command bench compares fleetcache with the informers of client-go and
+// controller-runtime, on a real API server. See README.md for the meaning of
+// the rows.
 package main
 
 import (
@@ -42,7 +43,8 @@ func main() {
 // errMissed indicates that a bound does not hold.
 var errMissed = errors.New("bounds missed")
 
-// parent starts a cluster, fills it, has all measured and writes the report.
+// parent starts a cluster, fills it, runs all measurements and writes the
+// report.
 func parent(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	inJSON := flags.Bool("json", false, "write one JSON object per row")

@@ -16,13 +16,13 @@ const (
 	mib = 1 << 20
 )
 
-// plan says how much is measured.
+// plan determines how much is measured.
 type plan struct {
 	pods        int
-	connections int  // of idle informers
+	connections int  // for idle informers
 	informers   int  // on each connection
 	wait        bool // for bookmarks
-	rounds      int  // of each measurement in a process of its own
+	rounds      int  // of each measurement that needs a process of its own
 	reads       int  // rounds of each read
 	readTime    string
 	profile     string
@@ -30,14 +30,14 @@ type plan struct {
 	works       []string
 }
 
-// Both measure the same; the figures of the short one are rougher, and the
-// costs that do not grow with the number of objects weigh more in them.
+// Both plans measure the same things. The figures of short are less precise,
+// and costs that do not grow with the number of objects weigh more in them.
 var (
 	full  = plan{pods: 4000, connections: 3, informers: 90, wait: true, rounds: 3, reads: 15, readTime: "100ms"}
 	short = plan{pods: 1000, connections: 2, informers: 40, rounds: 1, reads: 5, readTime: "30ms"}
 )
 
-// run measures all and reports it.
+// run runs all measurements and reports the results.
 func (p plan) run(ctx context.Context, s server, r *report) error {
 	if p.does("idle") {
 		if err := p.idle(ctx, s, r); err != nil {
@@ -62,20 +62,20 @@ func (p plan) run(ctx context.Context, s server, r *report) error {
 
 func (p plan) does(work string) bool { return len(p.works) == 0 || slices.Contains(p.works, work) }
 
-// task returns what a child has to know.
+// task returns the task for a child.
 func (p plan) task(work string, s subject, on server, count int) task {
 	return task{
 		Work: work, Subject: s.name, Server: on, Count: count, Connections: p.connections, Wait: p.wait, Rounds: p.reads, RoundTime: p.readTime, Profile: p.profile,
 	}
 }
 
-// subjects returns who is measured.
+// subjects returns the subjects to measure.
 func (p plan) subjects() []subject {
 	return slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return p.only != "" && s.name != p.only })
 }
 
-// mine returns the bound if the subject is ours, over our own transport: what
-// client-go's holds is not ours to bound.
+// mine returns the bound if the subject is ours with our own transport, or else
+// nil: bounds do not apply to client-go's costs.
 func mine(s subject, b *bound) *bound {
 	if s.name == ours {
 		return b
@@ -83,7 +83,7 @@ func mine(s subject, b *bound) *bound {
 	return nil
 }
 
-// isOurs reports whether the subject is ours, over whatever transport.
+// isOurs reports whether the subject is ours, with any transport.
 func isOurs(s subject) bool { return s.name == ours || s.name == oursRest }
 
 func (p plan) idle(ctx context.Context, on server, r *report) error {
@@ -96,8 +96,8 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 			r.add(work, s.name, value(results[s.name]), unit, mine(s, b))
 		}
 	}
-	// The one or two goroutines of connections that a client opened in the rush
-	// are no informer's.
+	// One or two goroutines of extra connections, which a client opened during
+	// the rush, are not part of an informer.
 	whole := func(name string) func(figures) float64 {
 		return func(f figures) float64 { return math.Round(f[name]*10) / 10 }
 	}
@@ -135,7 +135,7 @@ func (p plan) idleAll(ctx context.Context, on server) (map[string]figures, error
 	return results, err
 }
 
-// repeat measures every subject several times, in turns, and returns the
+// repeat measures every subject several times, in turn, and returns the
 // medians.
 func (p plan) repeat(ctx context.Context, work string, on server, count int) (map[string]figures, error) {
 	values := map[string]map[string][]float64{}
@@ -207,7 +207,7 @@ func (p plan) peak(ctx context.Context, on server, r *report) error {
 	return nil
 }
 
-// read reports readings of both sides and how they compare.
+// read reports the readings of both sides and their ratios.
 func (p plan) read(ctx context.Context, on server, r *report) error {
 	f, err := measure(ctx, p.task("read", subject{name: "all"}, on, 0))
 	if err != nil {

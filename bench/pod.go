@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// replicas is how many pods of an app there are.
+	// replicas is the number of pods per app.
 	replicas = 5
-	// teams is how many namespaces the apps are spread over.
+	// teams is the number of namespaces among which the apps are distributed.
 	teams = 17
 	// sidecar is the name of the smaller container.
 	sidecar = "proxy"
@@ -26,9 +26,9 @@ const (
 
 func namespaceOf(app int) string { return fmt.Sprintf("team-%d", app%teams) }
 
-// newPod returns pod number i as its ReplicaSet's controller, the scheduler and
-// admission make it, and what the kubelet adds. The same number always gives
-// the same pod.
+// newPod returns pod number i as created by its ReplicaSet's controller, the
+// scheduler and admission, with the kubelet's additions. The same number always
+// yields the same pod.
 func newPod(i int) *corev1.Pod {
 	app := i / replicas
 	shared, own := rand.New(rand.NewPCG(1, uint64(app))), rand.New(rand.NewPCG(2, uint64(i)))
@@ -89,7 +89,7 @@ func container(name, image, app, token string) corev1.Container {
 		},
 		LivenessProbe: probe("/healthz", 8080), ReadinessProbe: probe("/readyz", 8080),
 	}
-	if name == sidecar { // which is told less, and asked less
+	if name == sidecar { // it has less configuration and fewer resources
 		c.Args, c.Env, c.LivenessProbe, c.Resources, c.VolumeMounts = nil, c.Env[:1], nil, corev1.ResourceRequirements{}, c.VolumeMounts[1:]
 		c.Ports = []corev1.ContainerPort{{Name: "metrics", ContainerPort: 9090, Protocol: corev1.ProtocolTCP}}
 		c.ReadinessProbe = probe("/readyz", 9090)
@@ -125,7 +125,7 @@ func evictedAfter(taint string) corev1.Toleration {
 	}
 }
 
-// run completes the status of a pod that runs.
+// run completes the status of a running pod.
 func run(p *corev1.Pod, own *rand.Rand) {
 	created := time.Date(2025, 3, 1+own.IntN(28), own.IntN(24), own.IntN(60), own.IntN(60), 0, time.UTC)
 	at := func(seconds int) metav1.Time {

@@ -20,10 +20,10 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// readLabel is the label that handlers look at.
+// readLabel is the label that handlers read.
 const readLabel = "app.kubernetes.io/name"
 
-// read measures how long one read of a cached pod takes. All caches hold the
+// read measures how long it takes to read a cached pod. All caches hold the
 // pods of one namespace, in one process.
 func read(ctx context.Context, t task) (figures, error) {
 	testing.Init()
@@ -35,7 +35,7 @@ func read(ctx context.Context, t task) (figures, error) {
 		return nil, err
 	}
 	readings := b.readings()
-	for range 2 { // what is read twice is hot
+	for range 2 { // an object that is read twice is hot
 		for name, do := range readings {
 			for i := range b.keys {
 				if err := do(i); err != nil {
@@ -59,8 +59,8 @@ func read(ctx context.Context, t task) (figures, error) {
 	return f, nil
 }
 
-// measure takes both sides in turn, so that what slows the machine down for a
-// while slows both down alike.
+// measure measures both sides in turn, so that anything that slows down the
+// machine for a while affects both alike.
 func (c comparison) measure(readings map[string]func(int) error, n int, peerFirst bool) (ours, peer float64) {
 	if peerFirst {
 		peer = nanoseconds(readings[c.peer], n)
@@ -70,7 +70,7 @@ func (c comparison) measure(readings map[string]func(int) error, n int, peerFirs
 	return ours, nanoseconds(readings[c.peer], n)
 }
 
-// nanoseconds returns how long do takes, over n objects in turn.
+// nanoseconds returns how long do takes on average, over n objects in turn.
 func nanoseconds(do func(int) error, n int) float64 {
 	result := testing.Benchmark(func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
@@ -98,8 +98,8 @@ const (
 	peerLabel        = "label of a shared unstructured"
 )
 
-// comparison says what a reading of ours is compared with, and how many times
-// as long it may take.
+// comparison names a reading of ours, the peer's reading, and a bound for the
+// ratio of their times.
 type comparison struct {
 	ours, peer string
 	bound      *bound
@@ -107,8 +107,8 @@ type comparison struct {
 
 func (c comparison) name() string { return c.ours + " / " + c.peer }
 
-// peerUnstructured is controller-runtime's default: what a controller of any
-// kind would read with.
+// comparisons mostly use peerUnstructured, controller-runtime's default, with
+// which a controller for any kind would read.
 var comparisons = []comparison{
 	{intoUnstructured, peerUnstructured, atMost(1)},
 	{intoTypedHot, peerTyped, atMost(1.1)},
@@ -128,7 +128,7 @@ type bookshelf struct {
 	peer      cache.Cache
 	keys      []client.ObjectKey
 	packed    []*informerpool.Object
-	maps      []*unstructured.Unstructured // as handlers of controller-runtime are given them
+	maps      []*unstructured.Unstructured // in the form that handlers of controller-runtime receive
 }
 
 func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) {
@@ -189,7 +189,7 @@ func (b *bookshelf) readings() map[string]func(i int) error {
 	peer := func(f form) func(int) error {
 		return func(i int) error { return b.peer.Get(ctx, b.keys[i], f(pods)) }
 	}
-	read := 0 // so that nothing read is found to be unused
+	read := 0 // uses the results, so that no read is optimized away
 	note := func(s string) error { read += len(s); return nil }
 	return map[string]func(int) error{
 		intoUnstructured: from(b.hot, func() runtime.Object { return &unstructured.Unstructured{} }),

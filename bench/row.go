@@ -20,17 +20,17 @@ type row struct {
 	Subject string  `json:"subject"`
 	Value   float64 `json:"value"`
 	Unit    string  `json:"unit"`
-	// Bound is what the value is held to, for example "<= 2"; empty if it is
-	// only shown.
+	// Bound is the bound for the value, for example "<= 2"; empty if there is
+	// none.
 	Bound string `json:"bound,omitempty"`
 	// OK reports whether the bound holds.
 	OK *bool `json:"ok,omitempty"`
 }
 
-// bound is a limit of a value.
+// bound is a limit for a value.
 type bound struct {
 	limit float64
-	least bool // the limit is the least, not the most
+	least bool // the limit is a minimum, not a maximum
 }
 
 func atMost(limit float64) *bound  { return &bound{limit: limit} }
@@ -50,10 +50,10 @@ func (b *bound) String() string {
 	return "<= " + number(b.limit)
 }
 
-// report collects rows in the order they are to be shown.
+// report collects rows in the order in which they will be shown.
 type report struct {
 	rows []row
-	each func(row) // is told of each row, if not nil
+	each func(row) // called with each row, if not nil
 }
 
 func (r *report) add(work, subject string, value float64, unit string, b *bound) {
@@ -102,7 +102,7 @@ func asJSON(w io.Writer) func(row) {
 	return func(x row) { _ = e.Encode(x) }
 }
 
-// number writes a value with three digits or more.
+// number formats a value with at least three digits.
 func number(v float64) string {
 	digits := 0
 	for a := math.Abs(v); a < 100 && digits < 3 && v != math.Trunc(v); a *= 10 {

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// form makes an empty object of a kind, in the form a cache is to hold.
+// form returns an empty object of a kind, in the form that a cache should hold.
 type form func(kind) client.Object
 
 func asTyped(k kind) client.Object { return k.typed() }
@@ -35,7 +35,7 @@ func asMetadata(k kind) client.Object {
 	return m
 }
 
-// runtimeCaches are caches of controller-runtime, one for each watch.
+// runtimeCaches uses caches of controller-runtime, one for each watch.
 type runtimeCaches struct {
 	config    *rest.Config
 	client    *http.Client

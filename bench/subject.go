@@ -18,20 +18,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// watcher is an informer library at work on one cluster. Its informers run
-// until the process ends: what is measured has a process of its own.
+// watcher is an informer library connected to one cluster. Its informers run
+// until the process ends, since each measurement has a process of its own.
 type watcher interface {
 	// watch starts one informer of the kind for each namespace, where the empty
-	// one stands for all, and returns when all have synced.
+	// string means all, and returns when all have synced.
 	watch(ctx context.Context, k kind, namespaces ...string) error
-	// handle adds one handler that does nothing to each informer of the last
+	// handle adds a handler that does nothing to each informer of the last
 	// watch.
 	handle(ctx context.Context) error
 	// count returns how many objects the informers of the last watch hold.
 	count(ctx context.Context) (int, error)
 }
 
-// subject is what is measured.
+// subject is a library to measure.
 type subject struct {
 	name string
 	open func(*rest.Config) (watcher, error)
@@ -66,7 +66,7 @@ func subjectNamed(name string) (subject, error) {
 	return subjects[i], nil
 }
 
-// kind is a kind under its names.
+// kind is a kind with its names.
 type kind struct {
 	resource schema.GroupVersionResource
 	kind     schema.GroupVersionKind
@@ -86,8 +86,9 @@ var (
 	}
 )
 
-// mapper knows the kinds without asking the cluster: a peer's REST mapper,
-// which takes up to 0.9 MB per cluster, is not counted against it.
+// mapper returns a mapper that knows the kinds without discovery, so that the
+// REST mapper of a peer, which takes up to 0.9 MB per cluster, does not count
+// against the peer.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
 	for _, k := range []kind{pods, configMaps} {
@@ -97,8 +98,8 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// knock makes the client's connection, so that no subject is charged for it, or
-// opens several at once.
+// knock makes the client's connection in advance. Otherwise a subject would be
+// charged for it, or would open several at once.
 func knock(ctx context.Context, c *http.Client, base string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/version", http.NoBody)
 	if err != nil {

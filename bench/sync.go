@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// idleSpan is how long a process is watched doing nothing, to know what that
-// costs.
+// idleSpan is how long a process is observed doing nothing, to determine the
+// cost of that.
 const idleSpan = 300 * time.Millisecond
 
-// initialSync measures the processor time an initial sync takes, and the heap
-// its objects then live in.
+// initialSync measures the CPU time of an initial sync, and the heap that its
+// objects then occupy.
 func initialSync(ctx context.Context, t task) (figures, error) {
 	w, err := t.openPods(ctx)
 	if err != nil {
@@ -47,9 +47,9 @@ func initialSync(ctx context.Context, t task) (figures, error) {
 	}, t.complete(ctx, w)
 }
 
-// peak measures how high the heap of the whole process gets during the initial
-// sync, beside what it is afterwards. It is no part of initialSync because
-// looking costs processor time.
+// peak measures how much higher the heap of the whole process gets during the
+// initial sync than it is afterwards. It is separate from initialSync because
+// sampling costs CPU time.
 func peak(ctx context.Context, t task) (figures, error) {
 	w, err := t.openPods(ctx)
 	if err != nil {
@@ -65,8 +65,8 @@ func peak(ctx context.Context, t task) (figures, error) {
 	return figures{"peak": highest, "steady": settle().heap}, t.complete(ctx, w)
 }
 
-// openPods opens the subject and lets it do once what is done once per process
-// and per connection.
+// openPods opens the subject and makes it do everything that is done once per
+// process and once per connection.
 func (t task) openPods(ctx context.Context) (watcher, error) {
 	w, err := t.open()
 	if err != nil {
@@ -75,8 +75,8 @@ func (t task) openPods(ctx context.Context) (watcher, error) {
 	return w, w.watch(ctx, configMaps, "idle-first")
 }
 
-// complete checks that what was measured did its work; until then it is not
-// garbage either.
+// complete checks that the measured subject did its work, and keeps the subject
+// from being garbage until then.
 func (t task) complete(ctx context.Context, w watcher) error {
 	n, err := w.count(ctx)
 	if err == nil && n != t.Count {
@@ -85,12 +85,11 @@ func (t task) complete(ctx context.Context, w watcher) error {
 	return err
 }
 
-// busy returns the processor time the process has taken, in user and kernel
-// mode.
+// busy returns the CPU time used by the process, in user and kernel mode.
 func busy() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it can only fail for a bad argument
+		panic(err) // it fails only for an invalid argument
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
