@@ -27,7 +27,7 @@ func connections() []Behaviour {
 	}
 }
 
-// settled has two objects watched and told of.
+// settled creates two objects, watches them and waits for their events.
 func (e *env) settled() *feed {
 	e.create("red", "a", "b")
 	e.watch()
@@ -74,7 +74,7 @@ func missed(e *env) {
 			break
 		}
 	}
-	delete(seen, "Updated a blue") // may be merged with the next
+	delete(seen, "Updated a blue") // may be merged with the next event
 	require.Equal(e, map[string]int{"Updated a green": 1, "Deleted b red": 1, "Added c red": 1, "Added last red": 1}, seen)
 }
 
@@ -134,9 +134,9 @@ func rollback(e *env) {
 	f.expect("Updated a green")
 }
 
-// grow makes the history longer than what a server writes by itself when it
-// starts: one that has come further than what an informer has seen cannot be
-// told from a sound one.
+// grow makes the history longer than what a server writes on its own when it
+// starts: a history that has advanced further than the informer cannot be
+// distinguished from an intact one.
 func (e *env) grow() {
 	for i := range 300 {
 		cm := e.configMap("last", strconv.Itoa(i))

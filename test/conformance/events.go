@@ -83,7 +83,7 @@ func finalizersHoldBack(e *env) {
 	f.expect("Updated a red")
 	require.NoError(e, e.admin.Get(e.Context(), e.named("a"), cm))
 	require.NotNil(e, cm.DeletionTimestamp)
-	e.delete("a") // again: nothing new
+	e.delete("a") // again: there is nothing new
 	require.NoError(e, e.admin.Get(e.Context(), e.named("a"), cm))
 	cm.Finalizers = append(cm.Finalizers, "example.com/late")
 	require.Error(e, e.admin.Update(e.Context(), cm), "no finalizer can be added now")

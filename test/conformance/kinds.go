@@ -58,16 +58,16 @@ func kindGoes(e *env) {
 	unserved(e, err)
 }
 
-// unserved requires the answer to a path that is not served: a text. It is the
-// client that makes a status of it.
+// unserved requires the error for a path that is not served. The server's
+// response is plain text; the client turns it into a status.
 func unserved(e *env, err error) {
 	e.Helper()
 	require.True(e, apierrors.IsNotFound(err), "%v", err)
 	require.True(e, apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse), "%v", err)
 }
 
-// scopeChanges watches all namespaces, so that what is asked of the server
-// stays the same.
+// scopeChanges watches all namespaces, so that the requests to the server stay
+// the same.
 func scopeChanges(e *env) {
 	e.define()
 	require.NoError(e, e.admin.Create(e.Context(), e.gadget("a")))
@@ -169,7 +169,8 @@ func limitedKind(e *env) {
 	e.cluster.Allow()
 }
 
-// versionGoes is the last step of every upgrade of a definition.
+// versionGoes removes a version, which is the last step of every upgrade of a
+// definition.
 func versionGoes(e *env) {
 	e.define()
 	both := definition()

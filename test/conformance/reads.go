@@ -104,7 +104,7 @@ func oneListAndWatch(e *env) {
 	require.Equal(e, []string{"a"}, e.names(clustercache.CacheOnly))
 	require.Equal(e, lists+1, e.cluster.Lists("configmaps"))
 	if !e.cluster.Streams() {
-		watches++ // begins a moment after the list
+		watches++ // it begins a moment after the list
 	}
 	e.eventually(func() bool { return e.cluster.Watches("configmaps") >= watches }, "watched")
 	require.Equal(e, watches, e.cluster.Watches("configmaps"), "a streamed list goes on as the watch")

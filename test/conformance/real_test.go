@@ -34,8 +34,8 @@ func TestRealClustersBehaveAsTheSuiteSays(t *testing.T) {
 	}
 }
 
-// realBed tries behaviours on a real cluster behind a proxy, as a user who has
-// some rights.
+// realBed runs behaviors on a real cluster behind a proxy, as a user with
+// limited rights.
 type realBed struct {
 	t       *testing.T
 	cluster *testenv.Cluster
@@ -43,7 +43,7 @@ type realBed struct {
 	user    *testenv.User
 	users   int
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	gone  bool
 	tells map[chan struct{}]struct{} // one slot each
 }
@@ -65,7 +65,7 @@ func (b *realBed) addUser() {
 	b.user = user
 }
 
-// rules let a user do everything that the suite does, but for one resource.
+// rules grants everything that the suite does, except access to one resource.
 func rules(without string) []rbacv1.PolicyRule {
 	out := []rbacv1.PolicyRule{{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}}}
 	for _, name := range conformance.Resources() {
@@ -101,9 +101,9 @@ func (b *realBed) Replace() {
 	b.unreachable(func() { require.NoError(b.t, b.cluster.Wipe(b.t.Context())) })
 }
 
-// unreachable does something for which the servers are restarted. One that has
-// just started knows nobody's rights for a moment; nobody gets through until it
-// does.
+// unreachable runs restart, which restarts the servers, while the proxy refuses
+// connections. A server that has just started does not know the users' rights
+// for a moment, so the proxy lets connections through only once it does.
 func (b *realBed) unreachable(restart func()) {
 	b.proxy.Refuse()
 	restart()
@@ -125,8 +125,8 @@ func (b *realBed) requests(resource string) []testenv.Request {
 	return slices.DeleteFunc(out, func(r testenv.Request) bool { return r.Unstreamed || isQuestion(b.t, r) })
 }
 
-// isQuestion reports whether a request only asks how far the server's history
-// has come.
+// isQuestion reports whether a request only asks for the server's current
+// resourceVersion.
 func isQuestion(t *testing.T, r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
 	require.NoError(t, err)

@@ -25,49 +25,49 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Cluster is a cluster, real or fake, under the control of a test. What fails
-// fails the test.
+// Cluster is a cluster, real or fake, that a test controls. Its methods fail
+// the test if they fail.
 type Cluster interface {
-	// Key is what the cluster is called.
+	// Key returns the cluster's key.
 	Key() client.ObjectKey
-	// Admin is a client with all rights that goes another way than the
-	// ClusterCache.
+	// Admin returns a client with all rights that does not use the
+	// ClusterCache's connection.
 	Admin() client.Client
-	// Disconnect takes the network away until Connect.
+	// Disconnect cuts the network until Connect.
 	Disconnect()
 	Connect()
-	// Rotate puts other credentials in the place of the present ones.
+	// Rotate replaces the current credentials.
 	Rotate()
-	// Forbid takes away the right to a resource until Allow.
+	// Forbid revokes the right to a resource until Allow.
 	Forbid(resource string)
-	// Limit leaves of the right to a resource that to objects of one name until
+	// Limit restricts the right to a resource to objects with one name until
 	// Allow.
 	Limit(resource, name string)
 	Allow()
-	// Replace puts another, empty cluster at the same address.
+	// Replace replaces the cluster with another, empty one at the same address.
 	Replace()
-	// Snapshot returns how to go back to what is stored now.
+	// Snapshot returns a function that restores the current contents.
 	Snapshot() (rollback func())
-	// Lists counts the lists, streamed or not, of a resource that were asked
-	// for, and Watches the watches that are no lists.
+	// Lists returns how many lists of a resource were requested, streamed or
+	// not. Watches returns the number of watches that are not lists.
 	Lists(resource string) int
 	Watches(resource string) int
-	// Streams reports whether the cluster streams lists, so that a list goes on
-	// as the watch.
+	// Streams reports whether the cluster streams lists, so that a list
+	// continues as the watch.
 	Streams() bool
 	// Remove makes the resolver forget the cluster.
 	Remove()
 }
 
-// Bed is where a behaviour is tried.
+// Bed is an environment in which behaviors are tested.
 type Bed interface {
-	// Cluster returns a cluster that can be reached, the same one each time.
+	// Cluster returns a cluster that is reachable, the same one each time.
 	Cluster() Cluster
-	// Resolver resolves it.
+	// Resolver returns a resolver that knows the cluster.
 	Resolver() clustercache.Resolver
 }
 
-// Scheme has the built-in types and CustomResourceDefinition.
+// Scheme contains the built-in types and CustomResourceDefinition.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
@@ -81,23 +81,23 @@ var Scheme = func() *runtime.Scheme {
 // Behaviour is one test.
 type Behaviour struct {
 	Name string
-	// Destroys tells that the cluster is not what it was afterwards.
+	// Destroys reports that the behavior leaves the cluster changed.
 	Destroys bool
 	run      func(e *env)
 }
 
-// Run tries the behaviour.
+// Run tests the behavior.
 func (b Behaviour) Run(t *testing.T, bed Bed) {
 	t.Helper()
 	b.run(newEnv(t, bed))
 }
 
-// Resources are those that the behaviours are about, as resource.group.
+// Resources returns the resources that the behaviors use, as resource.group.
 func Resources() []string {
 	return []string{"configmaps", "secrets", "namespaces", "pods", "services", "deployments.apps", "gadgets.suite.example.com", "customresourcedefinitions.apiextensions.k8s.io"}
 }
 
-// Behaviours are all of them. Those that destroy come last.
+// Behaviours returns all behaviors. Those that destroy come last.
 func Behaviours() []Behaviour {
 	all := [][]Behaviour{reads(), events(), writes(), kinds(), connections()}
 	var out, last []Behaviour
@@ -113,7 +113,7 @@ func Behaviours() []Behaviour {
 	return append(out, last...)
 }
 
-// env is what a behaviour works with.
+// env is the environment of one behavior.
 type env struct {
 	*testing.T
 
@@ -179,7 +179,7 @@ func (e *env) configMap(name, color string) *corev1.ConfigMap {
 	}
 }
 
-// create stores ConfigMaps of a color.
+// create creates ConfigMaps with a color.
 func (e *env) create(color string, names ...string) {
 	e.Helper()
 	for _, name := range names {
@@ -203,7 +203,7 @@ func (e *env) delete(names ...string) {
 	}
 }
 
-// watch takes a watch of ConfigMaps of the namespace, and waits until it is
+// watch watches ConfigMaps in the namespace, and waits until the watch has
 // synced.
 func (e *env) watch(opts ...client.ListOption) *clustercache.Watch {
 	e.Helper()
@@ -229,7 +229,7 @@ func (e *env) client() client.Client {
 	return c
 }
 
-// names lists the ConfigMaps of the namespace by the ClusterCache.
+// names lists the ConfigMaps in the namespace through the ClusterCache.
 func (e *env) names(opts ...client.ListOption) []string {
 	e.Helper()
 	list := &corev1.ConfigMapList{}
@@ -271,7 +271,7 @@ type feed struct {
 	events chan string
 }
 
-// follow collects the events of what is watched in the namespace.
+// follow collects the events of watched objects in the namespace.
 func (e *env) follow(kinds ...client.Object) *feed {
 	e.Helper()
 	f := &feed{e: e, events: make(chan string, 1000)}
@@ -290,7 +290,7 @@ func (e *env) follow(kinds ...client.Object) *feed {
 	return f
 }
 
-// expect waits for the events, in order, and for no other between them.
+// expect waits for the events, in order and with no other events in between.
 func (f *feed) expect(want ...string) {
 	f.e.Helper()
 	timer := time.NewTimer(limit)
@@ -305,7 +305,7 @@ func (f *feed) expect(want ...string) {
 	}
 }
 
-// expectAny waits for the events in any order, and for no other.
+// expectAny waits for the events in any order, with no other events in between.
 func (f *feed) expectAny(want ...string) {
 	f.e.Helper()
 	timer := time.NewTimer(limit)
@@ -322,7 +322,8 @@ func (f *feed) expectAny(want ...string) {
 	require.ElementsMatch(f.e, want, got)
 }
 
-// skipTo waits until there was each of the events, whatever comes between.
+// skipTo waits until each of the events has arrived, whatever arrives in
+// between.
 func (f *feed) skipTo(want ...string) {
 	f.e.Helper()
 	timer := time.NewTimer(limit)
@@ -341,7 +342,7 @@ func (f *feed) skipTo(want ...string) {
 	}
 }
 
-// gadget is an object of a custom kind.
+// gadget returns an object of a custom kind.
 func (e *env) gadget(name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": int64(1)}}}
 	u.SetGroupVersionKind(gadgetGVK)
@@ -352,7 +353,7 @@ func (e *env) gadget(name string) *unstructured.Unstructured {
 
 var gadgetGVK = schema.GroupVersionKind{Group: "suite.example.com", Version: "v1", Kind: "Gadget"}
 
-// definition defines gadgets.
+// definition returns the definition of gadgets.
 func definition() *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.suite.example.com"},
@@ -370,7 +371,7 @@ func definition() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// define makes the cluster serve gadgets for the time of the behaviour.
+// define makes the cluster serve gadgets until the behavior ends.
 func (e *env) define() {
 	e.Helper()
 	require.NoError(e, e.admin.Create(e.Context(), definition()))

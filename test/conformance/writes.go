@@ -202,7 +202,7 @@ func patches(e *env) {
 	require.True(e, apierrors.IsNotFound(err), "%v", err)
 }
 
-// applied returns what one owner applies.
+// applied returns the apply configuration of one owner.
 func (e *env) applied(data map[string]any) client.Patch {
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a", "namespace": e.ns}, "data": data,
