@@ -17,10 +17,10 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// Request is what the controllers of these tests reconcile.
+// Request is the request type of the controllers in these tests.
 type Request = clustercache.Request
 
-// journal counts what was reconciled or told, by request.
+// journal counts reconciled or delivered objects, by request.
 type journal struct {
 	mu     sync.Mutex
 	counts map[Request]int
@@ -56,8 +56,7 @@ func (j *journal) total() int {
 	return n
 }
 
-// after does something and waits until each of the requests came once more than
-// before.
+// after calls do and waits until each of the requests has arrived once more.
 func (j *journal) after(t *testing.T, do func(), requests ...Request) {
 	t.Helper()
 	before := map[Request]int{}
@@ -70,7 +69,7 @@ func (j *journal) after(t *testing.T, do func(), requests ...Request) {
 	}
 }
 
-// mapped returns a mapping of each object to itself that the journal counts.
+// mapped maps each object to itself and counts it.
 func (j *journal) mapped(ctx context.Context, cluster client.ObjectKey, o client.Object) []Request {
 	requests := clustercache.EnqueueObject(ctx, cluster, o)
 	for _, r := range requests {
@@ -79,8 +78,8 @@ func (j *journal) mapped(ctx context.Context, cluster client.ObjectKey, o client
 	return requests
 }
 
-// control runs a controller until the test ends, or until the returned function
-// is called.
+// control runs a controller until the test ends or the returned function is
+// called.
 func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int, sources ...source.TypedSource[Request]) (controller.TypedController[Request], func()) {
 	t.Helper()
 	c, err := controller.NewTypedUnmanaged("behaviours", controller.TypedOptions[Request]{
@@ -105,7 +104,7 @@ func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int, so
 	return c, stop
 }
 
-// feed is of kinds in one namespace of all clusters, with watches of its own.
+// feed selects kinds in one namespace of all clusters, with watches of its own.
 func feed(namespace string, kinds ...client.Object) clustercache.ObjectFeed {
 	return clustercache.ObjectFeed{Kinds: kinds, Watch: true, Options: []client.ListOption{client.InNamespace(namespace)}}
 }

@@ -23,22 +23,23 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// declGrace is how long what nobody needs any more is kept in these tests.
+// declGrace is how long watches that are no longer needed are kept in these
+// tests.
 const declGrace = 300 * time.Millisecond
 
-// declarations are owners, ConfigMaps of the hub, that declare what they need
-// in remote clusters.
+// declarations holds owners, which are ConfigMaps of the hub and declare what
+// they need in remote clusters.
 type declarations struct {
 	cc        *clustercache.ClusterCache
 	namespace string
 }
 
-// declaring runs a ClusterCache that lets go quickly, and that asks the hub for
-// owners if there is one.
+// declaring runs a ClusterCache that releases watches quickly, and that checks
+// owners in the hub if there is one.
 func declaring(t *testing.T, hub client.Reader, remotes map[string]*rest.Config, clusters ...*testenv.Cluster) *declarations {
 	t.Helper()
 	o := options(t, remotes)
-	o.Informers.Linger = time.Hour // what is declared does not wait for that
+	o.Informers.Linger = time.Hour // declarations do not use it
 	o.GC = clustercache.GC{Grace: declGrace, MinInterval: 50 * time.Millisecond, MaxInterval: 200 * time.Millisecond}
 	if hub != nil {
 		o.GC.InUse = clustercache.OwnerExists(hub)
@@ -47,14 +48,14 @@ func declaring(t *testing.T, hub client.Reader, remotes map[string]*rest.Config,
 	return &declarations{cc: cc, namespace: namespace(t, clusters...)}
 }
 
-// owner is a ConfigMap of the hub.
+// owner returns the Owner for a ConfigMap of the hub.
 func (d *declarations) owner(name string) clustercache.Owner {
 	return clustercache.Owner{
 		GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, ObjectKey: client.ObjectKey{Namespace: d.namespace, Name: name},
 	}
 }
 
-// target is a kind in the namespace of the test.
+// target returns the Target for a kind in the test's namespace.
 func (d *declarations) target(cluster string, kind client.Object, opts ...client.ListOption) clustercache.Target {
 	return clustercache.Target{Cluster: key(cluster), Kind: kind, Options: append([]client.ListOption{client.InNamespace(d.namespace)}, opts...)}
 }
@@ -66,7 +67,7 @@ func (d *declarations) declare(t *testing.T, owner string, targets ...clustercac
 	return done
 }
 
-// declareSynced declares, and waits until all of it can be read.
+// declareSynced declares targets and waits until all of them can be read.
 func (d *declarations) declareSynced(t *testing.T, owner string, targets ...clustercache.Target) {
 	t.Helper()
 	d.declare(t, owner, targets...)
@@ -80,7 +81,7 @@ func (d *declarations) waitForSync(t *testing.T, owner string, limit time.Durati
 	return d.cc.WaitForSync(ctx, d.owner(owner))
 }
 
-// uses returns the kinds that are watched in a cluster, sorted.
+// uses returns the kinds watched in a cluster, sorted.
 func (d *declarations) uses(cluster string) []string {
 	kinds := []string{}
 	for _, use := range d.cc.Usage().Uses {
@@ -91,7 +92,8 @@ func (d *declarations) uses(cluster string) []string {
 	return kinds
 }
 
-// informers is how many informers run in a cluster, those that linger included.
+// informers returns how many informers run in a cluster, including those that
+// linger.
 func (d *declarations) informers(cluster string) int {
 	s, err := d.cc.Status(key(cluster))
 	if err != nil {
@@ -100,8 +102,8 @@ func (d *declarations) informers(cluster string) int {
 	return s.Informers
 }
 
-// follow collects the events of what is declared, in the order in which they
-// come.
+// follow collects the events of declared objects, in the order in which they
+// arrive.
 func (d *declarations) follow(t *testing.T) *declFeed {
 	t.Helper()
 	f := &declFeed{}
@@ -120,7 +122,7 @@ func (d *declarations) follow(t *testing.T) *declFeed {
 
 type declFeed struct {
 	mu   sync.Mutex
-	last map[string]string // the newest value by name
+	last map[string]string // the latest value by name
 }
 
 func (f *declFeed) add(e clustercache.ObjectEvent) {
@@ -143,7 +145,7 @@ func (f *declFeed) value(name string) string {
 }
 
 // asked returns the paths and queries of the test's requests for a resource in
-// the namespace, questions for a version left out.
+// the namespace, except requests for a version.
 func (d *declarations) asked(t *testing.T, c *testenv.Cluster, resource string) []url.Values {
 	t.Helper()
 	requests, err := c.Requests(testenv.Resource(resource), testenv.UserAgent(userAgent(t)))
@@ -153,7 +155,7 @@ func (d *declarations) asked(t *testing.T, c *testenv.Cluster, resource string) 
 	var out []url.Values
 	for _, r := range requests {
 		if r.Unstreamed || r.Verb == "watch" && !streams {
-			continue // the list stands for both
+			continue // counted with the list
 		}
 		u, err := url.Parse(r.URI)
 		require.NoError(t, err)
@@ -180,7 +182,7 @@ func objectRequests(t *testing.T, clusters ...*testenv.Cluster) int {
 }
 
 // watchRequests returns how many watches the test's ClusterCache has opened,
-// streamed lists included.
+// including streamed lists.
 func watchRequests(t *testing.T, clusters ...*testenv.Cluster) int {
 	t.Helper()
 	n := 0
@@ -196,7 +198,7 @@ func watchRequests(t *testing.T, clusters ...*testenv.Cluster) int {
 	return n
 }
 
-// targetErrors returns the parts of an error by the kind they name.
+// targetErrors returns the parts of an error, by the kind that they name.
 func targetErrors(t *testing.T, err error) map[string]*clustercache.TargetError {
 	t.Helper()
 	require.Error(t, err)

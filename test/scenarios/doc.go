@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scenarios holds no code but tests: what a library that serves
-// several clusters, owners and controllers at once has to do, proved on real
-// clusters.
+// Package scenarios contains only tests. They prove on real clusters what a
+// library that serves several clusters, owners and controllers at once has to
+// do.
 //
-// The behaviours are numbered after the systems that were looked at to find
-// them. The first number says of which kind a system is, the second counts:
+// The behaviors are numbered by the systems that were studied to find them. The
+// first number is the kind of system, the second a counter:
 //
 //   - 000: an operator that takes informers for whatever its objects name, and
 //     drops those nobody asks for any more;
@@ -15,6 +15,6 @@
 //     ready yet;
 //   - 004: an engine whose set of watches is replaced while it runs.
 //
-// A test is named after the number and the promise, so that one can compare: go
-// test -v -run 'Test/001'.
+// Each test is named after its number and the promise, for comparison: go test
+// -v -run 'Test/001'.
 package scenarios

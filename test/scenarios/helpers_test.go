@@ -26,9 +26,9 @@ import (
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "fleet", Name: name} }
 
-// options notice a dead cluster within ten seconds, and stop unused informers
-// after a second. The user agent is the test's own, so that its requests can be
-// told from those of others.
+// options returns options with which a dead cluster is detected within ten
+// seconds, and unused informers stop after a second. The user agent is specific
+// to the test, so that its requests can be identified.
 func options(t *testing.T, remotes map[string]*rest.Config) clustercache.Options {
 	t.Helper()
 	configs := map[client.ObjectKey]*rest.Config{}
@@ -46,11 +46,11 @@ func options(t *testing.T, remotes map[string]*rest.Config) clustercache.Options
 
 func userAgent(t *testing.T) string {
 	t.Helper()
-	return "fleetcache " + t.Name() + ";" // so that 1 is not found in 10
+	return "fleetcache " + t.Name() + ";" // the semicolon keeps 1 from matching 10
 }
 
-// run runs a ClusterCache until the test ends, or until the returned function
-// is called.
+// run runs a ClusterCache until the test ends or the returned function is
+// called.
 func run(t *testing.T, o clustercache.Options) (cc *clustercache.ClusterCache, stop func()) {
 	t.Helper()
 	cc, err := clustercache.New(o)
@@ -78,7 +78,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 var namespaces atomic.Int64
 
-// namespace creates a namespace of the test's own in clusters.
+// namespace creates a namespace for the test in clusters.
 func namespace(t *testing.T, clusters ...*testenv.Cluster) string {
 	t.Helper()
 	name := fmt.Sprint("test-", namespaces.Add(1))
@@ -88,7 +88,7 @@ func namespace(t *testing.T, clusters ...*testenv.Cluster) string {
 	return name
 }
 
-// configMap is an object with a value.
+// configMap returns an object with a value.
 func configMap(namespace, name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"value": value}}
 }
@@ -108,9 +108,9 @@ func update(t *testing.T, c *testenv.Cluster, objects ...client.Object) {
 	}
 }
 
-// listed returns how often the test's ClusterCache listed a resource, and how
-// often it watched it. A streamed list is a watch that begins with the objects
-// there are; questions for a version are neither.
+// listed returns how many times the test's ClusterCache listed a resource, and
+// how many times it watched it. A streamed list is a watch that begins with the
+// existing objects. Requests for a version are neither.
 func listed(t *testing.T, c *testenv.Cluster, resource string) (lists, watches int) {
 	t.Helper()
 	requests, err := c.Requests(testenv.Resource(resource), testenv.UserAgent(userAgent(t)))
@@ -127,8 +127,8 @@ func listed(t *testing.T, c *testenv.Cluster, resource string) (lists, watches i
 	return lists, watches
 }
 
-// isVersionQuestion reports whether a request is neither a list nor a watch: it
-// asks for a version, or whether lists are streamed.
+// isVersionQuestion reports whether a request is neither a list nor a watch,
+// but asks for a version or whether lists are streamed.
 func isVersionQuestion(r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
 	return err == nil && (r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1")

@@ -34,7 +34,7 @@ var (
 
 // TestControllers proves what controllers that share streams need (001), and
 // what an engine needs whose sources change while it runs (004). It is not
-// parallel: one of them counts the goroutines that are left.
+// parallel, because one of its tests counts the remaining goroutines.
 func TestControllers(t *testing.T) {
 	clusters := testenv.Start(t, 2)
 	for _, b := range []struct {
@@ -159,8 +159,8 @@ func lateSubscriber(t *testing.T, east, west *testenv.Cluster) {
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
 
-	// A writer changes, creates and deletes while subscribers come late, one
-	// after the other.
+	// A writer changes, creates and deletes objects while subscribers join
+	// late, one after the other.
 	stop := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -311,7 +311,7 @@ func concurrency(t *testing.T, east, _ *testenv.Cluster) {
 		running[r] = true
 		most = max(most, len(running))
 		mu.Unlock()
-		select { // long enough for others to come
+		select { // long enough for others to arrive
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 		}

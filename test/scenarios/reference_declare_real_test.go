@@ -27,8 +27,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
 
-// TestDeclarations proves what an operator needs that declares what its objects
-// need and never stops anything (000), and what an engine needs whose set of
+// TestDeclarations proves what an operator needs that declares the needs of its
+// objects and never stops anything (000), and what an engine needs whose set of
 // watches is replaced (004).
 func TestDeclarations(t *testing.T) {
 	t.Parallel()
@@ -250,7 +250,7 @@ func sameSetIsFree(t *testing.T, hub, remote *testenv.Cluster) {
 		d.target("east", &corev1.ConfigMap{}), d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}, client.MatchingLabels{"a": "1"}),
 	}
 	d.declareSynced(t, "o", set...)
-	// Where lists come in pages an informer has synced before it watches.
+	// If lists come in pages, an informer has synced before it watches.
 	eventually(t, "each of them watches", func() bool { return watchRequests(t, hub, remote) == len(set) })
 	before := objectRequests(t, hub, remote)
 	for range 50 {
@@ -318,7 +318,7 @@ func lastDeclarationWins(t *testing.T, hub, remote *testenv.Cluster) {
 			}
 		})
 	}
-	declarers.Wait() // none of them waits for the silent cluster
+	declarers.Wait() // none of them may wait for the silent cluster
 	d.declareSynced(t, "o", d.target("west", all[2]))
 	for i := range 8 {
 		require.NoError(t, d.waitForSync(t, fmt.Sprint(i), time.Minute))
@@ -417,7 +417,8 @@ func kindIsFoundLater(t *testing.T, hub, remote *testenv.Cluster) {
 	eventually(t, "it is found", func() bool { return d.waitForSync(t, "o", time.Second) == nil })
 	got := &unstructured.Unstructured{}
 	got.SetGroupVersionKind(gadgets)
-	// The informer may have listed between the definition and the object.
+	// The informer may have listed after the definition was created but before
+	// the object was.
 	eventually(t, "its object arrives", func() bool {
 		return d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKeyFromObject(one), got, clustercache.CacheOnly) == nil
 	})

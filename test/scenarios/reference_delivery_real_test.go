@@ -31,7 +31,7 @@ func only(east *testenv.Cluster) map[string]*rest.Config {
 	return map[string]*rest.Config{"east": east.Config()}
 }
 
-// earliestWins has each of the two places where a request can wait be the
+// earliestWins makes each of the two delays that can apply to a request the
 // longer one once.
 func earliestWins(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
@@ -47,7 +47,7 @@ func earliestWins(t *testing.T, east, _ *testenv.Cluster) {
 			_, _ = seen.Reconcile(ctx, r)
 			return reconcile.Result{RequeueAfter: delay}, nil
 		})
-		now := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject) // has the first request come
+		now := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject) // triggers the first request
 		later := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject, source)
 		_, stop := control(t, reconciler, 1, later, now)
 		eventually(t, "the first", func() bool { return seen.count(r) > 0 })
@@ -95,8 +95,8 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 	require.EqualValues(t, 20, live.Load())
 }
 
-// watchErrors takes a user's right to watch away. The user of the library sees
-// the server's own error, and no resourceVersion.
+// watchErrors revokes a user's right to watch. The library's user must see the
+// server's own error, and no resourceVersion.
 func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
 	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}
@@ -125,8 +125,8 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 		return len(requests)
 	}
 	eventually(t, "it is tried again", func() bool { return denied() >= 4 })
-	// The wait starts at half a second and doubles, half of it at random, up to
-	// two seconds here.
+	// The delay starts at half a second and doubles up to two seconds here;
+	// half of it is random.
 	require.LessOrEqual(t, denied(), 4+int(time.Since(begin)/(500*time.Millisecond)))
 
 	create(t, east, configMap(ns, "missed", "1"))
@@ -136,8 +136,8 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	require.Zero(t, s.Failures())
 }
 
-// relistAfterOutage has the server forget the history that the watch would
-// resume from.
+// relistAfterOutage makes the server forget the history from which the watch
+// would resume.
 func relistAfterOutage(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
 	for _, name := range []string{"kept", "changed", "gone", "replaced"} {
@@ -253,7 +253,7 @@ func loadAndUnload(t *testing.T, east, _ *testenv.Cluster) {
 	second.after(t, func() { update(t, east, configMap(ns, "a", "2")) }, a)
 	before := first.count(a)
 
-	// Into the running controller another source is put, and taken out again.
+	// Add another source to the running controller, and remove it again.
 	extra := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), late.mapped)
 	late.after(t, func() { require.NoError(t, running.Watch(extra)) }, a)
 	require.NoError(t, extra.Close(t.Context()))
@@ -353,7 +353,7 @@ func deleteCarriesState(t *testing.T, east, _ *testenv.Cluster) {
 	eventually(t, "all is told", reg.HasSynced)
 	for _, name := range []string{"seen", "missed"} {
 		update(t, east, configMap(ns, name, "2"))
-		if name == "missed" { // it is deleted while the cluster cannot be reached
+		if name == "missed" { // deleted while the cluster is unreachable
 			proxy.Refuse()
 		}
 		require.NoError(t, east.Client().Delete(t.Context(), configMap(ns, name, "")))

@@ -22,9 +22,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestHundredClusters proves 003.6, with clusters in memory: a hundred clusters
-// of two kinds start with a bounded number of lists at once and a bounded
-// number of goroutines, and one that hangs costs the rest nothing.
+// TestHundredClusters proves 003.6 with in-memory clusters: a hundred clusters
+// start with two kinds each, with a bounded number of concurrent lists and of
+// goroutines, and a cluster that hangs does not affect the others.
 func TestHundredClusters(t *testing.T) {
 	t.Run("003.6 hundred clusters start within bounds, and one that hangs costs nothing", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { hundredClusters(t, 100, 7) })
@@ -34,7 +34,7 @@ func TestHundredClusters(t *testing.T) {
 func hundredClusters(t *testing.T, number, lists int) {
 	t.Helper()
 	fleet := clustercachetest.New(t, clustercachetest.Options{Cache: clustercache.Options{
-		Logger:            funcr.New(func(string, string) {}, funcr.Options{}), // two lines for each cluster say little
+		Logger:            funcr.New(func(string, string) {}, funcr.Options{}), // two lines for each cluster would be of little use
 		MetricsRegisterer: prometheus.NewRegistry(), Informers: informerpool.Options{ListConcurrency: lists},
 	}})
 	var listing atomic.Int64
@@ -49,7 +49,7 @@ func hundredClusters(t *testing.T, number, lists int) {
 				<-open
 				listing.Add(-1)
 			}
-			return false // it only looks
+			return false // it only observes
 		})
 		if i == 0 {
 			hung = c
@@ -75,8 +75,8 @@ func hundredClusters(t *testing.T, number, lists int) {
 	for _, w := range watches[2:] {
 		require.NoError(t, w.WaitForSync(t.Context()))
 	}
-	// Time is virtual: nobody waited for the one that hangs, whose time-outs
-	// take five seconds.
+	// Time is virtual: nothing waited for the cluster that hangs, whose
+	// timeouts take five seconds.
 	require.Less(t, time.Since(begin), time.Second)
 	synctest.Wait()
 	each := float64(runtime.NumGoroutine()-before) / float64(number)

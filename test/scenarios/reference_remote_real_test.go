@@ -25,8 +25,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
 
-// TestReadersOnDemand proves what an operator needs that takes a reader for
-// whatever its objects name (000).
+// TestReadersOnDemand proves what an operator needs that takes a reader for any
+// kind that its objects name (000).
 func TestReadersOnDemand(t *testing.T) {
 	clusters := testenv.Start(t, 3, testenv.WithCRDs(
 		testenv.SimpleCRD(widgets.Group, widgets.Kind), testenv.SimpleCRD(capiClusters.Group, capiClusters.Kind)))
@@ -86,9 +86,9 @@ func readerComesAtOnce(t *testing.T, hub, east, _ *testenv.Cluster) {
 	proxy := east.Proxy(t)
 	r := newRemotes(t, hub)
 	r.describe(t, "east", proxy.Kubeconfig())
-	watchSynced(t, r.cc, r.key("east"), &corev1.Secret{}, ns) // so that the cluster has told of its kinds
+	watchSynced(t, r.cc, r.key("east"), &corev1.Secret{}, ns) // so that the cluster's kinds are known
 	proxy.Blackhole(faultproxy.ToClient)
-	reader, synced, err := r.cc.WatchAndRead(t.Context(), r.key("east"), configMaps) // returns although nothing arrives
+	reader, synced, err := r.cc.WatchAndRead(t.Context(), r.key("east"), configMaps) // returns although no data arrives
 	require.NoError(t, err)
 	require.False(t, synced)
 	for _, name := range []string{"one", "none"} {
@@ -159,7 +159,7 @@ func nothingMixes(t *testing.T, hub, east, west *testenv.Cluster) {
 	changes.await(t, r.key("west"), configMaps, "same", informerpool.Added)
 	require.NoError(t, east.Client().Delete(t.Context(), configMap(ns, "same", "")))
 	changes.await(t, r.key("east"), configMaps, "same", informerpool.Deleted)
-	create(t, west, configMap(ns, "later", "west")) // what west tells of before it, it has told by then
+	create(t, west, configMap(ns, "later", "west")) // earlier events of west have been delivered by the time this one is
 	changes.await(t, r.key("west"), configMaps, "later", informerpool.Added)
 
 	_, err := readCached(t, r.cc, r.key("east"), ns, "same")
@@ -170,7 +170,7 @@ func nothingMixes(t *testing.T, hub, east, west *testenv.Cluster) {
 	require.Equal(t, []informerpool.EventType{informerpool.Added}, changes.of(r.key("west"), configMaps, "same"))
 	require.Equal(t, []informerpool.EventType{informerpool.Added}, changes.of(r.key("east"), widgets, "same"))
 	require.Empty(t, changes.of(r.key("west"), widgets, "same"))
-	// One informer's end is not the other's.
+	// Ending one informer must not end the other.
 	for _, key := range []client.ObjectKey{r.key("east"), r.key("west")} {
 		s, err := r.cc.Status(key)
 		require.NoError(t, err)
@@ -214,7 +214,7 @@ func missedDeleteIsTold(t *testing.T, hub, _, west *testenv.Cluster) {
 	changes.await(t, r.key("west"), configMaps, "gone", informerpool.Added)
 	proxy.Refuse()
 	require.NoError(t, west.Client().Delete(t.Context(), configMap(ns, "gone", "")))
-	require.NoError(t, west.Restart(t.Context())) // its history begins anew, without the delete
+	require.NoError(t, west.Restart(t.Context())) // its watch history starts over, without the delete
 	require.NoError(t, proxy.Heal())
 	changes.await(t, r.key("west"), configMaps, "gone", informerpool.Deleted)
 	changes.mu.Lock()
@@ -239,7 +239,7 @@ func fourWaysToHaveNoAccess(t *testing.T, hub, east, _ *testenv.Cluster) {
 	}
 	r.describe(t, "bad", []byte("users: not a list"))
 	r.describe(t, "good", east.Kubeconfig())
-	r.describe(t, "no-cluster", east.Kubeconfig()) // a leftover
+	r.describe(t, "no-cluster", east.Kubeconfig()) // left over from earlier
 	noKey := r.secret("no-key", nil)
 	noKey.Data = map[string][]byte{"other": east.Kubeconfig()}
 	create(t, hub, noKey)
@@ -258,7 +258,7 @@ func fourWaysToHaveNoAccess(t *testing.T, hub, east, _ *testenv.Cluster) {
 			require.Equal(t, name == other, isOther(err), "%s taken for %s: %v", name, other, err)
 		}
 		t.Logf("%s: %v", name, err)
-		reader, _, err := r.cc.WatchAndRead(t.Context(), r.key(name), configMaps) // no hang
+		reader, _, err := r.cc.WatchAndRead(t.Context(), r.key(name), configMaps) // must not hang
 		require.NoError(t, err)
 		require.Error(t, reader.List(t.Context(), &corev1.ConfigMapList{}))
 	}
@@ -280,7 +280,7 @@ func hungClusterDelaysNobody(t *testing.T, hub, east, west *testenv.Cluster) {
 	r.describe(t, "hung", proxy.Kubeconfig())
 	_, _, err := r.cc.WatchAndRead(t.Context(), r.key("hung"), configMaps)
 	require.NoError(t, err)
-	require.NoError(t, proxy.WaitAccepted(t.Context(), 1)) // it is being dialled
+	require.NoError(t, proxy.WaitAccepted(t.Context(), 1)) // the dial is in progress
 
 	r.describe(t, "east", east.Kubeconfig())
 	watchSynced(t, r.cc, r.key("east"), &corev1.ConfigMap{}, ns)
@@ -297,7 +297,7 @@ func hungClusterDelaysNobody(t *testing.T, hub, east, west *testenv.Cluster) {
 	}
 	slices.Sort(took)
 	t.Logf("two calls and a read: median %s, slowest %s", took[100], took[199])
-	require.Less(t, took[100], 50*time.Millisecond) // the median: the slowest is the scheduler's
+	require.Less(t, took[100], 50*time.Millisecond) // the median, because the slowest one depends on the scheduler
 }
 
 func allWhoRaceShare(t *testing.T, hub, east, _ *testenv.Cluster) {
@@ -336,7 +336,7 @@ func allWhoRaceShare(t *testing.T, hub, east, _ *testenv.Cluster) {
 	}
 	lists, _ := listed(t, east, "configmaps")
 	require.Equal(t, 1, lists)
-	// All but one go: it is nobody's loss.
+	// Release all watches but one, which must not be affected.
 	for _, w := range watches[1:] {
 		w.Release()
 	}
@@ -362,21 +362,21 @@ func stopEndsEverything(t *testing.T, hub, east, west *testenv.Cluster) {
 	r.stop()
 	took := time.Since(begin)
 	t.Logf("stopped in %s", took)
-	require.Less(t, took, 10*time.Second) // it takes a moment; a time-out of the network would take longer
+	require.Less(t, took, 10*time.Second) // it takes a moment; a network timeout would take longer
 	require.ErrorIs(t, <-waiting, clustercache.ErrClosed)
-	require.NoError(t, proxy.Close()) // its goroutines are ours, too
+	require.NoError(t, proxy.Close()) // its goroutines run in this process, too
 	eventually(t, "goroutines return to where they were", func() bool {
 		return runtime.NumGoroutine() <= before+hubGoroutines
 	})
 	require.ErrorIs(t, r.cc.Engage(r.key("east")), clustercache.ErrClosed)
 }
 
-// hubGoroutines are those of the idle connection of the test's own client of
-// the hub.
+// hubGoroutines is the number of goroutines of the idle connection of the
+// test's own hub client.
 const hubGoroutines = 4
 
 // TestRemoteAssemblies proves what an operator needs that rolls out to clusters
-// that come, go and are not ready yet (003).
+// that appear, disappear and are not ready yet (003).
 func TestRemoteAssemblies(t *testing.T) {
 	t.Parallel()
 	clusters := testenv.Start(t, 2, testenv.WithCRDs(
@@ -397,7 +397,8 @@ func TestRemoteAssemblies(t *testing.T) {
 	}
 }
 
-// secretComesLater goes by Flux's convention: the object names the Secret.
+// secretComesLater uses Flux's convention, in which the object names the
+// Secret.
 func secretComesLater(t *testing.T, hub, remote *testenv.Cluster) {
 	ns := namespace(t, hub, remote)
 	apps := unstructuredOf(kustomizations, ns, "apps")
@@ -429,7 +430,7 @@ func nothingIsDialledBeforeReady(t *testing.T, hub, remote *testenv.Cluster) {
 	events := clusterEvents(t, r.cc)
 	object := unstructuredOf(capiClusters, r.namespace, "new")
 	create(t, hub, object)
-	r.describe(t, "new", proxy.Kubeconfig()) // providers write it before anything answers
+	r.describe(t, "new", proxy.Kubeconfig()) // providers write it before any server responds
 	require.NoError(t, r.cc.Engage(r.key("new")))
 	eventually(t, "not ready is told", func() bool { return errors.Is(failure(r.cc, r.key("new")), resolver.ErrNotReady) })
 	s, err := r.cc.Status(r.key("new"))
@@ -461,9 +462,9 @@ func deletedObjectIsAnEvent(t *testing.T, hub, remote *testenv.Cluster) {
 func foreignSecretsAreIgnored(t *testing.T, hub, remote *testenv.Cluster) {
 	r := newRemotes(t, hub)
 	r.describe(t, "mine", remote.Kubeconfig())
-	r.describe(t, "has-kubeconfig", remote.Kubeconfig()) // a name that ends in the suffix is a name
+	r.describe(t, "has-kubeconfig", remote.Kubeconfig()) // a cluster's name may itself end in the suffix
 	foreign := r.secret("user", remote.Kubeconfig())
-	foreign.Labels["cluster.x-k8s.io/cluster-name"] = "mine" // a kubeconfig for the users of mine
+	foreign.Labels["cluster.x-k8s.io/cluster-name"] = "mine" // a kubeconfig for the users of the cluster mine
 	unlabelled := r.secret("unlabelled", remote.Kubeconfig())
 	unlabelled.Labels = nil
 	other := r.secret("other", remote.Kubeconfig())
@@ -477,7 +478,7 @@ func foreignSecretsAreIgnored(t *testing.T, hub, remote *testenv.Cluster) {
 	cc, _ := run(t, options)
 	events := clusterEvents(t, cc)
 	next(t, events, r.key("mine"), clustercache.Connected)
-	r.describe(t, "last", remote.Kubeconfig()) // who is told of it was told of all before
+	r.describe(t, "last", remote.Kubeconfig()) // its event arrives after those of all the others
 	next(t, events, r.key("last"), clustercache.Connected)
 	eventually(t, "all are known", func() bool { return len(cc.Clusters()) == 3 })
 	require.Equal(t, []client.ObjectKey{r.key("has-kubeconfig"), r.key("last"), r.key("mine")}, cc.Clusters())
@@ -518,8 +519,8 @@ func secretDeletedAndMadeAgain(t *testing.T, hub, remote *testenv.Cluster) {
 
 func liveClient(t *testing.T, hub, remote *testenv.Cluster) {
 	ns := namespace(t, remote)
-	// Who may get and write, and neither list nor watch: there is no cache to
-	// be had.
+	// The account may get and write, but neither list nor watch, so no cache is
+	// possible.
 	account, err := remote.AddServiceAccount(t.Context(), ns, "writer", rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "update", "delete"},
 	})
@@ -544,8 +545,8 @@ func liveClient(t *testing.T, hub, remote *testenv.Cluster) {
 	require.True(t, apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(o), got)))
 }
 
-// cleanedUpWithoutContact: the machines are gone before the object that
-// describes them is.
+// cleanedUpWithoutContact: the machines disappear before the object that
+// describes them.
 func cleanedUpWithoutContact(t *testing.T, hub, remote *testenv.Cluster) {
 	ns := namespace(t, hub, remote)
 	create(t, remote, configMap(ns, "one", "1"))

@@ -31,7 +31,7 @@ var (
 )
 
 // remotes is a hub whose Secrets, in a namespace of the test's own, describe
-// clusters as Cluster API does.
+// clusters as Cluster API's do.
 type remotes struct {
 	hub       *testenv.Cluster
 	namespace string
@@ -46,8 +46,8 @@ func hubClient(t *testing.T, hub *testenv.Cluster) client.WithWatch {
 	return c
 }
 
-// newRemotes runs a ClusterCache over the clusters that are described in a new
-// namespace, of which there are none yet.
+// newRemotes runs a ClusterCache for the clusters that are described in a new
+// namespace, which is empty at first.
 func newRemotes(t *testing.T, hub *testenv.Cluster, change ...func(*resolver.HubOptions)) *remotes {
 	t.Helper()
 	r := &remotes{hub: hub, namespace: namespace(t, hub)}
@@ -61,8 +61,8 @@ func newRemotes(t *testing.T, hub *testenv.Cluster, change ...func(*resolver.Hub
 	return r
 }
 
-// resolved are the options of the other tests with another resolver, and with
-// little patience for access that is gone.
+// resolved returns the options of the other tests, but with another resolver
+// and a short grace period for access that disappears.
 func resolved(t *testing.T, r clustercache.Resolver) clustercache.Options {
 	t.Helper()
 	o := options(t, nil)
@@ -74,7 +74,7 @@ func (r *remotes) key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: r.namespace, Name: name}
 }
 
-// secret is how a cluster is described.
+// secret returns the Secret that describes a cluster.
 func (r *remotes) secret(name string, kubeconfig []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -99,7 +99,8 @@ func unstructuredOf(gvk schema.GroupVersionKind, namespace, name string) *unstru
 	return u
 }
 
-// watchSynced watches a kind in a namespace of a cluster, until it has synced.
+// watchSynced watches a kind in a namespace of a cluster and waits until the
+// watch has synced.
 func watchSynced(t *testing.T, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind client.Object, namespace string) *clustercache.Watch {
 	t.Helper()
 	w, err := cc.Watch(t.Context(), cluster, kind, client.InNamespace(namespace))
@@ -108,7 +109,7 @@ func watchSynced(t *testing.T, cc *clustercache.ClusterCache, cluster client.Obj
 	return w
 }
 
-// readCached reads a ConfigMap from the cache alone.
+// readCached reads a ConfigMap only from the cache.
 func readCached(t *testing.T, cc *clustercache.ClusterCache, cluster client.ObjectKey, namespace, name string) (*corev1.ConfigMap, error) {
 	t.Helper()
 	got := &corev1.ConfigMap{}
@@ -116,13 +117,13 @@ func readCached(t *testing.T, cc *clustercache.ClusterCache, cluster client.Obje
 	return got, err
 }
 
-// heard collects the events of objects.
+// heard collects events of objects.
 type heard struct {
 	mu     sync.Mutex
 	events []clustercache.ObjectEvent
 }
 
-// hear subscribes to the objects of one namespace until the test ends.
+// hear subscribes to the objects in one namespace until the test ends.
 func hear(t *testing.T, cc *clustercache.ClusterCache, namespace string, kinds ...client.Object) *heard {
 	t.Helper()
 	h := &heard{}
@@ -156,7 +157,7 @@ func (h *heard) of(cluster client.ObjectKey, gvk schema.GroupVersionKind, name s
 	return out
 }
 
-// await waits until the last event of an object is of a type.
+// await waits until the last event of an object has the given type.
 func (h *heard) await(t *testing.T, cluster client.ObjectKey, gvk schema.GroupVersionKind, name string, want informerpool.EventType) {
 	t.Helper()
 	eventually(t, string(want)+" of "+cluster.Name+" "+gvk.Kind+" "+name, func() bool {
@@ -165,7 +166,7 @@ func (h *heard) await(t *testing.T, cluster client.ObjectKey, gvk schema.GroupVe
 	})
 }
 
-// clusterEvents collects what happens to clusters.
+// clusterEvents returns the events of clusters.
 func clusterEvents(t *testing.T, cc *clustercache.ClusterCache) <-chan clustercache.ClusterEvent {
 	t.Helper()
 	out := make(chan clustercache.ClusterEvent, 1000)
@@ -180,7 +181,7 @@ func clusterEvents(t *testing.T, cc *clustercache.ClusterCache) <-chan clusterca
 	return out
 }
 
-// next waits for the next event of a type.
+// next waits for a cluster's next event of the given type.
 func next(t *testing.T, events <-chan clustercache.ClusterEvent, cluster client.ObjectKey, want clustercache.ClusterEventType) clustercache.ClusterEvent {
 	t.Helper()
 	limit := time.NewTimer(time.Minute)
@@ -197,7 +198,8 @@ func next(t *testing.T, events <-chan clustercache.ClusterEvent, cluster client.
 	}
 }
 
-// received is what reached a server from the test's ClusterCache.
+// received returns how many requests a server received from the test's
+// ClusterCache.
 func received(t *testing.T, c *testenv.Cluster) int {
 	t.Helper()
 	requests, err := c.Requests(testenv.UserAgent(userAgent(t)))
