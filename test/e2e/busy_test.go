@@ -20,7 +20,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// busy answers as an API server over its limit of requests in flight does.
+// busy responds like an API server over its limit of requests in flight.
 func busy(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Retry-After", "1")
@@ -28,17 +28,17 @@ func busy(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "Too many requests, please try again later.")
 }
 
-// TestBusyServer has a server answer everything that begins with 429 for a
-// minute: streams that are open go on, nothing counts as dead, and what was
-// refused heals with the server.
+// TestBusyServer makes a server answer all new requests with 429 for a minute.
+// Open streams continue, nothing is considered dead, and refused operations
+// recover with the server.
 func TestBusyServer(t *testing.T) {
 	c := testenv.Start(t, 1, testenv.WithCRDs(partsAndSites()...))[0]
 	o, r := newOracle(t, c.Config()), newRemote(t, c.Config(), c.Name())
 	settle(t, o)
 	r.settle(t)
 	g := c.Gateway(t)
-	// An audit that is refused time and again ends in a list. Within its usual
-	// interval a minute is nothing.
+	// An audit that is refused repeatedly ends in a list. A minute is short
+	// compared with the usual interval of audits.
 	seldom := func(o *clustercache.Options) { o.Informers.AuditInterval = 0 }
 	s := watching(t, one(g.Config()), seldom)
 	all := follow(t, starting(t, one(g.Config()), seldom), cluster, r)

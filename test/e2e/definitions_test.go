@@ -19,7 +19,8 @@ import (
 
 var toolV1 = schema.GroupVersionKind{Group: "planes.example.com", Version: "v1", Kind: "Tool"}
 
-// TestDefinitions has definitions change and fail under informers.
+// TestDefinitions changes definitions, and makes them fail, while informers use
+// them.
 func TestDefinitions(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1)[0]
@@ -33,8 +34,8 @@ func TestDefinitions(t *testing.T) {
 	})
 }
 
-// definitions: a version of a definition goes, and then the definition. The
-// first deletes nothing, the second does.
+// definitions removes first a version of a definition, and then the definition.
+// The first must deliver no deletes, the second must.
 func definitions(t *testing.T, c *testenv.Cluster) {
 	crd := testenv.SimpleCRD(toolV1.Group, toolV1.Kind)
 	v2 := *crd.Spec.Versions[0].DeepCopy()
@@ -70,7 +71,7 @@ func definitions(t *testing.T, c *testenv.Cluster) {
 		list.SetGroupVersionKind(toolV1)
 		return s.Reader(cluster).List(t.Context(), list) != nil
 	}, patience, 50*time.Millisecond, "what is not served is not answered for")
-	<-time.After(3 * time.Second) // several attempts of the informer
+	<-time.After(3 * time.Second) // time for several attempts of the informer
 	require.Empty(t, events.deletes())
 	serve(true)
 	u := &unstructured.Unstructured{}

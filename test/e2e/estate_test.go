@@ -22,8 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// follower follows one selection of a cluster by a watch of its own: what the
-// events add up to.
+// follower follows one selection of a cluster with a watch of its own, and
+// accumulates the events.
 type follower struct {
 	selection
 
@@ -36,9 +36,10 @@ type follower struct {
 	problems []string
 }
 
-// Handle implements informerpool.Handler. What is added must not be there, and
-// what is updated must. A delete may be of an object that a read alone has
-// shown; one of an object that exists is found by the comparison at the end.
+// Handle implements informerpool.Handler. An added object must be new, and an
+// updated one must exist. A delete may concern an object that only a read has
+// shown; deletes of objects that still exist are found by the comparison at the
+// end.
 func (f *follower) Handle(e informerpool.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +65,8 @@ func (f *follower) told() (known state, deleted map[string]int, problems []strin
 	return maps.Clone(f.known), maps.Clone(f.deleted), append([]string(nil), f.problems...)
 }
 
-// estate is all that is watched of one cluster, beside the remote that decides.
+// estate is everything that is watched in one cluster, with the remote as the
+// oracle.
 type estate struct {
 	remote
 
@@ -73,7 +75,8 @@ type estate struct {
 	followers []*follower
 }
 
-// follow watches all selections of a cluster and waits until they are synced.
+// follow watches all selections of a cluster and waits until the watches have
+// synced.
 func follow(t *testing.T, s *subject, key client.ObjectKey, r remote) *estate {
 	t.Helper()
 	e := &estate{remote: r, s: s, key: key}
@@ -94,8 +97,8 @@ func follow(t *testing.T, s *subject, key client.ObjectKey, r remote) *estate {
 	return e
 }
 
-// difference says in which way a selection's cache and events differ from a
-// quorum list; it is empty if they do not.
+// difference describes how a selection's cache and events differ from a quorum
+// list. It is empty if they do not.
 func (e *estate) difference(f *follower) string {
 	want, err := e.quorum(e.s.t.Context(), f.selection)
 	if err != nil {
@@ -116,9 +119,9 @@ func (e *estate) difference(f *follower) string {
 	return ""
 }
 
-// equals requires that every selection's cache and events are what a quorum
-// list is, within a time from now on, and that the events made sense. It
-// returns how long that took.
+// equals requires that within the given time every selection's cache and events
+// equal a quorum list, and that the events were consistent. It returns how long
+// that took.
 func (e *estate) equals(within time.Duration) time.Duration {
 	e.s.t.Helper()
 	began := time.Now()
@@ -140,7 +143,7 @@ func (e *estate) equals(within time.Duration) time.Duration {
 	return took
 }
 
-// object is one of the estate, of the given name and value.
+// object returns an object of the estate with the given name and value.
 func (r remote) object(s selection, name, value, app string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(s.gvk())
@@ -149,7 +152,7 @@ func (r remote) object(s selection, name, value, app string) *unstructured.Unstr
 		u.SetNamespace("other")
 	}
 	if s.kind == "ClusterRole" || s.kind == "Role" {
-		name = "odd: " + name + "\n*ü" // a segment of a path may be that
+		name = "odd: " + name + "\n*ü" // allowed in a segment of a path
 	}
 	u.SetName(name)
 	u.SetLabels(map[string]string{"app": app})
@@ -157,7 +160,7 @@ func (r remote) object(s selection, name, value, app string) *unstructured.Unstr
 	return u
 }
 
-// put creates an object of a selection, or changes what is there.
+// put creates or updates an object of a selection.
 func (r remote) put(ctx context.Context, s selection, name, value, app string) error {
 	u := r.object(s, name, value, app)
 	of := r.Resource(s.gvr()).Namespace(u.GetNamespace())
@@ -182,7 +185,7 @@ func (r remote) remove(ctx context.Context, s selection, name string) error {
 	return r.Resource(s.gvr()).Namespace(u.GetNamespace()).Delete(ctx, u.GetName(), metav1.DeleteOptions{})
 }
 
-// settle makes what a backup has.
+// settle creates the objects that a backup will contain.
 func (r remote) settle(t *testing.T) {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -200,8 +203,9 @@ func (r remote) settle(t *testing.T) {
 	}
 }
 
-// diverge is what a restoration undoes of each kind: something changed, moved
-// into a selection and out of one, went, was made anew, and was made.
+// diverge makes changes of each kind that a restoration undoes: it updates an
+// object, moves objects into and out of a selection, deletes one, recreates
+// one, and creates one.
 func (r remote) diverge(t *testing.T) {
 	t.Helper()
 	for _, s := range selections() {
@@ -215,7 +219,8 @@ func (r remote) diverge(t *testing.T) {
 	}
 }
 
-// undone requires that deletes were delivered of what a restoration undid.
+// undone requires that deletes were delivered for the objects that a
+// restoration removed.
 func (e *estate) undone(t *testing.T) {
 	t.Helper()
 	for _, f := range e.followers {
@@ -226,8 +231,8 @@ func (e *estate) undone(t *testing.T) {
 	}
 }
 
-// write changes something of the estate at random, and reports whether that
-// worked.
+// write changes a random object of the estate and reports whether that
+// succeeded.
 func (r remote) write(ctx context.Context, random *rand.Rand) bool {
 	all := selections()
 	s, name := all[random.IntN(len(all))], fmt.Sprint("n-", random.IntN(8))

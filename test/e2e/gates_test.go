@@ -14,14 +14,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// TestFeatureGates switches streamed lists off and on under synced informers.
+// TestFeatureGates enables and disables streamed lists under synced informers.
 func TestFeatureGates(t *testing.T) {
 	t.Parallel()
 	flippedGates(t, testenv.Start(t, 1)[0])
 }
 
-// flippedGates: a synced informer resumes and lists at a server that has
-// learned or forgotten to stream lists.
+// flippedGates: a synced informer resumes and lists on a server that has
+// started or stopped streaming lists.
 func flippedGates(t *testing.T, c *testenv.Cluster) {
 	o := newOracle(t, c.Config())
 	settle(t, o)
@@ -43,7 +43,7 @@ func flippedGates(t *testing.T, c *testenv.Cluster) {
 	s.equals(cluster, o, healed)
 }
 
-// fresh requires that a kind that was not watched before syncs.
+// fresh requires that a kind that has not been watched before syncs.
 func fresh(t *testing.T, s *subject) {
 	t.Helper()
 	w, err := s.Watch(t.Context(), cluster, &corev1.Secret{}, client.InNamespace(namespace))

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// TestGateways has a proxy of layer 7 between the cache and its cluster.
+// TestGateways puts a layer 7 proxy between the cache and its cluster.
 func TestGateways(t *testing.T) {
 	t.Parallel()
 	both := testenv.Start(t, 2)
@@ -27,7 +27,7 @@ func TestGateways(t *testing.T) {
 	t.Run("switches to another cluster and keeps connections", func(t *testing.T) { switchedBackend(t, both[0], both[1]) })
 }
 
-// page is what an ingress without a route answers.
+// page responds like an ingress without a route.
 func page(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html")
 	w.WriteHeader(http.StatusNotFound)
@@ -45,7 +45,7 @@ func htmlAnswers(t *testing.T, c *testenv.Cluster) {
 	deletes := s.deletes(cluster)
 
 	g.Answer(http.HandlerFunc(page))
-	// Streams that are open end, so that everything has to be asked for anew.
+	// Open streams end, so that everything has to be requested again.
 	require.NoError(t, g.SetBackend(c.APIServer))
 	g.EndStreams()
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
@@ -82,7 +82,7 @@ func droppedEvents(t *testing.T, c *testenv.Cluster) {
 	s.equals(cluster, o, healed)
 }
 
-// switched is a cluster behind a gateway that comes to lead to another one.
+// switched is a cluster behind a gateway that is switched to another cluster.
 type switched struct {
 	*subject
 
@@ -108,9 +108,9 @@ func newSwitched(t *testing.T, a, b *testenv.Cluster) *switched {
 	return s
 }
 
-// use reads and writes once. A list is of one cluster. It reports whether
-// something was written while the cache took itself to be where it was at
-// first.
+// use reads and writes once. Each list must come from a single cluster. use
+// reports whether a write succeeded while the cache believed it was still
+// connected to the first cluster.
 func (s *switched) use() (writtenBlindly bool) {
 	list := &corev1.ConfigMapList{}
 	if err := s.Reader(cluster).List(s.t.Context(), list, client.InNamespace(namespace)); err == nil {
@@ -124,13 +124,13 @@ func (s *switched) use() (writtenBlindly bool) {
 	return err == nil && !before && !s.moved()
 }
 
-// moved reports whether the cache knows that another cluster answers.
+// moved reports whether the cache has detected that another cluster responds.
 func (s *switched) moved() bool {
 	status, err := s.Status(cluster)
 	return err == nil && status.Epoch != s.first.Epoch
 }
 
-// settled requires that everything is of the other cluster.
+// settled requires that everything comes from the other cluster.
 func (s *switched) settled() {
 	s.ready(cluster)
 	s.equals(cluster, s.b, patience)
@@ -143,7 +143,7 @@ func (s *switched) settled() {
 	require.Equal(s.t, after.Epoch, origin.Epoch)
 }
 
-// switchedBackend: the streams end with the switch, and so it is found at once.
+// switchedBackend: the streams end with the switch, so it is detected at once.
 func switchedBackend(t *testing.T, a, b *testenv.Cluster) {
 	s := newSwitched(t, a, b)
 	require.NoError(t, s.gateway.SetBackend(b.APIServer))

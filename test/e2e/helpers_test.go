@@ -32,16 +32,17 @@ func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }
 
 const (
 	namespace = "default"
-	// healed is how soon after a server answers again everything is right.
+	// healed is how soon everything must be correct after a server responds
+	// again.
 	healed = 5 * time.Second
 	// audited is the AuditInterval of tests that lose events.
 	audited = 2 * time.Second
-	// patience bounds what other processes do on a busy machine.
+	// patience bounds operations of other processes on a busy machine.
 	patience = 60 * time.Second
 )
 
-// state is a version of an object and its content: name to uid, resourceVersion
-// and hash of the data.
+// state holds the version and content of objects: it maps names to UID,
+// resourceVersion and hash of the data.
 type state map[string]string
 
 func describe(uid, version string, data map[string]string) string {
@@ -60,7 +61,7 @@ func stateOf(objects []corev1.ConfigMap) state {
 	return s
 }
 
-// oracle asks a cluster by client-go, past everything that is tested.
+// oracle queries a cluster with client-go, bypassing everything that is tested.
 type oracle struct{ *kubernetes.Clientset }
 
 func newOracle(t testing.TB, config *rest.Config) oracle {
@@ -76,7 +77,7 @@ func newOracle(t testing.TB, config *rest.Config) oracle {
 	return oracle{set}
 }
 
-// quorum lists what etcd holds.
+// quorum lists the objects that etcd holds.
 func (o oracle) quorum(ctx context.Context) (state, error) {
 	list, err := o.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -100,11 +101,11 @@ func (o oracle) remove(t *testing.T, name string) {
 	require.NoError(t, o.CoreV1().ConfigMaps(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// cluster is the one key that a subject knows a cluster by.
+// cluster is the key of a subject's only cluster.
 var cluster = client.ObjectKey{Namespace: "fleet", Name: "one"}
 
-// subject is a ClusterCache that watches ConfigMaps of clusters, and what its
-// events add up to.
+// subject is a ClusterCache that watches ConfigMaps in clusters, together with
+// its accumulated events.
 type subject struct {
 	*clustercache.ClusterCache
 
@@ -117,7 +118,7 @@ type subject struct {
 	problems []string
 }
 
-// options notice and heal fast.
+// options returns options for fast detection and recovery.
 func options(r clustercache.Resolver) clustercache.Options {
 	return clustercache.Options{
 		Resolver:      r,
@@ -134,7 +135,7 @@ func options(r clustercache.Resolver) clustercache.Options {
 	}
 }
 
-// starting starts a subject for clusters that watches nothing yet.
+// starting starts a subject that does not watch anything yet.
 func starting(t *testing.T, configs map[client.ObjectKey]*rest.Config, change func(*clustercache.Options)) *subject {
 	t.Helper()
 	o := options(resolver.Func(func(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
@@ -163,7 +164,7 @@ func (s *subject) run(f func(context.Context)) {
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// watching starts a subject for clusters and waits until all are synced.
+// watching starts a subject and waits until all its clusters have synced.
 func watching(t *testing.T, configs map[client.ObjectKey]*rest.Config, change func(*clustercache.Options)) *subject {
 	t.Helper()
 	s := starting(t, configs, change)
@@ -182,9 +183,9 @@ func watching(t *testing.T, configs map[client.ObjectKey]*rest.Config, change fu
 	return s
 }
 
-// take learns from an event. What is added must not be there, and what is
-// updated must. A delete may be of an object that a read alone has shown: it
-// was read live, or came and went while the handler was busy.
+// take processes an event. An added object must be new, and an updated one must
+// exist. A delete may concern an object that only a read has shown: it was read
+// live, or was created and deleted while the handler was busy.
 func (s *subject) take(e clustercache.ObjectEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,15 +208,15 @@ func (s *subject) take(e clustercache.ObjectEvent) {
 	known[name] = describe(string(cm.UID), cm.ResourceVersion, cm.Data)
 }
 
-// told returns what the events of a cluster add up to, how often each name was
-// deleted, and what was wrong with the events of all.
+// told returns the accumulated events of a cluster, how many times each name
+// was deleted, and the inconsistencies in the events of all clusters.
 func (s *subject) told(key client.ObjectKey) (state, map[string]int, []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.known[key]), maps.Clone(s.deleted[key]), slices.Clone(s.problems)
 }
 
-// cached returns what the cache shows of a cluster.
+// cached returns the cache's contents for a cluster.
 func (s *subject) cached(key client.ObjectKey) (state, error) {
 	list := &corev1.ConfigMapList{}
 	if err := s.Reader(key).List(context.Background(), list, client.InNamespace(namespace), clustercache.CacheOnly); err != nil {
@@ -224,8 +225,8 @@ func (s *subject) cached(key client.ObjectKey) (state, error) {
 	return stateOf(list.Items), nil
 }
 
-// difference says in which way a cluster's cache and events differ from a
-// quorum list; it is empty if they do not.
+// difference describes how a cluster's cache and events differ from a quorum
+// list. It is empty if they do not.
 func (s *subject) difference(key client.ObjectKey, o oracle) string {
 	want, err := o.quorum(s.t.Context())
 	if err != nil {
@@ -259,9 +260,8 @@ func differ(want, got state) string {
 	return ""
 }
 
-// equals requires that cache and events are what a quorum list is, within a
-// time from now on, and that the events made sense. It returns how long that
-// took.
+// equals requires that within the given time cache and events equal a quorum
+// list, and that the events were consistent. It returns how long that took.
 func (s *subject) equals(key client.ObjectKey, o oracle, within time.Duration) time.Duration {
 	s.t.Helper()
 	began := time.Now()
@@ -292,7 +292,7 @@ func (s *subject) ready(key client.ObjectKey) {
 	}, patience, 10*time.Millisecond, "connected again")
 }
 
-// deletes returns how often the deletion of a name was told.
+// deletes returns how many deletes were delivered for each name.
 func (s *subject) deletes(key client.ObjectKey) map[string]int {
 	_, deleted, _ := s.told(key)
 	return deleted

@@ -13,8 +13,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// overtakenRestore: the restored history has come further than the informer
-// when it resumes. No version shows that; the audit does.
+// overtakenRestore: the restored history has advanced further than the informer
+// by the time the informer resumes. No version reveals that, but the audit
+// does.
 func overtakenRestore(t *testing.T, c *testenv.Cluster) {
 	o := newOracle(t, c.Config())
 	settle(t, o)
@@ -46,7 +47,7 @@ func overtakenRestore(t *testing.T, c *testenv.Cluster) {
 	all.undone(t)
 }
 
-// version returns how far the history has come.
+// version returns the current version of the history.
 func version(t *testing.T, o oracle) int {
 	t.Helper()
 	list, err := o.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{Limit: 1})

@@ -17,19 +17,19 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// audience reads an estate in all modes and forms while anything happens to its
-// cluster, and remembers how far it has seen each history.
+// audience reads an estate in all modes and forms, whatever happens to its
+// cluster, and remembers the highest version it has seen in each history.
 type audience struct {
 	*estate
 
 	random *rand.Rand
 	wrong  *atomic.Pointer[string]
 	reads  *atomic.Int64
-	seen   map[string]string // epoch and what was read, to the highest version
-	latest string            // version that a cached answer had
+	seen   map[string]string // epoch and object, to the highest version
+	latest string            // the version of a cached result
 }
 
-// modes are how a read may be asked for.
+// mode returns random options for a read.
 func (a *audience) mode() []client.ListOption {
 	switch a.random.IntN(6) {
 	case 0:
@@ -84,11 +84,12 @@ func (a *audience) list(ctx context.Context, f *follower) {
 	a.judge(f, &origin, asked, options, objects)
 }
 
-// judge looks at an answer. What the API server answered may be older than what
-// the cache showed before: a history that was rolled back is noticed with the
-// next watch. No object of a cached answer goes back, and none is of another
-// cluster. The answer's own version may: an informer that lacks nothing of what
-// another one showed answers in its place, at a lower version.
+// judge checks the result of a read. A result from the API server may be older
+// than what the cache showed before, because a history that was rolled back is
+// detected only with the next watch. No object of a cached result may go back,
+// and none may come from another cluster. The version of the result itself may
+// go back: an informer may serve it at a lower version than another one did
+// before, provided that it lacks nothing that the other one showed.
 func (a *audience) judge(f *follower, origin *clustercache.Origin, asked string, options []client.ListOption, objects []client.Object) {
 	for _, o := range objects {
 		if from := o.GetAnnotations()["from"]; from != "" && from != a.from {
@@ -109,7 +110,7 @@ func (a *audience) judge(f *follower, origin *clustercache.Origin, asked string,
 	a.latest = origin.ResourceVersion
 }
 
-// floor requires that what was read does not go back.
+// floor requires that versions do not go back.
 func (a *audience) floor(what, version string) {
 	if older(version, a.seen[what]) {
 		a.say("%s: %s was at %s, and then at %s", a.key, what, a.seen[what], version)
@@ -121,7 +122,7 @@ func (a *audience) say(format string, args ...any) {
 	a.wrong.CompareAndSwap(nil, new(fmt.Sprintf(format, args...)))
 }
 
-// older reports whether a version is lower than another that is known.
+// older reports whether a version is lower than another one, if that is known.
 func older(version, than string) bool {
 	if than == "" {
 		return false

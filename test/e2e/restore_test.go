@@ -31,8 +31,8 @@ func TestRestores(t *testing.T) {
 	t.Run("by copying, and overtaken by new writes", func(t *testing.T) { overtakenRestore(t, c) })
 }
 
-// diverge is what happens between a backup and its restoration. A backup that
-// is restored undoes all of it.
+// diverge makes changes between a backup and its restoration. The restoration
+// undoes all of them.
 func diverge(t *testing.T, o oracle) {
 	t.Helper()
 	o.put(t, "changed", "late")
@@ -105,7 +105,7 @@ func copiedRestore(t *testing.T, c *testenv.Cluster) {
 	s.equals(cluster, o, healed)
 }
 
-// grow makes the history longer than what a server writes by itself when it
+// grow makes the history longer than what a server writes on its own when it
 // starts.
 func grow(t *testing.T, o oracle, by int) {
 	t.Helper()

@@ -25,14 +25,15 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// selection is what one watch selects, and one list.
+// selection is what a watch or a list selects.
 type selection struct {
 	kind, group, version, resource string
 	namespace, labels, fields      string
 }
 
-// selections are of several kinds and scopes, wide and narrow, of two versions
-// of one definition, and with names that no path of a URL has as they are.
+// selections returns selections of several kinds and scopes, wide and narrow,
+// of two versions of one definition, and with names that have to be escaped in
+// the path of a URL.
 func selections() []selection {
 	return []selection{
 		{kind: "ConfigMap", version: "v1", resource: "configmaps"},
@@ -59,7 +60,7 @@ func (s selection) gvr() schema.GroupVersionResource {
 	return s.gvk().GroupVersion().WithResource(s.resource)
 }
 
-// options select the same of a reader, and of a watch.
+// options returns the selection's options for a reader or a watch.
 func (s selection) options(t testing.TB) []client.ListOption {
 	t.Helper()
 	byLabel, err := labels.Parse(s.labels)
@@ -85,8 +86,8 @@ func (s selection) list() *unstructured.UnstructuredList {
 	return l
 }
 
-// digest is a version of an object and all its content but managedFields, which
-// the cache does not keep.
+// digest returns a version of an object with a hash of all its content except
+// managedFields, which the cache does not keep.
 func digest(u *unstructured.Unstructured) string {
 	content := u.DeepCopy()
 	content.SetManagedFields(nil)
@@ -99,7 +100,7 @@ func digest(u *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s@%s#%x", u.GetUID(), u.GetResourceVersion(), h.Sum64())
 }
 
-// place is where an object is in its cluster.
+// place returns the namespace and name of an object.
 func place(o client.Object) string { return fmt.Sprintf("%s/%q", o.GetNamespace(), o.GetName()) }
 
 func digests(items []unstructured.Unstructured) state {
@@ -110,12 +111,12 @@ func digests(items []unstructured.Unstructured) state {
 	return s
 }
 
-// remote is a cluster as client-go's dynamic client sees it, past everything
-// that is tested.
+// remote accesses a cluster with client-go's dynamic client, bypassing
+// everything that is tested.
 type remote struct {
 	dynamic.Interface
 
-	from string // the mark of what it writes
+	from string // marks the objects that it writes
 }
 
 func newRemote(t testing.TB, config *rest.Config, from string) remote {
@@ -130,7 +131,7 @@ func newRemote(t testing.TB, config *rest.Config, from string) remote {
 	return remote{Interface: d, from: from}
 }
 
-// quorum lists what etcd holds of a selection.
+// quorum lists the objects of a selection that etcd holds.
 func (r remote) quorum(ctx context.Context, s selection) (state, error) {
 	o := metav1.ListOptions{LabelSelector: s.labels, FieldSelector: s.fields}
 	list, err := r.Resource(s.gvr()).Namespace(s.namespace).List(ctx, o)
@@ -140,7 +141,8 @@ func (r remote) quorum(ctx context.Context, s selection) (state, error) {
 	return digests(list.Items), nil
 }
 
-// definitions of the kinds above. Parts are served in two versions.
+// partsAndSites returns the definitions of the kinds above. Parts are served in
+// two versions.
 func partsAndSites() []*apiextensionsv1.CustomResourceDefinition {
 	parts := testenv.SimpleCRD(toolV1.Group, "Part")
 	v2 := *parts.Spec.Versions[0].DeepCopy()

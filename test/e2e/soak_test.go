@@ -30,8 +30,8 @@ var (
 	soakSeed = flag.Uint64("soak.seed", 0, "which faults TestSoak chooses; 0: others each time")
 )
 
-// TestSoak has three control planes fail at random while objects are written
-// and read. In the end cache, events and quorum lists have to agree.
+// TestSoak makes three control planes fail at random while objects are written
+// and read. In the end cache, events and quorum lists must agree.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seed := *soakSeed
@@ -76,7 +76,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// plane is one control plane of a soak.
+// plane is one control plane of a soak test.
 type plane struct {
 	*testenv.Cluster
 
@@ -85,10 +85,10 @@ type plane struct {
 	remote remote
 	all    *estate
 	proxy  *testenv.Proxy
-	random *rand.Rand // of the faults
-	values *rand.Rand // of the writes
-	others *rand.Rand // of the writes to the estate
-	looks  *rand.Rand // of the reads of the estate
+	random *rand.Rand // for faults
+	values *rand.Rand // for writes
+	others *rand.Rand // for writes to the estate
+	looks  *rand.Rand // for reads of the estate
 	saved  *testenv.Snapshot
 
 	faults        int
@@ -124,7 +124,8 @@ func startPlanes(t *testing.T, seed uint64) (map[client.ObjectKey]*rest.Config, 
 	return configs, planes
 }
 
-// write creates, changes and deletes objects as fast as the server takes them.
+// write creates, changes and deletes objects as fast as the server accepts
+// them.
 func (p *plane) write(ctx context.Context) {
 	maps := p.oracle.CoreV1().ConfigMaps(namespace)
 	for ctx.Err() == nil {
@@ -167,7 +168,8 @@ func (p *plane) audience(wrong *atomic.Pointer[string]) *audience {
 	return &audience{estate: p.all, random: p.looks, wrong: wrong, reads: &p.reads, seen: map[string]string{}}
 }
 
-// read reads what the cache shows, which belongs to the cluster that was asked.
+// read checks that the cache's contents belong to the cluster from which they
+// are read.
 func (p *plane) read(ctx context.Context, s *subject, wrong *atomic.Pointer[string]) {
 	for ctx.Err() == nil {
 		list := &corev1.ConfigMapList{}
@@ -192,7 +194,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// fault is one way to fail, from which heal recovers.
+// fault is one kind of failure, from which heal recovers.
 type fault struct {
 	name string
 	do   func(ctx context.Context, p *plane) error
@@ -228,7 +230,7 @@ var faults = []fault{
 	}},
 }
 
-// fail does one thing after the other to the control plane.
+// fail injects one fault after another into the control plane.
 func (p *plane) fail(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
 		f := faults[p.random.IntN(len(faults))]
@@ -249,7 +251,7 @@ func (p *plane) fail(ctx context.Context, t *testing.T) {
 func (p *plane) heal(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	// What does not run cannot be resumed; it is started below.
+	// A process that is not running cannot be resumed; it is started below.
 	_ = p.ResumeEtcd()
 	_ = p.Resume()
 	if err := errors.Join(p.StartEtcd(ctx), p.StartAPIServer(ctx), p.proxy.Heal()); err != nil {

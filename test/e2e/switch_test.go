@@ -14,10 +14,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// TestSwitchedBackend has a proxy lead to another cluster while streams stay
-// with the first one: only the age of the proof of identity shows it.
+// TestSwitchedBackend switches a proxy to another cluster while streams stay
+// with the first one: only the age of the proof of identity reveals it.
 func TestSwitchedBackend(t *testing.T) {
-	const age = time.Minute // of a proof of identity, at most
+	const age = time.Minute // maximum age of a proof of identity
 	both := testenv.Start(t, 2)
 	s := newSwitched(t, both[0], both[1])
 	require.NoError(t, s.gateway.SetBackend(both[1].APIServer))

@@ -19,8 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// TestUpgrades exchanges the API server of a cluster for other versions, on the
-// same port and the same data, under synced informers.
+// TestUpgrades replaces the API server of a cluster with other versions, on the
+// same port and with the same data, under synced informers.
 func TestUpgrades(t *testing.T) {
 	for _, chain := range [][]string{
 		{"1.33", "1.34", "1.35", "1.36", "1.35", "1.34", "1.33"},
@@ -43,7 +43,7 @@ func upgrades(t *testing.T, chain []string) {
 	require.Empty(t, s.deletes(cluster))
 	for i, version := range chain[1:] {
 		require.NoError(t, c.RestartAs(t.Context(), testenv.Version(version)))
-		o.put(t, "changed", version) // before the informers have heard anything
+		o.put(t, "changed", version) // before the informers have received anything
 		o.remove(t, "gone")
 		r.touch(t, version)
 		s.ready(cluster)
@@ -66,10 +66,10 @@ func upgrades(t *testing.T, chain []string) {
 	all.nothingDeleted(t, namespace+`/"gone"`)
 }
 
-// deviceClass is a kind that 1.34 serves, and 1.33 does not.
+// deviceClass is a kind that 1.34 serves but 1.33 does not.
 var deviceClass = schema.GroupVersionKind{Group: "resource.k8s.io", Version: "v1", Kind: "DeviceClass"}
 
-// TestSkewedPairs has two API servers of different versions take turns behind
+// TestSkewedPairs lets two API servers of different versions take turns behind
 // one address.
 func TestSkewedPairs(t *testing.T) {
 	for _, pair := range [][2]string{{"1.33", "1.34"}, {"1.34", "1.36"}, {"1.35", "1.36"}} {
@@ -116,7 +116,7 @@ func skewed(t *testing.T, pair [2]string) {
 		s.equals(cluster, o, healed)
 		all.equals(healed)
 		fresh(t, s)
-		<-time.After(2 * time.Second) // several attempts at what only one serves
+		<-time.After(2 * time.Second) // several attempts at the kind that only one of them serves
 	}
 	require.Empty(t, s.deletes(cluster))
 	all.nothingDeleted(t)
@@ -134,8 +134,8 @@ func (r remote) touch(t *testing.T, value string) {
 	}
 }
 
-// nothingDeleted requires that no delete was delivered, but for those of an
-// object that the test itself removed.
+// nothingDeleted requires that no delete was delivered, except for objects that
+// the test itself removed.
 func (e *estate) nothingDeleted(t *testing.T, removed ...string) {
 	t.Helper()
 	for _, f := range e.followers {

@@ -40,7 +40,7 @@ func newConverter(t *testing.T) *converter {
 	return c
 }
 
-// convert implements http.HandlerFunc: versions differ by their names alone.
+// convert implements http.HandlerFunc. The versions differ only in name.
 func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 	var review apiextensionsv1.ConversionReview
 	if c.fails.Load() || json.NewDecoder(r.Body).Decode(&review) != nil {
@@ -61,7 +61,7 @@ func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// definition returns one whose stored version is not the one that is watched.
+// definition returns a definition whose stored version is not the watched one.
 func (c *converter) definition() *apiextensionsv1.CustomResourceDefinition {
 	crd := testenv.SimpleCRD(toolV1.Group, "Converted")
 	v2 := *crd.Spec.Versions[0].DeepCopy()
@@ -80,9 +80,9 @@ func (c *converter) definition() *apiextensionsv1.CustomResourceDefinition {
 	return crd
 }
 
-// failingConversion: while a webhook fails, the server has nothing to say of
-// the version that is watched. The cache must not go on as if all were well,
-// and has to be right once the webhook answers again.
+// failingConversion: while a webhook fails, the server cannot provide the
+// watched version. The cache must not pretend that all is well, and must be
+// correct once the webhook responds again.
 func failingConversion(t *testing.T, c *testenv.Cluster) {
 	webhook := newConverter(t)
 	require.NoError(t, c.InstallCRDs(t.Context(), webhook.definition()))

@@ -12,9 +12,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// witnesses follow all selections of one cluster: one that hears everything
-// that happens before a restoration, and one that is cut off from the backup on
-// until all is over.
+// witnesses follow all selections of one cluster. One receives everything that
+// happens before a restoration, and the other is cut off from the backup until
+// the restoration is complete.
 type witnesses struct {
 	remote
 
@@ -22,7 +22,7 @@ type witnesses struct {
 	proxy      *testenv.Proxy
 }
 
-// newWitnesses settles a cluster and has it followed.
+// newWitnesses settles a cluster and starts following it.
 func newWitnesses(t *testing.T, c *testenv.Cluster) *witnesses {
 	t.Helper()
 	r := newRemote(t, c.Config(), c.Name())
@@ -35,7 +35,7 @@ func newWitnesses(t *testing.T, c *testenv.Cluster) *witnesses {
 	return w
 }
 
-// diverge changes everything, out of sight of one.
+// diverge changes everything, unseen by one of the witnesses.
 func (w *witnesses) diverge(t *testing.T) {
 	t.Helper()
 	w.proxy.Refuse()
@@ -43,8 +43,9 @@ func (w *witnesses) diverge(t *testing.T) {
 	w.near.equals(patience)
 }
 
-// agree requires that both are right within a time from the first contact on,
-// and that deletes were delivered of what the restoration undid.
+// agree requires that both are correct within the given time after the first
+// contact, and that deletes were delivered for the objects that the restoration
+// removed.
 func (w *witnesses) agree(t *testing.T, within time.Duration) {
 	t.Helper()
 	w.near.s.ready(cluster)
