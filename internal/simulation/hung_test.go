@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,14 +42,7 @@ type stage struct {
 
 func stages() []stage {
 	path := func(paths ...string) func(*fakeapi.Request) bool {
-		return func(r *fakeapi.Request) bool {
-			for _, p := range paths {
-				if r.Path == p {
-					return true
-				}
-			}
-			return false
-		}
+		return func(r *fakeapi.Request) bool { return slices.Contains(paths, r.Path) }
 	}
 	const object = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"a","name":"half","uid":"u","resourceVersion":"101"}}`
 	return []stage{
