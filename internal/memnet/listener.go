@@ -5,8 +5,10 @@ package memnet
 
 import (
 	"context"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -19,8 +21,8 @@ type Listener struct {
 
 	mu    sync.Mutex // protects the fields below
 	state state
-	conns map[*conn]struct{} // the clients' ends of open connections
-	news  chan struct{}      // closed when the state changes
+	conns map[*conn]int // the clients' ends of open connections, and which dial made each
+	news  chan struct{} // closed when the state changes
 	dials int
 }
 
@@ -38,7 +40,7 @@ var _ net.Listener = (*Listener)(nil)
 // Listen returns a listener that is reachable.
 func Listen() *Listener {
 	return &Listener{
-		accept: make(chan net.Conn), closed: make(chan struct{}), conns: map[*conn]struct{}{}, news: make(chan struct{}),
+		accept: make(chan net.Conn), closed: make(chan struct{}), conns: map[*conn]int{}, news: make(chan struct{}),
 	}
 }
 
@@ -104,7 +106,7 @@ func (l *Listener) add(c *conn, made state) bool {
 		c.cut()
 		return false
 	}
-	l.conns[c] = struct{}{}
+	l.conns[c] = l.dials
 	return true
 }
 
@@ -141,6 +143,26 @@ func (l *Listener) Reset() {
 		c.cut()
 	}
 	clear(l.conns)
+}
+
+// Forget makes everything disappear that is sent on some of the connections
+// that are open now, as a router does that has forgotten them; new ones work.
+// They are numbered by age, from 0. What it returns resets those it was.
+func (l *Listener) Forget(which func(number int) bool) (reset func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var lost []*conn
+	for i, c := range slices.SortedFunc(maps.Keys(l.conns), func(a, b *conn) int { return l.conns[a] - l.conns[b] }) {
+		if which(i) {
+			c.lose()
+			lost = append(lost, c)
+		}
+	}
+	return func() {
+		for _, c := range lost {
+			c.cut()
+		}
+	}
 }
 
 func (l *Listener) become(s state) {

@@ -147,3 +147,27 @@ func TestResetIsOnce(t *testing.T) {
 		require.ErrorIs(t, err, io.EOF)
 	})
 }
+
+func TestForgottenConnectionsLoseEverythingAndOthersWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Listen()
+		client, server := connected(t, l)
+		other, there := connected(t, l)
+		reset := l.Forget(func(number int) bool { return number == 0 })
+		_, err := client.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, server.SetReadDeadline(time.Now().Add(time.Hour)))
+		_, err = server.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		for _, c := range []net.Conn{other, func() net.Conn { c, _ := connected(t, l); return c }()} {
+			_, err = c.Write([]byte("x"))
+			require.NoError(t, err)
+		}
+		_, err = there.Read(make([]byte, 1))
+		require.NoError(t, err)
+		reset()
+		requireReset(t, client)
+		require.NoError(t, server.SetReadDeadline(time.Time{}))
+		requireReset(t, server)
+	})
+}

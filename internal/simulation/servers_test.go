@@ -18,6 +18,11 @@ import (
 func serverFamilies() []*family {
 	return []*family{
 		{name: "replica", hold: 30 * time.Second, strict: true, strike: replica},
+		{name: "forgotten", hold: noticed, strike: forgotten, during: func(w *world, s *site) {
+			for _, d := range w.check(s, len(w.families) == 1) {
+				w.fail("connections were forgotten %s ago: %s", noticed, d)
+			}
+		}},
 		{name: "endless", hold: silence, strict: true, bound: 2 * time.Minute, strike: endless},
 		{name: "replayed", hold: 10 * time.Second, strike: replayed, during: func(w *world, s *site) {
 			for _, d := range w.check(s, len(w.families) == 1) {
@@ -64,6 +69,18 @@ func replayed(w *world, s *site) func() {
 	w.trace("%s: %d changes from %d ago once more", s.name, count, back)
 	b.api.Replay(only(k), back, count)
 	return nil
+}
+
+// noticed is how long it may take until watches go on whose connection is dead:
+// that is known within 45 s, and informers try again within a few.
+const noticed = 55 * time.Second
+
+// forgotten is a router that has forgotten one of the connections there are, or
+// all: probes are answered over others.
+func forgotten(w *world, s *site) func() {
+	which := w.rng.IntN(3)
+	w.trace("%s: connection %d is forgotten, of 2 or all", s.name, which)
+	return s.net.Forget(func(number int) bool { return which == 2 || number%2 == which })
 }
 
 // endless is a server that begins streamed lists and never ends them.
