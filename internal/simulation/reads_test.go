@@ -99,6 +99,9 @@ func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadM
 		w.show(x)
 	}
 	w.answered(question{s, sel, f == asMetadata, mode, origin.Cached}, out, heard)
+	if err == nil && origin.Cached {
+		w.onward(s, view{sel, origin.Epoch, false}, out)
+	}
 	return out, err
 }
 
@@ -168,8 +171,12 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	o, heard, origin := k.one(f), w.asking(s), clustercache.Origin{}
 	err = w.lookAt("get", w.cc.Reader(s.key).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o, mode, &origin))
 	q := question{s, selection{kind: k, namespace: namespace, name: name}, f == asMetadata, mode, origin.Cached}
+	v := view{q.selection, origin.Epoch, true}
 	if apierrors.IsNotFound(err) && isStatusOf(err, name) {
 		w.answered(q, nil, heard)
+		if origin.Cached {
+			w.onward(s, v, nil)
+		}
 		return state{}, false, nil
 	}
 	if err != nil {
@@ -182,6 +189,9 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	x = stateOf(&unstructured.Unstructured{Object: raw})
 	w.show(x)
 	w.answered(q, map[string]state{x.key: x}, heard)
+	if origin.Cached {
+		w.onward(s, v, map[string]state{x.key: x})
+	}
 	return x, true, nil
 }
 

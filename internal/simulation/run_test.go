@@ -180,6 +180,7 @@ func (w *world) chaos() {
 			w.shortPause(50 * time.Millisecond)
 		}
 		w.probe(s)
+		w.peek(s)
 	}
 	for _, e := range open {
 		w.heal(e)
@@ -293,6 +294,7 @@ func (w *world) writeOf(s *site, k *kind) {
 	case 1:
 		op = "replace"
 		if err = client.IgnoreNotFound(b.api.Delete(k.gvk.GroupKind(), namespaceOf(k, at), name)); err == nil {
+			w.observe()
 			err = b.store(wk.object(at, name, tier(w.rng.IntN(3)), w.value(b)))
 		}
 	case 2:
@@ -330,9 +332,6 @@ func (w *world) probe(s *site) {
 		return
 	}
 	w.own(s, fmt.Sprintf("list %s %s %s, cached %t", k.gvk.Kind, f, mode, origin.Cached), origin.Epoch, got)
-	if mode == clustercache.CacheOnly && f != asMetadata {
-		w.forth(s, k, origin.Epoch, got)
-	}
 	if w.mangled(k) {
 		return
 	}

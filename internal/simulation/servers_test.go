@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ func serverFamilies() []*family {
 				w.fail("connections were forgotten %s ago: %s", noticed, d)
 			}
 		}},
+		{name: "uneven", hold: attempted + 2*lateness, strict: true, strike: uneven},
 		{name: "endless", hold: silence, strict: true, bound: 2 * time.Minute, strike: endless},
 		{name: "replayed", hold: 10 * time.Second, strike: replayed, during: func(w *world, s *site) {
 			for _, d := range w.check(s, len(w.families) == 1) {
@@ -81,6 +83,67 @@ func forgotten(w *world, s *site) func() {
 	which := w.rng.IntN(3)
 	w.trace("%s: connection %d is forgotten, of 2 or all", s.name, which)
 	return s.net.Forget(func(number int) bool { return which == 2 || number%2 == which })
+}
+
+// lateness is how far one of a pair of servers is behind.
+const lateness = 5 * time.Second
+
+// uneven is a pair of servers of which one is late. It serves the watches of
+// whole kinds, or those of parts of them, and in the end those of the other one
+// are given up, or refused.
+func uneven(w *world, s *site) func() {
+	b, whole := s.current(), w.chance(2)
+	late := func(r *fakeapi.Request) bool {
+		return (r.Namespace == "" && !strings.Contains(r.Query, "Selector=")) == whole
+	}
+	if w.limited == nil {
+		for _, k := range []*kind{configMaps, widgets} {
+			w.follow(s, selection{kind: k})
+			w.follow(s, selection{kind: k, namespace: "a"})
+		}
+		w.pause(time.Second)
+	}
+	b.api.Lag(lateness, func(r *fakeapi.Request) bool { return r.Verb == "watch" && late(r) })
+	s.net.Reset()
+	w.pause(lateness + time.Second)
+	for range 5 {
+		w.write(s)
+		w.pause(time.Second / 5)
+		w.peek(s)
+	}
+	w.without(s, func(r *fakeapi.Request) bool { return !late(r) }, whole)
+	return func() {
+		b.api.Lag(0, nil)
+		s.net.Reset()
+	}
+}
+
+// without goes on reading without the watches that match: they are left, or
+// refused for a while.
+func (w *world) without(s *site, match func(*fakeapi.Request) bool, parts bool) {
+	refuse := w.chance(2)
+	if refuse {
+		s.put("uneven", func(r *fakeapi.Request) *fakeapi.Fault {
+			if r.Verb != "watch" && r.Verb != "list" || r.Resource == "" || !match(r) {
+				return nil
+			}
+			return &fakeapi.Fault{Err: fakeapi.Forbidden(r)}
+		})
+		s.api().Cut(match)
+	} else {
+		for _, sub := range w.watching(s) {
+			if (sub.selection != selection{kind: sub.kind}) == parts {
+				w.leave(sub)
+			}
+		}
+	}
+	for range 5 {
+		w.pause(time.Second / 5)
+		w.peek(s)
+	}
+	if refuse {
+		s.lift("uneven")
+	}
 }
 
 // endless is a server that begins streamed lists and never ends them.

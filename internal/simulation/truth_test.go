@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -170,13 +169,10 @@ type chronicle struct {
 	present  map[*kind]map[string]bool
 	owners   map[string]string // of uids: the server
 	epochs   map[string]string // of epochs: the server
-	read     map[reading]state // what the cache last answered with
-}
-
-// reading is an object in an epoch.
-type reading struct {
-	of         *kind
-	epoch, key string
+	// turns are what each object was, one after the other, and shown the
+	// moments that reads have shown at the earliest.
+	turns map[*kind]map[string][]turn
+	shown map[view]map[string]int
 }
 
 func newChronicle() *chronicle {
@@ -184,13 +180,14 @@ func newChronicle() *chronicle {
 		lives: map[*kind]map[state]life{}, vanished: map[*kind]map[string]int{}, ended: map[*kind]map[string]int{},
 		present: map[*kind]map[string]bool{},
 		owners:  map[string]string{}, epochs: map[string]string{},
-		read: map[reading]state{},
+		turns: map[*kind]map[string][]turn{}, shown: map[view]map[string]int{},
 	}
 }
 
 // note takes down a moment.
 func (c *chronicle) note(s *site, k *kind) {
 	truth, _ := s.truth(selection{kind: k})
+	c.turned(k, truth)
 	if c.lives[k] == nil {
 		c.lives[k], c.vanished[k], c.ended[k] = map[state]life{}, map[string]int{}, map[string]int{}
 	}
@@ -272,30 +269,5 @@ func (w *world) excuse(s *site) {
 		for uid := range present {
 			c.vanish(k, uid)
 		}
-	}
-}
-
-// forth holds what the cache answers with against what it answered with before:
-// inside of an epoch no object goes back, however often its informer began
-// anew.
-func (w *world) forth(s *site, k *kind, epoch string, got map[string]state) {
-	if time.Since(s.switched) < proofAge {
-		return
-	}
-	w.mu.Lock()
-	c := w.chronicles[s]
-	var back []string
-	for key, x := range got {
-		at := reading{k, epoch, key}
-		is, known := c.lives[k][x]
-		was, before := c.lives[k][c.read[at]]
-		if known && before && is.last < was.first {
-			back = append(back, fmt.Sprintf("%s, and then %s", c.read[at], x))
-		}
-		c.read[at] = x
-	}
-	w.mu.Unlock()
-	for _, b := range back {
-		w.fail("read backwards: %s", b)
 	}
 }

@@ -119,7 +119,7 @@ func changed(then, now map[string]state, metadataOnly bool) []string {
 // nothing to tell, and the handlers of the one that was wrong hear.
 func (w *world) deaf(q question, a answer, key string, now state) []string {
 	var out []string
-	was, heard := a.got[key], false
+	was, heard := a.got[key], w.oneLeft(q, a)
 	for _, sub := range w.watching(q.site) {
 		before, there := a.heard[sub]
 		covers := sub.kind == q.kind && (was.key != "" && sub.matches(was) || now.key != "" && sub.matches(now))
@@ -137,6 +137,18 @@ func (w *world) deaf(q question, a answer, key string, now state) []string {
 		return nil
 	}
 	return out
+}
+
+// oneLeft reports whether a watch that could have answered a read was given up
+// since: it may have been the one that was wrong.
+func (w *world) oneLeft(q question, a answer) bool {
+	now := w.watching(q.site)
+	for sub := range a.heard {
+		if sub.covers(q.selection) && !slices.Contains(now, sub) {
+			return true
+		}
+	}
+	return false
 }
 
 // audited reports whether there is a family that nothing but an audit finds.

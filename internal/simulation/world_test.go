@@ -29,6 +29,7 @@ type world struct {
 	t        *testing.T
 	seed     uint64
 	rng      *rand.Rand
+	eyes     *rand.Rand // of reads that look on
 	families []*family
 	start    time.Time
 
@@ -61,7 +62,7 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64, families []*family) *world {
 	w := &world{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), families: families, start: time.Now(), names: newDirectory(),
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), eyes: rand.New(rand.NewPCG(seed, 4)), families: families, start: time.Now(), names: newDirectory(),
 		gates: map[*kind]func(){}, chronicles: map[*site]*chronicle{}, phases: map[client.ObjectKey][]clustercache.ClusterEvent{},
 		shown: map[string]bool{}, answers: map[question][]answer{},
 		kinds: []*kind{configMaps, widgets}, modes: []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly},
