@@ -91,7 +91,7 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 
 func (e *entry) noteSeenLocked(o *Object) (ask bool) {
 	name, size := nameOf(o), int64(o.Size())
-	if now := e.store.get(name.Namespace, name.Name); now != nil && !older(now, o) {
+	if now := e.store.get(name.Namespace, name.Name); passes(now, o) {
 		e.laterLocked(o, now)
 		return false
 	}
@@ -110,6 +110,18 @@ func (e *entry) noteSeenLocked(o *Object) (ask bool) {
 	e.seen[name] = &seen{Object: o, looks: e.looks}
 	e.weighSeenLocked(e.seenBytes + size)
 	return e.synced && e.settleSeenLocked()
+}
+
+// passes reports whether a state of the store is that which was seen under its
+// name, or a later one. Two objects never have one version in one history.
+func passes(now, seen *Object) bool {
+	return now != nil && !older(now, seen) && (older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
+}
+
+// isOrdered reports whether an object's version is a number.
+func isOrdered(o *Object) bool {
+	_, ordered := o.Version()
+	return ordered
 }
 
 // laterLocked is for an object of which the store has a later state than was
@@ -172,7 +184,7 @@ func (e *entry) settleSeenLocked() (ask bool) {
 	for name, o := range e.seen {
 		now := e.store.get(name.Namespace, name.Name)
 		switch {
-		case now != nil && !older(now, o.Object):
+		case passes(now, o.Object):
 			e.passedLocked(name, now, now)
 			e.foundLocked(name)
 		case o.asked, pause, e.refused.has(name), behind(e.rv, o.GetResourceVersion()):
@@ -241,7 +253,7 @@ func (t *tap) selects(o *Object) bool { return o != nil && (t.wants.empty() || t
 // than what was seen under its name.
 func (e *entry) reachesSeenLocked(o *Object) bool {
 	s := e.seen[nameOf(o)]
-	return s != nil && !older(o, s.Object)
+	return s != nil && passes(o, s.Object)
 }
 
 // foundLocked forgets an object that the store has had by now. While a handler

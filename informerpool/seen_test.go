@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -184,6 +185,33 @@ func TestHazardObjectThatWasReadLeavesASelection(t *testing.T) {
 		s.put("ns", "o", 2, "app=y")
 		synctest.Wait()
 		require.Equal(t, []string{"Deleted ns/o@101"}, r.take())
+	})
+}
+
+// TestHazardSeenObjectOfTheVersionOfAnotherOne: two objects with one version
+// are of two histories, as where new writes have overtaken a restore. What the
+// cache has says nothing of the end of what was read then, and is compared with
+// the server at once.
+func TestHazardSeenObjectOfTheVersionOfAnotherOne(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		acquireSynced(t, p, everything)
+		narrow := everything
+		narrow.LabelSelector = "app=x"
+		l := acquireSynced(t, p, narrow)
+		r := newRecorder()
+		subscribe(t, p, l, r)
+		s.put("ns", "o", 1, "app=y")
+		synctest.Wait()
+		s.set(func(s *modelServer) {
+			name := types.NamespacedName{Namespace: "ns", Name: "o"}
+			o := s.objects[name]
+			o.uid, o.labels = "another", map[string]string{"app": "x"}
+			s.objects[name] = o
+		})
+		l.Seen(s.read(t, "o"))
+		after(10 * time.Second)
+		require.Equal(t, []string{"Added ns/o@101"}, r.take())
+		require.Equal(t, s.state(nil), contents(t, l))
 	})
 }
 
