@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 const (
@@ -141,6 +142,54 @@ func TestHazardReadsGoBackToAnInformerThatLags(t *testing.T) {
 				require.Equal(t, before, p.api.total(), "a cached read sent a request")
 				p.shows("one", "changed", clustercache.AutoWatch)
 			})
+		})
+	}
+}
+
+// TestHazardObjectThatAnotherWatchShowedGoesUnheard: what a read was answered
+// with by the watch that has come further is known to the one that lags, too.
+// Its handlers hear that the object is gone, though it came and went before
+// they could be told of it. Of what no read has shown they hear nothing.
+func TestHazardObjectThatAnotherWatchShowedGoesUnheard(t *testing.T) {
+	for name, shown := range map[string]bool{"shown": true, "not shown": false} {
+		twoInformers(t, func(t *testing.T, p *pair) {
+			for how, read := range p.reads() {
+				busy, events := make(chan struct{}), []informerpool.Event(nil)
+				handle, err := p.narrow.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) {
+					if e.Type == informerpool.Updated {
+						<-busy
+					}
+					if e.Object().GetName() == "new" {
+						events = append(events, e)
+					}
+				}))
+				require.NoError(t, err)
+				synctest.Wait()
+				p.api.lag(narrowPath)
+				p.api.put("one", how, nil)
+				p.api.put("new", "made", nil)
+				synctest.Wait()
+				if shown {
+					got, err := read("new", clustercache.CacheOnly)
+					require.NoError(t, err)
+					require.Equal(t, "made", got)
+				}
+				p.api.delete("new")
+				synctest.Wait()
+				before := p.api.total()
+				p.api.lag("")
+				synctest.Wait()
+				close(busy)
+				synctest.Wait()
+				require.Equal(t, before, p.api.total(), "the watch brings it, no request does")
+				if !shown {
+					require.Empty(t, events, "%s %s", name, how)
+				} else {
+					require.Len(t, events, 1, "%s %s", name, how)
+					require.Equal(t, informerpool.Deleted, events[0].Type)
+				}
+				require.NoError(t, handle.Close(t.Context()))
+			}
 		})
 	}
 }

@@ -78,6 +78,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 				objects = objects[:lo.Limit]
 			}
 			c.holds.shown(late, h.hold, objects...)
+			ranked.showed(h, objects...)
 			return objects, rv, nil
 		}
 	}

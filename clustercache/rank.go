@@ -6,6 +6,8 @@ package clustercache
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -146,4 +148,34 @@ func (r ranking) ahead(of candidate) bool {
 		}
 	}
 	return false
+}
+
+// mayName reports whether a hold may select an object of a name, without a look
+// at its selector where that is plain.
+func (h *hold) mayName(name string) bool {
+	return h.id.fields == "" || strings.Contains(h.id.fields, name) || strings.Contains(h.id.fields, "!")
+}
+
+// showed notes what a read was answered with by the candidate that has come
+// further than others which cover the read: their handlers are to hear of the
+// end of an object, though it comes and goes before they are told of it.
+func (r ranking) showed(by candidate, objects ...*informerpool.Object) {
+	for _, c := range r {
+		if c.hold == by.hold || !c.at.Synced || !sameHistory(c.at, by.at) {
+			continue
+		}
+		at, err := strconv.ParseUint(c.at.ResourceVersion, 10, 64)
+		if err != nil {
+			continue
+		}
+		var newer []*informerpool.Object
+		for _, o := range objects {
+			if version, ordered := o.Version(); ordered && version > at && c.mayName(o.GetName()) {
+				newer = append(newer, o)
+			}
+		}
+		if len(newer) > 0 {
+			c.lease.SeenObjects(newer...)
+		}
+	}
 }

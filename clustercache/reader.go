@@ -293,6 +293,7 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 			err = why
 		case found == nil:
 			c.holds.shown(late, h.hold, object)
+			ranked.showed(h, object)
 			return object, nil
 		case h.namespace(key.Namespace) != namespace: // it came back with another scope in between
 			return nil, errAgain
