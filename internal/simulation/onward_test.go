@@ -140,6 +140,7 @@ func (w *world) peek(s *site) {
 	if k.bare || k.loose || k.fluid || w.limited != nil {
 		return
 	}
+	defer w.glimpse(s, k)
 	for range w.eyes.IntN(peeks) {
 		mode, f := w.modes[w.eyes.IntN(len(w.modes))], k.forms()[w.eyes.IntN(len(k.forms()))]
 		parts := []selection{
@@ -153,5 +154,18 @@ func (w *world) peek(s *site) {
 		i := w.eyes.IntN(6)
 		name := fmt.Sprintf("%s-%d", []string{"loose", "stable"}[w.eyes.IntN(2)], i)
 		_, _, _ = w.get(s, k, space(i)+"/"+name, f, mode)
+	}
+}
+
+// glimpse notes that any object of a kind may have been shown until now: of
+// what comes and goes, an informer knows whether a read has looked at its cache
+// meanwhile, and not at which part of it.
+func (w *world) glimpse(s *site, k *kind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, all := range w.chronicles[s].turns[k] {
+		for _, t := range all {
+			w.shown[t.state.uid] = true
+		}
 	}
 }
