@@ -43,8 +43,8 @@ type answer struct {
 	body        []byte
 }
 
-// get requests path. A status other than 200 and 304 becomes an API status
-// error without the server's words.
+// get requests path. Status 404 becomes errNoDocument, and any other status
+// than 200 and 304 an API status error without the server's words.
 func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base+path, nil)
 	if err != nil {
@@ -78,8 +78,9 @@ func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 	return answer{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("ETag"), body}, nil
 }
 
-// errNoDocument indicates that a server has no such document. It is no error of
-// apimachinery's: whoever reads an object would take that for its absence.
+// errNoDocument indicates that a server has no such document. It is not one of
+// apimachinery's errors, because a caller that reads an object would mistake
+// that for the object's absence.
 var errNoDocument = errors.New("status 404 not found")
 
 // fetch brings one part up to date. The returned part holds a reference to its

@@ -4,6 +4,16 @@
 // Package testenv runs real Kubernetes control planes for tests and examples.
 // Each consists of an etcd and a kube-apiserver.
 //
+//	Start, Run ──► Env ── watchdog: cleans up if this process dies
+//	                │
+//	             Cluster ── etcd: pause, kill, Snapshot, Rollback, Restore
+//	                │
+//	            APIServer, replicas: restart, certificates, versions
+//	                ▲
+//	                ├── Proxy, Gateway: disturb the connections
+//	                │
+//	   Config of the administrator, a User or a ServiceAccount
+//
 // # Usage
 //
 // A test starts as many clusters as it needs:
@@ -57,7 +67,7 @@
 //   - FLEETCACHE_KUBERNETES: the version of Kubernetes to run, such as 1.34.4
 //     or 1.34, unless a test asks for one by [WithKubernetes] or [Version].
 //   - KUBEBUILDER_ASSETS: directory of the programs; nothing else is looked at.
-//   - XDG_CACHE_HOME, XDG_DATA_HOME, HOME: where own builds are kept, and where
+//   - XDG_CACHE_HOME, XDG_DATA_HOME, HOME: where our builds are kept, and where
 //     setup-envtest installs.
 //   - TMPDIR: where the files of the clusters are, some 130 MB each.
 //

@@ -109,7 +109,7 @@ func (a *APIServer) newGateway() (*Gateway, error) {
 	return g, nil
 }
 
-// Config returns a config that leads through the gateway.
+// Config returns a config for connecting through the gateway.
 func (g *Gateway) Config() *rest.Config {
 	config := configFor(g.listener.Addr().String(), g.authority.pair.cert, keyPair{})
 	config.BearerToken = "gateway" // some clients refuse a config without credentials

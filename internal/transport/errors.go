@@ -25,7 +25,7 @@ var (
 	// endpoint were replaced.
 	ErrSuperseded = errors.New("stream cut: cluster access was replaced")
 	// ErrRefused indicates that our own policy forbids the request: an address
-	// that must not be dialled, a redirect, a request for another host.
+	// that must not be dialed, a redirect, a request for another host.
 	ErrRefused = errors.New("refused by policy")
 	// ErrBodyTooLarge indicates that a response was larger than its budget.
 	ErrBodyTooLarge = errors.New("response body exceeds its budget")
@@ -101,10 +101,11 @@ func (e *statusError) Status() metav1.Status {
 	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.codeError), Message: e.Error()} //nolint:gosec // three digits
 }
 
-// answerOf returns the error of an answer. Codes that apimachinery takes to be
-// about an object are none of its errors: the answer is one to a question of
-// ours, and whoever reads an object while the cluster cannot be reached must
-// not take the error for the object's absence.
+// answerOf returns the error for a response with the code. For codes that
+// apimachinery associates with an object it is not one of apimachinery's
+// errors: the response is to a request of our own, and a caller that reads an
+// object while the cluster is unreachable must not mistake the error for the
+// object's absence.
 func answerOf(code int) error {
 	switch code {
 	case http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity:

@@ -40,7 +40,7 @@ type Options struct {
 	MaxErrorBody int64
 	// Dial opens connections and enforces the dial policy, if there is one: it
 	// returns an error wrapping [ErrRefused] for an address that must not be
-	// dialled. Its errors are shown to users unchanged. A rest.Config's own
+	// dialed. Its errors are shown to users unchanged. A rest.Config's own
 	// Dial takes precedence. Default: [Dial].
 	Dial DialFunc
 	// UserAgent is sent if neither the request nor the rest.Config specifies

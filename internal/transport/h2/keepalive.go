@@ -26,7 +26,7 @@ type keepalive struct {
 
 	// resets counts streams that we have reset without confirmation that the
 	// peer has seen it. They count against the peer's limit. That prevents
-	// requests that are cancelled at once from flooding the peer, and a dead
+	// requests that are canceled at once from flooding the peer, and a dead
 	// connection from swallowing an unlimited number of requests. A ping is
 	// sent with the first reset; its answer confirms all resets that were sent
 	// before it.
