@@ -6,6 +6,7 @@ package clustercache
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 
@@ -21,27 +22,60 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
+// cutAtLimit is the continue token of a list that was selected here and has
+// fewer objects than there are. It leads nowhere: a List with it is an error.
+// Without a token, a part would look like the whole to code that reads page by
+// page. controller-runtime's cache has the same.
+const cutAtLimit = "continue-not-supported"
+
+// continuation returns the token of a list that was selected here.
+func continuation(cut bool) string {
+	if cut {
+		return cutAtLimit
+	}
+	return ""
+}
+
 // listCached reads a list from the cache.
 func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList) error {
-	if lo.Continue != "" {
+	switch lo.Continue {
+	case "":
+	case cutAtLimit:
+		return fmt.Errorf("%w: a list that was cut at its limit cannot be continued; read it without Limit, or with LiveClient", ErrUnsupported)
+	default:
 		if o.mode == CacheOnly {
 			return fmt.Errorf("%w: a continue token", ErrUnsupported)
 		}
 		return errLive
 	}
 	for {
-		objects, rv, err := c.lookUpAll(o, gvk, lo)
+		found, err := c.lookUpAll(o, gvk, lo)
 		switch {
 		case err == nil:
-			return c.fill(list, objects, rv)
+			return c.fill(list, found)
 		case !errors.Is(err, errAgain):
 			return err
 		}
 	}
 }
 
+// selected is what a list selects in the cache.
+type selected struct {
+	objects []*informerpool.Object
+	version string
+	cut     bool // at Limit: there is more
+}
+
+// limited cuts at a limit, if there is one.
+func (s selected) limited(limit int64) selected {
+	if limit > 0 && int64(len(s.objects)) > limit {
+		s.objects, s.cut = s.objects[:limit], true
+	}
+	return s
+}
+
 // lookUpAll finds the objects of a list in the cache.
-func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
 	late := c.late(gvk, lo.Namespace)
 	ranked, err := c.coverList(o, gvk, lo)
 	for _, h := range ranked.rank() {
@@ -50,8 +84,11 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 			continue
 		}
 		asked := *lo
-		if ranked.ahead(h) {
+		switch {
+		case ranked.ahead(h):
 			asked.Limit = 0 // a part could not be compared
+		case lo.Limit > 0 && lo.Limit < math.MaxInt32:
+			asked.Limit++ // to know whether there are more
 		}
 		namespace := h.namespace(lo.Namespace)
 		objects, rv, failed := c.listFrom(h.hold, &asked)
@@ -64,25 +101,23 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 		}
 		switch {
 		case errors.Is(why, errAgain), h.parted.Load():
-			return nil, "", errAgain
+			return selected{}, errAgain
 		case why != nil:
 			err = why
 		case errors.Is(failed, informerpool.ErrReleased): // at this moment
 		case failed != nil:
-			return nil, "", translateIndex(failed)
+			return selected{}, translateIndex(failed)
 		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, h.hold) != nil, o.moved(h.hold),
 			h.namespace(lo.Namespace) != namespace: // another history, or scope, began in between
-			return nil, "", errAgain
+			return selected{}, errAgain
 		default:
-			if lo.Limit > 0 && int64(len(objects)) > lo.Limit {
-				objects = objects[:lo.Limit]
-			}
-			c.holds.shown(late, h.hold, objects...)
-			ranked.showed(h, objects...)
-			return objects, rv, nil
+			found := selected{objects: objects, version: rv}.limited(lo.Limit)
+			c.holds.shown(late, h.hold, found.objects...)
+			ranked.showed(h, found.objects...)
+			return found, nil
 		}
 	}
-	return nil, "", err
+	return selected{}, err
 }
 
 // coverList returns the holds that have everything that a list selects and can
@@ -235,8 +270,9 @@ func fieldSelects(r fields.Requirement, values []string) bool {
 }
 
 // fill decodes objects into a list of any form.
-func (c *cluster) fill(list client.ObjectList, objects []*informerpool.Object, rv string) error {
+func (c *cluster) fill(list client.ObjectList, found selected) error {
 	var err error
+	objects := found.objects
 	switch l := list.(type) {
 	case *unstructured.UnstructuredList:
 		l.Items = make([]unstructured.Unstructured, len(objects))
@@ -254,8 +290,8 @@ func (c *cluster) fill(list client.ObjectList, objects []*informerpool.Object, r
 	if err != nil {
 		return err
 	}
-	list.SetResourceVersion(rv)
-	list.SetContinue("")
+	list.SetResourceVersion(found.version)
+	list.SetContinue(continuation(found.cut))
 	list.SetRemainingItemCount(nil)
 	return nil
 }

@@ -81,6 +81,7 @@ type liveSelection struct {
 	indexed []indexedField
 	codec   *packed.Codec // made when a function wants cached objects
 	found   []unstructured.Unstructured
+	cut     bool // at Limit, with more behind
 	version string
 }
 
@@ -106,11 +107,17 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 			if !ok {
 				continue
 			}
-			if s.found = append(s.found, list.Items[i]); lo.Limit > 0 && int64(len(s.found)) == lo.Limit {
+			if lo.Limit > 0 && int64(len(s.found)) == lo.Limit {
+				s.cut = true
 				return nil
 			}
+			s.found = append(s.found, list.Items[i])
 		}
 		if page.Continue = list.GetContinue(); page.Continue == "" {
+			return nil
+		}
+		if lo.Limit > 0 && int64(len(s.found)) == lo.Limit {
+			s.cut = true // for all that is known
 			return nil
 		}
 	}
@@ -152,9 +159,16 @@ func (s *liveSelection) in(form Form, u *unstructured.Unstructured) (client.Obje
 func (s *liveSelection) fill(list client.ObjectList) error {
 	if l, ok := list.(*unstructured.UnstructuredList); ok {
 		l.Items = s.found
-		l.SetResourceVersion(s.version)
-		return nil
+	} else if err := s.fillTyped(list); err != nil {
+		return err
 	}
+	list.SetResourceVersion(s.version)
+	list.SetContinue(continuation(s.cut))
+	list.SetRemainingItemCount(nil)
+	return nil
+}
+
+func (s *liveSelection) fillTyped(list client.ObjectList) error {
 	items, err := meta.GetItemsPtr(list)
 	if err != nil {
 		return err
@@ -174,8 +188,5 @@ func (s *liveSelection) fill(list client.ObjectList) error {
 		}
 	}
 	slice.Set(out)
-	list.SetResourceVersion(s.version)
-	list.SetContinue("")
-	list.SetRemainingItemCount(nil)
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,8 +35,8 @@ var _ client.Reader = (*reader)(nil)
 // Reader returns a reader of a cluster. It never fails and does no I/O; what is
 // wrong is told by its reads, in a [*ClusterError], or as the API server said
 // it. It can be kept for as long as the ClusterCache. Objects that are read
-// belong to the caller. [ReadMode] says where they come from. Read with
-// [ForApply] what an apply configuration is extracted from.
+// belong to the caller, and name their kind. [ReadMode] says where they come
+// from. Read with [ForApply] what an apply configuration is extracted from.
 func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {
 	if c := cc.find(cluster); c != nil {
 		return c.reader
@@ -64,6 +66,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	if errors.Is(err, errLive) {
 		err = c.liveRead(&o, func(live client.Client) error { return live.Get(ctx, key, obj, opts...) })
 		if err == nil {
+			nameKind(obj, gvk)
 			c.holds.seen(gvk, obj)
 		}
 		return r.fail(gvk, "get", err)
@@ -73,7 +76,9 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 
 // List implements client.Reader. Cached lists are in no order, select by
 // labels, by the fields metadata.name and metadata.namespace and by those of
-// Options.Indexes, and are cut at Limit without a continue token.
+// Options.Indexes. One that is cut at Limit has a continue token, so that it
+// does not look whole, but cannot be continued: a List with that token fails
+// with [ErrUnsupported].
 //
 // The API server knows no field that was made up for an index. Where it is
 // asked for such a list, as before the informer has listed, it is asked without
@@ -100,11 +105,28 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	if errors.Is(err, errLive) {
 		err = c.liveRead(&o, func(live client.Client) error { return c.listLive(ctx, live, gvk, &lo, list) })
 		if err == nil {
+			nameKinds(list, gvk)
 			c.holds.seenAll(gvk, list)
 		}
 		return r.fail(gvk, "list", err)
 	}
 	return r.fail(gvk, "list", err)
+}
+
+// nameKind sets the type meta that client-go leaves out of typed objects, as
+// cached reads do: what a read returns does not depend on what answered it.
+func nameKind(obj runtime.Object, gvk schema.GroupVersionKind) {
+	if kind := obj.GetObjectKind(); kind.GroupVersionKind().Empty() {
+		kind.SetGroupVersionKind(gvk)
+	}
+}
+
+// nameKinds is nameKind for the objects of a list.
+func nameKinds(list client.ObjectList, gvk schema.GroupVersionKind) {
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		nameKind(o, gvk)
+		return nil
+	})
 }
 
 // fail names the cluster and the kind, unless the API server answered that
