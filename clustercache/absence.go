@@ -7,12 +7,20 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // saysAbsent reports whether an error is the answer that there is no such object,
 // and not one that merely has such an answer to another question as its cause.
 func saysAbsent(err error) bool {
 	return isAnswer(err) && apierrors.IsNotFound(err)
+}
+
+// ofGateway reports whether no status of an API server explains an error, but
+// something between answered, or a path that is not served: neither knows which
+// objects there are.
+func ofGateway(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // isAnswer reports whether an error is the status that the API server answered

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -80,6 +81,7 @@ func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
 		"network":   syscall.ECONNREFUSED,
 		"forbidden": apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "a", nil),
 		"no secret": apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "a"),
+		"a page":    apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Resource: "clusters"}, "a", "", 0, true),
 		"unheard":   errors.New("the other hub is away"),
 	} {
 		for _, joined := range []error{

@@ -52,7 +52,7 @@ func saysGone(err error) bool {
 		return true
 	}
 	if status, ok := err.(apierrors.APIStatus); ok {
-		return apierrors.IsNotFound(err) && !ofSecret(status.Status().Details)
+		return apierrors.IsNotFound(err) && !ofGateway(err) && !ofSecret(status.Status().Details)
 	}
 	if known, ok := err.(interface{ Is(target error) bool }); ok && (known.Is(resolver.ErrClusterNotFound) || known.Is(fs.ErrNotExist)) {
 		return true

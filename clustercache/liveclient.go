@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,8 +50,8 @@ func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context
 		return nil
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-			return aboutOther(sanitize.FromClient(err)) // a gateway does not know which objects there are
+		if ofGateway(err) {
+			return aboutOther(sanitize.FromClient(err))
 		}
 		return sanitize.FromClient(err)
 	}

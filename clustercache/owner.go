@@ -102,7 +102,7 @@ func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 		}
 		obj := Kind(owner.GVK)
 		switch err := hub.Get(ctx, owner.ObjectKey, obj); {
-		case apierrors.IsNotFound(err):
+		case apierrors.IsNotFound(err) && !ofGateway(err):
 			return false, nil
 		case err != nil:
 			return false, err

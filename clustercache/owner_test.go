@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,9 @@ func TestOwnerExistsTellsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
 		"being deleted": {func(o *metav1.PartialObjectMetadata) error { o.DeletionTimestamp = &now; return nil }, false, false},
 		"forbidden": {func(*metav1.PartialObjectMetadata) error {
 			return apierrors.NewForbidden(schema.GroupResource{}, "o", nil)
+		}, false, true},
+		"a gateway's page": {func(*metav1.PartialObjectMetadata) error {
+			return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "o", "<html>", 0, true)
 		}, false, true},
 		"unreachable": {func(*metav1.PartialObjectMetadata) error { return context.DeadlineExceeded }, false, true},
 	} {

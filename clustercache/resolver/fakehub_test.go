@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,8 +17,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -35,6 +38,7 @@ type fakeHub struct {
 	client.WithWatch
 	requests atomic.Int64
 	down     atomic.Bool
+	page     atomic.Bool  // a gateway without routes answers
 	mute     atomic.Bool  // lists work, watches do not
 	version  atomic.Int64 // of lists
 	opened   atomic.Int64 // watches so far
@@ -82,6 +86,9 @@ func (h *fakeHub) ask(verb string, opts []client.ListOption) error {
 	h.requests.Add(1)
 	if h.down.Load() {
 		return errHubDown
+	}
+	if h.page.Load() {
+		return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{}, "", "<html>", 0, true)
 	}
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	raw := options.AsListOptions()

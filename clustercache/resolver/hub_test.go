@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
@@ -143,6 +144,23 @@ func TestHubDownKeepsTheLastAnswerWithoutAWatch(t *testing.T) {
 	hub.down.Store(true)
 	_, err = r.Resolve(t.Context(), clusterA)
 	require.ErrorIs(t, err, errHubDown, "a cluster that went away does not come back")
+}
+
+// TestHazardPageOfTheHubsGatewayIsTakenForAMissingSecret: a 404 that no status
+// of an API server explains says nothing about an object.
+func TestHazardPageOfTheHubsGatewayIsTakenForAMissingSecret(t *testing.T) {
+	hub := newFakeHub(capiSecret("fleet", "a", "one"))
+	r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
+	require.NoError(t, err)
+	hub.page.Store(true)
+	_, err = r.Resolve(t.Context(), clusterA)
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	require.NotErrorIs(t, err, resolver.ErrNoAccess)
+	require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
+	hub.page.Store(false)
+	require.Equal(t, "one", token(t, r, clusterA))
+	hub.page.Store(true)
+	require.Equal(t, "one", token(t, r, clusterA), "the last answer stays")
 }
 
 func TestHubWatchResumesWithoutAList(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -90,7 +91,7 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 	}
 	object := kind.object()
 	switch err := h.hub.Get(quiet(ctx), key, object); {
-	case apierrors.IsNotFound(err):
+	case isAbsent(err):
 		return found{}, h.missing(cluster)
 	case err != nil:
 		return found{}, fail(cluster, kind.ref(key), &hubError{err})
@@ -164,6 +165,12 @@ func (h *HubResolver) list(ctx context.Context) ([]found, error) {
 	return out, nil
 }
 
+// isAbsent reports whether an API server answered that there is no such object.
+// The 404 of a gateway, which no status explains, is trouble of the hub.
+func isAbsent(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
 // get reads another object.
 func (h *HubResolver) get(ctx context.Context, ref ObjectRef) (any, error) {
 	kind, ok := h.kindOf(ref)
@@ -172,7 +179,7 @@ func (h *HubResolver) get(ctx context.Context, ref ObjectRef) (any, error) {
 	}
 	object := kind.object()
 	err := h.hub.Get(quiet(ctx), client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, object)
-	if apierrors.IsNotFound(err) {
+	if isAbsent(err) {
 		return nil, missingObject(ref)
 	}
 	if err != nil {
