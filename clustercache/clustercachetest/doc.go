@@ -24,7 +24,7 @@
 // [Cluster.Kubeconfig].
 //
 // Everything works inside a bubble of testing/synctest, where a reconnect with
-// its back-off takes no time, and outside of one. Nothing is left behind when
+// its back-off takes no time, and outside. Nothing is left behind when
 // the test ends. A hundred clusters in one test are fine.
 //
 // # Failures

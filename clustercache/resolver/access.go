@@ -76,8 +76,7 @@ func newAccess(config *rest.Config, proxy string, refs []ObjectRef) (Access, err
 	return assemble(config, proxy, nil, refs)
 }
 
-// assemble makes an Access of a configuration, of which it becomes the only
-// holder.
+// assemble makes an Access from a configuration, which it takes over.
 func assemble(config *rest.Config, proxy string, salt []string, refs []ObjectRef) (Access, error) {
 	endpoint, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {

@@ -40,7 +40,7 @@ type fieldNames struct {
 	server, serverName, ca, cert, key, token, insecure, proxy, username, impersonate, exec, credentials string
 }
 
-// access checks the claim against the policy and makes an access of it.
+// access checks the claim against the policy and builds an access from it.
 func (c claim) access(allow Allow, refs []ObjectRef) (Access, error) {
 	server, err := checkServer(c.fields.server, c.server, allow.HTTP)
 	if err != nil {

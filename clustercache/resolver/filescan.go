@@ -203,7 +203,7 @@ func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, b
 	return said.cluster, said.ours, err
 }
 
-// standFor makes a cluster of a path without known contexts, so that a mistyped
+// standFor adds a cluster for a path without known contexts, so that a mistyped
 // path or a broken file is visible where clusters are.
 func (f *FileResolver) standFor(out *fileScan, path string, err error) {
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {

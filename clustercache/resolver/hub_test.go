@@ -146,8 +146,8 @@ func TestHubDownKeepsTheLastAnswerWithoutAWatch(t *testing.T) {
 	require.ErrorIs(t, err, errHubDown, "a cluster that went away does not come back")
 }
 
-// TestHazardPageOfTheHubsGatewayIsTakenForAMissingSecret: a 404 that no status
-// of an API server explains says nothing about an object.
+// TestHazardPageOfTheHubsGatewayIsTakenForAMissingSecret checks that a 404
+// without a status of an API server proves nothing about an object.
 func TestHazardPageOfTheHubsGatewayIsTakenForAMissingSecret(t *testing.T) {
 	hub := newFakeHub(capiSecret("fleet", "a", "one"))
 	r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// InHub makes a resolver of a convention with its own client for the hub of
-// config, such as a manager's:
+// InHub makes a resolver for a convention, with its own client for the hub that
+// config describes, such as a manager's:
 //
 //	clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{})
 //

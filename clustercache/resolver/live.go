@@ -166,7 +166,8 @@ func (h *HubResolver) list(ctx context.Context) ([]found, error) {
 }
 
 // isAbsent reports whether an API server answered that there is no such object.
-// The 404 of a gateway, which no status explains, is trouble of the hub.
+// The 404 of a gateway, which contains no status of an API server, is a failure
+// of the hub.
 func isAbsent(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -58,7 +58,7 @@ const (
 // positive.
 type Config struct {
 	// ProbeInterval is the time between the starts of two probes. A sign of
-	// life makes a probe unnecessary for as long.
+	// life makes a probe unnecessary for that long.
 	ProbeInterval time.Duration
 	// FailureThreshold is the number of probes in a row that must fail before a
 	// cluster is Disconnected.

@@ -41,7 +41,7 @@ func Run(t *testing.T, hub *rest.Config, setup func(ctrl.Manager) error) {
 }
 
 // Isolates checks that a namespace of the given name in a cluster is isolated
-// exactly as long as its label requires it.
+// exactly while its label requires it.
 func Isolates(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	ctx := t.Context()
