@@ -26,8 +26,14 @@ const (
 
 func isUnknown(err error) bool { return errors.Is(err, clustercache.ErrUnknownCluster) }
 
-// engagements holds the clusters that are engaged with one Aware. Only one
-// goroutine calls begin, end and wait.
+// engagements holds the clusters that are engaged with one Aware:
+//
+//	begin --> Engage --ok--> started --end--> over --goroutine ends--> forgotten
+//	          ^    | error                     |
+//	          +----+ after a wait              +-- begin waits for the old one
+//
+// end also stops an engagement that has not succeeded yet. Only one goroutine
+// calls begin, end and wait.
 type engagements[N ~string] struct {
 	s       *Clusters
 	ctx     context.Context //nolint:containedctx // that of Start: the parent of every engagement's, and never another engagement's

@@ -18,6 +18,11 @@ import (
 )
 
 // informer is a view of the one informer of a kind in a cluster, in one form.
+//
+//	informer (one per form) --> registration (one per handler) --> Watch
+//	                                                                 |
+//	                     the kind's informer in the ClusterCache <---+
+//
 // It holds nothing by itself: each handler holds a watch. It embeds no other
 // type, so that a method that the interface gains fails to compile.
 type informer struct {
