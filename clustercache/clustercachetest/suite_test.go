@@ -16,7 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/test/conformance"
 )
 
-// fakeBed tries behaviours on a fake cluster.
+// fakeBed tests behaviors on a fake cluster.
 type fakeBed struct {
 	fleet   *clustercachetest.Fleet
 	cluster *fakeCluster

@@ -102,7 +102,7 @@
 //   - The environment's proxy is not used unless [Allow.ProxyFromEnvironment]
 //     permits it, and no connection is shared through client-go's default
 //     transport.
-//   - Printing, formatting, logging or marshalling an [Access] shows no
+//   - Printing, formatting, logging or marshaling an [Access] shows no
 //     credential.
 //
 // The operator's own configurations ([Static], [NewAccess], [InCluster]) are
