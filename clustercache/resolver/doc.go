@@ -88,7 +88,7 @@
 //     plain http, proxies, impersonation and passwords are refused, not
 //     dropped, unless [Allow] permits them by name. clientcmd would read a
 //     token file while parsing, and send the operator's own token to the
-//     author's server; it is never let that far.
+//     author's server; it never gets that far.
 //   - An access without any credentials is refused unless [Allow.Anonymous]
 //     permits it.
 //   - Parsed documents are small (256 KiB) and do not grow: YAML anchors are

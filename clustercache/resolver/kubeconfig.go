@@ -39,7 +39,7 @@ type KubeconfigOptions struct {
 // and no process started while reading, other than files that opts.Allow.Files
 // permits. Errors never quote the kubeconfig.
 //
-// Empty names are names like others, as they are to clientcmd: a context
+// Empty names are ordinary names, as in clientcmd: a context
 // without a user uses the user whose name is empty. A user that does not exist
 // is an error, and so is, unless opts.Allow.Anonymous permits it, a user
 // without credentials: clientcmd would send anonymous requests in both cases.
