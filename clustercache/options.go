@@ -40,185 +40,186 @@ const (
 	DefaultIdleTimeout        = 10 * time.Minute
 	DefaultStaleAfter         = 3 * time.Minute
 	DefaultMaxLiveBytes       = 1 << 30
-	// DefaultResolveInterval is for a Resolver that tells of no changes,
-	// DefaultNotifiedResolveInterval for one that does.
+	// DefaultResolveInterval applies if the Resolver reports no changes,
+	// DefaultNotifiedResolveInterval if it does.
 	DefaultResolveInterval         = time.Minute
 	DefaultNotifiedResolveInterval = 10 * time.Minute
 )
 
 // Options configure a ClusterCache. Resolver is required; every other field has
-// a working zero value.
+// a usable zero value.
 type Options struct {
-	// Resolver says how clusters are reached. Required. If it is a [Notifier]
-	// too, changes take effect when it tells of them; otherwise when it is
-	// asked again (ResolveInterval, RetryInterval).
+	// Resolver resolves a cluster to the access that reaches it. Required. If
+	// it is also a [Notifier], changes take effect when it reports them;
+	// otherwise when it is next queried (ResolveInterval, RetryInterval).
 	Resolver Resolver
-	// Discover makes every cluster the Resolver lists known by itself; the
-	// Resolver must be a [Lister]. Without it a cluster becomes known when it
-	// is first asked for: Engage, Watch, Declare, or a read in mode AutoWatch.
-	// A cluster that is not listed any more, and that there is no access to,
-	// goes after Grace, unless it was Engaged.
+	// Discover makes every cluster that the Resolver lists known; the Resolver
+	// must be a [Lister]. Without Discover, a cluster becomes known when it is
+	// first requested: by Engage, Watch, Declare, or a read in mode AutoWatch.
+	// A cluster that is no longer listed, and that there is no access to, is
+	// removed after Grace, unless it was Engaged.
 	Discover bool
-	// Scheme maps Go types to kinds. Defaults to client-go's, with all built-in
-	// types.
+	// Scheme maps Go types to kinds. Defaults to client-go's scheme, which has
+	// all built-in types.
 	Scheme *runtime.Scheme
-	// Logger receives one line per change of a cluster's phase, under the name
-	// "fleetcache", and details at V(1). The context of a Resolver's calls
-	// carries it, so that what client-go logs there ends up in it, too.
-	// Defaults to discarding.
+	// Logger receives one line for each change of a cluster's phase, under the
+	// name "fleetcache", and details at V(1). The context passed to the
+	// Resolver carries it, so client-go's messages from those calls are logged
+	// there as well. Defaults to discarding.
 	Logger logr.Logger
 
-	// ReadMode is how reads are answered unless they say otherwise. Defaults to
+	// ReadMode is the mode of reads that do not specify one. Defaults to
 	// [Live].
 	ReadMode ReadMode
-	// IdleTimeout is how long an informer that a read in mode [AutoWatch] took
-	// outlives the last such read. Defaults to 10 min.
+	// IdleTimeout is how long an informer started by a read in mode [AutoWatch]
+	// runs after the last such read. Defaults to 10 min.
 	IdleTimeout time.Duration
 	// StaleAfter is how long an informer may go without a sign of life before
-	// Status calls the cluster stale. An API server speaks once a minute on an
-	// idle watch. Defaults to 3 min.
+	// Status reports the cluster as stale. An API server sends something once a
+	// minute on an idle watch. Defaults to 3 min.
 	StaleAfter time.Duration
-	// Indexes are fields that reads of cached objects can select by.
+	// Indexes are the fields by which reads of cached objects can select.
 	Indexes []Index
 
-	// ProbePath is what a probe asks for. Where it is forbidden or does not
-	// exist, /version is asked instead, and an authenticated refusal counts as
-	// life, once something else was allowed; so does the answer that the server
-	// is too busy (429). Defaults to /readyz.
+	// ProbePath is the path that a probe requests. Where it is forbidden or
+	// does not exist, the probe requests /version instead. An authenticated
+	// refusal counts as a sign of life once another request was allowed, and so
+	// does the response that the server is too busy (429). Defaults to /readyz.
 	ProbePath string
-	// ProbeInterval is the time between two probes of a cluster; signs of life
-	// on any request spare one. Each is up to a fifth shorter, at random.
-	// Defaults to 10 s.
+	// ProbeInterval is the time between two probes of a cluster. A sign of life
+	// on any request makes the next probe unnecessary. Each interval is
+	// shortened by up to a fifth, at random. Defaults to 10 s.
 	ProbeInterval time.Duration
-	// ProbeTimeout bounds one probe, and each of the few requests of an attempt
-	// to connect. Defaults to 5 s.
+	// ProbeTimeout bounds one probe, and each of the few requests that
+	// connecting takes. Defaults to 5 s.
 	ProbeTimeout time.Duration
-	// FailureThreshold is how many probes in a row fail before a cluster is
-	// disconnected. Defaults to 3.
+	// FailureThreshold is the number of consecutive failed probes after which a
+	// cluster is disconnected. Defaults to 3.
 	FailureThreshold int
-	// SuccessThreshold is how many probes in a row succeed before a degraded
-	// cluster is ready again. Defaults to 2.
+	// SuccessThreshold is the number of consecutive successful probes after
+	// which a degraded cluster is ready again. Defaults to 2.
 	SuccessThreshold int
-	// ProbeConcurrency is how many probes run at once, in all clusters, within
-	// the limits of ConnectConcurrency. Defaults to 50.
+	// ProbeConcurrency limits the probes that run at once, in all clusters,
+	// within the limits of ConnectConcurrency. Defaults to 50.
 	ProbeConcurrency int
-	// SilentAfter is how long a cluster goes without answering a probe, or an
-	// attempt to connect, before subscribers get an event of the type [Silent],
-	// once for each silence. Zero means never; Status.LastProbeSuccess is there
-	// in any case.
+	// SilentAfter is how long a cluster may leave probes and attempts to
+	// connect unanswered before subscribers get an event of type [Silent], once
+	// for each silence. Zero means never. Status.LastProbeSuccess is set in any
+	// case.
 	SilentAfter time.Duration
-	// ConnectConcurrency is how many attempts to connect run at once, in all
-	// clusters, and how many look-ups of kinds. One that takes longer than a
-	// second goes on without being counted, and none waits for longer than half
-	// a second, so that clusters that hang do not hold up the others. Defaults
-	// to 20.
+	// ConnectConcurrency limits the attempts to connect, and the look-ups of
+	// kinds, that run at once in all clusters. One that takes longer than a
+	// second continues without being counted, and none waits for longer than
+	// half a second, so that clusters that hang do not delay the others.
+	// Defaults to 20.
 	ConnectConcurrency int
-	// MaxBackoff caps the time between two attempts to connect. It starts at 1
-	// s, doubles, and half of it is random. Defaults to 30 s.
+	// MaxBackoff caps the time between two attempts to connect. That time
+	// starts at 1 s and doubles; half of it is random. Defaults to 30 s.
 	MaxBackoff time.Duration
-	// RetryInterval is the time between two questions where the answer was "not
-	// yet": to the resolver about access, and to a cluster about a kind it does
-	// not serve. Defaults to 10 s.
+	// RetryInterval is how long to wait before asking again after the answer
+	// "not yet", from the resolver about access or from a cluster about a kind
+	// that it does not serve. Defaults to 10 s.
 	RetryInterval time.Duration
-	// ResolveInterval is the time between two questions to the resolver about a
-	// cluster that is connected, up to a fifth shorter at random. If the answer
-	// has the same [Access.Revision], no request is sent; if not, the new
-	// access is proven before it takes the old one's place. Defaults to 1 min,
-	// or to 10 min if the Resolver is a [Notifier] of all that it resolves
-	// ([resolver.AsNotifier]), in case that it misses something; negative means
+	// ResolveInterval is how often the resolver is queried about a connected
+	// cluster; each interval is shortened by up to a fifth, at random. If the
+	// result has the same [Access.Revision], no request is sent; if not, the
+	// new access is proven before it replaces the old one. Defaults to 1 min,
+	// or, as a safety net, to 10 min if the Resolver is a [Notifier] for
+	// everything that it resolves ([resolver.AsNotifier]). Negative means
 	// never. With Discover, the Resolver's list of clusters is read again as
-	// often, and every RetryInterval if it is no such Notifier.
+	// often, and every RetryInterval if the Resolver is no such Notifier.
 	ResolveInterval time.Duration
-	// Grace is how long a connected cluster may be without access, as when its
-	// Secret is deleted and created again. Until then the access that it had is
-	// used on, after which nothing is sent and, if the cluster does not exist
-	// any more, what was cached is delivered as deletes. It begins when the
-	// Resolver says so: those of the hub wait for their own
-	// [resolver.HubOptions].Grace before, so that credentials of a deleted
-	// Secret are used for up to 40 s by default, unless the API server refuses
-	// them. Negative means none. Defaults to 30 s.
+	// Grace is how long a connected cluster may be without access, for example
+	// while its Secret is deleted and created again. Until Grace ends, the
+	// cluster is used with its last access. After that, nothing is sent and, if
+	// the cluster no longer exists, the cached objects are delivered as
+	// deletes. Grace begins when the Resolver reports that there is no access.
+	// The resolvers of the hub first wait for their own
+	// [resolver.HubOptions].Grace, so that by default credentials of a deleted
+	// Secret are used for up to 40 s, unless the API server refuses them.
+	// Negative means none. Defaults to 30 s.
 	Grace time.Duration
 	// RequestTimeout bounds each live read and write. Defaults to 30 s.
 	RequestTimeout time.Duration
 	// MaxLiveBytes is how much memory the answer to one live read or write may
-	// take: objects are estimated before they are decoded, and lists are
-	// decoded one by one. Beyond it the call fails with [ErrBudget]. A short
-	// answer has a sixteenth of it and 16 times its own size, twice what real
-	// objects take. Defaults to 1 GiB: by the estimates for Pods that is 200 MB
-	// of JSON in typed objects, or 35,000 Pods of 6 KB, and 120 MB in
-	// unstructured ones. Read longer lists in pages (client.Limit). Negative
-	// means no limit. Clients of one's own ([ClusterCache.TransportConfig])
-	// decode what they get.
+	// take: the size of objects is estimated before they are decoded, and lists
+	// are decoded object by object. Beyond the limit the call fails with
+	// [ErrBudget]. A short answer may take a sixteenth of the limit plus 16
+	// times its own size, twice what real objects take. Defaults to 1 GiB: by
+	// the estimates for Pods that is 200 MB of JSON in typed objects, or 35,000
+	// Pods of 6 KB, and 120 MB in unstructured ones. Read longer lists in pages
+	// (client.Limit). Negative means no limit. Clients that you build from
+	// [ClusterCache.TransportConfig] are not limited.
 	MaxLiveBytes int64
 
-	// QPS and Burst limit the requests to one cluster, of all kinds together.
-	// Default to 50 and twice QPS; a negative QPS means no limit.
+	// QPS and Burst limit the requests to one cluster, for all kinds together.
+	// They default to 50 and twice QPS; a negative QPS means no limit.
 	QPS   float64
 	Burst int
 	// UserAgent is sent with every request. Defaults to "fleetcache".
 	UserAgent string
-	// DialPolicy judges the addresses of clusters that somebody else wrote
-	// down, such as in a Secret, after DNS, each time one is dialled. The zero
-	// value refuses link-local addresses and metadata services, unspecified,
-	// multicast and reserved ones, and the hub's own API server, which is known
-	// from a Pod's environment and from DialPolicy.Hub; give it the Host of the
-	// hub's rest.Config. Inside of a Pod it refuses loopback as well, where
-	// sidecars listen; elsewhere that is where local clusters are. A cluster
-	// behind such an address is [PhaseRefused]. What the operator's own code
-	// says is dialled as it says: access that is Trusted ([resolver.InCluster],
-	// [resolver.Static], [resolver.NewAccess]) is not judged.
+	// DialPolicy decides which addresses from untrusted sources, such as
+	// Secrets, may be dialed. It is applied after DNS, each time an address is
+	// dialed. The zero value refuses link-local addresses and metadata
+	// services, unspecified, multicast and reserved ones, and the hub's own API
+	// server, which is known from a Pod's environment and from DialPolicy.Hub;
+	// set it to the Host of the hub's rest.Config. Inside a Pod it also refuses
+	// loopback, where sidecars listen; elsewhere that is where local clusters
+	// are. A cluster behind such an address is [PhaseRefused]. Addresses from
+	// the operator's own code are not checked: access that is Trusted
+	// ([resolver.InCluster], [resolver.Static], [resolver.NewAccess]).
 	DialPolicy resolver.DialPolicy
-	// Dial opens all connections, but for access that brings a Dial of its own,
-	// and then DialPolicy has no say: addresses mean what Dial makes of them,
-	// as with a tunnel. A Dial that reaches the network itself should use the
-	// function that [resolver.DialPolicy.Dialer] returns. Defaults to a dialer
-	// with DialPolicy, a time-out of 30 s, and keep-alives that notice a
-	// vanished host within 45 s.
+	// Dial opens all connections, except those of access that has its own Dial.
+	// DialPolicy does not apply to it: Dial defines what addresses mean, as for
+	// a tunnel. A Dial that reaches the network itself should use the function
+	// that [resolver.DialPolicy.Dialer] returns. Defaults to a dialer with
+	// DialPolicy, a time-out of 30 s, and keep-alives that detect a vanished
+	// host within 45 s.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Name is the value of the label "cache" of every metric. A second instance
-	// of the same name gets a number behind it. Defaults to "default".
+	// with the same name gets a number appended. Defaults to "default".
 	Name string
-	// MetricsRegisterer is what metrics are registered with while the
-	// ClusterCache runs. Defaults to controller-runtime's metrics.Registry.
+	// MetricsRegisterer is where metrics are registered while the ClusterCache
+	// runs. Defaults to controller-runtime's metrics.Registry.
 	MetricsRegisterer prometheus.Registerer
-	// FleetMetricsOnly leaves out the metric series of single clusters, eleven
-	// for each. What is told of the whole fleet stays, and where it makes sense
-	// there is one series for all clusters, whose label "cluster" is empty: the
-	// sum, or the worst.
+	// FleetMetricsOnly omits the metric series of single clusters, eleven per
+	// cluster. Metrics of the whole fleet stay. Where it makes sense, one
+	// series with an empty label "cluster" stands for all clusters: the sum, or
+	// the worst.
 	FleetMetricsOnly bool
 
-	// GC says how what is declared ends.
+	// GC configures how declarations end.
 	GC GC
 
 	// Informers configure the informers. Source and OnRollback must be nil;
-	// Logger defaults to the one above.
+	// Logger defaults to the Logger above.
 	Informers informerpool.Options
 }
 
-// Index names a field of a kind that cached lists can select by, with
-// client.MatchingFields.
+// Index names a field of a kind by which lists of cached objects can select,
+// with client.MatchingFields.
 type Index struct {
 	// GVK is the kind. Required.
 	GVK schema.GroupVersionKind
-	// Field is the name, as in client.MatchingFields. Required.
+	// Field is the name of the field, as in client.MatchingFields. Required.
 	Field string
-	// Values returns an object's values of the field. Required. The object is
-	// its own. It must be quick, and is called from many goroutines. While it
-	// panics for a cached object, or such an object does not fit the Form,
-	// lists by the field fail with an [*IndexError], which is logged once and
-	// counted.
+	// Values returns an object's values of the field. Required. The object
+	// belongs to it. It must be quick, and is called from many goroutines.
+	// While it panics for a cached object, or such an object does not fit the
+	// Form, lists by the field fail with an [*IndexError], which is logged once
+	// and counted.
 	Values func(client.Object) []string
-	// Form is what Values is given. Defaults to a typed object where
-	// Options.Scheme has the kind, and to an unstructured one otherwise; a
-	// function that asserts that it is given a cached object, or an
-	// unstructured one, is given that. Functions that read metadata alone cost
-	// least with [Packed].
+	// Form is the form of the objects passed to Values. Defaults to a typed
+	// object where Options.Scheme has the kind, and to an unstructured one
+	// otherwise. A function that asserts a cached object, or an unstructured
+	// one, gets that. Functions that read only metadata cost least with
+	// [Packed].
 	Form Form
 }
 
-// withDefaults returns the options with every zero replaced, and one error for
-// everything that is wrong.
+// withDefaults returns the options with every zero value replaced, and one
+// error that joins all invalid fields.
 func (o Options) withDefaults() (Options, error) {
 	err := o.validate()
 	if o.Scheme == nil {
@@ -293,7 +294,7 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// phases are the numbers the connection's decisions depend on.
+// phases returns the numbers on which the connection's decisions depend.
 func (o Options) phases() phase.Config {
 	return phase.Config{
 		ProbeInterval: o.ProbeInterval, FailureThreshold: o.FailureThreshold, SuccessThreshold: o.SuccessThreshold, Grace: max(o.Grace, 0),

@@ -9,11 +9,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ReadMode says where reads are answered from. It is an option of the whole
+// ReadMode selects where reads are answered from. It is an option of the whole
 // cache, and of each Get and List.
 //
-// What a read answers, by mode and by what holds for the cluster and for the
-// kind:
+// A read is answered as follows, depending on the mode and on the state of the
+// cluster and of the kind:
 //
 //	                             Live             CacheOnly               AutoWatch
 //	stopped                      ErrClosed        ErrClosed               ErrClosed
@@ -31,19 +31,17 @@ import (
 //	... behind what another      API server       ErrStale                API server
 //	    watch showed
 //
-// An informer whose right to list or watch was taken away, whose resource is
-// not served any more, or that has followed no watch for longer than
-// Options.StaleAfter has an old answer, and no new one. ErrStale wraps the
-// cause then. A greater MaxStaleness accepts as long an interruption, but no
-// refusal.
+// An informer is not current if its right to list or watch was withdrawn, if
+// its resource is no longer served, or if it has not followed a watch for
+// longer than Options.StaleAfter. ErrStale then wraps the cause. A greater
+// MaxStaleness accepts an interruption of that length, but no refusal.
 //
-// Where several informers cover a read, the one that has come furthest answers.
-// If it cannot, or was released, another one answers once it has what was
+// Where several informers cover a read, the most advanced one answers. If it
+// cannot, or was released, another one answers once it has everything that was
 // shown.
 //
-// Right after a cluster was replaced or its history rolled back, its informers
-// count as not synced until they have listed anew: no answer mixes two
-// histories.
+// After a cluster was replaced or its history rolled back, its informers count
+// as not synced until they have listed again: no answer mixes two histories.
 type ReadMode uint8
 
 // Modes of reading.
@@ -51,20 +49,20 @@ const (
 	// Live reads from the cache where an informer covers the read, and from the
 	// API server otherwise.
 	Live ReadMode = iota
-	// CacheOnly reads send no request.
+	// CacheOnly reads never send a request.
 	CacheOnly
-	// AutoWatch reads are Live reads that start an informer of the kind, which
-	// ends when reads do not ask for it any more (Options.IdleTimeout). Beware
-	// of large kinds.
+	// AutoWatch reads are Live reads that also start an informer of the kind.
+	// It stops when no read has used it for Options.IdleTimeout. Beware of
+	// large kinds.
 	AutoWatch
 )
 
-// readOption is an option of reads that controller-runtime does not know.
+// readOption is an option of reads that controller-runtime does not define.
 type readOption interface{ applyToRead(*readOptions) }
 
 type readOptions struct {
 	mode    ReadMode
-	maxAge  time.Duration // 0: any
+	maxAge  time.Duration // 0 means any
 	atLeast string        // resourceVersion
 	origin  *Origin
 
@@ -103,11 +101,11 @@ func (m ReadMode) String() string {
 	return "unknown"
 }
 
-// MaxStaleness is the longest time since the last sign of life of the informer
-// that a read accepts. With it, a read in mode CacheOnly may be answered while
-// the cluster is not connected: [Origin] tells. A healthy informer without
-// changes has a sign of life once a minute, so less than that makes reads in
-// mode Live go to the API server now and then. Zero means any.
+// MaxStaleness is the longest time since the informer's last sign of life that
+// a read accepts. With it, a read in mode CacheOnly may be answered while the
+// cluster is not connected; [Origin] reports that. A healthy informer without
+// changes has a sign of life once a minute, so a shorter MaxStaleness sends
+// some reads in mode Live to the API server. Zero means any.
 type MaxStaleness time.Duration
 
 // ApplyToGet implements client.GetOption.
@@ -118,11 +116,11 @@ func (MaxStaleness) ApplyToList(*client.ListOptions) {}
 
 func (d MaxStaleness) applyToRead(o *readOptions) { o.maxAge = time.Duration(d) }
 
-// NotOlderThan is the resourceVersion that a read must have seen, such as the
-// one a write was answered with. A read does not wait for it: where the
-// informer has not come so far, the API server is asked (Live, AutoWatch), or
-// the read fails with [ErrStale] (CacheOnly). [Watch.WaitForVersion] waits.
-// Empty means any.
+// NotOlderThan is the oldest resourceVersion that may answer the read, for
+// example the one that a write returned. A read does not wait for it: where the
+// informer has not reached it, the read goes to the API server (Live,
+// AutoWatch) or fails with [ErrStale] (CacheOnly). [Watch.WaitForVersion]
+// waits. Empty means any.
 type NotOlderThan string
 
 // ApplyToGet implements client.GetOption.
@@ -133,19 +131,19 @@ func (NotOlderThan) ApplyToList(*client.ListOptions) {}
 
 func (v NotOlderThan) applyToRead(o *readOptions) { o.atLeast = string(v) }
 
-// Origin tells where a read was answered from. Given as an option, it is filled
-// in by the read that it is given to.
+// Origin describes where a read was answered from. Pass it as an option; the
+// read fills it in.
 type Origin struct {
 	// Cached is false if the API server answered.
 	Cached bool
 	// Connected reports whether the cluster was connected.
 	Connected bool
-	// Epoch is the history the answer belongs to; resourceVersions of different
-	// epochs cannot be compared. It is that of Status, with a number behind a
-	// dot where the resource has gone back alone, or the cluster is not known
-	// to have yet.
+	// Epoch is the history that the answer belongs to; resourceVersions of
+	// different epochs cannot be compared. It is the Epoch of Status, with a
+	// number after a dot if only the resource was rolled back, or if the
+	// cluster is not yet known to have been.
 	Epoch string
-	// ResourceVersion is how far the cache had come.
+	// ResourceVersion is how far the cache had advanced.
 	ResourceVersion string
 	// Proof is the last sign of life of the informer that answered.
 	Proof time.Time

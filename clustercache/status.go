@@ -14,29 +14,28 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// Phase is where the connection of a cluster stands.
+// Phase is the state of a cluster's connection.
 type Phase string
 
 // Phases of a cluster.
 const (
-	// PhasePending means that the resolver knows no access yet. Nothing is
-	// dialled.
+	// PhasePending means that the resolver has no access yet. Nothing is
+	// dialed.
 	PhasePending Phase = "Pending"
-	// PhaseConnecting means that the first attempt is under way.
+	// PhaseConnecting means that the first attempt to connect is under way.
 	PhaseConnecting Phase = "Connecting"
 	// PhaseReady means that the cluster answers.
 	PhaseReady Phase = "Ready"
-	// PhaseDegraded means that it is connected, and that its last probes
-	// failed, or that it does not prove who it is, whatever it answers to
-	// probes.
+	// PhaseDegraded means that the cluster is connected, but its last probes
+	// failed, or it does not prove its identity, however it answers probes.
 	PhaseDegraded Phase = "Degraded"
-	// PhaseDisconnected means that it cannot be reached, or refuses the
-	// credentials. Attempts go on.
+	// PhaseDisconnected means that the cluster cannot be reached, or refuses
+	// the credentials. Attempts continue.
 	PhaseDisconnected Phase = "Disconnected"
-	// PhaseRefused means that policy forbids the way to it.
+	// PhaseRefused means that policy forbids access to the cluster.
 	PhaseRefused Phase = "Refused"
-	// PhaseGone means that it does not exist, or that nothing needs it any
-	// more; the reason says which.
+	// PhaseGone means that the cluster does not exist, or that nothing needs it
+	// any more; the reason distinguishes the two.
 	PhaseGone Phase = "Gone"
 )
 
@@ -44,87 +43,89 @@ const (
 // Forbidden, Unreachable, Timeout, Server, NotKubernetes, Throttled, TLS,
 // TLSUnknownAuthority, TLSBadName, TLSExpired, TLSNotYetValid, and so on.
 const (
-	// ReasonNoAccess: the resolver has no access yet.
+	// ReasonNoAccess means that the resolver has no access yet.
 	ReasonNoAccess = "NoAccess"
-	// ReasonClusterNotFound: the resolver knows no such cluster.
+	// ReasonClusterNotFound means that the resolver knows no such cluster.
 	ReasonClusterNotFound = "ClusterNotFound"
-	// ReasonBadAccess: what describes the access cannot be understood.
+	// ReasonBadAccess means that the description of the access cannot be
+	// parsed.
 	ReasonBadAccess = "BadAccess"
-	// ReasonRefused: policy refuses what describes the access, or the address
-	// that it leads to.
+	// ReasonRefused means that policy refuses the description of the access, or
+	// the address that it leads to.
 	ReasonRefused = "Refused"
-	// ReasonReleased: nothing watches the cluster or keeps it engaged any more.
-	// The cluster itself may be well.
+	// ReasonReleased means that nothing watches the cluster or keeps it engaged
+	// any more. The cluster itself may be healthy.
 	ReasonReleased = "Released"
 )
 
 // Status is a snapshot of one cluster. It holds no credentials.
 type Status struct {
-	Cluster client.ObjectKey `json:"-"` // in JSON it is the text namespace/name
+	Cluster client.ObjectKey `json:"-"` // in JSON: namespace/name
 	Phase   Phase            `json:"phase"`
 	// Since is when the phase began.
 	Since time.Time `json:"since"`
-	// Reason is the short form of LastError, and LastError the failure that was
-	// not made good yet; a text in JSON. A cluster may be Ready with one: new
-	// access that does not work leaves the old in use, and a server that
-	// answers 429 is busy, and alive.
+	// LastError is the last failure that is not resolved, as text in JSON;
+	// Reason is its short form. A Ready cluster may have one: new access that
+	// does not work leaves the old one in use, and a server that answers 429 is
+	// alive, but busy.
 	Reason    string `json:"reason,omitempty"`
 	LastError error  `json:"-"`
-	// Connected reports whether requests go through.
+	// Connected reports whether requests are sent.
 	Connected bool `json:"connected"`
 	// LastLife is when the API server last showed a sign of life.
 	LastLife time.Time `json:"lastLife,omitzero"`
-	// Failures counts the probes and attempts to connect that the API server
-	// did not answer well, in a row.
+	// Failures counts the consecutive probes and attempts to connect that the
+	// API server did not answer successfully.
 	Failures int `json:"failures"`
 	// LastProbe is when the last probe, or attempt to connect, ended.
-	// LastProbeSuccess is when one was last answered well, or when a sign of
-	// life spared one: the measure of how long the cluster has been silent. See
+	// LastProbeSuccess is when one last succeeded, or when a sign of life made
+	// one unnecessary; it measures how long the cluster has been silent. See
 	// Options.SilentAfter.
 	LastProbe        time.Time `json:"lastProbe,omitzero"`
 	LastProbeSuccess time.Time `json:"lastProbeSuccess,omitzero"`
-	// LastEvent is when an object's change last arrived.
+	// LastEvent is when a change of an object last arrived.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
-	// UID is that of the namespace kube-system, or made up from the address
-	// where that may not be read; Epoch is it with the number of times that the
-	// history changed.
+	// UID is that of the namespace kube-system, or is derived from the address
+	// where that may not be read. Epoch is the UID with the number of times
+	// that the history changed.
 	UID   string `json:"uid,omitempty"`
 	Epoch string `json:"epoch,omitempty"`
-	// ServerVersion is the API server's gitVersion, such as v1.36.1. It is
-	// asked for with new connections and every few minutes. Empty where it may
-	// not be read.
+	// ServerVersion is the API server's gitVersion, such as v1.36.1. It is read
+	// for new connections and every few minutes. Empty where it may not be
+	// read.
 	ServerVersion string `json:"serverVersion,omitempty"`
-	// Revision identifies the access in use, without telling it;
-	// CredentialExpiry is when its credentials end, if known.
+	// Revision identifies the access in use, without revealing it.
+	// CredentialExpiry is when its credentials expire, if known.
 	Revision         string    `json:"revision,omitempty"`
 	CredentialExpiry time.Time `json:"credentialExpiry,omitzero"`
-	// Connects counts connections since the cluster is known.
+	// Connects counts the connections since the cluster became known.
 	Connects int `json:"connects"`
-	// Watches is the number of distinct things that are watched, and Unmapped
-	// of those whose kind was not found yet.
+	// Watches is the number of distinct watches, and Unmapped the number of
+	// those whose kind was not found yet.
 	Watches  int `json:"watches"`
 	Unmapped int `json:"unmapped"`
-	// Informers, Objects and Bytes count what runs and is cached; Synced counts
-	// the informers that are.
+	// Informers counts those that run, Synced those of them that have synced.
+	// Objects and Bytes measure what they cache.
 	Informers int   `json:"informers"`
 	Synced    int   `json:"synced"`
 	Objects   int   `json:"objects"`
 	Bytes     int64 `json:"bytes"`
 	// References counts the leases held on informers.
 	References int `json:"references"`
-	// Stalls counts the streams that were cut because nothing came, and
-	// Rejected the objects that were refused as broken.
+	// Stalls counts the streams that were cut because nothing arrived, and
+	// Rejected the objects that were refused as malformed.
 	Stalls   int64 `json:"stalls"`
 	Rejected int64 `json:"rejected"`
-	// HistoryResets counts how often another history was found.
+	// HistoryResets counts how often another history was detected.
 	HistoryResets int `json:"historyResets"`
-	// Stale tells that an informer had no sign of life for Options.StaleAfter;
-	// OldestProof is the oldest one's last.
+	// Stale reports whether an informer had no sign of life for
+	// Options.StaleAfter. OldestProof is the last sign of life of the least
+	// recently active informer.
 	Stale       bool      `json:"stale"`
 	OldestProof time.Time `json:"oldestProof,omitzero"`
 }
 
-// MarshalJSON implements json.Marshaler: the cluster and the error are texts.
+// MarshalJSON implements json.Marshaler: the cluster and the error are text.
 func (s Status) MarshalJSON() ([]byte, error) {
 	type plain Status
 	return json.Marshal(struct {
@@ -142,8 +143,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// Status returns a snapshot of a cluster. It does no I/O and waits for nothing
-// but short locks. The error is [ErrUnknownCluster].
+// Status returns a snapshot of a cluster. It does no I/O and waits only for
+// short locks. The error is [ErrUnknownCluster].
 func (cc *ClusterCache) Status(cluster client.ObjectKey) (Status, error) {
 	c := cc.find(cluster)
 	if c == nil {
@@ -152,8 +153,8 @@ func (cc *ClusterCache) Status(cluster client.ObjectKey) (Status, error) {
 	return c.status(), nil
 }
 
-// Statuses returns a snapshot of every cluster, gone ones that are still held
-// included, sorted by key. It does no I/O.
+// Statuses returns a snapshot of every cluster, including gone ones that are
+// still held, sorted by key. It does no I/O.
 func (cc *ClusterCache) Statuses() []Status {
 	clusters := cc.all()
 	slices.SortFunc(clusters, func(a, b *cluster) int { return compareClusters(a.key, b.key) })

@@ -22,7 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Kind names a kind without its Go type, where an object is asked for.
+// Kind returns an object that names a kind without its Go type, for parameters
+// that take an object.
 func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(gvk)
@@ -30,7 +31,7 @@ func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 }
 
 // Watch is one user's hold on the informer of a kind in a cluster. While it is
-// held the informer runs whenever the cluster is connected; it survives
+// held, the informer runs whenever the cluster is connected. It survives
 // disconnects, credential changes, and a definition that is missing for a
 // while. Typed, unstructured and metadata-only users of a kind share one
 // informer. All methods may be called from many goroutines.
@@ -45,11 +46,11 @@ type Watch struct {
 }
 
 // Watch takes a hold on a kind in a cluster, and makes the cluster known. It
-// returns at once, whatever the state of the cluster. obj tells the kind: a
+// returns at once, whatever the state of the cluster. obj names the kind: a
 // typed object, an unstructured one or [Kind]. client.InNamespace,
-// MatchingLabels and MatchingFields narrow what is watched. ctx only says
-// whether the caller still wants it; its end later changes nothing. Errors are
-// [ErrClosed], ctx's, and those of a kind or selector that cannot be.
+// MatchingLabels and MatchingFields narrow the watch. ctx is checked only at
+// the start; its end has no effect later. Errors are [ErrClosed], ctx's, and
+// those of an invalid kind or selector.
 func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj client.Object, opts ...client.ListOption) (*Watch, error) {
 	id, err := cc.watchID(obj, opts)
 	if err == nil && ctx.Err() != nil {
@@ -69,8 +70,8 @@ func (cc *ClusterCache) watch(key client.ObjectKey, id watchID) (*Watch, error) 
 	return &Watch{c: c, h: h, released: make(chan struct{})}, nil
 }
 
-// hold takes a reference on what is watched in a cluster. A cluster that is
-// being forgotten at this moment is made again.
+// hold takes a reference on a watch of a cluster. It creates a cluster that is
+// being forgotten at this moment again.
 func (cc *ClusterCache) hold(key client.ObjectKey, id watchID, auto bool) (*cluster, *hold, error) {
 	for {
 		c, err := cc.engage(key, false)
@@ -84,8 +85,8 @@ func (cc *ClusterCache) hold(key client.ObjectKey, id watchID, auto bool) (*clus
 			h = c.holds.add(id, false)
 		}
 		if h != nil {
-			// The cluster may have been let go between the two: with the hold
-			// it has to come back.
+			// The cluster may have been forgotten between the two calls: now
+			// that it is held it must return.
 			if c.view.Load().phase == phase.Gone {
 				c.post(message{Event: phase.Event{Kind: phase.Asked}})
 			}
@@ -129,11 +130,11 @@ func (cc *ClusterCache) watchID(obj client.Object, opts []client.ListOption) (wa
 	return id, nil
 }
 
-// errSelectsNothing: as text such a selector is empty, which would select
-// everything.
+// errSelectsNothing reports a selector that selects nothing. The text of such a
+// selector is empty, which would select everything.
 var errSelectsNothing = errors.New("selects nothing")
 
-// isNil reports whether there is no object, be it a nil pointer of some type.
+// isNil reports whether there is no object; a typed nil pointer counts as none.
 func isNil(obj client.Object) bool {
 	v := reflect.ValueOf(obj)
 	return !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil())
@@ -145,9 +146,9 @@ func (w *Watch) Cluster() client.ObjectKey { return w.c.key }
 // GVK returns the kind.
 func (w *Watch) GVK() schema.GroupVersionKind { return w.h.id.gvk }
 
-// Release gives the hold up. It is idempotent and does not wait. The last
-// release of a kind stops its informer, after a while in which taking it again
-// costs nothing (Options.Informers.Linger).
+// Release gives up the hold. It is idempotent and does not wait. The last
+// release of a kind stops its informer, after a delay
+// (Options.Informers.Linger) in which taking it again costs nothing.
 func (w *Watch) Release() {
 	w.once.Do(func() {
 		close(w.released)
@@ -156,7 +157,8 @@ func (w *Watch) Release() {
 	})
 }
 
-// drop is Release for what was kept long enough: the informer does not linger.
+// drop is Release for a hold that was kept long enough: the informer does not
+// linger.
 func (w *Watch) drop() {
 	w.once.Do(func() {
 		close(w.released)
@@ -164,8 +166,8 @@ func (w *Watch) drop() {
 	})
 }
 
-// retire is Release of a cluster that is gone: handlers are told of the deletes
-// after it.
+// retire is Release for a cluster that is gone: handlers receive the deletes
+// afterwards.
 func (w *Watch) retire() {
 	w.once.Do(func() {
 		close(w.released)
@@ -173,9 +175,10 @@ func (w *Watch) retire() {
 	})
 }
 
-// Close is Release, and waits until no handler of the watch is being called,
-// nor any with an event of the informer if this was the last hold on it, or for
-// ctx. Called by such a handler it does not wait for itself.
+// Close is Release, and then waits until no handler of the watch is being
+// called, and, if this was the last hold on the informer, no handler with one
+// of its events, or until ctx ends. A Close called by such a handler does not
+// wait for that handler.
 func (w *Watch) Close(ctx context.Context) error {
 	lease, _, _ := w.c.holds.look(w.h)
 	w.mu.Lock()
@@ -199,12 +202,13 @@ func (w *Watch) HasSynced() bool {
 	return w.gone() == nil && lease != nil && w.c.listed(lease)
 }
 
-// WaitForSync waits until the informer has listed. It ends earlier when it is
-// known that waiting does not help: the server refuses (apierrors.IsForbidden
-// and so on tell), the cluster does not serve the kind (meta.IsNoMatchError) or
-// not for watching ([ErrNotWatchable]), [ErrReleased], [ErrClosed], or ctx's
-// end. The informer goes on trying in the first two cases, and so can the
-// caller.
+// WaitForSync waits until the informer has listed. It returns early when
+// waiting is known not to help: the server refuses (such as
+// apierrors.IsForbidden), the cluster does not serve the kind
+// (meta.IsNoMatchError) or does not serve it for watching ([ErrNotWatchable]),
+// the watch was released ([ErrReleased]), the cache was closed ([ErrClosed]),
+// or ctx ended. In the first two cases the informer keeps trying, and so can
+// the caller.
 func (w *Watch) WaitForSync(ctx context.Context) error { return w.wrap("sync", w.sync(ctx)) }
 
 func (w *Watch) sync(ctx context.Context) error {
@@ -219,12 +223,12 @@ func (w *Watch) sync(ctx context.Context) error {
 		}
 		if w.c.view.Load().epoch == epoch {
 			return nil
-		} // otherwise another history began meanwhile, and reads want its list
+		} // otherwise another history began meanwhile, and reads need its list
 	}
 }
 
-// WaitForVersion waits until the cache shows the given resourceVersion or a
-// later one, as a write was answered with.
+// WaitForVersion waits until the cache shows the given resourceVersion, such as
+// the one that a write returned, or a later one.
 func (w *Watch) WaitForVersion(ctx context.Context, resourceVersion string) error {
 	lease, err := w.await(ctx)
 	if err == nil {
@@ -233,7 +237,7 @@ func (w *Watch) WaitForVersion(ctx context.Context, resourceVersion string) erro
 	return w.wrap("wait for version", err)
 }
 
-// await waits for the lease.
+// await waits until the hold has a lease on an informer, and returns it.
 func (w *Watch) await(ctx context.Context) (*informerpool.Lease, error) {
 	for {
 		lease, changed, err := w.c.holds.look(w.h)
@@ -283,10 +287,11 @@ func (w *Watch) wrap(op string, err error) error {
 	return &ClusterError{Cluster: w.c.key, GVK: w.h.id.gvk, Op: op, Err: err}
 }
 
-// Status tells how the watch stands.
+// Status returns a snapshot of the watch.
 func (w *Watch) Status() WatchStatus { return w.c.watchStatus(w.h) }
 
-// translate turns the pool's sentinels into ours, and leaves the rest.
+// translate turns the pool's sentinel errors into those of this package, and
+// returns others unchanged.
 func translate(err error) error {
 	switch {
 	case errors.Is(err, informerpool.ErrReleased):
@@ -299,11 +304,12 @@ func translate(err error) error {
 	return err
 }
 
-// WatchAndRead is for reconcilers that ask for what they need each time they
-// run: it takes an informer of the kind that goes away when nobody asked for it
-// for Options.IdleTimeout, and returns a reader of the cluster, whose reads
-// keep the informer too, and whether it answers them now. It returns at once;
-// until then reads are answered by the API server.
+// WatchAndRead is for reconcilers that request what they need on every run. It
+// takes an informer of the kind, which ends when it was not requested for
+// Options.IdleTimeout. It returns a reader of the cluster, and whether the
+// informer answers its reads now; its reads keep the informer, too.
+// WatchAndRead returns at once; until the informer has synced, the API server
+// answers the reads.
 func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
 		return nil, false, &ClusterError{Cluster: cluster, GVK: gvk, Op: "watch", Err: context.Cause(ctx)}

@@ -18,13 +18,13 @@ type Registration struct {
 	once   sync.Once
 }
 
-// AddEventHandler has a handler told of every object of the watch, marked as
-// initial, and then of changes, without a gap, until the registration or the
+// AddEventHandler delivers every object of the watch to a handler, marked as
+// initial, and then its changes, without a gap, until the registration or the
 // watch is released. It returns at once, whatever the state of the cluster:
-// events begin when there are any. While the cluster is disconnected nothing is
-// told; afterwards, what changed. Calls come one at a time; a slow handler
-// holds back nobody, and events of an object are merged meanwhile. The error is
-// [ErrReleased] or [ErrClosed].
+// events begin when there are any. While the cluster is disconnected no event
+// is delivered; afterwards, everything that changed meanwhile is. Calls come
+// one at a time. A slow handler delays no other handler; the events of an
+// object are merged meanwhile. The error is [ErrReleased] or [ErrClosed].
 func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 	r := &Registration{w: w, synced: make(chan struct{})}
 	r.sub = w.c.cc.pool.Subscribe(&registered{Handler: h, r: r})
@@ -36,8 +36,8 @@ func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 	return r, nil
 }
 
-// registered is a handler that lets its registration know when it has been told
-// of what was there.
+// registered is a handler that notifies its registration when every object that
+// was there has been delivered.
 type registered struct {
 	informerpool.Handler
 
@@ -58,12 +58,13 @@ func (h *registered) Replayed(key informerpool.Key) {
 	h.r.once.Do(func() { close(h.r.synced) })
 }
 
-// Synced returns a channel that is closed once the handler was told of every
-// object that was there. It stays open if the registration is released before.
+// Synced returns a channel that is closed once every object that was there has
+// been delivered to the handler. It stays open if the registration is released
+// before.
 func (r *Registration) Synced() <-chan struct{} { return r.synced }
 
-// HasSynced reports whether the handler was told of every object that was
-// there.
+// HasSynced reports whether every object that was there has been delivered to
+// the handler.
 func (r *Registration) HasSynced() bool {
 	select {
 	case <-r.synced:
@@ -73,7 +74,7 @@ func (r *Registration) HasSynced() bool {
 	}
 }
 
-// Resync has the handler told of every object once more, by updates that are
+// Resync delivers every object to the handler once more, as updates that are
 // marked as a resync and are no change. It does not wait.
 func (r *Registration) Resync() {
 	if lease, _, _ := r.w.c.holds.look(r.w.h); lease != nil {
@@ -82,7 +83,7 @@ func (r *Registration) Resync() {
 }
 
 // Release ends the registration. It is idempotent and does not wait: a call of
-// the handler that has begun goes on.
+// the handler that has begun continues.
 func (r *Registration) Release() {
 	r.w.mu.Lock()
 	delete(r.w.registrations, r)
@@ -90,8 +91,8 @@ func (r *Registration) Release() {
 	r.stop()
 }
 
-// Close is Release, and waits for a running call of the handler, or for ctx.
-// Called by the handler itself it does not wait.
+// Close is Release, and then waits for a running call of the handler, or until
+// ctx ends. A Close called by the handler itself does not wait.
 func (r *Registration) Close(ctx context.Context) error {
 	r.Release()
 	return r.sub.Close(ctx)
@@ -102,8 +103,8 @@ func (r *Registration) stop() {
 	r.sub.Stop()
 }
 
-// keep notes a registration, so that it ends with the watch. It returns false
-// if that has ended.
+// keep records a registration, so that it ends with the watch. It returns false
+// if the watch has ended.
 func (w *Watch) keep(r *Registration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +118,8 @@ func (w *Watch) keep(r *Registration) bool {
 	return true
 }
 
-// stopRegistrations ends all of them. The watch is marked as released already,
-// so that none is added.
+// stopRegistrations ends all registrations. The watch is already marked as
+// released, so none is added.
 func (w *Watch) stopRegistrations() {
 	w.mu.Lock()
 	rs := w.registrations
@@ -129,7 +130,7 @@ func (w *Watch) stopRegistrations() {
 	}
 }
 
-// listen connects a registration to the hold's informer: now, or when there is
+// listen connects a registration to the hold's informer: now, or once there is
 // one.
 func (s *holds) listen(h *hold, r *Registration) {
 	s.mu.Lock()
@@ -139,7 +140,7 @@ func (s *holds) listen(h *hold, r *Registration) {
 	}
 	s.mu.Unlock()
 	if lease != nil {
-		_ = r.sub.Add(lease) // it fails if one of the two was ended meanwhile
+		_ = r.sub.Add(lease) // it fails only if one of the two has ended meanwhile
 	}
 }
 

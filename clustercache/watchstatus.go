@@ -17,27 +17,28 @@ import (
 
 // WatchStatus is a snapshot of one watch.
 type WatchStatus struct {
-	Cluster client.ObjectKey        `json:"-"` // in JSON it is the text namespace/name
+	Cluster client.ObjectKey        `json:"-"` // in JSON: namespace/name
 	GVK     schema.GroupVersionKind `json:"-"` // in JSON: apiVersion and kind
-	// Namespace, LabelSelector and FieldSelector are what is watched of the
-	// kind; all of it if they are empty.
+	// Namespace, LabelSelector and FieldSelector narrow what is watched of the
+	// kind; if they are empty, all of it is.
 	Namespace     string `json:"namespace,omitempty"`
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
-	// Mapped reports whether the cluster said which resource the kind is.
+	// Mapped reports whether the cluster has a known resource for the kind.
 	// Without it Informer is empty.
 	Mapped bool `json:"mapped"`
-	// LastError is why it is not, if it was tried, or what interrupted the
-	// informer; a text in JSON.
+	// LastError is why Mapped is false, if mapping was tried, or the error that
+	// interrupted the informer; as text in JSON.
 	LastError error `json:"-"`
-	// References counts the holds of the same watch.
+	// References counts the holds on the same watch.
 	References int `json:"references"`
-	// Informer is the informer's. It may serve wider watches, too.
+	// Informer is the status of the informer, which may also serve wider
+	// watches.
 	Informer informerpool.Status `json:"informer,omitzero"`
 }
 
 // MarshalJSON implements json.Marshaler: the cluster, the kind and the error
-// are texts.
+// are text.
 func (s WatchStatus) MarshalJSON() ([]byte, error) {
 	type plain WatchStatus
 	return json.Marshal(struct {
@@ -53,9 +54,8 @@ func (s WatchStatus) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// WatchStatuses returns a snapshot of everything that is watched in a cluster,
-// sorted by kind and by what is selected. It does no I/O. The error is
-// [ErrUnknownCluster].
+// WatchStatuses returns a snapshot of every watch of a cluster, sorted by kind
+// and selection. It does no I/O. The error is [ErrUnknownCluster].
 func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, error) {
 	c := cc.find(cluster)
 	if c == nil {
