@@ -1,49 +1,76 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package informerpool shares informers: caches of the objects of one resource
-// of one cluster that follow the API server. They are taken and given back at
-// will, for any kind, typed or not, in any number of clusters.
+// Package informerpool shares informers: caches of one resource of one cluster
+// that follow the API server. Informers are acquired and released on demand,
+// for any kind, typed or not, in any number of clusters.
 //
 // # Usage
 //
-// [Pool.Acquire] gives a [Lease] on the informer for a [Key] and starts that
-// informer if nobody holds one. The lease reads the cache ([Lease.Get],
+// [Pool.Acquire] returns a [Lease] on the informer for a [Key], and starts that
+// informer if it is not running. The lease reads the cache ([Lease.Get],
 // [Lease.List]), and a [Subscription] delivers the changes of any number of
-// leases to one [Handler]. [Lease.Release] gives it back; some time after the
-// last release the informer stops.
+// leases to one [Handler]. [Lease.Release] gives the lease up. Some time after
+// its last lease was released, the informer stops.
 //
-// Where objects come from is a [Source]: [FromREST] for API servers reached
-// over HTTP, [FromDynamic] for dynamic clients. The pool knows nothing of
-// kubeconfigs and reconnects; package clustercache adds them.
+// A [Source] opens the lists and watches: [FromREST] for API servers reached
+// over HTTP, [FromDynamic] for dynamic clients. The pool has no notion of
+// kubeconfigs or reconnects; package clustercache adds them.
+//
+// # From the wire to a handler
+//
+//	API server
+//	    │  one LIST and one WATCH, or one streamed list
+//	    ▼
+//	Source         opens the request, returns its body
+//	    │  JSON
+//	    ▼
+//	feed           checks kind, identity, version and size; applies Transforms;
+//	    │          resumes, or lists again
+//	    │  packed object
+//	    ▼
+//	store ───────► Lease.Get, Lease.List, Lease.All
+//	    │  change: the state before and the state after
+//	    ▼
+//	tap            passes on what the lease and Subscription.Add select
+//	    │
+//	    ▼
+//	Subscription   merges changes: at most one pending change per object
+//	    │  Event, one at a time
+//	    ▼
+//	Handler
+//
+// One feed writes the store of one informer. Each lease in a subscription has a
+// tap of its own.
 //
 // # Objects
 //
 // Cached objects are kept as compressed JSON and decoded when they are read; a
-// Pod costs about one KB this way and 50 as a map. [Object] is a read-only
-// client.Object: name, labels, owners and resourceVersion are answered without
-// decoding. managedFields are kept, so that apply configurations can be
-// extracted from what is read, unless Options.DropManagedFields says otherwise.
-// Objects are shared: never change what DeepCopyObject or Into did not make.
+// Pod takes about 1 KB this way and 50 KB as a map. [Object] is a read-only
+// client.Object: its name, labels, owners and resourceVersion are available
+// without decoding. managedFields are kept, so that apply configurations can be
+// extracted from cached objects, unless Options.DropManagedFields is set.
+// Objects are shared: modify only copies made by DeepCopyObject or Into.
 //
 // # Guarantees
 //
 //   - One LIST and one WATCH reach the server for a key, however many leases
 //     are held on it; where the server streams lists (1.34 and later) both are
 //     one request. (TestOneRequestHoweverManyLeases)
-//   - Acquire, reads and Status never wait for the network, and no lease's end
-//     affects another's. (TestAcquireReturnsAtOnceWhileTheServerHangs,
+//   - Acquire, reads and Status never wait for the network, and the end of one
+//     lease does not affect another.
+//     (TestAcquireReturnsAtOnceWhileTheServerHangs,
 //     TestAnotherLeasesEndChangesNothing)
-//   - A handler is told of each object's states in the order of their versions,
-//     each at most once; states may be skipped while it is busy, the last one
-//     never is. (TestModel)
-//   - A broken connection is resumed where it ended: no list, no event for what
-//     did not change. (TestBrokenWatchResumesWithoutAList)
+//   - A handler receives the states of each object in the order of their
+//     versions, each at most once. States may be skipped while it is busy; the
+//     last one never is. (TestModel)
+//   - A broken connection is resumed where it ended, without a list and without
+//     events for unchanged objects. (TestBrokenWatchResumesWithoutAList)
 //   - When the server forgot the history, or restored an older one, or is
-//     another cluster, the cache is made equal again; what vanished is told as
-//     deletes, what did not change is not told.
-//     (TestGoneResyncsWithoutEventsForUnchanged, TestRollbackStartsANewHistory,
-//     TestNewEpochReplacesTheStoreAtOnce)
+//     another cluster, the cache is made equal to the server again: objects
+//     that vanished are delivered as deletes, and unchanged objects are not
+//     delivered. (TestGoneResyncsWithoutEventsForUnchanged,
+//     TestRollbackStartsANewHistory, TestNewEpochReplacesTheStoreAtOnce)
 //   - A stream that carries nothing for the stall time-out is cut and resumed.
 //     (TestStalledWatchIsCut)
 //   - After [Lease.Close] or [Subscription.Close] returned nil no call of the
@@ -51,21 +78,21 @@
 //   - [Pool.Close] ends every goroutine at once, whatever the servers do.
 //     (TestStopIsPrompt)
 //
-// Not promised: every intermediate state, and an order between objects of
+// Not guaranteed: every intermediate state, and an order between objects of
 // different informers.
 //
 // # A slow or failing cluster
 //
-// An informer that cannot reach its server keeps what it has, says so in
-// [Lease.Status], and tries again with growing, jittered waits up to 30 s. A
-// refusal (403, 404) is reported by [Lease.WaitForSync] as the server's own
-// error, and the informer heals by itself when it is lifted. Objects are
-// delivered as deleted on proof alone: a list of the same history lacks them,
-// or discovery does not know the resource any more; a 404 by itself proves
-// nothing. How many initial lists run at once is bounded for the whole pool.
+// An informer that cannot reach its server keeps its objects, reports the error
+// in [Lease.Status], and tries again with growing, jittered waits of up to
+// 30 s. [Lease.WaitForSync] returns a refusal (403, 404) as the server's own
+// error; the informer recovers by itself once the refusal is lifted. Objects
+// are delivered as deleted only on proof: a list of the same history lacks
+// them, or discovery no longer knows the resource. A 404 alone proves nothing.
+// The number of initial lists that run at once is bounded for the whole pool.
 //
 // # Testing
 //
-// With client-go's fake dynamic client [FromDynamic] works inside a
+// With client-go's fake dynamic client, [FromDynamic] works inside a
 // testing/synctest bubble.
 package informerpool

@@ -20,7 +20,8 @@ import (
 )
 
 // staleAfter is how long the informers of these tests are relied upon without a
-// watch, and settling how long a stream that carries nothing may take to be one.
+// watch, and settling how long a stream that carries nothing may take to be
+// one.
 const (
 	staleAfter = 3 * time.Minute
 	settling   = 5 * time.Second

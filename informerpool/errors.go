@@ -14,28 +14,28 @@ import (
 )
 
 var (
-	// ErrReleased indicates that the lease was released: its informer may be
-	// gone, so it is not read any more.
+	// ErrReleased indicates that the lease was released. Its informer may have
+	// ended, so the lease can no longer be read.
 	ErrReleased = errors.New("lease released")
 	// ErrClosed indicates that the pool or the subscription was closed.
 	ErrClosed = errors.New("closed")
 	// ErrNotSynced indicates that the informer's first list is not complete
-	// yet. It says nothing about any object.
+	// yet. It makes no statement about any object.
 	ErrNotSynced = errors.New("not synced")
-	// ErrEpochChanged indicates that the cluster's resourceVersions are not
-	// comparable any more with those a request was made for: another cluster
+	// ErrEpochChanged indicates that the cluster's resourceVersions are no
+	// longer comparable with those a request was made for: another cluster
 	// answers at the endpoint, or its history was rolled back. Sources return
 	// it.
 	ErrEpochChanged = errors.New("epoch changed")
 	// ErrHistory indicates that the server's resourceVersion is behind the one
-	// an informer already saw, as after a restore of etcd from an older
+	// an informer has already seen, as after a restore of etcd from an older
 	// snapshot.
 	ErrHistory = errors.New("server history is behind the cache")
 	// ErrDetached indicates that an informer follows no live watch, and that
-	// its last one did not end by an error.
+	// its last watch did not end with an error.
 	ErrDetached = errors.New("no live watch")
-	// ErrOtherVersion indicates that the resource is not served in the version
-	// of the key, but in another one of its group: its objects exist.
+	// ErrOtherVersion indicates that the resource is not served in the key's
+	// version, but in another version of its group: its objects exist.
 	ErrOtherVersion = errors.New("version is not served")
 	// ErrStalled indicates that a list or watch carried nothing for longer than
 	// the stall time-out.
@@ -43,27 +43,28 @@ var (
 	// ErrNoIndex indicates that a query names an index that was not added to
 	// the informer.
 	ErrNoIndex = errors.New("no such index")
-	// ErrIndexExists indicates that an index of that name exists on the
-	// informer.
+	// ErrIndexExists indicates that the informer already has an index of that
+	// name.
 	ErrIndexExists = errors.New("index exists")
 	// ErrIndexPanicked indicates that an index function panicked for an object,
 	// or ended its goroutine.
 	ErrIndexPanicked = errors.New("index function panicked")
-	// ErrVersion indicates that a server does not take back a resourceVersion
-	// that it gave, and that is none: no number without a sign, blanks or zeros
-	// in front, of 64 bits. The informer lists again and again.
+	// ErrVersion indicates that a server does not accept a resourceVersion that
+	// it issued, and that the version is not valid: a valid one is a 64-bit
+	// number without sign, blanks or leading zeros. The informer lists
+	// periodically.
 	ErrVersion = errors.New("no resourceVersion")
 	// ErrBudget indicates that a list or an informer exceeded a limit on
-	// objects or pages.
+	// objects, bytes or pages.
 	ErrBudget = errors.New("over budget")
 
-	// ErrKind indicates that a server answered with objects or a list of
-	// another kind than was asked for. The whole answer is refused.
+	// ErrKind indicates that a server returned objects or a list of another
+	// kind than requested. The whole response is refused.
 	ErrKind = errors.New("another kind")
 
 	// ErrRefused indicates that the informer refused what the server sent about
-	// an object: it exists, or may, and the cache does not know its state. See
-	// [Lease.Unknown].
+	// an object: the object exists, or may exist, and the cache does not know
+	// its state. See [Lease.Unknown].
 	ErrRefused = errors.New("refused")
 
 	errUnreturned  = fmt.Errorf("Source %w", callback.ErrGoexit)
@@ -77,7 +78,7 @@ var (
 	errEvicted     = errors.New("cluster evicted")
 )
 
-// KeyError says which field of a key is unusable.
+// KeyError describes an invalid field of a key.
 type KeyError struct {
 	Key   Key
 	Field string
@@ -90,7 +91,7 @@ func (e *KeyError) Error() string { return fmt.Sprintf("informer %s: %s: %v", e.
 // Unwrap returns the cause.
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// OptionError says which option is unusable.
+// OptionError describes an invalid option.
 type OptionError struct {
 	Field string
 	Err   error
@@ -104,9 +105,9 @@ func (e *OptionError) Error() string {
 // Unwrap returns the cause.
 func (e *OptionError) Unwrap() error { return e.Err }
 
-// permanent reports whether waiting longer is unlikely to help: somebody has to
-// change a rule, a definition or the key. The informer keeps trying all the
-// same, since somebody may.
+// permanent reports whether waiting longer is unlikely to help: a rule, a
+// definition or the key has to change. The informer keeps trying all the same,
+// since such a change is possible.
 func permanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) ||

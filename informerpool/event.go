@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// EventType says what happened to an object.
+// EventType is the kind of change an [Event] describes.
 type EventType string
 
 // Types of an [Event].
@@ -17,39 +17,40 @@ const (
 	Deleted EventType = "Deleted"
 )
 
-// Event is one change of one object, as seen by one subscription: several
-// changes that came while its handler was busy are one event from the last
-// state it was told of to the newest.
+// Event is one change of one object, as one subscription sees it. Changes that
+// arrive while the handler is busy are merged into one event, which leads from
+// the state the handler last received to the newest one.
 type Event struct {
 	// Key is the key of the lease the event came through.
 	Key Key
-	// Type says which of the objects are set.
+	// Type determines which of Old and New are set.
 	Type EventType
-	// Old is the state the handler was told of last; set for Updated, and for
-	// Deleted the last state known.
+	// Old is, for Updated, the state the handler last received and, for
+	// Deleted, the last known state.
 	Old *Object
-	// New is the state now; set for Added and Updated.
+	// New is the current state; set for Added and Updated.
 	New *Object
-	// Initial marks the objects that were there when the lease was added to the
+	// Initial marks objects that existed when the lease was added to the
 	// subscription, or when its informer first synced.
 	Initial bool
-	// Resync marks an Updated event that was asked for and is no change. So are
-	// changes told of that were undone while the handler was busy, as where
-	// etcd was restored: reads may have shown them.
+	// Resync marks an Updated event that was requested and carries no change.
+	// It also marks the event for changes that were undone while the handler
+	// was busy, for example by a restore of etcd: reads may have returned the
+	// undone state.
 	Resync bool
-	// Requested tells that the object was asked for, by Resync or Trigger,
-	// since it was last told of, or that it is told of since changes were
-	// undone. Without Resync there is news as well.
+	// Requested reports that Resync or Trigger asked for the object since its
+	// last event, or that the event was sent because changes were undone. If
+	// Resync is false, the object has changed as well.
 	Requested bool
-	// Told is the state the handler was told of last, for Deleted, where that
-	// is not Old: the object changed before it was deleted.
+	// Told is the state the handler last received. It is set for Deleted if Old
+	// is a later state: the object changed before it was deleted.
 	Told *Object
 	// FinalStateUnknown marks a Deleted event that was concluded from the
 	// object's absence: Old is the last state seen, and there may have been
 	// later ones.
 	FinalStateUnknown bool
-	// Evicted marks a Deleted event that says nothing about the object: its
-	// cluster was taken away, by [Pool.Evict] or [Lease.Retire].
+	// Evicted marks a Deleted event that makes no statement about the object:
+	// its cluster was removed by [Pool.Evict] or [Lease.Retire].
 	Evicted bool
 }
 
@@ -61,24 +62,24 @@ func (e Event) Object() *Object {
 	return e.Old
 }
 
-// Handler receives the events of a subscription, one at a time. It may take its
-// time: that delays nobody else, and changes of the same object are merged
-// meanwhile. It may call anything of this package, and releasing what it
-// listens to is fine. The objects are shared and read-only. A panic is counted,
-// and the next event is delivered.
+// Handler receives the events of a subscription, one at a time. A slow handler
+// delays no other subscription; changes of the same object are merged
+// meanwhile. Handle may call anything in this package, and may release the
+// lease whose events it receives. The objects are shared and read-only. A panic
+// is counted, and delivery continues with the next event.
 type Handler interface {
 	Handle(e Event)
 }
 
-// HandlerFunc is a Handler.
+// HandlerFunc adapts a function to a [Handler].
 type HandlerFunc func(e Event)
 
 // Handle implements Handler.
 func (f HandlerFunc) Handle(e Event) { f(e) }
 
-// ResourceEventHandler returns a Handler that calls one written for client-go.
-// It is given [*Object]s, which implement controller-runtime's client.Object; a
-// delete whose final state is unknown arrives as
+// ResourceEventHandler returns a Handler that calls h, a handler written for
+// client-go. h receives [*Object]s, which implement controller-runtime's
+// client.Object. A delete whose final state is unknown arrives as
 // cache.DeletedFinalStateUnknown.
 func ResourceEventHandler(h cache.ResourceEventHandler) Handler {
 	return HandlerFunc(func(e Event) {
@@ -96,20 +97,21 @@ func ResourceEventHandler(h cache.ResourceEventHandler) Handler {
 	})
 }
 
-// change is what happened to one object of one informer.
+// change is one change of one object of one informer.
 type change struct {
 	old     *Object // the state before, nil if there was none
 	new     *Object // the state after, nil if there is none
-	final   *Object // of a delete: the state it ended with
-	unknown bool    // of a delete: it was concluded from absence
-	evicted bool    // of a delete: the cluster was taken away
+	final   *Object // of a delete: the state the object ended with
+	unknown bool    // of a delete: concluded from the object's absence
+	evicted bool    // of a delete: the cluster was removed
 	initial bool
 	resync  bool
-	sight   moment // from when on reads could see it
+	sight   moment // from when on reads could see the change
 }
 
-// narrow returns the change as seen through a sieve: an object that comes to
-// match is new, one that ceases to is gone.
+// narrow returns the change as seen through a sieve: an object that begins to
+// match is added, one that stops matching is deleted. It reports false if
+// neither state matches.
 func (c change) narrow(s sieve) (change, bool) {
 	if s.empty() {
 		return c, true
@@ -130,14 +132,14 @@ func (c change) narrow(s sieve) (change, bool) {
 	return c, true
 }
 
-// pending is what a subscription still has to tell of one object: from the
-// state it told of last to the newest.
+// pending is the undelivered change of one object in a subscription: from the
+// state the handler last received to the newest one.
 type pending struct {
 	change
 
 	asked   bool    // by Resync or Trigger
-	unheard bool    // old was only seen: the handler was not told of it
-	shown   *Object // it was seen: its delete is told, though it came and went
+	unheard bool    // old was only read: the handler did not receive it
+	shown   *Object // a read returned it: its delete is delivered, though the object came and went
 }
 
 // merge adds a later change.
@@ -153,16 +155,16 @@ func (p *pending) merge(c change) {
 	switch {
 	case p.unheard && c.new != nil && p.old.GetUID() == c.new.GetUID():
 		p.shown = p.old
-		p.old, p.unheard = nil, false // it is there, and was not told of
+		p.old, p.unheard = nil, false // the object exists, and the handler has not received it
 	case p.isEmpty() && p.wasShown(c):
 		p.old, p.unheard = p.shown, true
 	case p.isEmpty():
-		p.final = nil // nothing is told of it
+		p.final = nil // nothing is delivered
 	}
 }
 
-// wasShown reports whether an object that came and went was seen meanwhile, and
-// notes the last state of it. A read of the informer may have seen it.
+// wasShown reports whether an object that came and went was read meanwhile, and
+// records its last state. A read of the informer may have returned it.
 func (p *pending) wasShown(c change) bool {
 	last := c.final
 	if last == nil {
@@ -174,11 +176,12 @@ func (p *pending) wasShown(c change) bool {
 	return p.shown != nil
 }
 
-// isEmpty reports whether there is nothing to tell: it came and went.
+// isEmpty reports whether there is nothing to deliver: the object came and
+// went.
 func (p *pending) isEmpty() bool { return p.old == nil && p.new == nil }
 
-// events returns what is left to tell: nothing, one event, or a delete and an
-// add where one object took another's name.
+// events returns the events that are left to deliver: none, one, or a delete
+// and an add where one object took another's name.
 func (p *pending) events(key Key) []Event {
 	deleted := Event{Key: key, Type: Deleted, Old: p.old, FinalStateUnknown: p.unknown, Evicted: p.evicted, Requested: p.asked}
 	switch {

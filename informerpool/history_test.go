@@ -452,9 +452,9 @@ func TestHazardRightsLimitedByName(t *testing.T) {
 	})
 }
 
-// TestHazardRestoreMetByAnInformerThatLags: nothing in its own store contradicts
-// the restored list, but another informer of the resource has shown what was
-// lost. Both are in the new history then, and it is one.
+// TestHazardRestoreMetByAnInformerThatLags: nothing in its own store
+// contradicts the restored list, but another informer of the resource has shown
+// what was lost. Both are in the new history then, and it is one.
 func TestHazardRestoreMetByAnInformerThatLags(t *testing.T) {
 	for _, smaller := range []bool{false, true} {
 		t.Run(fmt.Sprint("beside a smaller one ", smaller), func(t *testing.T) {

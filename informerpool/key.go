@@ -17,24 +17,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Key says what one informer watches: one resource of one cluster, in all
+// Key identifies what one informer watches: one resource of one cluster, in all
 // namespaces or in one, narrowed by selectors. Keys are comparable;
-// [Key.Canonical] gives equal keys to selectors that mean the same. It is a
-// resource and not a kind, so that typed, unstructured and metadata-only
-// readers of one kind share one informer.
+// [Key.Canonical] makes keys equal whose selectors mean the same. A key names a
+// resource, not a kind, so that typed, unstructured and metadata-only readers
+// of one kind share one informer.
 type Key struct {
 	// Cluster names the remote cluster. The zero value is the hub itself.
 	Cluster types.NamespacedName
 	// Resource is the watched resource. Version and resource are required.
 	Resource schema.GroupVersionResource
-	// Kind is the kind that the resource is expected to have; an answer of
-	// another kind is refused. Empty means the one that the source knows (see
-	// [KindSource]), or else the one that the server's lists are of. Keys of
-	// different kinds are different informers, so that the users of one pool
-	// should all name it, or none.
+	// Kind is the kind that the resource is expected to have; a response of
+	// another kind is refused. If empty, it is the kind that the source knows
+	// (see [KindSource]), or else the kind of the server's lists. Keys with
+	// different kinds are different informers, so either all users of a pool
+	// should set Kind, or none.
 	Kind string
-	// Namespace restricts the informer to one namespace; empty means all of
-	// them, and is right for cluster-scoped resources.
+	// Namespace restricts the informer to one namespace. Empty means all
+	// namespaces; leave it empty for cluster-scoped resources.
 	Namespace string
 	// LabelSelector is evaluated by the server; empty selects everything.
 	LabelSelector string
@@ -42,7 +42,7 @@ type Key struct {
 	FieldSelector string
 }
 
-// String returns a short readable form, for logs and errors.
+// String returns a short readable form for logs and errors.
 func (k Key) String() string {
 	var b strings.Builder
 	if k.Cluster != (types.NamespacedName{}) {
@@ -73,9 +73,9 @@ func (k Key) String() string {
 	return b.String()
 }
 
-// Canonical validates the key and returns it with selectors in canonical form,
-// so that keys that mean the same are equal. It does no I/O. The error is a
-// [*KeyError] naming the field.
+// Canonical validates the key and returns it with its selectors in canonical
+// form, so that keys that mean the same are equal. It does no I/O. The error is
+// a [*KeyError] that names the field.
 func (k Key) Canonical() (Key, error) {
 	for _, f := range []struct{ name, value string }{
 		{"Resource.Version", k.Resource.Version}, {"Resource.Resource", k.Resource.Resource},
@@ -88,7 +88,7 @@ func (k Key) Canonical() (Key, error) {
 		{"Resource.Group", k.Resource.Group}, {"Resource.Version", k.Resource.Version},
 		{"Resource.Resource", k.Resource.Resource}, {"Kind", k.Kind}, {"Namespace", k.Namespace},
 	} {
-		// Each of them becomes a segment of the request's path.
+		// Each of these becomes a segment of the request path.
 		if msgs := content.IsPathSegmentName(f.value); len(msgs) > 0 {
 			return k, &KeyError{Key: k, Field: f.name, Err: fmt.Errorf("%q %s", f.value, strings.Join(msgs, "; "))}
 		}
@@ -106,9 +106,9 @@ func (k Key) Canonical() (Key, error) {
 	return k, nil
 }
 
-// parseLabels validates a label selector and returns it with its requirements
-// sorted, without repetitions, and with one operator for those that mean the
-// same.
+// parseLabels validates a label selector and returns its canonical form:
+// requirements sorted and without repetitions, equivalent operators replaced by
+// one.
 func parseLabels(s string) (string, error) {
 	selector, err := labels.Parse(s)
 	if err != nil {
@@ -134,8 +134,8 @@ func parseLabels(s string) (string, error) {
 	return strings.Join(slices.Compact(terms), ","), nil
 }
 
-// parseFields validates a field selector and returns it with its terms sorted
-// and without repetitions.
+// parseFields validates a field selector and returns its canonical form: terms
+// sorted and without repetitions.
 func parseFields(s string) (string, error) {
 	selector, err := fields.ParseSelector(s)
 	if err != nil {
@@ -159,13 +159,13 @@ func parseFields(s string) (string, error) {
 	return strings.Join(terms, ","), nil
 }
 
-// wider returns the keys whose informer would hold everything that k asks for,
-// k itself excluded, narrowest first.
+// wider returns the keys whose informers hold everything that k selects,
+// narrowest first, without k itself.
 func (k Key) wider() []Key {
 	var out []Key
 	for _, fields := range distinct(k.FieldSelector) {
 		if fields != k.FieldSelector && !localFields(k.FieldSelector) {
-			continue // the server alone can evaluate it: a wider store could not be filtered
+			continue // only the server can evaluate it: the objects of a wider store could not be filtered
 		}
 		for _, labels := range distinct(k.LabelSelector) {
 			for _, namespace := range distinct(k.Namespace) {
@@ -180,7 +180,7 @@ func (k Key) wider() []Key {
 	return out
 }
 
-// distinct returns s and the empty string, once.
+// distinct returns s and the empty string, without repetition.
 func distinct(s string) []string {
 	if s == "" {
 		return []string{""}
@@ -200,15 +200,15 @@ func localFields(canonical string) bool {
 	})
 }
 
-// sieve is what a subscription is told of a lease: what passes its filter and,
-// if there are others, one of these.
+// sieve selects the objects of a lease that a subscription delivers: those that
+// pass the lease's filter and, if any is set, at least one of the others.
 type sieve struct {
 	lease filter
 	any   []filter
 }
 
-// newSieve returns what the keys select of a lease's objects. The error is a
-// *KeyError for what cannot be evaluated here.
+// newSieve returns the sieve for the objects of a lease that the keys select.
+// The error is a *KeyError for a selector that only the server can evaluate.
 func newSieve(l *Lease, narrower []Key) (sieve, error) {
 	key := l.Key()
 	s := sieve{lease: l.at.Load().filter}
@@ -223,7 +223,7 @@ func newSieve(l *Lease, narrower []Key) (sieve, error) {
 		}
 		f := newFilter(Key{}, k)
 		if k.FieldSelector == key.FieldSelector {
-			f.fields = nil // the server did it
+			f.fields = nil // the server has evaluated it
 		}
 		s.any = append(s.any, f)
 	}
@@ -232,12 +232,12 @@ func newSieve(l *Lease, narrower []Key) (sieve, error) {
 
 func (s sieve) empty() bool { return s.lease.empty() && len(s.any) == 0 }
 
-// match reports whether the object passes. A nil object does not.
+// match reports whether an object passes. A nil object does not.
 func (s sieve) match(o *Object) bool {
 	return s.lease.match(o) && (len(s.any) == 0 || slices.ContainsFunc(s.any, func(f filter) bool { return f.match(o) }))
 }
 
-// filter narrows a wider informer's objects down to a key. The zero filter
+// filter narrows the objects of a wider informer down to a key. The zero filter
 // passes everything.
 type filter struct {
 	namespace string
@@ -245,14 +245,14 @@ type filter struct {
 	fields    fields.Selector
 }
 
-// newFilter returns what has to be checked on objects of an informer for wide,
-// to serve narrow. Both are canonical.
+// newFilter returns the filter that serves the key narrow from an informer for
+// wide. Both keys are canonical.
 func newFilter(wide, narrow Key) (f filter) {
 	if wide.Namespace != narrow.Namespace {
 		f.namespace = narrow.Namespace
 	}
 	if wide.LabelSelector != narrow.LabelSelector {
-		f.labels, _ = labels.Parse(narrow.LabelSelector) // canonical: it has been parsed before
+		f.labels, _ = labels.Parse(narrow.LabelSelector) // canonical, so it has been parsed before
 	}
 	if wide.FieldSelector != narrow.FieldSelector {
 		f.fields, _ = fields.ParseSelector(narrow.FieldSelector)
@@ -263,7 +263,7 @@ func newFilter(wide, narrow Key) (f filter) {
 // empty reports whether the filter passes everything.
 func (f filter) empty() bool { return f.namespace == "" && f.labels == nil && f.fields == nil }
 
-// match reports whether the object passes. A nil object does not.
+// match reports whether an object passes. A nil object does not.
 func (f filter) match(o *Object) bool {
 	if o == nil {
 		return false

@@ -19,22 +19,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Lease is one user's hold on an informer. While any lease on it is held the
-// informer runs; it survives disconnects of its cluster. All methods may be
-// called from many goroutines. Those that read never wait for the network.
+// Lease is one user's hold on an informer. The informer runs as long as any
+// lease on it is held; a lease survives disconnects of its cluster. All methods
+// may be called from many goroutines. The methods that read never wait for the
+// network.
 type Lease struct {
 	pool     *Pool
 	owner    string
 	at       atomic.Pointer[place] // replaced with the locks of both entries held
 	released chan struct{}
 	once     sync.Once
-	next     *entry // the informer it is handed over to; protected by the pool's lock
+	next     *entry // the informer the lease is being handed over to; protected by the pool's lock
 
 	mu   sync.Mutex // protects taps; never held while another lock is taken
 	taps []*tap
 }
 
-// place is which informer serves a lease.
+// place is the informer that serves a lease.
 type place struct {
 	key    Key
 	entry  *entry
@@ -43,8 +44,8 @@ type place struct {
 
 func (l *Lease) entry() *entry { return l.at.Load().entry }
 
-// lock takes the lock of the entry that serves the lease; that stays the one
-// for as long as the lock is held.
+// lock locks the entry that serves the lease. The same entry serves it for as
+// long as the lock is held.
 func (l *Lease) lock() *place {
 	for {
 		at := l.at.Load()
@@ -71,17 +72,17 @@ func (l *Lease) rlock() *place {
 // Key returns the canonical key the lease was acquired with, or retargeted to.
 func (l *Lease) Key() Key { return l.at.Load().key }
 
-// Owner returns the name the lease was acquired for, or nothing.
+// Owner returns the name the lease was acquired for, or the empty string.
 func (l *Lease) Owner() string { return l.owner }
 
-// Release gives the lease up. It is idempotent and does not wait: a call of a
-// handler that has begun goes on. Reads through the lease fail with
-// [ErrReleased] from then on. After the last release the informer lingers.
+// Release gives up the lease. It is idempotent and does not wait: a running
+// call of a handler continues. Afterwards reads through the lease fail with
+// [ErrReleased]. After the last release the informer lingers.
 func (l *Lease) Release() { l.release(l.pool.options.Linger) }
 
 // ReleaseNow is Release without the linger: if no other lease is held, the
-// informer stops at once. It is for those who kept the informer long enough
-// themselves.
+// informer stops at once. Use it where the caller has kept the informer long
+// enough itself.
 func (l *Lease) ReleaseNow() { l.release(0) }
 
 func (l *Lease) release(linger time.Duration) {
@@ -94,8 +95,9 @@ func (l *Lease) release(linger time.Duration) {
 	})
 }
 
-// Close releases the lease and waits until no handler is being called with its
-// events, or for ctx. Called by such a handler it does not wait for itself.
+// Close releases the lease and waits until no handler is running with one of
+// its events, or for ctx. If such a handler calls Close, Close does not wait
+// for that handler.
 func (l *Lease) Close(ctx context.Context) error {
 	taps := l.attached()
 	l.Release()
@@ -113,8 +115,8 @@ func (l *Lease) attached() []*tap {
 	return slices.Clone(l.taps)
 }
 
-// attach connects a tap to the informer, replaying what is there; it fails
-// where the lease is released.
+// attach connects a tap to the informer and replays the cached objects. It
+// reports false if the lease was released.
 func (l *Lease) attach(t *tap) bool {
 	l.mu.Lock()
 	l.taps = append(l.taps, t)
@@ -122,8 +124,8 @@ func (l *Lease) attach(t *tap) bool {
 	e := l.lock().entry
 	defer e.mu.Unlock()
 	// A Release that found the tap may already have detached it: it closed
-	// released before that, so it is seen here. One that comes later detaches
-	// what is attached now.
+	// released before that, so the check below sees it. A later Release
+	// detaches what is attached here.
 	if l.gone() != nil || e.state == StateDying || e.state == StateGone {
 		return false
 	}
@@ -143,11 +145,11 @@ func (l *Lease) detach(t *tap) {
 	e.taps = slices.DeleteFunc(e.taps, func(x *tap) bool { return x == t })
 }
 
-// gone returns ErrReleased after the release, ErrClosed after the pool's end,
-// and nil before.
+// gone returns ErrReleased after the release, ErrClosed after the pool was
+// closed, and nil before.
 func (l *Lease) gone() error {
 	select {
-	case <-l.released: // first, since the release may be what ended the informer
+	case <-l.released: // first, since the release may have ended the informer
 		return ErrReleased
 	default:
 	}
@@ -157,8 +159,8 @@ func (l *Lease) gone() error {
 	return nil
 }
 
-// readable returns why the store cannot be read, or nil. The entry's lock is
-// held.
+// readableLocked returns why the store cannot be read, or nil. The entry's lock
+// is held.
 func (l *Lease) readableLocked() error {
 	if err := l.gone(); err != nil {
 		return fmt.Errorf("%s: %w", l.Key(), err)
@@ -170,8 +172,8 @@ func (l *Lease) readableLocked() error {
 }
 
 // Get returns a cached object. The error is [ErrReleased], [ErrNotSynced],
-// [ErrRefused] for an object of which only refused states were seen, or one
-// that apierrors.IsNotFound tells. The object is shared and read-only.
+// [ErrRefused] if every state received for the object was refused, or one that
+// satisfies apierrors.IsNotFound. The object is shared and read-only.
 func (l *Lease) Get(namespace, name string) (*Object, error) {
 	at := l.rlock()
 	err := l.readableLocked()
@@ -195,7 +197,7 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 }
 
 // GetInto decodes a cached object into dst: an *unstructured.Unstructured, a
-// *metav1.PartialObjectMetadata or a typed object, which is the caller's own.
+// *metav1.PartialObjectMetadata or a typed object. The caller owns the result.
 // The errors are those of Get, and of decoding.
 func (l *Lease) GetInto(namespace, name string, dst runtime.Object) error {
 	o, err := l.Get(namespace, name)
@@ -205,15 +207,16 @@ func (l *Lease) GetInto(namespace, name string, dst runtime.Object) error {
 	return l.pool.Decode(o, dst)
 }
 
-// Namespaced reports whether the cached objects live in namespaces; known is
-// false where there are none, or some of both. A definition can come back with
-// another scope, and what is cached says so before discovery is asked again.
+// Namespaced reports whether the cached objects live in namespaces. known is
+// false if there are no objects, or some of both kinds. A definition can be
+// re-created with another scope, and the cached objects show that before
+// discovery is queried again.
 func (l *Lease) Namespaced() (namespaced, known bool) {
 	s := scope(l.entry().scope.Load())
 	return s == scopeNamespace, s != scopeUnknown
 }
 
-// Query narrows a list. The zero query selects everything.
+// Query narrows a list. The zero Query selects everything.
 type Query struct {
 	// Namespace selects one namespace; empty means all.
 	Namespace string
@@ -224,15 +227,15 @@ type Query struct {
 	Owner types.UID
 	// Index and Value select by an index added with AddIndex.
 	Index, Value string
-	// Limit is the most objects returned; zero means no limit. Which ones is
-	// not defined.
+	// Limit is the maximum number of objects returned; zero means no limit.
+	// Which objects are returned is undefined.
 	Limit int
 }
 
-// List returns the cached objects a query selects, in no order, and the
-// resourceVersion the cache is at. All of them are of one epoch. The error is
-// [ErrReleased], [ErrNotSynced], [ErrNoIndex] or an [*IndexError]. The objects
-// are shared and read-only.
+// List returns the cached objects that a query selects, in no order, and the
+// resourceVersion the cache has reached. All objects belong to one epoch. The
+// error is [ErrReleased], [ErrNotSynced], [ErrNoIndex] or an [*IndexError]. The
+// objects are shared and read-only.
 func (l *Lease) List(q Query) ([]*Object, string, error) {
 	candidates, rv, narrow, err := l.candidates(l.byOwner(&q))
 	if err != nil {
@@ -251,8 +254,8 @@ func (l *Lease) List(q Query) ([]*Object, string, error) {
 }
 
 // All returns the objects that List returns, as a sequence over a snapshot: it
-// filters while it is iterated, without a lock, and sees no later changes. It
-// can be iterated more than once.
+// filters during iteration, without a lock, and shows no later changes. It can
+// be iterated more than once.
 func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 	candidates, _, narrow, err := l.candidates(l.byOwner(&q))
 	if err != nil {
@@ -272,8 +275,9 @@ func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 	}, nil
 }
 
-// byOwner makes a query for an owner one of the built-in index, which the first
-// such query builds. Those that come meanwhile look at every object instead.
+// byOwner turns a query by owner into one on the built-in index, which the
+// first such query builds. Queries that arrive while it is being built scan
+// every object instead.
 func (l *Lease) byOwner(q *Query) Query {
 	if q.Owner != "" && q.Index == "" && l.entry().addIndex(ownerIndex, ownerUIDs) == nil && l.entry().indexReady(ownerIndex) {
 		q.Index, q.Value, q.Owner = ownerIndex, string(q.Owner), ""
@@ -281,8 +285,8 @@ func (l *Lease) byOwner(q *Query) Query {
 	return *q
 }
 
-// candidates copies out what the indexes narrow a query down to; the rest is
-// checked without the lock.
+// candidates copies the objects that the indexes narrow a query down to. The
+// other criteria are checked without the lock.
 func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter, err error) {
 	at := l.rlock()
 	e := at.entry
@@ -331,13 +335,13 @@ func (q *Query) selects(o *Object, narrow filter) bool {
 }
 
 // AddIndex adds an index to the informer, for all its leases, and fills it
-// before it returns. The index lives as long as the informer. A name that is
-// taken is [ErrIndexExists].
+// before it returns. The index lives as long as the informer. If the name is
+// taken, the error is [ErrIndexExists].
 func (l *Lease) AddIndex(name string, values IndexFunc) error {
 	return l.TryAddIndex(name, func(o *Object) ([]string, error) { return values(o), nil })
 }
 
-// TryAddIndex is AddIndex of a function that can fail.
+// TryAddIndex is AddIndex for a function that can fail.
 func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 	if err := l.gone(); err != nil {
 		return fmt.Errorf("%s: %w", l.Key(), err)
@@ -349,32 +353,32 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 		return err
 	}
 	if next := l.pool.successor(l); next != nil {
-		_ = next.addIndex(name, values) // it may have it, from another lease
+		_ = next.addIndex(name, values) // it may have the index already, from another lease
 	}
 	return nil
 }
 
 // HasSynced reports whether the informer's first list is complete, so that
-// reads are answered.
+// reads are served.
 func (l *Lease) HasSynced() bool {
 	defer l.rlock().entry.mu.RUnlock()
 	return l.readableLocked() == nil
 }
 
-// Polls reports whether the informer lists its resource again and again, since
-// the server does not let it watch: what it has is as old as the last list.
+// Polls reports whether the informer lists its resource periodically because
+// the server does not let it watch: the cache is as old as the last list.
 func (l *Lease) Polls() bool {
 	e := l.rlock().entry
 	defer e.mu.RUnlock()
 	return e.polling
 }
 
-// WaitForSync waits for the informer's first list. It returns nil once that is
-// complete, and otherwise as soon as it is known that waiting does not help:
-// the server's refusal (apierrors.IsForbidden, IsNotFound and so on tell them),
-// [ErrReleased], [ErrClosed], or the cause of ctx's end. A resource that does
-// not exist any more counts as refused, too. The informer goes on trying after
-// a refusal, and so can the caller.
+// WaitForSync waits for the informer's first list. It returns nil once that
+// list is complete. It returns an error as soon as waiting longer is known not
+// to help: the server's refusal (which apierrors.IsForbidden, IsNotFound and so
+// on recognize), [ErrReleased], [ErrClosed], or the cause of ctx's end. A
+// resource that no longer exists counts as refused, too. After a refusal the
+// informer keeps trying, and the caller may wait again.
 func (l *Lease) WaitForSync(ctx context.Context) error {
 	return l.await(ctx, func(e *entry) error {
 		switch {
@@ -387,8 +391,9 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 	})
 }
 
-// WaitForSyncIn is WaitForSync for the list of one epoch: while the informer
-// has listed in another one only, it waits, as far as waiting helps.
+// WaitForSyncIn is WaitForSync for a list of the given epoch: while the
+// informer has listed only in another one, it keeps waiting as long as waiting
+// can help.
 func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
 	return l.await(ctx, func(e *entry) error {
 		switch {
@@ -401,9 +406,9 @@ func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
 	})
 }
 
-// WaitForVersion waits until the cache shows the given resourceVersion or a
-// later one, such as the one a write was answered with. An idle server tells
-// where it is once a minute.
+// WaitForVersion waits until the cache has reached the given resourceVersion or
+// a later one, such as the version that a write returned. An idle server
+// reports its version once a minute.
 func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 		return fmt.Errorf("%s: resourceVersion: %w", l.Key(), err)
@@ -419,7 +424,7 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 	})
 }
 
-// ResourceVersion returns the version the cache has reached, by events and
+// ResourceVersion returns the version that the cache has reached, by events and
 // bookmarks; empty before the first list.
 func (l *Lease) ResourceVersion() string {
 	e := l.rlock().entry
@@ -434,8 +439,8 @@ func (l *Lease) Epoch() Epoch {
 	return e.epoch
 }
 
-// ListedIn reports whether reads return objects of an epoch: the informer has
-// listed in it, and in none since. Unlike the other methods it takes no lock.
+// ListedIn reports whether reads return objects of an epoch: the informer's
+// last list was in it. Unlike the other methods it takes no lock.
 func (l *Lease) ListedIn(epoch Epoch) bool {
 	in := l.entry().listed.Load()
 	return in != nil && *in == epoch

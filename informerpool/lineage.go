@@ -28,8 +28,8 @@ type lineage struct {
 
 // at returns the number of the history that a list shows. another says that it
 // is another one than own, that of the list before, in the same epoch. Where
-// another informer of the resource has found that before, it is the one that this
-// one found.
+// another informer of the resource has found that before, it is the one that
+// this one found.
 func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, own int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,120 +30,124 @@ const (
 )
 
 // TransformFunc changes an object before it is stored, once per received state.
-// It owns u. It must not change the name, namespace, uid or resourceVersion,
-// must be quick, and runs on the informer's goroutine.
+// It owns u. It must be quick, since it runs on the informer's goroutine, and
+// must not change the name, namespace, uid or resourceVersion.
 type TransformFunc func(u *unstructured.Unstructured) error
 
-// Options configure a Pool. Source is required; every other field has a working
-// zero value.
+// Options configure a Pool. Source is required; the zero value of every other
+// field works.
 type Options struct {
-	// Source is where lists and watches come from. Required.
+	// Source opens lists and watches. Required.
 	Source Source
-	// Logger receives one line per change of an informer's state. Defaults to
-	// discarding.
+	// Logger receives one line per state change of an informer. By default
+	// nothing is logged.
 	Logger logr.Logger
-	// Linger is how long an informer without leases goes on, so that taking it
-	// again costs no request. Zero means 30 s; negative means not at all.
+	// Linger is how long an informer keeps running without leases, so that
+	// acquiring it again costs no request. Zero means 30 s; a negative value
+	// disables lingering.
 	Linger time.Duration
 	// StallTimeout is how long a watch may carry nothing before it is cut and
-	// resumed; an API server sends a bookmark every 60 s. It bounds the
-	// progress of lists, too. Defaults to 3 min; less than 90 s is refused.
+	// resumed; an API server sends a bookmark every 60 s. It also bounds how
+	// long a list may carry nothing. Defaults to 3 min; less than 90 s is
+	// refused.
 	StallTimeout time.Duration
-	// WatchTimeout is how long a watch is asked to last; each one gets between
-	// two thirds and four thirds of it, at random. Defaults to 45 min, which
-	// gives 30 to 60 min.
+	// WatchTimeout is the duration that watches are requested with; each one
+	// gets between two thirds and four thirds of it, at random. Defaults to 45
+	// min, which gives 30 to 60 min.
 	WatchTimeout time.Duration
 	// PollInterval is about how long an informer waits between two lists of a
 	// resource that cannot be watched. Each wait takes between two thirds and
 	// four thirds of it, at random. Defaults to 30 s; less than a second is
 	// refused.
 	PollInterval time.Duration
-	// AuditInterval bounds how long a cache can differ from its server without
-	// knowing, whatever happened to the server: within it each informer
-	// compares names, uids and versions with a list of the server's present,
-	// and lists anew where they differ. A change that the list shows and the
-	// stream does not bring within 5 s (a quarter of the interval where that is
-	// less) is lost. Where the comparison fails, the informer lists instead,
-	// and is degraded if that fails, too. Where it fails because the server is
-	// over its limit (429), and lists come in pages, the informer follows its
-	// watch on for up to five minutes before: its own list would be refused as
-	// well.
+	// AuditInterval bounds how long a cache can differ from its server
+	// undetected, whatever happened to the server. Once per interval each
+	// informer compares names, uids and versions with a current list of the
+	// server, and lists anew if they differ. A change that the list shows
+	// counts as lost if the stream does not bring it within 5 s, or within a
+	// quarter of the interval if that is less. If the comparison itself fails,
+	// the informer lists instead; if that fails too, the informer is degraded.
+	// If the comparison fails because the server is overloaded (429), and lists
+	// come in pages, the informer first keeps following its watch for up to
+	// five minutes: its own list would be refused as well.
 	//
-	// An audit finds lost, missed and undone changes. It does not read objects,
-	// and so does not find content that changed under one resourceVersion, as
-	// by a new default in a definition: the next list does.
+	// An audit finds lost, missed and undone changes. It does not read whole
+	// objects, so it does not find content that changed under one
+	// resourceVersion, for example through a new default in a definition; the
+	// next list does.
 	//
 	// Audits are spread over time, and wait behind lists. Defaults to 6 h; less
-	// than a second is refused; negative means never. Intervals of seconds, as
-	// in tests, are exceeded by what the lists take, and a second or two.
+	// than a second is refused; negative means never. Intervals of a few
+	// seconds, as in tests, are exceeded by the time the lists take, and by a
+	// second or two.
 	AuditInterval time.Duration
-	// ListConcurrency is how many initial lists of the whole pool may be under
-	// way at once. Defaults to 50.
+	// ListConcurrency is how many initial lists may run at once in the whole
+	// pool. Defaults to 50.
 	ListConcurrency int
-	// PermitTimeout is how long one list can hold back others: after it, the
-	// list goes on without being counted, so that hung clusters do not stop the
-	// rest. It is shorter, down to 50 ms, while lists are much quicker; and
-	// once lists hang, none waits for them longer than half a second. Defaults
-	// to 1 s.
+	// PermitTimeout is how long one list can hold back others. After that time
+	// the list continues without being counted, so that hung clusters do not
+	// stop the rest. The time is shorter, down to 50 ms, while lists are much
+	// quicker; and once lists hang, no list waits for them longer than half a
+	// second. Defaults to 1 s.
 	PermitTimeout time.Duration
-	// PageSize is how many objects one list page holds where the server does
-	// not stream lists. Defaults to 500.
+	// PageSize is the number of objects in one page of a list where the server
+	// does not stream lists. Defaults to 500.
 	PageSize int64
 	// PagedLists turns streaming lists off. Streaming is the default where the
-	// server has it (1.34 and later): it costs server and client the least
-	// memory. A paged list is compressed by servers before 1.37 and so needs a
-	// tenth of the bytes on the wire.
+	// server supports it (1.34 and later): it costs server and client the least
+	// memory. A paged list needs a tenth of the bytes on the wire, because
+	// servers before 1.37 compress only paged lists.
 	PagedLists bool
 	// MaxBackoff caps the wait between attempts. The wait starts at 0.5 s,
 	// doubles, and is jittered by half. Defaults to 30 s.
 	MaxBackoff time.Duration
 	// MaxObjectBytes is the largest JSON object accepted. Defaults to 10 MiB:
-	// etcd takes 1.5 MiB by default, which JSON may spell six times as long.
-	// The informer passes a larger one, whose state is unknown then, see
-	// [Lease.Unknown].
+	// etcd accepts 1.5 MiB by default, and JSON may encode that in six times as
+	// many bytes. The informer skips a larger object, whose state is then
+	// unknown; see [Lease.Unknown].
 	MaxObjectBytes int
 	// MaxObjects is how many objects one informer may hold. A list or stream
-	// beyond it fails with [ErrBudget]. Defaults to a million, several times
-	// what API servers are tested with; negative means no limit.
+	// that exceeds it fails with [ErrBudget]. Defaults to a million, several
+	// times what API servers are tested with; negative means no limit.
 	MaxObjects int
 	// MaxClusterBytes is how much memory the informers of one cluster may take
-	// together, as Status reports it. Beyond it the informer that is adding
-	// objects fails with [ErrBudget], and the others of the cluster go on;
-	// while it replaces what it has, as after a restore, both count. Defaults
-	// to 2 GiB, which is more than a million Pods; negative means no limit.
+	// together, as Status reports it. When it is exceeded, the informer that is
+	// adding objects fails with [ErrBudget], and the other informers of the
+	// cluster continue. While an informer replaces its objects, as after a
+	// restore, both the old and the new ones count. Defaults to 2 GiB, which is
+	// more than a million Pods; negative means no limit.
 	MaxClusterBytes int64
-	// DecodedBytes bounds the cache of decoded typed objects that repeated
-	// reads are served from, for the whole pool. Zero means 8 MiB; negative
-	// means none.
+	// DecodedBytes bounds the pool's cache of decoded typed objects, which
+	// serves repeated reads. Zero means 8 MiB; negative means no cache.
 	DecodedBytes int64
 	// DropManagedFields leaves metadata.managedFields out of the cache, which
 	// saves about an eighth of the memory. Never extract an apply configuration
 	// (ExtractConfigMap and the like) from an object that was read without
-	// them: what is extracted is empty, and applying that removes everything
-	// its manager owns from the remote object. Read such objects live, in
-	// clustercache with the option ForApply.
+	// them: the extracted configuration is empty, and applying it removes
+	// everything its manager owns from the remote object. Read such objects
+	// live, in clustercache with the option ForApply.
 	DropManagedFields bool
 	// Transforms change objects of a resource before they are stored.
 	Transforms map[schema.GroupResource]TransformFunc
-	// OnRollback is called when a server's resourceVersion is found behind what
-	// an informer already saw. The informer waits for it, without locks, and
-	// starts a new history by itself.
+	// OnRollback is called when a server's resourceVersion is behind the one an
+	// informer has already seen. The informer waits for the call, without
+	// holding locks, and then starts a new history by itself.
 	OnRollback func(Key)
-	// OnListed is called when a list has been taken over, with the time that
-	// passed since the first request for it. The informer waits for it, so that
-	// it has to be quick.
+	// OnListed is called when a complete list has become the informer's state,
+	// with the time since the first request for it. The informer waits for the
+	// call, so it must be quick.
 	OnListed func(Key, time.Duration)
-	// OnPanic is called when a function of the user panicked, or ended its
-	// goroutine as t.FailNow does, with its name, such as "Handler" or
-	// "OnListed". That is logged.
+	// OnPanic is called when a user's function panicked, or ended its goroutine
+	// as t.FailNow does. callback is its name, such as "Handler" or "OnListed".
+	// The panic is logged as well.
 	OnPanic func(callback string)
-	// OnFailed is called after each attempt that failed, with the reason. The
-	// informer waits for it, without locks, so that it has to be quick.
+	// OnFailed is called after each failed attempt, with the reason. The
+	// informer waits for the call, without holding locks, so it must be quick.
 	OnFailed func(Key, error)
 }
 
-// withDefaults returns the options with every zero replaced, or one error for
-// everything that is wrong.
+// withDefaults returns the options with every zero value replaced, or one error
+// that joins all invalid options.
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
 	check := func(ok bool, field, msg string) {

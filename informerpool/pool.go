@@ -25,22 +25,21 @@ type Pool struct {
 	decoded *decodedCache
 	clock   clock
 
-	ctx     context.Context //nolint:containedctx // the pool's life, parent of its informers'
+	ctx     context.Context // nolint:containedctx // the pool's lifetime, parent of its informers' contexts
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // feeds, and deliveries of subscriptions
 
 	mu       sync.Mutex // protects the fields below, and leases and linger of every entry; taken before an entry's lock
 	entries  map[Key]*entry
 	accounts map[types.NamespacedName]*account // kept until Forget
-	past     Totals                            // of those that were closed
+	past     Totals                            // of closed clusters
 	subs     map[*Subscription]struct{}
 	closed   bool
 	audits   audits
 }
 
 // New returns a pool. It does no I/O and starts nothing: informers start when
-// they are acquired. The error joins an [*OptionError] for each unusable
-// option.
+// they are acquired. The error joins an [*OptionError] for each invalid option.
 func New(o Options) (*Pool, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -56,16 +55,16 @@ func New(o Options) (*Pool, error) {
 	}, nil
 }
 
-// Acquire returns a lease on the informer for key, and starts it if nobody
-// holds one, here or on a wider key that has synced and covers it. It returns
-// at once; the informer connects in the background. ctx only says whether the
-// caller still wants it: its end later changes nothing. The error is a
-// [*KeyError], [ErrClosed], or ctx's.
+// Acquire returns a lease on the informer for key. It starts that informer
+// unless there is one already, for key or for a wider key that covers it and
+// has synced. Acquire returns at once; the informer connects in the background.
+// ctx is checked only at the call: canceling it later changes nothing. The
+// error is a [*KeyError], [ErrClosed], or ctx's.
 func (p *Pool) Acquire(ctx context.Context, key Key) (*Lease, error) {
 	return p.AcquireAs(ctx, "", key)
 }
 
-// AcquireAs is Acquire for a named owner. The name is shown in Status.
+// AcquireAs is Acquire for a named owner. Status lists the name.
 func (p *Pool) AcquireAs(ctx context.Context, owner string, key Key) (*Lease, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -81,8 +80,8 @@ func (p *Pool) AcquireAs(ctx context.Context, owner string, key Key) (*Lease, er
 	return l, err
 }
 
-// lease takes a lease on the informer for key, and reports whether that had to
-// be started.
+// lease takes a lease on the informer for key, and reports whether it had to
+// start the informer.
 func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,8 +102,8 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	return l, started, nil
 }
 
-// startLocked starts an informer. It is called after the look at closed: Close
-// waits for all there can be.
+// startLocked starts an informer. The caller has checked p.closed under the
+// same lock, so Close waits for every informer there can be.
 func (p *Pool) startLocked(key Key) *entry {
 	e := newEntry(p, key)
 	p.entries[key] = e
@@ -114,10 +113,10 @@ func (p *Pool) startLocked(key Key) *entry {
 	return e
 }
 
-// findLocked returns the informer for key, or another than except that covers
-// it: one that has synced and is held for itself, since it ends with its own
-// holders. Entries in the map are alive: they are taken out before they are
-// stopped.
+// findLocked returns the informer for key, or one other than except that covers
+// it. A covering informer must have synced and must be held by leases of its
+// own key, since it ends with those. Entries in the map are alive: they are
+// removed from it before they are stopped.
 func (p *Pool) findLocked(key Key, except *entry) *entry {
 	if e := p.entries[key]; e != nil {
 		return e
@@ -130,19 +129,19 @@ func (p *Pool) findLocked(key Key, except *entry) *entry {
 	return nil
 }
 
-// healthy reports whether a narrower key may rely on the informer. One that
-// cannot sync might be refused where the narrower is not.
+// healthy reports whether a narrower key may rely on the informer. An informer
+// that cannot sync may be refused where one for the narrower key is not.
 func (e *entry) healthy() bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.state == StateSynced
 }
 
-// release takes back a lease; the last one of the informer's own key starts the
-// linger, or ends the informer if there is to be none.
+// release takes back a lease. The last lease of the informer's own key starts
+// the linger, or ends the informer if it is not to linger.
 func (p *Pool) release(l *Lease, linger time.Duration) {
 	p.mu.Lock()
-	e := l.entry() // stays the one under the pool's lock
+	e := l.entry() // stays the same while the pool's lock is held
 	delete(e.leases, l)
 	end := p.unhandLocked(l)
 	if e.ownedLocked() || p.entries[e.key] != e {
@@ -180,26 +179,27 @@ func (p *Pool) stopUnused(entries []*entry) {
 	}
 }
 
-// unlinkLocked takes an informer out of the pool. Nobody finds it any more.
+// unlinkLocked takes an informer out of the pool, so that it is not found any
+// more.
 func (p *Pool) unlinkLocked(e *entry) {
 	delete(p.entries, e.key)
 	delete(e.account.entries, e)
 	p.settleLocked(e.key.Cluster, e.account)
 }
 
-// expire stops an informer whose linger is over, unless it was acquired in the
+// expire stops an informer whose linger is over, unless it was acquired at the
 // moment the timer fired.
 func (p *Pool) expire(e *entry, timer **time.Timer) {
 	p.mu.Lock()
-	// The timer of an earlier linger may come here after the informer was taken
-	// and released again: e.linger is another one then. Reading *timer under
-	// the lock orders it after its assignment.
+	// The timer of an earlier linger may get here after the informer was
+	// acquired and released again: e.linger is another timer then. Reading
+	// *timer under the lock orders the read after its assignment.
 	if e.ownedLocked() || p.entries[e.key] != e || e.linger != *timer {
 		p.mu.Unlock()
 		return
 	}
 	e.linger = nil
-	if len(e.leases)+len(e.heirs) > 0 { // narrower ones ride on it
+	if len(e.leases)+len(e.heirs) > 0 { // leases of narrower keys use it
 		moves := p.handOverLocked(e)
 		p.mu.Unlock()
 		p.begin(moves)
@@ -211,7 +211,7 @@ func (p *Pool) expire(e *entry, timer **time.Timer) {
 }
 
 // Wake makes the cluster's informers that wait between two attempts try at
-// once, as after a reconnect.
+// once, for example after a reconnect, and resets their back-off.
 func (p *Pool) Wake(cluster types.NamespacedName) {
 	p.mu.Lock()
 	a := p.accounts[cluster]
@@ -225,17 +225,17 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 }
 
 // Nudge makes the cluster's informers that wait between two attempts try at
-// once, as Wake does, without a reason to think that they will succeed: after
-// another failure the wait is as long as it would have been.
+// once, as Wake does, but without a reason to expect success: if the attempt
+// fails, the next wait is as long as it would have been.
 func (p *Pool) Nudge(cluster types.NamespacedName) {
 	for _, e := range p.of(cluster) {
 		e.nudge()
 	}
 }
 
-// Evict empties the cluster's informers, as when the cluster is gone: handlers
-// are told of deletes, reads fail with [ErrNotSynced], and leases stay. The
-// informers list again when the source's Ready lets them. It does not wait.
+// Evict empties the cluster's informers, for a cluster that is gone: handlers
+// receive deletes, reads fail with [ErrNotSynced], and leases remain. The
+// informers list again when the source's Ready returns. Evict does not wait.
 func (p *Pool) Evict(cluster types.NamespacedName) {
 	for _, e := range p.of(cluster) {
 		e.evict()
@@ -252,9 +252,9 @@ func (p *Pool) of(cluster types.NamespacedName) []*entry {
 	return slices.Collect(maps.Keys(a.entries))
 }
 
-// Close stops every informer and subscription and waits until all is quiet, or
-// for ctx. Leases fail with [ErrClosed] from then on. It may be called more
-// than once.
+// Close stops every informer and subscription and waits until all their
+// goroutines have ended, or for ctx. Leases fail with [ErrClosed] from then on.
+// Close may be called more than once.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -286,7 +286,7 @@ func (p *Pool) Close(ctx context.Context) error {
 
 func (p *Pool) wait(ctx context.Context) error {
 	done := make(chan struct{})
-	go func() { // ends with the last feed: those end with their ctx
+	go func() { // ends with the last feed: feeds end with their ctx
 		p.running.Wait()
 		close(done)
 	}()
@@ -298,7 +298,7 @@ func (p *Pool) wait(ctx context.Context) error {
 	}
 }
 
-// Keys returns the keys of all informers, those that linger included, sorted.
+// Keys returns the keys of all informers, lingering ones included, sorted.
 func (p *Pool) Keys() []Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,34 +12,33 @@ import (
 )
 
 // Epoch identifies a cluster's history: resourceVersions are comparable only
-// inside one epoch.
+// within one epoch.
 type Epoch string
 
-// Request is one list page or one watch.
+// Request describes one list page or one watch.
 type Request struct {
-	// Key says of what.
+	// Key identifies the cluster, the resource and the selection.
 	Key Key
-	// Epoch is what Ready answered last. A source that knows better answers
-	// [ErrEpochChanged] and sends nothing.
+	// Epoch is the last result of Ready. A source that knows of a newer epoch
+	// returns [ErrEpochChanged] and sends nothing.
 	Epoch Epoch
-	// Options are passed to the server; selectors in it are already those of
-	// the key.
+	// Options are passed to the server; their selectors are those of the key.
 	Options metav1.ListOptions
-	// MetadataOnly says that nothing but the objects' metadata will be read. A
-	// source that cannot ask for less answers with all.
+	// MetadataOnly reports that only the objects' metadata will be read. A
+	// source that cannot request metadata alone returns whole objects.
 	MetadataOnly bool
 }
 
-// Source is where lists and watches come from. [FromREST] reads an API server's
-// own bytes, the fast way; [FromDynamic] reads through any dynamic client. A
-// source is called from many goroutines; each call must end soon after its ctx.
+// Source opens lists and watches. [FromREST] reads an API server's own bytes,
+// which is fastest; [FromDynamic] reads through any dynamic client. A source is
+// called from many goroutines; each call must return soon after its ctx ends.
 type Source interface {
-	// Ready returns the epoch of the cluster, and blocks while the cluster
-	// cannot be contacted yet: the informer's own goroutine waits there, so
-	// that nothing polls. An error is shown in Status and retried with
+	// Ready returns the epoch of the cluster. It blocks while the cluster
+	// cannot be contacted yet: the informer's own goroutine waits in this call,
+	// so that nothing polls. An error is shown in Status and retried with
 	// back-off.
 	Ready(ctx context.Context, cluster types.NamespacedName) (Epoch, error)
-	// List returns the JSON body of one page. Errors the server answered
+	// List returns the JSON body of one page. Errors that the server returned
 	// satisfy the predicates of k8s.io/apimachinery/pkg/api/errors.
 	List(ctx context.Context, r Request) (io.ReadCloser, error)
 	// Watch returns the JSON frames of one watch. The body ends when ctx does.

@@ -19,56 +19,55 @@ type Status struct {
 	State State `json:"state"`
 	// Since is when the state began.
 	Since time.Time `json:"since"`
-	// Synced reports whether reads are answered.
+	// Synced reports whether reads are served.
 	Synced bool `json:"synced"`
-	// ResourceVersion is how far the cache has come, and Epoch the history it
-	// belongs to.
+	// ResourceVersion is the version the cache has reached, and Epoch the
+	// history it belongs to.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Epoch           Epoch  `json:"epoch,omitempty"`
-	// History numbers the histories that the resource itself has had inside the
-	// epoch. ResourceVersions can be compared where both are the same.
+	// History numbers the resource's own histories within the epoch.
+	// ResourceVersions can be compared if both Epoch and History are equal.
 	History int `json:"history,omitempty"`
-	// LastEvent is when an object's change last arrived, LastProof when
-	// anything did, bookmarks included. While no watch is followed, what the
-	// server says besides is no proof.
+	// LastEvent is when the last change of an object arrived, LastProof when
+	// anything last did, bookmarks included. While the informer follows no
+	// watch, other responses of the server do not count as proof.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
 	LastProof time.Time `json:"lastProof,omitzero"`
-	// LastError is what interrupted the informer; nil once it got further. In
-	// JSON it is a text.
+	// LastError is what interrupted the informer; nil once it makes progress
+	// again. In JSON it is a string.
 	LastError error `json:"-"`
-	// Objects is the number of cached objects, and Bytes about what they cost
-	// in memory.
+	// Objects is the number of cached objects, and Bytes the approximate memory
+	// they take.
 	Objects int   `json:"objects"`
 	Bytes   int64 `json:"bytes"`
 	// Leases is the number of leases held, and Owners the names they were
 	// acquired for, sorted.
 	Leases int      `json:"leases"`
 	Owners []string `json:"owners,omitempty"`
-	// Lists and Watches count requests: a streamed list is a watch. Resumes
-	// counts watches that continued an earlier one, Resyncs lists after the
-	// first, Stalls streams cut because nothing came, Rejected objects refused
-	// as broken.
+	// Lists and Watches count requests; a streamed list counts as a watch.
+	// Resumes counts watches that continued an earlier one, Resyncs lists after
+	// the first, Stalls streams that were cut because nothing arrived, Rejected
+	// objects that were refused as broken.
 	Lists    int64 `json:"lists"`
 	Watches  int64 `json:"watches"`
 	Resumes  int64 `json:"resumes"`
 	Resyncs  int64 `json:"resyncs"`
 	Stalls   int64 `json:"stalls"`
 	Rejected int64 `json:"rejected"`
-	// Unknown is the number of objects whose state is not known since it was
-	// refused, AllUnknown whether any object may be one of them, and
-	// LastRefusal why the last one was refused.
+	// Unknown is the number of objects whose state is unknown because it was
+	// refused. AllUnknown reports whether any object may be one of them.
+	// LastRefusal is why the last one was refused.
 	Unknown     int    `json:"unknown,omitempty"`
 	AllUnknown  bool   `json:"allUnknown,omitempty"`
 	LastRefusal string `json:"lastRefusal,omitempty"`
-	// Rollbacks counts how often the server's history was found to be another
-	// one.
+	// Rollbacks counts how often the server turned out to have another history.
 	Rollbacks int64 `json:"rollbacks"`
-	// Polling reports that the resource can be listed but not watched, so that
-	// it is listed again every Options.PollInterval.
+	// Polling reports that the resource can be listed but not watched, so it is
+	// listed again every Options.PollInterval.
 	Polling bool `json:"polling,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler: the key and the error are texts.
+// MarshalJSON implements json.Marshaler: the key and the error become strings.
 func (s Status) MarshalJSON() ([]byte, error) {
 	type plain Status
 	out := struct {
@@ -83,12 +82,12 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Status returns the lease's informer's status; Key is that of the informer,
-// which may cover more than the lease's.
+// Status returns the status of the informer that serves the lease. Key is that
+// of the informer, which may cover more than the lease's.
 func (l *Lease) Status() Status { return l.pool.status(l.entry()) }
 
-// Status returns the status of all informers, sorted by key. It waits for
-// nothing but short locks.
+// Status returns the status of all informers, sorted by key. It waits only for
+// locks that are held briefly.
 func (p *Pool) Status() []Status {
 	p.mu.Lock()
 	entries := slices.Collect(maps.Values(p.entries))
@@ -140,7 +139,7 @@ func (p *Pool) status(e *entry) Status {
 	return s
 }
 
-// compareKeys orders keys by cluster, kind and what they select.
+// compareKeys orders keys by cluster, resource and selection.
 func compareKeys(a, b Key) int {
 	return cmp.Or(
 		cmp.Compare(a.Cluster.Namespace, b.Cluster.Namespace), cmp.Compare(a.Cluster.Name, b.Cluster.Name),
