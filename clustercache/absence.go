@@ -10,31 +10,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// saysAbsent reports whether an error is the answer that there is no such object,
-// and not one that merely has such an answer to another question as its cause.
+// saysAbsent reports whether an error is the answer that the object does not
+// exist. An error that merely wraps such an answer to another question is not.
 func saysAbsent(err error) bool {
 	return isAnswer(err) && apierrors.IsNotFound(err)
 }
 
-// ofGateway reports whether no status of an API server explains an error, but
-// something between answered, or a path that is not served: neither knows which
-// objects there are.
+// ofGateway reports whether an error is not explained by the status of an API
+// server: a gateway in between answered, or the path is not served. Neither
+// knows which objects exist.
 func ofGateway(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// isAnswer reports whether an error is the status that the API server answered
-// with, and not one that has a status somewhere.
+// isAnswer reports whether an error is itself the status that the API server
+// answered with. An error that wraps a status is not.
 func isAnswer(err error) bool {
 	_, itself := any(err).(*apierrors.StatusError)
 	return itself
 }
 
-// aboutOther hides from apimachinery's functions that the cause of an error is
-// the answer to another question than was asked, if they take it to be about an
-// object: the Secret of a cluster that is not connected, or a path that a proxy
-// does not know. Whoever ignores that an object is not found would take the
-// object for absent.
+// aboutOther hides the cause of an error from apimachinery's functions if they
+// would take it for an answer about the object, although it answers another
+// question: about the Secret of a cluster that is not connected, or about a
+// path that a proxy does not know. Otherwise a caller that ignores NotFound
+// errors would take the object for absent.
 func aboutOther(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsGone(err) ||
 		apierrors.IsResourceExpired(err) || apierrors.IsInvalid(err) {
@@ -43,8 +43,8 @@ func aboutOther(err error) error {
 	return err
 }
 
-// otherError is an error whose API status cannot be found, and everything else
-// can.
+// otherError hides the API status of an error from errors.As. Everything else
+// about the error can be found.
 type otherError struct{ err error }
 
 func (e *otherError) Error() string { return e.err.Error() }

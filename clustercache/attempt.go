@@ -15,15 +15,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// fallbackPath is asked where the probe path is forbidden or missing. Every
-// Kubernetes API has it, and the default rules let everybody read it.
+// fallbackPath is queried where the probe path is forbidden or missing. Every
+// Kubernetes API has it, and the default rules let every client read it.
 const fallbackPath = "/version"
 
-// discoveryPath is asked where everything else is forbidden: the default rules
-// let everybody who is authenticated read it.
+// discoveryPath is queried where everything else is forbidden: the default
+// rules let every authenticated client read it.
 const discoveryPath = "/api"
 
-// start is what an attempt may know of the state it was started in.
+// start is the part of a cluster's state that an attempt works from, as of its
+// start.
 type start struct {
 	connected bool
 	prove     bool
@@ -32,17 +33,17 @@ type start struct {
 	uid       string
 }
 
-// attempt is one job of the workers. It lives as long as the ClusterCache,
-// whoever asked for it.
+// attempt is one job of the workers: a connect or a probe. Its context derives
+// from that of the ClusterCache, not from that of a caller.
 type attempt struct {
 	c      *cluster
-	ctx    context.Context //nolint:containedctx // it waits in a queue of jobs
+	ctx    context.Context //nolint:containedctx // the attempt waits in a queue of jobs
 	cancel context.CancelFunc
 	gen    uint64
 	start  start
 	work   func(*attempt) message
-	news   atomic.Uint64 // the newest there is of the way to the cluster
-	told   chan struct{} // one slot: there is something newer
+	news   atomic.Uint64 // the latest phase.State.News: changes of the access to the cluster
+	told   chan struct{} // one slot: news has increased
 }
 
 func (a *attempt) run() {
@@ -54,13 +55,13 @@ func (a *attempt) run() {
 		return nil
 	}, "cluster", a.c.name); err != nil {
 		m = failure(a.start.revision, err)
-		m.News = asOf // without it, the next attempt would follow at once
+		m.News = asOf // without News, the next attempt would follow at once
 	}
 	m.Gen = a.gen
 	a.c.post(m)
 }
 
-// tell lets the attempt know that there is news. It does not wait.
+// tell notifies the attempt of a newer value of News. It does not wait.
 func (a *attempt) tell(news uint64) {
 	a.news.Store(news)
 	select {
@@ -69,30 +70,30 @@ func (a *attempt) tell(news uint64) {
 	}
 }
 
-// finding is what a connect attempt brings home.
+// finding is the result of a connect attempt.
 type finding struct {
-	candidate *transport.Candidate // nil: the access in use was proven
+	candidate *transport.Candidate // nil: the access already in use was proven
 	access    Access
 	uid       string
-	version   string // not asked for without a candidate
+	version   string // not queried without a candidate
 	path      string
 	adopted   *atomic.Bool // of the candidate's connections
-	number    uint64       // of the question who answers
-	sent      time.Time    // when it was sent
-	over      net.Conn     // what it went over
+	number    uint64       // number of the identity query
+	sent      time.Time    // when that query was sent
+	over      net.Conn     // the connection of that query
 }
 
-// drop ends what nobody wants.
+// drop closes the candidate of a finding that is not adopted.
 func (f *finding) drop() {
 	if f != nil && f.candidate != nil {
 		f.candidate.Drop()
 	}
 }
 
-// asker sends one GET.
+// asker sends one GET and returns what the answer proves.
 type asker func(ctx context.Context, path string) (transport.Proof, error)
 
-// probe asks the server whether it is well.
+// probe queries the server's health.
 func (a *attempt) probe() message {
 	began := time.Now()
 	_, err := a.c.alive(a.ctx, a.c.transport.ProbeAside, a.start.path)
@@ -103,9 +104,9 @@ func (a *attempt) probe() message {
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: a.start.revision}}
 }
 
-// alive asks for path, or the fallback, and returns the one that answered. A
-// server that knows us and forbids both is alive, and so is one that is too
-// busy to answer.
+// alive queries path, or else the fallback, and returns the path that was
+// answered. A server that authenticates the client and forbids both paths is
+// alive, and so is a server that is too busy to answer.
 func (c *cluster) alive(ctx context.Context, ask asker, path string) (answered string, err error) {
 	err = c.askOnce(ctx, ask, path)
 	if class := transport.Classify(err); path != fallbackPath && (class == transport.Forbidden || class == transport.NotFound) {
@@ -126,14 +127,14 @@ func (c *cluster) askOnce(ctx context.Context, ask asker, path string) error {
 	return err
 }
 
-// failure says what an error of an attempt means for the next step.
+// failure returns the message for an attempt that ended with err.
 func failure(revision string, err error) message {
 	m := message{Event: phase.Event{Kind: phase.Failed, Revision: revision, Err: err}}
 	m.Class, m.Reason = classify(err)
 	return m
 }
 
-// classify returns the class and the short form of an error.
+// classify returns the class and the reason of an error.
 func classify(err error) (phase.Class, string) {
 	if _, ok := errors.AsType[*resolver.RefusedError](err); ok {
 		return phase.Policy, ReasonRefused

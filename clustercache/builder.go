@@ -22,15 +22,16 @@ import (
 )
 
 // Builder builds a controller that reconciles objects of all clusters, with the
-// words of controller-runtime's builder. A reconciler of one cluster needs no
-// change for it:
+// methods of controller-runtime's builder. A reconciler that was written for
+// one cluster needs no change:
 //
 //	err := clustercache.NewControllerManagedBy(mgr, cc).
 //		For(&corev1.Namespace{}).
 //		Owns(&networkingv1.NetworkPolicy{}).
 //		Complete(func(c client.Client) reconcile.Reconciler { return &reconciler{client: c} })
 //
-// For more than that, ObjectSource and ClusterSource are what it is made of.
+// It is made of [ObjectSource] and [ClusterSource]; use those where a Builder
+// does not suffice.
 type Builder struct {
 	mgr      manager.Manager
 	cc       *ClusterCache
@@ -42,32 +43,32 @@ type Builder struct {
 	options  controller.TypedOptions[Request]
 }
 
-// builderInput is a kind that is watched, and what its objects ask for.
+// builderInput is a watched kind, and the mapping of its objects to requests.
 type builderInput struct {
 	object     client.Object
-	mapping    ObjectMapFunc[Request] // nil: the owners of the kind that is reconciled
+	mapping    ObjectMapFunc[Request] // nil: the owners of the reconciled kind
 	predicates []predicate.Predicate
-	metadata   bool // the mapping reads metadata alone
+	metadata   bool // the mapping reads only metadata
 }
 
-// NewControllerManagedBy returns a Builder of a controller that mgr runs, for
+// NewControllerManagedBy returns a Builder for a controller that mgr runs over
 // the clusters of cc.
 func NewControllerManagedBy(mgr manager.Manager, cc *ClusterCache) *Builder {
 	return &Builder{mgr: mgr, cc: cc}
 }
 
-// Named sets the controller's name, which its metrics and logs have. Defaults
-// to the kind given to For, in lower case.
+// Named sets the controller's name, as shown in metrics and logs. Defaults to
+// the kind given to For, in lower case.
 func (b *Builder) Named(name string) *Builder {
 	b.name = name
 	return b
 }
 
-// For watches the kind that is reconciled, in every cluster. It can be called
-// once.
+// For sets the kind to reconcile, and watches it in every cluster. It can be
+// called once.
 func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *Builder {
 	if b.object != nil {
-		b.inputs = append(b.inputs, builderInput{}) // Complete refuses it
+		b.inputs = append(b.inputs, builderInput{}) // Build reports it
 		return b
 	}
 	b.object = object
@@ -75,17 +76,17 @@ func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *
 	return b
 }
 
-// Owns watches a kind whose objects are made by the reconciler, and has their
-// controller reconciled when they change: the owner, of the kind given to For
-// and in the same cluster, that their owner references call the controller.
+// Owns watches a kind whose objects the reconciler creates, and reconciles
+// their controller when they change: the owner in the same cluster, of the kind
+// given to For, that their owner references mark as the controller.
 func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) *Builder {
 	b.inputs = append(b.inputs, builderInput{object: object, predicates: predicates, metadata: true})
 	return b
 }
 
-// Watches watches a further kind, and has reconciled what mapping returns. Like
-// predicates, mapping is given objects in the form the kind is named in: typed
-// ones for a typed object, see [AsGiven].
+// Watches watches another kind, and reconciles the requests that mapping
+// returns. Mapping and predicates receive objects in the form in which the kind
+// is named: typed objects for a typed one, see [AsGiven].
 func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate) *Builder {
 	b.inputs = append(b.inputs, builderInput{object: object, mapping: mapping, predicates: predicates})
 	return b
@@ -97,34 +98,36 @@ func (b *Builder) WatchesRawSource(s source.TypedSource[Request]) *Builder {
 	return b
 }
 
-// InClusters selects the clusters in which kinds are watched. It must be quick
-// and always give the same answer for a cluster. Defaults to all.
+// InClusters selects the clusters in which the kinds are watched. The function
+// must be quick, and always return the same answer for a cluster. Defaults to
+// all clusters.
 func (b *Builder) InClusters(selected func(cluster client.ObjectKey) bool) *Builder {
 	b.clusters = selected
 	return b
 }
 
-// WithOptions sets the controller's options. Concurrency is for all clusters
-// together. Without a LogConstructor, lines name the controller, the cluster
-// and the object.
+// WithOptions sets the controller's options. Its concurrency is shared by all
+// clusters. Without a LogConstructor, log lines name the controller, the
+// cluster and the object.
 func (b *Builder) WithOptions(options controller.TypedOptions[Request]) *Builder {
 	b.options = options
 	return b
 }
 
 // Complete builds the controller. reconciler makes the reconciler of a cluster
-// of its client, as told at [PerCluster]. It does no I/O.
+// from the cluster's client, as described at [PerCluster]. Complete does no
+// I/O.
 func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) error {
 	r := PerCluster(b.cc, reconciler)
-	if b.options.LogConstructor == nil { // ours names the cluster already
+	if b.options.LogConstructor == nil { // the constructor set by Build names the cluster already
 		r = perCluster(b.cc, reconciler, func(Request) []any { return nil })
 	}
 	_, err := b.Build(r)
 	return err
 }
 
-// Build builds the controller with a reconciler that is told the cluster, for
-// those that look at several clusters at once.
+// Build builds the controller with a reconciler whose requests name the
+// cluster, for reconcilers that work across clusters.
 func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controller.TypedController[Request], error) {
 	var gvk schema.GroupVersionKind
 	if b.object != nil {
@@ -161,7 +164,7 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 		}
 		options := ObjectSourceOptions{}
 		if input.metadata {
-			options.Form = Packed // for the mapping, which needs no decoding
+			options.Form = Packed // for the mapping, which then needs no decoding
 		}
 		stock.WatchesRawSource(ObjectSource(b.cc, feed, mapping, options))
 	}
@@ -171,8 +174,9 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 	return stock.Build(reconciler)
 }
 
-// logRequests names what a line is about in the words of controller-runtime's
-// own controllers, which know no requests but theirs.
+// logRequests returns a log constructor. It uses the keys of
+// controller-runtime's default one, which knows only controller-runtime's own
+// request type.
 func logRequests(log logr.Logger, controller string, gvk schema.GroupVersionKind) func(*Request) logr.Logger {
 	log = log.WithValues("controller", controller)
 	if !gvk.Empty() {
@@ -190,10 +194,10 @@ func logRequests(log logr.Logger, controller string, gvk schema.GroupVersionKind
 	}
 }
 
-// controllerOf is EnqueueOwner for a kind of which nobody said whether it has
-// namespaces: the cluster did. In the moments in which it has not yet, the
-// owner is asked for both ways. What does not exist is not found, which ends
-// it.
+// controllerOf is EnqueueOwner for a kind whose scope is not given: the
+// cluster's discovery decides whether it is namespaced. Until discovery has
+// answered, the owner is enqueued both ways; the reconciler does not find the
+// wrong one, and that ends it.
 func (cc *ClusterCache) controllerOf(owner schema.GroupVersionKind) ObjectMapFunc[Request] {
 	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true})
 	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true, ClusterScoped: true})

@@ -9,12 +9,12 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// busyness is which of our questions the API server last answered with 429.
-// Such a server is alive, and its watches work, so that its cluster stays
-// connected; its status says why other requests may fail.
+// busyness records which queries the API server last answered with 429. Such a
+// server is alive, and its watches work, so its cluster stays connected. The
+// cluster's status reports why other requests may fail.
 //
-// The questions are told apart: a probe is often exempt from the limit that
-// other requests meet, and its answer must not hide theirs.
+// Probes and identity proofs are recorded apart: a probe is often exempt from
+// the limit that other requests meet, and its answer must not hide theirs.
 type busyness struct {
 	probe, proof atomic.Pointer[error]
 }
@@ -23,7 +23,7 @@ func (b *busyness) noteProbe(err error) { note(&b.probe, err) }
 
 func (b *busyness) noteProof(err error) { note(&b.proof, err) }
 
-// note keeps a 429 until the same question is answered otherwise.
+// note keeps a 429 until the same query has another result.
 func note(at *atomic.Pointer[error], err error) {
 	if transport.Classify(err) == transport.Throttled {
 		at.Store(&err)

@@ -18,11 +18,11 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// deafAfter is how long a function of the user may go on after its context has
-// ended. Then nobody waits for it any more, and its goroutine is left behind.
+// deafAfter is how long a user's function may run after its context has ended.
+// After that its caller stops waiting, and leaves its goroutine behind.
 const deafAfter = 100 * time.Millisecond
 
-// deafError says that a function of the user did not return although its
+// deafError indicates that a user's function did not return although its
 // context had ended.
 type deafError struct {
 	callback string
@@ -37,16 +37,16 @@ func (e *deafError) Error() string {
 // Unwrap returns why the context ended.
 func (e *deafError) Unwrap() error { return e.cause }
 
-// underWay are the functions of the user that are being called, so that the end
-// can name those it does not wait for.
+// underWay counts the running calls of user functions, by name, so that the
+// error of Start can name those it did not wait for.
 type underWay struct {
-	mu    sync.Mutex // protects what follows; nothing else is locked under it
+	mu    sync.Mutex // protects the fields below; nothing else is locked under it
 	calls map[string]int
-	none  chan struct{} // closed when the last call ends; nil if nothing waits
+	none  chan struct{} // closed when the last call ends; nil if no caller waits
 }
 
-// wait waits until no function of the user is being called, or ctx ends. A dial
-// returns on a goroutine of net/http, a moment after the request it was for.
+// wait waits until no user function is running, or ctx ends. A dial returns on
+// a goroutine of net/http, a moment after the request that caused it.
 func (u *underWay) wait(ctx context.Context) {
 	u.mu.Lock()
 	if len(u.calls) == 0 {
@@ -64,7 +64,7 @@ func (u *underWay) wait(ctx context.Context) {
 	}
 }
 
-// enter notes a call until exit is called.
+// enter records a running call, until exit is called.
 func (u *underWay) enter(name string) (exit func()) {
 	u.add(name, 1)
 	return func() { u.add(name, -1) }
@@ -91,19 +91,19 @@ func (u *underWay) String() string {
 	return strings.Join(slices.Sorted(maps.Keys(u.calls)), ", ")
 }
 
-// Protect calls a function that an operator gave to an adapter such as
-// clustercache/multicluster, and returns its error. A panic, and the end of its
-// goroutine, as by t.FailNow, become an error that names the callback; it is
-// logged with the keys and values, and counted by
-// fleetcache_callback_panics_total. While the function runs at the end of
-// Start, the error of Start names it.
+// Protect calls f, a function that an operator gave to an adapter such as
+// clustercache/multicluster, and returns its error. If f panics, or ends its
+// goroutine as t.FailNow does, Protect returns an error that names the
+// callback, logs it with the keys and values, and counts it in
+// fleetcache_callback_panics_total. If f still runs when Start ends, the error
+// of Start names it.
 func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {
 	return cc.call(callback, f, keysAndValues...)
 }
 
-// call calls a function of the user, on a goroutine of its own, since it may
-// end that, and waits for it. A panic is counted and logged, and becomes an
-// error.
+// call calls a user's function and waits for it. The function runs on its own
+// goroutine, because it may end that goroutine. A panic is counted and logged,
+// and becomes an error.
 func (cc *ClusterCache) call(name string, f func() error, keysAndValues ...any) error {
 	defer cc.underWay.enter(name)()
 	err := callback.Apart(name, f)
@@ -113,24 +113,25 @@ func (cc *ClusterCache) call(name string, f func() error, keysAndValues ...any) 
 	return err
 }
 
-// panicked counts and logs the panic of a function of the user.
+// panicked counts and logs the panic of a user's function.
 func (cc *ClusterCache) panicked(p *callback.PanicError, keysAndValues ...any) error {
 	cc.metrics.panics.WithLabelValues(p.Callback).Inc()
 	callback.Log(cc.log, p, "Callback panicked", append([]any{"callback", p.Callback}, keysAndValues...)...)
 	return p
 }
 
-// aside calls a function of the user on a goroutine of its own, and returns
-// what it returned, or that it is deaf: then the goroutine is left behind, and
-// late is given what it returns in the end. A panic becomes an error.
+// aside calls a user's function on its own goroutine and returns its result. If
+// the function does not heed the end of ctx, aside returns a deafError and
+// leaves the goroutine behind; late receives the result in the end. A panic
+// becomes an error.
 func aside[T any](ctx context.Context, cc *ClusterCache, name string, f func() (T, error), late func(T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	exit := cc.underWay.enter(name)
-	results := make(chan result) // taken, or left to late
-	given := make(chan struct{}) // closed when nobody takes it any more
+	results := make(chan result) // taken by aside, or left to late
+	given := make(chan struct{}) // closed when aside no longer waits
 	go func() {
 		var r result
 		returned := false
@@ -165,13 +166,14 @@ func aside[T any](ctx context.Context, cc *ClusterCache, name string, f func() (
 	}
 }
 
-// bounded makes a dialer of the user heed its context, and tells it of our end:
-// net/http goes on with a dial for a while after its request was cancelled.
+// bounded makes a user's dialer heed its context, and cancels that context when
+// the cache ends: net/http continues a dial for a while after its request was
+// cancelled.
 func (cc *ClusterCache) bounded(name string, dial transport.DialFunc) transport.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithCancelCause(ctx)
-		// It is not cancelled with the dial: a dialer may have its connection
-		// heed it.
+		// The context is not cancelled when the dial returns: a dialer may bind
+		// its connection to it.
 		defer context.AfterFunc(cc.ctx, func() { cancel(ErrClosed) })()
 		return aside(ctx, cc, name, func() (net.Conn, error) { return dial(ctx, network, address) }, func(conn net.Conn, err error) {
 			if err == nil && conn != nil {

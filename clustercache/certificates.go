@@ -10,20 +10,20 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// maxCertificates is how many servers of one cluster are known by their
-// certificates. Each server of a control plane may have its own.
+// maxCertificates is how many certificates are remembered for one cluster. Each
+// server of a control plane may have its own.
 const maxCertificates = 16
 
-// certificates are those that a cluster's servers have shown. A new one belongs
-// to a server that was exchanged, renewed or restored: what it serves is
-// compared with the caches soon.
+// certificates holds those that a cluster's servers have shown. A new one
+// belongs to a server that was replaced, renewed or restored: the caches are
+// audited against it soon.
 type certificates struct {
 	mu    sync.Mutex // protects known; nothing else is locked under it
 	known []transport.Fingerprint
 }
 
-// news notes a certificate. It reports whether that is another one than those
-// before. The zero fingerprint is no certificate.
+// news records a certificate, and reports whether it is new and not the first.
+// The zero fingerprint is no certificate.
 func (s *certificates) news(f transport.Fingerprint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

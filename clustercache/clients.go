@@ -19,14 +19,15 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 )
 
-// clients makes a cluster's live client when it is first needed. The client of
-// controller-runtime remembers for ever how a kind is served, so that another
-// one is made when discovery has changed; users hold one that follows.
+// clients makes a cluster's live client on first use. The client of
+// controller-runtime remembers forever how a kind is served, so a new inner one
+// is made when discovery has changed. Users hold a followingClient, which uses
+// the current one.
 type clients struct {
-	mu     sync.Mutex // protects what follows; making clients does no I/O
+	mu     sync.Mutex // protects the fields below; making clients does no I/O
 	live   client.Client
 	inner  client.Client
-	asOf   int64 // of the mapper's changes
+	asOf   int64 // the mapper's Changes that inner was made at
 	asked  time.Time
 	asking bool
 }
@@ -44,7 +45,7 @@ func (s *clients) get(c *cluster) (client.Client, error) {
 	return s.live, nil
 }
 
-// current returns a client that knows what discovery says now.
+// current returns a client that is up to date with discovery.
 func (s *clients) current(c *cluster) (client.Client, error) {
 	changes := c.mapper.Changes()
 	s.mu.Lock()
@@ -54,9 +55,9 @@ func (s *clients) current(c *cluster) (client.Client, error) {
 	}
 	through := c.transport.Client()
 	door := &liveDoor{unary: through.Transport, stream: c.transport.StreamClient().Transport}
-	// The transport has the cluster's one rate limit: a limiter per kind, as
-	// client-go has, limits nothing. Warnings are texts of the server's, which
-	// nobody bounds.
+	// The transport has the cluster's one rate limit; client-go's limiter,
+	// which is one for each kind, would not limit the cluster. Warnings are
+	// unbounded text from the server.
 	config := &rest.Config{
 		Host:                      c.transport.URL(),
 		QPS:                       -1,
@@ -76,13 +77,12 @@ func (s *clients) current(c *cluster) (client.Client, error) {
 	return inner, nil
 }
 
-// askAgain has discovery asked after an answer that may come from another
-// resource than the one that serves the kind, and reports whether anything has
-// changed since known. It is asked no more often than every
-// Options.RetryInterval.
+// askAgain refreshes discovery after an answer that suggests that the kind is
+// served elsewhere now, and reports whether anything has changed since known.
+// It refreshes at most once every Options.RetryInterval.
 func (s *clients) askAgain(ctx context.Context, c *cluster, known int64) bool {
 	if c.mapper.Changes() != known {
-		return true // another call has had it asked
+		return true // another call has refreshed it
 	}
 	s.mu.Lock()
 	if s.asking || !s.asked.IsZero() && time.Since(s.asked) < c.cc.options.RetryInterval {
@@ -102,16 +102,16 @@ func (s *clients) askAgain(ctx context.Context, c *cluster, known int64) bool {
 	return true
 }
 
-// Client returns a client of a cluster: reads are those of Reader, writes go to
-// the API server. It does no I/O, and can be kept for as long as the cluster is
-// known. Writes fail with [ErrNotConnected] at once while the cluster is not
-// connected; their errors are a [*ClusterError], through which
-// apierrors.IsConflict and the like look.
+// Client returns a client for a cluster. It reads as Reader does, and writes to
+// the API server. Client does no I/O; its result can be kept for as long as the
+// cluster is known. While the cluster is not connected, writes fail at once
+// with [ErrNotConnected]. Errors of writes are a [*ClusterError], which
+// apierrors.IsConflict and the like unwrap.
 //
-// Beware of Get, Extract and Apply: an apply configuration that is extracted
-// from an object without managedFields is empty, and applying it removes
-// everything that its manager owns. Give [ForApply] to such a Get; it matters
-// where Informers.DropManagedFields or a transform leaves them out of the
+// Beware of Get, Extract and Apply: an apply configuration extracted from an
+// object without managedFields is empty, and applying it removes everything
+// that its manager owns. Pass [ForApply] to such a Get; it matters where
+// Informers.DropManagedFields or a transform leaves managedFields out of the
 // cache.
 func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) {
 	c, err := cc.known(cluster, "client")
@@ -125,7 +125,7 @@ func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) 
 	return &cachedClient{Client: &namedClient{Client: live, key: cluster}, reader: c.reader}, nil
 }
 
-// LiveClient is Client without the cache: reads go to the API server, too,
+// LiveClient is Client without the cache: reads go to the API server as well,
 // whatever is watched.
 func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, error) {
 	c, err := cc.known(cluster, "live client")
@@ -139,7 +139,7 @@ func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, err
 	return &namedClient{Client: live, key: cluster}, nil
 }
 
-// known returns a cluster that is known, or why it cannot be used.
+// known returns a known cluster, or the reason why it cannot be used.
 func (cc *ClusterCache) known(cluster client.ObjectKey, op string) (*cluster, error) {
 	err := ErrUnknownCluster
 	if cc.ctx.Err() != nil {
@@ -170,9 +170,10 @@ func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ..
 	return c.reader.List(ctx, list, opts...)
 }
 
-// RESTConfig returns a copy of how the cluster is reached now, for clients of
-// one's own. It holds credentials, does not follow their rotation, and is not
-// limited by the ClusterCache. It fails until the cluster was connected.
+// RESTConfig returns a copy of the cluster's current REST config, for making
+// your own clients. It holds credentials and does not follow their rotation;
+// its requests are not rate-limited by the ClusterCache. It fails while the
+// cluster is not connected.
 func (cc *ClusterCache) RESTConfig(cluster client.ObjectKey) (*rest.Config, error) {
 	c, err := cc.known(cluster, "REST config")
 	if err != nil {
@@ -184,8 +185,8 @@ func (cc *ClusterCache) RESTConfig(cluster client.ObjectKey) (*rest.Config, erro
 	return nil, &ClusterError{Cluster: cluster, Op: "REST config", Err: c.whyNot()}
 }
 
-// RESTMapper returns the mapper of a cluster. It shares what it knows with
-// clusters that serve the same kinds. Its methods may ask the API server.
+// RESTMapper returns the mapper of a cluster. Clusters that serve the same
+// kinds share its data. Its methods may query the API server.
 func (cc *ClusterCache) RESTMapper(cluster client.ObjectKey) (meta.RESTMapper, error) {
 	c, err := cc.known(cluster, "REST mapper")
 	if err != nil {
@@ -194,7 +195,8 @@ func (cc *ClusterCache) RESTMapper(cluster client.ObjectKey) (meta.RESTMapper, e
 	return c.mapper.RESTMapper(), nil
 }
 
-// deadline bounds every request that is not a watch, until the end of its body.
+// deadline bounds the time of every request that is not a watch, up to the end
+// of the response body.
 type deadline struct {
 	next  http.RoundTripper
 	after time.Duration

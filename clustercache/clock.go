@@ -9,11 +9,12 @@ import (
 )
 
 // instant is a time that goroutines share without a lock. It keeps the
-// monotonic clock, which a number of nanoseconds since 1970 does not: ages that
-// are computed from it do not change when the wall clock is set.
+// monotonic clock reading, which a number of nanoseconds since 1970 does not,
+// so ages computed from it do not change when the wall clock is set.
 type instant struct{ at atomic.Int64 }
 
-// firstInstant is what instants are counted from. It has a monotonic reading.
+// firstInstant is the time that instants are counted from. It has a monotonic
+// reading.
 var firstInstant = time.Now()
 
 func (i *instant) set(t time.Time) {

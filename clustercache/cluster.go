@@ -23,9 +23,22 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// cluster is one remote cluster. What happens to it is posted, and handled one
-// event at a time by whoever posts, without a goroutine of its own. Handling
-// never waits: work that touches the network is handed to the workers.
+// cluster is one remote cluster. It is an actor without a goroutine: events go
+// to its mailbox, and the caller that finds it idle handles them one at a time.
+//
+//	post(message) --> mailbox --> drain: handle(m), one caller at a time
+//	                                |
+//	   admit, adopt                 |  take in what an attempt found
+//	   phase.Next(state, event)     |  pure: next state and actions
+//	   publish                      |  new view for readers, without a lock
+//	   act                          |  transport, informers, events, attempts
+//	   timers.Set(tick, deadline)   |
+//	                                v
+//	   workers run attempts ---> post(Succeeded or Failed)
+//	   the timer fires      ---> post(Tick)
+//
+// Handling never waits: work that uses the network goes to the workers, whose
+// results come back as messages.
 type cluster struct {
 	cc        *ClusterCache
 	key       client.ObjectKey
@@ -37,14 +50,14 @@ type cluster struct {
 	holds     holds
 	tick      *timetable.Timer
 
-	pinned  atomic.Bool // stays known without watches
-	leaving atomic.Bool // is given up with its last watch
-	// discovered: Options.Discover made it known; unlisted: the last list did
-	// not have it.
+	pinned  atomic.Bool // stays known without a watch
+	leaving atomic.Bool // is to be given up with its last watch
+	// discovered: made known by Options.Discover. unlisted: missing from the
+	// resolver's last list.
 	discovered, unlisted atomic.Bool
 	view                 atomic.Pointer[view]
 	done                 chan struct{} // closed with the cluster
-	asking               chan struct{} // one slot: the Resolver is being asked
+	asking               chan struct{} // one slot: a call of the Resolver is running
 
 	prover    prover
 	busy      busyness
@@ -57,30 +70,31 @@ type cluster struct {
 	handling bool
 	closed   bool
 
-	// What follows belongs to whoever handles.
+	// The fields below belong to the caller that handles the mailbox
+	// (handling).
 	state   phase.State
-	attempt *attempt // the one that runs, or ran last
+	attempt *attempt // the running attempt, or the last one
 	access  Access
-	path    string // the probe path that worked
+	path    string // the probe path that was answered last
 	uid     string
 	version string // of the API server
 	history int
 	renewed time.Time
-	lost    time.Time // when it was disconnected last
+	lost    time.Time // time of the last disconnect
 }
 
-// awayLong is after how long an absence a cluster's informers are compared with
-// its server soon: a backup may have been restored meanwhile.
+// awayLong is the length of a disconnect after which the cluster's informers
+// are audited soon: a backup may have been restored in the meantime.
 const awayLong = time.Minute
 
-// message is an event with what an attempt brought.
+// message is an event, with the result of an attempt if it has one.
 type message struct {
 	phase.Event
 	found *finding
 }
 
-// view is what readers see of a cluster. It never changes; another one takes
-// its place.
+// view is the state of a cluster that readers see. It is immutable, and
+// replaced as a whole.
 type view struct {
 	phase     phase.Phase
 	since     time.Time
@@ -95,7 +109,7 @@ type view struct {
 	reason    string
 	connects  int
 	resets    int
-	missed    int // questions in a row that were not answered
+	missed    int // consecutive probes without an answer
 
 	lastProbe, lastSuccess time.Time
 }
@@ -114,8 +128,8 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 		},
 	})
 	c.transport.Shut(ErrConnecting)
-	// Discovery rides on a proof of who answers, as reads do: what another
-	// cluster serves must not be taken for what this one does.
+	// Discovery needs proof of the server's identity, as reads do: the kinds
+	// that another cluster serves must not be taken for those of this one.
 	discovery := &liveGuard{c: c, next: c.transport.Client().Transport}
 	c.mapper = cc.kinds.NewMapper(discovery.RoundTrip, c.transport.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
 	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
@@ -127,8 +141,9 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	return c
 }
 
-// post tells the cluster that something happened. It does not wait. It returns
-// false if the cluster has ended.
+// post puts a message into the mailbox, and handles the mailbox unless another
+// caller is doing so. It does not wait. It returns false if the cluster is
+// closed.
 func (c *cluster) post(m message) bool {
 	c.mu.Lock()
 	if c.closed {
@@ -142,8 +157,8 @@ func (c *cluster) post(m message) bool {
 	return true
 }
 
-// drain handles what was posted, unless somebody else is at it: they see what
-// was posted before they stop.
+// drain handles the mailbox, unless another caller is doing so: that caller
+// sees every message that was posted before it stops.
 func (c *cluster) drain() {
 	if !c.cc.live.Load() {
 		return // Start drains
@@ -169,11 +184,11 @@ func (c *cluster) drain() {
 	}
 }
 
-// adopt makes use of what a connect attempt found.
+// adopt puts the result of a connect attempt to use.
 func (c *cluster) adopt(m *message) {
 	f := m.found
 	if f == nil {
-		return // a probe, or a refresh that found nothing new
+		return // a probe, or a refresh that found no change
 	}
 	if f.candidate != nil {
 		if err := f.candidate.Use(); err != nil {
@@ -187,7 +202,7 @@ func (c *cluster) adopt(m *message) {
 	c.access, c.path = f.access, f.path
 	m.NewEpoch = c.uid != "" && c.uid != f.uid
 	if m.NewEpoch {
-		c.mapper.Reset() // it says what the other cluster serves
+		c.mapper.Reset() // it describes what the other cluster serves
 	}
 	c.adoptVersion(f.version, m.NewEpoch)
 	c.uid = f.uid
@@ -195,8 +210,8 @@ func (c *cluster) adopt(m *message) {
 	c.prover.adopt(f)
 }
 
-// adoptVersion notes the API server's version. Another one may serve other
-// kinds, and what it refused before.
+// adoptVersion records the API server's version. Another version may serve
+// other kinds, and may grant what the former one refused.
 func (c *cluster) adoptVersion(version string, newEpoch bool) {
 	changed := c.version != "" && version != "" && version != c.version && !newEpoch
 	c.version = version
@@ -207,7 +222,7 @@ func (c *cluster) adoptVersion(version string, newEpoch bool) {
 	c.cc.spawn(func() {
 		ctx, cancel := context.WithTimeout(c.cc.ctx, c.cc.options.RequestTimeout)
 		defer cancel()
-		_ = c.mapper.Refresh(ctx) // if it fails, the next question after a kind asks again
+		_ = c.mapper.Refresh(ctx) // if it fails, the next look-up of a kind tries again
 		c.cc.pool.Wake(c.key)
 		c.holds.mapNow()
 	})
@@ -267,8 +282,8 @@ func (c *cluster) act(a phase.Action) {
 	case phase.Renew:
 		c.renewed = time.Now()
 		c.emit(Disconnected)
-		// Streams of the old history must end; those of the current access can
-		// only be cut by closing the door.
+		// Streams of the old history must end. Those of the current access can
+		// only be cut by shutting the transport.
 		c.transport.Shut(errRenewed)
 		c.mapper.Reset()
 		c.transport.Open()
@@ -278,7 +293,7 @@ func (c *cluster) act(a phase.Action) {
 		c.emit(Connected)
 	case phase.Evict:
 		c.uid, c.version = "", ""
-		c.mapper.Reset() // another cluster may take the place
+		c.mapper.Reset() // another cluster may take its place
 		c.cc.pool.Evict(c.key)
 		c.emit(Removed)
 	case phase.Silence:
@@ -288,9 +303,9 @@ func (c *cluster) act(a phase.Action) {
 
 var errRenewed = errors.New("another history is served")
 
-// notConnected is why requests fail while the cluster is not connected. The
-// cause is only told: the transport would take the error of an earlier request
-// for that of the one that failed.
+// notConnected returns the error of requests while the cluster is not
+// connected. It quotes the cause without wrapping it: wrapped, the error of an
+// earlier request would look to the transport like that of the failed one.
 func (c *cluster) notConnected() error {
 	if err := c.state.Err; err != nil {
 		return fmt.Errorf("%w: %s", ErrNotConnected, unnamed(c.name, err))
@@ -301,8 +316,8 @@ func (c *cluster) notConnected() error {
 	return ErrNotConnected
 }
 
-// startAttempt hands work to the workers. It reports with the generation it was
-// started for.
+// startAttempt submits work to the workers. Its result carries the generation
+// that the attempt was started for.
 func (c *cluster) startAttempt(w *workers, work func(*attempt) message) {
 	a := &attempt{
 		c: c, gen: c.state.Gen, work: work, told: make(chan struct{}, 1),
@@ -314,8 +329,8 @@ func (c *cluster) startAttempt(w *workers, work func(*attempt) message) {
 	w.submit(a.run)
 }
 
-// announce logs a change of phase, and tells of those that are neither a
-// connect nor a disconnect.
+// announce logs a change of phase. It emits PhaseChanged for a change that is
+// neither a connect nor a disconnect.
 func (c *cluster) announce(before phase.State) {
 	s := c.state
 	keys := []any{"cluster", c.name, "phase", s.Phase.String(), "was", before.Phase.String()}
@@ -338,18 +353,18 @@ func (c *cluster) emit(t ClusterEventType) {
 	})
 }
 
-// wanted reports whether somebody holds on to the cluster.
+// wanted reports whether the cluster is pinned or has a hold.
 func (c *cluster) wanted() bool { return c.pinned.Load() || c.holds.any() }
 
-// unpin lets the cluster go, unless the resolver lists it.
+// unpin ends the effect of Engage. The cluster ends with its last hold, unless
+// Options.Discover is set.
 func (c *cluster) unpin() {
 	c.pinned.Store(false)
 	c.leaving.Store(!c.cc.options.Discover)
 	c.letGo()
 }
 
-// leave gives up a cluster that nobody holds on to any more, as Disengage
-// would.
+// leave gives up a cluster without a pin or hold, as Disengage would.
 func (c *cluster) leave() {
 	if c.wanted() {
 		return
@@ -358,7 +373,7 @@ func (c *cluster) leave() {
 	c.letGo()
 }
 
-// letGo ends a cluster that nobody holds on to, if it was given up or is gone.
+// letGo ends a cluster that is not wanted, if it was given up or is gone.
 func (c *cluster) letGo() {
 	switch {
 	case c.wanted():
@@ -369,9 +384,10 @@ func (c *cluster) letGo() {
 	}
 }
 
-// close ends the cluster for good and waits until nothing of it runs, but for
-// the workers, which only post to nobody. It reports whether there was news of
-// the cluster that nobody will act on now.
+// close ends the cluster for good, and waits for its work to end. Attempts may
+// still run on the workers, but their messages are dropped. It reports whether
+// a change may have been lost: messages were waiting or being handled, or the
+// cluster had left the phase Gone.
 func (c *cluster) close() (news bool) {
 	c.mu.Lock()
 	if !c.closed {

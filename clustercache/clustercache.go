@@ -23,8 +23,8 @@ import (
 )
 
 // ClusterCache reads and watches objects in many clusters. Make one with [New],
-// and run it with Start. All methods may be called from many goroutines, before
-// Start as well: what they ask for begins with it.
+// and run it with Start. All methods are safe for concurrent use, and can be
+// called before Start; their work begins with it.
 type ClusterCache struct {
 	options Options
 	phases  phase.Config
@@ -33,29 +33,29 @@ type ClusterCache struct {
 	kinds   *restmap.Table
 	events  *broadcaster
 	metrics *metrics
-	guarded transport.DialFunc // dials what others wrote down
+	guarded transport.DialFunc // dials addresses from untrusted sources
 	indexes *indexes
 	timers  *timetable.Timers
-	// declared is what owners need.
+	// declared holds the watches that owners declared.
 	declared *declared
 	underWay underWay
-	// connect, probe and lookUp are the queues of attempts to connect, of
-	// probes and of look-ups of kinds.
+	// connect, probe and lookUp are the queues of connect attempts, of probes
+	// and of look-ups of kinds.
 	connect, probe, lookUp workers
 
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
 	cancel context.CancelCauseFunc
 
-	unstarted notice // says that live never was
+	unstarted notice // warns if the cache is used and never started
 
-	live    atomic.Bool   // since the beginning of Start
+	live    atomic.Bool   // set at the beginning of Start
 	running chan struct{} // closed at the beginning of Start
 
-	relisting  chan struct{} // one slot: the resolver's list is to be read again
-	rechecking chan struct{} // one slot: a cluster that was forgotten may be back
+	relisting  chan struct{} // one slot: the resolver's list must be read again
+	rechecking chan struct{} // one slot: a forgotten cluster may be back
 	forgotten  forgotten
-	listed     atomic.Bool    // the resolver told once which clusters there are
-	tasks      sync.WaitGroup // every goroutine; Add happens under life
+	listed     atomic.Bool    // the resolver has listed its clusters at least once
+	tasks      sync.WaitGroup // every goroutine; Add is called under life
 
 	life    sync.Mutex // protects started and stopped; nothing else is locked under it
 	started bool
@@ -105,23 +105,24 @@ func New(o Options) (*ClusterCache, error) {
 	return cc, nil
 }
 
-// Engage makes a cluster known: it is connected to, and stays connected, until
-// Disengage. It returns at once. Engaging again changes nothing.
+// Engage makes a cluster known and keeps it connected until Disengage. It
+// returns at once. Engaging a cluster again has no effect.
 func (cc *ClusterCache) Engage(cluster client.ObjectKey) error {
 	_, err := cc.engage(cluster, true)
 	return err
 }
 
-// Disengage takes back Engage. Without watches the cluster is disconnected and
-// forgotten; otherwise that happens when the last one is released. Clusters
-// that a resolver lists (Options.Discover) stay. It does not wait.
+// Disengage undoes Engage. It disconnects and forgets the cluster if it has no
+// watch; otherwise that happens when the last watch is released. With
+// Options.Discover, clusters that the resolver lists stay. Disengage does not
+// wait.
 func (cc *ClusterCache) Disengage(cluster client.ObjectKey) {
 	if c := cc.find(cluster); c != nil {
 		c.unpin()
 	}
 }
 
-// Clusters returns the clusters that are known, sorted.
+// Clusters returns the known clusters, sorted by namespace and name.
 func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	var keys []client.ObjectKey
 	for _, c := range cc.all() {
@@ -140,7 +141,7 @@ func compareClusters(a, b client.ObjectKey) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-// find returns a cluster that was asked for, or nil.
+// find returns a cluster by its key, or nil.
 func (cc *ClusterCache) find(key client.ObjectKey) *cluster {
 	cc.clustersMu.RLock()
 	c := cc.clusters[key]
@@ -155,8 +156,8 @@ func (cc *ClusterCache) all() []*cluster {
 	return slices.Collect(maps.Values(cc.clusters))
 }
 
-// engage returns the cluster, made and set going if need be. pin keeps it from
-// being forgotten.
+// engage returns the cluster, and makes and starts it if necessary. pin keeps
+// it from being forgotten.
 func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error) {
 	cc.used()
 	for cc.ctx.Err() == nil {
@@ -167,7 +168,8 @@ func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error)
 	return nil, &ClusterError{Cluster: key, Op: "engage", Err: ErrClosed}
 }
 
-// tryEngage is engage, unless the cluster is forgotten at this moment.
+// tryEngage is engage. It returns false if the cluster is being forgotten at
+// the same moment.
 func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, bool) {
 	cc.clustersMu.Lock()
 	c := cc.clusters[key]
@@ -192,11 +194,11 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 	return c, true
 }
 
-// forget removes a cluster that is gone and that nobody holds on to. A cluster
-// of the same key may be made at once: the two share nothing.
+// forget removes a cluster that is gone and not wanted. Another cluster of the
+// same key can be made at once: the two share nothing.
 func (cc *ClusterCache) forget(c *cluster) {
 	cc.clustersMu.Lock()
-	back := c.view.Load().phase != phase.Gone // since somebody decided to forget it
+	back := c.view.Load().phase != phase.Gone // wanted again since forget was decided
 	if cc.clusters[c.key] != c || back || c.pinned.Load() {
 		cc.clustersMu.Unlock()
 		return
@@ -210,18 +212,18 @@ func (cc *ClusterCache) forget(c *cluster) {
 	if c.discovered.Load() {
 		cc.forgotten.add(c.key)
 	}
-	cc.events.forget(c.key) // before another cluster of the key can tell of itself
+	cc.events.forget(c.key) // before another cluster of the key can emit events
 	cc.clustersMu.Unlock()
 	for _, lease := range kept {
-		lease.Retire() // handlers may not have been told of the deletes yet
+		lease.Retire() // handlers may not have seen the deletes yet
 	}
 	cc.pool.Forget(c.key)
 	if c.close() {
-		cc.changed(c.key) // the resolver told of the cluster between the look above and now
+		cc.changed(c.key) // the resolver reported a change between the look above and now
 	}
 }
 
-// tookList is told by an informer how long a list took.
+// tookList is called by an informer with the duration of a list.
 func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 	cc.metrics.listTook.Observe(took.Seconds())
 	if c := cc.find(key.Cluster); c != nil {
@@ -232,15 +234,15 @@ func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 	}
 }
 
-// informerPanicked counts the panic of a function that the informers called,
-// and logged.
+// informerPanicked counts the panic of a function that an informer called. The
+// informer has logged it.
 func (cc *ClusterCache) informerPanicked(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
 
-// rolledBack is told by an informer that the server's history went backwards.
+// rolledBack is called by an informer whose server's history went backwards.
 //
-// It is that informer's own affair, unless resources of the core went back, or
-// those of more than one group within a while: an extension server that keeps
-// its objects in memory begins anew each time that it starts.
+// The informer handles it alone, unless a resource of the core group went back,
+// or resources of more than one group within a short time: an extension server
+// that keeps its objects in memory begins a new history each time it starts.
 func (cc *ClusterCache) rolledBack(key informerpool.Key) {
 	if c := cc.find(key.Cluster); c != nil && c.rollbacks.spread(key.Resource.Group, time.Now()) {
 		c.post(message{Event: phase.Event{Kind: phase.RolledBack}})

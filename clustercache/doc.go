@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clustercache reads and watches objects in many Kubernetes clusters,
-// which come, go, break, move and change their credentials.
+// Package clustercache reads and watches objects in many Kubernetes clusters:
+// clusters that are added and removed, fail, move and rotate their credentials.
 //
 // # Usage
 //
-// A [ClusterCache] is made with [New] and run by a controller-runtime manager,
-// or by calling Start. A resolver (package resolver) tells it how a cluster is
-// reached. From then on a cluster is a key:
+// [New] makes a [ClusterCache]; a controller-runtime manager runs it, or a call
+// of Start. A resolver (package resolver) provides the address and credentials
+// of each cluster. From then on a cluster is a key:
 //
 //	cc, err := clustercache.New(clustercache.Options{Resolver: r})
 //	err = mgr.Add(cc)
@@ -20,13 +20,13 @@
 //		WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf)).
 //		WatchesRawSource(clustercache.ClusterSource(cc, clustercache.EnqueueCluster))
 //
-// A cluster becomes known, and is connected to, when it is first asked for: by
-// Engage, by Watch, by Declare, or by a read in mode [AutoWatch]; with
-// Options.Discover, every cluster that the resolver lists is. Everything can be
-// called before Start, and begins with it.
+// A cluster becomes known, and is connected, on its first use: by Engage,
+// Watch, Declare, or a read in mode [AutoWatch]. With Options.Discover, every
+// cluster that the resolver lists becomes known. All methods can be called
+// before Start; their work begins with it.
 //
-// A reconciler that was written for one cluster needs no change to work in all
-// of them:
+// A reconciler that was written for one cluster works in all of them without a
+// change:
 //
 //	cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: r, Discover: true})
 //	err = clustercache.NewControllerManagedBy(mgr, cc).
@@ -34,91 +34,113 @@
 //		Owns(&networkingv1.NetworkPolicy{}).
 //		Complete(newReconciler) // func(client.Client) reconcile.Reconciler
 //
-// docs/migrating.md has the lines for those who come from another cache.
+// docs/migrating.md shows the lines to change when migrating from another
+// cache.
 //
 // # What a reconciler needs
 //
-// A reconciler says each time it runs all that its object needs, and never
-// stops anything:
+// On every run a reconciler declares everything its object needs; it never has
+// to stop anything:
 //
 //	_, err := cc.Declare(ctx, owner,
 //		clustercache.Target{Cluster: cluster, Kind: &appsv1.Deployment{}, Options: []client.ListOption{client.InNamespace("web")}},
 //		clustercache.Target{Cluster: cluster, Kind: clustercache.Kind(gvk)})
 //
-// What is new starts, what is needed no more ends after a while, and what stays
-// is not touched. An owner that is deleted says so with Drop, or is found gone
-// by itself if Options.GC.InUse can tell. Declared and Usage show who uses
-// what.
+// New targets start, targets that are no longer needed end after a while, and
+// all others are left alone. When an owner is deleted, call Drop; an owner that
+// disappears without Drop is found if Options.GC.InUse is set. Declared and
+// Usage report which owners use which watches.
 //
 // # Events into controllers
 //
-// [ObjectSource] and [ClusterSource] make sources for any controller, one for
-// any number of clusters; they start without waiting, whatever state the
-// clusters are in. An [ObjectFeed] says which objects, with
-// controller-runtime's predicates if need be, and mapping functions turn them
-// into requests: [EnqueueObject], [EnqueueOwner], [EnqueueClusterOf],
-// [EnqueueLabelled], or one's own. [Request] is a ready type of request. What
-// exists already comes at low priority. A source is a handle, too: it triggers
-// one object or all, pauses, takes another mapping function, and is taken out
-// of a running controller by Close.
+//	API server        API server        API server
+//	    | list, watch     |                 |
+//	informer          informer          informer      one per cluster, kind and
+//	    \                 |                 /         selection; packed objects
+//	     +---- subscription of a source ---+          latest state of each object
+//	                      |
+//	             ObjectFeed.Predicates                in the feed's Form
+//	                      |
+//	               mapping function                   EnqueueObject, EnqueueOwner, ...
+//	                      |
+//	             debounce, if configured              until a burst pauses
+//	                      |
+//	             controller's workqueue               one request per key
+//	                      |
+//	                 Reconcile(request)
 //
-// With ObjectSourceOptions.Debounce a burst of events is one request, once they
-// pause; MaxDelay bounds how long a steady stream can hold it up. Requests name
-// objects and carry no state, so that nobody sees an older one for it.
+// [ObjectSource] and [ClusterSource] make sources for any controller; one
+// source serves any number of clusters. A source starts without waiting,
+// whatever state the clusters are in. An [ObjectFeed] selects objects,
+// optionally with controller-runtime's predicates. A mapping function turns
+// their events into requests: [EnqueueObject], [EnqueueOwner],
+// [EnqueueClusterOf], [EnqueueLabelled], or your own. [Request] is a ready-made
+// request type. Objects that exist when the source starts are queued at low
+// priority. A source is also a handle: it can trigger one object or all of
+// them, pause, replace its mapping function, and leave a running controller by
+// Close.
 //
-// Events and what ObjectFeed hands to callbacks are shared and read-only.
-// Objects that are read belong to the caller.
+// With ObjectSourceOptions.Debounce a burst of events becomes one request,
+// queued when the burst pauses; MaxDelay bounds the delay under a steady
+// stream. Only keys are delayed: a request carries no state, and the reconciler
+// always reads the current one.
+//
+// Events, and objects that an ObjectFeed passes to callbacks, are shared and
+// read-only. Objects returned by reads belong to the caller.
 //
 // # Guarantees
 //
-//   - One LIST and one WATCH reach a cluster for a kind, however many
-//     callers want it in whatever form.
-//   - Nothing here waits for a cluster but live reads and writes of that very
-//     cluster, and methods named Wait: not Watch, not Reader, not Status, not
-//     the start of a source.
+//   - One LIST and one WATCH reach a cluster for a kind, however many callers
+//     use the kind and in whatever form.
+//   - Only live reads and writes of a cluster, and methods named Wait, wait for
+//     that cluster. Watch, Reader, Status and the start of a source never do.
 //   - After a disconnect, a rotation of credentials or a move to another
-//     address, informers resume where they were: no list, and no event for what
-//     did not change. Holds and handlers stay.
+//     address, informers resume where they stopped: without a list, and without
+//     events for unchanged objects. Watches and handlers stay.
 //   - resourceVersions are compared only within an epoch. Another cluster
-//     behind the same address, or a history that was rolled back, is a new
-//     epoch: what vanished is delivered as deletes, and no answer mixes two.
-//   - What an owner declared is watched until the owner lets it go or is found
-//     gone, whatever happens at the same time; what nobody uses any more is
-//     gone after its grace. An error of the question whether an owner exists
-//     ends nothing.
+//     behind the same address, or a history that was rolled back, starts a new
+//     epoch: objects that vanished are delivered as deletes, and no answer
+//     mixes two epochs.
+//   - What an owner declared is watched until the owner drops it or is found
+//     gone, whatever happens concurrently. What no owner uses is released after
+//     its grace. An error from the query whether an owner exists releases
+//     nothing.
 //   - Connected and Disconnected alternate for each cluster, and the last state
 //     is always delivered.
 //
 // Not promised: snapshots across kinds, order across clusters, cached reads
 // that see the newest write (see [NotOlderThan]), every intermediate state. A
-// history that was rolled back is recognized by a resourceVersion that is
-// behind what an informer has seen; one that has grown past that before the
-// informer comes back cannot be told from a sound one.
+// rolled-back history is recognized by a resourceVersion lower than one that an
+// informer has seen. If the history grows past that version before the informer
+// reconnects, it cannot be distinguished from an intact one.
 //
 // # What a slow or failing cluster does
 //
-// It is probed every ten seconds unless it shows life, is [PhaseDegraded] after
-// one failure and [PhaseDisconnected] after three, 45 s at the latest after it
-// fell silent. Its reads then fail at once with [ErrNotConnected] and its
-// informers wait, without a request, until it is connected again; what they
-// hold stays, and can be read with [CacheOnly] and [MaxStaleness]. Attempts to
-// connect back off to at most 30 s, and are made at once when the resolver has
-// news; one that is under way goes on if the resolver stands by its answer. A
-// resolver without news is asked again every minute. A 401 on any request makes
-// the resolver be asked at once. No goroutine is spent on probing: all clusters
-// share one queue of timers and a bounded number of workers.
+// A cluster is probed every ten seconds unless it shows other signs of life. It
+// becomes [PhaseDegraded] after one failed probe and [PhaseDisconnected] after
+// three, no later than 45 s after its last response. Reads then fail at once
+// with [ErrNotConnected], and the informers send no requests until the cluster
+// is connected again. Cached objects stay, and can be read with [CacheOnly] and
+// [MaxStaleness].
+//
+// Attempts to connect back off to at most 30 s. A change reported by the
+// resolver starts an attempt at once; an attempt that is already running
+// continues if the resolver confirms its answer. A resolver that does not
+// report changes is queried again every minute, and at once after any 401.
+// Probing takes no goroutine per cluster: all clusters share one queue of
+// timers and a bounded number of workers.
 //
 // # Debugging
 //
-// [ClusterCache.Status] tells the phase, the reason, the last error and the
-// last sign of life of a cluster; [Watch.Status] the state of an informer. No
-// error, log line or status holds a credential or what a remote server wrote,
-// beyond the bounded message of an API status.
+// [ClusterCache.Status] reports a cluster's phase, reason, last error and last
+// sign of life; [Watch.Status] reports the state of an informer. No error, log
+// line or status holds a credential, or text from a remote server beyond the
+// bounded message of an API status.
 //
-// [ClusterCache.DebugHandler] shows all of that to people. docs/metrics.md
-// lists the metrics, with alerts and a board beside it, and docs/runbook.md has
-// a section for each phase and reason. [ClusterCache.HealthzCheck] and
-// [ClusterCache.ReadyzCheck], which SetupWithManager adds to the manager's,
-// tell of this process alone: a cluster that is dead must not take the operator
-// of the others with it.
+// [ClusterCache.DebugHandler] shows all of that on a web page. docs/metrics.md
+// lists the metrics, with alerts and a dashboard beside it, and docs/runbook.md
+// has a section for each phase and reason. [ClusterCache.HealthzCheck] and
+// [ClusterCache.ReadyzCheck], which SetupWithManager adds to the manager's
+// checks, cover this process alone: a dead cluster must not take down the
+// operator of all the others.
 package clustercache

@@ -23,22 +23,23 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// feed is one subscription to objects' events.
+// feed is one subscription to the events of objects: what an ObjectFeed
+// selects.
 type feed struct {
 	cc     *ClusterCache
 	spec   ObjectFeed
-	wanted []watchID                        // of the Kinds and Selections; one without a kind stands for every kind
-	forms  map[schema.GroupVersionKind]Form // in which the kinds were named
-	misfit atomic.Int64                     // events whose objects did not fit the form
+	wanted []watchID                        // of Kinds and Selections; an id without a kind means every kind
+	forms  map[schema.GroupVersionKind]Form // the form in which each kind was named
+	misfit atomic.Int64                     // events whose object could not be converted to the form
 	pool   *informerpool.Subscription
 	resync *timetable.Timer
 
-	mu      sync.Mutex // protects what follows; taken before the lock of the timers
+	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
 	watches map[*cluster]map[watchID]*Watch
 	stopped bool
 }
 
-// selected returns what a feed selects.
+// selected returns the ids that an ObjectFeed selects.
 func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchID, error) {
 	if spec.ResyncInterval < 0 {
 		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
@@ -89,9 +90,9 @@ func local(selector string) bool {
 	})
 }
 
-// newFeed returns a feed that start begins and stop ends. handle is called with
-// one event at a time; a panic in it, or in a predicate, is counted by the
-// subscription.
+// newFeed returns a feed, which start begins and stop ends. It calls handle
+// with one event at a time. The subscription counts a panic in handle or in a
+// predicate.
 func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views)) (*feed, error) {
 	if spec.Form > Metadata {
 		return nil, &OptionError{Field: "Form", Err: ErrUnsupported}
@@ -109,7 +110,7 @@ func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views
 	return f, nil
 }
 
-// handle hands an event on if the predicates let it pass.
+// handle passes an event on if the predicates accept it.
 func (f *feed) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
 	defer f.cc.underWay.enter("predicate or handler of an ObjectFeed")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
@@ -124,7 +125,7 @@ func (f *feed) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
 	}
 }
 
-// form returns the form that functions are given objects of a kind in.
+// form returns the form in which functions receive objects of a kind.
 func (f *feed) form(gvk schema.GroupVersionKind) Form {
 	if f.spec.Form != AsGiven {
 		return f.spec.Form
@@ -135,8 +136,8 @@ func (f *feed) form(gvk schema.GroupVersionKind) Form {
 	return Packed
 }
 
-// givenForms returns the form in which each kind was named; the typed one, if a
-// kind was named in several.
+// givenForms returns the form in which each kind was named, and Typed for a
+// kind named in several forms.
 func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]Form {
 	kinds := slices.Clone(spec.Kinds)
 	for _, s := range spec.Selections {
@@ -152,17 +153,18 @@ func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]
 	return forms
 }
 
-// start does not block. It does nothing after stop.
+// start adds the feed's watches, or the watches it listens to. It does not
+// block. It does nothing after stop.
 func (f *feed) start() {
-	// Registered first: what is added while the loop below looks is offered
-	// from there, and twice does no harm.
+	// The feed is registered first: a cluster or lease that is added during the
+	// loop below is offered by its adder as well, and twice does no harm.
 	f.cc.feedsMu.Lock()
 	f.cc.feeds[f] = struct{}{}
 	f.cc.feedsMu.Unlock()
 	f.mu.Lock()
 	stopped := f.stopped
 	f.mu.Unlock()
-	if stopped { // maybe before the feed was registered: then nobody else takes it back
+	if stopped { // perhaps before the feed was registered: then stop has not unregistered it
 		f.unregister()
 		return
 	}
@@ -181,7 +183,8 @@ func (cc *ClusterCache) allFeeds() []*feed {
 	return slices.Collect(maps.Keys(cc.feeds))
 }
 
-// wants asks the user's function, whose panic must not end who adds a cluster.
+// wants reports whether the feed selects c. It recovers from a panic of
+// ObjectFeed.Clusters, which must not reach the code that adds a cluster.
 func (f *feed) wants(c *cluster) (ok bool) {
 	if f.spec.Clusters == nil {
 		return true
@@ -190,19 +193,19 @@ func (f *feed) wants(c *cluster) (ok bool) {
 		ok = f.spec.Clusters(c.key)
 		return nil
 	}, "cluster", c.name)
-	return ok && err == nil // one that panics leaves the cluster out
+	return ok && err == nil // a panic leaves the cluster out
 }
 
-// leaseAdded is told of everything that is watched.
+// leaseAdded is called for every lease of a cluster.
 func (f *feed) leaseAdded(c *cluster, h *hold) {
 	narrower, ok := f.narrower(c, h.id)
 	if ok && f.wants(c) {
-		_ = f.pool.Add(h.lease, narrower...) // it fails if one of the two was ended meanwhile
+		_ = f.pool.Add(h.lease, narrower...) // it fails if the subscription or the lease has ended meanwhile
 	}
 }
 
-// narrower reports whether events of a watch are wanted, and what narrows them
-// further.
+// narrower reports whether the feed wants events of a watch, and returns the
+// keys that narrow them further.
 func (f *feed) narrower(c *cluster, id watchID) (keys []informerpool.Key, ok bool) {
 	if f.spec.Watch {
 		return nil, slices.Contains(f.wanted, id)
@@ -222,7 +225,8 @@ func (f *feed) narrower(c *cluster, id watchID) (keys []informerpool.Key, ok boo
 	return keys, len(keys) > 0
 }
 
-// clusterAdded is told of every cluster. It takes what the feed lacks of it.
+// clusterAdded is called for every cluster. It takes the watches that the feed
+// lacks in it.
 func (f *feed) clusterAdded(c *cluster) {
 	if !f.spec.Watch || c.view.Load().phase == phase.Gone || !f.wants(c) {
 		return
@@ -233,7 +237,7 @@ func (f *feed) clusterAdded(c *cluster) {
 		}
 		h := c.holds.add(id, false)
 		if h == nil {
-			continue // the cluster is being forgotten; another one of its key is told of by itself
+			continue // the cluster is being forgotten; its successor gets a call of its own
 		}
 		w := &Watch{c: c, h: h, released: make(chan struct{})}
 		f.mu.Lock()
@@ -257,9 +261,10 @@ func (f *feed) holds(c *cluster, id watchID) bool {
 	return f.stopped || f.watches[c][id] != nil
 }
 
-// phaseChanged is called for every change. What the feed holds must not keep a
-// cluster known that does not exist any more, be the feed paused or its handler
-// slow: the deletes that it has to be given are kept by its subscription alone.
+// phaseChanged is called for every change of a cluster's phase. The feed's
+// watches must not keep a cluster known that no longer exists, even if the feed
+// is paused or its handler slow: the subscription alone keeps the deletes that
+// the handler has yet to receive.
 func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
 	if p != phase.Gone {
 		f.clusterAdded(c)
@@ -271,14 +276,14 @@ func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
 	if len(watches) == 0 {
 		return
 	}
-	f.cc.spawn(func() { // what handles the cluster's events must not do it by itself
+	f.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
 		for id, w := range watches {
 			f.letGo(c, id, w)
 		}
 	})
 }
 
-// letGo releases a watch of a cluster, unless that is back.
+// letGo releases a watch of a cluster, unless the cluster is back.
 func (f *feed) letGo(c *cluster, id watchID, w *Watch) {
 	f.mu.Lock()
 	if c.view.Load().phase != phase.Gone || f.watches[c][id] != w {
@@ -291,10 +296,10 @@ func (f *feed) letGo(c *cluster, id watchID, w *Watch) {
 	}
 	f.mu.Unlock()
 	w.retire()
-	f.clusterAdded(c) // it may have come back right then, when clusterAdded found that nothing was lacking
+	f.clusterAdded(c) // the cluster may have come back just before the delete above, when clusterAdded found no watch lacking
 }
 
-// trigger delivers an object once more, if it is cached.
+// trigger delivers an object again, if it is cached.
 func (f *feed) trigger(r Request) {
 	c := f.cc.find(r.Cluster)
 	if c == nil {
@@ -305,7 +310,7 @@ func (f *feed) trigger(r Request) {
 	}
 }
 
-// triggerAll delivers every object once more.
+// triggerAll delivers every object again.
 func (f *feed) triggerAll() {
 	for _, c := range f.cc.all() {
 		for _, h := range c.holds.leases() {
@@ -314,8 +319,8 @@ func (f *feed) triggerAll() {
 	}
 }
 
-// resyncDue is called by the timers, which must not be held up by a look at
-// every object.
+// resyncDue is called by the timers. It spawns the resync, because visiting
+// every object would delay other timers.
 func (f *feed) resyncDue() {
 	f.cc.spawn(func() {
 		f.triggerAll()
@@ -323,8 +328,8 @@ func (f *feed) resyncDue() {
 	})
 }
 
-// setResync must not set the timer of a feed that has stopped: nobody would
-// take it back.
+// setResync sets the timer of the next resync, unless the feed has stopped:
+// stop has removed the timer for the last time.
 func (f *feed) setResync() {
 	interval := f.spec.ResyncInterval
 	if interval == 0 {
