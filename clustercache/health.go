@@ -13,19 +13,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 )
 
-// stuckAfter is how far the loop may be behind before it counts as stuck.
-// Nothing that it does waits, so that only a machine without any processor time
-// left comes near.
+// stuckAfter is how late the loop may be before it counts as stuck. Nothing in
+// it blocks, so that only a machine with no processor time left comes near
+// this.
 const stuckAfter = time.Minute
 
 var (
 	errNotListed = errors.New("the resolver has not listed the clusters yet")
 )
 
-// HealthzCheck returns a check for the manager's AddHealthzCheck: it fails if
+// HealthzCheck returns a check for the manager's AddHealthzCheck. It fails if
 // the loop that probes and reconnects has been stuck for a minute, and with
-// [ErrClosed] after the end, as only a new process helps then. It succeeds
-// before Start. Remote clusters and the hub do not matter. It does not block.
+// [ErrClosed] after Start has ended, when only a new process helps. It succeeds
+// before Start. Remote clusters and the hub have no influence. It does not
+// block.
 func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 	return func(*http.Request) error {
 		if cc.ctx.Err() != nil {
@@ -38,12 +39,12 @@ func (cc *ClusterCache) HealthzCheck() healthz.Checker {
 	}
 }
 
-// ReadyzCheck returns a check for the manager's AddReadyzCheck: it fails until
+// ReadyzCheck returns a check for the manager's AddReadyzCheck. It fails until
 // Start was called and, with Options.Discover, the resolver has listed the
-// clusters once; and with [ErrClosed] after the end. Whether a remote cluster
-// can be reached does not matter: a dead one must not take the operator of the
-// others out of service. See [ClusterCache.Status] and the metrics for those.
-// It does not block.
+// clusters once; and with [ErrClosed] after Start has ended. It does not depend
+// on whether remote clusters can be reached: a dead one must not take the
+// operator of the others out of service. See [ClusterCache.Status] and the
+// metrics for those. It does not block.
 func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 	return func(*http.Request) error {
 		switch {

@@ -22,36 +22,37 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// watchID is what is watched in a cluster.
+// watchID identifies a watch within a cluster.
 type watchID struct {
 	gvk            schema.GroupVersionKind
 	namespace      string
 	labels, fields string
 }
 
-// hold is one watchID that somebody wants, with one lease for all of them.
+// hold is a reference-counted request for one watchID. All its holders share
+// one lease.
 type hold struct {
 	id   watchID
-	used instant // when a read in mode AutoWatch last asked for it
+	used instant // when a read in mode AutoWatch last used it
 	// mapping is how the kind is served; set before the lease.
 	mapping atomic.Pointer[restmap.Mapping]
-	parted  atomic.Bool          // it answers nothing from now on
-	debt    atomic.Pointer[debt] // what others showed of the kind that it may lack
+	parted  atomic.Bool          // it answers no more reads
+	debt    atomic.Pointer[debt] // objects of the kind that others showed and it may lack
 
 	// The rest is protected by the lock of the holds.
 	refs    int
-	auto    bool                                      // one of the refs is that of reads in mode AutoWatch
-	lease   *informerpool.Lease                       // nil until the cluster told which resource the kind is; never changes after that
+	auto    bool                                      // one of the refs belongs to reads in mode AutoWatch
+	lease   *informerpool.Lease                       // nil until the cluster's resource for the kind is known; never changes after that
 	err     error                                     // why there is no lease
 	changed chan struct{}                             // closed when lease or err change
-	waiting []*Registration                           // to be told of the lease
+	waiting []*Registration                           // to be added to the lease
 	unsent  []*unstructured.Unstructured              // seen in live reads, for the lease
-	shown   map[client.ObjectKey]*informerpool.Object // by other informers, for the lease
+	shown   map[client.ObjectKey]*informerpool.Object // shown by other informers, for the lease
 }
 
-// holds are all that is wanted of one cluster. Kinds are looked up when the
-// cluster is connected, by one worker, and those that the cluster does not
-// serve are looked for again from time to time.
+// holds are all holds of one cluster. One worker looks kinds up while the
+// cluster is connected, and periodically repeats that for kinds that the
+// cluster does not serve.
 type holds struct {
 	c      *cluster
 	retry  *timetable.Timer
@@ -62,7 +63,7 @@ type holds struct {
 	mu      sync.Mutex // protects what follows; nothing else is locked under it
 	all     map[watchID]*hold
 	mapping bool
-	again   bool // something was added while mapping
+	again   bool // a hold was added while mapping
 	closed  bool
 }
 
@@ -109,8 +110,8 @@ func (s *holds) add(id watchID, auto bool) *hold {
 	return h
 }
 
-// any reports whether something is wanted. What only reads in mode AutoWatch
-// keep is not: it must not keep a cluster that was removed.
+// any reports whether the cluster has a hold. Holds that only reads in mode
+// AutoWatch keep do not count: they must not keep a cluster that was removed.
 func (s *holds) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +127,8 @@ func (s *holds) anyLocked() bool {
 	return false
 }
 
-// closeIfEmpty makes add fail from now on, if nothing is wanted, and returns
-// the leases that only reads kept.
+// closeIfEmpty makes later calls of add fail if there are no holds but those
+// that reads keep, and returns the leases of these.
 func (s *holds) closeIfEmpty() (kept []*informerpool.Lease, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,14 +138,14 @@ func (s *holds) closeIfEmpty() (kept []*informerpool.Lease, ok bool) {
 	s.closed = true
 	for _, h := range s.all {
 		h.auto = false
-		if lease, _ := s.releaseLocked(h); lease != nil { // nothing is left that owes
+		if lease, _ := s.releaseLocked(h); lease != nil { // no hold that has a debt is left
 			kept = append(kept, lease)
 		}
 	}
 	return kept, true
 }
 
-// close ends the timers. Leases end with the pool or with their owners.
+// close stops the timers. Leases end with the pool or with their owners.
 func (s *holds) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -163,15 +164,15 @@ func (h *hold) broadcast() {
 	h.changed = make(chan struct{})
 }
 
-// look returns what is known of a hold: its lease or why it has none, and what
-// is closed when that changes.
+// look returns the state of a hold: its lease, or why it has none, and a
+// channel that is closed when that changes.
 func (s *holds) look(h *hold) (lease *informerpool.Lease, changed <-chan struct{}, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return h.lease, h.changed, h.err
 }
 
-// of returns the holds of a kind that can be read, widest first.
+// of returns the readable holds of a kind, widest first.
 func (s *holds) of(gvk schema.GroupVersionKind) []*hold { return s.byKind.Load().readable[gvk] }
 
 // leases returns every hold with a lease.
@@ -209,14 +210,14 @@ func (id watchID) narrowness() int {
 }
 
 // namespaced reports whether the objects live in namespaces, as far as is
-// known. What is cached knows better than what discovery said some time ago.
+// known. The cached objects decide over what discovery returned some time ago.
 func (h *hold) namespaced() bool {
 	_, shown := h.scopes()
 	return shown
 }
 
 // scopes reports whether the objects live in namespaces: by discovery, and by
-// what is cached. Without anything to tell by, the latter is the former.
+// the cached objects. Without any, shown is mapped.
 func (h *hold) scopes() (mapped, shown bool) {
 	m := h.mapping.Load()
 	mapped = m == nil || m.Namespaced
@@ -229,7 +230,8 @@ func (h *hold) scopes() (mapped, shown bool) {
 }
 
 // namespace returns the namespace to look in where a read names one. The API
-// server and controller-runtime overlook that of a cluster-scoped object.
+// server and controller-runtime ignore the namespace of a cluster-scoped
+// object.
 func (h *hold) namespace(asked string) string {
 	if h.namespaced() {
 		return asked
@@ -237,7 +239,8 @@ func (h *hold) namespace(asked string) string {
 	return ""
 }
 
-// unmapped returns the kinds that wait to be looked up, each with its holds.
+// unmappedLocked returns the kinds that wait to be looked up, each with its
+// holds.
 func (s *holds) unmappedLocked() map[schema.GroupVersionKind][]*hold {
 	out := map[schema.GroupVersionKind][]*hold{}
 	for _, h := range s.all {
@@ -248,11 +251,11 @@ func (s *holds) unmappedLocked() map[schema.GroupVersionKind][]*hold {
 	return out
 }
 
-// mapNow has a worker look up what is not mapped yet, if the cluster can be
-// asked.
+// mapNow lets a worker look up the kinds that are not mapped yet, if the
+// cluster is connected.
 func (s *holds) mapNow() {
 	if !s.c.view.Load().connected {
-		return // becoming connected calls again
+		return // called again on connecting
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,7 +295,7 @@ func (s *holds) mapAll() {
 		s.mapNow()
 	case missing && s.c.view.Load().connected:
 		wait := s.c.cc.options.RetryInterval
-		s.c.cc.timers.Set(s.retry, time.Now().Add(wait+rand.N(wait/5+1))) // never sooner: a miss is remembered that long
+		s.c.cc.timers.Set(s.retry, time.Now().Add(wait+rand.N(wait/5+1))) // never sooner: a miss is remembered for as long as wait
 	}
 }
 
@@ -303,7 +306,7 @@ func (s *holds) fail(h *hold, err error) {
 	h.broadcast()
 }
 
-// bind gives a hold its lease.
+// bind sets the lease of a hold.
 func (s *holds) bind(h *hold, m restmap.Mapping) {
 	if err := s.watchable(h, m); err != nil {
 		s.fail(h, err)
@@ -330,21 +333,21 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 	h.broadcast()
 	s.mu.Unlock()
 	s.remap.later()
-	s.c.cc.addIndexes(s.c, lease, h.id.gvk) // those added after the call above looked, by one who did not see the lease
+	s.c.cc.addIndexes(s.c, lease, h.id.gvk) // those added after the call above, by a goroutine that did not see the lease
 	for _, r := range waiting {
-		_ = r.sub.Add(lease) // it fails if one of the two was ended meanwhile
+		_ = r.sub.Add(lease) // it fails only if one of the two has ended meanwhile
 	}
 	for _, f := range s.c.cc.allFeeds() {
 		f.leaseAdded(s.c, h)
 	}
-	for _, u := range unsent { // after there are handlers to tell
+	for _, u := range unsent { // after the handlers are registered
 		lease.Seen(u)
 	}
 	lease.SeenObjects(slices.Collect(maps.Values(shown))...)
 }
 
-// keep makes sure that reads in mode AutoWatch have a hold on id, and notes
-// that it is in use.
+// keep ensures that reads in mode AutoWatch have a hold on id, and records that
+// it is in use.
 func (s *holds) keep(id watchID) *hold {
 	h := s.add(id, true)
 	if h != nil {
@@ -353,7 +356,7 @@ func (s *holds) keep(id watchID) *hold {
 	return h
 }
 
-// releaseIdle gives up what reads have not asked for lately.
+// releaseIdle releases the holds that reads have not used lately.
 func (s *holds) releaseIdle() {
 	now := time.Now()
 	var leases []*informerpool.Lease
@@ -383,8 +386,7 @@ func (s *holds) releaseIdle() {
 	s.c.cc.timers.Set(s.idle, next)
 }
 
-// count returns how many things are wanted, and of how many the kind was not
-// found yet.
+// count returns the number of holds, and of those whose kind was not found yet.
 func (s *holds) count() (wanted, unmapped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -396,14 +398,14 @@ func (s *holds) count() (wanted, unmapped int) {
 	return len(s.all), unmapped
 }
 
-// snapshot returns everything that is wanted.
+// snapshot returns all holds.
 func (s *holds) snapshot() []*hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.all))
 }
 
-// lastRead is when reads in mode AutoWatch last asked for a hold; zero if they
+// lastRead returns when reads in mode AutoWatch last used a hold; zero if they
 // do not keep it.
 func (s *holds) lastRead(h *hold) time.Time {
 	s.mu.Lock()

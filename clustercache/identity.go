@@ -22,21 +22,21 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// identityPath names the object whose UID is, by convention, the cluster's.
+// identityPath is the object whose UID is, by convention, the cluster's.
 const identityPath = "/api/v1/namespaces/kube-system"
 
-// identityWatch is the same question as a watch, which begins with the object
-// in any state that the server has at hand.
+// identityWatch is the same query as a watch, which begins with the object in
+// any state that the server has in memory.
 const identityWatch = "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system&resourceVersion=0&timeoutSeconds=1&watch=true"
 
 // identityPatience is how long such a watch may take to begin.
 const identityPatience = 2 * time.Second
 
-// identityPause is the time between two questions who answers, while a cluster
-// that said it before does not.
+// identityPause is the time between two identity queries, while a cluster that
+// answered them before does not.
 const identityPause = 500 * time.Millisecond
 
-// presumedPrefix marks an identity that was not asked for but concluded.
+// presumedPrefix marks an identity that was derived, not read.
 const presumedPrefix = "presumed-"
 
 var (
@@ -44,12 +44,13 @@ var (
 	errNoDiscovery = fmt.Errorf("no discovery in the answer: %w", transport.ErrNotKubernetes)
 )
 
-// identify returns the cluster's UID. Credentials that may not read it get an
-// identity of the address and the trusted certificates: a cluster that moves
-// then counts as another one, which costs a list, and one that is replaced in
-// place is not noticed by its UID. known is who answered before: an API server
-// that has just started forbids everything until it has read its rules, and to
-// conclude something from that would make the same cluster another one.
+// identify returns the cluster's UID. With credentials that may not read it,
+// the identity is derived from the address and the trusted certificates: a
+// cluster that moves then counts as another one, which costs a list, and one
+// that is replaced in place is not detected by its UID. known is the previous
+// identity: an API server that has just started forbids everything until it has
+// read its RBAC rules, and an identity derived from that would make the same
+// cluster another one.
 func (c *cluster) identify(ctx context.Context, ask asker, access Access, known string) (string, error) {
 	uid, err := c.kubeSystemUID(ctx, ask)
 	if known != "" && !presumed(known) {
@@ -67,7 +68,7 @@ func (c *cluster) identify(ctx context.Context, ask asker, access Access, known 
 	return presumedPrefix + hex.EncodeToString(sum[:8]), nil
 }
 
-// withheld reports whether the server does not say who it is.
+// withheld reports whether the server refuses to identify itself.
 func withheld(err error) bool {
 	class := transport.Classify(err)
 	return class == transport.Forbidden || class == transport.NotFound
@@ -88,8 +89,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// kubeSystemUID asks who answers, and again after a moment where the server is
-// too busy to say so, for as long as a probe may take.
+// kubeSystemUID queries the identity, and repeats that after a moment while the
+// server is too busy to answer, for as long as a probe may take.
 func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
 	defer cancel()
@@ -97,7 +98,7 @@ func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) 
 	for {
 		uid, err := c.askUID(ctx, ask)
 		if busy != nil && ctx.Err() != nil {
-			return "", busy // it was, and the rest is our own impatience
+			return "", busy // the server was busy, and the error now is only our own time-out
 		}
 		if transport.Classify(err) != transport.Throttled || !pause(ctx, jittered(time.Second)) {
 			return uid, err
@@ -106,8 +107,8 @@ func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) 
 	}
 }
 
-// askUID asks who answers, once. A server that has too many requests counts
-// watches apart, and it is one that then tells.
+// askUID queries the identity once. A server with too many requests counts
+// watches separately, so a watch may still be answered.
 func (c *cluster) askUID(ctx context.Context, ask asker) (string, error) {
 	proof, err := ask(ctx, identityPath)
 	c.busy.noteProof(err)
@@ -129,7 +130,7 @@ func (c *cluster) askUID(ctx context.Context, ask asker) (string, error) {
 	return namespace.Metadata.UID, nil
 }
 
-// identityObject is what is read of the namespace kube-system.
+// identityObject holds the fields that are read of the namespace kube-system.
 type identityObject struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -138,20 +139,20 @@ type identityObject struct {
 	} `json:"metadata"`
 }
 
-// usable reports whether there is a uid, and nothing says that it is another
-// object's: a gateway may answer everything with one document.
+// usable reports whether there is a uid, and no field shows that it belongs to
+// another object: a gateway may answer everything with one document.
 func (o *identityObject) usable() bool {
 	return o.Metadata.UID != "" && len(o.Metadata.UID) <= 64 &&
 		(o.Kind == "" || o.Kind == "Namespace") &&
 		(o.Metadata.Name == "" || o.Metadata.Name == metav1.NamespaceSystem)
 }
 
-// nonsense is an answer to a question that no API server gives.
+// nonsense returns the error for an answer that no API server gives.
 func (c *cluster) nonsense(path string, err error) error {
 	return &transport.Error{Cluster: c.name, Op: "GET " + path, Class: transport.NotKubernetes, Err: err}
 }
 
-// discovers returns nil if the beginning of discovery is there.
+// discovers returns nil if the server answers the root of discovery.
 func (c *cluster) discovers(ctx context.Context, ask asker) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
 	defer cancel()
@@ -167,7 +168,7 @@ func (c *cluster) discovers(ctx context.Context, ask asker) error {
 	return nil
 }
 
-// watchUID asks who answers by a watch, and returns nothing if that fails.
+// watchUID queries the identity by a watch, and returns "" if that fails.
 func (c *cluster) watchUID(ctx context.Context, ask asker) string {
 	ctx, cancel := context.WithTimeout(ctx, identityPatience)
 	defer cancel()
@@ -183,12 +184,12 @@ func (c *cluster) watchUID(ctx context.Context, ask asker) string {
 	return event.Object.Metadata.UID
 }
 
-// versionText is what a gitVersion may look like: it is shown to people, and
-// comes from outside.
+// versionText matches a valid gitVersion: it is shown to people, and comes from
+// an untrusted server.
 var versionText = regexp.MustCompile(`^v[0-9]+\.[0-9]+[0-9A-Za-z.+_-]{0,64}$`)
 
-// serverVersion returns the API server's gitVersion. Nothing depends on it, so
-// that a server which does not tell has none.
+// serverVersion returns the API server's gitVersion, or "" if the server does
+// not report one: nothing depends on it.
 func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
 	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
 	defer cancel()
@@ -203,8 +204,8 @@ func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
 }
 
 // guard is the round tripper of lists and watches. It sends a request, and
-// hands out its answer, only if what answers is known to be the cluster of the
-// epoch that was asked.
+// returns its answer, only if the server is known to be the cluster of the
+// epoch that the request is for.
 type guard struct {
 	c    *cluster
 	next http.RoundTripper
@@ -223,7 +224,7 @@ func newGuarded(c *cluster, v *view) *http.Client {
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	want := claim{view: g.view, age: proofSoon, warm: true}
 	if req.URL.Query().Has("continue") {
-		want.age = proofAge // a page of a list that was begun with a proof
+		want.age = proofAge // a page of a list that began with a proof
 	}
 	if err := g.c.prover.prove(req.Context(), want); err != nil {
 		return nil, g.changed(err)
@@ -255,9 +256,9 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// changed returns informerpool.ErrEpochChanged if the epoch that was asked has
-// ended: the informer goes on with the next one at once. Until that has begun,
-// it comes back after a while.
+// changed returns informerpool.ErrEpochChanged if the epoch of the request has
+// ended: the informer continues with the next one at once. Until that has
+// begun, the informer retries after a while.
 func (g *guard) changed(err error) error {
 	if g.c.view.Load().epoch != g.view.epoch {
 		return informerpool.ErrEpochChanged
@@ -265,10 +266,10 @@ func (g *guard) changed(err error) error {
 	return err
 }
 
-// liveGuard is the round tripper of live reads and writes. No request is sent
+// liveGuard is the round tripper of live reads and writes. It sends no request
 // to a cluster whose identity was not proven lately, or over a connection
-// without a proof, and no answer is handed out that came from another history
-// than was asked.
+// without a proof, and returns no answer from another history than the one
+// requested.
 type liveGuard struct {
 	c    *cluster
 	next http.RoundTripper
@@ -299,13 +300,13 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// endpoint is where the informers of a cluster send their requests. It blocks
-// while the cluster is not connected.
+// endpoint returns where the informers of a cluster send their requests. It
+// blocks while the cluster is not connected.
 func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (informerpool.Endpoint, error) {
 	for {
 		c := cc.find(key)
 		switch {
-		case cc.ctx.Err() != nil: // a cluster that was closed by Stop is found for ever
+		case cc.ctx.Err() != nil: // a cluster closed by Stop would be found forever
 			return informerpool.Endpoint{}, ErrClosed
 		case c == nil:
 			return informerpool.Endpoint{}, ErrUnknownCluster
@@ -316,7 +317,7 @@ func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (inf
 		}
 		select {
 		case <-v.up:
-		case <-c.done: // there may be another cluster of this key
+		case <-c.done: // there may be a new cluster with this key
 		case <-ctx.Done():
 			return informerpool.Endpoint{}, context.Cause(ctx)
 		}

@@ -16,15 +16,15 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// ErrIndexExists indicates that a field of the kind has an index already.
+// ErrIndexExists indicates that a field of the kind already has an index.
 var ErrIndexExists = errors.New("field is indexed already")
 
-// AddIndex makes a field selectable in reads of cached objects, as
-// Options.Indexes do: in the given clusters, known or not, or in all. It lasts
-// until remove is called, which may be done more than once, however often
-// informers come and go. Objects that are cached already are indexed before it
-// returns; it does no I/O. The error is an [*OptionError], or wraps
-// [ErrIndexExists].
+// AddIndex makes a field selectable in reads of cached objects, like
+// Options.Indexes: in the given clusters, known or not, or in all if none is
+// given. The index lasts, however often informers start and stop, until remove
+// is called, which may be done more than once. Objects that are already cached
+// are indexed before AddIndex returns; it does no I/O. The error is an
+// [*OptionError], or wraps [ErrIndexExists].
 func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
 	if err := errors.Join(x.validate("Index")...); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (x Index) validate(field string) []error {
 	return errs
 }
 
-// addIndexes gives an informer the indexes that it lacks.
+// addIndexes adds the indexes that an informer lacks.
 func (cc *ClusterCache) addIndexes(c *cluster, lease *informerpool.Lease, gvk schema.GroupVersionKind) {
 	for _, x := range cc.indexes.of(c.key, gvk) {
 		err := lease.TryAddIndex(x.name, func(o *informerpool.Object) ([]string, error) { return x.valuesOf(cc, c, o) })
@@ -71,28 +71,28 @@ func (cc *ClusterCache) addIndexes(c *cluster, lease *informerpool.Lease, gvk sc
 	}
 }
 
-// indexes are the fields that cached reads can select by.
+// indexes are the fields by which cached reads can select.
 type indexes struct {
 	mu   sync.RWMutex // protects what follows; nothing else is locked under it
 	all  map[schema.GroupVersionKind][]*addedIndex
 	next int
 }
 
-// addedIndex is an index with the name it has in informers, which no other
-// index ever has: one that was removed may live on in an informer.
+// addedIndex is an index with its name in informers. No other index ever has
+// the same name: a removed index may still exist in an informer.
 type addedIndex struct {
 	Index
 
 	name     string
 	clusters []client.ObjectKey // nil: all
-	worked   atomic.Uint32      // the form Values was last content with; AsGiven: none yet
-	logged   atomic.Bool        // its first failure
+	worked   atomic.Uint32      // the form that Values last worked with; AsGiven: none yet
+	logged   atomic.Bool        // its first failure was logged
 }
 
 func newIndexes(of []Index) *indexes {
 	s := &indexes{all: map[schema.GroupVersionKind][]*addedIndex{}}
 	for _, x := range of {
-		_, _ = s.add(x, nil) // of two for one field the first counts
+		_, _ = s.add(x, nil) // of two indexes for one field the first counts
 	}
 	return s
 }
@@ -149,7 +149,8 @@ func (s *indexes) find(cluster client.ObjectKey, gvk schema.GroupVersionKind, fi
 }
 
 // Indexed reports whether reads of cached objects of a cluster can select by a
-// field, by an index or since it is a part of every object's name.
+// field, either by an index or because the field is part of every object's
+// name.
 func (cc *ClusterCache) Indexed(cluster client.ObjectKey, gvk schema.GroupVersionKind, field string) bool {
 	return field == "metadata.name" || field == "metadata.namespace" || cc.indexes.find(cluster, gvk, field) != nil
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
-// IndexError says that a list by an indexed field cannot be answered, since
-// Index.Values failed for cached objects: without their values it could miss
-// some. Other reads of the kind are not affected.
+// IndexError indicates that a list by an indexed field cannot be answered
+// because Index.Values failed for cached objects: without their values the list
+// could lack some. Other reads of the kind are not affected.
 type IndexError struct {
 	Cluster client.ObjectKey
 	GVK     schema.GroupVersionKind
 	// Field is the indexed field.
 	Field string
-	// Object is one of the objects it failed for.
+	// Object is one of the objects that it failed for.
 	Object client.ObjectKey
-	// Err says how: [ErrIndexPanicked], or why the object does not fit the
+	// Err is the cause: [ErrIndexPanicked], or why the object does not fit the
 	// form.
 	Err error
 }
@@ -46,10 +46,10 @@ func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Obje
 	return x.compute(cc, c, client.ObjectKeyFromObject(o), func(f Form) (client.Object, error) { return f.of(cc, o) })
 }
 
-// compute calls Values with the object in the form it wants. By default that is
-// found out: a function that asserts another type than it is given panics, or
-// finds nothing, and is given the next form. The first one in which it found
-// something is kept.
+// compute calls Values with the object in the form that it needs. By default
+// that form is found by trying: a function that asserts another type than it
+// receives panics, or returns no values, and is called with the next form. The
+// first form for which it returned values is kept.
 func (x *addedIndex) compute(
 	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(Form) (client.Object, error),
 ) ([]string, error) {
@@ -94,7 +94,7 @@ func (x *addedIndex) forms() []Form {
 	return []Form{Typed, Packed, Unstructured}
 }
 
-// call calls Values and survives its panic, and that it ends its goroutine.
+// call calls Values and recovers if it panics or ends its goroutine.
 func (x *addedIndex) call(obj client.Object) (values []string, failed *callback.PanicError) {
 	err := callback.Apart(indexCallback, func() error {
 		values = x.Values(obj)

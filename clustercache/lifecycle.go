@@ -22,24 +22,24 @@ var (
 	_ manager.LeaderElectionRunnable = (*ClusterCache)(nil)
 )
 
-// stopTimeout bounds how long Start waits at its end for functions of the user
-// that are still running. Everything of our own ends at once.
+// stopTimeout bounds how long Start waits, when it ends, for the user's
+// functions that are still running. Everything else ends at once.
 const stopTimeout = time.Second
 
-// errStillRunning indicates that the end did not wait any longer for a function
-// of the user.
+// errStillRunning indicates that Start stopped waiting for a function of the
+// user.
 var errStillRunning = errors.New("still running at the end")
 
-// NeedLeaderElection is false: caches are warm on replicas that wait to become
-// the leader.
+// NeedLeaderElection returns false: caches are warm on replicas that wait to
+// become the leader.
 func (cc *ClusterCache) NeedLeaderElection() bool { return false }
 
-// Start connects and keeps connected until ctx ends. It returns when every
-// goroutine has ended; it can be called once. Everything fails with [ErrClosed]
-// afterwards. A function of yours that is still running a second after ctx
-// ended (a handler, a mapping, a Resolver that does not heed its context) is
-// not waited for any longer: the error names it, and its goroutine is left
-// behind.
+// Start connects to the clusters and keeps them connected until ctx ends. It
+// returns when every goroutine has ended, and can be called once. Afterwards
+// everything fails with [ErrClosed]. A function of yours that still runs a
+// second after ctx ended (a handler, a mapping, a Resolver that ignores its
+// context) is not waited for any longer: the error names it, and its goroutine
+// is left behind.
 func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.life.Lock()
 	if cc.started {
@@ -55,15 +55,15 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	}
 	cc.spawn(func() { cc.timers.Run(cc.ctx) })
 	cc.noticeNoClusters()
-	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it runs already
+	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it already runs
 	if n, _ := resolver.AsNotifier(cc.options.Resolver); n != nil {
 		cc.spawn(func() { cc.notified(n) })
 	}
 	if cc.options.Discover {
 		cc.spawn(cc.discover)
 	}
-	// What was posted before waits in mailboxes. The flag comes first: a
-	// cluster made after the loop looked sees it.
+	// Earlier messages wait in mailboxes. The flag is set first: a cluster that
+	// is made after the loop has looked sees it.
 	cc.live.Store(true)
 	close(cc.running)
 	for _, c := range cc.all() {
@@ -124,7 +124,8 @@ func (cc *ClusterCache) spawn(f func()) bool {
 	return true
 }
 
-// notified passes on what the resolver tells, for as long as it tells.
+// notified passes on the resolver's reports of changes until it stops
+// reporting.
 func (cc *ClusterCache) notified(n Notifier) {
 	for cc.ctx.Err() == nil {
 		err := cc.call("Resolver.Notify", func() error { return n.Notify(cc.ctx, cc.changed) })
@@ -136,7 +137,7 @@ func (cc *ClusterCache) notified(n Notifier) {
 	}
 }
 
-// changed is told that the resolver's answer for a cluster may be another.
+// changed notes that the resolver's answer for a cluster may have changed.
 func (cc *ClusterCache) changed(key client.ObjectKey) {
 	c := cc.find(key)
 	if c != nil && c.post(message{Event: phase.Event{Kind: phase.Changed}}) {
@@ -152,16 +153,16 @@ func (cc *ClusterCache) changed(key client.ObjectKey) {
 		}
 		return
 	}
-	if c, err := cc.engage(key, false); err == nil { // it fails only after the end
+	if c, err := cc.engage(key, false); err == nil { // it fails only after Stop
 		c.discovered.Store(true)
 	}
 }
 
-// relistPause is how long a list waits for more reasons to make it: a fleet
+// relistPause is how long a list waits for further reasons to list: a fleet
 // that is deleted is not listed once for each cluster.
 const relistPause = 100 * time.Millisecond
 
-// relist has the resolver's list read again, if there is one.
+// relist reads the resolver's list again, if it has one.
 func (cc *ClusterCache) relist() {
 	select {
 	case cc.relisting <- struct{}{}:
@@ -169,8 +170,8 @@ func (cc *ClusterCache) relist() {
 	}
 }
 
-// discover makes every listed cluster known, and asks the resolver about those
-// that are not listed any more. A list that fails says nothing about any
+// discover makes every listed cluster known, and queries the resolver about
+// those that are no longer listed. A list that fails changes nothing about any
 // cluster.
 func (cc *ClusterCache) discover() {
 	lister, _ := resolver.AsLister(cc.options.Resolver)
@@ -183,7 +184,7 @@ func (cc *ClusterCache) discover() {
 		case err == nil:
 			cc.compare(keys, began)
 			cc.listed.Store(true)
-			if notifies { // it tells the rest
+			if notifies { // it reports the rest
 				wait = cc.options.ResolveInterval
 			}
 		case cc.ctx.Err() == nil:
@@ -203,7 +204,7 @@ func (cc *ClusterCache) discover() {
 	}
 }
 
-// listClusters asks for the resolver's list.
+// listClusters returns the resolver's list.
 func (cc *ClusterCache) listClusters(lister Lister) (keys []client.ObjectKey, err error) {
 	err = cc.call("Resolver.Clusters", func() (err error) {
 		keys, err = lister.Clusters(cc.ctx)
@@ -212,12 +213,12 @@ func (cc *ClusterCache) listClusters(lister Lister) (keys []client.ObjectKey, er
 	return keys, err
 }
 
-// compare makes the listed clusters known, and notes which of those that are
-// known by themselves are not listed any more. The resolver has the last word
-// on them, unless that is "not yet": see attempt.ask.
+// compare makes the listed clusters known, and notes which of the discovered
+// clusters are no longer listed. The resolver's answer for each of them
+// decides, unless it is "not yet": see attempt.ask.
 //
-// A list that began before a cluster was forgotten may still have it: another
-// one decides.
+// A list that began before a cluster was forgotten may still contain it: the
+// next list decides.
 func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
 	now := make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {

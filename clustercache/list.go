@@ -23,9 +23,9 @@ import (
 )
 
 // cutAtLimit is the continue token of a list that was selected here and has
-// fewer objects than there are. It leads nowhere: a List with it is an error.
-// Without a token, a part would look like the whole to code that reads page by
-// page. controller-runtime's cache has the same.
+// fewer objects than exist. It cannot be used: a List with it is an error.
+// Without a token, a partial list would look complete to code that reads page
+// by page. controller-runtime's cache uses the same token.
 const cutAtLimit = "continue-not-supported"
 
 // continuation returns the token of a list that was selected here.
@@ -36,7 +36,7 @@ func continuation(cut bool) string {
 	return ""
 }
 
-// listCached reads a list from the cache.
+// listCached answers a list from the cache.
 func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList) error {
 	switch lo.Continue {
 	case "":
@@ -59,11 +59,11 @@ func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *cl
 	}
 }
 
-// selected is what a list selects in the cache.
+// selected is the result of a list from the cache.
 type selected struct {
 	objects []*informerpool.Object
 	version string
-	cut     bool // at Limit: there is more
+	cut     bool // at Limit: there are more
 }
 
 // limited cuts at a limit, if there is one.
@@ -86,7 +86,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 		asked := *lo
 		switch {
 		case ranked.ahead(h):
-			asked.Limit = 0 // a part could not be compared
+			asked.Limit = 0 // partial lists could not be compared
 		case lo.Limit > 0 && lo.Limit < math.MaxInt32:
 			asked.Limit++ // to know whether there are more
 		}
@@ -104,11 +104,11 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 			return selected{}, errAgain
 		case why != nil:
 			err = why
-		case errors.Is(failed, informerpool.ErrReleased): // at this moment
+		case errors.Is(failed, informerpool.ErrReleased): // released at this moment
 		case failed != nil:
 			return selected{}, translateIndex(failed)
 		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, h.hold) != nil, o.moved(h.hold),
-			h.namespace(lo.Namespace) != namespace: // another history, or scope, began in between
+			h.namespace(lo.Namespace) != namespace: // another history or scope began meanwhile
 			return selected{}, errAgain
 		default:
 			found := selected{objects: objects, version: rv}.limited(lo.Limit)
@@ -120,8 +120,8 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 	return selected{}, err
 }
 
-// coverList returns the holds that have everything that a list selects and can
-// select it. The error is the answer if none of them answers.
+// coverList returns the holds that have everything that a list selects and that
+// can select it. The error is the one to return if none of them answers.
 func (c *cluster) coverList(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (ranking, error) {
 	err := notWatched(o)
 	var covering ranking
@@ -148,7 +148,7 @@ func (c *cluster) listFrom(h *hold, lo *client.ListOptions) ([]*informerpool.Obj
 		return nil, "", err
 	}
 	objects, rv, err := h.lease.List(q)
-	if errors.Is(err, informerpool.ErrNoIndex) { // it is being built
+	if errors.Is(err, informerpool.ErrNoIndex) { // the index is being built
 		q, keep, _ = c.query(h, lo, false)
 		objects, rv, err = h.lease.List(q)
 	}
@@ -158,8 +158,8 @@ func (c *cluster) listFrom(h *hold, lo *client.ListOptions) ([]*informerpool.Obj
 	return objects, rv, err
 }
 
-// translateIndex is translate for an error that an index may have made: that
-// says already which field of which kind in which cluster.
+// translateIndex is translate for an error that may come from an index, which
+// already names the field, the kind and the cluster.
 func translateIndex(err error) error {
 	if own, ok := errors.AsType[*IndexError](err); ok {
 		return own
@@ -183,15 +183,16 @@ func (h *hold) covers(lo *client.ListOptions) bool {
 	if lo.FieldSelector != nil {
 		asked.FieldSelector = lo.FieldSelector.String()
 	}
-	asked, err := asked.Canonical() // as the hold's are
+	asked, err := asked.Canonical() // like those of the hold
 	return err == nil && (h.id.labels == "" || h.id.labels == asked.LabelSelector) &&
 		(h.id.fields == "" || h.id.fields == asked.FieldSelector)
 }
 
-// filters select cached objects by what a query of the pool cannot express.
+// filters select cached objects by conditions that a query of the pool cannot
+// express.
 type filters []func(*informerpool.Object) (bool, error)
 
-// from returns the objects that every filter lets pass. It reuses the slice.
+// from returns the objects that pass every filter. It reuses the slice.
 func (s filters) from(objects []*informerpool.Object) ([]*informerpool.Object, error) {
 	if len(s) == 0 {
 		return objects, nil
@@ -218,15 +219,15 @@ func (s filters) pass(o *informerpool.Object) (bool, error) {
 	return true, nil
 }
 
-// query turns list options into a query of the pool and filters for what that
-// cannot express.
+// query turns list options into a query of the pool, and filters for the
+// options that a query cannot express.
 func (c *cluster) query(h *hold, lo *client.ListOptions, useIndex bool) (informerpool.Query, filters, error) {
 	q := informerpool.Query{Namespace: h.namespace(lo.Namespace), Limit: int(lo.Limit)}
 	if lo.LabelSelector != nil && !lo.LabelSelector.Empty() {
 		q.Labels = lo.LabelSelector
 	}
 	if lo.FieldSelector == nil || lo.FieldSelector.Empty() || h.id.fields != "" {
-		return q, nil, nil // nothing asked, or the informer selected it
+		return q, nil, nil // no selector, or the informer has already applied it
 	}
 	var keep filters
 	for _, r := range lo.FieldSelector.Requirements() {

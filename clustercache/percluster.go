@@ -12,32 +12,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// PerCluster makes a reconciler that was written for one cluster one of all
-// clusters: it is given the client of the cluster that a request is about, and
-// the name of the object. Reads of what is watched are answered from the cache,
-// as those of a manager's client are, and others by the API server.
+// PerCluster turns a reconciler that was written for one cluster into one for
+// all clusters: it receives the client of the request's cluster, and the name
+// of the object. As with a manager's client, the cache answers reads of what is
+// watched, and the API server the others.
 //
-// The function is called for each request and has to be cheap; what the
-// reconcilers share belongs outside. A request of a cluster that is unknown, or
-// gone, is dropped; one that fails because the cluster is not connected is
-// tried again after Options.RetryInterval, without the growing back-off of
-// other errors, which would hide that the cluster is back. The logger in the
-// context names the cluster, and [ClusterFromContext] returns it.
+// The function is called for each request and has to be cheap; create outside
+// of it what the reconcilers share. A request for a cluster that is unknown, or
+// gone, is dropped. One that fails because the cluster is not connected is
+// retried after Options.RetryInterval, without the exponential back-off of
+// other errors, which would delay requests after the cluster is connected
+// again. The logger in the context names the cluster, and [ClusterFromContext]
+// returns it.
 func PerCluster(cc *ClusterCache, reconciler func(client.Client) reconcile.Reconciler) reconcile.TypedReconciler[Request] {
 	return perCluster(cc, reconciler, func(r Request) []any { return []any{"cluster", clusterName(r.Cluster)} })
 }
 
-// clusterKey is where a context has the cluster that a reconciler works on.
+// clusterKey is the context key of the cluster that a reconciler works on.
 type clusterKey struct{}
 
 // ClusterFromContext returns the cluster of the request that a reconciler of
-// [PerCluster], or of [Builder].Complete, was called for; false elsewhere.
+// [PerCluster], or of [Builder].Complete, was called for, and false in any
+// other context.
 func ClusterFromContext(ctx context.Context) (client.ObjectKey, bool) {
 	cluster, ok := ctx.Value(clusterKey{}).(client.ObjectKey)
 	return cluster, ok
 }
 
-// perCluster is PerCluster with what the logger is to say about a request.
+// perCluster is PerCluster with the logger's values for a request.
 func perCluster(
 	cc *ClusterCache, reconciler func(client.Client) reconcile.Reconciler, values func(Request) []any,
 ) reconcile.TypedReconciler[Request] {

@@ -22,8 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// reader reads one cluster. It follows the cluster: it is good before the
-// cluster is known, and after it came back.
+// reader reads one cluster. It refers to the cluster by name: it can be used
+// before the cluster is known, and after the cluster was removed and returned.
 type reader struct {
 	cc   *ClusterCache
 	key  client.ObjectKey
@@ -32,11 +32,12 @@ type reader struct {
 
 var _ client.Reader = (*reader)(nil)
 
-// Reader returns a reader of a cluster. It never fails and does no I/O; what is
-// wrong is told by its reads, in a [*ClusterError], or as the API server said
-// it. It can be kept for as long as the ClusterCache. Objects that are read
-// belong to the caller, and name their kind. [ReadMode] says where they come
-// from. Read with [ForApply] what an apply configuration is extracted from.
+// Reader returns a reader of a cluster. It never fails and does no I/O; its
+// reads return the errors, as a [*ClusterError], or as the API server reported
+// them. The reader can be kept for as long as the ClusterCache. Objects that
+// are read belong to the caller, and name their kind. [ReadMode] selects where
+// they come from. Read with [ForApply] if an apply configuration is extracted
+// from the object.
 func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {
 	if c := cc.find(cluster); c != nil {
 		return c.reader
@@ -44,7 +45,7 @@ func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {
 	return &reader{cc: cc, key: cluster, mode: cc.options.ReadMode}
 }
 
-// errLive tells that the API server has to be asked.
+// errLive indicates that the API server has to be queried.
 var errLive = errors.New("ask the API server")
 
 // Get implements client.Reader.
@@ -74,16 +75,17 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	return r.fail(gvk, "get", err)
 }
 
-// List implements client.Reader. Cached lists are in no order, select by
-// labels, by the fields metadata.name and metadata.namespace and by those of
-// Options.Indexes. One that is cut at Limit has a continue token, so that it
-// does not look whole, but cannot be continued: a List with that token fails
-// with [ErrUnsupported].
+// List implements client.Reader. Cached lists are in no order, and select by
+// labels, by the fields metadata.name and metadata.namespace, and by those of
+// Options.Indexes. A list that is cut at Limit has a continue token, so that it
+// does not look complete, but it cannot be continued: a List with that token
+// fails with [ErrUnsupported].
 //
-// The API server knows no field that was made up for an index. Where it is
-// asked for such a list, as before the informer has listed, it is asked without
-// the field, and objects are selected here, up to 10,000 of them; beyond that
-// the list fails with [ErrUnsupported]. A list never waits for an informer.
+// The API server does not know fields that exist only in an index. Where it has
+// to answer such a list, for example before the informer has listed, it is
+// queried without the field, and the objects are selected here, up to 10,000 of
+// them; beyond that the list fails with [ErrUnsupported]. A list never waits
+// for an informer.
 func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o, lo := readOptions{mode: r.mode}, client.ListOptions{}
 	for _, opt := range opts {
@@ -113,8 +115,8 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	return r.fail(gvk, "list", err)
 }
 
-// nameKind sets the type meta that client-go leaves out of typed objects, as
-// cached reads do: what a read returns does not depend on what answered it.
+// nameKind sets the type meta that client-go omits from typed objects, as
+// cached reads do: the result of a read does not depend on what answered it.
 func nameKind(obj runtime.Object, gvk schema.GroupVersionKind) {
 	if kind := obj.GetObjectKind(); kind.GroupVersionKind().Empty() {
 		kind.SetGroupVersionKind(gvk)
@@ -129,9 +131,9 @@ func nameKinds(list client.ObjectList, gvk schema.GroupVersionKind) {
 	})
 }
 
-// fail names the cluster and the kind, unless the API server answered that
-// there is no such object: that is no failure. No other failure is taken for
-// that answer.
+// fail names the cluster and the kind in an error, unless the API server
+// answered that there is no such object: that is no failure. No other failure
+// is mistaken for that answer.
 func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 	if err == nil || saysAbsent(err) {
 		return err
@@ -142,8 +144,8 @@ func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 	return &ClusterError{Cluster: r.key, GVK: gvk, Op: op, Err: err}
 }
 
-// cluster returns the cluster if a read may go on, with an informer under way
-// if the mode asks for it.
+// cluster returns the cluster if a read may proceed, with an informer under way
+// if the mode requires one.
 func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*cluster, error) {
 	if r.cc.ctx.Err() != nil {
 		return nil, ErrClosed
@@ -177,7 +179,7 @@ func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*clus
 	return nil, c.whyNot()
 }
 
-// whyNot is why a cluster that is not connected is not.
+// whyNot returns why a cluster is not connected.
 func (c *cluster) whyNot() error {
 	if !c.cc.live.Load() && c.cc.ctx.Err() == nil {
 		return ErrNotStarted
@@ -193,14 +195,14 @@ func (c *cluster) whyNot() error {
 	return base
 }
 
-// usable reports whether what a hold has cached may answer a read, and notes
-// where it comes from: the informer has listed in the history that is served,
-// and the server refused nothing of it since. The error is errLive where the
-// API server is to be asked instead.
+// usable reports whether the cache of a hold may answer a read, and records its
+// origin: the informer has listed in the history that is served, and the server
+// has refused none of its requests since. The error is errLive where the API
+// server has to be queried instead.
 func (c *cluster) usable(o *readOptions, h *hold) error {
 	v := c.view.Load()
 	if c.prover.elsewhere() {
-		return errOtherCluster // what is cached may be of both
+		return errOtherCluster // the cache may hold objects of both
 	}
 	if o.mode != CacheOnly && h.polled() {
 		return errLive
@@ -216,7 +218,7 @@ func (c *cluster) usable(o *readOptions, h *hold) error {
 	if mapped, shown := h.scopes(); mapped != shown {
 		c.holds.remap.soon()
 	}
-	// Whoever accepts a greater age accepts as long an interruption.
+	// A read that accepts a greater age accepts an interruption of that length.
 	if err := h.lease.Trust(max(c.cc.options.StaleAfter, o.maxAge)); err != nil {
 		return instead(o, distrusted(err))
 	}
@@ -256,8 +258,8 @@ func historyOf(s informerpool.Status) string {
 	return fmt.Sprintf("%s.%d", s.Epoch, s.History)
 }
 
-// moved reports whether another history began since the origin was noted, to
-// which what was read in between may belong.
+// moved reports whether another history began since the origin was recorded.
+// The objects read meanwhile may belong to it.
 func (o *readOptions) moved(h *hold) bool {
 	return o.origin != nil && o.origin.Epoch != historyOf(h.lease.Status())
 }
@@ -267,10 +269,10 @@ func (c *cluster) listed(lease *informerpool.Lease) bool {
 	return lease.HasSynced() && lease.Epoch() == c.view.Load().epoch
 }
 
-// distrusted says why an informer that has synced does not answer.
+// distrusted returns why an informer that has synced does not answer.
 func distrusted(err error) error {
 	if errors.Is(err, informerpool.ErrNotSynced) || errors.Is(err, informerpool.ErrReleased) {
-		return ErrNotSynced // since the look before
+		return ErrNotSynced // since the check before
 	}
 	return fmt.Errorf("%w: %w", ErrStale, err)
 }
@@ -317,11 +319,11 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 			c.holds.shown(late, h.hold, object)
 			ranked.showed(h, object)
 			return object, nil
-		case h.namespace(key.Namespace) != namespace: // it came back with another scope in between
+		case h.namespace(key.Namespace) != namespace: // it returned with another scope meanwhile
 			return nil, errAgain
-		case errors.Is(found, informerpool.ErrReleased): // at this moment
+		case errors.Is(found, informerpool.ErrReleased): // released at this moment
 		case isNotFound(found) && h.id.labels+h.id.fields != "":
-			// It may exist and not be selected.
+			// The object may exist without being selected.
 		default:
 			return nil, translate(found)
 		}
@@ -341,8 +343,8 @@ func coverGet(to ranking, of []*hold, key client.ObjectKey) ranking {
 
 func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err) }
 
-// instead turns why the cache does not answer into errLive where the API server
-// is to be asked instead.
+// instead returns errLive instead of the reason why the cache does not answer,
+// where the API server is to be queried.
 func instead(o *readOptions, err error) error {
 	if err == nil || o.mode == CacheOnly || errors.Is(err, errAgain) {
 		return err
@@ -351,9 +353,9 @@ func instead(o *readOptions, err error) error {
 }
 
 // known returns why the cache cannot answer for an object, or for a list if the
-// name is empty: the informer refused what the server sent about it. It is
-// asked after the read, so that nothing can be refused in between unnoticed.
-// The error is errLive where the API server is to be asked instead.
+// name is empty: the informer refused what the server sent for it. It is called
+// after the read, so that nothing can be refused unnoticed in between. The
+// error is errLive where the API server is to be queried instead.
 func known(o *readOptions, h *hold, namespace, name string) error {
 	err := h.lease.Unknown(namespace, name)
 	switch {
@@ -365,7 +367,7 @@ func known(o *readOptions, h *hold, namespace, name string) error {
 	return errLive
 }
 
-// notWatched is the answer where no informer covers a read.
+// notWatched returns the error for a read that no informer covers.
 func notWatched(o *readOptions) error {
 	if o.mode == CacheOnly {
 		return ErrNotWatched
@@ -373,7 +375,7 @@ func notWatched(o *readOptions) error {
 	return errLive
 }
 
-// liveRead asks the API server.
+// liveRead queries the API server.
 func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error {
 	live, err := c.writer.get(c)
 	if err != nil {
@@ -385,7 +387,7 @@ func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error
 		return err
 	}
 	if c.view.Load().epoch != v.epoch {
-		return errMoved // what was read is one history's, and it is not known which
+		return errMoved // the answer belongs to one history, and it is not known which
 	}
 	if o.origin != nil {
 		*o.origin = Origin{Connected: true, Epoch: string(v.epoch), Proof: time.Now()}

@@ -15,15 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// WatchKey identifies something that is watched. It is comparable; selectors
-// are in canonical form.
+// WatchKey identifies a watch. It is comparable; selectors are in canonical
+// form.
 type WatchKey struct {
-	// Cluster is the cluster; zero is the hub.
+	// Cluster is the cluster; the zero value is the hub.
 	Cluster client.ObjectKey
 	GVK     schema.GroupVersionKind
-	// Namespace is empty for all.
+	// Namespace is empty for all namespaces.
 	Namespace string
-	// LabelSelector and FieldSelector are empty for everything.
+	// LabelSelector and FieldSelector are empty if they select everything.
 	LabelSelector, FieldSelector string
 }
 
@@ -45,7 +45,7 @@ func (k WatchKey) id() watchID {
 	return watchID{gvk: k.GVK, namespace: k.Namespace, labels: k.LabelSelector, fields: k.FieldSelector}
 }
 
-// watchKeyJSON is the form of a key in JSON.
+// watchKeyJSON is the JSON form of a key.
 type watchKeyJSON struct {
 	Cluster       namedObject `json:"cluster"` // empty: the hub
 	APIVersion    string      `json:"apiVersion"`
@@ -55,7 +55,7 @@ type watchKeyJSON struct {
 	FieldSelector string      `json:"fieldSelector,omitempty"`
 }
 
-// MarshalJSON returns the key in the terms of a manifest.
+// MarshalJSON returns the key with the field names of a manifest.
 func (k WatchKey) MarshalJSON() ([]byte, error) {
 	version, kind := k.GVK.ToAPIVersionAndKind()
 	return json.Marshal(watchKeyJSON{
@@ -71,24 +71,24 @@ func compareWatchKeys(a, b WatchKey) int {
 	)
 }
 
-// Use is a snapshot of something that is watched, and of who uses it.
+// Use is a snapshot of a watch and of its users.
 type Use struct {
 	Key WatchKey `json:"key"`
-	// Owners are those that declared it, sorted.
+	// Owners are the owners that declared it, sorted.
 	Owners []Owner `json:"owners,omitempty"`
-	// UnusedSince is when the last of them let it go, while it is kept for
+	// UnusedSince is when its last owner gave it up, while it is kept for
 	// GC.Grace. Zero while there are owners.
 	UnusedSince time.Time `json:"unusedSince,omitzero"`
-	// LastRead is when it was last asked for by WatchAndRead or by a read in
-	// mode AutoWatch. Zero if none keeps it.
+	// LastRead is when WatchAndRead or a read in mode AutoWatch last used it.
+	// Zero if none of these keeps it.
 	LastRead time.Time `json:"lastRead,omitzero"`
 	// References counts the holds on it: one for all owners together, one for
-	// these reads, and one for each Watch.
+	// all reads in mode AutoWatch, and one for each Watch.
 	References int `json:"references"`
 	// Synced reports whether it can be read from the cache.
 	Synced bool `json:"synced"`
-	// LastError is what keeps it from being up to date, if something does. The
-	// text is in Message.
+	// LastError is what keeps the watch from being up to date, if anything
+	// does. Its text is in Message.
 	LastError error  `json:"-"`
 	Message   string `json:"message,omitempty"`
 }
@@ -96,32 +96,33 @@ type Use struct {
 // OwnerUse is a snapshot of one owner.
 type OwnerUse struct {
 	Owner Owner `json:"owner"`
-	// Uses is what it declared, as far as it is in effect, sorted.
+	// Uses are the watches that it declared, as far as they are in effect,
+	// sorted.
 	Uses []WatchKey `json:"uses"`
-	// NextLook is when it is looked at next. Zero while that happens, and
+	// NextLook is when the owner is next checked. Zero while that happens, and
 	// without GC.InUse.
 	NextLook time.Time `json:"nextLook,omitzero"`
 	// GoneSince is when it was first found gone, if nothing has contradicted
 	// that since.
 	GoneSince time.Time `json:"goneSince,omitzero"`
-	// LastError is why the last look found nothing out, if it did not. The text
-	// is in Message.
+	// LastError is why the last check was inconclusive, if it was. Its text is
+	// in Message.
 	LastError error  `json:"-"`
 	Message   string `json:"message,omitempty"`
 }
 
-// Usage is a snapshot of everything that is watched and of who uses it. It can
-// be written as JSON and holds no credentials.
+// Usage is a snapshot of all watches and of their users. It can be written as
+// JSON and holds no credentials.
 type Usage struct {
-	// Owners are those that use something, sorted.
+	// Owners are the owners that use something, sorted.
 	Owners []OwnerUse `json:"owners"`
-	// Uses is everything that is watched: what was declared, what a Watch
-	// holds, and what reads in mode AutoWatch keep; sorted.
+	// Uses are all watches: those that were declared, those held by a Watch,
+	// and those that reads in mode AutoWatch keep; sorted.
 	Uses []Use `json:"uses"`
 }
 
-// Usage returns a snapshot of everything that is watched and of who uses it. It
-// does no I/O. Its cost is in proportion to the size.
+// Usage returns a snapshot of all watches and of their users. It does no I/O.
+// Its cost is proportional to the size of the result.
 func (cc *ClusterCache) Usage() Usage {
 	books := cc.declared.collector.Snapshot()
 	uses := map[WatchKey]*Use{}
@@ -152,8 +153,8 @@ func (cc *ClusterCache) Usage() Usage {
 	return out
 }
 
-// Declared returns a snapshot of what an owner uses: what it declared, as far
-// as it is in effect. It is sorted, and does no I/O.
+// Declared returns a snapshot of what an owner uses: the watches that it
+// declared, as far as they are in effect, sorted. It does no I/O.
 func (cc *ClusterCache) Declared(owner Owner) []Use {
 	keys := cc.declared.collector.Uses(owner)
 	sortKeys(keys)
@@ -161,7 +162,7 @@ func (cc *ClusterCache) Declared(owner Owner) []Use {
 	for _, key := range keys {
 		w := cc.declared.watch(key)
 		if w == nil {
-			continue // let go meanwhile
+			continue // released meanwhile
 		}
 		u := w.c.use(w.h)
 		u.Owners = cc.declared.collector.Owners(key)
@@ -171,7 +172,7 @@ func (cc *ClusterCache) Declared(owner Owner) []Use {
 	return uses
 }
 
-// use returns what is known of a hold, but for its owners.
+// use returns a snapshot of a hold, without its owners.
 func (c *cluster) use(h *hold) Use {
 	s := c.watchStatus(h)
 	u := Use{
