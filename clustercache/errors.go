@@ -32,7 +32,8 @@ var (
 	ErrConnecting = fmt.Errorf("%w: connecting, not failed yet", ErrNotConnected)
 	// ErrNotStarted indicates that Start was not called yet, so that no cluster
 	// is connected, and none is known by Options.Discover. It is an
-	// [ErrConnecting].
+	// [ErrConnecting], and to errors.As an ErrCacheNotStarted of
+	// controller-runtime's cache.
 	ErrNotStarted error = cacheNotStartedError{}
 	// ErrNotSynced indicates that the informer that would answer has not listed
 	// yet. It says nothing about any object.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
@@ -24,6 +26,16 @@ func (cacheNotStartedError) Error() string { return "cluster not connected: clus
 
 // Unwrap makes it an ErrConnecting, and so an ErrNotConnected: nothing failed.
 func (cacheNotStartedError) Unwrap() error { return ErrConnecting }
+
+// As makes it the error of controller-runtime's cache, too, by which programs
+// decide to read from the API server while they set up.
+func (cacheNotStartedError) As(target any) bool {
+	to, ok := target.(**cache.ErrCacheNotStarted)
+	if ok {
+		*to = &cache.ErrCacheNotStarted{}
+	}
+	return ok
+}
 
 // notice is the log line of a ClusterCache that is used and never started. It
 // needs no goroutine until it is due.

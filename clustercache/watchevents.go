@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -18,14 +19,20 @@ type Registration struct {
 	once   sync.Once
 }
 
+var errNilHandler = errors.New("handler is nil")
+
 // AddEventHandler delivers every object of the watch to a handler, marked as
 // initial, and then its changes, without a gap, until the registration or the
 // watch is released. It returns at once, whatever the state of the cluster:
 // events begin when there are any. While the cluster is disconnected no event
 // is delivered; afterwards, everything that changed meanwhile is. Calls come
 // one at a time. A slow handler delays no other handler; the events of an
-// object are merged meanwhile. The error is [ErrReleased] or [ErrClosed].
+// object are merged meanwhile. The error is [ErrReleased] or [ErrClosed], or
+// that the handler is nil.
 func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
+	if h == nil {
+		return nil, w.wrap("handle events", errNilHandler)
+	}
 	r := &Registration{w: w, synced: make(chan struct{})}
 	r.sub = w.c.cc.pool.Subscribe(&registered{Handler: h, r: r})
 	if !w.keep(r) {

@@ -127,10 +127,10 @@ func (c *remoteCache) listIndexed(ctx context.Context, gvk schema.GroupVersionKi
 func (c *remoteCache) waitSynced(ctx context.Context, gvk schema.GroupVersionKind) error {
 	w, err := c.cc.Watch(ctx, c.key, clustercache.Kind(gvk))
 	if err != nil {
-		return err
+		return ended(ctx, err)
 	}
 	defer w.Release()
-	return w.WaitForSync(ctx)
+	return ended(ctx, w.WaitForSync(ctx))
 }
 
 // GetInformer implements cache.Informers. It returns at once, whatever the

@@ -59,7 +59,19 @@
 //     minutes; Options.OnlyWatched keeps reads from starting any.
 //   - There are no periodic resyncs unless Options.SyncPeriod or the handler
 //     requests them.
-//   - Objects passed to handlers belong to the handler.
+//   - Objects passed to handlers belong to the handler, and those that are read
+//     to the reader: client.UnsafeDisableDeepCopy has no effect. Typed objects
+//     contain their kind in both cases.
+//   - Lists can select by any field selector of indexed fields and of
+//     metadata.name and metadata.namespace, and have a resourceVersion. A list
+//     has a continue token only if Limit left something out; if the cache
+//     answered, the list cannot be continued with it.
+//   - Other reads do not wait, so their error when the context ended is that
+//     of the context. Only a wait for a first list ends with a timeout, as
+//     reported by apierrors.IsTimeout.
+//   - Start may be called again.
+//   - Warnings from API servers are not logged. To see them, create a client
+//     from TransportConfig with a warning handler.
 //
 // # What happens when a cluster disappears
 //

@@ -59,6 +59,9 @@ func (i *informer) AddEventHandlerWithResyncPeriod(
 func (i *informer) AddEventHandlerWithOptions(
 	h toolscache.ResourceEventHandler, o toolscache.HandlerOptions,
 ) (toolscache.ResourceEventHandlerRegistration, error) {
+	if h == nil {
+		return nil, i.c.fail("handle events", i.form.gvk, errNilHandler)
+	}
 	if i.IsStopped() {
 		return nil, i.errStopped()
 	}
@@ -153,7 +156,7 @@ func (i *informer) hasHandlers() bool {
 func (i *informer) wait(ctx context.Context) error {
 	if i.c.reads() == clustercache.AutoWatch {
 		if _, _, err := i.c.cc.WatchAndRead(ctx, i.c.key, i.form.gvk); err != nil {
-			return err
+			return ended(ctx, err)
 		}
 	}
 	return i.c.waitSynced(ctx, i.form.gvk)
