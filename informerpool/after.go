@@ -3,15 +3,15 @@
 
 package informerpool
 
-// mark is a place in a subscription's queue where something is to be done.
+// mark is a place in a subscription's queue at which a function is called.
 type mark struct{ then func() }
 
-// After calls then when the handler has been told of everything that has
-// happened to the lease's objects by now, the deletes of an Evict included. It
-// returns at once: then is called between two events, by the delivering
-// goroutine, and may take as long as the handler. It is not called at all if
-// the lease is released or removed, or the subscription ends, before that; a
-// lease that is not part of the subscription counts as told of.
+// After calls then once the handler has received everything that has happened
+// to the lease's objects so far, including the deletes of an Evict. After
+// returns at once. The delivering goroutine calls then between two events, and
+// then may take as long as a handler may. It is never called if the lease is
+// released or removed, or the subscription ends, before that point. A lease
+// that is not part of the subscription counts as delivered.
 func (s *Subscription) After(l *Lease, then func()) {
 	e := l.lock().entry
 	defer e.mu.Unlock()
@@ -22,8 +22,8 @@ func (s *Subscription) After(l *Lease, then func()) {
 	s.pushMark(l, then)
 }
 
-// pushMark queues a mark. The lock of the lease's entry is held, so it comes
-// after every change that was made.
+// pushMark queues a mark. The lock of the lease's entry is held, so the mark
+// comes after every change made so far.
 func (s *Subscription) pushMark(l *Lease, then func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +37,7 @@ func (s *Subscription) pushMark(l *Lease, then func()) {
 	s.pushLocked(item{tap: t, mark: &mark{then: then}})
 }
 
-// reachMarkLocked does what is to be done at a mark. The lock is given up
-// meanwhile.
+// reachMarkLocked calls the function of a mark. It releases the lock meanwhile.
 func (s *Subscription) reachMarkLocked(it item) {
 	s.outsideLocked(it.tap, func() { s.guard("After", it.tap.lease.Key(), "After", it.mark.then) })
 }

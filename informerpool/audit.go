@@ -20,8 +20,8 @@ import (
 
 const (
 	// auditSilence is how long a stream may owe a change that a list has shown
-	// before the change counts as lost, and auditLag the same for a stream that
-	// goes on, and so is merely late.
+	// before the change counts as lost. auditLag is the same for a stream that
+	// keeps progressing, and so is merely late.
 	auditSilence = 5 * time.Second
 	auditLag     = 30 * time.Second
 	// maxDifferent is how many differing objects an audit keeps. One is enough
@@ -29,25 +29,26 @@ const (
 	maxDifferent = 256
 )
 
-// errTooMuch indicates that more changed during an audit than is remembered.
+// errTooMuch indicates that more objects changed during an audit than it
+// remembers.
 var errTooMuch = errors.New("too much changes")
 
-// maxTouched bounds what an audit remembers of the changes that come while it
-// is under way, about in bytes, and touchedBytes is what each takes beside its
-// name and version.
+// maxTouched bounds the approximate number of bytes in which an audit remembers
+// the changes that arrive while it runs. touchedBytes is the memory for each
+// change besides its name and version.
 const (
 	maxTouched   = 4 << 20
 	touchedBytes = 100
 )
 
-// touched are the last versions that the stream has brought of objects.
+// touched holds the last versions that the stream has brought of objects.
 type touched struct {
 	versions map[types.NamespacedName]string
 	bytes    int
 	over     bool // there were more
 }
 
-// note takes a change. Without an audit there is nothing to take it.
+// note records a change, unless t is nil because no audit is running.
 func (t *touched) note(o *Object) {
 	if t == nil || t.over {
 		return
@@ -65,16 +66,17 @@ func (t *touched) note(o *Object) {
 // errUnsettled ends an audit that the informer's own progress has overtaken.
 var errUnsettled = errors.New("informer moved on")
 
-// An audit compares the informer's cache with a list of its server. Nothing
-// that only follows a stream can notice what the stream does not say: events
-// that a server dropped, or a history that was rolled back and has overtaken
-// the place where the informer was.
+// audit compares the informer's cache with a list of its server. A client that
+// only follows a stream cannot detect what the stream omits: events that a
+// server dropped, or a rolled-back history that has since overtaken the version
+// the informer had reached.
 //
-// It asks for names, uids and versions alone, and for the present. As of the
-// version that the informer has reached, a server would agree with it for ever
-// that has stopped to speak at that version, and no bookmark moves it. A list
-// of the present may be ahead, though: a difference can be a change on its way.
-// The stream owes it from then on, and has a bounded time to bring it:
+// An audit requests only names, uids and versions, and the server's current
+// state. A list as of the version that the informer has reached would not do: a
+// server that stopped sending at that version would agree with the cache for
+// ever, and no bookmark advances the version. A list of the current state may
+// be ahead of the stream, though: a difference can be a change on its way. From
+// then on the stream owes that change, and has a bounded time to bring it:
 //
 //	list ──► no difference: equal
 //	  └────► wait for the stream ──► it brought everything: equal
@@ -84,13 +86,13 @@ type audit struct {
 	*entry
 
 	epoch Epoch
-	lists int                                 // lists the informer had taken over
+	lists int                                 // lists the informer had committed before
 	since int                                 // number of the audit among the looks at the server
 	rest  map[string]map[string]*Object       // cached and not yet seen in the list
 	wrong map[types.NamespacedName]difference // of the last list; at most maxDifferent
 	owed  map[types.NamespacedName]difference // of the first list; nil until it is settled
 	at    string                              // the version of the last list
-	blind bool                                // the list has objects that cannot be told apart
+	blind bool                                // the list has objects that cannot be identified
 }
 
 // difference is how a list shows an object that is cached in another state.
@@ -100,7 +102,7 @@ type difference struct {
 }
 
 // audit compares the informer with its server. It returns [ErrHistory] if they
-// differ, and another error if that is not known.
+// differ, and another error if the comparison could not be made.
 func (e *entry) audit(ctx context.Context) error {
 	a := &audit{entry: e}
 	if !a.begin() {
@@ -114,7 +116,7 @@ func (e *entry) audit(ctx context.Context) error {
 	return nil
 }
 
-// differs returns why the informer is not equal to its server, or nil.
+// differs returns why the informer differs from its server, or nil.
 func (a *audit) differs(ctx context.Context) error {
 	if err := a.look(ctx); err != nil || len(a.wrong) == 0 {
 		return err
@@ -129,8 +131,8 @@ func (a *audit) differs(ctx context.Context) error {
 	return a.verdict()
 }
 
-// settleSeen tells of the objects that were seen before the audit, and that
-// cache and server lack in agreement.
+// settleSeen delivers the deletes of objects that were seen before the audit
+// and that both cache and server lack.
 func (a *audit) settleSeen() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -142,8 +144,8 @@ func (a *audit) settleSeen() {
 	}
 }
 
-// begin makes the informer note which changes its stream brings from now on. It
-// reports whether the informer follows its server.
+// begin makes the informer record the changes that its stream brings from now
+// on. It reports whether the informer follows its server.
 func (a *audit) begin() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,12 +164,12 @@ func (a *audit) finish() {
 }
 
 // followsLocked reports whether the informer follows its server, in the history
-// in which it did when the audit began, and has not listed since.
+// it followed when the audit began, and has not listed since.
 func (a *audit) followsLocked() bool {
 	return a.state == StateSynced && !a.polling && a.doubt == nil && a.detached.IsZero() && a.lists == a.taken
 }
 
-// look compares the present cache with a list of the present.
+// look compares the current cache with a list of the server's current state.
 func (a *audit) look(ctx context.Context) error {
 	err := a.list(ctx, a.pool.options.PageSize)
 	if apierrors.IsResourceExpired(err) { // its pages are forgotten faster than they are read
@@ -178,7 +180,7 @@ func (a *audit) look(ctx context.Context) error {
 	}
 	for _, objects := range a.rest {
 		if a.blind {
-			break // any of them may be what could not be read
+			break // any of them may be an object that could not be read
 		}
 		for _, o := range objects {
 			a.differ(nameOf(o), difference{absent: true, version: a.at})
@@ -188,7 +190,8 @@ func (a *audit) look(ctx context.Context) error {
 	return nil
 }
 
-// list compares a list of the server with what is cached when it begins.
+// list compares a list of the server with the objects that are cached when it
+// begins.
 func (a *audit) list(ctx context.Context, limit int64) error {
 	if !a.snapshot() {
 		return errUnsettled
@@ -207,7 +210,8 @@ func (a *audit) list(ctx context.Context, limit int64) error {
 	return fmt.Errorf("audit %s: more than %d pages: %w", a.key, maxPages, ErrBudget)
 }
 
-// snapshot notes what is cached now. It fails where the audit is overtaken.
+// snapshot records the objects that are cached now. It reports false if the
+// audit is overtaken.
 func (a *audit) snapshot() bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -251,15 +255,15 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 	}
 }
 
-// pass takes an object of the list that cannot be read, such as one that is too
-// large. Its state says nothing: one that anybody may create must not end the
-// audits of all others.
+// pass skips an object of the list that cannot be read, such as one that is too
+// large. Its state is unknown, which is no difference: an object that any user
+// may create must not end the audit of all others.
 func (a *audit) pass(id wire.Identity) {
 	delete(a.rest[id.Namespace], id.Name)
 	a.blind = a.blind || id.Name == ""
 }
 
-// compare takes one object of the list.
+// compare compares one object of the list with the cached one.
 func (a *audit) compare(it wire.Item) {
 	if (wire.Expect{Namespace: a.key.Namespace}).Check(it) != nil {
 		return // a list of the informer refuses it as well
@@ -271,14 +275,16 @@ func (a *audit) compare(it wire.Item) {
 	delete(a.rest[it.Namespace], it.Name)
 }
 
-// differ notes a difference. The second list is asked about those of the first.
+// differ records a difference. The second list only checks the differences of
+// the first.
 func (a *audit) differ(name types.NamespacedName, d difference) {
 	if _, owed := a.owed[name]; len(a.wrong) < maxDifferent && (owed || a.owed == nil) {
 		a.wrong[name] = d
 	}
 }
 
-// settle waits for the stream to bring what differs, and keeps what it did not.
+// settle waits for the stream to bring the differences, and keeps those it did
+// not bring.
 func (a *audit) settle(ctx context.Context) error {
 	silence := a.pool.options.auditSilence()
 	began := time.Now()
@@ -301,7 +307,7 @@ func (a *audit) settle(ctx context.Context) error {
 	}
 }
 
-// drop takes the differences out that the stream has settled meanwhile. It
+// drop removes the differences that the stream has settled meanwhile. It
 // returns the version that the stream has reached.
 func (a *audit) drop(differences map[types.NamespacedName]difference) (string, error) {
 	a.mu.RLock()
@@ -321,7 +327,7 @@ func (a *audit) drop(differences map[types.NamespacedName]difference) (string, e
 }
 
 // settledLocked reports whether the stream has brought the state that a list
-// showed, or a later one. Where versions have no order, any change counts.
+// showed, or a later one. If versions have no order, any change counts.
 func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
 	version, touched := a.touched.versions[name]
 	if !d.absent {
@@ -331,8 +337,8 @@ func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
 	return o == nil || touched && !atMost(o, d.version)
 }
 
-// verdict sums up both lists: a change is lost if the stream still owes it
-// since the first one, and the second differs from the cache there, too.
+// verdict combines both lists: a change is lost if the stream has owed it since
+// the first list, and the second list differs from the cache there, too.
 func (a *audit) verdict() error {
 	if _, err := a.drop(a.owed); err != nil {
 		return err
@@ -349,13 +355,13 @@ func (a *audit) verdict() error {
 	return nil
 }
 
-// pause waits, and reports whether ctx has not ended.
+// pause waits for d, and reports whether ctx is still alive.
 func pause(ctx context.Context, d time.Duration) bool {
 	sleep(ctx, d, nil)
 	return ctx.Err() == nil
 }
 
-// distrust is doubtful where an audit has found that the store is of another
+// distrust calls doubtful after an audit has found that the store is of another
 // history.
 func (e *entry) distrust(found error) {
 	e.mu.Lock()
@@ -376,7 +382,7 @@ func (e *entry) doubtful(why error) {
 	e.kick()
 }
 
-// takeFinding obeys what an audit has found since the last attempt, once.
+// takeFinding acts, once, on an audit's finding since the last attempt.
 func (f *feed) takeFinding() {
 	f.mu.Lock()
 	found := f.finding

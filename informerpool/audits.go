@@ -17,26 +17,24 @@ import (
 )
 
 const (
-	// maxAudits is how many audits of the pool begin at once, and auditPace how
-	// long the next one waits behind the start of the last. One that takes
-	// longer than auditHold, such as for a server that hangs, holds up no
-	// other.
+	// maxAudits is how many audits of the pool begin at once, and auditPace the
+	// time between the starts of two audits. An audit that takes longer than
+	// auditHold, for example because its server hangs, does not hold up others.
 	maxAudits = 4
 	auditPace = 50 * time.Millisecond
 	auditHold = time.Second
-	// auditSoon is when an audit that is brought forward begins at the
-	// earliest, and auditSpread how much later at most: a fleet that comes back
-	// has other things to do first.
+	// auditSoon is the earliest time at which an audit that is brought forward
+	// begins, and auditSpread the longest additional delay: a fleet that
+	// reconnects has more urgent requests first.
 	auditSoon   = 2 * time.Minute
 	auditSpread = 3*time.Minute - 2*auditSilence
-	// auditAgain is about when an audit that could not be made is tried again,
-	// and maxFailures how often in a row a regular one may fail, if there is
-	// time for more than one, before a list of the informer itself takes its
-	// place.
+	// auditAgain is about when an audit that could not be made is tried again.
+	// maxFailures is how many regular audits in a row may fail, if there is
+	// time for more than one, before the informer lists instead.
 	auditAgain  = 5 * time.Minute
 	maxFailures = 2
-	// auditBusy is how much later a regular audit may be where the server has
-	// too much to do for lists. It is as short as overloads are.
+	// auditBusy is how much later a regular audit may be while the server is
+	// too busy for lists. It is short, as overloads are.
 	auditBusy = 5 * time.Minute
 	// auditYield is how long audits wait while lists take all permits.
 	auditYield = 5 * time.Second
@@ -47,14 +45,15 @@ const (
 // errUnaudited indicates that audits fail, so that the informer lists instead.
 var errUnaudited = errors.New("audits fail")
 
-// errUntold indicates that an object was read which the stream has not told of.
+// errUntold indicates that a read returned an object which the stream has not
+// delivered.
 var errUntold = errors.New("an object was read that the watch has not told of")
 
-// margin is the part of the interval that is left for what may come between an
-// audit's appointment and its end: waits for lists and further tries, one each.
+// margin is the part of the interval reserved for delays between an audit's
+// appointment and its end: waits for lists and further tries, one margin each.
 func (o *Options) margin() time.Duration { return max(o.AuditInterval/40, 100*time.Millisecond) }
 
-// auditSilence is how long a stream may owe what a list has shown.
+// auditSilence is how long a stream may owe a change that a list has shown.
 func (o *Options) auditSilence() time.Duration {
 	return min(auditSilence, max(o.AuditInterval/4, time.Second))
 }
@@ -64,26 +63,26 @@ func (o *Options) auditTimeout() time.Duration {
 	return min(auditTimeout, max(o.AuditInterval/40, 10*time.Second))
 }
 
-// nextAudit returns how long after a comparison the next one begins: it ends,
-// and what it found is mended, within the interval. Intervals of a few seconds
-// are too short for that, by about a second.
+// nextAudit returns how long after a comparison the next one begins, such that
+// it ends, and its findings are mended, within the interval. Intervals of a few
+// seconds are too short for that, by about a second.
 func (o *Options) nextAudit() time.Duration {
 	least := o.AuditInterval / 2
 	return least + rand.N(max(o.AuditInterval-4*o.margin()-o.auditSilence()-least, 1))
 }
 
-// audits is the pool's timetable of audits: one timer, whatever the number of
-// informers, and no goroutine but those of the audits under way. The pool's
-// lock protects it.
+// audits is the pool's timetable of audits. It has one timer, whatever the
+// number of informers, and no goroutines except those of running audits. The
+// pool's lock protects it.
 type audits struct {
 	due     []appointment // a heap
 	timer   *time.Timer
 	running int
-	last    time.Time // when one began
+	last    time.Time // when the last one began
 }
 
 // appointment is when an informer is to be audited. It is void if the informer
-// has another one.
+// has a newer appointment.
 type appointment struct {
 	at    time.Time
 	entry *entry
@@ -103,9 +102,9 @@ func (a *audits) Pop() any {
 	return last
 }
 
-// AuditSoon brings the audits of a cluster's informers forward: within five
-// minutes they are compared with the server. It is for a cluster that was away,
-// or whose server was exchanged. It does not wait.
+// AuditSoon brings the audits of a cluster's informers forward: they are
+// compared with the server within five minutes. Call it for a cluster that was
+// away, or whose server was replaced. It does not wait.
 func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,8 +118,8 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 	p.wakeAuditsLocked()
 }
 
-// bringForwardLocked has an informer audited at a time, if it is not to be
-// before.
+// bringForwardLocked schedules the informer's audit for a time, unless it is
+// due earlier.
 func (p *Pool) bringForwardLocked(e *entry, at time.Time) {
 	switch {
 	case !e.auditAt.IsZero():
@@ -128,13 +127,14 @@ func (p *Pool) bringForwardLocked(e *entry, at time.Time) {
 			p.appointLocked(e, at)
 		}
 	case e.auditThen.IsZero() || at.Before(e.auditThen):
-		e.auditThen = at // the one under way may have compared what was before
+		e.auditThen = at // the running audit may have compared the state before
 	}
 }
 
-// auditSeen has an informer audited at once, since an object was seen that it
-// should have by now, and has not: it was deleted unseen, or the informer is of
-// another history. Without audits the informer lists.
+// auditSeen schedules an immediate audit of an informer that lacks an object
+// which was seen elsewhere and which it should have by now: the object was
+// deleted unseen, or the informer is of another history. If audits are
+// disabled, the informer lists.
 func (p *Pool) auditSeen(e *entry) {
 	if p.options.AuditInterval < 0 {
 		e.doubtful(fmt.Errorf("%s: %w", e.key, errUntold))
@@ -150,7 +150,7 @@ func (p *Pool) auditSeen(e *entry) {
 }
 
 // scheduleAuditLocked gives an informer its regular appointment, or the earlier
-// one that was asked for while it was audited.
+// one that was requested while it was being audited.
 func (p *Pool) scheduleAuditLocked(e *entry) {
 	if p.options.AuditInterval <= 0 {
 		return
@@ -167,7 +167,7 @@ func (p *Pool) scheduleAuditLocked(e *entry) {
 func (p *Pool) appointLocked(e *entry, at time.Time) {
 	e.auditAt, e.auditThen = at, time.Time{}
 	heap.Push(&p.audits, appointment{at: at, entry: e})
-	if len(p.audits.due) > 2*len(p.entries)+64 { // most are void, and keep their informers
+	if len(p.audits.due) > 2*len(p.entries)+64 { // most are void, and keep their informers in memory
 		p.audits.due = slices.DeleteFunc(p.audits.due, func(a appointment) bool { return !p.validLocked(a) })
 		heap.Init(&p.audits)
 	}
@@ -184,7 +184,7 @@ func (p *Pool) wakeAuditsLocked() {
 		if p.validLocked(p.audits.due[0]) {
 			break
 		}
-		heap.Pop(&p.audits) // the informer has ended, or another appointment
+		heap.Pop(&p.audits) // the informer has ended, or has another appointment
 	}
 	if len(p.audits.due) == 0 || p.closed || p.audits.running >= maxAudits {
 		p.stopAuditsLocked()
@@ -207,14 +207,14 @@ func (p *Pool) stopAuditsLocked() {
 	}
 }
 
-// auditNext runs the audit that is due. A list never waits for one: audits hold
-// no permit, and wait a while for permits to be free.
+// auditNext runs the audit that is due. A list never waits for an audit: audits
+// hold no permit, and wait a while for permits to be free.
 func (p *Pool) auditNext() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	if p.closed || p.audits.running >= maxAudits || len(p.audits.due) == 0 || p.audits.due[0].at.After(now) {
-		p.wakeAuditsLocked() // the timer fired while it was set anew
+		p.wakeAuditsLocked() // the timer fired while it was being reset
 		return
 	}
 	e := heap.Pop(&p.audits).(appointment).entry
@@ -226,11 +226,11 @@ func (p *Pool) auditNext() {
 	e.auditAt = time.Time{}
 	p.audits.last = now
 	p.audits.running++
-	p.running.Go(func() { p.runAudit(e) }) // under the lock and after the look at closed, as informers
+	p.running.Go(func() { p.runAudit(e) }) // under the lock and after the check of closed, as for informers
 	p.wakeAuditsLocked()
 }
 
-// runAudit audits one informer, and makes its next appointment.
+// runAudit audits one informer and schedules its next audit.
 func (p *Pool) runAudit(e *entry) {
 	release := sync.OnceFunc(p.auditDone)
 	hold := time.AfterFunc(auditHold, release)
@@ -255,9 +255,9 @@ func (p *Pool) runAudit(e *entry) {
 	release()
 }
 
-// audited makes the next appointment of an informer. It reports whether the
-// informer has to list, since its regular audit failed again and again: what
-// the server says of the list then is what is known of the cache.
+// audited schedules the next audit of an informer. It reports whether the
+// informer has to list because its regular audit failed repeatedly: the result
+// of that list then decides the state of the cache.
 func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,15 +278,16 @@ func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
 			at = next
 		}
 		p.appointLocked(e, at)
-		p.wakeAuditsLocked() // auditDone does not, where the audit took longer than auditHold
+		p.wakeAuditsLocked() // auditDone does not, if the audit took longer than auditHold
 	}
 	return list
 }
 
 // spares reports whether an informer keeps its watch although its regular audit
-// fails. A server over its limit refuses lists, and serves watches: where the
-// informer lists in pages, its list would be refused as the audit's was, and
-// nothing would be followed meanwhile. A streamed list is a watch.
+// fails. A server over its limit refuses lists, but serves watches. If the
+// informer lists in pages, its own list would be refused as the audit's was,
+// and meanwhile it would follow nothing. A streamed list is a watch, and so is
+// not affected.
 func (e *entry) spares(err error, late time.Duration) bool {
 	pages := e.pool.options.PagedLists || e.account.paged(e.key)
 	return pages && late < auditBusy && apierrors.IsTooManyRequests(err)

@@ -13,11 +13,10 @@ import (
 
 const (
 	firstBackoff = 500 * time.Millisecond
-	// spread is how far resumes of the watches of one broken connection are
-	// drawn apart.
+	// spread is the period over which the watches of one broken connection are
+	// resumed.
 	spread = 200 * time.Millisecond
-	// busyLimit is how far waits grow while a server answers that it has too
-	// much to do.
+	// busyLimit caps the wait while a server reports that it is too busy.
 	busyLimit = 4 * time.Second
 	// healthy is how long an attempt has to last for the next failure to count
 	// as the first one.
@@ -35,8 +34,8 @@ type backoff struct {
 func (b *backoff) after(lasted time.Duration, err error) time.Duration {
 	if lasted >= healthy {
 		b.next = 0
-		// Whatever ended a watch that had worked is over as often as not: look
-		// at once.
+		// The cause that ended a working watch is often over already: retry at
+		// once.
 		return rand.N(spread)
 	}
 	if b.next == 0 {
@@ -44,7 +43,7 @@ func (b *backoff) after(lasted time.Duration, err error) time.Duration {
 	}
 	wait := b.next/2 + rand.N(b.next/2)
 	if b.next = min(2*b.next, b.limit); apierrors.IsTooManyRequests(err) {
-		b.next = min(b.next, busyLimit) // some get through at any time, and Retry-After says when to try
+		b.next = min(b.next, busyLimit) // some requests succeed at any time, and Retry-After gives the next try
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		wait = max(wait, min(time.Duration(seconds)*time.Second, maxRetryAfter))

@@ -10,24 +10,24 @@ import (
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
-// forgetSource lets the source drop what it keeps of a key, unless there is
-// another informer of it by now.
+// forgetSource lets the source drop its state for a key, unless the pool has
+// another informer for that key by now.
 func (p *Pool) forgetSource(key Key) {
 	source, keeps := p.options.Source.(interface{ forget(key Key) })
 	if !keeps {
 		return
 	}
-	p.mu.Lock() // so that none begins meanwhile
+	p.mu.Lock() // so that no informer for the key starts meanwhile
 	defer p.mu.Unlock()
 	if p.entries[key] == nil {
 		source.forget(key)
 	}
 }
 
-// call calls a function of the user on this goroutine. A panic is logged and
-// reported to OnPanic, and becomes an error. That the function ends the
-// goroutine is said in the same way; the caller's deferred functions have to go
-// on then.
+// call calls a user's function on this goroutine. It logs a panic, reports it
+// to OnPanic, and returns it as an error. If the function ends the goroutine,
+// that is logged and reported in the same way; the caller's deferred functions
+// then have to continue.
 func (p *Pool) call(name string, key Key, f func() error, keysAndValues ...any) (err error) {
 	returned := false
 	defer func() {
@@ -40,8 +40,9 @@ func (p *Pool) call(name string, key Key, f func() error, keysAndValues ...any) 
 	return err
 }
 
-// callApart is call on a goroutine of its own, so that its end is an error,
-// too. It is for what is called seldom, or does not wait for long.
+// callApart is call on a separate goroutine, so that the function ending its
+// goroutine becomes an error, too. It is for functions that are called seldom,
+// or do not wait for long.
 func (p *Pool) callApart(name string, key Key, f func() error, keysAndValues ...any) error {
 	var err error
 	failure := callback.Apart(name, func() error {
@@ -54,7 +55,7 @@ func (p *Pool) callApart(name string, key Key, f func() error, keysAndValues ...
 	return err
 }
 
-// failed logs and reports that a function of the user panicked, or ended its
+// failed logs and reports that a user's function panicked, or ended its
 // goroutine.
 func (p *Pool) failed(caught *callback.PanicError, key Key, keysAndValues ...any) error {
 	callback.Log(p.options.Logger, caught, "Callback panicked", append([]any{"informer", key.String()}, keysAndValues...)...)
@@ -73,7 +74,7 @@ func (p *Pool) panicked(name string) {
 	})
 }
 
-// calledBody is a body that a source of the user gave.
+// calledBody is a body that a user's source returned.
 type calledBody struct {
 	io.ReadCloser
 
@@ -81,8 +82,8 @@ type calledBody struct {
 	key  Key
 }
 
-// Read implements io.Reader. It is where idle informers wait, which have no
-// goroutine to spare for it.
+// Read implements io.Reader. Idle informers wait here, and there is no separate
+// goroutine for it.
 func (b *calledBody) Read(data []byte) (n int, err error) {
 	err = b.pool.call("Source", b.key, func() (err error) {
 		n, err = b.ReadCloser.Read(data)

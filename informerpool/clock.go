@@ -5,12 +5,12 @@ package informerpool
 
 import "time"
 
-// clock counts nanoseconds from the pool's beginning, so that instants can be
-// shared without a lock. Unlike nanoseconds since 1970 they keep to the
+// clock counts nanoseconds since the pool was created, so that instants can be
+// shared without a lock. Unlike nanoseconds since 1970 they follow the
 // monotonic clock: ages do not change when the wall clock is set.
 type clock struct{ zero time.Time }
 
-// now returns the present instant, which is never zero.
+// now returns the current instant, which is never zero.
 func (c clock) now() int64 { return int64(time.Since(c.zero)) + 1 }
 
 // at returns the time of an instant; the zero instant has none.

@@ -16,25 +16,26 @@ import (
 )
 
 const (
-	// entries of the caches are bounded by number, too, since that is what the
-	// library bounds.
+	// entries of the caches are bounded by number, too, since the lru library
+	// bounds only that
 	maxDecoded = 1 << 16
 	maxGhosts  = 1 << 12
-	// decodedFactor is how much more memory than its JSON a typed object is
-	// taken to need at least: it is 2.1 for a Pod and 2.8 for a Deployment.
+	// decodedFactor is the minimum memory that a typed object is assumed to
+	// take, relative to its JSON: the real factor is 2.1 for a Pod and 2.8 for
+	// a Deployment.
 	decodedFactor = 3
-	// decodedBytes is what an entry takes beside its object.
+	// decodedBytes is the memory of a cache entry besides its object.
 	decodedBytes = 512
 )
 
-// decodedCache holds typed objects that were read more than once: copying one
-// takes a quarter of the time that decoding takes. An object enters on its
-// second read, so that a pass over everything neither fills the cache nor pays
-// for it.
+// decodedCache holds typed objects that were read more than once: copying an
+// object takes a quarter of the time of decoding it. An object enters the cache
+// on its second read, so that a pass over all objects neither fills the cache
+// nor pays for it.
 //
-// It keeps no cached object alive, and a decoded one only as long as the cached
-// one of which it was made: what an informer replaced, or had when it ended, is
-// gone with that.
+// The cache keeps no packed object alive, and a decoded object only as long as
+// the packed object it was made of: it is dropped when the informer replaces
+// that object or ends.
 type decodedCache struct {
 	limit  int64
 	ghosts *lru.Cache // keys read once
@@ -52,7 +53,7 @@ type decodedKey struct {
 type decodedValue struct {
 	object  kruntime.Object
 	size    int64
-	cleanup runtime.Cleanup // of the entry, when the cached object is gone
+	cleanup runtime.Cleanup // of the entry, when the packed object is gone
 }
 
 func newDecodedCache(limit int64) *decodedCache {
@@ -62,7 +63,7 @@ func newDecodedCache(limit int64) *decodedCache {
 		c.hot = lru.NewWithEvictionFunc(maxDecoded, func(_ lru.Key, value any) {
 			v := value.(decodedValue)
 			c.bytes -= v.size
-			v.cleanup.Stop() // an object that comes and goes must not collect them
+			v.cleanup.Stop() // objects that come and go must not accumulate them
 		})
 	}
 	return c
@@ -78,7 +79,7 @@ func (c *decodedCache) get(k decodedKey) (kruntime.Object, bool) {
 	return v.(decodedValue).object, true
 }
 
-// again reports whether the key was asked for before, and remembers it.
+// again reports whether the key was requested before, and remembers it.
 func (c *decodedCache) again(k decodedKey) bool {
 	_, seen := c.ghosts.Get(k)
 	if seen {
@@ -103,17 +104,17 @@ func (c *decodedCache) add(o *Object, k decodedKey, v decodedValue) {
 	}
 }
 
-// drop forgets a decoded object.
+// drop removes a decoded object.
 func (c *decodedCache) drop(k decodedKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hot.Remove(k)
 }
 
-// Decode decodes o into dst, which is the caller's own afterwards: an
-// *unstructured.Unstructured, a *metav1.PartialObjectMetadata, or a pointer to
-// a typed struct. Typed objects that are read again and again come from a cache
-// of decoded ones. It does no I/O.
+// Decode decodes o into dst: an *unstructured.Unstructured, a
+// *metav1.PartialObjectMetadata, or a pointer to a typed struct. The caller
+// owns the result. Typed objects that are read repeatedly come from a cache of
+// decoded objects. Decode does no I/O.
 func (p *Pool) Decode(o *Object, dst kruntime.Object) error {
 	c := p.decoded
 	if c.limit <= 0 || !typed(dst) {
@@ -140,14 +141,14 @@ func (p *Pool) Decode(o *Object, dst kruntime.Object) error {
 	return nil
 }
 
-// set makes what dst points to a shallow copy of what src does, which nobody
-// else has.
+// set makes the value that dst points to a shallow copy of src's, which nothing
+// else refers to.
 func set(dst, src kruntime.Object) {
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
 }
 
-// typed reports whether a form is worth keeping: copying the others takes as
-// long as decoding them.
+// typed reports whether a decoded form is worth caching: copying the others
+// takes as long as decoding them.
 func typed(o kruntime.Object) bool {
 	switch o.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:

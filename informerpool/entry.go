@@ -13,12 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is where an informer is in its life.
+// State is a phase in the lifetime of an informer.
 type State string
 
-// An informer goes from starting to synced, back and forth between synced and
-// degraded, and ends as gone. It is dying from when the pool has let go of it
-// to when its goroutine has ended; nobody is given a dying informer.
+// An informer starts, becomes synced, alternates between synced and degraded,
+// and ends as gone:
+//
+//	Starting ──► Synced ◄──► Degraded
+//	    └──────────┴────────────┴──► Dying ──► Gone
+//
+// [Pool.Evict] takes it back to starting. It is dying from the time the pool
+// has removed it until its goroutine has ended; Acquire never returns a lease
+// on a dying informer.
 const (
 	StateStarting State = "Starting"
 	StateSynced   State = "Synced"
@@ -27,30 +33,30 @@ const (
 	StateGone     State = "Gone"
 )
 
-// entry is one informer: its store, its state and who listens to it. Its feed
-// alone writes objects.
+// entry is one informer: its store, its state and its listeners. Only its feed
+// writes objects.
 type entry struct {
 	key    Key
 	pool   *Pool
-	ctx    context.Context //nolint:containedctx // the informer's life, which no call's ctx is a part of
+	ctx    context.Context // nolint:containedctx // the informer's lifetime, which is part of no call's ctx
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the feed has ended
 	wake   chan struct{} // one slot: cuts a wait between attempts short
 	anew   atomic.Bool   // set before wake: the next wait is as short as the first
 
 	// leases, heirs and linger are protected by the pool's lock, since they
-	// decide whether the entry stays in its map. heirs are leases that are to
-	// be served by this entry once it has synced.
+	// decide whether the entry stays in the pool's map. heirs are leases that
+	// this entry is going to serve once it has synced.
 	leases map[*Lease]struct{}
 	heirs  map[*Lease]struct{}
 	linger *time.Timer
-	// moving counts heirs, and leases that are to be served by another entry: a
-	// hint, kept so that the pool's lock is not taken for each event.
+	// moving counts heirs, and leases that another entry is going to serve. It
+	// is a hint that avoids taking the pool's lock for each event.
 	moving atomic.Int32
-	// auditAt is when it is to be audited; zero while it is. auditBy is its
-	// regular appointment, auditThen one that was asked for while it was
-	// audited, and auditFailures counts audits in a row that failed. The pool's
-	// lock protects them.
+	// auditAt is when the informer is to be audited; zero while it is being
+	// audited. auditBy is its regular appointment, auditThen one that was
+	// requested during an audit, and auditFailures counts audits in a row that
+	// failed. The pool's lock protects them.
 	auditAt, auditBy, auditThen time.Time
 	auditFailures               int
 
@@ -58,41 +64,41 @@ type entry struct {
 
 	standing
 
-	trial     *trial // of the stream at hand; nil if it is followed, or there is none
-	misled    bool   // a stream was accepted and was none, since one was followed
-	charged   int64  // what of the cluster's budget is the informer's
+	trial     *trial // of the current stream; nil if it is followed, or there is none
+	misled    bool   // a stream was accepted but proved to be none, since one was last followed
+	charged   int64  // the informer's share of the cluster's budget
 	store     *store
-	staged    *store // what a list under way has brought that store lacks
+	staged    *store // objects of a list under way that store lacks
 	synced    bool
 	epoch     Epoch
 	history   int // number of the resource's own history in the epoch
 	rv        string
-	partial   string // highest version that lists that broke have brought since the last whole one
+	partial   string // highest version that broken lists have brought since the last complete one
 	taps      []*tap
 	polling   bool                    // the resource can be listed, not watched
 	unserved  bool                    // the resource was proven not to exist any more
-	taken     int                     // lists that were taken over
-	touched   *touched                // what the stream brought since an audit began; nil without one
+	taken     int                     // lists that were committed
+	touched   *touched                // the stream's changes since an audit began; nil without one
 	finding   error                   // of an audit, for the feed
 	doubt     error                   // the store is known to be of another history than the server's
 	evicted   bool                    // the feed is to forget everything before its next attempt
-	forgotten []func()                // called, with the lock held, when it has
-	attempt   context.CancelCauseFunc // ends what the feed is at; nil between attempts
-	changed   chan struct{}           // made by a waiter; closed and forgotten on the next change
+	forgotten []func()                // called, with the lock held, after that
+	attempt   context.CancelCauseFunc // ends the feed's attempt; nil between attempts
+	changed   chan struct{}           // made by a waiter; closed and set to nil on the next change
 
 	refused refusals                       // objects whose state is not known
 	seen    map[types.NamespacedName]*seen // by users, in other ways; not in the store yet
-	// seenBytes is what that takes.
+	// seenBytes is the memory that seen takes.
 	seenBytes int64
 	looks     int // lists and audits that have begun
-	// seenAudit is when an audit was last asked for because of what was seen.
+	// seenAudit is when an audit was last requested because of a seen object.
 	seenAudit time.Time
 
 	account *account // of the cluster
 
 	lastEvent, lastProof atomic.Int64          // instants of the pool's clock
 	scope                atomic.Int32          // a scope: that of the store's objects
-	listed               atomic.Pointer[Epoch] // the epoch of what reads return; nil while they return nothing
+	listed               atomic.Pointer[Epoch] // the epoch of the objects that reads return; nil while they return none
 	counters             counters
 }
 
@@ -109,8 +115,8 @@ func newEntry(p *Pool, key Key) *entry {
 // run is the informer's goroutine.
 func (e *entry) run() { e.feed(&feed{entry: e, options: &e.pool.options}) }
 
-// feed runs a feed to its end, on another goroutine if a function of the user
-// ends this one.
+// feed runs a feed to its end, on another goroutine if a user's function ends
+// this one.
 func (e *entry) feed(f *feed) {
 	ended := false
 	defer func() {
@@ -137,7 +143,7 @@ func (e *entry) ended() {
 	e.broadcastLocked()
 }
 
-// stop ends the informer. It does not wait; done does.
+// stop ends the informer without waiting; done is closed when it has ended.
 func (e *entry) stop(cause error) {
 	e.mu.Lock()
 	if e.state != StateGone {
@@ -154,7 +160,7 @@ func (e *entry) setStateLocked(s State) {
 	}
 }
 
-// broadcastLocked wakes everybody who waits for the entry to change.
+// broadcastLocked wakes all goroutines that wait for the entry to change.
 func (e *entry) broadcastLocked() {
 	if e.changed != nil {
 		close(e.changed)
@@ -162,9 +168,9 @@ func (e *entry) broadcastLocked() {
 	}
 }
 
-// await returns when check does not answer errWait any more, with its answer,
-// or when ctx or the lease ends. check is called with the lock of the entry
-// that serves the lease.
+// await calls check until it returns anything but errWait, and returns that
+// result. It also returns when ctx or the lease ends. check is called with the
+// lock of the entry that serves the lease.
 func (l *Lease) await(ctx context.Context, check func(*entry) error) error {
 	for {
 		if err := l.gone(); err != nil {
@@ -191,8 +197,8 @@ func (l *Lease) await(ctx context.Context, check func(*entry) error) error {
 	}
 }
 
-// kick makes a feed that waits between attempts try at once, and begin anew
-// with its waits.
+// kick makes a feed that waits between attempts try at once, and resets its
+// back-off.
 func (e *entry) kick() {
 	e.anew.Store(true)
 	e.nudge()
@@ -202,32 +208,32 @@ func (e *entry) kick() {
 func (e *entry) nudge() {
 	select {
 	case e.wake <- struct{}{}:
-	default: // it is going to wake anyhow
+	default: // a wake-up is already pending
 	}
 }
 
-// proof notes that the server gave a sign of life.
+// proof records a sign of life of the server.
 func (e *entry) proof() { e.lastProof.Store(e.pool.clock.now()) }
 
-// sizeLocked is about what the informer takes in memory, but for a list under
-// way.
+// sizeLocked returns the approximate memory of the informer, without a list
+// under way.
 func (e *entry) sizeLocked() int64 { return e.store.size() + e.seenBytes }
 
-// chargeLocked brings the cluster's account up to date, and what the store says
-// of the kind's scope.
+// chargeLocked updates the cluster's account and the scope of the store's
+// objects.
 func (e *entry) chargeLocked() {
 	e.scope.Store(int32(e.store.scope()))
 	bytes := e.store.size()
 	if e.staged != nil {
-		bytes += e.staged.bytes // what its objects share counts in the store
+		bytes += e.staged.bytes // memory that its objects share is counted in the store
 	}
 	e.account.bytes.Add(bytes - e.charged)
 	e.charged = bytes
 }
 
 // begin starts an attempt of the feed: one connection, from waiting for the
-// cluster to the end of a watch. It forgets everything first if that was asked
-// for.
+// cluster to the end of a watch. If an eviction was requested, it first forgets
+// everything.
 func (e *entry) begin(ctx context.Context) (_ context.Context, forgot bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	e.mu.Lock()
@@ -240,7 +246,7 @@ func (e *entry) begin(ctx context.Context) (_ context.Context, forgot bool) {
 }
 
 // end ends the attempt. It reports whether the server accepted a stream in it
-// that was none.
+// that proved to be none.
 func (e *entry) end() (misled bool) {
 	e.mu.Lock()
 	cancel := e.attempt
@@ -252,9 +258,9 @@ func (e *entry) end() (misled bool) {
 	return misled
 }
 
-// evict makes the feed give up what it is at and forget everything. The feed
-// does it itself, since an attempt under way could fill the store again behind
-// the back of anybody else.
+// evict makes the feed abandon its attempt and forget everything. The feed does
+// so itself: if another goroutine did, a running attempt could fill the store
+// again behind its back.
 func (e *entry) evict() {
 	e.mu.Lock()
 	e.evicted = true
@@ -304,9 +310,9 @@ func (e *entry) syncedLocked(rv string) {
 	e.broadcastLocked()
 }
 
-// advance notes the resourceVersion that the stream has reached, and whether it
-// had not reached it before. A stream on trial that shows what has been shown
-// is none yet.
+// advance records the resourceVersion that the stream has reached; on reports
+// whether it is a new one. A stream on trial that repeats a version does not
+// count as a stream yet.
 func (e *entry) advance(rv string, on bool) {
 	e.mu.Lock()
 	if e.trial != nil && !on {
@@ -318,7 +324,7 @@ func (e *entry) advance(rv string, on bool) {
 	e.advanced(ask)
 }
 
-// advanceLocked is followed by advanced, without the lock.
+// advanceLocked must be followed by advanced, without the lock.
 func (e *entry) advanceLocked(rv string) (ask bool) {
 	e.rv, e.polling = rv, false
 	e.setStateLocked(StateSynced)
@@ -335,7 +341,7 @@ func (e *entry) advanced(ask bool) {
 	e.pool.takeOver(e)
 }
 
-// note shows an error that does not end the attempt.
+// note records an error that does not end the attempt.
 func (e *entry) note(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -343,7 +349,8 @@ func (e *entry) note(err error) {
 	e.broadcastLocked()
 }
 
-// fail notes a failed attempt, and reports whether that is news.
+// fail records a failed attempt, and reports whether its error differs from the
+// last one.
 func (e *entry) fail(err error) (news bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

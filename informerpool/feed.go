@@ -18,50 +18,50 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// feed keeps one informer's store equal to the server: list, watch, resume. It
-// is one goroutine, and it is not built on client-go's Reflector because that
-// one cannot be stopped while it waits for a server that refuses connections,
-// starts over when a connection breaks, and never notices a stream that stalls
-// or a history that was rolled back.
+// feed keeps one informer's store equal to the server: it lists, watches and
+// resumes on one goroutine. It is not built on client-go's Reflector because a
+// Reflector cannot be stopped while it waits for a server that refuses
+// connections, starts over when a connection breaks, and never notices a stream
+// that stalls or a history that was rolled back.
 type feed struct {
 	*entry
 	options *Options
 
 	backoff  backoff
 	known    Epoch        // the epoch resume continues in
-	resume   string       // the resourceVersion to continue at; empty asks for a list
+	resume   string       // the resourceVersion to continue at; if empty, list
 	reach    string       // the newest resourceVersion the store has seen in this history
 	replace  bool         // the next list is of a new history: versions are not comparable with those of the store
 	kind     *packed.Kind // nil until it is learned
-	distrust error        // why the stream is to be followed by a list, not resumed; nil if it may be
-	unnamed  int          // items of the page under way whose kind neither they nor, so far, the page named
-	inPage   bool         // a page is under way, and its kind is not confirmed yet
+	distrust error        // why a list must follow the stream, instead of a resume; nil if it may be resumed
+	unnamed  int          // items of the current page whose kind neither they nor, so far, the page named
+	inPage   bool         // a page is being read, and its kind is not confirmed yet
 	listing  *listing     // the list under way; nil between lists
-	absent   absence      // what lists said of the resource itself
+	absent   absence      // what lists reported about the resource itself
 
-	unanswered  time.Time     // since when the history question is not answered
+	unanswered  time.Time     // since when the history question is unanswered
 	wait        time.Duration // before the next attempt
-	ends        bool          // the server was seen to end a list that it streamed
-	unresumed   int           // resumes in a row that failed within the server
+	ends        bool          // the server has ended a list that it streamed
+	unresumed   int           // resumes in a row that failed with an error inside the server
 	unresumable unresumable   // resumes that were refused
-	unstreamed  int           // streamed lists in a row that failed within the server
+	unstreamed  int           // streamed lists in a row that failed with an error inside the server
 	smaller     int           // how often the size of pages was halved
-	silent      bool          // this resource's watches were seen to carry nothing while nothing happens
-	bookmarks   bool          // this resource's watches carry bookmarks while nothing happens
-	unwatchable time.Time     // until when the server is taken at its word that the resource cannot be watched
+	silent      bool          // this resource's watches have carried nothing while nothing changed
+	bookmarks   bool          // this resource's watches carry bookmarks while nothing changes
+	unwatchable time.Time     // until when the server is not asked to watch, having refused once
 	relisted    bool          // the attempt began with a list
-	unordered   bool          // the stream still shows what it began with, in no order
+	unordered   bool          // the stream still shows its initial objects, in no order
 	away        bool          // the server was not available since the last list or resume
-	quieted     bool          // the attempt before ended for the sake of proof, not because of a fault
-	listsAs     string        // of lists that held the kind, where it is not the usual one
+	quieted     bool          // the previous attempt ended for the sake of proof, not because of a fault
+	listsAs     string        // kind of lists that held the kind, if it is not the usual one
 }
 
-// run goes from attempt to attempt until ctx ends. It is where the goroutines
-// of idle informers sit, in the follow at the bottom of an attempt, so what is
-// below it is kept shallow: a fleet has 100,000 of these stacks.
+// run makes one attempt after another until ctx ends. The goroutines of idle
+// informers block below it, in the follow at the end of an attempt, so the
+// stack below is kept shallow: a fleet has 100,000 of these stacks.
 //
 // A source that ends its goroutine ends this one, in the middle of an attempt.
-// The attempt has failed then, and run is called again.
+// The attempt has then failed, and run is called again.
 func (f *feed) run(ctx context.Context) {
 	f.backoff.limit = f.options.MaxBackoff
 	for ctx.Err() == nil {
@@ -75,7 +75,7 @@ func (f *feed) run(ctx context.Context) {
 }
 
 // attemptOnce makes one attempt: it waits for the cluster, lists or resumes,
-// and follows the changes until something ends that.
+// and follows the changes until the stream ends.
 func (f *feed) attemptOnce(ctx context.Context) {
 	ctx, forgot := f.begin(ctx)
 	if forgot {
@@ -107,8 +107,8 @@ func (f *feed) endedAt(rv string) error {
 	return f.untaken(io.ErrUnexpectedEOF)
 }
 
-// conclude notes how an attempt ended. A nil error is the regular end of a
-// watch.
+// conclude records how an attempt ended, and returns the wait before the next
+// one. A nil error is the regular end of a watch.
 func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Duration {
 	cause := context.Cause(ctx)
 	quieted := f.quieted
@@ -127,14 +127,14 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 	}
 	err = f.checkHistory(err)
 	if misled && !f.relisted && f.unresumable.lists() {
-		f.resume = "" // it is as if each were refused
+		f.resume = "" // treat it as if each had been refused
 	}
 	f.away = f.away || unavailable(err)
 	if !f.absent.proven && !apierrors.IsNotFound(err) {
 		f.absent = absence{} // proofs have to come in a row
 	}
 	if cause != nil {
-		return 0 // the informer's end
+		return 0 // the informer has ended
 	}
 	switch {
 	case errors.Is(err, errPolled):
@@ -143,9 +143,9 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 		return jitter(f.options.PollInterval)
 	case errors.Is(err, errQuiet):
 		f.quieted = true
-		return 0 // a new watch proves what the silent one did not
+		return 0 // a new watch gives the proof that the silent one did not
 	case quieted && !f.relisted && forgotten(err):
-		return 0 // nothing broke: where there are no bookmarks, compaction overtakes what is idle
+		return 0 // nothing broke: without bookmarks, compaction overtakes an idle watch
 	}
 	if err != nil && f.fail(err) {
 		f.options.Logger.Info("Informer interrupted", "informer", f.key.String(), "error", err.Error())
@@ -160,7 +160,7 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 		}
 	}
 	if errors.Is(err, ErrEpochChanged) {
-		return 0 // Ready knows the new one, or waits for it
+		return 0 // Ready knows the new epoch, or waits for it
 	}
 	wait := f.backoff.after(time.Since(began), err)
 	if soon, pending := f.absent.due(); pending && apierrors.IsNotFound(err) {
@@ -196,7 +196,7 @@ func (f *feed) connect(ctx context.Context) (*stream, error) {
 	return f.relist(ctx)
 }
 
-// ready asks the source, whose panic is an error.
+// ready calls the source, whose panic becomes an error.
 func (f *feed) ready(ctx context.Context) (epoch Epoch, err error) {
 	err = f.pool.call("Source", f.key, func() (err error) {
 		epoch, err = f.pool.options.Source.Ready(ctx, f.key.Cluster)
@@ -205,8 +205,8 @@ func (f *feed) ready(ctx context.Context) (epoch Epoch, err error) {
 	return epoch, err
 }
 
-// checkHistory makes the next attempt a list where an error says that resuming
-// is over.
+// checkHistory makes the next attempt a list if an error shows that resuming is
+// not possible any more.
 func (f *feed) checkHistory(err error) error {
 	_, list := errors.AsType[listError](err)
 	switch {
@@ -216,34 +216,34 @@ func (f *feed) checkHistory(err error) error {
 		f.backoff.reset()
 		f.rolledBack(err)
 	case errors.Is(err, ErrKind):
-		f.resume = "" // what else the answer said cannot be believed
+		f.resume = "" // the rest of the response cannot be trusted either
 		f.forgetKind()
 	case list: // the next attempt lists anyhow, or resumes where it can
 	case errors.Is(err, ErrBudget):
-		// A watch would bring the same objects in the same order, those that
-		// are gone by now included, and so never get past them.
+		// A watch would bring the same objects in the same order, including
+		// those that have been deleted meanwhile, and so never get past them.
 		f.resume = ""
 	case forgotten(err):
 		f.resume = ""
-		if !f.relisted { // a server that does so right after a list is not to be asked for one after the other
+		if !f.relisted { // a server that does so right after a list must not be sent one list after the other
 			f.backoff.reset()
 		}
 	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || f.failsResuming(err) || f.refusesResuming(err):
-		f.resume = "" // what it does not take now, it may never take
+		f.resume = "" // the server may never accept what it refuses now
 	case apierrors.IsNotFound(err):
-		f.resume = "" // a list tells whether the resource itself is gone
+		f.resume = "" // a list shows whether the resource itself is gone
 	}
 	return err
 }
 
-// forgotten reports whether an error says that the server does not know the
-// version any more that was to be resumed at.
+// forgotten reports whether an error indicates that the server no longer knows
+// the version to resume at.
 func forgotten(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
 // failsResuming reports whether a server keeps failing at watches from the
-// version that was reached: that may be all it fails at. An error of the
-// transport is none of the watch: a server that fails at everything, the proof
-// of its identity included, would have every informer list when it heals.
+// version that was reached: other requests may still work. Errors of the
+// transport do not count: when a server fails at everything, including the
+// proof of its identity, every informer would list once it recovers.
 func (f *feed) failsResuming(err error) bool {
 	if _, answered := errors.AsType[*apierrors.StatusError](err); !answered || !apierrors.IsInternalError(err) {
 		return false
@@ -275,8 +275,8 @@ func (f *feed) watch(ctx context.Context) (*stream, error) {
 	return s, nil
 }
 
-// untaken makes the error of a watch say that its version is none, where that
-// is all that is known to be wrong.
+// untaken adds to the error of a watch that its version is not valid, if
+// nothing else is known to be wrong.
 func (f *feed) untaken(err error) error {
 	if versionless(f.resume) || ordered(f.resume) {
 		return err
@@ -284,16 +284,16 @@ func (f *feed) untaken(err error) error {
 	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", f.key, ErrVersion, wire.Excerpt(f.resume), err)
 }
 
-// endUnordered makes a list follow a stream that ended within the objects it
-// began with: their versions do not say how far it came.
+// endUnordered requests a list after a stream that ended within its initial
+// objects: their versions do not show how far it came.
 func (f *feed) endUnordered() {
 	if f.unordered {
 		f.unordered, f.resume = false, ""
 	}
 }
 
-// eofIsUnexpected tells the end of a stream from a clean one where more was
-// due.
+// eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
+// where more was due.
 func eofIsUnexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -306,8 +306,8 @@ func (f *feed) listOptions() metav1.ListOptions {
 }
 
 // streamOptions make a watch begin with the current objects. Bookmarks must be
-// asked for with them: without, the server never says where the initial ones
-// end.
+// requested, too: without them the server never marks the end of the initial
+// objects.
 func streamOptions(o metav1.ListOptions) metav1.ListOptions {
 	o.SendInitialEvents = new(true)
 	o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
@@ -328,8 +328,9 @@ func (f *feed) hasSynced() bool {
 	return f.synced
 }
 
-// quiet notes that a watch carried nothing. The first one counts as a stall,
-// since it may have been one; from then on it is the resource's way.
+// quiet records that a watch carried nothing. The first such watch counts as a
+// stall, since it may have been one; from then on silence is normal for the
+// resource.
 func (f *feed) quiet() {
 	if !f.silent {
 		f.silent = true

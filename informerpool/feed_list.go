@@ -19,8 +19,8 @@ import (
 // maxPages bounds a list whose server never stops handing out continue tokens.
 const maxPages = 10_000
 
-// relist makes the store equal to the server's state and returns the stream of
-// what follows.
+// relist makes the store equal to the server's state and returns the stream
+// that follows it.
 func (f *feed) relist(ctx context.Context) (*stream, error) {
 	release, err := f.pool.permits.take(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 			return s, f.asListError(ctx, err)
 		}
 		noStream = err
-		f.note(err) // while the list in pages goes on, this is what is known
+		f.note(err) // while the paged list runs, this is all that is known
 	}
 	if err := f.listPaged(ctx); err != nil {
 		return nil, f.asListError(ctx, err)
@@ -72,19 +72,20 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 	return s, nil
 }
 
-// listBehind lists once more, behind the begin of a watch without a version.
-// The watch begins with the objects that there were then, and so says nothing
-// of one that was deleted between the list before it and its begin. The stream
-// is read afterwards: it has every change since, and with that the last word on
-// each object that it names. One that it does not name was not there when it
-// began, nor was it made later: the list lacks it, and it is deleted.
+// listBehind lists once more, after the beginning of a watch without a version.
+// Such a watch begins with the objects that exist at that moment, and so does
+// not mention an object that was deleted between the earlier list and its
+// beginning. The stream is read after the second list: it has every change
+// since it began, and therefore the latest state of each object that it names.
+// An object that it does not name did not exist when the watch began, and was
+// not created later: the list lacks it, and it is deleted.
 func (f *feed) listBehind(ctx context.Context, s *stream) error {
 	release, err := f.pool.permits.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	s.timer.Stop() // nobody reads what arrives meanwhile
+	s.timer.Stop() // nothing reads what arrives meanwhile
 	from := f.resume
 	if err := f.listPaged(ctx); err != nil {
 		return err
@@ -94,7 +95,8 @@ func (f *feed) listBehind(ctx context.Context, s *stream) error {
 	return nil
 }
 
-// listed tells how long a list took. It answers the history question, too.
+// listed reports how long a list took. A list also answers the history
+// question.
 func (f *feed) listed(began time.Time) {
 	f.unanswered, f.away = time.Time{}, false
 	f.pool.permits.listed(time.Since(began))
@@ -106,14 +108,13 @@ func (f *feed) listed(began time.Time) {
 	}
 }
 
-// listError marks an error as that of a list.
+// listError marks an error as one of a list.
 type listError struct{ error }
 
-// Unwrap returns what the list failed with.
+// Unwrap returns the error that the list failed with.
 func (e listError) Unwrap() error { return e.error }
 
-// asListError marks the error of a list, and looks into one that says that
-// there is no such resource.
+// asListError marks the error of a list, and investigates a 404.
 func (f *feed) asListError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -125,7 +126,7 @@ func (f *feed) asListError(ctx context.Context, err error) error {
 }
 
 // listStreamed lists by a watch that begins with the current objects, and
-// returns it behind those.
+// returns the stream positioned after them.
 func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(f.listOptions())
 	opts.TimeoutSeconds = f.watchSeconds()
@@ -192,8 +193,9 @@ func (f *feed) listPaged(ctx context.Context) (err error) {
 	for range maxPages {
 		header, err := f.listPage(ctx, opts, l)
 		if opts.Continue != "" && apierrors.IsResourceExpired(err) {
-			// The server forgets the list's moment faster than we read: all in
-			// one answer has one moment, and begins anew with it.
+			// The server forgets the version of the list faster than the pages
+			// are read. A list in a single response has a single version: start
+			// over with that.
 			l.restart()
 			opts.Limit, opts.Continue = 0, ""
 			f.counters.lists.inc()
@@ -214,8 +216,8 @@ func (f *feed) listPaged(ctx context.Context) (err error) {
 	return fmt.Errorf("list %s: more than %d pages: %w", f.key, maxPages, ErrBudget)
 }
 
-// shrink makes the pages of the next list smaller where one was too large: what
-// is in them may be legal.
+// shrink makes the pages of the next list smaller after one was too large: the
+// objects in it may be valid.
 func (f *feed) shrink(limit int64, err error) {
 	if e, ok := errors.AsType[*wire.LimitError](err); ok && e.What == wire.ResponseBytes && limit > 1 {
 		f.smaller++
@@ -245,9 +247,9 @@ func (f *feed) listPage(ctx context.Context, opts metav1.ListOptions, l *listing
 	}
 }
 
-// checkBytes fails where storing an object in place of old would take more
-// memory than the cluster may. It is asked before: a server that is tried again
-// and again must not get one object in with each try.
+// checkBytes fails if storing an object in place of old would exceed the
+// cluster's memory budget. It is checked before storing: a server that is
+// retried repeatedly must not get one more object in with each try.
 func (f *feed) checkBytes(old, o *Object) error {
 	growth := int64(o.Size()) + entryBytes
 	if old != nil {
@@ -260,7 +262,8 @@ func (f *feed) checkBytes(old, o *Object) error {
 	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)
 }
 
-// checkRoom is checkBytes for an object of a stream, which counts, too.
+// checkRoom is checkBytes for an object of a stream, and also checks the number
+// of objects.
 func (f *feed) checkRoom(o *Object) error {
 	old := f.store.get(o.GetNamespace(), o.GetName())
 	if limit := f.options.MaxObjects; limit > 0 && old == nil && f.store.count >= limit {
@@ -276,7 +279,7 @@ func (f *feed) follow(s *stream) error {
 			return nil
 		} else if err != nil {
 			if errors.Is(err, ErrStalled) {
-				f.bookmarks = false // to be seen again before silence means anything
+				f.bookmarks = false // must be seen again before silence means anything
 			}
 			return err
 		}
@@ -286,7 +289,7 @@ func (f *feed) follow(s *stream) error {
 	}
 }
 
-// applyNext applies the frame that has begun to arrive.
+// applyNext applies the next frame, which has begun to arrive.
 func (f *feed) applyNext(s *stream) error {
 	frame, err := s.next()
 	if err != nil {
@@ -330,9 +333,9 @@ func (f *feed) applyNext(s *stream) error {
 	return f.reached(o.GetResourceVersion())
 }
 
-// checkOrder fails where a stream shows a version before the one it has
-// reached: those of one history only grow. What a watch without a version
-// begins with is no history.
+// checkOrder fails if a stream shows a version before the one it has reached:
+// versions of one history only grow. The initial objects of a watch without a
+// version have no order.
 func (f *feed) checkOrder(rv string) error {
 	if !f.unordered && behind(rv, f.resume) {
 		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", f.key, ErrHistory, f.resume, rv)
@@ -340,7 +343,7 @@ func (f *feed) checkOrder(rv string) error {
 	return nil
 }
 
-// reached notes how far the stream has come.
+// reached records how far the stream has come.
 func (f *feed) reached(rv string) error {
 	if rv == "" {
 		return nil
