@@ -34,9 +34,9 @@ type Event struct {
 	// subscription, or when its informer first synced.
 	Initial bool
 	// Resync marks an Updated event that was requested and carries no change.
-	// It also marks the event for changes that were undone while the handler
-	// was busy, for example by a restore of etcd: reads may have returned the
-	// undone state.
+	// It also marks the event for changes that were undone, for example by a
+	// restore of etcd, if a read has returned the undone state, or may have
+	// while the handler was busy.
 	Resync bool
 	// Requested reports that Resync or Trigger asked for the object since its
 	// last event, or that the event was sent because changes were undone. If

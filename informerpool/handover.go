@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // A lease may be served by a wider informer than its own key asks for, which
@@ -255,8 +257,8 @@ func atMost(o *Object, rv string) bool {
 }
 
 // told returns which of the objects the subscription selects.
-func (t *tap) told(objects []*Object) []*Object {
-	out := make([]*Object, 0, len(objects))
+func (t *tap) told(objects []*Object) map[types.NamespacedName]*Object {
+	out := make(map[types.NamespacedName]*Object, len(objects))
 	for _, o := range objects {
 		if !t.wants.empty() && !t.wants.match(o) {
 			continue
@@ -264,7 +266,7 @@ func (t *tap) told(objects []*Object) []*Object {
 		if told, ok := t.alias[o]; ok {
 			o = told
 		}
-		out = append(out, o)
+		out[nameOf(o)] = o
 	}
 	t.alias = nil
 	return out

@@ -45,8 +45,8 @@ func (t *tap) evictLocked(e *entry) {
 			t.offer(evicted(o))
 		}
 	}
-	t.disinheritLocked()
 	t.evictSeenLocked(e)
+	t.disinheritLocked()
 }
 
 // evicted is the end of an object whose cluster was taken away.

@@ -41,9 +41,11 @@ type seen struct {
 // Without it, a user that acted on the object would never hear that it is gone.
 // A stream that gets beyond that state without the object proves nothing, since
 // it may be that of a history which is over: the informer is compared with its
-// server at once then. Objects that the lease does not select are ignored, and
-// those beyond the first 10,000 that wait, or 8 MiB of a cluster's. They are
-// not a part of the cluster's budget.
+// server at once then. If the object is there in an earlier state, or another
+// one of its name, as where etcd was restored after the read, handlers are told
+// of that once more, marked as a resync. Objects that the lease does not select
+// are ignored, and those beyond the first 10,000 that wait, or 8 MiB of a
+// cluster's. They are not a part of the cluster's budget.
 func (l *Lease) Seen(u *unstructured.Unstructured) {
 	key := l.Key()
 	if !localFields(key.FieldSelector) {
@@ -220,8 +222,12 @@ func (e *entry) missedLocked(look int, rv string, first bool, now func(types.Nam
 // later one being no earlier than what was seen under the name. A handler that
 // is told of that object in neither of them hears here that it is gone: it was
 // another one of its name, or was selected in between alone. A handler that
-// knows an earlier object of the name is told of the end of that: were it told
-// of this one first, its own would end under another uid, or end twice.
+// knows another object of the name is told of the end of that: were it told of
+// this one first, its own would end under another uid, or end twice.
+//
+// What a handler knows may stay as it is and be earlier than what was seen:
+// that is of a history that is over. Its delete would leave the handler without
+// an object that there is, which it is told of once more instead.
 func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	s := e.seen[name]
 	if s == nil || s.passed {
@@ -229,13 +235,37 @@ func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	}
 	s.passed = true // a list passes it, and then the change that it makes
 	for _, t := range e.taps {
-		if old != now && t.selects(old) {
-			continue // the end of what it knows by that name is told
-		}
-		if t.misses(s.Object, old, now) {
+		known := t.knows(name, old)
+		switch {
+		case known != nil && !t.stays(known, now): // what becomes of it is told
+		case known != nil && !passes(known, s.Object):
+			t.offerAll(change{old: known, new: known, resync: true})
+		case known == nil && t.misses(s.Object, old, now):
 			t.lose(s.Object, false)
 		}
 	}
+}
+
+// knows returns what the handler has been told of under a name, or is about to
+// be, or nil: what the informer has, or, until it has listed, what another one
+// had.
+func (t *tap) knows(name types.NamespacedName, cached *Object) *Object {
+	if t.inherited != nil {
+		return t.inherited[name]
+	}
+	if t.selects(cached) {
+		return cached
+	}
+	return nil
+}
+
+// stays reports whether the handler is told of no change from what it knows to
+// what there is now.
+func (t *tap) stays(known, now *Object) bool {
+	if t.inherited == nil {
+		return known == now
+	}
+	return t.selects(now) && known.GetUID() == now.GetUID() && sameState(known, now)
 }
 
 // misses reports whether the handler is told of an object that was seen in none
@@ -292,7 +322,7 @@ func (e *entry) forgetSeenLocked() {
 func (t *tap) evictSeenLocked(e *entry) {
 	for name, o := range e.seen {
 		now := e.store.get(name.Namespace, name.Name)
-		if !t.selects(now) && t.misses(o.Object, now) {
+		if t.knows(name, now) == nil && t.misses(o.Object, now) {
 			t.lose(o.Object, true)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
@@ -58,7 +60,7 @@ type tap struct {
 	// objects that were told of as they are by another entry, which object that
 	// was: handlers are told what they were told of last.
 	wants     sieve
-	inherited []*Object
+	inherited map[types.NamespacedName]*Object
 	alias     map[*Object]*Object
 
 	// removed, parted and replayed are protected by the subscription's lock. A

@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// undone are changes of the object o, made at 101, that a restore undoes after
+// a read has shown them.
+var undone = map[string]func(*modelServer){
+	"replaced": func(s *modelServer) { s.delete("ns", "o"); s.put("ns", "o", 2) },
+	"changed":  func(s *modelServer) { s.put("ns", "o", 2) },
+}
+
+// undo makes a change that a read shows, and that watches do not, and restores
+// the server to what it was before. It returns what was read.
+func (s *modelServer) undo(t *testing.T, change func(*modelServer)) *unstructured.Unstructured {
+	t.Helper()
+	before := snapshot(s)
+	var read *unstructured.Unstructured
+	s.deafly(func() {
+		change(s)
+		read = s.read(t, "o")
+	})
+	s.restore(before, 0)
+	return read
+}
+
+// overtake makes the server's history pass the versions of the one before.
+func (s *modelServer) overtake() {
+	for i := range 5 {
+		s.put("ns", fmt.Sprint("other", i), 1)
+	}
+	after(10 * time.Second)
+}
+
+// TestHazardReadOfAHistoryThatIsOverEndsWhatIsThere: a handler knows an object.
+// A read shows another one of its name, or a later state, and a restore undoes
+// that. Once the new history has passed the version, the audit that the read
+// asks for finds the cache right. The handler was given the delete of what had
+// been read, and nothing after it of the object that there is; of a state that
+// was undone it heard nothing at all.
+func TestHazardReadOfAHistoryThatIsOverEndsWhatIsThere(t *testing.T) {
+	for what, change := range undone {
+		for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
+			t.Run(what+" "+name, func(t *testing.T) {
+				bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+					s.put("ns", "o", 1)
+					l := acquireSynced(t, p, everything)
+					r := newRecorder()
+					subscribe(t, p, l, r)
+					synctest.Wait()
+					require.Equal(t, []string{"Added ns/o@101"}, r.take())
+					l.Seen(s.undo(t, change))
+					s.overtake()
+					require.Equal(t, []string{"Updated ns/o@101"}, without(r.take(), "other"))
+					require.Equal(t, s.state(nil), r.told())
+					s.speak(3)
+					require.Empty(t, r.take())
+					r.requireSound(t)
+				})
+			})
+		}
+	}
+}
+
+// TestHazardReadBeforeTheFirstListIsOfAHistoryThatIsOver: what was read waits
+// for the informer to pass it, and that happens in another history.
+func TestHazardReadBeforeTheFirstListIsOfAHistoryThatIsOver(t *testing.T) {
+	for what, change := range undone {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "o", 1)
+				s.notReady = hang()
+				l := acquire(t, p, everything)
+				r := newRecorder()
+				subscribe(t, p, l, r)
+				l.Seen(s.undo(t, change))
+				close(s.notReady)
+				s.speak(1)
+				require.Equal(t, []string{"Added ns/o@101"}, r.take())
+				s.overtake()
+				require.Equal(t, []string{"Updated ns/o@101"}, without(r.take(), "other"))
+				require.Equal(t, s.state(nil), r.told())
+				s.speak(3)
+				require.Empty(t, r.take())
+				r.requireSound(t)
+			})
+		})
+	}
+}
+
+// TestHazardReadOfAHistoryThatIsOverEndsWhatAnotherInformerTold: a lease that
+// moves takes along what its handlers know and what its user has read. The
+// informer it moves to has nothing yet to hold that against.
+func TestHazardReadOfAHistoryThatIsOverEndsWhatAnotherInformerTold(t *testing.T) {
+	for what, change := range undone {
+		for name, meanwhile := range map[string]struct {
+			change func(*modelServer)
+			want   []string
+		}{
+			"there":    {func(*modelServer) {}, []string{"Updated ns/o@101"}},
+			"later":    {func(s *modelServer) { s.put("ns", "o", 3) }, []string{"Updated ns/o@107"}},
+			"gone":     {func(s *modelServer) { s.delete("ns", "o") }, []string{"Deleted ns/o@101"}},
+			"replaced": {func(s *modelServer) { s.delete("ns", "o"); s.put("ns", "o", 3) }, []string{"Deleted ns/o@101", "Added ns/o@108"}},
+		} {
+			t.Run(what+" "+name, func(t *testing.T) {
+				bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+					s.put("ns", "o", 1)
+					l := acquireSynced(t, p, in("ns"))
+					r := newRecorder()
+					subscribe(t, p, l, r)
+					synctest.Wait()
+					r.take()
+					read := s.undo(t, change)
+					s.set(func(s *modelServer) { s.notReady = hang() })
+					require.NoError(t, l.Retarget(t.Context(), everything))
+					l.Seen(read)
+					s.overtake()
+					meanwhile.change(s)
+					s.set(func(s *modelServer) {
+						close(s.notReady)
+						s.notReady = nil
+					})
+					s.speak(3)
+					require.Equal(t, meanwhile.want, without(r.take(), "other"))
+					require.Equal(t, s.state(nil), r.told())
+					r.requireSound(t)
+				})
+			})
+		}
+	}
+}
+
+// TestHazardReadEndsWhatAnotherInformerToldTwice: the end of the cluster, while
+// a lease is on its way to another informer, is told once of a name.
+func TestHazardReadEndsWhatAnotherInformerToldTwice(t *testing.T) {
+	for name, end := range map[string]func(*informerpool.Pool, *informerpool.Lease){
+		"evicted": func(p *informerpool.Pool, _ *informerpool.Lease) { p.Evict(everything.Cluster) },
+		"retired": func(_ *informerpool.Pool, l *informerpool.Lease) { l.Retire() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "o", 1)
+				l := acquireSynced(t, p, in("ns"))
+				r := newRecorder()
+				subscribe(t, p, l, r)
+				synctest.Wait()
+				r.take()
+				read := s.undo(t, undone["replaced"])
+				s.set(func(s *modelServer) { s.notReady = hang() })
+				require.NoError(t, l.Retarget(t.Context(), everything))
+				l.Seen(read)
+				end(p, l)
+				synctest.Wait()
+				require.Equal(t, []string{"Deleted ns/o@101"}, r.take())
+				r.requireSound(t)
+			})
+		})
+	}
+}
