@@ -13,47 +13,50 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ClusterEventType says what happened to a cluster.
+// ClusterEventType is the type of a [ClusterEvent].
 type ClusterEventType string
 
 // Types of a [ClusterEvent].
 const (
-	// Connected: the cluster can be used.
+	// Connected: the cluster can be used from now on.
 	Connected ClusterEventType = "Connected"
-	// Disconnected: it cannot any more. A Connected that follows at once, with
-	// another epoch, means that its history is another one now.
+	// Disconnected: the cluster can no longer be used. A Connected that follows
+	// at once with another epoch means that the cluster's history has been
+	// replaced.
 	Disconnected ClusterEventType = "Disconnected"
-	// PhaseChanged: another phase, without a change of the two above.
+	// PhaseChanged: the phase changed, and the cluster stayed connected or
+	// stayed disconnected.
 	PhaseChanged ClusterEventType = "PhaseChanged"
-	// Removed: the cluster is gone, and what was cached of it with it.
+	// Removed: the cluster is gone, and its cached objects with it.
 	Removed ClusterEventType = "Removed"
 	// Silent: the cluster has answered nothing for Options.SilentAfter.
 	Silent ClusterEventType = "Silent"
 )
 
-// ClusterEvent is one change of one cluster. Per cluster and subscriber,
+// ClusterEvent is one change of one cluster. For each cluster and subscriber,
 // Connected and Disconnected alternate. Events are level-triggered: a slow
-// subscriber misses what was undone before its turn, never the last state.
+// subscriber may miss a change that was undone before its turn, but never the
+// last state.
 type ClusterEvent struct {
 	Cluster client.ObjectKey
 	Type    ClusterEventType
-	// Phase and Reason are those after the event.
+	// Phase and Reason hold the state after the event.
 	Phase  Phase
 	Reason string
-	// Epoch is the history that is served; empty before the first connection.
+	// Epoch identifies the history that the cluster serves. It is empty before
+	// the first connection.
 	Epoch string
-	// Time is when it happened.
+	// Time is the time of the change.
 	Time time.Time
-	// Initial marks what had happened before the subscription began, and was
-	// not overtaken since.
+	// Initial marks the state from before the subscription began.
 	Initial bool
 }
 
-// broadcaster hands cluster events to subscribers. Each holds at most four
-// events for each cluster.
+// broadcaster delivers cluster events to subscribers. Each subscriber queues at
+// most four events for each cluster.
 type broadcaster struct {
-	mu     sync.Mutex                          // protects what follows; taken before a subscriber's lock
-	last   map[client.ObjectKey][]ClusterEvent // what a new subscriber is told
+	mu     sync.Mutex                          // protects the fields below; taken before a subscriber's lock
+	last   map[client.ObjectKey][]ClusterEvent // the initial events of a new subscriber
 	subs   map[*clusterSubscriber]struct{}
 	closed bool
 }
@@ -78,16 +81,16 @@ func (b *broadcaster) publish(e ClusterEvent) {
 	}
 }
 
-// forget drops what new subscribers are told of a cluster. One that was never
-// connected ends without Removed.
+// forget drops a cluster's initial events for new subscribers. A cluster that
+// was never connected ends without Removed.
 func (b *broadcaster) forget(cluster client.ObjectKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.last, cluster)
 }
 
-// subscribe returns a subscriber that is told of every known cluster's state
-// first.
+// subscribe returns a subscriber that first receives the state of every known
+// cluster.
 func (b *broadcaster) subscribe() *clusterSubscriber {
 	s := &clusterSubscriber{news: make(chan struct{}, 1), pending: map[client.ObjectKey][]ClusterEvent{}}
 	b.mu.Lock()
@@ -112,9 +115,10 @@ func (b *broadcaster) unsubscribe(s *clusterSubscriber) {
 	delete(b.subs, s)
 }
 
-// pause holds a subscriber's events back, merged, or lets them go on.
+// pause withholds a subscriber's events, which are merged meanwhile, or ends
+// the pause.
 func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
-	b.mu.Lock() // so that news is not closed meanwhile
+	b.mu.Lock() // so that close does not close s.news meanwhile
 	defer b.mu.Unlock()
 	s.mu.Lock()
 	s.paused = paused
@@ -134,7 +138,7 @@ func (b *broadcaster) count() int {
 	return len(b.subs)
 }
 
-// close ends every subscription, after what is pending.
+// close ends every subscription once its pending events are taken.
 func (b *broadcaster) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,19 +152,19 @@ func (b *broadcaster) close() {
 	}
 }
 
-// clusterSubscriber is one subscriber's queue: clusters in order, each with
-// what is left to tell of it.
+// clusterSubscriber is one subscriber's queue: clusters in order, each with its
+// pending events.
 type clusterSubscriber struct {
 	news chan struct{} // one slot; closed at the end
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	queue   []client.ObjectKey
 	pending map[client.ObjectKey][]ClusterEvent
 	paused  bool
 }
 
-// put adds an event. The broadcaster's lock is held, so that nothing is sent on
-// the closed channel.
+// put adds an event. The caller holds the broadcaster's lock, so put cannot
+// send on the closed channel.
 func (s *clusterSubscriber) put(e ClusterEvent) {
 	s.mu.Lock()
 	waiting, queued := s.pending[e.Cluster]
@@ -175,9 +179,9 @@ func (s *clusterSubscriber) put(e ClusterEvent) {
 	}
 }
 
-// mergeEvent adds an event to those that wait, and drops what it makes void: of
-// connects and disconnects that alternate, the last two or one are left, so
-// that they still alternate with those that were told.
+// mergeEvent adds an event to those that wait, and drops those that it
+// supersedes. Of alternating connects and disconnects it keeps the last one or
+// two, so that they still alternate with those already delivered.
 func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 	waiting = without(waiting, PhaseChanged)
 	if e.Type != PhaseChanged && e.Type != Disconnected { // neither ends a silence
@@ -195,7 +199,7 @@ func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 	return append(waiting, e)
 }
 
-// without returns events without those of one type. It reuses the slice.
+// without returns events except those of one type. It reuses the slice.
 func without(events []ClusterEvent, t ClusterEventType) []ClusterEvent {
 	return slices.DeleteFunc(events, func(e ClusterEvent) bool { return e.Type == t })
 }
@@ -221,8 +225,8 @@ func (s *clusterSubscriber) take() (ClusterEvent, bool) {
 	return e, true
 }
 
-// next waits for the next event. It returns false when ctx ends or the
-// subscription did.
+// next waits for the next event. It returns false when ctx or the subscription
+// ends.
 func (s *clusterSubscriber) next(ctx context.Context) (ClusterEvent, bool) {
 	for {
 		if ctx.Err() != nil {
@@ -243,10 +247,10 @@ func (s *clusterSubscriber) next(ctx context.Context) (ClusterEvent, bool) {
 	}
 }
 
-// ClusterEvents yields the state of every known cluster, and then what happens
-// to them, until ctx ends, the loop is left, or the ClusterCache stops. It
-// holds back nobody, however slow the loop is. Each range over it is a
-// subscription of its own.
+// ClusterEvents yields the state of every known cluster, and then every change,
+// until ctx ends, the loop is left, or the ClusterCache stops. A slow loop
+// delays neither the clusters nor other subscribers. Each range over it is a
+// separate subscription.
 func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[ClusterEvent] {
 	return func(yield func(ClusterEvent) bool) {
 		cc.used()

@@ -9,14 +9,15 @@ import (
 	"maps"
 )
 
-// errMisled indicates that a connection leads to another cluster than others
-// do.
+// errMisled indicates that a connection leads to a different cluster than the
+// other connections do.
 var errMisled = fmt.Errorf("%w: another cluster answers on the connection of the watch", ErrNotConnected)
 
-// confirm returns nil unless another cluster answers on a connection that
-// watches use. The proof that let a watch begin may have come over another one,
-// and an address can lead each elsewhere. So a new connection is asked itself,
-// once, before what its first watches bring is believed.
+// confirm returns an error if another cluster answers on a connection that
+// watches use. The proof that let a watch begin may have come over another
+// connection, and one address can lead different connections to different
+// clusters. So each new connection is queried once itself, before the results
+// of its first watches are believed.
 func (p *prover) confirm(ctx context.Context, v *view) error {
 	if presumed(v.uid) {
 		return nil
@@ -44,8 +45,8 @@ func (p *prover) confirm(ctx context.Context, v *view) error {
 	}
 }
 
-// askStreams asks over the connection of watches. No answer is no verdict: the
-// next watch has it asked again.
+// askStreams sends the identity query over the connection of watches. Without
+// an answer there is no verdict, and the next watch repeats the query.
 func (p *prover) askStreams(q *question, v *view) {
 	ctx, cancel := context.WithTimeout(p.c.cc.ctx, p.c.cc.options.ProbeTimeout)
 	defer cancel()
@@ -55,9 +56,9 @@ func (p *prover) askStreams(q *question, v *view) {
 
 	uid, err := p.c.askUID(ctx, p.c.transport.ProbeStreams)
 	if err == nil && uid != v.uid {
-		// It is that connection's fault until a proof says more: where
-		// addresses lead elsewhere by turns, each verdict would begin
-		// everything anew.
+		// Only that connection is blamed, until a proof shows more: where an
+		// address leads to different clusters by turns, a verdict on the
+		// cluster would start a new epoch each time.
 		q.err = errMisled
 		for k := range asked {
 			_ = k.Close()

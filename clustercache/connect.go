@@ -18,9 +18,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// maxAsked is how often in a row the resolver is asked because there was news
-// while it was asked. After that its answer is taken; news that keep coming
-// must not keep a cluster from being connected.
+// maxAsked is how many times in a row the resolver is queried because it
+// reported a change during the query. After that its answer is used: a steady
+// stream of changes must not keep a cluster from being connected.
 const maxAsked = 3
 
 var (
@@ -28,13 +28,14 @@ var (
 	errOutdated = errors.New("the resolver has another answer meanwhile")
 )
 
-// connect resolves, proves and identifies:
-//  1. ask the resolver;
-//  2. nothing new and no doubt: done without a request;
-//  3. ask the server whether it is well, with access that is not in use yet;
-//  4. ask who it is.
+// connect resolves the access, proves it and identifies the cluster:
+//  1. query the resolver;
+//  2. if the access is unchanged and not in doubt, stop without a request;
+//  3. query the server's health, over a candidate connection if the access is
+//     new;
+//  4. query its identity.
 //
-// What serves meanwhile is not touched.
+// The access in use keeps serving meanwhile.
 func (a *attempt) connect() message {
 	began := time.Now()
 	defer func() { a.c.cc.metrics.connTook.Observe(time.Since(began).Seconds()) }()
@@ -51,8 +52,9 @@ func (a *attempt) connect() message {
 	return a.proveUnlessOutdated(access, asOf)
 }
 
-// resolve asks the resolver, and again if there was news meanwhile: it may have
-// looked before. asOf is the news that the answer is at least as new as.
+// resolve queries the resolver, and repeats the query if a change was reported
+// meanwhile: the resolver may have read its data before the change. The answer
+// is at least as new as asOf, a value of News.
 func (a *attempt) resolve() (access Access, asOf uint64, err error) {
 	for range maxAsked {
 		asOf = a.news.Load()
@@ -64,26 +66,28 @@ func (a *attempt) resolve() (access Access, asOf uint64, err error) {
 	return access, asOf, err
 }
 
-// ask asks the resolver once, within a bound: one that hangs must not hold a
-// worker.
+// ask queries the resolver once, within a time limit: a resolver that hangs
+// must not occupy a worker.
 func (a *attempt) ask() (Access, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.c.cc.options.ProbeTimeout)
 	defer cancel()
-	ctx = logr.NewContext(ctx, a.c.cc.log.WithValues("cluster", a.c.name)) // what client-go says on behalf of it goes there, too
+	ctx = logr.NewContext(ctx, a.c.cc.log.WithValues("cluster", a.c.name)) // client-go's log lines for this query go there, too
 	access, err := a.c.resolve(ctx)
 	switch {
 	case err == nil && access.IsZero():
 		err = errNothing
 	case errors.Is(err, ErrNoAccess) && a.c.unlisted.Load() && !a.c.pinned.Load():
-		// A Secret that is missing may come. Where it is also what stood for
-		// the cluster, the list alone tells that there is nothing to wait for.
+		// A missing Secret may appear later. But if that Secret also
+		// represented the cluster, then only the list shows that there is
+		// nothing to wait for.
 		err = &unlistedError{err: err}
 	}
 	return access, err
 }
 
-// resolve calls the Resolver, one call for a cluster at a time: one that is
-// deaf leaves a single goroutine behind, however often it is asked.
+// resolve calls the Resolver, with one call at a time for each cluster: a
+// Resolver that ignores its context leaves a single goroutine behind, however
+// often it is queried.
 func (c *cluster) resolve(ctx context.Context) (Access, error) {
 	const name = "Resolver.Resolve"
 	select {
@@ -94,17 +98,16 @@ func (c *cluster) resolve(ctx context.Context) (Access, error) {
 	return aside(ctx, c.cc, name, func() (Access, error) {
 		defer func() { <-c.asking }()
 		access, err := c.cc.options.Resolver.Resolve(ctx, c.key)
-		if p, ok := errors.AsType[*callback.PanicError](err); ok { // of a function that the resolver was given
+		if p, ok := errors.AsType[*callback.PanicError](err); ok { // from a function that the resolver calls
 			_ = c.cc.panicked(p, "cluster", c.name)
 		}
 		return access, err
 	}, func(Access, error) {})
 }
 
-// proveUnlessOutdated proves the access. If there is news meanwhile, the
-// resolver is asked beside, and when it does not stand by its answer any more,
-// the proof ends: it may be waiting for an address that will never be the right
-// one again.
+// proveUnlessOutdated proves the access. If a change is reported meanwhile, it
+// queries the resolver concurrently, and cancels the proof if the answer has
+// changed: the proof may be waiting for an address that is no longer right.
 func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 	ctx, cut := context.WithCancelCause(a.ctx)
 	defer cut(nil)
@@ -118,7 +121,7 @@ func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 			case <-a.told:
 			}
 			if a.news.Load() == asOf {
-				continue // it was heard of before the resolver was asked
+				continue // that change preceded the query of the resolver
 			}
 			again, newer, err := a.resolve()
 			switch {
@@ -131,20 +134,20 @@ func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 				if class, _ := classify(err); class != phase.Trouble {
 					cut(errOutdated)
 					return
-				} // otherwise the resolver has trouble, and that is no answer
+				} // otherwise the resolver failed, which is no answer
 			}
 		}
 	})
 	m := a.prove(ctx, access)
 	close(proven)
-	// A resolver that is being asked is not interrupted: its answer decides
+	// A running query of the resolver is not interrupted: its answer decides
 	// whether another attempt is needed.
 	asking.Wait()
 	m.News = asOf
 	return m
 }
 
-// prove asks the server whether it is well, and who it is.
+// prove queries the server's health and its identity.
 func (a *attempt) prove(ctx context.Context, access Access) message {
 	c, revision := a.c, access.Revision()
 	found := &finding{access: access, adopted: &atomic.Bool{}}
@@ -153,7 +156,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		config := access.Config()
 		config.Dial = c.provenDials(c.cc.dialer(access, config.Dial), found.adopted)
 		if !access.Proxied() {
-			config.Proxy = nil // to the transport that is no proxy; a function, whatever it answers, keeps watches from its own transport
+			config.Proxy = nil // nil means no proxy; with any function, whatever it returns, watches could not use the transport's own HTTP/2
 		}
 		candidate, err := c.transport.Candidate(config, revision)
 		if err != nil {
@@ -172,15 +175,16 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		found.uid, err = c.identify(asked(ctx, &found.over), identify, access, a.start.uid)
 	}
 	if err == nil && presumed(found.uid) {
-		// A server that shows no identity may be anything: one behind a wrong
-		// path, or one that takes us for anonymous. Both answer the paths of
-		// health and version, which are public, so that these prove nothing.
+		// A server that shows no identity may be anything: a server behind a
+		// wrong path, or one that treats the client as anonymous. Both answer
+		// the health and version paths, which are public, so these prove
+		// nothing.
 		err = c.discovers(ctx, ask)
 	}
 	if err != nil {
 		found.drop()
 		if transport.Classify(err) == transport.Throttled && a.start.connected && revision == a.start.revision {
-			return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, Unproven: true}} // it is busy, and alive
+			return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, Unproven: true}} // the server is busy, and alive
 		}
 		return failure(revision, err)
 	}
@@ -192,11 +196,12 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
 }
 
-// well asks the server whether it is well. A connection that is made for that
-// is left to the attempt: a question who answers, asked beside since there is a
-// new connection, would find the other cluster once more and close it under the
-// request. If there was another cluster, nothing is kept of which the question
-// that comes next could not say who answers over it.
+// well queries the server's health. A connection made for that query stays with
+// the attempt: otherwise the identity query that each new connection triggers
+// could find the other cluster again, and close the connection under the
+// request. If another cluster has answered, well closes every connection
+// without a proof: a later identity query, over a newer connection, could not
+// prove who answers on them.
 func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path string, err error) {
 	c := a.c
 	if found.candidate != nil {
@@ -210,8 +215,8 @@ func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path str
 	return path, err
 }
 
-// warm makes the connection of the watches that wait for the cluster before the
-// question who answers is sent, so that one question proves both.
+// warm opens the connection for the watches that wait for the cluster, before
+// the identity query is sent, so that one query proves both connections.
 func (c *cluster) warm(ctx context.Context, candidate *transport.Candidate) error {
 	if !c.holds.any() {
 		return nil

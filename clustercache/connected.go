@@ -10,12 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// WaitConnected returns when the cluster is connected, at once if it is. It
-// waits for a cluster that was asked for, connected before or not;
-// [ErrUnknownCluster] is for all others, and for one that is forgotten
-// meanwhile. When ctx ends first, the error is that of ctx and
-// [ErrNotConnected], with the reason why it is not; when the ClusterCache ends
-// first, [ErrClosed].
+// WaitConnected waits until a known cluster is connected. It returns at once if
+// the cluster is connected already. The error is [ErrUnknownCluster] if the
+// cluster is not known, or is forgotten meanwhile; [ErrClosed] if the
+// ClusterCache ends first; and, if ctx ends first, the cause of ctx joined with
+// [ErrNotConnected] and the reason for it.
 func (cc *ClusterCache) WaitConnected(ctx context.Context, cluster client.ObjectKey) error {
 	fail := func(err error) error { return &ClusterError{Cluster: cluster, Op: "wait for connection", Err: err} }
 	for {
@@ -33,7 +32,7 @@ func (cc *ClusterCache) WaitConnected(ctx context.Context, cluster client.Object
 		select {
 		case <-v.up:
 			return nil
-		case <-c.done: // another one of this key may have been made since
+		case <-c.done: // another cluster of this key may exist by now
 		case <-cc.ctx.Done():
 		case <-ctx.Done():
 			return fail(fmt.Errorf("%w: %w", context.Cause(ctx), c.whyNot()))

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/debounce"
 )
 
-// newDebounce returns what a source puts in front of its workqueue. The error
-// is an *OptionError.
+// newDebounce returns the queue that a source puts in front of its workqueue.
+// The error is an *OptionError.
 func newDebounce[request comparable](
 	cc *ClusterCache, queue workqueue.TypedRateLimitingInterface[request], window, limit time.Duration,
 ) (*debounce.Queue[request], error) {

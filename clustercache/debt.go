@@ -15,20 +15,24 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// debt is what a hold may lack of what another one of its kind showed before it
-// was given up. Until the hold has come as far it answers no read: each would
-// be a step back for one who read what the other showed.
+// debt records that a hold may lag behind another hold of its kind that was
+// released. Until the hold has caught up, it answers no read: a reader that has
+// seen the state of the other one would go back in time.
+//
+//	objects shown by "to"  ----v1----v2----v3   released
+//	objects known to "of"  ----v1                  owes: ErrStale until v3
 type debt struct {
 	of, to *hold
-	before *debt // an earlier one of the same hold
+	before *debt // an earlier debt of the same hold
 
 	once sync.Once
-	at   informerpool.Position // of the one that was given up
-	from string                // the version that settles it; none: nothing is lacking
+	at   informerpool.Position // of the released hold
+	from string                // the version that settles the debt; empty: nothing is owed
 }
 
-// indebtLocked notes for each hold of the kind that it may lack something that
-// h showed. The debts are to be settled before the lease of h is released.
+// indebtLocked records a debt for each hold of the same kind: it may lack
+// something that h has shown. The caller must settle the debts before it
+// releases the lease of h.
 func (s *holds) indebtLocked(h *hold) []*debt {
 	if h.lease == nil {
 		return nil
@@ -45,10 +49,10 @@ func (s *holds) indebtLocked(h *hold) []*debt {
 	return debts
 }
 
-// apart reports whether no object is in both of two selections by namespace.
+// apart reports whether two selections by namespace have no object in common.
 func apart(a, b string) bool { return a != "" && b != "" && a != b }
 
-// settle finds out what the debts are. Those of nothing are forgotten.
+// settle settles the debts, and forgets those that owe nothing.
 func settle(debts []*debt) {
 	for _, d := range debts {
 		d.settle()
@@ -56,7 +60,8 @@ func settle(debts []*debt) {
 	}
 }
 
-// settle compares the two informers. The first caller does; the others wait.
+// settle compares the two informers, once. Concurrent callers wait for the
+// first.
 func (d *debt) settle() {
 	d.once.Do(func() {
 		d.at = d.to.lease.Position()
@@ -64,7 +69,7 @@ func (d *debt) settle() {
 		switch {
 		case !d.at.Synced:
 		case !now.Synced:
-			d.from = d.at.Shown // what it is going to list is not known yet
+			d.from = d.at.Shown // its coming list is not known yet
 		case sameHistory(d.at, now) && later(d.at.Shown, now.ResourceVersion):
 			d.lacks(now)
 			d.misses()
@@ -72,16 +77,16 @@ func (d *debt) settle() {
 	})
 }
 
-// raise makes a later version the one that settles the debt.
+// raise makes version the one that settles the debt, if it is later.
 func (d *debt) raise(version string) {
 	if d.from == "" || later(version, d.from) {
 		d.from = version
 	}
 }
 
-// lacks looks for what was shown and is not known to the hold yet. Where
-// another field than the name decides what it is to know of, it is taken to be
-// all.
+// lacks looks for objects that were shown and that the hold does not have yet,
+// or has in an earlier state. If the hold selects by fields other than name and
+// namespace, it assumes that all objects match them.
 func (d *debt) lacks(now informerpool.Position) {
 	objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.id.namespace, Labels: d.of.selector()})
 	if err != nil {
@@ -99,8 +104,8 @@ func (d *debt) lacks(now informerpool.Position) {
 	}
 }
 
-// misses looks for what the hold has and was shown to have changed or to be
-// gone.
+// misses looks for objects of the hold that the other informer has shown as
+// changed or deleted.
 func (d *debt) misses() {
 	objects, _, err := d.of.lease.List(informerpool.Query{Namespace: d.to.id.namespace, Labels: d.to.selector()})
 	if err != nil {
@@ -110,7 +115,7 @@ func (d *debt) misses() {
 		o, _ := d.to.lease.Get(own.GetNamespace(), own.GetName())
 		gone := o == nil && d.to.id.fields == "" && !later(own.GetResourceVersion(), d.at.ResourceVersion)
 		switch {
-		case gone: // with which version is not known
+		case gone: // the version of the delete is not known
 			d.raise(d.at.ResourceVersion)
 		case o != nil && precedes(own, o):
 			d.raise(o.GetResourceVersion())
@@ -131,8 +136,7 @@ func (h *hold) selector() labels.Selector {
 }
 
 // mayHave returns a function that reports whether a hold may select an object
-// by its fields. Of those only the name and the namespace are known of each
-// object.
+// by its fields. It evaluates only name and namespace, which every object has.
 func (h *hold) mayHave() func(*informerpool.Object) bool {
 	selector, err := fields.ParseSelector(h.id.fields)
 	if err != nil {
@@ -147,7 +151,8 @@ func (h *hold) mayHave() func(*informerpool.Object) bool {
 	}
 }
 
-// owes returns ErrStale while the hold lacks something that another one showed.
+// owes returns ErrStale while the hold lacks something that a released hold has
+// shown.
 func (h *hold) owes() error {
 	first := h.debt.Load()
 	if first == nil {
@@ -166,13 +171,13 @@ func (h *hold) owes() error {
 	return nil
 }
 
-// sameHistory reports whether two versions are of one history.
+// sameHistory reports whether two positions belong to the same history.
 func sameHistory(a, b informerpool.Position) bool {
 	return a.Epoch == b.Epoch && a.History == b.History
 }
 
-// later reports whether a is a later version than b. Versions that have no
-// order are not.
+// later reports whether a is a later version than b. It returns false for
+// versions without an order.
 func later(a, b string) bool {
 	if a == b {
 		return false

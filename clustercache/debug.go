@@ -15,16 +15,19 @@ import (
 	"time"
 )
 
-// DebugHandler returns a page about the clusters for people: which are not
-// connected and why, what is watched in each, and how its informers stand. The
-// manager's AddMetricsServerExtraHandler takes it:
+// DebugHandler returns a handler that serves a human-readable page about the
+// clusters: which are not connected and why, what is watched in each, and the
+// state of its informers. Pass it to the manager's
+// AddMetricsServerExtraHandler:
 //
 //	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
 //
-// Queries narrow it: ?cluster=namespace/name for one cluster with its watches,
-// ?phase=Disconnected, and ?format=json for programs. It shows no credential,
-// but the names of clusters and kinds, and addresses that could not be reached:
-// serve it to whom may know these. It does no I/O, and changes nothing.
+// Query parameters narrow the page: ?cluster=namespace/name shows one cluster
+// with its watches, ?phase=Disconnected the clusters in a phase, and
+// ?format=json is for programs. The page shows no credentials, but it does show
+// the names of clusters and kinds, and addresses that could not be reached:
+// serve it only to those who may know them. The handler does no I/O and changes
+// nothing.
 func (cc *ClusterCache) DebugHandler() http.Handler { return http.HandlerFunc(cc.serveDebug) }
 
 func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +46,8 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this cluster is not known", http.StatusNotFound)
 		return
 	}
-	// Written at once, so that an error is no half page.
+	// The body is rendered before it is written, so that an error leaves no
+	// half page.
 	var body bytes.Buffer
 	var err error
 	if query.Get("format") == "json" {
@@ -62,20 +66,20 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body.Bytes())
 }
 
-// debugPage is what the page shows.
+// debugPage is the content of the page.
 type debugPage struct {
 	Time     time.Time `json:"time"`
 	Name     string    `json:"cache"`
 	Clusters []Status  `json:"clusters"` // the worst first
-	// Watches are those of the cluster that was asked for, and Users tells who
-	// declared them.
+	// Watches are those of the requested cluster, and Users lists the owners
+	// that declared them.
 	Watches []WatchStatus `json:"watches,omitempty"`
 	Users   []Use         `json:"users,omitempty"`
-	// Reasons say what those of the clusters mean.
+	// Reasons explains each reason that a cluster shows.
 	Reasons map[string]string `json:"reasons,omitempty"`
 
-	Focus  string       `json:"-"` // the cluster that was asked for
-	Phase  string       `json:"-"` // the phase that was
+	Focus  string       `json:"-"` // the requested cluster
+	Phase  string       `json:"-"` // the requested phase
 	Phases []debugPhase `json:"-"`
 	Sum    Status       `json:"-"` // of all clusters
 	Count  int          `json:"-"`
@@ -86,7 +90,8 @@ type debugPhase struct {
 	Count int
 }
 
-// debugPage looks at every cluster.
+// debugPage collects the state of every cluster. It lists the clusters in the
+// given phase, or all clusters if the phase is empty.
 func (cc *ClusterCache) debugPage(only Phase) *debugPage {
 	p := &debugPage{Time: time.Now(), Name: cc.options.Name, Phase: string(only), Clusters: []Status{}, Reasons: map[string]string{}}
 	counts := map[Phase]int{}
@@ -108,9 +113,8 @@ func (cc *ClusterCache) debugPage(only Phase) *debugPage {
 	return p
 }
 
-// focus makes the page one of a single cluster, which is named as the page
-// links to it, or as it is spelled. It returns false if there is none of that
-// name.
+// focus narrows the page to one cluster, given its name as in the page's links
+// or as plain text. It returns false if there is no such cluster.
 func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	i := slices.IndexFunc(p.Clusters, func(s Status) bool { return clusterName(s.Cluster) == name })
 	if i < 0 {
@@ -122,14 +126,13 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	p.Clusters = p.Clusters[i : i+1]
 	cluster := p.Clusters[0].Cluster
 	p.Focus = clusterName(cluster)
-	p.Watches, _ = cc.WatchStatuses(cluster) // none, if it was forgotten in this moment
+	p.Watches, _ = cc.WatchStatuses(cluster) // none if the cluster was forgotten meanwhile
 	p.Users = slices.DeleteFunc(cc.Usage().Uses, func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
 	return true
 }
 
-// spelled returns the index of the cluster whose namespace and name are the
-// text as they are, without the escapes of a rendered name; -1 if there is
-// none, or more than one.
+// spelled returns the index of the cluster whose unescaped namespace and name
+// equal text, or -1 if there is none or more than one.
 func (p *debugPage) spelled(text string) int {
 	found := -1
 	for i, s := range p.Clusters {
@@ -144,7 +147,7 @@ func (p *debugPage) spelled(text string) int {
 	return found
 }
 
-// trouble orders clusters: the larger, the worse.
+// trouble ranks a cluster for the order of the page: larger is worse.
 func trouble(s Status) int {
 	switch {
 	case !s.Connected:
@@ -157,7 +160,7 @@ func trouble(s Status) int {
 	return 0
 }
 
-// selects says what of a kind is watched.
+// selects describes which objects of a kind are watched.
 func selects(s WatchStatus) string {
 	parts := slices.DeleteFunc([]string{s.Namespace, s.LabelSelector, s.FieldSelector}, func(part string) bool { return part == "" })
 	if len(parts) == 0 {
@@ -186,7 +189,7 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	},
 }).Parse(debugText))
 
-// ago is the time since t, as people say it.
+// ago returns the time since t in human-readable form.
 func ago(t time.Time) string {
 	d := time.Since(t)
 	switch {
@@ -200,7 +203,7 @@ func ago(t time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// countText is a number of things.
+// countText returns a number with its noun.
 func countText(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -208,7 +211,7 @@ func countText(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// sizeText is a number of bytes, as people say it.
+// sizeText returns a number of bytes in human-readable form.
 func sizeText(n int64) string {
 	const unit = 1 << 10
 	switch {

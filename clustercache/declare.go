@@ -15,40 +15,40 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Target is something that an owner needs: a kind in a cluster, whole or in
-// part.
+// Target is something that an owner needs: all objects of a kind in a cluster,
+// or a selection of them.
 type Target struct {
 	// Cluster is the cluster. The zero value is the hub.
 	Cluster client.ObjectKey
-	// Kind tells the kind: a typed object, an unstructured one, or [Kind].
+	// Kind gives the kind, as a typed object, an unstructured one, or [Kind].
 	// Required.
 	Kind client.Object
-	// Options narrow what is watched: client.InNamespace, MatchingLabels,
+	// Options narrow the selection: client.InNamespace, MatchingLabels,
 	// MatchingFields and the like.
 	Options []client.ListOption
 }
 
-// Declaration is what a call of Declare did.
+// Declaration is the result of a call of Declare.
 type Declaration struct {
-	// Added is what the owner uses now and did not use before, in the order of
-	// the targets.
+	// Added lists the keys that the owner uses now and did not use before, in
+	// the order of the targets.
 	Added []WatchKey
-	// Removed is what it does not use any more, sorted.
+	// Removed lists the keys that the owner no longer uses, sorted.
 	Removed []WatchKey
 	// Synced reports whether every target was in effect and could be read from
 	// the cache when Declare returned.
 	Synced bool
 }
 
-// TargetError says which target of which owner is not in effect, or did not
+// TargetError reports a target of an owner that is not in effect, or did not
 // sync.
 type TargetError struct {
 	Owner   Owner
 	Cluster client.ObjectKey
-	// GVK is zero where the target does not tell its kind.
+	// GVK is zero if the target's kind cannot be determined.
 	GVK schema.GroupVersionKind
-	// Field is what is wrong with the target, such as Targets[2].LabelSelector.
-	// Empty if the cause is not the target.
+	// Field is the invalid field of the target, such as
+	// Targets[2].LabelSelector. It is empty if the cause is not the target.
 	Field string
 	// Err is the cause.
 	Err error
@@ -69,25 +69,26 @@ func (e *TargetError) Error() string {
 // Unwrap returns the cause.
 func (e *TargetError) Unwrap() error { return e.Err }
 
-// Declare says all that an owner needs, in place of what it declared before:
-// call it each time the owner is reconciled, and nothing needs to be stopped.
-// What is new is held before what is not needed any more is let go, and what is
-// in both sets is not touched; the same set again costs no request. It makes
-// the clusters known, and never waits for one of them: WaitForSync does, and
-// events come when there are objects. What is let go runs on for GC.Grace. A
-// cluster that was not engaged, and in which nobody needs anything any more, is
-// disconnected and forgotten then.
+// Declare replaces the set of targets that an owner needs. Call it on every run
+// of the owner's reconciler; nothing has to be stopped. New targets are
+// acquired before old ones are released, and targets in both sets are left
+// alone: declaring the same set again costs no request. Declare makes the
+// clusters known, but never waits for one of them; WaitForSync does, and events
+// arrive when there are objects. A released target is watched for another
+// GC.Grace. After that, a cluster that was not engaged and that no owner needs
+// is disconnected and forgotten.
 //
-// Declarations of one owner are carried out in the order they came, so that the
-// last wins; those of different owners do not wait for each other. An owner
-// that ends says so with Drop, or is found gone (GC.InUse).
+// Declarations of one owner take effect in the order of the calls, so the last
+// one wins; those of different owners do not wait for each other. An owner ends
+// with a call of Drop, or when it is found gone (GC.InUse).
 //
-// A target that cannot be fails alone: its error, a [*TargetError], is part of
-// the returned one, the rest takes effect, and a later Declare tries again. A
-// kind that the cluster does not serve, or does not let us list, is no such
-// failure: the informer goes on trying, and Declared tells. If ctx ends while
-// the call waits for its turn, nothing is let go. Other errors are [ErrClosed],
-// ctx's, and gc.ErrDropped after a Drop of the owner meanwhile.
+// An invalid target fails alone: its error, a [*TargetError], is joined into
+// the returned one, the other targets take effect, and a later Declare tries
+// again. A kind that the cluster does not serve, or does not permit to list, is
+// not such a failure: the informer keeps trying, and Declared reports the
+// problem. If ctx ends while the call waits for its turn, nothing is released.
+// Other errors are [ErrClosed], that of ctx, and gc.ErrDropped if the owner was
+// dropped meanwhile.
 func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Target) (Declaration, error) {
 	uses := make([]WatchKey, 0, len(targets))
 	var bad []error
@@ -106,15 +107,16 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 	}, errors.Join(bad...)
 }
 
-// Drop says that an owner needs nothing any more. It does not wait. A
-// declaration of the owner that is under way has no effect.
+// Drop releases everything that an owner declared. It does not wait. A
+// concurrent declaration of the owner has no effect.
 func (cc *ClusterCache) Drop(owner Owner) { cc.declared.collector.Drop(owner) }
 
-// WaitForSync waits until everything that an owner uses now can be read from
-// the cache, or until it is known of the rest that waiting does not help, or
-// for ctx. The error joins a [*TargetError] for each target that has not
-// synced; apierrors.IsForbidden, meta.IsNoMatchError and so on tell why. Those
-// go on trying. An owner that uses nothing has nothing to wait for.
+// WaitForSync waits until every target that an owner uses now can be read from
+// the cache, or is known to need more than waiting, or until ctx ends. The
+// error joins a [*TargetError] for each target that has not synced;
+// apierrors.IsForbidden, meta.IsNoMatchError and the like classify it. Those
+// targets keep trying. For an owner without targets WaitForSync returns nil at
+// once.
 func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	uses := cc.declared.collector.Uses(owner)
 	sortKeys(uses)
@@ -122,7 +124,7 @@ func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	for _, key := range uses {
 		w := cc.declared.watch(key)
 		if w == nil {
-			continue // let go meanwhile
+			continue // released meanwhile
 		}
 		if err := w.sync(ctx); err != nil {
 			errs = append(errs, &TargetError{Owner: owner, Cluster: key.Cluster, GVK: key.GVK, Err: err})
@@ -131,18 +133,18 @@ func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 	return errors.Join(errs...)
 }
 
-// Swept is what a sweep did.
+// Swept is the result of a sweep.
 type Swept struct {
-	// Collected are the owners that were found gone for good, sorted.
+	// Collected lists the owners that were found gone for good, sorted.
 	Collected []Owner
-	// Released is what nobody used any more, sorted.
+	// Released lists the keys that were no longer used, sorted.
 	Released []WatchKey
 }
 
-// Sweep does at once what otherwise happens by and by: it looks at every owner,
-// and lets go of what nobody has used for GC.Grace. It waits for GC.InUse. The
-// error joins one for each owner of which nothing could be found out; it stops
-// nothing else. After the end it is [ErrClosed].
+// Sweep does at once what otherwise happens gradually: it checks every owner,
+// and releases keys that no owner has used for GC.Grace. It waits for GC.InUse.
+// The error joins one for each owner that could not be checked; other owners
+// are not affected. After the ClusterCache has stopped it is [ErrClosed].
 func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 	swept, err := cc.declared.collector.Sweep(ctx)
 	sortOwners(swept.Collected)
@@ -153,7 +155,7 @@ func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 	return Swept{Collected: swept.Collected, Released: swept.Released}, err
 }
 
-// targetKey returns what a target is, or what is wrong with it.
+// targetKey returns the key of a target. The error is a *TargetError.
 func (cc *ClusterCache) targetKey(owner Owner, i int, t Target) (WatchKey, error) {
 	id, err := cc.watchID(t.Kind, t.Options)
 	if err == nil {
@@ -172,13 +174,13 @@ func (cc *ClusterCache) targetKey(owner Owner, i int, t Target) (WatchKey, error
 	return WatchKey{}, &TargetError{Owner: owner, Cluster: t.Cluster, GVK: id.gvk, Field: fmt.Sprintf("Targets[%d].%s", i, field), Err: err}
 }
 
-// declareErrors puts what the collector says into our terms.
+// declareErrors converts the errors of the collector to those of this package.
 func (cc *ClusterCache) declareErrors(owner Owner, err error) []error {
 	if err == nil {
 		return nil
 	}
 	var parts []error
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // what Declare returns, not what it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // the error that the collector returned, not one that it wraps
 		parts = joined.Unwrap()
 	} else {
 		parts = []error{err}

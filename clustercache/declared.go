@@ -11,8 +11,8 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// declared holds what owners declared: a watch for each key that somebody uses,
-// or used within the grace.
+// declared holds the watches that owners declared: one for each key in use, or
+// in use until less than the grace ago.
 type declared struct {
 	cc        *ClusterCache
 	collector *gc.Collector[Owner, WatchKey]
@@ -31,7 +31,8 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	return d, err
 }
 
-// protectedInUse returns the liveness query, whose panics are counted.
+// protectedInUse wraps GC.InUse, so that its panics are counted and become
+// errors. It returns nil for nil.
 func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool, error)) func(context.Context, Owner) (bool, error) {
 	if inUse == nil {
 		return nil
@@ -45,8 +46,8 @@ func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool,
 	}
 }
 
-// acquire takes the hold that all owners of a key share. The collector calls it
-// and release in turns for a key.
+// acquire takes the watch that all owners of a key share. For each key the
+// collector calls acquire and release in turns.
 func (d *declared) acquire(_ context.Context, key WatchKey) error {
 	w, err := d.cc.watch(key.Cluster, key.id())
 	if err != nil {
@@ -66,7 +67,7 @@ func (d *declared) release(key WatchKey) {
 	w.drop()
 }
 
-// watch returns the hold on a key, or nil.
+// watch returns the watch of a key, or nil.
 func (d *declared) watch(key WatchKey) *Watch {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,16 +10,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// guardedDialer returns what dials addresses that others wrote down.
+// guardedDialer returns the dialer for addresses from untrusted sources.
 func guardedDialer(p resolver.DialPolicy) transport.DialFunc {
 	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-		p.AllowLoopback = true // not a Pod: there are no sidecars, and local clusters are on loopback
+		p.AllowLoopback = true // outside a Pod there are no sidecars, and local clusters are on loopback
 	}
 	return p.Dialer()
 }
 
-// dialer returns what dials for an access; own is the access's own, which only
-// the operator's code can have brought.
+// dialer returns the dialer for an access. own is the access's own dialer or
+// nil; only the operator's code can provide one.
 func (cc *ClusterCache) dialer(access Access, own transport.DialFunc) transport.DialFunc {
 	switch {
 	case own != nil:

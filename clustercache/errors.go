@@ -18,66 +18,65 @@ import (
 )
 
 var (
-	// ErrUnknownCluster indicates that nobody asked for the cluster, or that
-	// the resolver says there is none.
+	// ErrUnknownCluster indicates that the cluster is not in use, or that the
+	// resolver reports that it does not exist.
 	ErrUnknownCluster = errors.New("unknown cluster")
-	// ErrNotConnected indicates that the cluster cannot be reached now. The
-	// cause, if known, is wrapped beside it; without any failure it is
-	// [ErrConnecting].
+	// ErrNotConnected indicates that the cluster is not connected now. The
+	// cause, if known, is wrapped beside it. Until an attempt has failed, the
+	// error is [ErrConnecting].
 	ErrNotConnected = errors.New("cluster not connected")
-	// ErrConnecting indicates that the cluster was asked for, that its first
-	// attempt to connect has not ended, and so that nothing has failed yet: a
-	// controller that writes a status says "not yet" instead of "broken". It
-	// wraps [ErrNotConnected].
+	// ErrConnecting indicates that the first attempt to connect to the cluster
+	// has not ended, so nothing has failed yet: a controller can report "not
+	// yet" instead of "broken" in a status. It wraps [ErrNotConnected].
 	ErrConnecting = fmt.Errorf("%w: connecting, not failed yet", ErrNotConnected)
-	// ErrNotStarted indicates that Start was not called yet, so that no cluster
-	// is connected, and none is known by Options.Discover. It is an
-	// [ErrConnecting], and to errors.As an ErrCacheNotStarted of
+	// ErrNotStarted indicates that Start was not called yet: no cluster is
+	// connected, and none is known through Options.Discover. It wraps
+	// [ErrConnecting], and errors.As finds in it an ErrCacheNotStarted of
 	// controller-runtime's cache.
 	ErrNotStarted error = cacheNotStartedError{}
-	// ErrNotSynced indicates that the informer that would answer has not listed
-	// yet. It says nothing about any object.
+	// ErrNotSynced indicates that the informer that would answer has not
+	// completed its first list. It does not mean that an object is absent.
 	ErrNotSynced = errors.New("informer not synced")
-	// ErrStale indicates that what is cached is older than the read allows.
+	// ErrStale indicates that the cached state is older than the read allows.
 	ErrStale = errors.New("cache too old for this read")
-	// ErrNotWatched indicates that a read that may only use the cache is
-	// covered by no informer.
+	// ErrNotWatched indicates that no informer covers a read that may only use
+	// the cache.
 	ErrNotWatched = errors.New("not watched")
 	// ErrReleased indicates that the watch was released.
 	ErrReleased = errors.New("watch released")
 	// ErrClosed indicates that the ClusterCache was stopped.
 	ErrClosed = errors.New("cluster cache closed")
-	// ErrStarted indicates that Start was called before.
+	// ErrStarted indicates that Start was called twice.
 	ErrStarted = errors.New("cluster cache started already")
-	// ErrUnsupported indicates that a read asks for what the cache cannot
-	// answer, such as a field without an index.
+	// ErrUnsupported indicates that the cache cannot answer a read, for example
+	// because it selects by a field without an index.
 	ErrUnsupported = errors.New("not supported by the cache")
-	// ErrRefused indicates that the operator's own policy forbids the way to a
-	// cluster: it answers with a redirect. What a dial policy or a kubeconfig
-	// is refused for is told by a *resolver.RefusedError.
+	// ErrRefused indicates that policy forbids a request to a cluster, because
+	// the server answered with a redirect. A refusal by the dial policy, or of
+	// a kubeconfig, is a *resolver.RefusedError, which gives the reason.
 	ErrRefused = transport.ErrRefused
-	// ErrBudget indicates that an answer, or an informer, takes more than its
-	// limit: SECURITY.md has a table of them.
+	// ErrBudget indicates that an answer or an informer exceeds its limit.
+	// SECURITY.md lists the limits.
 	ErrBudget = informerpool.ErrBudget
-	// ErrKind indicates that a server answered with another kind than was asked
-	// for.
+	// ErrKind indicates that a server answered with a kind other than the
+	// requested one.
 	ErrKind = informerpool.ErrKind
-	// ErrAnswer indicates that a success is not the answer to what was asked:
-	// its object is another one than was read, or it cannot be decoded.
+	// ErrAnswer indicates that a successful response does not answer the
+	// request: it holds a different object, or cannot be decoded.
 	ErrAnswer = errors.New("answer cannot be used")
-	// ErrNotKubernetes indicates that something else than a Kubernetes API
-	// answers, such as a login page.
+	// ErrNotKubernetes indicates that the server that answered is not a
+	// Kubernetes API server, but a login page, for example.
 	ErrNotKubernetes = transport.ErrNotKubernetes
 )
 
-// ClusterError says which cluster, and which kind if any, an operation failed
-// on. Its text holds no credential and nothing a remote server wrote beyond a
-// bounded, printable API status message.
+// ClusterError names the cluster, and the kind if any, on which an operation
+// failed. Its text holds no credential, and no text from a remote server beyond
+// a bounded, printable API status message.
 type ClusterError struct {
 	Cluster client.ObjectKey
-	// GVK is zero where no kind is concerned.
+	// GVK is zero if the operation does not concern a kind.
 	GVK schema.GroupVersionKind
-	// Op is what was tried: get, list, watch, connect, ...
+	// Op is the operation: get, list, watch, connect, ...
 	Op string
 	// Err is the cause.
 	Err error
@@ -94,9 +93,9 @@ func (e *ClusterError) Error() string {
 	return b.String() + " in cluster " + name + ": " + unnamed(name, e.Err)
 }
 
-// unnamed returns the text of an error without the cluster's name, for where
-// that is told already. The errors of the transport and of resolvers name it,
-// since they are also met alone.
+// unnamed returns the text of an error without the cluster's name, for messages
+// that name the cluster already. The errors of the transport and of resolvers
+// include the name, since they also appear alone.
 func unnamed(cluster string, err error) string {
 	return strings.NewReplacer("cluster "+strconv.Quote(cluster)+": ", "", "cluster "+cluster+": ", "").Replace(fmt.Sprint(err))
 }
@@ -104,7 +103,7 @@ func unnamed(cluster string, err error) string {
 // Unwrap returns the cause.
 func (e *ClusterError) Unwrap() error { return e.Err }
 
-// OptionError says which option is unusable.
+// OptionError names an invalid option.
 type OptionError struct {
 	Field string
 	Err   error

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// followingClient sends each call through the client that knows what discovery
-// says now. A call that was answered as if its kind were not served, or served
-// otherwise, is made once more if discovery has news.
+// followingClient sends each call through a client that is up to date with
+// discovery. A call that fails as if its kind were not served, or were served
+// elsewhere, is repeated once if discovery has changed.
 type followingClient struct{ c *cluster }
 
 var _ client.Client = (*followingClient)(nil)
@@ -36,12 +36,11 @@ func (f *followingClient) do(ctx context.Context, call func(client.Client) error
 	return err
 }
 
-// elsewhere reports whether a server may have refused a path, not an object:
-// nothing was done then. The object that does not exist is told from the
-// resource that does not by the status, which a server writes for the former
-// alone. A kind that discovery did not have a moment ago may be served by now:
-// a watch of it that goes on by itself shows that, and writes must not lag
-// behind it.
+// elsewhere reports whether a server may have refused a path and not an object:
+// then nothing was done. A missing object is distinguished from a missing
+// resource by the API status, which a server writes for the object alone. A
+// kind that discovery lacked a moment ago may be served by now: watches of the
+// kind recover by themselves, and writes must not lag behind them.
 func elsewhere(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsNotFound(err) && ofGateway(err)

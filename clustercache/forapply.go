@@ -10,13 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ForApply is an option of reads from whose objects an apply configuration is
-// extracted, as by client-go's ExtractConfigMap. Extracting needs
-// managedFields: without them the result is empty, and applying that removes
-// everything its manager owns from the remote object. Where the cache leaves
-// them out (Informers.DropManagedFields) or may do so (Informers.Transforms of
-// the resource), the API server is asked; a read in mode CacheOnly fails with
-// [ErrUnsupported]. Elsewhere it changes nothing.
+// ForApply is a read option for objects from which an apply configuration is
+// extracted, as by client-go's ExtractConfigMap. Extraction needs
+// managedFields: without them the result is empty, and applying it removes
+// everything its manager owns from the remote object. If the cache leaves
+// managedFields out (Informers.DropManagedFields), or may do so
+// (Informers.Transforms of the resource), the read goes to the API server, and
+// fails with [ErrUnsupported] in mode CacheOnly. Otherwise the option has no
+// effect.
 const ForApply forApply = true
 
 type forApply bool
@@ -36,8 +37,8 @@ func (f forApply) applyToRead(o *readOptions) { o.forApply = bool(f) }
 
 var errNoManagedFields = errors.New("the cache leaves managedFields out")
 
-// lacksManagedFields returns why an apply configuration must not be extracted
-// from what a hold has cached.
+// lacksManagedFields returns an error if an apply configuration must not be
+// extracted from the cached objects of a hold.
 func (c *cluster) lacksManagedFields(h *hold) error {
 	informers := &c.cc.options.Informers
 	m := h.mapping.Load()

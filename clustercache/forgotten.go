@@ -10,19 +10,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// forgottenFor is how long a cluster that was forgotten is remembered as such.
-// The objects that described it go one after the other, and each is a change.
+// forgottenFor is how long a forgotten cluster is remembered as such. The
+// objects that describe a cluster are deleted one after the other, and each
+// delete is a change.
 const forgottenFor = 10 * time.Minute
 
-// forgotten remembers which discovered clusters ended lately. A change of such
-// a cluster is most likely the rest of its removal: it does not make the
-// cluster known again, a list that began later does.
+// forgotten remembers which discovered clusters were forgotten recently. A
+// change of such a cluster is most likely part of its removal, so it does not
+// make the cluster known again. A list that begins after it was forgotten does.
 type forgotten struct {
 	mu sync.Mutex
 	at map[client.ObjectKey]time.Time
 }
 
-// add notes that a cluster is forgotten now, and drops what is old.
+// add records that a cluster is forgotten now, and drops old records.
 func (f *forgotten) add(key client.ObjectKey) {
 	now := time.Now()
 	f.mu.Lock()
@@ -38,7 +39,7 @@ func (f *forgotten) add(key client.ObjectKey) {
 	f.at[key] = now
 }
 
-// since reports whether a cluster was forgotten after a time.
+// since reports whether a cluster was forgotten after t.
 func (f *forgotten) since(key client.ObjectKey, t time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,7 +47,7 @@ func (f *forgotten) since(key client.ObjectKey, t time.Time) bool {
 	return ok && at.After(t)
 }
 
-// drop ends the memory of a cluster, which is known again.
+// drop removes the record of a cluster that is known again.
 func (f *forgotten) drop(key client.ObjectKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

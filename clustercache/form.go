@@ -12,19 +12,19 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Form is which Go type of object a user's function is given.
+// Form is the Go type of the objects that a user's function receives.
 type Form uint8
 
 const (
-	// AsGiven is the form in which the user named the kind: a typed object asks
-	// for [Typed], an unstructured one for [Unstructured], and [Kind] for
-	// [Packed]. It is the default. Feeds that name no kind are given Packed.
+	// AsGiven is the form in which the user named the kind: [Typed] for a typed
+	// object, [Unstructured] for an unstructured one, and [Packed] for [Kind].
+	// It is the default. A feed that names no kind uses Packed.
 	AsGiven Form = iota
-	// Packed is the cached object itself, shared and read-only: metadata is
-	// read without decoding.
+	// Packed is the cached object itself, shared and read-only. Its metadata
+	// can be read without decoding.
 	Packed
-	// Typed is an object of the kind's Go type, by Options.Scheme, and an
-	// unstructured one of kinds that the scheme does not have.
+	// Typed is an object of the kind's Go type in Options.Scheme, or an
+	// unstructured object if the scheme does not have the kind.
 	Typed
 	// Unstructured is an *unstructured.Unstructured.
 	Unstructured
@@ -43,8 +43,8 @@ func givenForm(kind client.Object) Form {
 	return Typed
 }
 
-// of returns the object in a form; in the given one that is not known here,
-// the cached object. All but packed ones belong to the caller.
+// of returns the object in the form f; for AsGiven, which is not resolved here,
+// it returns the cached object. All but packed objects belong to the caller.
 func (f Form) of(cc *ClusterCache, o *informerpool.Object) (client.Object, error) {
 	var dst client.Object
 	switch f {

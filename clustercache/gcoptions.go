@@ -9,40 +9,41 @@ import (
 	"time"
 )
 
-// GC says how what is declared ends when it is not needed any more, and how
-// owners that end without a word are found. The zero value works; then only
-// Declare and Drop take away from an owner.
+// GC configures when unused declarations end, and how owners that end without a
+// Drop are found. With the zero value, only Declare and Drop release what an
+// owner declared.
 type GC struct {
-	// InUse says whether an owner still exists; [OwnerExists] makes one that
-	// asks the hub. It must honour ctx. Any error means that nothing is known,
-	// and nothing is let go; gc.ErrPartial says so without an error in the log.
-	// An owner is given up when two answers at least Grace apart say that it is
-	// gone, and it declared nothing between them. Optional; [SetupWithManager]
-	// looks in the manager's cluster by default.
+	// InUse reports whether an owner still exists; [OwnerExists] makes one that
+	// queries the hub. It must honor ctx. After an error the owner counts as
+	// existing, and nothing is released; gc.ErrPartial has the same effect
+	// without an error in the log. An owner is given up when two answers at
+	// least Grace apart report that it is gone, and it declared nothing between
+	// them. Optional; by default [SetupWithManager] queries the manager's
+	// cluster.
 	InUse func(ctx context.Context, owner Owner) (bool, error)
 
-	// Grace is how long what nobody uses any more is kept, in the place of
-	// Informers.Linger: used again by then, it costs no request. Defaults to 30
-	// s; negative means none.
+	// Grace is how long a watch is kept after its last owner released it, in
+	// place of Informers.Linger: used again within that time, it costs no
+	// request. Defaults to 30 s; negative means none.
 	Grace time.Duration
 
 	// MinInterval is the time from an owner's first declaration to the first
-	// look at it. It doubles with each look that finds the owner in use.
-	// Defaults to 2 s.
+	// check of the owner. The interval doubles with each check that finds the
+	// owner in use. Defaults to 2 s.
 	MinInterval time.Duration
-	// MaxInterval is the longest time between two looks at an owner. Defaults
+	// MaxInterval is the longest time between two checks of an owner. Defaults
 	// to 512 s, or to MinInterval if that is longer.
 	MaxInterval time.Duration
 	// Timeout bounds one call of InUse. Defaults to 10 s.
 	Timeout time.Duration
 	// Concurrency is how many calls of InUse run at once. Defaults to 8.
 	Concurrency int
-	// Rate is how many calls of InUse begin in a second, with bursts of
-	// Concurrency. Defaults to 100; +Inf means no bound.
+	// Rate is how many calls of InUse begin per second, with bursts of
+	// Concurrency. Defaults to 100; +Inf means no limit.
 	Rate float64
 }
 
-// validate hands what is wrong to check.
+// validate calls check for each constraint.
 func (o GC) validate(check func(ok bool, field, msg string)) {
 	check(o.MinInterval >= 0, "GC.MinInterval", "negative")
 	check(o.MaxInterval >= 0, "GC.MaxInterval", "negative")

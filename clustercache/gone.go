@@ -16,21 +16,21 @@ import (
 )
 
 // unlistedError indicates that there is no access to a cluster, and that the
-// list that made it known does not have it any more: it is gone, whatever it
-// lacks.
+// list that made the cluster known no longer contains it: the cluster is gone,
+// whatever part of its access is missing.
 type unlistedError struct{ err error }
 
 func (e *unlistedError) Error() string {
 	return resolver.ErrClusterNotFound.Error() + ", " + e.err.Error()
 }
 
-// Unwrap returns that the cluster is not found, and what was said before.
+// Unwrap returns ErrClusterNotFound and the original error.
 func (e *unlistedError) Unwrap() []error { return []error{resolver.ErrClusterNotFound, e.err} }
 
-// goneForSure reports whether an error says that there is no such cluster, and
-// nothing else. A resolver that asks others may join what they say: one that
-// never heard of the cluster proves nothing while another one waits for its
-// Secret, or did not answer.
+// goneForSure reports whether an error means that the cluster does not exist,
+// and nothing else. A resolver that queries several others may join their
+// errors: one that does not know the cluster proves nothing while another waits
+// for the cluster's Secret, or did not answer.
 func goneForSure(err error) bool {
 	if _, unlisted := errors.AsType[*unlistedError](err); unlisted {
 		return true
@@ -38,9 +38,9 @@ func goneForSure(err error) bool {
 	return errors.Is(err, resolver.ErrClusterNotFound) && saysGone(err)
 }
 
-// saysGone reports whether each part of an error says that something was not
-// found, and is not merely missing yet. What is not known to say so leaves open
-// whether there is such a cluster.
+// saysGone reports whether every part of an error means that something does not
+// exist, rather than that it is missing so far. A part of unknown meaning
+// leaves open whether the cluster exists.
 func saysGone(err error) bool {
 	parts := partsOf(err)
 	for _, part := range parts {
@@ -64,17 +64,18 @@ func saysGone(err error) bool {
 	return inner != nil && saysGone(inner)
 }
 
-// ofSecret reports whether a status is about a Secret, which may come.
+// ofSecret reports whether a status is about a Secret, which may appear later.
 func ofSecret(d *metav1.StatusDetails) bool {
 	return d != nil && strings.EqualFold(strings.TrimSuffix(d.Kind, "s"), "secret")
 }
 
-// is reports whether an error is another one itself, whatever it wraps: the
-// errors that say that a cluster is gone wrap the one that it may come.
+// is reports whether err is target itself, and does not unwrap err: the errors
+// for a cluster that is gone wrap the error for a cluster that may appear
+// later.
 func is(err, target error) bool { return slices.Contains([]error{target}, err) }
 
-// partsOf returns what an error joins: those of the standard library do, and
-// Kubernetes' aggregates in a way of their own.
+// partsOf returns the errors that an error joins, as those of the standard
+// library and Kubernetes' aggregates do.
 func partsOf(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
