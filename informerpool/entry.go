@@ -38,7 +38,7 @@ const (
 type entry struct {
 	key    Key
 	pool   *Pool
-	ctx    context.Context // nolint:containedctx // the informer's lifetime, which is part of no call's ctx
+	ctx    context.Context //nolint:containedctx // the informer's lifetime, which is part of no call's ctx
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the feed has ended
 	wake   chan struct{} // one slot: cuts a wait between attempts short

@@ -11,19 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A lease may be served by a wider informer than its own key asks for, which
-// then has two kinds of leases: its own, and riders. Riders stay only while it
-// is held for itself and the server lets it go on. After that each gets an
-// informer of its own. The wider one serves it until that has synced and is not
-// behind; then the lease is moved, and its handlers are told the difference, if
-// there is one.
+// A lease may be served by a wider informer than its own key selects. Such an
+// informer has two kinds of leases: its own, and riders. Riders stay only while
+// it also has leases of its own and the server lets it run. After that each
+// rider gets an informer of its own. The wider one serves it until the new one
+// has synced and is not behind; then the lease is moved, and its handlers
+// receive the difference, if there is one.
 
 // forsakenAfter is how long an informer may be degraded before narrower leases
 // stop relying on it.
 const forsakenAfter = time.Minute
 
-// ownedLocked reports whether a lease is held on just what the informer
-// watches. The pool's lock is held.
+// ownedLocked reports whether any lease is held on exactly the informer's key.
+// The pool's lock is held.
 func (e *entry) ownedLocked() bool {
 	for l := range e.leases {
 		if l.Key() == e.key {
@@ -37,7 +37,7 @@ func (e *entry) ownedLocked() bool {
 type move struct{ from, to *entry }
 
 // handOverLocked finds another informer for every rider. The pool's lock is
-// held; begin goes on without it.
+// held; begin does the rest without it.
 func (p *Pool) handOverLocked(e *entry) []move {
 	if p.closed {
 		return nil
@@ -61,8 +61,8 @@ func (p *Pool) handOverLocked(e *entry) []move {
 	return moves
 }
 
-// begin gives the new informers the indexes that the leases have, and moves
-// those whose new informer has synced already.
+// begin copies the leases' indexes to the new informers, and moves the leases
+// whose new informer has synced already.
 func (p *Pool) begin(moves []move) {
 	for _, m := range moves {
 		m.to.copyIndexes(m.from)
@@ -76,7 +76,7 @@ func (e *entry) copyIndexes(from *entry) {
 	indexes := from.store.indexes // never changed in place
 	from.mu.RUnlock()
 	for _, x := range indexes {
-		_ = e.addIndex(x.name, x.values) // it may have it
+		_ = e.addIndex(x.name, x.values) // it may have the index already
 	}
 }
 
@@ -87,8 +87,8 @@ func (p *Pool) successor(l *Lease) *entry {
 	return l.next
 }
 
-// unhandLocked gives up the move of a lease, and returns the informer that is
-// not needed any more, if any, taken out of the pool.
+// unhandLocked cancels the move of a lease. It returns the informer that is no
+// longer needed, if any, removed from the pool.
 func (p *Pool) unhandLocked(l *Lease) []*entry {
 	to := l.next
 	if to == nil {
@@ -101,8 +101,8 @@ func (p *Pool) unhandLocked(l *Lease) []*entry {
 	return p.unlinkUnusedLocked(to)
 }
 
-// unlinkUnusedLocked takes an informer out of the pool that no lease needs and
-// that does not linger.
+// unlinkUnusedLocked removes an informer from the pool if no lease needs it and
+// it does not linger.
 func (p *Pool) unlinkUnusedLocked(e *entry) []*entry {
 	if len(e.leases)+len(e.heirs) > 0 || e.linger != nil || p.entries[e.key] != e {
 		return nil
@@ -111,8 +111,8 @@ func (p *Pool) unlinkUnusedLocked(e *entry) []*entry {
 	return []*entry{e}
 }
 
-// forsake lets the riders of an informer go that was refused, or that has been
-// degraded for long: their own may be allowed, or work.
+// forsake hands over the riders of an informer that was refused, or that has
+// been degraded for long: informers of their own may be allowed, or may work.
 func (p *Pool) forsake(e *entry, err error) {
 	if !permanent(err) && !e.degradedFor(forsakenAfter) {
 		return
@@ -132,8 +132,8 @@ func (e *entry) degradedFor(d time.Duration) bool {
 	return e.state == StateDegraded && time.Since(e.since) > d
 }
 
-// takeOver moves what is to be moved to an informer that got further, and keeps
-// what was to leave it if there is no reason any more.
+// takeOver moves the waiting leases to an informer that has made progress, and
+// cancels the moves away from it if there is no reason for them any more.
 func (p *Pool) takeOver(e *entry) {
 	if e.moving.Load() == 0 {
 		return
@@ -157,9 +157,9 @@ func (p *Pool) takeOver(e *entry) {
 	p.stopUnused(unused)
 }
 
-// moveLocked makes e serve the lease if it is not behind the informer that does
-// now. The pool's lock is held, so that the locks of two entries are never
-// taken in two orders.
+// moveLocked makes e serve the lease unless e is behind the informer that
+// serves it now. The pool's lock is held, so the locks of two entries are never
+// taken in different orders.
 func (l *Lease) moveLocked(e *entry) bool {
 	from := l.at.Load()
 	to := &place{key: from.key, entry: e, filter: newFilter(e.key, from.key)}
@@ -178,8 +178,8 @@ func (l *Lease) moveLocked(e *entry) bool {
 	return true
 }
 
-// replaceLocked makes another place that of the lease, and takes its taps
-// along. The locks of both entries and of the pool are held.
+// replaceLocked replaces the lease's place and moves its taps along. The locks
+// of both entries and of the pool are held.
 func (l *Lease) replaceLocked(from, to *place) {
 	delete(from.entry.leases, l)
 	to.entry.leases[l] = struct{}{}
@@ -220,9 +220,9 @@ func (p *place) selectedLocked() []*Object {
 	return out
 }
 
-// behindLocked reports whether the place does not know yet of a change that the
-// other one has shown. Only versions of one history can be compared: in another
-// one, the newer list is right.
+// behindLocked reports whether the place lacks a change that the other one has
+// shown. Only versions of one history can be compared: between histories, the
+// newer list is right.
 func (p *place) behindLocked(other *place) bool {
 	a, b := p.entry, other.entry
 	if !b.synced || a.epoch != b.epoch || b.doubt != nil {
@@ -230,7 +230,7 @@ func (p *place) behindLocked(other *place) bool {
 	}
 	for _, o := range other.selectedLocked() {
 		if a.refused.has(nameOf(o)) {
-			return true // it refused the object: handlers must not be told that it is gone
+			return true // it refused the object: handlers must not receive a delete
 		}
 	}
 	if !behind(a.rv, b.rv) {
@@ -256,7 +256,8 @@ func atMost(o *Object, rv string) bool {
 	return reaches(rv, o.GetResourceVersion())
 }
 
-// told returns which of the objects the subscription selects.
+// told returns the objects that the subscription selects by name, each in the
+// state that the handler has received.
 func (t *tap) told(objects []*Object) map[types.NamespacedName]*Object {
 	out := make(map[types.NamespacedName]*Object, len(objects))
 	for _, o := range objects {
@@ -272,8 +273,8 @@ func (t *tap) told(objects []*Object) map[types.NamespacedName]*Object {
 	return out
 }
 
-// catchUpLocked begins a tap at an entry that has synced: it offers every
-// object, or, of one that came from another entry, the difference. The entry's
+// catchUpLocked begins a tap at an entry that has synced. It offers every
+// object, or the difference if the tap came from another entry. The entry's
 // lock is held.
 func (t *tap) catchUpLocked(s *store) {
 	was := t.inherited
@@ -306,8 +307,8 @@ func (t *tap) catchUpLocked(s *store) {
 	}
 }
 
-// disinheritLocked tells the deletes of what came from another entry: the
-// cluster is gone.
+// disinheritLocked offers the deletes of the objects inherited from another
+// entry: the cluster is gone.
 func (t *tap) disinheritLocked() {
 	for _, o := range t.inherited {
 		t.offerAll(evicted(o))
@@ -315,10 +316,10 @@ func (t *tap) disinheritLocked() {
 	t.inherited = nil
 }
 
-// Retarget makes the lease one on another key of its cluster, as when a kind
-// turns out to be served by another resource. It returns at once. Until the
-// informer of that key has listed, reads fail with [ErrNotSynced]; then
-// handlers are told the difference: deletes, additions and updates. The error
+// Retarget moves the lease to another key of its cluster, for example when a
+// kind turns out to be served by another resource. It returns at once. Until
+// the informer of that key has listed, reads fail with [ErrNotSynced]; then
+// handlers receive the difference as deletes, additions and updates. The error
 // is a [*KeyError], [ErrReleased] or [ErrClosed].
 func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	if ctx.Err() != nil {
@@ -360,8 +361,8 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	return nil
 }
 
-// retargetLocked moves the lease whatever the new informer has. The pool's lock
-// is held.
+// retargetLocked moves the lease even if the new informer is behind. The pool's
+// lock is held.
 func (l *Lease) retargetLocked(from, to *place) {
 	if from.entry == to.entry {
 		from.entry.mu.Lock()

@@ -16,17 +16,18 @@ import (
 
 // IndexFunc computes the values under which an index finds an object. It must
 // be pure and must not block. It is called without locks, once per state of an
-// object. While it panics for an object of the store, queries of the index fail
-// with an [*IndexError]: without that object's values they could miss it. The
-// panic is logged, and reported to Options.OnPanic as that of "Index".
+// object. If it panics for an object of the store, queries of the index fail
+// with an [*IndexError] as long as that object is there: without its values
+// they could miss it. The panic is logged, and reported to Options.OnPanic as
+// "Index".
 type IndexFunc func(*Object) []string
 
-// TryIndexFunc is an [IndexFunc] that can fail, as where it decodes the object.
-// An error counts as a panic does.
+// TryIndexFunc is an [IndexFunc] that can fail, for example because it decodes
+// the object. An error has the same effect as a panic.
 type TryIndexFunc func(*Object) ([]string, error)
 
-// IndexError says that an index cannot answer, since its function failed for
-// objects of the store.
+// IndexError reports that an index cannot answer because its function failed
+// for objects of the store.
 type IndexError struct {
 	Key   Key
 	Index string
@@ -34,8 +35,7 @@ type IndexError struct {
 	// them.
 	Objects int
 	Object  types.NamespacedName
-	// Err is what the function failed with for that object: its error, or
-	// [ErrIndexPanicked].
+	// Err is the function's error for that object, or [ErrIndexPanicked].
 	Err error
 }
 
@@ -47,13 +47,13 @@ func (e *IndexError) Error() string {
 // Unwrap returns the cause.
 func (e *IndexError) Unwrap() error { return e.Err }
 
-// ownerIndex is the name of the built-in index by owner UID; it is built by the
-// first query that wants it.
+// ownerIndex is the name of the built-in index by owner UID, which the first
+// query by owner builds.
 const ownerIndex = "\x00owner"
 
-// index finds objects by the values a function computes of them. Its informer's
-// lock protects it. It keeps the values, so that removing an object calls no
-// function of the user under that lock.
+// index finds objects by the values that a function computes from them. Its
+// informer's lock protects it. It keeps the values, so that removing an object
+// calls no user function under that lock.
 type index struct {
 	name   string
 	values TryIndexFunc
@@ -61,10 +61,10 @@ type index struct {
 	found  map[string]map[*Object]struct{}
 	listed map[*Object][]string
 	failed map[*Object]error // objects whose values could not be computed
-	bytes  int64             // what the index takes, about
+	bytes  int64             // approximate memory of the index
 }
 
-// What an index takes on average for an object, for each of its values, and for
+// The average memory of an index for an object, for each of its values, and for
 // a value that no other object has.
 const (
 	listedBytes = 64
@@ -82,15 +82,15 @@ func newIndex(name string, values TryIndexFunc) *index {
 	}
 }
 
-// computed is what an index function returned for one object.
+// computed is the result of an index function for one object.
 type computed struct {
 	values []string
 	err    error
 }
 
-// compute calls the index function for each object, without locks, and survives
-// its panics. The first one is logged with what may be shown: objects may be
-// secrets.
+// compute calls the index function for each object, without locks, and recovers
+// from its panics. The first panic is logged, without the object's content:
+// objects may be secrets.
 func (e *entry) compute(x *index, objects []*Object) []computed {
 	out := make([]computed, 0, len(objects))
 	if x.name == ownerIndex { // it is not the user's
@@ -100,7 +100,7 @@ func (e *entry) compute(x *index, objects []*Object) []computed {
 		return out
 	}
 	for said := false; len(out) < len(objects); {
-		// One goroutine for as many as it survives.
+		// One goroutine serves all objects up to the first that ends it.
 		failure := callback.ApartSecret("Index", func() error {
 			for _, o := range objects[len(out):] {
 				out = append(out, x.compute(o))
@@ -166,7 +166,7 @@ func (x *index) remove(o *Object) {
 	for _, v := range values {
 		set, ok := x.found[v]
 		delete(set, o)
-		if ok && len(set) == 0 { // a value may be there twice
+		if ok && len(set) == 0 { // a value may occur twice
 			delete(x.found, v)
 			x.bytes -= setBytes + int64(len(v))
 		}
@@ -183,7 +183,7 @@ func ownerUIDs(o *Object) ([]string, error) {
 	return uids, nil
 }
 
-// indexed are the values of objects, by index.
+// indexed holds the values of objects, by index.
 type indexed map[*index]map[*Object]computed
 
 // of returns the values of one object, by index.
@@ -203,10 +203,10 @@ func one(o *Object) iter.Seq[*Object] {
 	return func(yield func(*Object) bool) { yield(o) }
 }
 
-// lockWith takes the entry's lock with the objects' values for every index of
-// the store at hand. The values are computed without the lock, since the
-// functions are the user's; an index that is added in the meantime makes it
-// start over.
+// lockWith takes the entry's lock together with the objects' values for every
+// index of the current store. The values are computed without the lock, since
+// the functions are the user's; if an index is added meanwhile, lockWith starts
+// over.
 func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
 	var values indexed
 	for {
@@ -230,8 +230,9 @@ func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
 }
 
 // addIndex adds an index to the informer and fills it. It returns when queries
-// can use it. From its registration on the writer brings the values of every
-// object it puts; those of the objects that are there are computed here.
+// can use it. Once the index is registered, the writer supplies the values of
+// every object it puts; addIndex computes those of the objects that are already
+// there.
 func (e *entry) addIndex(name string, f TryIndexFunc) error {
 	x, missing, err := e.registerIndex(name, f)
 	if err != nil || x == nil {
@@ -241,7 +242,7 @@ func (e *entry) addIndex(name string, f TryIndexFunc) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, o := range missing {
-		// One that was replaced meanwhile is not the store's any more.
+		// An object that was replaced meanwhile is no longer in the store.
 		if e.store.get(o.GetNamespace(), o.GetName()) == o {
 			x.add(o, values[i])
 		}
@@ -250,8 +251,8 @@ func (e *entry) addIndex(name string, f TryIndexFunc) error {
 	return nil
 }
 
-// registerIndex returns the new index and the objects it lacks, or nil where it
-// is the built-in one and exists.
+// registerIndex returns the new index and the objects it lacks, or nil if it is
+// the built-in one and exists.
 func (e *entry) registerIndex(name string, values TryIndexFunc) (*index, []*Object, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,18 +15,19 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// KindSource is implemented by sources that know which kind a resource has.
-// Informers whose [Key] names no kind ask them.
+// KindSource is implemented by sources that know the kind of a resource.
+// Informers whose [Key] has no kind query it.
 type KindSource interface {
-	// KindOf returns the kind of the request's resource, and nothing if the
-	// source cannot tell: a list is asked for then, and its kind counts.
+	// KindOf returns the kind of the request's resource, or the empty string if
+	// the source does not know it; the informer then lists the resource and
+	// takes the kind of that list.
 	KindOf(ctx context.Context, r Request) (string, error)
 }
 
-// learnKind makes sure that the feed knows which kind it may store. The kind is
-// part of the question, or the server states it about the resource as a whole;
-// an object in a stream never decides it, since a stream that begins with an
-// object of another kind would have that kind served for the whole resource.
+// learnKind makes sure that the feed knows the kind it may store. The kind is
+// part of the key, or the server states it about the resource as a whole. An
+// object in a stream never decides it: if a stream began with an object of
+// another kind, that kind would be served for the whole resource.
 func (f *feed) learnKind(ctx context.Context) error {
 	if f.kind != nil {
 		return nil
@@ -51,8 +52,8 @@ func (f *feed) learnKind(ctx context.Context) error {
 	return nil
 }
 
-// forgetKind makes the next list learn the kind anew: a definition may have
-// been replaced by one of another kind. A kind that was asked for stays.
+// forgetKind makes the next list learn the kind again: a definition may have
+// been replaced by one of another kind. A kind that the key names stays.
 func (f *feed) forgetKind() {
 	f.listsAs = ""
 	if f.key.Kind == "" {
@@ -60,7 +61,7 @@ func (f *feed) forgetKind() {
 	}
 }
 
-// listKind asks for the shortest list there is, and returns the kind of its
+// listKind requests the shortest possible list, and returns the kind of its
 // items.
 func (f *feed) listKind(ctx context.Context) (string, error) {
 	opts := f.listOptions()
@@ -88,9 +89,10 @@ const listSuffix = "List"
 // anyList is the kind of lists that may hold objects of any kind.
 const anyList = "List"
 
-// checkItemKind refuses an answer that holds an object of another kind. It does
-// not refuse that object alone: the server, or something before it, answered
-// another question, so that what is missing in the answer may well exist.
+// checkItemKind refuses a response that holds an object of another kind. It
+// refuses the whole response rather than that object: the server, or a proxy,
+// answered another request, so objects missing from the response may well
+// exist.
 func (f *feed) checkItemKind(it *wire.Item) error {
 	if want := f.kind.GVK().Kind; it.Kind != "" && it.Kind != want {
 		return fmt.Errorf("%s: %w: %s instead of %s", f.key, ErrKind, wire.Excerpt(it.Kind), want)
@@ -106,11 +108,11 @@ func (f *feed) checkBookmark(it *wire.Item) error {
 	return f.checkItemKind(it)
 }
 
-// checkUnnamed is checkItemKind for an object that leaves its kind to the list
-// it is in, as those of kinds that are built into Kubernetes do. The list may
-// name it behind its items, since members of JSON have no order. Such items
-// stay out of sight until the page's end, where checkListKind accepts or
-// refuses them all.
+// checkUnnamed is checkItemKind for an object without a kind of its own, as
+// lists of Kubernetes' built-in kinds contain. The list may name its kind after
+// its items, since the members of a JSON object have no order. Such items stay
+// invisible until the end of the page, where checkListKind accepts or refuses
+// them all.
 func (f *feed) checkUnnamed(header wire.ListHeader) error {
 	switch {
 	case header.Kind != "":
@@ -122,11 +124,11 @@ func (f *feed) checkUnnamed(header wire.ListHeader) error {
 	return nil
 }
 
-// checkListKind is checkItemKind for a list as a whole. A list of a kind that
-// says nothing of its items, or that the definition of the resource may have
-// named differently, is accepted only if each of its items names its kind, and
-// there are some. An empty one takes nothing away unless lists of that kind
-// were seen to hold such items.
+// checkListKind is checkItemKind for a list as a whole. A list may have a kind
+// that does not determine its items' kind, or that the resource's definition
+// has named differently. It is accepted only if it has items and each of them
+// names its kind. An empty list of such a kind removes nothing unless lists of
+// that kind have held such items before.
 func (f *feed) checkListKind(header wire.ListHeader, items, unnamed int) error {
 	want := f.kind.GVK().Kind
 	if len(header.ResourceVersion) > wire.MaxVersion {

@@ -13,15 +13,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// scanner is a reader at an object.
+// scanner is a reader positioned at an object.
 type scanner interface {
 	Object() []byte
 	Scan() (wire.Item, error)
 }
 
-// object turns an object's bytes into what is stored. What is not of the key's
-// place, has no identity or is too large is refused, and nil is returned: a
-// broken object must not stop the others. An error ends the stream.
+// object turns an object's bytes into a stored object. It refuses an object
+// that does not belong to the key, has no identity or is too large, and returns
+// nil for it: a broken object must not stop the others. An error ends the
+// stream.
 func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object, error) {
 	it, err := at.Scan()
 	id := it.Identity()
@@ -41,7 +42,7 @@ func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object
 		f.refuse(frame, id, err)
 		return nil, nil
 	}
-	if errors.Is(err, ErrKind) { // it names the key
+	if errors.Is(err, ErrKind) { // the error names the key
 		return nil, err
 	}
 	if err != nil {
@@ -50,12 +51,13 @@ func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object
 	return o, nil
 }
 
-// check validates an object against the key. An error that is no
-// *wire.FieldError refuses the whole answer.
+// check validates an object against the key. An error other than
+// *wire.FieldError refuses the whole response.
 //
-// In a list an object of another kind is such an error. In a stream that goes
-// on from a list it makes every object unknown, and the stream ends where the
-// server next shows a pause, so that what came with it is still used.
+// In a list an object of another kind is such an error. In a stream that
+// continues a list it makes every object unknown, and the stream ends when the
+// server next pauses, so that the frames that arrived together with it are
+// still used.
 func (f *feed) check(it *wire.Item, header wire.ListHeader) error {
 	if err := f.checkItemKind(it); err != nil {
 		return err
@@ -69,8 +71,8 @@ func (f *feed) check(it *wire.Item, header wire.ListHeader) error {
 	return expect.Check(*it)
 }
 
-// transform applies the user's transform, which must leave alone what the
-// object is known by.
+// transform applies the user's transform, which must not change the object's
+// identity.
 func (f *feed) transform(o *Object) (*Object, error) {
 	change := f.options.Transforms[f.key.Resource.GroupResource()]
 	if change == nil {
@@ -96,8 +98,8 @@ func (f *feed) transform(o *Object) (*Object, error) {
 	return changed, nil
 }
 
-// callTransform is given what may be a secret, so that little is said of a
-// panic.
+// callTransform calls change. Objects may be secrets, so that little is
+// reported of a panic.
 func callTransform(change TransformFunc, u *unstructured.Unstructured) error {
 	return callback.ApartSecret("Transforms", func() error { return change(u) })
 }

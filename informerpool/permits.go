@@ -10,10 +10,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/workpool"
 )
 
-// permits bound how many lists are under way at once, so that a fleet that
-// comes back does not do so in one moment. A permit counts for a limited time
-// only, and for much less where lists use to be quick: clusters that hang must
-// not use them up.
+// permits bound how many lists run at once, so that a fleet that reconnects
+// does not list all at the same moment. A permit counts for a limited time
+// only, and for much less where lists are usually quick: clusters that hang
+// must not use up the permits.
 type permits struct{ queue *workpool.Queue }
 
 func newPermits(n int, timeout time.Duration) *permits {
@@ -34,7 +34,7 @@ func (p *permits) take(ctx context.Context) (func(), error) {
 	}
 }
 
-// listed notes how long a list took that came to its end.
+// listed records the duration of a list that completed.
 func (p *permits) listed(took time.Duration) { p.queue.Succeeded(took) }
 
 // busy reports whether lists wait for a permit.

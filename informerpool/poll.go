@@ -6,10 +6,10 @@ package informerpool
 import "errors"
 
 // errPolled ends an attempt of an informer whose resource can be listed but not
-// watched. It lists again after a while.
+// watched. The informer lists again after PollInterval.
 var errPolled = errors.New("resource cannot be watched, only polled")
 
-// polled notes a successful poll: until the next one is due, the list is as
+// polled records a successful poll: until the next one is due, the list is as
 // good as a watch.
 func (e *entry) polled() {
 	e.mu.Lock()

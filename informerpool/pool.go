@@ -25,7 +25,7 @@ type Pool struct {
 	decoded *decodedCache
 	clock   clock
 
-	ctx     context.Context // nolint:containedctx // the pool's lifetime, parent of its informers' contexts
+	ctx     context.Context //nolint:containedctx // the pool's lifetime, parent of its informers' contexts
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // feeds, and deliveries of subscriptions
 

@@ -3,23 +3,24 @@
 
 package informerpool
 
-// Position is how far an informer has come in the history of its resource.
+// Position is the point that an informer has reached in the history of its
+// resource.
 type Position struct {
-	// Synced reports whether reads are answered.
+	// Synced reports whether reads are served.
 	Synced bool
-	// ResourceVersion is how far the cache has come, and Epoch the history it
-	// belongs to. History numbers those of the resource itself inside the
-	// epoch.
+	// ResourceVersion is the version the cache has reached, and Epoch the
+	// history it belongs to. History numbers the resource's own histories
+	// within the epoch.
 	ResourceVersion string
 	Epoch           Epoch
 	History         int
-	// Shown is the highest version that reads may show: later than
-	// ResourceVersion where a list broke that had brought some objects.
+	// Shown is the highest version that reads may return: it is later than
+	// ResourceVersion after a list that broke had brought some objects.
 	Shown string
 }
 
-// Position returns how far the lease's informer has come. Inside one history it
-// never goes back.
+// Position returns the position of the lease's informer. Within one history it
+// never moves backwards.
 func (l *Lease) Position() Position {
 	e := l.rlock().entry
 	defer e.mu.RUnlock()
@@ -36,7 +37,8 @@ func (l *Lease) Position() Position {
 	return p
 }
 
-// commitPart puts what a list that broke had brought, and takes nothing away.
+// commitPart stores the objects that a broken list had brought, and removes
+// none.
 func (e *entry) commitPart() {
 	values := e.lockWith(e.staged.all())
 	defer e.mu.Unlock()

@@ -14,56 +14,58 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Deletes are delivered only on proof. A list that is answered with 404 is
-// none: an ingress says so while its routes load, a server while it starts, the
-// older one of a pair of servers of a resource that only the newer one has, and
-// every server of a version that is not served any more, whose objects live on
-// in another one. So discovery is asked, over the same connection, and more
-// than once.
+// Deletes are delivered only on proof. A 404 for a list is no proof. An ingress
+// returns it while its routes load, and a server while it starts. The older of
+// two servers returns it for a resource that only the newer one has, and every
+// server does for a version that is no longer served, although its objects live
+// on in another version. So the informer queries discovery, over the same
+// connection, and more than once.
 const (
-	// minProofs is how many lists and answers of discovery in a row have to
+	// minProofs is how many lists and discovery responses in a row have to
 	// agree.
 	minProofs = 2
-	// proofTime is how long they have to.
+	// proofTime is how long they have to agree.
 	proofTime = 10 * time.Second
-	// builtInProofTime is the same for what is a part of Kubernetes: its
-	// resources come and go with the version of a server, and not every server
-	// of a cluster is upgraded in the same moment.
+	// builtInProofTime is proofTime for resources of Kubernetes itself: they
+	// come and go with the version of a server, and the servers of a cluster
+	// are not all upgraded at the same moment.
 	builtInProofTime = 2 * time.Minute
-	// wordProofTime is the same for sources without discovery, which have
-	// nothing but the server's word.
+	// wordProofTime is proofTime for sources without discovery, where the
+	// server's own 404 is the only evidence.
 	wordProofTime = 2 * time.Minute
 )
 
-// Discoverer is implemented by sources that can ask a server which resources it
-// serves. Without it an informer keeps its objects until the server has said
-// for two minutes, in a status of its own, that there is no such resource. A
-// client that invents the status for an answer that has none (client-go's do,
-// and mark it) never proves anything.
+// Discoverer is implemented by sources that can query a server for the
+// resources it serves. Without it an informer keeps its objects until the
+// server has reported for two minutes, in a status of its own, that there is no
+// such resource. A client that makes up the status for a response that has none
+// (client-go's clients do, and mark it) never proves anything.
 type Discoverer interface {
-	// Discover asks the server anew, over the connection that lists and watches
-	// use, about the resource of the request. An error says that there was no
-	// answer to rely on.
+	// Discover queries the server again, over the connection that lists and
+	// watches use, for the resource of the request. An error means that there
+	// was no reliable answer.
 	Discover(ctx context.Context, r Request) (Discovery, error)
 }
 
-// Discovery is what a server says of a resource.
+// Discovery is a server's description of a resource.
 type Discovery struct {
-	// Served reports that the resource is served in the version asked for.
+	// Served reports whether the resource is served in the requested version.
 	Served bool
-	// Versions are the other versions of its group that it is served in.
+	// Versions are the other versions of its group in which the resource is
+	// served.
 	Versions []string
 }
 
-// absence gathers the proof that a resource does not exist any more.
+// absence accumulates the proof that a resource no longer exists.
 type absence struct {
 	since  time.Time // of the first proof
 	proofs int       // in a row
 	proven bool
 }
 
-// missing looks into a list that was answered with 404, and takes the objects
-// away if that is proven. It returns the error with what is known of the cause.
+// missing investigates a list that failed with 404, and removes the objects if
+// the absence is proven. It returns the error, extended by its cause as far as
+// it is known.
 func (f *feed) missing(ctx context.Context, err error) error {
 	needed := wordProofTime
 	if source, ok := f.options.Source.(Discoverer); ok {
@@ -104,18 +106,18 @@ func (f *feed) missing(ctx context.Context, err error) error {
 	return err
 }
 
-// due returns how long to wait at most for the next proof.
+// due returns the longest wait for the next proof, and whether one is due.
 func (a *absence) due() (time.Duration, bool) {
 	return proofTime / 2, a.proofs > 0 && !a.proven
 }
 
-// builtIn reports whether an API group is a part of Kubernetes by its name.
+// builtIn reports whether an API group is a part of Kubernetes, by its name.
 func builtIn(group string) bool {
 	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }
 
-// ownWord reports whether the server itself said in a status that the resource
-// does not exist, rather than a client about an answer that was none.
+// ownWord reports whether the server itself stated that the resource does not
+// exist, as opposed to a client that made up the status.
 func ownWord(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

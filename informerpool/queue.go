@@ -5,8 +5,8 @@ package informerpool
 
 import "slices"
 
-// offer queues a change, merged with what waits of the same object. The entry's
-// lock is held, so changes come in order.
+// offer queues a change, merged with the pending change of the same object. The
+// entry's lock is held, so changes are queued in order.
 func (t *tap) offer(c change) {
 	if c, relevant := c.narrow(t.wants); relevant {
 		t.offerAll(c)
@@ -45,12 +45,13 @@ func (t *tap) offerAll(c change) {
 	s.pushLocked(it)
 }
 
-// returnedLocked leaves no news of an object that is what was told last, as
-// where another cluster took the place, or etcd was restored, and that was
-// undone while the handler was busy. Reads may have shown what was between, so
-// that the object is told of once more, as if it had been asked for. The state
-// is in another object then, which what was told stands for. The locks of the
-// entry and the subscription are held.
+// returnedLocked handles an object that is back in the state the handler last
+// received: changes were undone while the handler was busy, as when another
+// cluster took the place or etcd was restored. It leaves no change pending.
+// Since reads may have returned the states between, the object is delivered
+// once more, as if it had been requested. The restored state is another object
+// in memory, for which the one the handler has received stands in. The locks of
+// the entry and the subscription are held.
 func (t *tap) returnedLocked(p *pending) {
 	told, is := p.old, p.new
 	if told == nil || is == nil || told == is || told.GetUID() != is.GetUID() || !sameState(told, is) {
@@ -63,9 +64,8 @@ func (t *tap) returnedLocked(p *pending) {
 	p.new, p.asked = told, true
 }
 
-// voidLocked forgets what waits of an object that came and went: a handler that
-// is slow has to be told nothing of it. Its place in the queue is cleared
-// later.
+// voidLocked drops the pending change of an object that came and went: a slow
+// handler need not receive it. Its place in the queue is cleared later.
 func (s *Subscription) voidLocked(it item) {
 	delete(s.pending, it)
 	if s.stale++; s.stale > len(s.queue)/2+32 {
@@ -73,10 +73,10 @@ func (s *Subscription) voidLocked(it item) {
 	}
 }
 
-// clearLocked takes the places out of the queue that nothing waits at.
+// clearLocked removes the places from the queue that have no pending change.
 func (s *Subscription) clearLocked() {
 	var seen map[item]struct{}
-	if s.stale > 0 { // an object may have come back, and have more than one
+	if s.stale > 0 { // an object may have been re-created, and have more than one
 		seen = make(map[item]struct{}, len(s.pending))
 	}
 	s.queue = slices.DeleteFunc(s.queue, func(it item) bool {
@@ -97,8 +97,8 @@ func (s *Subscription) pushLocked(it item) {
 	s.deliverLocked()
 }
 
-// deliverLocked starts the delivering goroutine if there is work for it. Close
-// of the pool stops every subscription before it waits for the goroutines, so
+// deliverLocked starts the delivering goroutine if there is work for it.
+// Pool.Close stops every subscription before it waits for the goroutines, so
 // none is added to those it waits for.
 func (s *Subscription) deliverLocked() {
 	if s.running || s.paused || s.closed || len(s.queue) == 0 && s.rest.tap == nil {

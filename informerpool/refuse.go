@@ -15,7 +15,8 @@ import (
 
 const (
 	// maxUnknown is how many refused objects are known by name. Beyond it every
-	// object is unknown: a server that sends so many answers nothing reliably.
+	// object is unknown: a server that sends so many is not reliable in
+	// anything.
 	maxUnknown = 1024
 	// maxUnknownBytes bounds the names together.
 	maxUnknownBytes = 128 << 10
@@ -25,16 +26,16 @@ const (
 )
 
 // refusals are the objects that an informer refused and that may exist all the
-// same. They are unknown, which is not absent: the store cannot answer for
-// them.
+// same. They are unknown, not absent: the store cannot answer for them.
 type refusals struct {
 	names map[types.NamespacedName]struct{}
 	bytes int
-	all   error // why any object may be unknown; nil while the names are all there is
+	all   error // why any object may be unknown; nil while names is complete
 	last  error // why the last one was refused
 }
 
-// add notes a refused object. It reports whether that is news.
+// add records a refused object. It reports whether the object was not yet known
+// to be refused.
 func (r *refusals) add(name types.NamespacedName, why error) bool {
 	r.last = why
 	if _, known := r.names[name]; known || r.all != nil {
@@ -53,10 +54,10 @@ func (r *refusals) add(name types.NamespacedName, why error) bool {
 	return true
 }
 
-// addAll notes that any object may be unknown.
+// addAll records that any object may be unknown.
 func (r *refusals) addAll(why error) { r.names, r.bytes, r.all, r.last = nil, 0, why, why }
 
-// forget notes that the state of an object is known again.
+// forget records that the state of an object is known again.
 func (r *refusals) forget(name types.NamespacedName) {
 	if _, known := r.names[name]; known {
 		delete(r.names, name)
@@ -69,8 +70,8 @@ func (r *refusals) has(name types.NamespacedName) bool {
 	return known || r.all != nil
 }
 
-// in reports whether an object of the namespace, or of any for the empty one,
-// is unknown.
+// in reports whether an object of the namespace is unknown, or of any namespace
+// if it is empty.
 func (r *refusals) in(namespace string) bool {
 	if r.all != nil || namespace == "" {
 		return r.all != nil || len(r.names) > 0
@@ -83,19 +84,19 @@ func (r *refusals) in(namespace string) bool {
 	return false
 }
 
-// Unknown returns why the cache cannot answer for an object, or for a list of
-// the namespace if the name is empty; of all namespaces if both are. It returns
-// nil where it can.
+// Unknown returns why the cache cannot answer for an object, or nil if it can.
+// With an empty name it does so for a list of the namespace, and with both
+// empty for a list of all namespaces.
 //
-// A server may send objects that the informer refuses: larger than
-// Options.MaxObjectBytes, without a uid or a resourceVersion, of an invalid
+// A server may send objects that the informer refuses: objects larger than
+// Options.MaxObjectBytes, without a uid or a resourceVersion, with an invalid
 // name, over budget, or refused by a transform. Such an object exists, or has
-// changed, and is not in the cache, or not in its present state: reads of it,
-// and lists that would hold it, have to ask the server. The last state that was
-// accepted stays in the cache, since a refused change is no proof of a delete.
+// changed, but the cache lacks it or holds an earlier state: reads of it, and
+// lists that would include it, have to go to the server. The last accepted
+// state stays in the cache, since a refused change does not prove a delete.
 //
-// Unknown is about single objects and comes beside [Lease.Trust], which fails
-// if any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
+// Unknown concerns single objects and complements [Lease.Trust], which fails if
+// any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
 func (l *Lease) Unknown(namespace, name string) error {
 	at := l.rlock()
 	e := at.entry
@@ -119,16 +120,17 @@ func refusedError(key Key, why error) error {
 	return fmt.Errorf("%s: %w: %w", key, ErrRefused, why)
 }
 
-// isRefusal reports whether an error is about one object alone, so that the
-// others of the answer go on.
+// isRefusal reports whether an error concerns one object alone, so that the
+// others of the response are still processed.
 func isRefusal(err error) bool {
 	_, field := errors.AsType[*wire.FieldError](err)
 	_, limit := errors.AsType[*wire.LimitError](err)
 	return field || limit
 }
 
-// refuse notes that an object was refused: its state is unknown from now on. A
-// frame that deletes it needs no more than its identity, and is obeyed.
+// refuse records that an object was refused: its state is unknown from now on.
+// A frame that deletes the object needs no more than its identity, and is
+// applied.
 func (f *feed) refuse(frame string, id wire.Identity, why error) {
 	f.counters.rejected.inc()
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
@@ -151,7 +153,7 @@ func (f *feed) refuse(frame string, id wire.Identity, why error) {
 		f.unknown(func(r *refusals) { news = r.add(name, why) })
 	}
 	if f.listing == nil && f.refused.all != nil {
-		f.distrust = f.refused.all // the feed alone writes it, so that it reads without a lock
+		f.distrust = f.refused.all // only the feed writes it, so the feed reads it without a lock
 	}
 	log := f.options.Logger.V(1)
 	if news {
@@ -160,14 +162,15 @@ func (f *feed) refuse(frame string, id wire.Identity, why error) {
 	log.Info("Object refused: its state is unknown", "informer", f.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
 }
 
-// unknown changes what is unknown.
+// unknown changes the set of unknown objects.
 func (e *entry) unknown(change func(*refusals)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	change(&e.refused)
 }
 
-// refuse notes a refused object of the list. It reports whether that is news.
+// refuse records a refused object of the list. It reports whether the object
+// was not yet known to be refused.
 func (l *listing) refuse(name types.NamespacedName, why error) bool {
 	_, limit := errors.AsType[*wire.LimitError](why)
 	l.senseless = l.senseless || !limit
@@ -175,9 +178,9 @@ func (l *listing) refuse(name types.NamespacedName, why error) bool {
 	return l.refused.add(name, why)
 }
 
-// verdict returns why a complete list cannot be taken over, or nil. One of
-// which everything is refused is no answer at all: the server's idea of the
-// kind is not that of a cache. Objects that are merely large do not count.
+// verdict returns why a complete list cannot be committed, or nil. A list of
+// which everything is refused is no answer at all: the server's notion of the
+// kind is not the cache's. Objects that are merely too large do not count.
 func (l *listing) verdict() error {
 	if l.rejected > 0 && l.accepted == 0 && l.senseless {
 		return l.refusal()
@@ -185,7 +188,7 @@ func (l *listing) verdict() error {
 	return nil
 }
 
-// nonsense returns why a list under way is not worth to be read to its end, or
+// nonsense returns why a list under way is not worth reading to its end, or
 // nil.
 func (l *listing) nonsense() error {
 	if l.rejected > maxRefused && l.rejected > l.accepted {
@@ -211,9 +214,9 @@ func (l *listing) dropNamed(id wire.Identity) {
 }
 
 // removeNamed is remove for an object of which only the identity is known, or
-// only that is fit to be shown: the last known state stands for it. What was
-// unknown may have been another object of the name, which came unseen: then the
-// last known one has been gone for longer.
+// only the identity is usable: the last known state stands in for it. The
+// unknown object may have been another object of the same name, whose creation
+// was missed: then the last known one was deleted earlier.
 func (f *feed) removeNamed(id wire.Identity) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,8 +237,8 @@ func (f *feed) removeNamed(id wire.Identity) {
 	f.emitLocked(change{old: old, final: old, unknown: true})
 }
 
-// ends reports whether the delete of what an identity names is that of a cached
-// object, and not of an earlier state or of another object of its name.
+// ends reports whether a delete with this identity ends the cached object,
+// rather than an earlier state of it or another object of its name.
 func ends(id wire.Identity, o *Object) bool {
 	if id.UID != "" && string(o.GetUID()) != id.UID {
 		return false
@@ -245,8 +248,8 @@ func ends(id wire.Identity, o *Object) bool {
 	return err != nil || !ok || n >= version
 }
 
-// succeeds reports whether what an identity names is of a later version than a
-// cached object.
+// succeeds reports whether an identity has a later version than a cached
+// object.
 func succeeds(id wire.Identity, o *Object) bool {
 	n, err := strconv.ParseUint(id.ResourceVersion, 10, 64)
 	version, ok := o.Version()

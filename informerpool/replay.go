@@ -3,18 +3,18 @@
 
 package informerpool
 
-// ReplayHandler is a [Handler] that wants to know where the objects that were
-// there end and the changes begin.
+// ReplayHandler is a [Handler] that is notified where the initial objects of a
+// lease end and its changes begin.
 type ReplayHandler interface {
 	Handler
-	// Replayed is called once for each lease that was added, after Handle was
-	// called with the last object that was there, and in turn with it. It is
-	// not called of a lease that was removed before.
+	// Replayed is called once for each lease that was added, after Handle has
+	// returned for the last initial object; calls of both never overlap. It is
+	// not called for a lease that was removed before.
 	Replayed(key Key)
 }
 
-// endReplayLocked tells the handler, and who waits, that a lease's replay is
-// over. The lock is given up meanwhile.
+// endReplayLocked notifies the handler, and waiting goroutines, that a lease's
+// replay is over. It releases the lock meanwhile.
 func (s *Subscription) endReplayLocked(t *tap) {
 	if t.replayed {
 		return
@@ -34,7 +34,7 @@ func (s *Subscription) callReplayed(h ReplayHandler, t *tap) {
 	s.guard("Handler", t.lease.Key(), "Replayed", func() { h.Replayed(t.lease.Key()) })
 }
 
-// doneLocked notes that the handler has returned.
+// doneLocked records that the handler has returned.
 func (s *Subscription) doneLocked() {
 	s.current = nil
 	if s.idle != nil {

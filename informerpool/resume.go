@@ -12,37 +12,36 @@ import (
 
 const (
 	// firstUnresumed is how long a server may refuse to resume watches before a
-	// list is tried, and maxUnresumed how far the time to the next one grows.
-	// Whatever the refusal says of this moment, a list can be all that works:
-	// the right to watch was taken away, or something between lets no watch
-	// through.
+	// list is tried, and maxUnresumed the maximum time between such lists. Even
+	// if the refusal looks temporary, a list may be the only request that
+	// works: the right to watch was revoked, or a proxy lets no watch through.
 	firstUnresumed = 30 * time.Second
 	maxUnresumed   = 5 * time.Minute
 )
 
-// resumeError marks an error as that of a watch that a server refused to
-// resume, though it had just answered where its history is.
+// resumeError marks an error of a watch that a server refused to resume,
+// although it had just answered the history question.
 type resumeError struct{ error }
 
-// Unwrap returns what the watch failed with.
+// Unwrap returns the error that the watch failed with.
 func (e resumeError) Unwrap() error { return e.error }
 
 // asResumeError marks the error of a resume.
 func asResumeError(err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return err // a connection that breaks refuses nothing
+		return err // a broken connection is no refusal
 	}
 	return resumeError{err}
 }
 
-// unresumable are the refusals of resumes in a row.
+// unresumable counts refusals of resumes in a row.
 type unresumable struct {
-	since    time.Time     // of the first one; zero without any
+	since    time.Time     // of the first one; zero if there is none
 	patience time.Duration // before the next list
 }
 
-// lists takes a refusal. It reports whether a list is due.
+// lists records a refusal. It reports whether a list is due.
 func (u *unresumable) lists() bool {
 	switch {
 	case u.since.IsZero():
@@ -55,7 +54,7 @@ func (u *unresumable) lists() bool {
 	return true
 }
 
-// followed notes that a stream was followed.
+// followed records that a stream was followed.
 func (f *feed) followed() { f.unresumed, f.unresumable = 0, unresumable{} }
 
 // refusesResuming reports whether a server has refused to resume for so long

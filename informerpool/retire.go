@@ -5,14 +5,15 @@ package informerpool
 
 import "slices"
 
-// Retire gives the lease up because its cluster is gone. Handlers are told of
-// the deletes of all its objects as their turn comes, marked as evicted, also
-// after a pause. The informer stops at once, without the linger, unless another
-// lease is held: only what those deletes carry is kept. Like [Lease.Release] it
-// is idempotent and does not wait.
+// Retire releases the lease because its cluster is gone. Handlers receive the
+// deletes of all its objects in order, marked as evicted, even after a pause.
+// The informer stops at once, without lingering, unless another lease is held;
+// only the objects of those deletes stay in memory. Like [Lease.Release],
+// Retire is idempotent and does not wait.
 func (l *Lease) Retire() {
 	l.once.Do(func() {
-		// Before the taps are looked at: one that is attached later sees it.
+		// Close it before looking at the taps: a tap that is attached later
+		// sees it.
 		close(l.released)
 		for _, t := range l.attached() {
 			l.part(t)
@@ -21,8 +22,8 @@ func (l *Lease) Retire() {
 	})
 }
 
-// part takes a tap from the lease. What it was told of is deleted for it,
-// whether the informer has forgotten that already or not.
+// part separates a tap from the lease. It offers the deletes of the objects the
+// tap has delivered, whether or not the informer has already forgotten them.
 func (l *Lease) part(t *tap) {
 	e := l.lock().entry
 	i := slices.Index(e.taps, t)
@@ -37,8 +38,7 @@ func (l *Lease) part(t *tap) {
 	t.sub.part(t)
 }
 
-// evictLocked offers the deletes of everything that there is. The entry's lock
-// is held.
+// evictLocked offers the deletes of all objects. The entry's lock is held.
 func (t *tap) evictLocked(e *entry) {
 	if e.synced {
 		for o := range e.store.all() {
@@ -49,11 +49,10 @@ func (t *tap) evictLocked(e *entry) {
 	t.disinheritLocked()
 }
 
-// evicted is the end of an object whose cluster was taken away.
+// evicted returns the delete of an object whose cluster was removed.
 func evicted(o *Object) change { return change{old: o, final: o, unknown: true, evicted: true} }
 
-// part leaves a tap nothing but the deletes that wait for the handler, and the
-// marks behind them.
+// part leaves a tap only its pending deletes, and the marks after them.
 func (s *Subscription) part(t *tap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

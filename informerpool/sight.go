@@ -5,16 +5,16 @@ package informerpool
 
 import "sync/atomic"
 
-// sight says which changes of a store reads may have seen, so that a handler
-// hears of the delete of an object that came and went while it was busy, if a
-// read may have shown it. It costs reads two loads, and a store where something
-// has changed since the last one.
+// sight records which changes of a store reads may have seen. If an object came
+// and went while a handler was busy, the handler receives its delete only if a
+// read may have returned the object. It costs a read two loads, and a store if
+// something has changed since the last read.
 type sight struct {
 	changes atomic.Uint64 // so far; grows under the lock of the store's owner
-	looked  atomic.Uint64 // how many there were when a read looked last
+	looked  atomic.Uint64 // number of changes at the last read
 }
 
-// look notes a read. The lock of the store's owner is held for reading.
+// look records a read. The lock of the store's owner is held for reading.
 func (s *sight) look() {
 	if n := s.changes.Load(); s.looked.Load() != n {
 		s.looked.Store(n)
@@ -24,11 +24,11 @@ func (s *sight) look() {
 // next returns the moment of a change. The lock of the store's owner is held.
 func (s *sight) next() moment { return moment{s, s.changes.Add(1)} }
 
-// moment is when a store took a change over.
+// moment is when a store applied a change.
 type moment struct {
 	of *sight
 	at uint64
 }
 
-// read reports whether a read has looked at the store since.
+// read reports whether the store has been read since.
 func (m moment) read() bool { return m.of != nil && m.of.looked.Load() >= m.at }

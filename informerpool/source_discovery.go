@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// maxDiscovery bounds a document of discovery, and maxDiscoveryMemory what
-	// it takes once it is decoded.
+	// maxDiscovery bounds the size of a discovery document, and
+	// maxDiscoveryMemory its memory once decoded.
 	maxDiscovery       = 8 << 20
 	maxDiscoveryMemory = 32 << 20
-	// discoveryTypes are the forms of discovery that are understood: all groups
-	// in one document, and for older servers one document for each version.
+	// discoveryTypes are the supported forms of discovery: all groups in one
+	// document and, for older servers, one document for each version.
 	discoveryTypes = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 		"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
@@ -37,8 +37,8 @@ var (
 
 var _ Discoverer = (*restSource)(nil)
 
-// Discover implements [Discoverer]. Only documents of discovery count, which
-// nothing but an API server writes: an answer without one is an error.
+// Discover implements [Discoverer]. Only discovery documents count, which
+// nothing but an API server writes: a response without one is an error.
 func (s *restSource) Discover(ctx context.Context, r Request) (Discovery, error) {
 	root := "/apis"
 	if r.Key.Resource.Group == "" {
@@ -56,8 +56,8 @@ func (s *restSource) Discover(ctx context.Context, r Request) (Discovery, error)
 	return out, nil
 }
 
-// lookUp reads what the document of all groups, or of all versions of the core
-// group, leads to.
+// lookUp follows the document of all groups, or of all versions of the core
+// group, to the resource.
 func (s *restSource) lookUp(ctx context.Context, r Request, root string, all discoveryDocument, out *Discovery) error {
 	switch all.Kind {
 	case "APIGroupDiscoveryList":
@@ -78,7 +78,7 @@ func (s *restSource) lookUp(ctx context.Context, r Request, root string, all dis
 	return errNoDiscovery
 }
 
-// discoveryDocument is any document of discovery, as far as it is used.
+// discoveryDocument is any discovery document, reduced to the fields in use.
 type discoveryDocument struct {
 	Kind         string           `json:"kind"`
 	GroupVersion string           `json:"groupVersion"`
@@ -114,7 +114,7 @@ func (g discoveryGroup) versions() []string {
 	return out
 }
 
-// inGroups looks the key's resource up in a document of all groups.
+// inGroups looks up the key's resource in a document of all groups.
 func (d *Discovery) inGroups(k Key, groups []discoveryGroup) error {
 	for _, g := range groups {
 		if g.Metadata.Name != k.Resource.Group {
@@ -134,9 +134,9 @@ func (d *Discovery) inGroups(k Key, groups []discoveryGroup) error {
 	return nil
 }
 
-// covers reports whether a resource of discovery is that of the key. One whose
-// definition was made again without namespaces has none of the objects that
-// were in one.
+// covers reports whether a discovered resource is that of the key. A definition
+// that was re-created without namespaces has none of the objects that were in a
+// namespace.
 func covers(k Key, name string, namespaced bool) bool {
 	return name == k.Resource.Resource && (namespaced || k.Namespace == "")
 }
@@ -150,7 +150,7 @@ func (d *Discovery) note(k Key, version string, has bool) {
 	}
 }
 
-// inVersions asks each version of a group for its resources.
+// inVersions queries each version of a group for its resources.
 func (s *restSource) inVersions(ctx context.Context, r Request, path string, versions []string, out *Discovery) error {
 	for _, version := range versions {
 		var doc discoveryDocument
@@ -169,7 +169,7 @@ func (s *restSource) inVersions(ctx context.Context, r Request, path string, ver
 	return nil
 }
 
-// document reads one document of discovery.
+// document reads one discovery document.
 func (s *restSource) document(ctx context.Context, r Request, path string, into *discoveryDocument) error {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()

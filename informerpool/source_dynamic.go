@@ -25,14 +25,14 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// FromDynamic returns a source that reads through dynamic clients, client-go's
-// fake one included. It decodes and encodes each object once more than
-// [FromREST], which is what to use for speed. clients must not block.
+// FromDynamic returns a source that reads through dynamic clients, including
+// client-go's fake one. It decodes and encodes each object once more than
+// [FromREST]; use that one for speed. clients must not block.
 //
-// client-go's fakes keep no resourceVersions and no history, which they say by
-// not supporting streamed lists. For such a client the source counts the
-// changes of objects itself, gives those without a uid a stable one, and opens
-// the watch before it lists, so that no event is missed.
+// client-go's fakes keep no resourceVersions and no history, which shows in
+// that they do not support streamed lists. For such a client the source counts
+// the changes of objects itself, assigns a stable uid to objects without one,
+// and opens the watch before it lists, so that no event is missed.
 func FromDynamic(clients func(cluster types.NamespacedName) (dynamic.Interface, error)) Source {
 	return &dynamicSource{clients: clients, versions: map[Key]*versions{}, early: map[Key]watch.Interface{}}
 }
@@ -50,7 +50,7 @@ var (
 	_ KindSource = (*dynamicSource)(nil)
 )
 
-// forget drops what is kept of an informer that has ended.
+// forget drops the state of an informer that has ended.
 func (s *dynamicSource) forget(key Key) {
 	s.mu.Lock()
 	delete(s.versions, key)
@@ -69,7 +69,7 @@ func (s *dynamicSource) Ready(_ context.Context, cluster types.NamespacedName) (
 }
 
 // KindOf implements KindSource by the kind of the shortest list, which fakes
-// know, too.
+// set, too.
 func (s *dynamicSource) KindOf(ctx context.Context, r Request) (string, error) {
 	client, err := s.clients(r.Key.Cluster)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 	}
 	resource := client.Resource(r.Key.Resource).Namespace(r.Key.Namespace)
 	if v := s.versionsOf(r.Key); r.Options.Limit == 1 && v.counting() {
-		return nil, apierrors.NewResourceExpired("the client keeps no history to compare with") // the question before a resume
+		return nil, apierrors.NewResourceExpired("the client keeps no history to compare with") // the history question before a resume
 	}
 	list, err := resource.List(ctx, r.Options)
 	if err != nil {
@@ -115,8 +115,8 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 	return io.NopCloser(bytes.NewReader(body)), nil
 }
 
-// listWithoutHistory lists again after a watch was opened: what changes in
-// between then comes twice, not never.
+// listWithoutHistory opens a watch and then lists again: changes in between
+// arrive twice rather than never.
 func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resource dynamic.ResourceInterface) (*unstructured.UnstructuredList, error) {
 	opts := r.Options
 	opts.Limit, opts.Continue = 0, ""
@@ -152,7 +152,7 @@ func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resou
 // feed does so as soon as it has read the list.
 const earlyLife = time.Minute
 
-// dropEarly stops a watch that nobody took over.
+// dropEarly stops a watch that was not taken over.
 func (s *dynamicSource) dropEarly(key Key, w watch.Interface) {
 	s.mu.Lock()
 	mine := s.early[key] == w
@@ -190,8 +190,8 @@ func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, er
 	return &watchBody{ctx: ctx, w: w, versions: v}, nil
 }
 
-// unsupported reports whether the client says of itself, as client-go's fakes
-// do, that it cannot stream lists.
+// unsupported reports whether the client declares, as client-go's fakes do,
+// that it cannot stream lists.
 func unsupported(client any) bool {
 	u, ok := client.(interface{ IsWatchListSemanticsUnSupported() bool })
 	return ok && u.IsWatchListSemanticsUnSupported()
@@ -218,21 +218,21 @@ func (s *dynamicSource) counting(key Key) bool {
 }
 
 // versions counts the states of the objects of one informer whose server does
-// not. Each informer has its own, as two streams of the same changes are not
-// read at the same pace.
+// not. Each informer has its own counters, because two streams of the same
+// changes are not read at the same pace.
 type versions struct {
 	mu    sync.Mutex // protects the fields below
 	on    bool
 	last  uint64
 	seen  map[types.NamespacedName]version
 	lives map[types.NamespacedName]int // how often an object of that name was deleted
-	past  int                          // how often one of those was whose names are forgotten, and more
+	past  int                          // at least the highest such count of the names that were dropped
 }
 
 // maxLives is how many names of deleted objects are kept.
 const maxLives = 10_000
 
-// count notes that the server keeps no versions.
+// count records that the server keeps no versions.
 func (v *versions) count() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -258,15 +258,15 @@ func (v *versions) current() string {
 }
 
 // stamp gives the object a resourceVersion that grows when its content changes,
-// and a uid if it has none. It reports whether the content is news: fakes begin
-// a watch with what is there.
+// and a uid if it has none. It reports whether the content is new: fakes begin
+// a watch with the existing objects.
 func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
 	if !v.counting() {
 		return true
 	}
 	content, err := u.MarshalJSON()
 	if err != nil {
-		return true // the store will refuse what cannot be encoded, and count it
+		return true // the store will refuse an object that cannot be encoded, and count it
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(content)
@@ -290,8 +290,8 @@ func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
 	return news
 }
 
-// peek gives the object the version and the uid that stamp would, but does not
-// take note of what is news: its event may be on the way.
+// peek gives the object the version and uid that stamp would, but does not
+// record new content: its event may be on its way.
 func (v *versions) peek(u *unstructured.Unstructured) {
 	content, err := u.MarshalJSON()
 	if err != nil {
@@ -312,7 +312,7 @@ func (v *versions) peek(u *unstructured.Unstructured) {
 }
 
 // deleted gives a deleted object its last version, which is newer than all
-// before, and forgets it.
+// before, and drops it.
 func (v *versions) deleted(u *unstructured.Unstructured) {
 	if !v.counting() {
 		return
@@ -368,7 +368,8 @@ func (b *watchBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// encode returns the frame of an event, or nothing for one that is no news.
+// encode returns the frame of an event, or nil if the event repeats known
+// content.
 func (b *watchBody) encode(event watch.Event) ([]byte, error) {
 	object := event.Object
 	if u, ok := object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {

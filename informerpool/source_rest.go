@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// maxErrorBody bounds what is read of an answer that is not a list or
+	// maxErrorBody bounds how much is read of a response that is not a list or
 	// watch.
 	maxErrorBody = 1 << 20
-	// maxRetryAfter bounds how long a server can tell an informer to stay away.
+	// maxRetryAfter bounds how long a server can make an informer stay away.
 	maxRetryAfter = sanitize.MaxRetryAfter * time.Second
 )
 
-// metadataType asks for metadata alone, of a server that can do that.
+// metadataType requests metadata alone, from servers that support it.
 const metadataType = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// Endpoint says how to send requests to a cluster.
+// Endpoint is the address of a cluster and the client that reaches it.
 type Endpoint struct {
 	// Client sends the requests. Its Timeout must be zero, since it would cut
 	// watches, and it must not follow redirects.
@@ -48,19 +48,19 @@ type Endpoint struct {
 	Epoch Epoch
 }
 
-// FromREST returns a source that reads raw frames over HTTP. connect tells
-// where a cluster is; it blocks while the cluster cannot be contacted, and
-// returns at once otherwise, since every request asks it.
+// FromREST returns a source that reads raw frames over HTTP. connect returns
+// the endpoint of a cluster. It blocks while the cluster cannot be contacted,
+// and must otherwise return at once, since it is called for every request.
 func FromREST(connect func(ctx context.Context, cluster types.NamespacedName) (Endpoint, error)) Source {
 	return &restSource{connect: connect}
 }
 
-// FromConfig returns a source for the one cluster that config reaches, whatever
-// a key's Cluster says. The config's Timeout is ignored, and redirects are
-// refused: following one would hand the credentials to whom the server names.
-// It uses client-go's transport, for the sake of everything that a rest.Config
-// can ask for; each watch costs a goroutine and some KB there, which
-// clustercache's own transport saves.
+// FromConfig returns a source for the single cluster that config reaches; the
+// Cluster of a key is ignored. The config's Timeout is ignored, and redirects
+// are refused: following one would send the credentials to any host that the
+// server names. FromConfig uses client-go's transport, which supports
+// everything a rest.Config can request; there, each watch costs a goroutine and
+// some KB, which clustercache's own transport saves.
 func FromConfig(config *rest.Config) (Source, error) {
 	c := rest.CopyConfig(config)
 	c.Timeout = 0
@@ -104,8 +104,8 @@ func (s *restSource) Watch(ctx context.Context, r Request) (io.ReadCloser, error
 }
 
 // KindOf implements KindSource by the discovery document of the resource's
-// group and version. A server that does not show that, as where rights are
-// narrow, is asked for a list by the informer.
+// group and version. If a server does not serve that document, for example for
+// lack of permission, the informer requests a list instead.
 func (s *restSource) KindOf(ctx context.Context, r Request) (string, error) {
 	endpoint, err := s.endpoint(ctx, r)
 	if err != nil {
@@ -135,7 +135,8 @@ func (s *restSource) KindOf(ctx context.Context, r Request) (string, error) {
 	return discoveredKind(&doc, r.Key.Resource.Resource), nil
 }
 
-// endpoint returns where a request goes, in the history that it is made for.
+// endpoint returns the endpoint for a request, in the history that the request
+// is made for.
 func (s *restSource) endpoint(ctx context.Context, r Request) (Endpoint, error) {
 	endpoint, err := s.connect(ctx, r.Key.Cluster)
 	if err == nil && endpoint.Epoch != r.Epoch {
@@ -174,8 +175,9 @@ func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCl
 	return resp.Body, nil
 }
 
-// withoutURL unwraps the error http.Client adds its method and URL to: the URL
-// is in the key, and may hold more.
+// withoutURL unwraps the error to which http.Client adds its method and URL:
+// the key names the resource already, and the URL may contain more than should
+// be shown.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -200,8 +202,8 @@ func requestURL(base string, r Request) string {
 	return b.String()
 }
 
-// groupVersionURL is where the resources of a group and version are, and the
-// document that lists them.
+// groupVersionURL returns the URL of the resources of a group and version,
+// which is also that of the document that lists them.
 func groupVersionURL(base string, gv schema.GroupVersion) string {
 	base = strings.TrimSuffix(base, "/")
 	if gv.Group == "" {

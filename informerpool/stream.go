@@ -18,22 +18,22 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// body is the body of a list or watch under the watch of a timer: when nothing
-// arrives for the stall time-out, it ends.
+// body is the body of a list or watch with a stall timer: if nothing arrives
+// for the stall time-out, the body ends.
 type body struct {
 	io.ReadCloser
 	feed    *feed
-	ctx     context.Context //nolint:containedctx // the request's life, to tell a stall from other ends
+	ctx     context.Context //nolint:containedctx // the request's lifetime, to distinguish a stall from other ends
 	cancel  context.CancelCauseFunc
 	silence time.Duration // how long nothing may arrive
 	quiet   bool          // silence alone does not prove that the stream is broken
-	within  bool          // a part of a frame has arrived, and the rest is due
+	within  bool          // part of a frame has arrived, and the rest is due
 	timer   *time.Timer
 
-	unproven bool // what arrives is no sign of life of the informer's own stream
+	unproven bool // arriving data is no sign of life of the informer's own stream
 }
 
-// send opens a body. Waiting for the answer's header counts as a stall, too.
+// send opens a body. Waiting for the response's header counts as a stall, too.
 func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions, silence time.Duration) (*body, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b := &body{feed: f, ctx: ctx, cancel: cancel, silence: silence}
@@ -53,7 +53,7 @@ func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io
 	return b, nil
 }
 
-// alive notes that something arrived.
+// alive records that data arrived.
 func (b *body) alive() {
 	b.timer.Reset(b.silence)
 	if !b.unproven {
@@ -67,9 +67,10 @@ func (b *body) limit(silence time.Duration) {
 	b.timer.Reset(silence)
 }
 
-// calm makes silence end the stream without blame, early enough for the next
-// one to find out in time whether the server is there: a server that sends no
-// bookmarks of the resource is silent while nothing happens.
+// calm makes silence end the stream without blame. A server that sends no
+// bookmarks for the resource is silent while nothing changes. The stream ends
+// early enough for the next one to find out in time whether the server is
+// there.
 func (b *body) calm(quiet bool) {
 	b.quiet = quiet
 	b.silence = b.feed.options.StallTimeout
@@ -79,11 +80,11 @@ func (b *body) calm(quiet bool) {
 	b.timer.Reset(b.silence)
 }
 
-// explain returns why a body ended where the cancelled ctx alone would be the
-// answer.
+// explain returns why a body ended if the error would only be that of the
+// canceled ctx.
 func (b *body) explain(err error) error {
 	if errors.Is(err, io.EOF) || b.ctx.Err() == nil || isRefusal(err) {
-		return err // what was read is wrong, however the request ended
+		return err // the data read is wrong, however the request ended
 	}
 	cause := context.Cause(b.ctx)
 	if errors.Is(cause, ErrStalled) {
@@ -99,16 +100,16 @@ func (b *body) explain(err error) error {
 
 func (b *body) close() {
 	b.timer.Stop()
-	b.cancel(errAttemptOver) // before Close, which would otherwise read the rest of the body for the connection's sake
+	b.cancel(errAttemptOver) // before Close, which would otherwise read the rest of the body to reuse the connection
 	_ = b.Close()
 }
 
-// limits are those of readers. Objects that are too large are passed: one that
-// anybody may create must not end the stream of all others.
+// limits are those of readers. Objects that are too large are skipped: an
+// object that any user may create must not end the stream of all others.
 func (f *feed) limits() wire.Limits { return wire.Limits{Object: f.options.MaxObjectBytes, Pass: true} }
 
-// asBudget marks the error of a body that is larger than one may be, and names
-// the informer in that of one that is malformed.
+// asBudget marks the error of a body that is too large, and adds the informer's
+// key to that of a malformed one.
 func (f *feed) asBudget(err error) error {
 	if _, limit := errors.AsType[*wire.LimitError](err); limit {
 		return fmt.Errorf("%s: %w: %w", f.key, ErrBudget, err)
@@ -133,7 +134,8 @@ func (f *feed) open(ctx context.Context, opts metav1.ListOptions, silence time.D
 	return &stream{body: b, frames: wire.NewFrameReader(b.ReadCloser, f.limits())}, nil
 }
 
-// wait waits until a frame begins to arrive, holding next to nothing meanwhile.
+// wait waits until a frame begins to arrive, holding next to no memory
+// meanwhile.
 func (s *stream) wait() error {
 	if err := s.frames.Wait(); err != nil {
 		return s.feed.asBudget(s.explain(err))
@@ -182,10 +184,10 @@ func (f *feed) openPage(ctx context.Context, opts metav1.ListOptions, silence ti
 	return &page{body: b, items: wire.NewListReader(b.ReadCloser, limits)}, nil
 }
 
-// wholeList bounds a list in one answer, of which a page is the whole.
+// wholeList bounds a list in a single response, of which a page is the whole.
 const wholeList = 1 << 30
 
-// pageBytes is how large the page of a list may be; 0 means the default.
+// pageBytes returns the maximum size of a list page; 0 means the default.
 func pageBytes(limit int64) int64 {
 	if limit == 0 {
 		return wholeList
@@ -193,7 +195,7 @@ func pageBytes(limit int64) int64 {
 	return 0
 }
 
-// next goes to the next item.
+// next advances to the next item.
 func (p *page) next() error {
 	if _, err := p.items.Next(); err != nil {
 		return p.feed.asBudget(p.explain(err))
@@ -220,7 +222,7 @@ func frameStatus(object []byte) error {
 }
 
 // initialEventsEnd reports whether a frame is the bookmark that ends the
-// initial objects. The item's resourceVersion is the one that they show.
+// initial objects. The item's resourceVersion is the version of those objects.
 func initialEventsEnd(frame wire.Frame) (end bool, it wire.Item, err error) {
 	if frame.Type != wire.Bookmark {
 		return false, it, nil

@@ -16,15 +16,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// capabilityAge is how long a server is taken at its word about what it cannot
-// do. Servers are upgraded, downgraded and exchanged in place.
+// capabilityAge is how long a server's missing capability is remembered.
+// Servers are upgraded, downgraded and replaced in place.
 const capabilityAge = 10 * time.Minute
 
 const (
-	// initialSilence bounds the silence within the objects a stream begins
-	// with.
+	// initialSilence bounds the silence within the initial objects of a stream.
 	initialSilence = 30 * time.Second
-	// maxRepeats bounds how often such a stream shows what it has shown.
+	// maxRepeats bounds how often such a stream repeats objects.
 	maxRepeats = 1000
 	// maxChanges bounds how long it shows changes before its end, and
 	// maxInitial how long it lasts.
@@ -33,22 +32,21 @@ const (
 )
 
 var (
-	// errNoStream indicates that a server took a request for a streamed list as
-	// one for a plain watch.
+	// errNoStream indicates that a server treated a request for a streamed list
+	// as one for a plain watch.
 	errNoStream = errors.New("server does not stream lists")
-	// errEndless indicates that a server streams a list without an end.
+	// errEndless indicates that a server streams a list that does not end.
 	errEndless = fmt.Errorf("%w: it began one and did not end it", errNoStream)
 )
 
-// endless bounds the objects a stream begins with. A server that takes the
-// request for one of a plain watch goes on with changes for ever, and the list
+// endless bounds the initial objects of a stream. A server that treats the
+// request as one for a plain watch keeps sending changes for ever, and the list
 // would never be complete.
 type endless struct {
 	began, changing time.Time
 }
 
-// passed reports whether the frame at hand comes too late to be a part of a
-// list.
+// passed reports whether a frame comes too late to be part of a list.
 func (b *endless) passed(frame string, repeats int) bool {
 	now := time.Now()
 	if b.began.IsZero() {
@@ -60,9 +58,10 @@ func (b *endless) passed(frame string, repeats int) bool {
 	return repeats > maxRepeats || now.Sub(b.began) > maxInitial || !b.changing.IsZero() && now.Sub(b.changing) > maxChanges
 }
 
-// cannotStream reports whether an error may mean that the server has no
-// streamed lists: older ones refuse the parameters, the oldest overlook them.
-// If it meant something else, the paged list that follows fails alike.
+// cannotStream reports whether an error may mean that the server does not
+// support streamed lists: older servers refuse the parameters, the oldest
+// ignore them. If the error has another cause, the paged list that follows
+// fails alike.
 func cannotStream(err error) bool {
 	if errors.Is(err, errNoStream) {
 		return true
@@ -79,12 +78,12 @@ func cannotStream(err error) bool {
 	}
 }
 
-// maxUnstreamed is how many streamed lists in a row may fail within a server
-// before one in pages is tried.
+// maxUnstreamed is how many streamed lists in a row may fail inside a server
+// before a paged one is tried.
 const maxUnstreamed = 3
 
-// failsStreaming reports whether a server keeps failing at streamed lists: that
-// may be all it fails at.
+// failsStreaming reports whether a server keeps failing at streamed lists:
+// other requests may still work.
 func (f *feed) failsStreaming(err error) bool {
 	if !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) {
 		f.unstreamed = 0
@@ -95,13 +94,15 @@ func (f *feed) failsStreaming(err error) bool {
 }
 
 // pagedGroups are the API groups of a cluster whose server does not stream
-// lists, each with when it said so. A group may have a server of its own.
+// lists, each with the time when that was found. A group may have a server of
+// its own.
 type pagedGroups struct {
-	mu    sync.Mutex // protects since; nothing else is locked under it
+	mu    sync.Mutex // protects since; no other lock is taken under it
 	since map[string]time.Time
 }
 
-// pages notes that the key's server does not stream lists, and lists in pages.
+// pages records that the key's server does not stream lists; they are paged
+// from now on.
 func (g *pagedGroups) pages(k Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,7 +113,7 @@ func (g *pagedGroups) pages(k Key) {
 	g.since[k.Resource.Group] = time.Now()
 }
 
-// paged reports whether the key's server said lately that it does not stream
+// paged reports whether the key's server was recently found not to stream
 // lists.
 func (g *pagedGroups) paged(k Key) bool {
 	g.mu.Lock()
@@ -125,17 +126,17 @@ func (g *pagedGroups) paged(k Key) bool {
 	return ok
 }
 
-// forget makes every group be asked again: another server may answer.
+// forget drops all findings: another server may answer now.
 func (g *pagedGroups) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	clear(g.since)
 }
 
-// paged reports whether lists are asked for in pages.
+// paged reports whether lists are requested in pages.
 func (f *feed) paged() bool {
 	return f.options.PagedLists || !f.watchable() || f.account.paged(f.key)
 }
 
-// watchable reports whether the server is asked to watch the resource.
+// watchable reports whether watches of the resource are requested.
 func (f *feed) watchable() bool { return time.Now().After(f.unwatchable) }

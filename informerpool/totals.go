@@ -11,14 +11,14 @@ import (
 )
 
 // Totals count what the informers of a cluster, or of the pool, have done since
-// the pool was made, those that have ended included. They never go down. The
-// fields are those of [Status].
+// the pool was created, including informers that have ended. They never
+// decrease. Fields that [Status] has, too, have the same meaning.
 type Totals struct {
 	Lists, Watches, Resumes, Resyncs, Stalls, Rejected, Rollbacks int64
 
-	// Audits counts those that found nothing, AuditDifferences those that found
-	// the cache to differ from the server, and AuditFailures those that found
-	// out neither.
+	// Audits counts audits that found no difference, AuditDifferences those
+	// that found the cache to differ from the server, and AuditFailures those
+	// that could not be completed.
 	Audits, AuditDifferences, AuditFailures int64
 }
 
@@ -35,7 +35,7 @@ func (t *Totals) add(other Totals) {
 	t.AuditFailures += other.AuditFailures
 }
 
-// Totals returns those of all clusters together.
+// Totals returns the totals of all clusters together.
 func (p *Pool) Totals() Totals {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,8 +46,8 @@ func (p *Pool) Totals() Totals {
 	return sum
 }
 
-// ClusterTotals returns those of one cluster; zero if it has had no informer,
-// or none since it was forgotten.
+// ClusterTotals returns the totals of one cluster; zero if it has had no
+// informer, or none since it was forgotten.
 func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	p.mu.Lock()
 	a := p.accounts[cluster]
@@ -58,10 +58,10 @@ func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	return a.totals()
 }
 
-// Forget drops what the pool remembers of a cluster, once the last of its
-// informers has ended: what they have done goes on to count in the totals of
-// the pool alone. An informer acquired later begins anew. Clusters that come
-// and go would otherwise add up.
+// Forget drops the pool's records of a cluster once the last of its informers
+// has ended. Their work then counts only in the totals of the pool. An informer
+// acquired later starts from zero. Call it for removed clusters, whose records
+// would otherwise accumulate.
 func (p *Pool) Forget(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,8 +72,8 @@ func (p *Pool) Forget(cluster types.NamespacedName) {
 }
 
 // settleLocked closes the account of a cluster that is to be forgotten and has
-// no informers. One that is still on its way out may count a little more, which
-// is lost.
+// no informers. An informer that is still stopping may count a little more,
+// which is lost.
 func (p *Pool) settleLocked(cluster types.NamespacedName, a *account) {
 	if a.leaving && len(a.entries) == 0 {
 		p.past.add(a.totals())
@@ -81,29 +81,29 @@ func (p *Pool) settleLocked(cluster types.NamespacedName, a *account) {
 	}
 }
 
-// Summary sums up the informers of one cluster that run, those that linger
+// Summary summarizes the running informers of one cluster, lingering ones
 // included.
 type Summary struct {
-	// Informers is their number, Synced of those that answer reads, and Leases
-	// of what is held on them.
+	// Informers is their number, Synced the number of those that serve reads,
+	// and Leases the number of leases held on them.
 	Informers, Synced, Leases int
-	// Objects is the number of cached objects, and Bytes about what they cost
-	// in memory.
+	// Objects is the number of cached objects, and Bytes the approximate memory
+	// they take.
 	Objects int
 	Bytes   int64
-	// LastEvent is when an object's change last arrived on any of them.
+	// LastEvent is when the last change of an object arrived on any of them.
 	LastEvent time.Time
-	// OldestProof is the earliest of the last signs of life of those that are
-	// synced; zero if none is.
+	// OldestProof is the earliest last sign of life among the synced ones; zero
+	// if none is synced.
 	OldestProof time.Time
 	// Totals are those of the cluster.
 	Totals Totals
 }
 
-// ClusterSummary sums up the informers of one cluster. It costs less than
-// ClusterStatus, and waits for nothing but short locks.
+// ClusterSummary summarizes the informers of one cluster. It costs less than
+// ClusterStatus, and waits only for locks that are held briefly.
 func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
-	var buffer [32]*entry // most clusters have no more; no allocation then
+	var buffer [32]*entry // most clusters have no more, and need no allocation then
 	entries := buffer[:0]
 	var s Summary
 	p.mu.Lock()
@@ -139,10 +139,10 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	return s
 }
 
-// account is what the informers of one cluster have in common.
+// account holds the shared state of one cluster's informers.
 type account struct {
-	bytes   atomic.Int64        // what they hold
-	seen    atomic.Int64        // what they remember of objects that users saw in other ways
+	bytes   atomic.Int64        // memory they hold
+	seen    atomic.Int64        // memory for objects that users saw in other ways
 	entries map[*entry]struct{} // those in the pool; protected by its lock
 	leaving bool                // to be closed with its last entry; protected by the pool's lock
 
@@ -173,7 +173,7 @@ func (p *Pool) accountLocked(cluster types.NamespacedName) *account {
 	return a
 }
 
-// counters are an informer's own, each with that of its cluster.
+// counters are an informer's own, each paired with that of its cluster.
 type counters struct {
 	lists, watches, resumes, resyncs, stalls, rejected, rollbacks counter
 	audits, differences, unaudited                                counter
@@ -188,7 +188,7 @@ func newCounters(a *account) counters {
 	}
 }
 
-// counter counts twice.
+// counter counts for an informer and for its cluster.
 type counter struct {
 	own   atomic.Int64
 	total *atomic.Int64

@@ -8,37 +8,38 @@ import (
 	"time"
 )
 
-// settling is how long a stream has to last to count as followed though it has
-// carried nothing. A server that owes changes, or refuses the version by a 410
-// in the stream, does so at once; one of a resource that nobody changes may
-// have nothing to say for hours.
+// settling is how long a stream that has carried nothing has to last to count
+// as followed. A server that owes changes, or refuses the version by a 410 in
+// the stream, sends them at once; a stream of a resource that does not change
+// may carry nothing for hours.
 const settling = 5 * time.Second
 
-// standing is how an informer stands with its server.
+// standing is the relation of an informer to its server.
 type standing struct {
 	state      State
 	since      time.Time
-	cause      error     // why waiting does not help; nil once an attempt got further
-	lastErr    error     // what interrupted it; nil once it got further
-	rejections int       // attempts in a row that were answered with 401
+	cause      error     // why waiting does not help; nil once an attempt makes progress
+	lastErr    error     // what interrupted it; nil once it makes progress
+	rejections int       // attempts in a row that failed with 401
 	detached   time.Time // since when no live watch is followed; zero while one is
 }
 
-// trial is a stream that was accepted and has not shown yet that it is one: it
-// has carried nothing new, and is younger than settling. Were each accepted
-// stream taken for one, a server or proxy that ends them all at once would keep
-// an informer followed for ever, and nothing would be said of what it misses.
+// trial is a stream that was accepted and has not proved itself yet: it has
+// carried nothing new, and is younger than settling. If every accepted stream
+// counted, a server or proxy that ends them all at once would keep an informer
+// followed for ever, and the changes it misses would go unnoticed.
 //
-// The first one after an interruption is believed meanwhile, since nearly all
-// go on: cached reads are back at once. If it ends, the informer stands as it
-// did before. From then on none is believed before it has shown something.
+// The first stream after an interruption is trusted during its trial, since
+// nearly all of them last: cached reads are available at once. If it ends
+// early, the informer's standing reverts. From then on no stream is trusted
+// before it has shown something.
 type trial struct {
 	before   standing
 	accepted time.Time
-	settle   *time.Timer // nil if the stream is believed
+	settle   *time.Timer // nil if the stream is trusted
 }
 
-// accepted notes that the server has accepted a watch from a version.
+// accepted records that the server has accepted a watch from a version.
 func (e *entry) accepted(rv string) {
 	e.mu.Lock()
 	t := &trial{before: e.standing, accepted: time.Now()}
@@ -54,7 +55,7 @@ func (e *entry) accepted(rv string) {
 	e.advanced(ask)
 }
 
-// settled notes that a stream has lasted.
+// settled records that a stream has lasted.
 func (e *entry) settled(t *trial) {
 	e.mu.Lock()
 	if e.trial != t || e.state == StateDying {
@@ -66,8 +67,8 @@ func (e *entry) settled(t *trial) {
 	e.advanced(ask)
 }
 
-// endTrialLocked is called when an attempt ends. It reports whether there was a
-// stream that was still on trial: that was none.
+// endTrialLocked is called when an attempt ends. It reports whether a stream
+// was still on trial: that stream does not count.
 func (e *entry) endTrialLocked() (misled bool) {
 	t := e.trial
 	e.trial = nil
@@ -87,8 +88,8 @@ func (e *entry) endTrialLocked() (misled bool) {
 	return true
 }
 
-// endsAtOnce returns an error where the server ends one stream after another
-// that it has accepted, each in the regular way.
+// endsAtOnce returns an error if the server ends one accepted stream after
+// another, each in the regular way.
 func (e *entry) endsAtOnce() error {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -98,9 +99,9 @@ func (e *entry) endsAtOnce() error {
 	return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", e.key, ErrDetached)
 }
 
-// provenLocked is when the informer last had a sign of life of what it follows.
-// What a server says while it is not followed, as to a question where its
-// history is, says nothing of the cache.
+// provenLocked returns when the informer last had a sign of life of the stream
+// it follows. A server's responses while it is not followed, such as to the
+// history question, prove nothing about the cache.
 func (e *entry) provenLocked() time.Time {
 	at := e.pool.clock.at(e.lastProof.Load())
 	if d := e.detached; e.synced && !d.IsZero() && d.Before(at) {

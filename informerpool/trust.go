@@ -11,26 +11,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Trust returns nil if what the lease's reads return may be taken for the
-// server's state, and otherwise the cause why not. Reads themselves go on
-// answering: whether the last known state is good enough is the caller's
-// decision.
+// Trust returns nil if the lease's reads may be taken for the server's state,
+// and otherwise the reason why not. Reads are served in either case: whether
+// the last known state is good enough is the caller's decision.
 //
 // An informer is not trusted
-//   - before its first list, after the release, and after the pool's end;
+//   - before its first list, after the release, and after the pool was closed;
 //   - once the server refused its last attempt for good: it is forbidden, the
 //     resource is not served, or its credentials were refused twice in a row;
 //   - once its objects are known to be of another history than the server's,
 //     until they are replaced;
-//   - while any object may be one that it refused (see [Lease.Unknown], which
-//     is to be asked about single objects and lists besides);
+//   - while any object may be one that it refused (for single objects and
+//     lists, check [Lease.Unknown] as well);
 //   - when it has followed no live watch for longer than grace, whatever the
 //     reason. Within grace it is most likely about to resume. A watch that the
-//     server accepts and ends at once is none;
-//   - when its server gave no sign of life for longer than grace and the stall
-//     time-out, though a watch is open.
+//     server accepts and ends at once does not count;
+//   - when its server gave no sign of life for longer than both grace and the
+//     stall time-out, although a watch is open.
 //
-// An informer that polls, since its resource cannot be watched, is trusted
+// An informer that polls because its resource cannot be watched is trusted
 // between two successful polls.
 func (l *Lease) Trust(grace time.Duration) error {
 	e := l.rlock().entry
@@ -70,20 +69,20 @@ func (e *entry) distrustLocked(grace time.Duration) error {
 	return ErrStalled
 }
 
-// silentFor returns the time since the last sign of life of the server.
+// silentFor returns the time since the server's last sign of life.
 func (e *entry) silentFor() time.Duration {
 	return time.Since(e.pool.clock.at(e.lastProof.Load()))
 }
 
-// detachLocked notes that no live watch is followed from now on.
+// detachLocked records that no live watch is followed from now on.
 func (e *entry) detachLocked() {
 	if e.detached.IsZero() {
 		e.detached = time.Now()
 	}
 }
 
-// attachLocked notes that a live watch is followed, or that a list or a poll
-// succeeded: what was wrong is over.
+// attachLocked records that a live watch is followed, or that a list or a poll
+// succeeded: earlier faults are over.
 func (e *entry) attachLocked() {
 	if e.trial != nil && e.trial.settle != nil {
 		e.trial.settle.Stop()
@@ -93,7 +92,7 @@ func (e *entry) attachLocked() {
 	e.cause, e.lastErr = nil, nil
 }
 
-// suspectLocked notes what a failed attempt says about the store.
+// suspectLocked records what a failed attempt reveals about the store.
 func (e *entry) suspectLocked(err error) {
 	e.lastErr, e.cause = err, nil
 	if permanent(err) {

@@ -12,19 +12,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// auditPromptly is when an audit begins at the latest, but for those before it,
-// of an informer whose own server was away.
+// auditPromptly is the latest start of the audit of an informer whose own
+// server was away, not counting the wait for earlier audits.
 const auditPromptly = 5 * time.Second
 
 // An aggregated API server that keeps its objects in memory begins a new
-// history when it restarts. If that has reached the version which an informer
-// was at, the informer is resumed, and nothing in its stream says that the
-// objects are others. What says so is the kube-apiserver in front of it, which
-// answers that the server is not available meanwhile. The resource of a CRD
-// cannot be told from an aggregated one, nor is every restart one of that kind,
-// so that what follows is an audit, which costs little, and no list.
+// history when it restarts. If that history has reached the informer's version,
+// the informer is resumed, and nothing in its stream shows that the objects are
+// others. The only hint comes from the kube-apiserver in front of it, which
+// reports meanwhile that the server is not available. The resource of a CRD
+// cannot be distinguished from an aggregated one, nor is every restart of this
+// kind. The informer is therefore audited, which costs little, instead of
+// listing.
 
-// unavailable reports whether an error is the answer of a server in front of
+// unavailable reports whether an error is the response of a server in front of
 // another one that is not there.
 func unavailable(err error) bool {
 	var status apierrors.APIStatus
@@ -38,15 +39,15 @@ func unavailable(err error) bool {
 	return false
 }
 
-// resumed has an informer audited that goes on after its server was not
-// available, and had not been followed since a time.
+// resumed schedules an audit of an informer that resumes after its server was
+// not available. since is when it was last followed.
 func (f *feed) resumed(since time.Time) {
 	away := f.away
 	f.away = false
 	if !away || f.options.AuditInterval <= 0 || builtIn(f.key.Resource.Group) {
 		return
 	}
-	at := time.Now().Add(auditSoon + rand.N(auditSpread)) // as where the whole cluster was away
+	at := time.Now().Add(auditSoon + rand.N(auditSpread)) // as if the whole cluster had been away
 	if f.awayAlone(since) {
 		at = time.Now().Add(rand.N(auditPromptly))
 	}
@@ -59,8 +60,9 @@ func (f *feed) resumed(since time.Time) {
 	}
 }
 
-// awayAlone reports whether the cluster answered others while it did not the
-// informer: one of a resource of Kubernetes itself has not failed since.
+// awayAlone reports whether only the informer's own server was away: an
+// informer of a resource of Kubernetes itself has followed its server all the
+// time.
 func (f *feed) awayAlone(since time.Time) bool {
 	for _, e := range f.pool.of(f.key.Cluster) {
 		if builtIn(e.key.Resource.Group) && e.followedSince(since) {
@@ -71,15 +73,15 @@ func (f *feed) awayAlone(since time.Time) bool {
 }
 
 // unfollowed returns since when the informer has not followed its server; zero
-// if it does.
+// if it follows it.
 func (e *entry) unfollowed() time.Time {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.detached
 }
 
-// followedSince reports whether an informer has followed its server from a time
-// on until now.
+// followedSince reports whether an informer has followed its server
+// continuously since t.
 func (e *entry) followedSince(t time.Time) bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()

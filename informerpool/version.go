@@ -9,21 +9,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// ordered reports whether a version is one that API servers make: a number of
-// 64 bits without a sign, blanks or zeros in front. Others may be shown, and
-// are compared for equality alone. A server that shows one need not take it
-// back, so that no informer resumes from there, nor takes one for how far it
-// has come.
+// ordered reports whether a version has the form that API servers issue: a
+// 64-bit number without sign, blanks or leading zeros. Other versions may be
+// returned by reads, and are compared only for equality. A server that issues
+// one need not accept it, so no informer resumes from it, nor takes it for its
+// position.
 func ordered(rv string) bool {
 	if rv == "" || rv[0] < '1' || rv[0] > '9' {
-		return false // at once: an error of strconv is allocated, and reads come here
+		return false // at once: an error of strconv is allocated, and reads get here
 	}
 	_, err := strconv.ParseUint(rv, 10, 64)
 	return err == nil
 }
 
 // further returns which of two versions, the one that was reached and one that
-// was shown since, says how far an informer has come.
+// was shown since, is the informer's position.
 func further(reached, shown string) string {
 	if ordered(shown) || !ordered(reached) {
 		return shown
@@ -31,12 +31,13 @@ func further(reached, shown string) string {
 	return reached
 }
 
-// versionless reports whether a version stands for no moment. A watch from
-// there begins with all objects, in no order, and does not say where they end.
+// versionless reports whether a version denotes no moment. A watch from it
+// begins with all objects, in no order, and does not mark where they end.
 func versionless(rv string) bool { return rv == "" || rv == "0" }
 
-// compare returns the order of two versions, and whether they have one. Those
-// that are no numbers have none: the API allows no conclusion from them.
+// compare returns the order of two versions, and whether they have one.
+// Versions that are not numbers have none: the API allows no conclusion from
+// them.
 func compare(a, b string) (order int, comparable bool) {
 	if !ordered(a) || !ordered(b) {
 		return 0, false
@@ -58,8 +59,8 @@ func reaches(a, b string) bool {
 }
 
 // newer reports whether a, which was shown later, is a later state than b.
-// Versions that are no numbers are only told apart, and say nothing where they
-// are equal.
+// Versions that are not numbers can only be distinguished, and equal ones prove
+// nothing.
 func newer(a, b *Object) bool {
 	va, oka := a.Version()
 	vb, okb := b.Version()
