@@ -31,13 +31,16 @@ const (
 // index's function, so that the answer does not depend on where it comes from.
 func (c *cluster) listLive(ctx context.Context, live client.Client, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList) error {
 	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
-	if len(indexed) == 0 {
+	if len(indexed) == 0 && !c.cc.unconventional(list) {
 		return live.List(ctx, list, lo)
 	}
 	if lo.Continue != "" {
-		return fmt.Errorf("%w: a continue token with a field that has an index", ErrUnsupported)
+		return fmt.Errorf("%w: a continue token of a list that is selected here", ErrUnsupported)
 	}
 	s := liveSelection{c: c, gvk: gvk, indexed: indexed}
+	if len(indexed) == 0 {
+		s.unbounded = true // nothing is selected here
+	}
 	if err := s.read(withLiveBudget(ctx, c.cc.options.MaxLiveBytes), live, lo, rest); err != nil {
 		return err
 	}
@@ -80,9 +83,12 @@ type liveSelection struct {
 	gvk     schema.GroupVersionKind
 	indexed []indexedField
 	codec   *packed.Codec // made when a function wants cached objects
-	found   []unstructured.Unstructured
-	cut     bool // at Limit, with more behind
-	version string
+	// unbounded says that the API server selects, so that MaxLiveBytes bounds
+	// the list.
+	unbounded bool
+	found     []unstructured.Unstructured
+	cut       bool // at Limit, with more behind
+	version   string
 }
 
 // read lists page by page, and keeps what is selected.
@@ -95,7 +101,7 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 			return err
 		}
 		s.version = list.GetResourceVersion()
-		if seen += len(list.Items); seen > maxLiveSelected {
+		if seen += len(list.Items); seen > maxLiveSelected && !s.unbounded {
 			return fmt.Errorf("%w: more than %d objects to select from by field %q; only an informer that has synced can",
 				ErrUnsupported, maxLiveSelected, s.indexed[0].Field)
 		}
