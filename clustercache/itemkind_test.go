@@ -27,7 +27,8 @@ type drawer struct {
 
 // DeepCopyObject implements runtime.Object.
 func (d *drawer) DeepCopyObject() runtime.Object {
-	out := &drawer{TypeMeta: d.TypeMeta, ListMeta: *d.ListMeta.DeepCopy()}
+	out := &drawer{TypeMeta: d.TypeMeta}
+	d.DeepCopyInto(&out.ListMeta)
 	for _, o := range d.Items {
 		out.Items = append(out.Items, *o.DeepCopy())
 	}
