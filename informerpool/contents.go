@@ -97,6 +97,9 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	for _, name := range found {
 		e.foundLocked(name)
 	}
+	if l.another {
+		e.loosenSeenLocked()
+	}
 	return e.settleSeenLocked()
 }
 

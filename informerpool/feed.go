@@ -179,6 +179,7 @@ func (f *feed) connect(ctx context.Context) (*stream, error) {
 	if epoch != f.known {
 		f.replace = f.replace || f.hasSynced()
 		f.known, f.resume, f.reach = epoch, "", ""
+		f.loosenSeen()
 		f.forgetKind()
 	}
 	if ordered(f.resume) && f.watchable() && f.distrust == nil {

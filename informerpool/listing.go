@@ -29,8 +29,9 @@ type listing struct {
 	broken  error  // what proves that the store is of another history
 	repeats int    // objects that it showed again, unchanged
 	over    bool
-	history int // number of the history that it shows, once it is known
-	look    int // number of the list among the informer's looks at its server
+	history int  // number of the history that it shows, once it is known
+	another bool // that is another one than the store's
+	look    int  // number of the list among the informer's looks at its server
 
 	cramped error // why objects were passed over: there was no room for them
 	passed  int   // how many of them are new
@@ -202,7 +203,7 @@ func (l *listing) finish(rv string) error {
 	l.over = true
 	f.listing, f.distrust = nil, nil
 	l.history = f.lineage(l)
-	if f.replace || l.broken != nil {
+	if l.another = f.replace || l.broken != nil; l.another {
 		f.reach = ""
 	}
 	f.resume, f.reach, f.replace, f.absent = rv, further(f.reach, rv), false, absence{}

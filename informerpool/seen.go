@@ -32,7 +32,15 @@ type seen struct {
 	looks  int  // how often the informer had begun to look at its server before
 	asked  bool // an audit was asked for, since the stream contradicts it
 	passed bool // handlers have been told what there is to tell
+	// adrift is since when the server's history is another one than that in
+	// which it may have been seen; zero if it is not.
+	adrift time.Time
 }
+
+// incomparable reports whether the version of what was seen says nothing about
+// the server's history any more. It does for a while, since it may have been
+// seen in that one, on a server that was ahead.
+func (s *seen) incomparable() bool { return !s.adrift.IsZero() && time.Since(s.adrift) >= auditLag }
 
 // Seen notes that the lease's user was shown an object by another way than the
 // lease, as by a live read before the first list. If a list that is no older
@@ -147,8 +155,12 @@ func (e *entry) takeSeenLocked(from *entry, key Key) {
 	}
 	selected := newFilter(Key{}, key)
 	for name, s := range from.seen {
-		if e.seen[name] == nil && selected.match(s.Object) {
-			e.noteSeenLocked(s.Object)
+		if e.seen[name] != nil || !selected.match(s.Object) {
+			continue
+		}
+		e.noteSeenLocked(s.Object)
+		if taken := e.seen[name]; taken != nil {
+			taken.adrift = s.adrift
 		}
 	}
 }
@@ -174,6 +186,23 @@ func (e *entry) lookLocked() int {
 	return e.looks
 }
 
+// loosenSeenLocked notes that the server's history is another one from now on,
+// and may be another one than that in which what was seen was seen. The look
+// under way began before.
+func (e *entry) loosenSeenLocked() {
+	for _, o := range e.seen {
+		if o.adrift.IsZero() {
+			o.adrift, o.looks, o.asked = time.Now(), e.looks, false
+		}
+	}
+}
+
+func (e *entry) loosenSeen() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.loosenSeenLocked()
+}
+
 // settleSeenLocked forgets the objects that the store has in the state that was
 // seen, or a later one: of those handlers hear as of all others. It reports
 // whether an audit is to be asked for, since the stream passed a state and has
@@ -189,7 +218,7 @@ func (e *entry) settleSeenLocked() (ask bool) {
 		case passes(now, o.Object):
 			e.passedLocked(name, now, now)
 			e.foundLocked(name)
-		case o.asked, pause, e.refused.has(name), behind(e.rv, o.GetResourceVersion()):
+		case o.asked, pause, e.refused.has(name), behind(e.rv, o.GetResourceVersion()) && !o.incomparable():
 		default:
 			o.asked, ask = true, true
 		}
@@ -208,7 +237,7 @@ func (e *entry) settleSeenLocked() (ask bool) {
 func (e *entry) missedLocked(look int, rv string, first bool, now func(types.NamespacedName) *Object) (found []types.NamespacedName) {
 	for name, o := range e.seen {
 		is := now(name)
-		early := !first && o.looks >= look || behind(rv, o.GetResourceVersion())
+		early := !first && o.looks >= look || behind(rv, o.GetResourceVersion()) && !o.incomparable()
 		if e.refused.has(name) || early && (is == nil || older(is, o.Object)) {
 			continue
 		}
