@@ -27,30 +27,31 @@ import (
 )
 
 const (
-	// An answer may take a liveShare-th of the limit, and liveFactor times its
+	// An answer may take a liveShare-th of the limit plus liveFactor times its
 	// size, so that short answers cannot take as much as long ones: real
 	// objects are estimated at five to nine times their JSON.
 	liveShare  = 16
 	liveFactor = 16
 	// liveCopies is how many copies of a body client-go has at once while it
-	// reads it.
+	// reads the body.
 	liveCopies = 3
-	// liveStatus bounds what a status, in an answer that is no success, takes.
+	// liveStatus bounds the memory of a status in an answer that is not a
+	// success.
 	liveStatus = 32 << 20
 
 	mediaJSON = "application/json"
 )
 
-// liveBudget is what the answers to one call may take in memory, all tries and
-// pages together.
+// liveBudget is the memory that the answers to one call may take, for all tries
+// and pages together.
 type liveBudget struct {
 	limit int64 // negative: none
 	read  int64 // bytes of bodies
-	taken int64 // what was decoded from them
+	taken int64 // memory of the objects decoded from them
 }
 
-// check returns an ErrBudget if a body that is being read takes more beside
-// what was taken than the budget has.
+// check returns an ErrBudget if a body that is being read would take more, in
+// addition to the memory taken so far, than the budget has.
 func (b *liveBudget) check(more int64) error {
 	if b.limit < 0 {
 		return nil
@@ -65,32 +66,34 @@ func (b *liveBudget) check(more int64) error {
 	return fmt.Errorf("%w: the answer takes more than %d bytes in memory (Options.MaxLiveBytes)", ErrBudget, allowed)
 }
 
-// liveCall is one call of a live client: what the answer is decoded into, and
-// what it may take. It is used on the goroutine of the caller alone.
+// liveCall is one call of a live client: the type that its answer is decoded
+// into, and the memory that it may take. Only the caller's goroutine uses it.
 type liveCall struct {
 	budget *liveBudget
 	scheme *runtime.Scheme
 
 	want  schema.GroupVersionKind // of the object or the items; empty: any
 	also  []string                // kinds that may answer instead
-	whose *whose                  // whose object it is; nil: any one's
+	whose *whose                  // whose object it must be; nil: any
 	into  reflect.Type            // nil: nothing is decoded
 	write bool                    // the kind has to be named
-	// creates says that the answer may be what was made of what was sent.
+	// creates means that the server may answer with the object that it created
+	// from the one that was sent.
 	creates bool
-	// deletes says that nothing is decoded, however large it is.
+	// deletes means that the answer is not decoded, however large it is.
 	deletes bool
-	list    *liveItems // nil: one object is asked for
-	item    int        // the largest object of a list in JSON, if that is more than usual
+	list    *liveItems // nil: one object is expected
+	item    int        // the largest object of a list in JSON, if larger than usual
 
 	answered bool
-	failed   error // what was wrong with the answer
+	failed   error // why the answer was refused
 }
 
-// liveCallKey is where the context of a request has its call.
+// liveCallKey is the context key of a request's call.
 type liveCallKey struct{}
 
-// liveBudgetKey is where the context of a read has the budget of all its calls.
+// liveBudgetKey is the context key of the budget that all calls of a read
+// share.
 type liveBudgetKey struct{}
 
 // withLiveBudget makes all calls with the context share one budget.
@@ -103,7 +106,8 @@ func liveCallOf(ctx context.Context) *liveCall {
 	return call
 }
 
-// expect notes what an answer is decoded into, and its kind if that is known.
+// expect records the type that an answer is decoded into, and its kind if
+// known.
 func (c *liveCall) expect(obj any) *liveCall {
 	if absent(obj) {
 		return c
@@ -116,8 +120,8 @@ func (c *liveCall) expect(obj any) *liveCall {
 	return c
 }
 
-// kindSent returns the kind of what a call was given, an object or an apply
-// configuration; empty if that is not known.
+// kindSent returns the kind of a call's argument, an object or an apply
+// configuration; empty if it is not known.
 func kindSent(obj any, scheme *runtime.Scheme) (gvk schema.GroupVersionKind) {
 	if absent(obj) {
 		return gvk
@@ -152,16 +156,17 @@ func (c *liveCall) expectList(list client.ObjectList) *liveCall {
 	return c
 }
 
-// fail keeps an error, since client-go quotes and wraps what it gets.
+// fail keeps an error, since client-go quotes and wraps the errors that it
+// gets.
 func (c *liveCall) fail(err error) error {
 	c.failed = err
 	return err
 }
 
-// check returns an ErrKind if a document is another kind's. A read that does
-// not name its kind is decoded as what was asked for, as by client-go. A write
-// has to: it is decoded into the object that was sent, of which nothing then is
-// missing.
+// check returns an ErrKind if a document has another kind. The answer to a read
+// that does not name its kind is decoded as the requested one, as client-go
+// does. The answer to a write has to name it: it is decoded into the object
+// that was sent, which would hide anything that is missing.
 func (c *liveCall) check(apiVersion, kind string) error {
 	if c.write && kind == "" {
 		return errNoObject
@@ -183,14 +188,16 @@ func isVersion(apiVersion string, gvk schema.GroupVersionKind) bool {
 	return apiVersion == "" || apiVersion == gvk.GroupVersion().String()
 }
 
-// isMetadata reports whether a document is metadata alone, and was asked for.
+// isMetadata reports whether a document is metadata only, and was requested as
+// such.
 func (c *liveCall) isMetadata(apiVersion, kind string) bool {
 	return (c.deletes || c.into == reflect.TypeFor[*metav1.PartialObjectMetadata]()) && kind == "PartialObjectMetadata" &&
 		strings.HasPrefix(apiVersion, metav1.GroupName+"/")
 }
 
-// answers is the round tripper that bounds and checks the answers to calls,
-// before client-go decodes them: it decodes whatever kind a body names.
+// answers is the round tripper that bounds and checks the answers to calls
+// before client-go decodes them, since client-go decodes any kind that a body
+// names.
 type answers struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -232,7 +239,7 @@ func onlyJSON(accept string) string {
 	return strings.Join(kept, ",")
 }
 
-// admit makes the body of a success one that obeys the budget.
+// admit wraps the body of a successful answer to enforce the budget.
 func (c *liveCall) admit(resp *http.Response) error {
 	c.answered = true
 	switch {
@@ -258,8 +265,8 @@ func (c *liveCall) admit(resp *http.Response) error {
 	return nil
 }
 
-// admitFailure leaves nothing of an answer that is no success but text and a
-// status: client-go would decode any other kind as well.
+// admitFailure reduces an unsuccessful answer to text and a status: client-go
+// would decode any other kind as well.
 func (c *liveCall) admitFailure(resp *http.Response) {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if strings.HasPrefix(media, "text/") {
@@ -275,8 +282,8 @@ func (c *liveCall) admitFailure(resp *http.Response) {
 	resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(string(body))), int64(len(body))
 }
 
-// objectBody is the body of one object. It ends with an error where the object
-// would take more memory than its call has, or is of another kind.
+// objectBody is the body of one object. It ends with an error if the object
+// would take more memory than its call may, or has another kind.
 type objectBody struct {
 	io.ReadCloser
 
@@ -315,5 +322,6 @@ func (d *liveDoor) RoundTrip(req *http.Request) (*http.Response, error) {
 	return d.unary.RoundTrip(req)
 }
 
-// unstructuredList is how lists of unstructured objects are decoded.
+// unstructuredList is the type that lists of unstructured objects are decoded
+// into.
 var unstructuredList = reflect.TypeFor[unstructured.UnstructuredList]()

@@ -21,9 +21,9 @@ import (
 )
 
 // liveClient bounds what client-go does for one call: the time of all its tries
-// together, the memory that the answer takes once it is decoded, what it logs,
-// which at high verbosity is whole bodies, and what it quotes in errors. It
-// refuses answers of another kind, of which client-go makes an empty object.
+// together, the memory that the decoded answer takes, what it logs, which at
+// high verbosity is whole bodies, and what it quotes in errors. It refuses
+// answers of another kind, which client-go would decode into an empty object.
 type liveClient struct {
 	client.Client
 
@@ -55,7 +55,7 @@ func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context
 		}
 		return sanitize.FromClient(err)
 	}
-	_, told := errors.AsType[*transport.Error](err) // as when the connection breaks in the middle of a body
+	_, told := errors.AsType[*transport.Error](err) // for example if the connection breaks in the middle of a body
 	switch {
 	case errors.Is(answer.failed, ErrBudget), errors.Is(answer.failed, ErrKind), errors.Is(answer.failed, ErrNotKubernetes), errors.Is(answer.failed, ErrAnswer):
 		return answer.failed
@@ -67,8 +67,8 @@ func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context
 	return err
 }
 
-// answerError is an answer that makes no sense. Decoders quote it; the chain
-// stays searchable.
+// answerError is an answer that cannot be decoded. Decoders quote it; the error
+// chain stays searchable.
 type answerError struct{ err error }
 
 func (e *answerError) Error() string { return fmt.Sprintf("%s (%T)", ErrAnswer, e.err) }
@@ -76,7 +76,7 @@ func (e *answerError) Error() string { return fmt.Sprintf("%s (%T)", ErrAnswer, 
 // Is implements errors.Is.
 func (e *answerError) Is(target error) bool { return target == ErrAnswer }
 
-// Unwrap returns the cause, whose text holds what the server wrote.
+// Unwrap returns the cause, whose text contains what the server wrote.
 func (e *answerError) Unwrap() error { return e.err }
 
 // Get implements client.Client.
@@ -86,7 +86,7 @@ func (l *liveClient) Get(ctx context.Context, key client.ObjectKey, obj client.O
 		return err
 	}
 	if err := identified(key, obj); err != nil {
-		reflect.ValueOf(obj).Elem().SetZero() // it is somebody else's
+		reflect.ValueOf(obj).Elem().SetZero() // the content belongs to another object
 		obj.GetObjectKind().SetGroupVersionKind(answer.want)
 		return err
 	}
@@ -96,8 +96,8 @@ func (l *liveClient) Get(ctx context.Context, key client.ObjectKey, obj client.O
 // itself is the name by which some APIs answer with an object of another name.
 const itself = "~"
 
-// identified returns an ErrAnswer if an object is another one than was asked
-// for: client-go decodes any document into it, one without a name included.
+// identified returns an ErrAnswer if an object is not the requested one:
+// client-go decodes any document into it, including one without a name.
 func identified(key client.ObjectKey, obj client.Object) error {
 	name, namespace := obj.GetName(), obj.GetNamespace()
 	switch {

@@ -34,19 +34,19 @@ const (
 	anyList    = "List"
 )
 
-// liveItems takes the items of a list out of its body one by one, while it is
-// read, so that neither the body nor its garbage is ever there as a whole.
-// client-go decodes what is left, a list without items.
+// liveItems extracts the items of a list from its body one by one while the
+// body is read, so that neither the whole body nor its garbage is ever in
+// memory. client-go decodes the rest, a list without items.
 type liveItems struct {
 	element  reflect.Type  // of the list's Items
-	items    reflect.Value // what was decoded: a slice of elements
+	items    reflect.Value // the decoded items: a slice of elements
 	unnamed  int           // items that do not name their kind
-	largest  int64         // item so far, in bytes
-	metadata bool          // the list is one of metadata alone
+	largest  int64         // largest item so far, in bytes
+	metadata bool          // a list of metadata only
 }
 
-// newLiveItems returns nil for lists that are made otherwise than by a member
-// items that is an array of objects.
+// newLiveItems returns nil for lists whose JSON is not a member items with an
+// array of objects.
 func newLiveItems(list client.ObjectList) *liveItems {
 	t := reflect.TypeOf(list)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
@@ -73,7 +73,7 @@ func structOf(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fill gives the items to the list.
+// fill sets the items of the list.
 func (l *liveItems) fill(list client.ObjectList, kind schema.GroupVersionKind) {
 	if !l.items.IsValid() {
 		return
@@ -86,8 +86,8 @@ func (l *liveItems) fill(list client.ObjectList, kind schema.GroupVersionKind) {
 	}
 }
 
-// listBody reads a list at the first call of Read, and is the body of that list
-// without its items.
+// listBody reads a whole list at the first call of Read. Its own content is
+// that list without the items.
 type listBody struct {
 	io.ReadCloser
 
@@ -120,7 +120,7 @@ func (c *countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read takes the items out of a list, and returns what is left of it.
+// read extracts the items from a list, and returns the rest.
 func (l *liveItems) read(call *liveCall, body io.Reader) ([]byte, error) {
 	l.items, l.unnamed, l.largest = reflect.MakeSlice(reflect.SliceOf(l.element), 0, 0), 0, 0
 	r := wire.NewListReader(body, wire.Limits{Object: max(maxLiveItem, call.item), Response: max(maxLiveList, call.budget.limit)})
@@ -151,12 +151,13 @@ func (l *liveItems) read(call *liveCall, body io.Reader) ([]byte, error) {
 	}
 }
 
-// cost is what the items take with the one at hand, in a slice that grows.
+// cost returns what the items take together with the current one, in a slice
+// that grows.
 func (l *liveItems) cost(m *meter.Meter) int64 {
 	return m.Cost() + int64(l.items.Len()+1)*int64(l.element.Size())*9/4 //nolint:gosec // sizes are small
 }
 
-// limited makes what a list is too large for an ErrBudget.
+// limited turns the errors of a list that is too large into an ErrBudget.
 func limited(err error) error {
 	if limit, ok := errors.AsType[*wire.LimitError](err); ok {
 		return fmt.Errorf("%w: %w", ErrBudget, limit)
@@ -164,7 +165,7 @@ func limited(err error) error {
 	return err
 }
 
-// decoded is the type that one item is decoded into.
+// decoded returns the type that one item is decoded into.
 func (l *liveItems) decoded() reflect.Type {
 	if l.element == reflect.TypeFor[unstructured.Unstructured]() {
 		return reflect.TypeFor[map[string]any]()
@@ -229,9 +230,8 @@ func (l *liveItems) finish(call *liveCall, r *wire.ListReader, isList bool) ([]b
 }
 
 // checkList refuses a list of another kind. Definitions may give their lists
-// any name: then each item has to name its own kind. A list of another kind
-// that is empty says nothing about the kind that was asked for, and neither
-// does one object.
+// any name: then each item has to name its own kind. An empty list of another
+// kind is no evidence for the requested kind, and neither is a single object.
 func (l *liveItems) checkList(call *liveCall, header wire.ListHeader, isList bool) error {
 	want := call.want
 	switch {
@@ -250,7 +250,7 @@ func (l *liveItems) checkList(call *liveCall, header wire.ListHeader, isList boo
 		wire.Excerpt(want.Kind+listSuffix), wire.Excerpt(want.GroupVersion().String()))
 }
 
-// inferKinds names the kind of items that do not, after the list.
+// inferKinds sets the kind of items that have none, according to the list's.
 func (l *liveItems) inferKinds(want schema.GroupVersionKind, header wire.ListHeader) {
 	if (header.Kind == "" || header.Kind == anyList) && !want.Empty() {
 		header.APIVersion, header.Kind = want.GroupVersion().String(), want.Kind

@@ -20,15 +20,16 @@ import (
 )
 
 const (
-	// maxLiveSelected is how many objects of the API server's a list by an
-	// indexed field looks at while no informer answers it.
+	// maxLiveSelected is how many objects of the API server a list by an
+	// indexed field may read while no informer answers it.
 	maxLiveSelected = 10_000
 	livePage        = 500
 )
 
-// listLive lists from the API server. Fields that have an index are unknown to
-// it: it would refuse the list. What they select is selected here, by the
-// index's function, so that the answer does not depend on where it comes from.
+// listLive lists from the API server, which does not know fields that have an
+// index and would refuse the list. Requirements on such fields are evaluated
+// here, by the index's function, so that the answer does not depend on where it
+// comes from.
 func (c *cluster) listLive(ctx context.Context, live client.Client, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList) error {
 	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
 	if len(indexed) == 0 && !c.cc.unconventional(list) {
@@ -54,7 +55,8 @@ type indexedField struct {
 	index *addedIndex
 }
 
-// splitFields tells the fields that have an index from those for the server.
+// splitFields separates the fields that have an index from those for the
+// server.
 func (c *cluster) splitFields(gvk schema.GroupVersionKind, s fields.Selector) (indexed []indexedField, rest fields.Selector) {
 	if s == nil {
 		return nil, nil
@@ -77,21 +79,21 @@ func (c *cluster) splitFields(gvk schema.GroupVersionKind, s fields.Selector) (i
 	return indexed, rest
 }
 
-// liveSelection is a list of the API server's, selected here.
+// liveSelection is a list from the API server that is filtered here.
 type liveSelection struct {
 	c       *cluster
 	gvk     schema.GroupVersionKind
 	indexed []indexedField
-	codec   *packed.Codec // made when a function wants cached objects
-	// unbounded says that the API server selects, so that MaxLiveBytes bounds
+	codec   *packed.Codec // made when a function needs cached objects
+	// unbounded means that the API server selects, so that MaxLiveBytes bounds
 	// the list.
 	unbounded bool
 	found     []unstructured.Unstructured
-	cut       bool // at Limit, with more behind
+	cut       bool // at Limit, with more to follow
 	version   string
 }
 
-// read lists page by page, and keeps what is selected.
+// read lists page by page, and keeps the selected objects.
 func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client.ListOptions, rest fields.Selector) error {
 	page := client.ListOptions{LabelSelector: lo.LabelSelector, FieldSelector: rest, Namespace: lo.Namespace, Limit: livePage, Raw: lo.Raw}
 	for seen := 0; ; {
@@ -123,7 +125,7 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 			return nil
 		}
 		if lo.Limit > 0 && int64(len(s.found)) == lo.Limit {
-			s.cut = true // for all that is known
+			s.cut = true // as far as is known
 			return nil
 		}
 	}
@@ -161,7 +163,7 @@ func (s *liveSelection) in(form Form, u *unstructured.Unstructured) (client.Obje
 	return u.DeepCopy(), nil
 }
 
-// fill puts what was found into a list of any form.
+// fill puts the selected objects into a list of any form.
 func (s *liveSelection) fill(list client.ObjectList) error {
 	if l, ok := list.(*unstructured.UnstructuredList); ok {
 		l.Items = s.found

@@ -18,14 +18,14 @@ import (
 // maxInstances bounds the search for a free name of the label "cache".
 const maxInstances = 1000
 
-// describe returns the description of a metric. The label "cache" tells
-// instances in one process apart.
+// describe returns the description of a metric. The label "cache" distinguishes
+// instances in one process.
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("fleetcache_"+name, help, labels, nil)
 }
 
-// Descriptions of what is read off at each scrape. Series of a cluster end with
-// it.
+// Descriptions of the metrics that are computed at each scrape. The series of a
+// cluster end with the cluster.
 var (
 	descClusters = describe("clusters", "Known clusters by phase.", "phase")
 	descUp       = describe("cluster_up", "Whether the cluster is connected.", "cluster")
@@ -52,10 +52,11 @@ var (
 	descBuild    = describe("build_info", "Always 1. The labels tell what runs.", "version", "go_version")
 )
 
-// metrics are what is counted as it happens, and the collector of it all.
+// metrics are the metrics that are counted as things happen, and the collector
+// of all metrics.
 type metrics struct {
 	cc         *ClusterCache
-	registered prometheus.Registerer // what to unregister from; nil: nothing
+	registered prometheus.Registerer // where to unregister; nil: nowhere
 	probes     *prometheus.CounterVec
 	probeTook  prometheus.Histogram
 	connTook   prometheus.Histogram
@@ -98,11 +99,11 @@ func newMetrics(cc *ClusterCache) *metrics {
 		}, []string{"callback"}),
 		version: version(),
 	}
-	m.panics.WithLabelValues("Handler") // there from the start, so that an increase is seen
+	m.panics.WithLabelValues("Handler") // present from the start, so that an increase is seen
 	return m
 }
 
-// version returns the version of this module in the program that runs.
+// version returns the version of this module in the running program.
 func version() string {
 	const module = "github.com/fleetcache/fleetcache"
 	info, ok := debug.ReadBuildInfo()
@@ -117,8 +118,8 @@ func version() string {
 	return "(devel)"
 }
 
-// register makes the metrics known. Instances of one process get a number
-// behind their name from the second on.
+// register registers the metrics. From the second on, instances in one process
+// get a number appended to their name.
 func (m *metrics) register(to prometheus.Registerer, name string) error {
 	for i := range maxInstances {
 		label := name
@@ -157,7 +158,7 @@ func (m *metrics) probed(began time.Time, err error) {
 	m.probeTook.Observe(time.Since(began).Seconds())
 }
 
-// counted are the metrics that are counted as things happen.
+// counted returns the metrics that are counted as things happen.
 func (m *metrics) counted() []prometheus.Collector {
 	return []prometheus.Collector{m.probes, m.probeTook, m.connTook, m.connFailed, m.listTook, m.indexFailed, m.panics}
 }
@@ -176,8 +177,8 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Nothing in it ends the process: a
-// scrape that fails must not cost the operator.
+// Collect implements prometheus.Collector. It never ends the process: a failed
+// scrape must not stop the operator.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -202,7 +203,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	totals := m.cc.pool.Totals()
 	if m.cc.options.FleetMetricsOnly {
 		sum := sumUp(statuses)
-		sum.Stalls, sum.Rejected = totals.Stalls, totals.Rejected // clusters that are gone included
+		sum.Stalls, sum.Rejected = totals.Stalls, totals.Rejected // including clusters that are gone
 		out.cluster("", sum)
 	}
 	for _, phase := range phasesInOrder {
@@ -227,7 +228,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sumUp makes one status of all: sums, and the worst of what cannot be summed.
+// sumUp returns one status of all clusters: sums, and the worst of the values
+// that cannot be summed.
 func sumUp(statuses []Status) Status {
 	var sum Status
 	for _, s := range statuses {
@@ -256,7 +258,7 @@ func boolean(b bool) float64 {
 	return 0
 }
 
-// sink is where metrics are collected.
+// sink receives the metrics of a scrape.
 type sink struct{ ch chan<- prometheus.Metric }
 
 func (out sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
@@ -267,14 +269,14 @@ func (out sink) counter(d *prometheus.Desc, v int64, labels ...string) {
 	out.send(d, prometheus.CounterValue, float64(v), labels)
 }
 
-// send leaves out a series whose labels are not valid; the others stay.
+// send omits a series whose labels are invalid; the others stay.
 func (out sink) send(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
 	if m, err := prometheus.NewConstMetric(d, t, v, labels...); err == nil {
 		out.ch <- m
 	}
 }
 
-// cluster writes the series of a cluster that have one for all clusters, too.
+// cluster sends the series of a cluster that also exist once for all clusters.
 func (out sink) cluster(name string, s Status) {
 	out.gauge(descInformer, float64(s.Informers), name)
 	out.gauge(descRefs, float64(s.References), name)

@@ -11,8 +11,8 @@ import (
 )
 
 // namedClient names the cluster and the kind in the errors of a live client, as
-// readers do: the error of a write that reaches a log is often all that is
-// known of it. apierrors.IsConflict and the like look through.
+// readers do: often the error of a write that reaches a log is all that is
+// known about it. apierrors.IsConflict and similar functions still match.
 type namedClient struct {
 	client.Client
 

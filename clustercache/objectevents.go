@@ -15,71 +15,73 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// ObjectFeed says which objects' events are wanted.
+// ObjectFeed selects the objects whose events are delivered.
 type ObjectFeed struct {
 	// Kinds are the kinds, each as a typed object, an unstructured one or
-	// [Kind], and all narrowed by Options. Without Kinds and Selections every
-	// kind that is watched is meant.
+	// [Kind], and all narrowed by Options. Without Kinds and Selections, every
+	// watched kind is selected.
 	Kinds []client.Object
-	// Selections are further kinds, each narrowed by options of its own. A kind
-	// may be there more than once. An object that several watches cover is
+	// Selections are further kinds, each narrowed by its own options. A kind
+	// may occur more than once. An object that several watches cover is
 	// delivered by each of them.
 	Selections []Selection
-	// Clusters selects clusters. Nil means all. It must be quick and always
-	// give the same answer for a cluster.
+	// Clusters reports whether a cluster is selected. Nil selects all. It must
+	// be quick and always return the same result for a cluster.
 	Clusters func(cluster client.ObjectKey) bool
 	// Watch makes the feed hold a watch of each of the Kinds and Selections in
-	// each selected cluster that is known, now and later, and has its events
-	// from these watches alone. Without it the feed has the events of what
-	// others watch.
+	// each selected cluster that is known, now and later, and deliver events
+	// only from these watches. Without it the feed delivers the events of
+	// watches that others hold.
 	Watch bool
 	// Options narrow the Kinds: client.InNamespace, MatchingLabels,
-	// MatchingFields. With Watch the server selects. Without it the objects
-	// that others watch are selected here, by what they were and what they are:
-	// one whose labels cease to match is told as deleted. Of fields, only
-	// metadata.name and metadata.namespace can be selected by then.
+	// MatchingFields. With Watch, the server selects. Without it, the objects
+	// that others watch are selected here, by their old and new states: an
+	// object whose labels cease to match is delivered as deleted. Only the
+	// fields metadata.name and metadata.namespace can be selected by then.
 	Options []client.ListOption
-	// Predicates let an event pass if all of them do: those of
-	// controller-runtime work, and those written for a Go type, too. They are
-	// given objects in the Form. An object that was asked for once more, by
-	// Trigger or a resync, is a generic event to them, so that predicates that
-	// look for changes let it pass. An object that does not fit the form
-	// passes, which is logged: no predicate can be asked about it.
+	// Predicates let an event pass if all of them do. Both those of
+	// controller-runtime and those written for a Go type work. They receive
+	// objects in the Form. An object that Trigger or a resync delivers once
+	// more is a generic event to them, so that predicates that look for changes
+	// let it pass. An object that does not fit the form passes, which is
+	// logged, since no predicate can be called with it.
 	Predicates []predicate.Predicate
-	// Form is what Predicates are given. Defaults to [AsGiven]: typed objects
-	// where Kinds or Selections name the kind by one. Predicates of
-	// controller-runtime that read metadata alone cost no decoding.
+	// Form is the form of the objects passed to Predicates. Defaults to
+	// [AsGiven]: typed objects where Kinds or Selections name the kind by one.
+	// Predicates of controller-runtime that read only metadata cost no
+	// decoding.
 	Form Form
 	// ResyncInterval is the time after which all objects are delivered once
-	// more, marked as Resync. Each is up to a fifth shorter, at random. Zero
-	// means never.
+	// more, marked as Resync. Each interval is shortened by up to a fifth, at
+	// random. Zero means never.
 	ResyncInterval time.Duration
 }
 
-// Selection is a kind, narrowed.
+// Selection is a kind with options that narrow it.
 type Selection struct {
 	// Kind is a typed object, an unstructured one or [Kind]. Required.
 	Kind client.Object
-	// Options narrow it, as ObjectFeed.Options do.
+	// Options narrow the kind, as ObjectFeed.Options do.
 	Options []client.ListOption
 }
 
 // ObjectEvent is one change of one object in one cluster.
 type ObjectEvent struct {
-	// Cluster is where the object is.
+	// Cluster is the cluster of the object.
 	Cluster client.ObjectKey
 	// GVK is the object's kind.
 	GVK schema.GroupVersionKind
 	// Event has the objects, which are shared and read-only. DeepCopyObject
-	// returns an unstructured object of one's own, and Into decodes.
+	// returns an unstructured copy that you may change, and Into decodes.
 	informerpool.Event
 }
 
-// ObjectEvents yields an event for every object there is, marked as Initial,
-// and then what happens to them, until ctx ends, the loop is left, or the
-// ClusterCache stops. While the loop is busy, events of an object are merged:
-// it holds back nobody. Each range over it is a subscription of its own. The
-// error is that of a kind or selector that cannot be, or an [*OptionError].
+// ObjectEvents yields an event for every object that exists, marked as Initial,
+// and then its changes, until ctx ends, the loop is left, or the ClusterCache
+// stops. While the loop is busy, events of an object are merged: the loop
+// delays no other subscriber. Each range over the sequence is a separate
+// subscription. The error is that of an invalid kind or selector, or an
+// [*OptionError].
 func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter.Seq[ObjectEvent], error) {
 	if _, err := cc.selected(spec); err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter
 			}
 		})
 		if err != nil {
-			return // it was checked; only the end of the cache is left
+			return // it was checked before; only ErrClosed is left
 		}
 		defer f.stop()
 		f.start()

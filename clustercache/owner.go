@@ -18,17 +18,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// Owner is who needs what is declared: usually the object that a controller
-// reconciles. It is comparable.
+// Owner identifies what needs a declaration: usually the object that a
+// controller reconciles. It is comparable.
 type Owner struct {
 	// GVK is the kind of the object.
 	GVK schema.GroupVersionKind
-	// ObjectKey is its namespace and name.
+	// ObjectKey is the object's namespace and name.
 	client.ObjectKey
 }
 
-// OwnerOf returns the owner that an object is. scheme tells the kind of typed
-// objects. The error is that of an object whose kind is not known.
+// OwnerOf returns the owner that stands for an object. scheme maps typed
+// objects to their kind. The error is that of an object whose kind is not
+// known.
 func OwnerOf(obj client.Object, scheme *runtime.Scheme) (Owner, error) {
 	if isNil(obj) {
 		return Owner{}, errNilObject
@@ -52,10 +53,10 @@ func (o Owner) String() string {
 	return strings.Join(parts, " ")
 }
 
-// MarshalLog returns what a logger shows: all of it, not only the name.
+// MarshalLog returns the complete value for a logger, not only the name.
 func (o Owner) MarshalLog() any { return o.named() }
 
-// MarshalJSON returns the owner in the terms of a manifest.
+// MarshalJSON returns the owner with the field names of a manifest.
 func (o Owner) MarshalJSON() ([]byte, error) {
 	return json.Marshal(o.named())
 }
@@ -65,7 +66,7 @@ func (o Owner) named() namedObject {
 	return namedObject{APIVersion: version, Kind: kind, Namespace: o.Namespace, Name: o.Name}
 }
 
-// namedObject is how JSON names an object.
+// namedObject is the JSON form of an object's name.
 type namedObject struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
@@ -85,16 +86,16 @@ func compareObjectKeys(a, b client.ObjectKey) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// OwnerExists returns a liveness query, for GC.InUse: it reads the metadata of
-// the owner from the hub, and an owner that is not there, or is being deleted,
-// is gone. Any other answer of the hub means that nothing is known, and nothing
-// is let go. One that is being deleted keeps what it needs for as long as it
-// goes on declaring it.
+// OwnerExists returns a liveness query for GC.InUse. It reads the metadata of
+// the owner from the hub; an owner that does not exist, or is being deleted, is
+// gone. After any other answer of the hub nothing is known, and nothing is
+// released. An owner that is being deleted keeps what it needs for as long as
+// it continues to declare it.
 //
-// A reader that asks the API server, such as that of a manager's GetAPIReader,
-// costs one small request for each owner, in intervals of up to
-// [GC].MaxInterval. The reader of a manager's cache costs none, but an informer
-// of the metadata of the kind.
+// A reader that queries the API server, such as that of a manager's
+// GetAPIReader, costs one small request for each owner, in intervals of up to
+// [GC].MaxInterval. The reader of a manager's cache costs no request, but an
+// informer of the metadata of the kind.
 func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 	return func(ctx context.Context, owner Owner) (bool, error) {
 		if owner.GVK.Kind == "" || owner.GVK.Version == "" {

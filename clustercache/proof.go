@@ -19,94 +19,93 @@ import (
 )
 
 const (
-	// proofAge is how old the last proof of who answers may be for a read or a
-	// write to ride on it. A connected cluster is asked that often: behind a
-	// proxy that keeps our connections there may be another cluster at any
-	// time.
+	// proofAge is how old the last identity proof may be for a read or a write
+	// to rely on it. A connected cluster is queried that often: at any time,
+	// there may be another cluster behind a proxy that keeps our connections.
 	proofAge = time.Minute
-	// proofSoon is the same for a list, and for a watch that goes on where
+	// proofSoon is proofAge for a list, and for a watch that continues where
 	// another ended.
 	proofSoon = 5 * time.Second
-	// versionAge is the time between two questions after the API server's
-	// version.
+	// versionAge is the time between two queries of the API server's version.
 	versionAge = 5 * time.Minute
-	// versionRetry is the same where the last one was not answered, and one
+	// versionRetry is versionAge if the last query was not answered, and one
 	// before was: the server may have been starting, as another version.
 	versionRetry = 30 * time.Second
-	// busyAge is how old the last proof may be for informers to go on while the
-	// server answers 429 to the question who answers. It is as short as
-	// overloads are, and bounds for how long a server that may be another one
-	// by now is read where nothing but its silence speaks for that.
+	// busyAge is how old the last proof may be for informers to continue while
+	// the server answers 429 to the identity query. It is as short as overloads
+	// are, and bounds how long a server is read that may be another one by now,
+	// where its silence is the only evidence for that.
 	busyAge = 5 * time.Minute
-	// proofRetry is the time between two questions that were not answered.
+	// proofRetry is the time between two queries that were not answered.
 	proofRetry = 5 * time.Second
-	// withheldAge is the time between two questions who answers to a server
-	// that forbids them. Each is a refusal in its audit log.
+	// withheldAge is the time between two identity queries to a server that
+	// forbids them. Each is a refusal in its audit log.
 	withheldAge = 5 * time.Minute
-	// proofTries is how often a request asks because a connection was made
-	// meanwhile, and proofPause the wait before the second time, which doubles.
+	// proofTries is how often a request queries because a connection was made
+	// meanwhile. proofPause is the wait before the second repetition; it
+	// doubles.
 	proofTries = 9
 	proofPause = 10 * time.Millisecond
 )
 
 var (
-	// errOtherCluster indicates that another cluster answers at the address
-	// than before.
+	// errOtherCluster indicates that another cluster than before answers at the
+	// address.
 	errOtherCluster = fmt.Errorf("%w: another cluster answers", ErrNotConnected)
 	// errMoved indicates that another history began while a request was under
 	// way.
 	errMoved = fmt.Errorf("%w: another history began during the request", ErrNotConnected)
-	// errUnsteady indicates that connections were made faster than who answers
-	// could be asked.
+	// errUnsteady indicates that connections were made faster than the identity
+	// could be queried.
 	errUnsteady = fmt.Errorf("%w: connections do not last", ErrNotConnected)
 )
 
-// prover keeps the proof of who answers: when the namespace kube-system was
-// last read with the expected UID, and which connections that was no proof for.
-// A question proves the connection it went over and all that were made before
-// that one: another cluster can take the place behind an address from some time
-// on, and the connections made before are the old one's.
+// prover keeps the identity proof of a cluster: when the namespace kube-system
+// was last read with the expected UID, and which connections that did not
+// prove. A query proves the connection that it used, and all connections made
+// before that one: another cluster may replace the one behind an address at
+// some time, but connections made before still lead to the old one.
 //
-//	dial ──► pending ──► question over it, or over a newer connection ──► proven
-//	          ├─ a request that dialled waits here, before its first byte is sent
+//	dial ──► pending ──► query over it, or over a newer connection ──► proven
+//	          ├─ a request that dialed waits here, before its first byte is sent
 //	          ├─ one that was given it by the pool waits here, too
 //	          └─ another cluster answers ──► closed
 //
-// There is one question at a time, whatever the number of requests that wait
-// for it.
+// There is one query at a time, whatever the number of requests that wait for
+// it.
 type prover struct {
 	c     *cluster
 	tick  *timetable.Timer                   // renews the proof in time
-	other atomic.Pointer[informerpool.Epoch] // in which another cluster answered; nil: none
+	other atomic.Pointer[informerpool.Epoch] // the epoch in which another cluster answered; nil: none
 
 	mu     sync.Mutex             // protects what follows; only ClusterCache.life is locked under it
-	seq    uint64                 // numbers connections and questions, in the order of time
+	seq    uint64                 // numbers connections and queries in chronological order
 	open   map[*provenConn]uint64 // connections without a proof, by when they were made
-	uid    string                 // of who is proven; empty: nothing was yet
-	sent   time.Time              // when the question was sent that the last proof answered; zero: none
-	proven uint64                 // the number of that question
-	cut    uint64                 // when a watch last ended, in the same order: who answers may have changed just then
-	broke  uint64                 // when one last ended before its time
+	uid    string                 // the proven identity; empty: none yet
+	sent   time.Time              // when the query of the last proof was sent; zero: none
+	proven uint64                 // the number of that query
+	cut    uint64                 // when a watch last ended, in the same order: another cluster may answer since
+	broke  uint64                 // when a watch last ended before its time
 	flight *question
-	// streams are the connections of watches that were not asked themselves
-	// yet, and confirming is the question that does so.
+	// streams are the connections of watches that were not queried over yet,
+	// and confirming is the query that does so.
 	streams    map[*provenConn]struct{}
 	confirming *question
 
-	failing  time.Time // since when questions fail; zero: the last one did not
-	withheld time.Time // when the server last forbade the question
+	failing  time.Time // since when queries fail; zero: the last one did not
+	withheld time.Time // when the server last forbade the query
 
-	versioned time.Time // when the server's version was last asked for
-	upgraded  bool      // another process may have taken the server's place since
-	secretive bool      // it was not answered then
-	outspoken bool      // it was answered once
+	versioned time.Time // when the server's version was last queried
+	upgraded  bool      // another process may have replaced the server since
+	secretive bool      // the version was not returned then
+	outspoken bool      // the version was returned once
 }
 
-// claim is who is expected to answer.
+// claim is the cluster that is expected to answer.
 type claim struct {
 	view *view
 	age  time.Duration // how old the proof may be
-	warm bool          // watches follow: their connection is made before the question, so that one question proves it, too
+	warm bool          // watches follow: their connection is made before the query, which then proves it, too
 }
 
 func (p *prover) init(c *cluster) {
@@ -116,20 +115,20 @@ func (p *prover) init(c *cluster) {
 }
 
 // elsewhere reports whether another cluster answered, and its epoch has not
-// begun yet. An answer to a question of an epoch that is over by now says
-// nothing.
+// begun yet. An answer to a query of an epoch that has ended proves nothing.
 func (p *prover) elsewhere() bool {
 	epoch := p.other.Load()
 	return epoch != nil && *epoch == p.c.view.Load().epoch
 }
 
-// presumed reports whether an identity was concluded, because the right to ask
-// is missing. No request waits for a proof of it. That there is an API server
-// at all is asked as often as who answers is elsewhere.
+// presumed reports whether an identity was derived, because the right to query
+// it is missing. No request waits for a proof of it. Instead, discovery is
+// queried as often as the identity would be, to see that there is an API server
+// at all.
 func presumed(uid string) bool { return strings.HasPrefix(uid, presumedPrefix) }
 
-// prove returns nil if the cluster of the claim is known to answer, and asks if
-// need be.
+// prove returns nil if the cluster of the claim is known to answer, and queries
+// its identity if necessary.
 func (p *prover) prove(ctx context.Context, want claim) error {
 	if presumed(want.view.uid) {
 		return nil
@@ -139,16 +138,17 @@ func (p *prover) prove(ctx context.Context, want claim) error {
 	})
 }
 
-// youngLocked reports whether the last proof is at most so old, by both clocks:
-// the monotonic one stands still while a machine sleeps, the other one is set.
+// youngLocked reports whether the last proof is at most as old as age, by both
+// clocks: the monotonic clock stands still while a machine sleeps, and the wall
+// clock may be set.
 func (p *prover) youngLocked(age time.Duration) bool {
 	now := time.Now()
 	return !p.sent.IsZero() && now.Sub(p.sent) <= age && now.Round(0).Sub(p.sent.Round(0)) <= age
 }
 
-// ended notes that a watch ended, at its time or before. What follows it needs
-// a proof that is newer: a proxy that goes to another cluster, and keeps its
-// clients' connections, ends the watches in the same moment.
+// ended records that a watch ended, at its time or early. Later requests need a
+// newer proof: a proxy that switches to another cluster and keeps its clients'
+// connections ends the watches at the same moment.
 func (p *prover) ended(early bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,9 +160,9 @@ func (p *prover) ended(early bool) {
 	}
 }
 
-// still returns nil if an answer came from the epoch of v. Nothing of it has
-// been read yet. It may have come over a connection that another request made
-// meanwhile.
+// still returns nil if an answer came from the epoch of v. It is called before
+// anything of the answer is read. The answer may have come over a connection
+// that another request made meanwhile.
 func (p *prover) still(ctx context.Context, v *view) error {
 	switch {
 	case p.elsewhere():
@@ -175,7 +175,8 @@ func (p *prover) still(ctx context.Context, v *view) error {
 	return nil
 }
 
-// until asks until enough, called with the lock held, is satisfied.
+// until queries the identity until enough, called with the lock held, returns
+// true.
 func (p *prover) until(ctx context.Context, want claim, enough func() bool) error {
 	for try := range proofTries {
 		if try > 1 && !pause(ctx, jittered(proofPause<<(try-2))) {
@@ -190,7 +191,7 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 		p.mu.Lock()
 		if p.uid != "" && p.uid != want.view.uid {
 			p.mu.Unlock()
-			return errMoved // what is proven is another cluster, whose epoch is about to be shown
+			return errMoved // another cluster is proven, whose epoch is about to begin
 		}
 		if enough() {
 			p.mu.Unlock()
@@ -216,11 +217,11 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 	return errUnsteady
 }
 
-// tolerable reports whether informers may go on without the proof they wanted,
-// for a while: a server that is busy refuses the question, and serves them.
-// There must be no other reason to doubt who answers: no connection without a
-// proof, and no watch that ended before its time. Whatever else is read or
-// written never goes on without a proof.
+// tolerable reports whether informers may continue for a while without the
+// proof that they requested: a busy server refuses the query, but serves the
+// informers. There must be no other reason to doubt the identity: no connection
+// without a proof, and no watch that ended early. Other reads and writes never
+// continue without a proof.
 func (p *prover) tolerable(err error, want claim) bool {
 	if transport.Classify(err) != transport.Throttled || !want.warm {
 		return false
@@ -231,8 +232,8 @@ func (p *prover) tolerable(err error, want claim) bool {
 	return p.youngLocked(busyAge) && p.pendingLocked() == 0 && p.proven >= p.broke
 }
 
-// provenLocked notes an answer, which came over a connection. all says that it
-// proves every connection made before the question, too.
+// provenLocked records an answer that came over a connection. all means that it
+// also proves every connection made before the query.
 func (p *prover) provenLocked(number uint64, sent time.Time, over net.Conn, all bool) {
 	p.sent, p.proven = sent, number
 	if p.versioned.IsZero() {
@@ -256,8 +257,7 @@ func (p *prover) pendingLocked() int {
 	return n
 }
 
-// waitsLocked reports whether there are connections that only a question
-// proves.
+// waitsLocked reports whether there are connections that only a query proves.
 func (p *prover) waitsLocked(v *view) bool { return !presumed(v.uid) && p.pendingLocked() > 0 }
 
 // pending reports whether there are connections in use without a proof.
@@ -268,7 +268,7 @@ func (p *prover) pending() bool {
 	return p.pendingLocked() > 0
 }
 
-// number returns the number of a question that is about to be sent.
+// number returns the number of a query that is about to be sent.
 func (p *prover) number() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,7 +277,7 @@ func (p *prover) number() uint64 {
 	return p.seq
 }
 
-// adopt notes the proof that an attempt to connect brought.
+// adopt records the proof that an attempt to connect brought.
 func (p *prover) adopt(f *finding) {
 	p.other.Store(nil)
 	p.mu.Lock()
@@ -291,14 +291,14 @@ func (p *prover) adopt(f *finding) {
 	p.schedule(false)
 }
 
-// renew asks if the proof is about to be too old for reads, or a connection has
-// none that no request waits for.
+// renew queries the identity if the proof is about to be too old for reads, or
+// a connection for which no request waits has none.
 func (p *prover) renew() {
 	v := p.c.view.Load()
 	if !v.connected {
 		return
 	}
-	if p.elsewhere() { // the attempt that was to settle it has failed
+	if p.elsewhere() { // the attempt that was to resolve it has failed
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 		p.schedule(true)
 		return
@@ -314,8 +314,8 @@ func (p *prover) renew() {
 	}
 }
 
-// schedule sets the timer for the next renewal; failed says that the last one
-// was not answered.
+// schedule sets the timer for the next renewal; failed means that the last
+// query was not answered.
 func (p *prover) schedule(failed bool) {
 	v := p.c.view.Load()
 	var at time.Time
@@ -325,7 +325,7 @@ func (p *prover) schedule(failed bool) {
 	p.c.cc.timers.Set(p.tick, at)
 }
 
-// due returns when the next question is due.
+// due returns when the next query is due.
 func (p *prover) due(v *view, failed bool) time.Time {
 	p.mu.Lock()
 	at, pending := p.sent.Add(proofAge), p.waitsLocked(v)

@@ -16,16 +16,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// proofKey is where the context of a question holds it.
+// proofKey is the context key of an identity query.
 type proofKey struct{}
 
-// provenConn is a connection whose other end has to be proven.
+// provenConn is a connection whose server has to be proven.
 type provenConn struct {
 	net.Conn
 
 	p       *prover
 	adopted *atomic.Bool // the access it belongs to is in use
-	asking  bool         // made for a question, which decides what becomes of it
+	asking  bool         // made for a query, which decides whether it stays open
 }
 
 // Close implements net.Conn.
@@ -38,9 +38,9 @@ func (c *provenConn) Close() error {
 }
 
 // provenDials wraps a dialer so that requests wait for a proof before they use
-// a new connection: behind the same address there may be another cluster now,
-// with the same certificates. adopted says whether the access is in use; before
-// that, the attempt that proves it is all that uses its connections.
+// a new connection: another cluster with the same certificates may be behind
+// the same address now. adopted reports whether the access is in use; before
+// that, only the attempt that proves it uses its connections.
 func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) transport.DialFunc {
 	p := &c.prover
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -58,9 +58,9 @@ func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) tra
 		p.mu.Unlock()
 		switch {
 		case k.asking, !adopted.Load():
-			return k, nil // the question proves the connection that it goes over
+			return k, nil // the query proves the connection that it uses
 		case transport.Probing(ctx):
-			p.soon() // a probe waits for no proof, and who is given its connection later does
+			p.soon() // a probe waits for no proof, but later users of its connection do
 			return k, nil
 		}
 		if err := p.admit(ctx, k); err != nil {
@@ -71,8 +71,8 @@ func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) tra
 	}
 }
 
-// soon has a question asked that nothing waits for. Connections that lead
-// elsewhere for a moment are found out in that moment.
+// soon starts a query that no request waits for. Connections that lead to
+// another cluster for a moment are detected in that moment.
 func (p *prover) soon() {
 	v := p.c.view.Load()
 	if !v.connected || presumed(v.uid) {
@@ -83,9 +83,9 @@ func (p *prover) soon() {
 	p.askLocked(claim{view: v})
 }
 
-// condemn closes the connections without a proof, when another cluster has
-// answered over one: if the address leads back to the former one, a question
-// over a newer connection would vouch for them.
+// condemn closes the connections without a proof when another cluster has
+// answered over one of them: if the address leads back to the former cluster, a
+// query over a newer connection would prove them all.
 func (p *prover) condemn(over net.Conn) {
 	p.mu.Lock()
 	var all []*provenConn
@@ -101,9 +101,9 @@ func (p *prover) condemn(over net.Conn) {
 	}
 }
 
-// over returns the check of a connection that a request is about to be sent
-// over: the proof that let the request go on may be too old by now, and the
-// connection one that a probe made since, of which it says nothing.
+// over returns the check of a connection that a request is about to use. The
+// proof that admitted the request may be too old by now, and the connection may
+// be one that a probe made later, to which that proof does not apply.
 func (p *prover) over(want claim) transport.ConnCheck {
 	return func(ctx context.Context, conn net.Conn) error {
 		k, _ := conn.(*provenConn)
@@ -115,10 +115,10 @@ func (p *prover) over(want claim) transport.ConnCheck {
 }
 
 // admit waits until a connection is proven. Connections that are made during a
-// question share the next one, so that there are few, however many watches
-// begin at once: over HTTP/1.1 every one has a connection of its own. No time
-// passes but that of the question: an informer is synced as soon as its server
-// has answered.
+// query share the next one, so that there are few queries, however many watches
+// begin at once: over HTTP/1.1 each watch has its own connection. admit adds no
+// delay but that of the query: an informer is synced as soon as its server has
+// answered.
 func (p *prover) admit(ctx context.Context, k *provenConn) error {
 	v := p.c.view.Load()
 	if v.uid == "" || presumed(v.uid) {
@@ -126,8 +126,8 @@ func (p *prover) admit(ctx context.Context, k *provenConn) error {
 	}
 	return p.until(ctx, claim{view: v, age: proofAge}, func() bool {
 		_, pending := p.open[k]
-		// A question that waits for connections proves this one, too, and must
-		// not wait for it in a circle.
+		// A query that waits for connections proves this one, too; waiting for
+		// it would be a deadlock.
 		return !pending || (p.flight != nil && p.flight.warming)
 	})
 }
@@ -137,8 +137,8 @@ type watchBody struct {
 	io.ReadCloser
 
 	p     *prover
-	ctx   context.Context //nolint:containedctx // of the request: its end is not the server's doing
-	until time.Time       // when the server was asked to end it
+	ctx   context.Context //nolint:containedctx // of the request: if it ended, the server did not end the watch
+	until time.Time       // when the server was to end it, as requested
 }
 
 // newWatchBody returns the body of a watch that has just been answered.

@@ -13,16 +13,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// question is one question who answers.
+// question is one identity query.
 type question struct {
 	done    chan struct{}
 	err     error    // set before done is closed
-	warming bool     // connections are being made that the question will prove; protected by the prover's lock
-	over    net.Conn // what it went over; the asker's alone
+	warming bool     // connections are being made that the query will prove; protected by the prover's lock
+	over    net.Conn // the connection that it used; only for the goroutine that sends it
 }
 
-// asked returns a context that marks the requests of a question, and notes the
-// connection over which the last of them went.
+// asked returns a context that marks the requests of a query, and records the
+// connection that the last of them used.
 func asked(ctx context.Context, over *net.Conn) context.Context {
 	ctx = context.WithValue(ctx, proofKey{}, true)
 	return transport.WithConnCheck(ctx, func(_ context.Context, c net.Conn) error {
@@ -31,8 +31,7 @@ func asked(ctx context.Context, over *net.Conn) context.Context {
 	})
 }
 
-// askLocked returns the question under way, or a new one; nil after the end of
-// the ClusterCache.
+// askLocked returns the query under way, or a new one; nil after Stop.
 func (p *prover) askLocked(want claim) *question {
 	if p.flight != nil {
 		return p.flight
@@ -45,13 +44,13 @@ func (p *prover) askLocked(want claim) *question {
 	return q
 }
 
-// ask sends the question.
+// ask sends the query.
 func (p *prover) ask(q *question, want claim) {
 	ctx, cancel := context.WithTimeout(p.c.cc.ctx, 2*p.c.cc.options.ProbeTimeout)
 	defer cancel()
 
 	if q.warming {
-		_ = p.c.transport.Warm(ctx) // a server that cannot be reached fails the question, too
+		_ = p.c.transport.Warm(ctx) // if the server cannot be reached, the query fails, too
 	}
 	p.mu.Lock()
 	q.warming = false
@@ -69,7 +68,8 @@ func (p *prover) ask(q *question, want claim) {
 	switch {
 	case err == nil && uid == want.view.uid:
 	case err == nil && presumed(want.view.uid):
-		// The right to ask was granted. The refresh makes it the identity.
+		// The right to read the UID was granted. The refresh makes the UID the
+		// identity.
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	case err == nil:
 		err = errOtherCluster
@@ -77,8 +77,8 @@ func (p *prover) ask(q *question, want claim) {
 		p.condemn(q.over)
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	case withheld(err) && !presumed(want.view.uid):
-		// The right to ask was taken away. The refresh concludes an identity
-		// instead; without it, no request would ever get past here.
+		// The right to read the UID was withdrawn. The refresh derives an
+		// identity instead; without it, no request would ever get past here.
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	}
 
@@ -102,9 +102,9 @@ func (p *prover) ask(q *question, want claim) {
 	}
 }
 
-// whoAnswers asks who answers where uid did. Where that is withheld, it asks
-// for another answer that only an API server gives, and from time to time
-// whether it is withheld still.
+// whoAnswers queries the identity where uid answered before. Where that is
+// withheld, it queries something else that only an API server answers, and
+// periodically checks whether the identity is still withheld.
 func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string, error) {
 	if !presumed(uid) {
 		return p.c.kubeSystemUID(ctx, ask)
@@ -124,9 +124,10 @@ func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string,
 	return uid, p.c.discovers(ctx, ask)
 }
 
-// verdictLocked notes how a question ended, and returns what that says of the
-// cluster: nothing, unless questions fail for a while or have done so. A server
-// may answer probes, and everything else, with successes that say nothing.
+// verdictLocked records how a query ended, and returns the message that follows
+// for the cluster: none, unless queries fail for a while or have done so. A
+// server may answer probes, and everything else, with successes without
+// content.
 func (p *prover) verdictLocked(err error) *message {
 	switch class := transport.Classify(err); {
 	case err == nil && p.failing.IsZero():
@@ -135,7 +136,7 @@ func (p *prover) verdictLocked(err error) *message {
 		p.failing = time.Time{}
 		return &message{Event: phase.Event{Kind: phase.Recognized}}
 	case errors.Is(err, errOtherCluster), errors.Is(err, errMoved), class == transport.Throttled, class == transport.Cut, class == transport.Canceled:
-		return nil // each is told of in a way of its own, or is our doing
+		return nil // these are reported in other ways, or caused by us
 	case p.failing.IsZero():
 		p.failing = time.Now()
 		return nil
@@ -147,15 +148,15 @@ func (p *prover) verdictLocked(err error) *message {
 	return &m
 }
 
-// lookAtVersion asks for the API server's version from time to time, and after
-// it may have been another process that answered: servers are upgraded in
-// place. Another version is doubt enough to ask for all again.
+// lookAtVersion queries the API server's version periodically, and when another
+// process may have answered: servers are upgraded in place. Another version is
+// reason enough to query everything again.
 func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	known := p.c.view.Load().version
 	p.mu.Lock()
 	p.upgraded = p.upgraded || fresh
-	// Over HTTP/1.1 it may cost a connection, which is a reason for a question,
-	// and that must not be one to ask for the version again.
+	// Over HTTP/1.1 this may cost a connection, which is a reason for an
+	// identity query, and that must not cause another query of the version.
 	wanted := p.upgraded && time.Since(p.versioned) >= proofSoon
 	p.mu.Unlock()
 	if version := p.version(ctx, p.c.transport.ProbeAside, known, wanted); version != "" && version != known {
@@ -163,10 +164,10 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	}
 }
 
-// version asks for the API server's version if that is due, and returns known
-// if it is not. A question that is not answered is not repeated before its
-// time, whatever speaks for it: over HTTP/1.1 each that hangs costs a
-// connection, and the new one would be a reason to ask again.
+// version queries the API server's version if that is due, and returns known
+// otherwise. A query that is not answered is not repeated early for any reason:
+// over HTTP/1.1 each one that hangs costs a connection, and the new connection
+// would be a reason to query again.
 func (p *prover) version(ctx context.Context, ask asker, known string, wanted bool) string {
 	p.mu.Lock()
 	age := versionAge

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// candidate is a hold that covers a read, and how far its informer had come
+// candidate is a hold that covers a read, with the position of its informer
 // before the read.
 type candidate struct {
 	*hold
@@ -24,15 +24,15 @@ type candidate struct {
 }
 
 // ranking are the holds that cover a read, in the order in which they are
-// asked. Each informer follows the server on its own. Were the widest always
-// asked first, a read would go back whenever the widest lags, or cannot be
-// asked any more and a narrower one lags. So the one that has come furthest is
-// asked first, and one that another is ahead of only answers with what the
-// other cannot contradict.
+// tried. Each informer follows the server independently. If the widest were
+// always tried first, a read would go back in time whenever the widest lags, or
+// whenever it can no longer answer and a narrower one lags. So the most
+// advanced one is tried first, and one that another is ahead of answers only
+// what the other cannot contradict.
 type ranking []candidate
 
-// rank puts candidates in order. Those that come wider first stay so where
-// nothing else decides. A single one is not asked how far it is.
+// rank sorts the candidates. The given order, widest first, stays where nothing
+// else decides. The position of a single candidate is not read.
 func (r ranking) rank() ranking {
 	if len(r) < 2 {
 		return r
@@ -53,13 +53,13 @@ func (c candidate) before(other candidate) bool {
 	return sameHistory(c.at, other.at) && later(c.at.ResourceVersion, other.at.ResourceVersion)
 }
 
-// ahead reports whether the candidate may have shown what the other has not
-// come to yet.
+// ahead reports whether the candidate may have shown something that the other
+// has not reached yet.
 func (c candidate) ahead(of candidate) bool {
 	return c.hold != of.hold && c.at.Synced && sameHistory(c.at, of.at) && later(c.at.Shown, of.at.ResourceVersion)
 }
 
-// errAgain indicates that a read has to begin anew.
+// errAgain indicates that a read has to start again.
 var errAgain = errors.New("begin anew")
 
 // contradicts returns an error if another candidate shows a later state of an
@@ -80,8 +80,8 @@ func (r ranking) contradicts(o *informerpool.Object, by candidate, key client.Ob
 	return nil
 }
 
-// disproves reports whether what the candidate has for an object is later than
-// what the other one has.
+// disproves reports whether the candidate has a later state of an object than
+// the other one.
 func (c candidate) disproves(own *informerpool.Object, err error, o *informerpool.Object, by candidate) bool {
 	switch {
 	case own != nil && o != nil:
@@ -140,7 +140,7 @@ func (c candidate) behind(other candidate) error {
 	return fmt.Errorf("%w: at resourceVersion %s; another watch showed %s", ErrStale, c.at.ResourceVersion, other.at.Shown)
 }
 
-// ahead reports whether any candidate is ahead of one of them.
+// ahead reports whether any candidate of the ranking is ahead of the given one.
 func (r ranking) ahead(of candidate) bool {
 	for _, c := range r {
 		if c.ahead(of) {
@@ -150,15 +150,16 @@ func (r ranking) ahead(of candidate) bool {
 	return false
 }
 
-// mayName reports whether a hold may select an object of a name, without a look
-// at its selector where that is plain.
+// mayName reports whether a hold may select an object of a name. It examines
+// the selector only where that is simple.
 func (h *hold) mayName(name string) bool {
 	return h.id.fields == "" || strings.Contains(h.id.fields, name) || strings.Contains(h.id.fields, "!")
 }
 
-// showed notes what a read was answered with by the candidate that has come
-// further than others which cover the read: their handlers are to hear of the
-// end of an object, though it comes and goes before they are told of it.
+// showed records the objects with which a candidate answered a read, at the
+// other candidates that cover the read and lag behind: their handlers must
+// receive the deletion of an object, even if it is created and deleted before
+// they receive it.
 func (r ranking) showed(by candidate, objects ...*informerpool.Object) {
 	for _, c := range r {
 		if c.hold == by.hold || !c.at.Synced || !sameHistory(c.at, by.at) {

@@ -5,12 +5,13 @@ package clustercache
 
 import "github.com/fleetcache/fleetcache/internal/transport"
 
-// phasesInOrder are all phases, in the order of a cluster's life.
+// phasesInOrder are all phases, in the order in which a cluster passes through
+// them.
 var phasesInOrder = []Phase{
 	PhasePending, PhaseConnecting, PhaseReady, PhaseDegraded, PhaseDisconnected, PhaseRefused, PhaseGone,
 }
 
-// reasons say in a sentence what each reason means. docs/runbook.md begins its
+// reasons explain each reason in one sentence. docs/runbook.md begins its
 // sections with the same sentences.
 var reasons = map[string]string{
 	ReasonNoAccess:        "Nothing describes yet how the cluster is reached, or it is not ready to be.",

@@ -15,20 +15,20 @@ import (
 const (
 	firstRecovery = time.Second
 	maxRecovery   = 16 * time.Second
-	// calm is how long ago the last recovery has to be for the next one to
+	// calm is how long ago the last recovery must have been for the next one to
 	// count as the first.
 	calm = time.Minute
 )
 
-// recovery decides which answer of a cluster wakes its informers, each of which
-// may be waiting out a pause that began while nothing was answered: the first
-// after trouble.
+// recovery decides which answer of a cluster wakes its informers: the first one
+// after a failure. Each informer may be waiting for a pause to end that began
+// while nothing was answered.
 //
-// A server may go on to answer some requests and to fail others, as where a
-// gateway passes lists and not watches. Then every attempt is trouble and
-// success at once, and its success must not end the pauses of all informers,
-// its own included: nothing would slow them down. So recoveries keep apart from
-// one another, further and further while they follow each other.
+// A server may answer some requests and fail others all the time, for example
+// behind a gateway that passes lists and not watches. Then every attempt is a
+// failure and a success at once, and its success must not end the pauses of all
+// informers, its own included: nothing would slow them down. So there is a
+// pause between recoveries, which grows while they follow each other.
 type recovery struct {
 	troubled atomic.Bool // a request failed since a recovery
 
@@ -42,13 +42,13 @@ func (r *recovery) failed() { r.troubled.Store(true) }
 // succeeded reports whether a request that was answered now is a recovery.
 func (r *recovery) succeeded(now time.Time) bool {
 	if !r.troubled.Load() {
-		return false // the ordinary case takes no lock
+		return false // the usual case takes no lock
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	since := now.Sub(r.last)
 	if since < r.pause || !r.troubled.Swap(false) {
-		return false // trouble stays noted: a later success is the recovery
+		return false // the failure stays recorded: a later success is the recovery
 	}
 	r.pause = min(2*r.pause, maxRecovery)
 	if since >= calm {
@@ -58,7 +58,7 @@ func (r *recovery) succeeded(now time.Time) bool {
 	return true
 }
 
-// noteOutcome notes how a request of an informer ended.
+// noteOutcome records whether a request of an informer succeeded.
 func (c *cluster) noteOutcome(resp *http.Response, err error) {
 	class := transport.Classify(err)
 	switch {

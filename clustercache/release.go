@@ -5,12 +5,12 @@ package clustercache
 
 import "github.com/fleetcache/fleetcache/informerpool"
 
-// release gives one reference back.
+// release gives up one reference.
 func (s *holds) release(h *hold) { s.let(s.part(h)) }
 
-// drop is release for what was kept long enough by its user: the informer does
-// not linger, and a cluster that is not engaged is given up with the last hold
-// on it.
+// drop is release for a hold that its user kept long enough: the informer does
+// not linger, and a cluster that is not engaged is forgotten with its last
+// hold.
 func (s *holds) drop(h *hold) {
 	if lease := s.part(h); lease != nil {
 		lease.ReleaseNow()
@@ -18,7 +18,7 @@ func (s *holds) drop(h *hold) {
 	s.c.leave()
 }
 
-// retire is release where the cluster is gone.
+// retire is release for a cluster that is gone.
 func (s *holds) retire(h *hold) {
 	if lease := s.part(h); lease != nil {
 		lease.Retire()
@@ -26,9 +26,9 @@ func (s *holds) retire(h *hold) {
 	s.c.letGo()
 }
 
-// part gives one reference back. After the last it returns the lease, which is
-// to be released: the holds that stay know by then whether they lack anything
-// that it showed.
+// part gives up one reference. After the last one it returns the lease, which
+// the caller has to release: by then the remaining holds know whether they lack
+// anything that it showed.
 func (s *holds) part(h *hold) *informerpool.Lease {
 	s.mu.Lock()
 	lease, debts := s.releaseLocked(h)
@@ -37,9 +37,10 @@ func (s *holds) part(h *hold) *informerpool.Lease {
 	return lease
 }
 
-// releaseLocked gives one reference back. After the last it returns the lease,
-// and the debts to settle before the lease is released. A read that has begun
-// finds the hold parted and begins anew, so that nothing more is shown of it.
+// releaseLocked gives up one reference. After the last one it returns the
+// lease, and the debts to settle before the lease is released. A read that has
+// begun finds the hold parted and starts again, so that nothing more is shown
+// from it.
 func (s *holds) releaseLocked(h *hold) (*informerpool.Lease, []*debt) {
 	if h.refs--; h.refs > 0 || s.all[h.id] != h {
 		return nil, nil

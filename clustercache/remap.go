@@ -18,12 +18,12 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// remapInterval is how old what discovery said about watched kinds may get.
+// remapInterval is how old the results of discovery for watched kinds may get.
 const remapInterval = 10 * time.Minute
 
-// remap looks from time to time, and when there is a reason, whether watched
-// kinds are still served as they were. A definition that is deleted and made
-// again may have another scope or plural, and another cluster may take the
+// remap checks periodically, and when there is a reason, whether watched kinds
+// are still served as they were. A definition that is deleted and created again
+// may have another scope or plural, and another cluster may take the old one's
 // place.
 type remap struct {
 	s   *holds
@@ -40,7 +40,7 @@ func (r *remap) init(s *holds) {
 	r.due = timetable.NewTimer(r.now)
 }
 
-// later has the next look made in time, if none is due before.
+// later schedules the next check, unless an earlier one is due.
 func (r *remap) later() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *remap) later() {
 	}
 }
 
-// soon has a look made, but not more often than every Options.RetryInterval.
+// soon schedules a check, but not more often than every Options.RetryInterval.
 func (r *remap) soon() {
 	r.mu.Lock()
 	next := r.last.Add(r.s.c.cc.options.RetryInterval)
@@ -63,10 +63,10 @@ func (r *remap) soon() {
 	r.now()
 }
 
-// now has a worker look, if something is watched and the cluster can be asked.
+// now lets a worker check, if anything is watched and the cluster is connected.
 func (r *remap) now() {
 	if !r.s.c.view.Load().connected || len(r.s.byKind.Load().readable) == 0 {
-		return // becoming connected calls again
+		return // called again on connecting
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,8 +78,8 @@ func (r *remap) now() {
 	r.s.c.cc.lookUp.submit(r.look)
 }
 
-// look asks the cluster, and moves the holds whose kind is served otherwise
-// now.
+// look queries the cluster, and moves the holds whose kind is served
+// differently now.
 func (r *remap) look() {
 	s := r.s
 	ctx, cancel := context.WithTimeout(s.c.cc.ctx, s.c.cc.options.RequestTimeout)
@@ -90,7 +90,7 @@ func (r *remap) look() {
 		if m, known := s.c.mapper.Cached(h.id.gvk); known {
 			s.rebind(h, m)
 		} else {
-			missing = true // it may come back with another scope, and fail no informer
+			missing = true // it may return with another scope, and no informer would fail
 		}
 	}
 	s.mapNow()
@@ -110,8 +110,8 @@ func (r *remap) look() {
 	}
 }
 
-// rebind gives a hold's lease the resource that its kind is served by now.
-// Watches and handlers stay, and are told what is deleted and added.
+// rebind moves a hold's lease to the resource that now serves its kind. Watches
+// and handlers stay, and receive the deletes and adds.
 func (s *holds) rebind(h *hold, m restmap.Mapping) {
 	old := h.mapping.Load()
 	if old == nil || *old == m {
@@ -136,7 +136,7 @@ func (s *holds) rebind(h *hold, m restmap.Mapping) {
 	s.mu.Unlock()
 }
 
-// key returns what a hold asks of the pool.
+// key returns the key under which a hold acquires its informer from the pool.
 func (s *holds) key(h *hold, m restmap.Mapping) informerpool.Key {
 	key := informerpool.Key{
 		Cluster:       s.c.key,
@@ -152,12 +152,12 @@ func (s *holds) key(h *hold, m restmap.Mapping) informerpool.Key {
 	if canonical, err := key.Canonical(); err == nil {
 		return canonical
 	}
-	return key // Acquire says what is wrong
+	return key // Acquire returns the error
 }
 
 // ErrNotWatchable indicates that a kind can be read but not watched: its
 // resource has no verb list, or, for reads in mode AutoWatch, no verb watch.
-// Reads of it go to the API server. A Watch of a kind that can be listed alone
+// Reads of it go to the API server. A Watch of a kind that can only be listed
 // is polled.
 var ErrNotWatchable = errors.New("kind cannot be watched")
 
@@ -171,14 +171,14 @@ func (s *holds) watchable(h *hold, m restmap.Mapping) error {
 	return ErrNotWatchable
 }
 
-// polled reports whether the kind can only be listed, by what discovery says or
-// by what the server does: a cached answer is as old as the last poll then.
+// polled reports whether the kind can only be listed, by discovery or by what
+// the server does. A cached answer is then as old as the last poll.
 func (h *hold) polled() bool {
 	m := h.mapping.Load()
 	return m != nil && !m.Can(restmap.Watch) || h.lease.Polls()
 }
 
-// informerFailed is told of failed attempts of informers.
+// informerFailed is called with the failed attempts of informers.
 func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 	if misdirected(err) || apierrors.IsNotFound(err) {
 		if c := cc.find(key.Cluster); c != nil {
@@ -190,9 +190,10 @@ func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 	}
 }
 
-// relisted is told of lists that were taken over. An informer lists anew after
-// a definition was deleted and made again, though it may be so soon that no
-// attempt of it failed; what is served by Kubernetes itself does not change so.
+// relisted is called for lists that an informer has taken over. An informer
+// lists again after a definition was deleted and created again, though that may
+// happen so fast that none of its attempts fails. Resources that Kubernetes
+// itself serves do not change that way.
 func (r *remap) relisted(key informerpool.Key) {
 	if isOwnGroup(key.Resource.Group) {
 		return
@@ -205,8 +206,8 @@ func (r *remap) relisted(key informerpool.Key) {
 	}
 }
 
-// misdirected reports whether an error may mean that the resource that was
-// asked is not the one that serves the kind.
+// misdirected reports whether an error may mean that the requested resource is
+// not the one that serves the kind.
 func misdirected(err error) bool {
 	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) || errors.Is(err, informerpool.ErrOtherVersion)
 }

@@ -11,19 +11,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Request names an object in a cluster. It is a ready request type for
-// controllers that need nothing of their own, as in
+// Request names an object in a cluster. It is a ready-made request type for
+// controllers that need no other, as in
 // builder.TypedControllerManagedBy[clustercache.Request].
 type Request struct {
 	// Cluster is where the object is.
 	Cluster client.ObjectKey
-	// GVK is its kind.
+	// GVK is the object's kind.
 	GVK schema.GroupVersionKind
-	// ObjectKey is its name.
+	// ObjectKey is the object's namespace and name.
 	client.ObjectKey
 }
 
-// String returns cluster, kind and name, as far as they are set.
+// String returns the cluster, the kind and the name, as far as they are set.
 func (r Request) String() string {
 	text := clusterName(r.Cluster)
 	if !r.GVK.Empty() {
@@ -42,7 +42,7 @@ func objectName(key client.ObjectKey) string {
 	return key.Namespace + "/" + key.Name
 }
 
-// MarshalLog returns what a logger shows: all of it, not only the name.
+// MarshalLog returns the complete value for a logger, not only the name.
 func (r Request) MarshalLog() any {
 	return struct {
 		Cluster   string `json:"cluster"`
@@ -54,25 +54,25 @@ func (r Request) MarshalLog() any {
 	}{clusterName(r.Cluster), r.GVK.Group, r.GVK.Version, r.GVK.Kind, r.Namespace, r.Name}
 }
 
-// EnqueueObject is an [ObjectMapFunc] that asks for the object itself.
+// EnqueueObject is an [ObjectMapFunc] that requests the object itself.
 func EnqueueObject(_ context.Context, cluster client.ObjectKey, obj client.Object) []Request {
 	return []Request{{Cluster: cluster, GVK: obj.GetObjectKind().GroupVersionKind(), ObjectKey: client.ObjectKeyFromObject(obj)}}
 }
 
 // OwnerOptions narrow [EnqueueOwner].
 type OwnerOptions struct {
-	// ControllerOnly leaves out owners that are not the object's controller.
+	// ControllerOnly omits owners that are not the object's controller.
 	ControllerOnly bool
-	// ClusterScoped says that the owner's kind has no namespace. Without it the
-	// owner is in the object's namespace.
+	// ClusterScoped declares that the owner's kind has no namespace. Without it
+	// the owner is in the object's namespace.
 	ClusterScoped bool
 }
 
-// EnqueueOwner returns an [ObjectMapFunc] that asks for the owners of a kind
+// EnqueueOwner returns an [ObjectMapFunc] that requests the owners of a kind
 // that an object has in its cluster. The version does not matter: owner
-// references of any version of the group are found, and the request has the one
-// given. A reference that cannot be understood is ignored. When the owner
-// changes, the old and the new one are asked for. It reads metadata alone.
+// references of any version of the group match, and the request has the given
+// one. A malformed reference is ignored. When the owner changes, both the old
+// and the new one are requested. EnqueueOwner reads only metadata.
 func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMapFunc[Request] {
 	var o OwnerOptions
 	for _, opt := range opts {
@@ -99,24 +99,24 @@ func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMap
 	}
 }
 
-// EnqueueClusterOf is an [ObjectMapFunc] for controllers that reconcile an
-// object of the hub for each cluster, of the cluster's name: whatever happens
-// in a cluster asks for that.
+// EnqueueClusterOf is an [ObjectMapFunc] for controllers that reconcile one
+// object of the hub per cluster, with the cluster's name: every event in a
+// cluster requests that object.
 func EnqueueClusterOf(_ context.Context, cluster client.ObjectKey, _ client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: cluster}}
 }
 
-// EnqueueCluster is a [ClusterMapFunc] for the same controllers: the cluster's
-// own changes ask for its object.
+// EnqueueCluster is a [ClusterMapFunc] for the same controllers: changes of the
+// cluster itself request its object.
 func EnqueueCluster(_ context.Context, event ClusterEvent) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: event.Cluster}}
 }
 
 // EnqueueLabelled returns an [ObjectMapFunc] for controllers that reconcile
-// objects of the hub and make others for them in remote clusters, where no
-// owner reference can lead back: two labels of the remote object name the
-// hub's. Without a namespace label, which may be empty, that is in none.
-// Objects without the name label ask for nothing.
+// objects of the hub and create others for them in remote clusters, where no
+// owner reference can refer to the hub: two labels of the remote object name
+// the hub's object. Without a namespace label, which may be empty, it has no
+// namespace. Objects without the name label request nothing.
 func EnqueueLabelled(namespaceLabel, nameLabel string) ObjectMapFunc[reconcile.Request] {
 	return func(_ context.Context, _ client.ObjectKey, obj client.Object) []reconcile.Request {
 		set := obj.GetLabels()

@@ -5,16 +5,16 @@ package clustercache
 
 import "github.com/fleetcache/fleetcache/clustercache/resolver"
 
-// What a resolver is made of. The package resolver holds one for every common
-// convention.
+// The parts of a resolver. The package resolver has an implementation for every
+// common convention.
 type (
-	// Resolver says how a cluster is reached.
+	// Resolver resolves a cluster to its access.
 	Resolver = resolver.Resolver
-	// Notifier is a resolver that tells when its answer may have changed.
+	// Notifier is a resolver that reports when its answer may have changed.
 	Notifier = resolver.Notifier
 	// Lister is a resolver that knows which clusters exist.
 	Lister = resolver.Lister
-	// Access is how to reach one cluster.
+	// Access describes how to reach one cluster.
 	Access = resolver.Access
 )
 

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// rollbackWindow is how far apart the histories of two groups are found to be
-// others and still count as one event.
+// rollbackWindow is how far apart changes of the histories of two groups may be
+// detected and still count as one event.
 const rollbackWindow = time.Minute
 
-// rollbacks tells a cluster whose history went back from a single API group
-// with a history of its own.
+// rollbacks distinguishes a cluster whose history went back from a single API
+// group with a history of its own.
 type rollbacks struct {
 	mu    sync.Mutex // protects what follows; nothing else is locked under it
-	group string     // whose history was last found to be another one
+	group string     // whose history last changed
 	at    time.Time  // when; zero: never
 }
 
-// spread notes that the history of a group is another one, and reports whether
-// the cluster's is: that of the core is, and where two groups went back
-// together, they have a store in common.
+// spread records that the history of a group has changed, and reports whether
+// that of the cluster has: it has if the group is the core one, and if two
+// groups went back together, since they share a store.
 func (r *rollbacks) spread(group string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

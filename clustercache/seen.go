@@ -18,10 +18,10 @@ import (
 // maxSeenUnmapped is how many objects a hold without an informer remembers.
 const maxSeenUnmapped = 1000
 
-// seen notes that a read was answered by the API server while something of the
-// kind is watched. If the informer finds the object gone, as one that was
-// deleted between the read and the first list, handlers are told: no other
-// event would ever say so.
+// seen records that the API server answered a read while the kind is watched.
+// If the informer finds the object gone, for example deleted between the read
+// and the first list, it delivers the delete to handlers: no other event ever
+// would.
 func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
 	leases, unmapped := s.interested(gvk, obj.GetNamespace())
 	if len(leases)+len(unmapped) == 0 {
@@ -36,8 +36,8 @@ func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
 	}
 }
 
-// keepSeen keeps what was seen for holds without a lease. It returns the leases
-// of those that have got one meanwhile.
+// keepSeen keeps the object for holds without a lease. It returns the leases of
+// those that have got one meanwhile.
 func (s *holds) keepSeen(unmapped []*hold, u *unstructured.Unstructured) (leases []*informerpool.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *holds) keepSeen(unmapped []*hold, u *unstructured.Unstructured) (leases
 	return leases
 }
 
-// interested returns what is watched of a kind and may have an object of the
+// interested returns the watches of a kind that may have an object of the
 // namespace: the leases, and the holds that have none yet.
 func (s *holds) interested(gvk schema.GroupVersionKind, namespace string) (leases []*informerpool.Lease, unmapped []*hold) {
 	s.mu.Lock()
@@ -82,7 +82,7 @@ func (s *holds) seenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
 	})
 }
 
-// plain returns the object as it is in JSON, or nil.
+// plain returns the object in the form of its JSON, or nil.
 func plain(gvk schema.GroupVersionKind, obj client.Object) *unstructured.Unstructured {
 	raw, err := json.Marshal(obj)
 	if err != nil {

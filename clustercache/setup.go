@@ -16,19 +16,19 @@ import (
 	"github.com/fleetcache/fleetcache/gc"
 )
 
-// SetupWithManager is [New], with the scheme and the logger of the manager
-// where the options have none, and the manager's own cluster as the hub that
-// Options.DialPolicy knows, if it names none. It makes the manager run the
-// cache, and adds HealthzCheck and ReadyzCheck to the manager's, named
-// fleetcache, or fleetcache-Name where Options.Name is set. A manager that runs
-// already takes no more checks; then the cache runs without them, and the log
-// says so. The errors are those of New and of the manager.
+// SetupWithManager is [New] with the manager's scheme and logger, if the
+// options have none, and with the manager's own cluster as Options.DialPolicy's
+// hub, if it names none. The manager runs the cache, and serves HealthzCheck
+// and ReadyzCheck under the name fleetcache, or fleetcache-Name if Options.Name
+// is set. A manager that already runs accepts no more checks; the cache then
+// runs without them, and logs that. The errors are those of New and of the
+// manager.
 //
-// Without a GC.InUse, owners are looked for in the manager's own cluster, by
+// Without a GC.InUse, owners are looked up in the manager's own cluster, with
 // one small request to the API server each, as [OwnerExists] does. Owners
 // without a kind or a name are kept, and so are those of kinds that the
-// operator may not read, or that the cluster does not serve. Where owners are
-// not objects of that cluster, set GC.InUse.
+// operator may not read, or that the cluster does not serve. If owners are not
+// objects of that cluster, set GC.InUse.
 func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	if o.Scheme == nil {
 		o.Scheme = mgr.GetScheme()
@@ -51,8 +51,8 @@ func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 		return nil, err
 	}
 
-	// They fail only where the manager runs: it serves the checks that it was
-	// started with. A missing check is no reason to do without the clusters.
+	// They fail only if the manager runs: it serves the checks that it was
+	// started with. A missing check is no reason not to run the cache.
 	healthz := mgr.AddHealthzCheck(name, cc.HealthzCheck())
 	readyz := mgr.AddReadyzCheck(name, cc.ReadyzCheck())
 	if err := errors.Join(healthz, readyz); err != nil {
@@ -61,11 +61,11 @@ func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	return cc, mgr.Add(cc)
 }
 
-// Logger returns what the ClusterCache logs with: Options.Logger, by the name
+// Logger returns the logger of the ClusterCache: Options.Logger, with the name
 // "fleetcache".
 func (cc *ClusterCache) Logger() logr.Logger { return cc.log }
 
-// hubOwners is the default of GC.InUse under a manager.
+// hubOwners is the default of GC.InUse with a manager.
 type hubOwners struct {
 	hub func() client.Reader
 	log logr.Logger
@@ -86,7 +86,7 @@ func newHubOwners(hub func() client.Reader, log logr.Logger) *hubOwners {
 
 func (h *hubOwners) inUse(ctx context.Context, owner Owner) (bool, error) {
 	if owner.GVK.Kind == "" || owner.GVK.Version == "" || owner.Name == "" {
-		return true, nil // no object
+		return true, nil // not an object
 	}
 	exists, err := OwnerExists(h.hub())(ctx, owner)
 	h.mu.Lock()
@@ -96,8 +96,8 @@ func (h *hubOwners) inUse(ctx context.Context, owner Owner) (bool, error) {
 		h.met[owner.GVK] = struct{}{}
 		return true, nil
 	case err == nil:
-		// Nothing says that owners are objects of the hub. If they are objects
-		// of remote clusters, this line is the way to find out.
+		// Owners need not be objects of the hub. If they are objects of remote
+		// clusters, only this line reveals it.
 		if _, met := h.met[owner.GVK]; !met {
 			h.once("An owner is not found in the manager's cluster, and what it declared is let go; if owners of this kind are "+
 				"objects of other clusters, set Options.GC.InUse", owner, "owner", owner)
@@ -110,7 +110,7 @@ func (h *hubOwners) inUse(ctx context.Context, owner Owner) (bool, error) {
 	return false, gc.ErrPartial
 }
 
-// once logs a line for each kind of owners.
+// once logs a line once for each kind of owner.
 func (h *hubOwners) once(line string, owner Owner, keys ...any) {
 	kind := kindName(owner.GVK)
 	if _, logged := h.logged[line+kind]; logged {

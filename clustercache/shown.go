@@ -16,12 +16,12 @@ type byKind struct {
 	waiting  map[schema.GroupVersionKind][]*hold // those without
 }
 
-// late returns the holds of a kind that may have an object of the
-// namespace, and whose informers have not listed in the history that is served.
-// Another one may answer a read with an object that their first list lacks, and
-// their handlers would never hear that it is gone. It is asked before the read:
-// one that lists in between may lack the object already. Where all have listed,
-// as nearly always, that takes neither a lock nor memory.
+// late returns the holds of a kind that may have an object of the namespace,
+// and whose informers have not listed in the history that is served. Another
+// informer may answer a read with an object that their first list lacks, and
+// their handlers would never receive its deletion. late is called before the
+// read: an informer that lists in between may already lack the object. Where
+// all have listed, as nearly always, late takes no lock and allocates nothing.
 func (c *cluster) late(gvk schema.GroupVersionKind, namespace string) []*hold {
 	all := c.holds.byKind.Load()
 	readable := all.readable[gvk]
@@ -30,7 +30,7 @@ func (c *cluster) late(gvk schema.GroupVersionKind, namespace string) []*hold {
 		waiting = all.waiting[gvk]
 	}
 	if len(readable)+len(waiting) < 2 {
-		return nil // there is but the one that answers
+		return nil // the only one is the one that answers
 	}
 	epoch := c.view.Load().epoch
 	var late []*hold
@@ -39,10 +39,10 @@ func (c *cluster) late(gvk schema.GroupVersionKind, namespace string) []*hold {
 			late = append(late, h)
 		}
 	}
-	return append(late, waiting...) // whether their kind has namespaces is not known yet
+	return append(late, waiting...) // it is not known yet whether their kind has namespaces
 }
 
-// shown notes at holds that were late that another one has answered a read.
+// shown records at late holds that another hold has answered a read.
 func (s *holds) shown(late []*hold, by *hold, objects ...*informerpool.Object) {
 	for _, h := range late {
 		if h == by {
@@ -54,8 +54,8 @@ func (s *holds) shown(late []*hold, by *hold, objects ...*informerpool.Object) {
 	}
 }
 
-// keepShown returns the lease of a hold. If it has none yet, the objects are
-// kept for it.
+// keepShown returns the lease of a hold. If it has none yet, keepShown keeps
+// the objects for it.
 func (s *holds) keepShown(h *hold, objects []*informerpool.Object) *informerpool.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,32 +19,31 @@ import (
 	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
-// ClusterMapFunc returns what is to be reconciled because of a change of a
+// ClusterMapFunc returns the requests to reconcile because of a change of a
 // cluster. It is called by one goroutine at a time for each controller. A panic
-// is counted by Failures and loses the event, nothing else.
+// is counted by Failures and loses only the event.
 type ClusterMapFunc[request comparable] func(ctx context.Context, event ClusterEvent) []request
 
-// ClusterSourceOptions change what a cluster source delivers, and how.
+// ClusterSourceOptions configure which events a cluster source delivers, and
+// how.
 type ClusterSourceOptions struct {
 	// Clusters selects clusters. Nil means all.
 	Clusters func(cluster client.ObjectKey) bool
-	// Types are the events wanted. Empty means all.
+	// Types are the types of events to deliver. Empty means all.
 	Types []ClusterEventType
-	// Filter lets an event pass. Nil lets all pass.
+	// Filter reports whether to deliver an event. Nil delivers all.
 	Filter func(event ClusterEvent) bool
-	// Debounce is how long a request waits for further events that lead to it:
-	// it is queued once they pause for so long. Zero means that it is queued at
-	// once.
+	// Debounce delays a request until no further event has led to it for that
+	// long. Zero means that it is queued at once.
 	Debounce time.Duration
-	// MaxDelay is the longest a request waits, however steady the events are.
-	// Defaults to ten times Debounce.
+	// MaxDelay is the longest that a request is delayed, however steady the
+	// events are. Defaults to ten times Debounce.
 	MaxDelay time.Duration
 }
 
 // TypedClusterSource is a source of a controller, and the handle on it. Stop
-// and Close remove it from a running controller; another one can be added by
-// the controller's Watch at any time. All methods may be called from many
-// goroutines.
+// and Close remove it from a running controller; the controller's Watch can add
+// another one at any time. All methods may be called from many goroutines.
 type TypedClusterSource[request comparable] struct {
 	cc       *ClusterCache
 	options  ClusterSourceOptions
@@ -57,7 +56,7 @@ type TypedClusterSource[request comparable] struct {
 	stopped bool
 }
 
-// clusterRun is a source at work for one controller.
+// clusterRun is one run of a source, for one controller.
 type clusterRun[request comparable] struct {
 	ctx        context.Context //nolint:containedctx // the controller's life, cut short by Stop
 	cancel     context.CancelFunc
@@ -69,11 +68,11 @@ type clusterRun[request comparable] struct {
 
 var _ source.TypedSource[string] = (*TypedClusterSource[string])(nil)
 
-// ClusterSource returns a source of a controller, for its WatchesRawSource: it
+// ClusterSource returns a source of a controller, for its WatchesRawSource. It
 // begins with the state of every known cluster, at low priority where the queue
-// has priorities, and goes on with their changes. Starting it does not block.
-// It ends with the controller, and can be started again by another one. Of
-// several options each field's last value counts that is not zero.
+// has priorities, and continues with their changes. Starting it does not block.
+// It ends with the controller, and another controller can start it again. If
+// several options are given, the last non-zero value of each field counts.
 func ClusterSource[request comparable](cc *ClusterCache, mapping ClusterMapFunc[request], opts ...ClusterSourceOptions) *TypedClusterSource[request] {
 	s := &TypedClusterSource[request]{cc: cc, runs: map[*clusterRun[request]]struct{}{}}
 	for _, o := range opts {
@@ -164,16 +163,18 @@ func (s *TypedClusterSource[request]) wants(e ClusterEvent) bool {
 }
 
 // SetMapping replaces the mapping function. A call of the old one that has
-// begun goes on.
+// begun continues.
 func (s *TypedClusterSource[request]) SetMapping(mapping ClusterMapFunc[request]) {
 	s.mapping.Store(&mapping)
 }
 
-// Pause stops the delivery, after the event that the mapping function is at;
-// what happens is merged. It can be called before Start. It does not wait.
+// Pause stops the delivery after the event that the mapping function is
+// processing; later events are merged. It can be called before Start. It does
+// not wait.
 func (s *TypedClusterSource[request]) Pause() { s.setPaused(true) }
 
-// Continue ends a pause: of each cluster, what is not void by now is delivered.
+// Continue ends a pause: it delivers the merged events of each cluster that are
+// still valid.
 func (s *TypedClusterSource[request]) Continue() { s.setPaused(false) }
 
 func (s *TypedClusterSource[request]) setPaused(paused bool) {
@@ -198,9 +199,9 @@ func (s *TypedClusterSource[request]) pause(r *clusterRun[request], paused bool)
 // function or a filter panicked. Each is logged.
 func (s *TypedClusterSource[request]) Failures() int64 { return s.failures.Load() }
 
-// Stop removes the source from its controllers. Requests that wait (Debounce)
-// are queued at once. It is idempotent and does not wait: a call of the mapping
-// function that has begun goes on.
+// Stop removes the source from its controllers. Delayed requests (Debounce) are
+// queued at once. It is idempotent and does not wait: a call of the mapping
+// function that has begun continues.
 func (s *TypedClusterSource[request]) Stop() { s.stop() }
 
 func (s *TypedClusterSource[request]) stop() []*clusterRun[request] {
@@ -215,8 +216,9 @@ func (s *TypedClusterSource[request]) stop() []*clusterRun[request] {
 	return runs
 }
 
-// Close is Stop, and waits until no mapping function is being called, or for
-// ctx. Called by one of them it does not wait for itself.
+// Close is Stop, and then waits until no mapping function is being called, or
+// until ctx ends. A Close called by a mapping function does not wait for that
+// call.
 func (s *TypedClusterSource[request]) Close(ctx context.Context) error {
 	for _, r := range s.stop() {
 		if r.worker.Load() == goroutine.ID() {

@@ -21,34 +21,32 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// ObjectMapFunc returns what is to be reconciled because of an object of a
+// ObjectMapFunc returns the requests to reconcile because of an object of a
 // cluster. The object is in the source's Form: typed where the kind was named
 // by a typed object. It is called with the old and the new state of an update,
-// and with every state that was told of a delete. It is called by one goroutine
-// at a time for each controller. A panic is counted by Failures and loses the
-// event, nothing else.
+// and with every delivered state of a deleted object. It is called by one
+// goroutine at a time for each controller. A panic is counted by Failures and
+// loses only the event.
 type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
 
-// ObjectSourceOptions change how an object source delivers.
+// ObjectSourceOptions configure how an object source delivers.
 type ObjectSourceOptions struct {
-	// Form is what the mapping function and the predicates are given; for
-	// predicates ObjectFeed.Form comes first. Defaults to [AsGiven]. Functions
-	// that read metadata alone cost least with [Packed].
+	// Form is the form of the objects passed to the mapping function and the
+	// predicates; for predicates ObjectFeed.Form takes precedence. Defaults to
+	// [AsGiven]. Functions that read only metadata cost least with [Packed].
 	Form Form
-	// Debounce is how long a request waits for further events that lead to it:
-	// it is queued once they pause for so long. Zero means that it is queued at
-	// once. Requests that wait are known by their key alone: none sees an older
-	// state than without.
+	// Debounce delays a request until no further event has led to it for that
+	// long. Zero means that it is queued at once. Only keys are delayed; the
+	// reconciler always reads the current state.
 	Debounce time.Duration
-	// MaxDelay is the longest a request waits, however steady the events are.
-	// Defaults to ten times Debounce.
+	// MaxDelay is the longest that a request is delayed, however steady the
+	// events are. Defaults to ten times Debounce.
 	MaxDelay time.Duration
 }
 
 // TypedObjectSource is a source of a controller, and the handle on it. Stop and
-// Close remove it from a running controller; another one can be added by the
-// controller's Watch at any time. All methods may be called from many
-// goroutines.
+// Close remove it from a running controller; the controller's Watch can add
+// another one at any time. All methods may be called from many goroutines.
 type TypedObjectSource[request comparable] struct {
 	cc       *ClusterCache
 	spec     ObjectFeed
@@ -62,23 +60,23 @@ type TypedObjectSource[request comparable] struct {
 	stopped bool
 }
 
-// objectRun is a source at work for one controller.
+// objectRun is one run of a source, for one controller.
 type objectRun[request comparable] struct {
 	ctx       context.Context //nolint:containedctx // the controller's life
 	feed      *feed
 	debounced *debounce.Queue[request]
-	unlinked  func() bool // takes back what ctx's end would do
+	unlinked  func() bool // undoes what the end of ctx would do
 }
 
 var _ source.TypedSource[string] = (*TypedObjectSource[string])(nil)
 
 // ObjectSource returns a source of a controller, for its WatchesRawSource: one
-// source for any number of clusters and kinds, those that are watched later
-// included. Starting it does not block and does not fail because of a cluster.
-// Objects that exist already, or that are delivered once more, are queued with
-// low priority where the queue has priorities. It ends with the controller, and
-// can be started again by another one. Of several options each field's last
-// value counts that is not zero.
+// source for any number of clusters and kinds, including those that are watched
+// later. Starting it does not block and does not fail because of a cluster.
+// Objects that already exist, or that are delivered once more, are queued with
+// low priority where the queue has priorities. The source ends with the
+// controller, and another controller can start it again. If several options are
+// given, the last non-zero value of each field counts.
 func ObjectSource[request comparable](
 	cc *ClusterCache, spec ObjectFeed, mapping ObjectMapFunc[request], opts ...ObjectSourceOptions,
 ) *TypedObjectSource[request] {
@@ -93,8 +91,8 @@ func ObjectSource[request comparable](
 }
 
 // Start implements source.TypedSource. It does not block. After Stop it does
-// nothing. The error is that of an [ObjectFeed] that cannot be, an
-// [*OptionError], or [ErrClosed].
+// nothing. The error is that of an invalid [ObjectFeed], an [*OptionError], or
+// [ErrClosed].
 func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
 	if s.options.Form > Metadata {
 		return &OptionError{Field: "Form", Err: ErrUnsupported}
@@ -123,7 +121,7 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	}
 	r.unlinked = context.AfterFunc(ctx, r.end)
 	s.mu.Unlock()
-	r.feed.start() // does nothing if it was stopped since
+	r.feed.start() // does nothing if it was stopped meanwhile
 	return nil
 }
 
@@ -143,7 +141,7 @@ func (s *TypedObjectSource[request]) stillRunningLocked() []*objectRun[request] 
 	return running
 }
 
-// handle is called by the subscription, which a panic does not end.
+// handle is called by the subscription, which recovers from its panics.
 func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent, v *views) {
 	if r.ctx.Err() != nil {
 		return
@@ -177,7 +175,7 @@ func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent
 }
 
 // SetMapping replaces the mapping function. A call of the old one that has
-// begun goes on; TriggerAll has the new one see every object.
+// begun continues; TriggerAll passes every object to the new one.
 func (s *TypedObjectSource[request]) SetMapping(mapping ObjectMapFunc[request]) {
 	s.mapping.Store(&mapping)
 }
@@ -198,13 +196,13 @@ func (s *TypedObjectSource[request]) TriggerAll() {
 	}
 }
 
-// Pause stops the delivery, after the event that the mapping function is at.
-// Caches go on, and what happens is merged. It can be called before Start. It
-// does not wait.
+// Pause stops the delivery after the event that the mapping function is
+// processing. Caches stay up to date, and events are merged. It can be called
+// before Start. It does not wait.
 func (s *TypedObjectSource[request]) Pause() { s.setPaused(true) }
 
-// Continue ends a pause: what has changed is delivered, each object's last
-// state.
+// Continue ends a pause: it delivers the last state of each object that has
+// changed.
 func (s *TypedObjectSource[request]) Continue() { s.setPaused(false) }
 
 func (s *TypedObjectSource[request]) setPaused(paused bool) {
@@ -243,8 +241,8 @@ func (s *TypedObjectSource[request]) all() []*objectRun[request] {
 }
 
 // Stop removes the source from its controllers and releases its watches.
-// Requests that wait (Debounce) are queued at once. It is idempotent and does
-// not wait: a call of the mapping function that has begun goes on.
+// Delayed requests (Debounce) are queued at once. It is idempotent and does not
+// wait: a call of the mapping function that has begun continues.
 func (s *TypedObjectSource[request]) Stop() {
 	s.mu.Lock()
 	s.stopped = true
@@ -256,14 +254,15 @@ func (s *TypedObjectSource[request]) Stop() {
 	}
 }
 
-// end is called once.
+// end ends the run. It is called once.
 func (r *objectRun[request]) end() {
 	r.feed.stop()
 	r.debounced.Close()
 }
 
-// Close is Stop, and waits until no mapping function or predicate is being
-// called, or for ctx. Called by one of them it does not wait for itself.
+// Close is Stop, and then waits until no mapping function or predicate is being
+// called, or until ctx ends. A Close called by one of them does not wait for
+// that call.
 func (s *TypedObjectSource[request]) Close(ctx context.Context) error {
 	s.Stop()
 	for _, r := range s.all() {

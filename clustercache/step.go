@@ -11,7 +11,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 )
 
-// handle takes one step and does what it asks for.
+// handle takes one step of the state machine and executes the actions it
+// returns.
 func (c *cluster) handle(m message) {
 	before := c.state
 	m.Jitter = rand.Float64()
@@ -21,16 +22,16 @@ func (c *cluster) handle(m message) {
 	var actions []phase.Action
 	c.state, actions = phase.Next(c.cc.phases, before, m.Event, time.Now())
 	if slices.Contains(actions, phase.Up) {
-		c.transport.Open() // before readers hear of it
+		c.transport.Open() // before readers are notified
 	}
 	c.publish(before)
 
 	if m.Kind == phase.Succeeded && before.Missed > 0 && before.Connected && c.state.Connected {
-		c.cc.pool.Wake(c.key) // informers wait out pauses that began while nothing was answered
+		c.cc.pool.Wake(c.key) // informers may be in pauses that began while nothing was answered
 		c.holds.mapNow()
 	}
 	if !c.state.Known && c.state.Reason != before.Reason {
-		c.transport.Shut(c.notConnected()) // it was never open; who uses the transport hears why, too
+		c.transport.Shut(c.notConnected()) // it was never open; users of the transport get the reason, too
 	}
 	for _, a := range actions {
 		c.act(a)
@@ -48,9 +49,9 @@ func (c *cluster) handle(m message) {
 	c.conclude(m)
 }
 
-// admit takes in what a message brought, and reports whether it is still of
-// concern: attempts that were replaced are not, nor is the removal of a cluster
-// that is wanted again.
+// admit records the content of a message, and reports whether it is still
+// relevant: results of replaced attempts are not, nor is the removal of a
+// cluster that is wanted again.
 func (c *cluster) admit(m *message) bool {
 	switch m.Kind {
 	case phase.Succeeded, phase.Failed:
@@ -66,15 +67,15 @@ func (c *cluster) admit(m *message) bool {
 			c.connectFailed(m)
 		}
 	case phase.Removed:
-		return !c.wanted() // taken hold of since it was let go
+		return !c.wanted() // wanted again since it was released
 	case phase.Changed:
-		// News of its access that come between the end of a cluster that was
-		// let go and its being forgotten: to connect again would keep it for
-		// ever.
+		// A change of its access may arrive between the end of a released
+		// cluster and its being forgotten. To connect again would keep it
+		// forever.
 		return c.state.Phase != phase.Gone || c.cc.options.Discover || c.wanted()
 	case phase.RolledBack:
 		// Every informer of the cluster reports it. One new epoch serves them
-		// all, and the ones that come later heal themselves.
+		// all, and the informers that report it later recover by themselves.
 		if time.Since(c.renewed) < c.cc.options.RetryInterval {
 			return false
 		}
@@ -101,8 +102,8 @@ func (c *cluster) conclude(m message) {
 	case !c.wanted():
 		c.cc.spawn(func() { c.cc.forget(c) })
 	case m.Kind == phase.Removed:
-		// The cluster was taken hold of between the look that let it go and
-		// now, and seen alive.
+		// The cluster was requested, and seen alive, after the check that
+		// released it.
 		c.post(message{Event: phase.Event{Kind: phase.Asked}})
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TransportConfig returns a config for clients of one's own whose requests go
-// the way of the ClusterCache's: they follow credentials, moves and the coming
-// back of a removed cluster, fail with [ErrNotConnected] or [ErrUnknownCluster]
-// at once where there is no way, and count in the cluster's rate limit. It
-// holds no credentials and does not name the real address; what opens
-// connections by itself, as for exec and port-forward, needs
-// [ClusterCache.RESTConfig] instead. Requests other than watches end after
-// Options.RequestTimeout; warnings that the server sends are dropped. It does
-// no I/O. The error is [ErrClosed], or [ErrUnknownCluster] if nobody asked for
-// the cluster.
+// TransportConfig returns a config for your own clients whose requests take the
+// same route as the ClusterCache's: they follow changes of credentials and
+// address, and the return of a removed cluster; they fail at once with
+// [ErrNotConnected] or [ErrUnknownCluster] where there is no connection; and
+// they count in the cluster's rate limit. The config holds no credentials and
+// does not contain the real address; for code that opens connections by itself,
+// as for exec and port-forward, use [ClusterCache.RESTConfig] instead. Requests
+// other than watches end after Options.RequestTimeout; warnings that the server
+// sends are dropped. TransportConfig does no I/O. The error is [ErrClosed], or
+// [ErrUnknownCluster] if the cluster is not known.
 func (cc *ClusterCache) TransportConfig(cluster client.ObjectKey) (*rest.Config, error) {
 	c, err := cc.find(cluster), ErrUnknownCluster
 	if cc.ctx.Err() != nil {
@@ -41,8 +41,8 @@ func (cc *ClusterCache) Scheme() *runtime.Scheme { return cc.options.Scheme }
 // Started returns a channel that is closed once Start was called.
 func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
 
-// follower sends requests to whatever is the cluster now: one that was
-// forgotten and made again has another transport.
+// follower sends requests to the current transport of a cluster: a cluster that
+// was forgotten and created again has another one.
 type follower struct {
 	cc  *ClusterCache
 	key client.ObjectKey

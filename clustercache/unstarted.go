@@ -13,22 +13,22 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// noticeAfter is how long after its first use a ClusterCache that does not run
-// says so, and after its start one that has no cluster to care for. What a
-// program does on its way to starting its manager takes less.
+// noticeAfter is how long after its first use a ClusterCache that was not
+// started logs that, and how long after its start one that knows no cluster
+// does. A program that starts its manager takes less time to do so.
 const noticeAfter = 5 * time.Second
 
-// cacheNotStartedError is the type of ErrNotStarted, which has a text of its
-// own.
+// cacheNotStartedError is the type of ErrNotStarted, which has its own text.
 type cacheNotStartedError struct{}
 
 func (cacheNotStartedError) Error() string { return "cluster not connected: cluster cache not started" }
 
-// Unwrap makes it an ErrConnecting, and so an ErrNotConnected: nothing failed.
+// Unwrap makes it an ErrConnecting, and thus an ErrNotConnected: nothing
+// failed.
 func (cacheNotStartedError) Unwrap() error { return ErrConnecting }
 
-// As makes it the error of controller-runtime's cache, too, by which programs
-// decide to read from the API server while they set up.
+// As makes it the error of controller-runtime's cache, too. By that error,
+// programs decide to read from the API server during set-up.
 func (cacheNotStartedError) As(target any) bool {
 	to, ok := target.(**cache.ErrCacheNotStarted)
 	if ok {
@@ -37,15 +37,15 @@ func (cacheNotStartedError) As(target any) bool {
 	return ok
 }
 
-// notice is the log line of a ClusterCache that is used and never started. It
-// needs no goroutine until it is due.
+// notice logs that a ClusterCache is used and was never started. It needs no
+// goroutine until it is due.
 type notice struct {
 	mu    sync.Mutex // protects what follows; nothing else is locked under it
 	timer *time.Timer
 	over  bool
 }
 
-// used notes that something was asked for that happens only while cc runs.
+// used records a request that has an effect only while cc runs.
 func (cc *ClusterCache) used() {
 	if cc.live.Load() {
 		return
@@ -68,7 +68,7 @@ func (cc *ClusterCache) used() {
 	})
 }
 
-// close ends the notice, which has nothing to say any more.
+// close cancels the notice.
 func (n *notice) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,7 +79,8 @@ func (n *notice) close() {
 }
 
 // noticeNoClusters logs that no cluster is known, and why: an operator that
-// forgot Discover, or whose Secrets lack a label, would run and do nothing.
+// does not set Discover, or whose Secrets lack a label, would run and do
+// nothing.
 func (cc *ClusterCache) noticeNoClusters() {
 	cc.timers.Set(timetable.NewTimer(func() {
 		if len(cc.all()) == 0 {

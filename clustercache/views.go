@@ -12,7 +12,7 @@ import (
 )
 
 // views are the objects of one event in a form. Each is decoded once, when
-// something first asks for it; predicates and the mapping function share it.
+// first requested; predicates and the mapping function share it.
 type views struct {
 	cc      *ClusterCache
 	form    Form
@@ -38,9 +38,9 @@ func (v *views) of(o *informerpool.Object) (client.Object, error) {
 	return obj, nil
 }
 
-// passes reports whether predicates let an event pass. An object that was asked
-// for passes as a change or as a generic event. The error is that of an object
-// that does not fit the form.
+// passes reports whether predicates let an event pass. A requested object
+// passes as a change or as a generic event. The error is that of an object that
+// does not fit the form.
 func (v *views) passes(predicates []predicate.Predicate, e informerpool.Event) (bool, error) {
 	if len(predicates) == 0 {
 		return true, nil
@@ -59,7 +59,7 @@ func (v *views) passes(predicates []predicate.Predicate, e informerpool.Event) (
 	return change, err
 }
 
-// ask says how predicates are asked about an event.
+// ask selects how predicates are called for an event.
 type ask struct{ generic bool }
 
 // all reports whether all predicates let an event pass.
@@ -76,7 +76,7 @@ func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how 
 	return true, nil
 }
 
-// one asks one predicate.
+// one calls one predicate.
 func (v *views) one(p predicate.Predicate, e informerpool.Event, how ask) (bool, error) {
 	var before, after client.Object
 	var err error
@@ -103,7 +103,7 @@ func (v *views) one(p predicate.Predicate, e informerpool.Event, how ask) (bool,
 }
 
 // metadataOnly reports whether a predicate is one of controller-runtime's that
-// read nothing but metadata, which every form has.
+// read only metadata, which every form has.
 func metadataOnly(p predicate.Predicate) bool {
 	switch p.(type) {
 	case predicate.ResourceVersionChangedPredicate, *predicate.ResourceVersionChangedPredicate,

@@ -5,11 +5,11 @@ package clustercache
 
 import "github.com/fleetcache/fleetcache/internal/workpool"
 
-// workers runs jobs of one purpose, in order and about a limited number at
-// once. A job that takes longer than a second goes on without being counted,
-// and a queue has passed after less than that, so that clusters that hang hold
-// up no other. There are no more goroutines than clusters: each cluster has one
-// job of a purpose at a time, but for one that was cancelled and is ending.
+// workers runs jobs of one purpose, in order, and about a limited number at
+// once. A job that takes longer than a second continues without being counted,
+// and a whole queue is started in less than that, so that clusters that hang
+// delay no other. There are no more goroutines than clusters: each cluster has
+// one job of a purpose at a time, besides one that was cancelled and is ending.
 type workers struct {
 	queue *workpool.Queue
 	spawn func(func()) bool // starts a goroutine that Start waits for; false after the end

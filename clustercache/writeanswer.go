@@ -21,15 +21,15 @@ var (
 	errAnother  = fmt.Errorf("%w: it is another object's", ErrAnswer)
 )
 
-// whose is the object that an answer has to be.
+// whose identifies the object that an answer must contain.
 type whose struct {
 	namespace, name string // empty: any
 	mayBeNameless   bool
 }
 
-// whoseIs returns whose the answer to a write of obj is: that of the name which
-// was sent, or of one that the server chose. Some kinds, as reviews, never have
-// one.
+// whoseIs returns the object that the answer to a write of obj must contain:
+// the one with the name that was sent, or with a name that the server chose.
+// Some kinds, such as reviews, never have a name.
 func whoseIs(obj any) *whose {
 	switch o := obj.(type) {
 	case client.Object:
@@ -50,7 +50,7 @@ func whoseIs(obj any) *whose {
 	return nil
 }
 
-// applied is an apply configuration that says what it is.
+// applied is an apply configuration that has a kind and a name.
 type applied interface {
 	GetName() *string
 	GetNamespace() *string
@@ -65,8 +65,8 @@ func deref(s *string) string {
 	return *s
 }
 
-// checkObject returns an error if a document is another object than one that
-// may answer. Nothing of it has been decoded yet: of a write, that would be
+// checkObject returns an error if a document is not an object that may be the
+// answer. None of it has been decoded yet: the answer to a write is decoded
 // into the object that the caller sent.
 func (c *liveCall) checkObject(m *meter.Meter) error {
 	apiVersion, kind := m.TypeMeta()
@@ -87,7 +87,7 @@ func (c *liveCall) checkObject(m *meter.Meter) error {
 	return nil
 }
 
-// differs reports whether a name is there, and not the one that is expected.
+// differs reports whether a name is present and is not the expected one.
 func differs(name, expected string) bool { return name != "" && expected != "" && name != expected }
 
 // written returns a call that writes obj, whose answer is decoded into it.
@@ -100,7 +100,7 @@ func (l *liveClient) written(obj any) *liveCall {
 	return c
 }
 
-// created is written for an object that is created.
+// created is written for an object to create.
 func (l *liveClient) created(obj client.Object) *liveCall {
 	c := l.written(obj)
 	c.creates = true
@@ -108,27 +108,27 @@ func (l *liveClient) created(obj client.Object) *liveCall {
 }
 
 // isMadeOf reports whether an answer of an API version may be what a server
-// made of an object of another kind, as OpenShift's makes a Project of a
+// creates from an object of another kind, as OpenShift creates a Project from a
 // ProjectRequest. Kubernetes' own groups have no such kinds.
 func (c *liveCall) isMadeOf(apiVersion string) bool {
 	return isVersion(apiVersion, c.want) && apiVersion != "" && !isOwnGroup(c.want.Group)
 }
 
-// isOwnGroup reports whether an API group is one of Kubernetes itself.
+// isOwnGroup reports whether an API group belongs to Kubernetes itself.
 func isOwnGroup(group string) bool {
 	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }
 
-// deleted is written for what answers with the object that was deleted, or with
-// a status, and is not decoded.
+// deleted is written for a delete, which the server answers with the deleted
+// object or a status. The answer is not decoded.
 func (l *liveClient) deleted(obj client.Object) *liveCall {
 	c := l.written(obj)
 	c.into, c.deletes, c.also = nil, true, []string{kindStatus}
 	return c
 }
 
-// deletedAll is deleted for many objects, with a list of which a server may
-// answer.
+// deletedAll is deleted for many objects; a server may answer with a list of
+// them.
 func (l *liveClient) deletedAll(obj client.Object) *liveCall {
 	c := l.deleted(obj)
 	c.whose = nil
@@ -139,9 +139,9 @@ func (l *liveClient) deletedAll(obj client.Object) *liveCall {
 	return c
 }
 
-// ownSubresources are those of Kubernetes that answer with what is sent, or
-// with the kinds that are named. Those of other groups may answer with
-// anything, as with what they have made.
+// ownSubresources are those of Kubernetes that answer with the kind that was
+// sent, or with the kinds listed here. Those of other groups may answer with
+// anything, such as an object that they created.
 var ownSubresources = map[string][]string{
 	"approval":            nil,
 	"binding":             {kindStatus},
@@ -170,8 +170,8 @@ func (l *liveClient) subresource(obj, sub any, name string) *liveCall {
 	return c
 }
 
-// readSubresource is answer for a subresource of obj. Those of some groups do
-// not have its name.
+// readSubresource is answer for a subresource of obj. In some groups,
+// subresources do not have its name.
 func (l *liveClient) readSubresource(obj, sub any) *liveCall {
 	c := l.answer(sub)
 	c.nameOf(obj)
@@ -181,7 +181,7 @@ func (l *liveClient) readSubresource(obj, sub any) *liveCall {
 	return c
 }
 
-// nameOf makes the answer be that of obj, where something is decoded.
+// nameOf requires the answer to be obj's, if it is decoded.
 func (c *liveCall) nameOf(obj any) {
 	if c.into != nil {
 		c.whose = whoseIs(obj)
