@@ -29,7 +29,7 @@ const agent = "fleetcache-under-test"
 
 var configMap = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// quick are options that notice a dead cluster within ten seconds.
+// quick returns options that detect a dead cluster within ten seconds.
 func quick(r clustercache.Resolver) clustercache.Options {
 	return clustercache.Options{
 		Resolver: r, UserAgent: agent, ProbeInterval: 2 * time.Second, ProbeTimeout: 2 * time.Second, RetryInterval: 2 * time.Second,
@@ -37,7 +37,7 @@ func quick(r clustercache.Resolver) clustercache.Options {
 	}
 }
 
-// probeBound is how long quick options take to notice.
+// probeBound is how long quick options take to detect it.
 const probeBound = 3*2*time.Second + 2*time.Second + 2*time.Second
 
 func create(t *testing.T, c *testenv.Cluster, names ...string) {
@@ -56,7 +56,7 @@ type requester interface {
 }
 
 // counted returns how often the kind was listed, and how often watched. A
-// streamed list is a watch that begins with the objects there are.
+// streamed list is a watch that begins with the existing objects.
 func counted(t *testing.T, server requester, resource string) (lists, watches int) {
 	t.Helper()
 	requests, err := server.Requests(testenv.Resource(resource), testenv.UserAgent(agent))
@@ -94,7 +94,7 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	clusters := follow(t, cc)
 	objects := followObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}})
 
-	// One LIST and one WATCH, however many ask, in whatever form.
+	// One LIST and one WATCH for any number of users, in any form.
 	forms := []client.Object{&corev1.ConfigMap{}, clustercache.Kind(configMap), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}}
 	var callers sync.WaitGroup
 	for i := range 60 {
@@ -125,8 +125,8 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 		require.Equal(t, 1, lists, c.Name())
 	}
 
-	// The API server dies: a typed error within the bound of the probe, and
-	// nobody else waits.
+	// The API server dies: reads fail with a typed error within the bound of
+	// the probe, and no other cluster waits.
 	require.NoError(t, east.Kill())
 	killed := time.Now()
 	slowest := time.Duration(0)
@@ -146,8 +146,8 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	require.Equal(t, clustercache.PhaseDisconnected, e.Phase)
 	require.Equal(t, "Unreachable", e.Reason)
 
-	// It comes back: events flow again through the same handlers, and tell of
-	// nothing that did not change.
+	// It is started again: events flow again through the same handlers, and
+	// only for objects that changed.
 	require.NoError(t, east.StartAPIServer(t.Context()))
 	clusters.wait(eastKey, clustercache.Connected)
 	create(t, east, "four")
@@ -181,7 +181,7 @@ func TestRealCutConnectionCausesNoList(t *testing.T) {
 		_, before := objects.wait(named(key("a"), fmt.Sprintf("after-%d", i)))
 		require.Empty(t, before)
 	}
-	// The same with a break that is long enough to disconnect.
+	// The same with an interruption that is long enough to disconnect.
 	clusters := follow(t, cc)
 	proxy.Refuse()
 	clusters.wait(key("a"), clustercache.Disconnected)
@@ -249,7 +249,7 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 	objects.wait(named(key("a"), "only-first"))
 	epoch := clusters.wait(key("a"), clustercache.Connected).Epoch
 
-	// Every list while the backend changes is of one epoch.
+	// Every list during the change of the backend belongs to one epoch.
 	proxy.SetBackend(second.Addr())
 	proxy.ResetAll()
 	seen := map[string]bool{}
@@ -301,13 +301,12 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return l
 }
 
-// readConfigMaps is what least-privileged credentials get.
+// readConfigMaps are the rules of least-privileged credentials.
 var readConfigMaps = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}}
 
-// isVersionQuestion tells the requests by which an informer asks how far the
-// server's history has come, before it resumes. isVersionQuestion reports
-// whether a request is neither a list nor a watch: it asks for a version, or
-// whether lists are streamed.
+// isVersionQuestion reports whether a request is neither a list nor a watch: it
+// asks how far the server's history has advanced, before an informer resumes,
+// or whether lists are streamed.
 func isVersionQuestion(r testenv.Request) bool {
 	u, err := url.Parse(r.URI)
 	return err == nil && (r.Unstreamed || u.Query().Get("fieldSelector") != "" || u.Query().Get("limit") == "1")

@@ -83,8 +83,8 @@ func TestReadyWithoutDiscoverOnceStarted(t *testing.T) {
 	})
 }
 
-// TestStuckLoopIsNotHealthy lets a logger that never returns hold the loop, as
-// a bug of ours would.
+// TestStuckLoopIsNotHealthy blocks the loop with a logger that never returns,
+// as a bug of the loop would.
 func TestStuckLoopIsNotHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -108,7 +108,7 @@ func TestStuckLoopIsNotHealthy(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.NoError(t, cc.HealthzCheck()(nil), "an idle loop is a healthy one")
 
-		// The end of the grace is noticed by the loop, which logs it.
+		// The loop handles the end of the grace, and logs it.
 		d.fail(key("a"), clustercache.ErrNoAccess)
 		synctest.Wait()
 		hold.Store(true)

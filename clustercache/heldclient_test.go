@@ -15,7 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// heldClients returns a client of each kind that a user can hold on to.
+// heldClients returns one of each kind of client that a user can keep.
 func heldClients(t *testing.T, cc *clustercache.ClusterCache) map[string]client.Client {
 	t.Helper()
 	cached, err := cc.Client(key("a"))
@@ -32,8 +32,8 @@ func heldClients(t *testing.T, cc *clustercache.ClusterCache) map[string]client.
 }
 
 // TestHazardHeldClientWritesToAnotherCluster: clients that were obtained and
-// used long ago send no write, of whatever kind, to the cluster that took the
-// place behind a proxy, until that is what the status calls the cluster.
+// used long ago send no write, of any kind, to the cluster that replaced theirs
+// behind a proxy, until the status reports that cluster.
 func TestHazardHeldClientWritesToAnotherCluster(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,8 @@ func TestHazardHeldClientWritesToAnotherCluster(t *testing.T) {
 				require.Positive(t, sent)
 				time.Sleep(time.Hour)
 
-				// Who answers now is not said, so that the epoch stays.
+				// The new cluster does not identify itself, so that the epoch
+				// stays.
 				b.failWith(-1, "/kube-system")
 				proxy.move(b)
 				time.Sleep(61 * time.Second)

@@ -21,7 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// directory is a resolver that a test writes.
+// directory is a resolver whose answers the test sets.
 type directory struct {
 	mu      sync.Mutex
 	entries map[client.ObjectKey]func() (clustercache.Access, error)
@@ -134,8 +134,8 @@ func follow(t *testing.T, cc *clustercache.ClusterCache) *clusterFeed {
 	return f
 }
 
-// wait returns the next event of the type for the cluster, and drops those
-// before it.
+// wait returns the next event of one of the types for the cluster, and drops
+// those before it.
 func (f *clusterFeed) wait(cluster client.ObjectKey, types ...clustercache.ClusterEventType) clustercache.ClusterEvent {
 	f.t.Helper()
 	limit := time.NewTimer(time.Minute)
@@ -176,7 +176,7 @@ func followObjects(t *testing.T, cc *clustercache.ClusterCache, spec clustercach
 	return f
 }
 
-// wait returns the first event that is wanted, and those that came before it.
+// wait returns the first event that matches, and those that came before it.
 func (f *objectFeed) wait(want func(clustercache.ObjectEvent) bool) (clustercache.ObjectEvent, []clustercache.ObjectEvent) {
 	f.t.Helper()
 	limit := time.NewTimer(2 * time.Minute)
@@ -195,8 +195,7 @@ func (f *objectFeed) wait(want func(clustercache.ObjectEvent) bool) (clustercach
 	}
 }
 
-// waitAll waits until there was an event of each name, and drops what came
-// between.
+// waitAll waits until there was an event of each name, and drops the others.
 func (f *objectFeed) waitAll(names ...string) {
 	f.t.Helper()
 	missing := map[string]bool{}
@@ -213,5 +212,5 @@ func named(cluster client.ObjectKey, name string) func(clustercache.ObjectEvent)
 	return func(e clustercache.ObjectEvent) bool { return e.Cluster == cluster && e.Object().GetName() == name }
 }
 
-// discardLog is for servers whose complaints are expected.
+// discardLog is for servers whose error logs are expected.
 var discardLog = log.New(io.Discard, "", 0)

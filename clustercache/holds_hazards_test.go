@@ -18,8 +18,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestHazardReadsOfOneKindKeepTheInformerOfAnother: the timer of all idle
-// informers was put off by each read.
+// TestHazardReadsOfOneKindKeepTheInformerOfAnother: each read postponed the
+// timer of all idle informers.
 func TestHazardReadsOfOneKindKeepTheInformerOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := oneCluster(t)
@@ -32,8 +32,8 @@ func TestHazardReadsOfOneKindKeepTheInformerOfAnother(t *testing.T) {
 	})
 }
 
-// TestHazardIdleReadsKeepAClusterThatWasRemoved until the last of them is
-// forgotten.
+// TestHazardIdleReadsKeepAClusterThatWasRemoved: they kept it until the last of
+// them was forgotten.
 func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
 	for name, remove := range map[string]func(*clustercache.ClusterCache, *directory){
 		"disengaged": func(cc *clustercache.ClusterCache, _ *directory) { cc.Disengage(key("a")) },
@@ -46,7 +46,7 @@ func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
 				require.NoError(t, cc.Reader(key("a")).List(t.Context(), &corev1.ConfigMapList{}, clustercache.AutoWatch))
 				time.Sleep(time.Second)
 				if name == "gone" {
-					cc.Disengage(key("a")) // pinned clusters stay, as gone ones
+					cc.Disengage(key("a")) // pinned clusters stay, in phase Gone
 				}
 				remove(cc, d)
 				time.Sleep(clustercache.DefaultGrace + time.Second)
@@ -57,13 +57,13 @@ func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
 	}
 }
 
-// TestHazardCloseOfAWatchDoesNotWaitForItsHandler: it returned while one was
-// running. Called by the handler it does not wait.
+// TestHazardCloseOfAWatchDoesNotWaitForItsHandler: Close returned while a
+// handler was running. A Close called by the handler itself does not wait.
 func TestHazardCloseOfAWatchDoesNotWaitForItsHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := oneCluster(t)
 		w := watch(t, cc)
-		other := watch(t, cc) // the informer goes on
+		other := watch(t, cc) // the informer continues
 		defer other.Release()
 		var running atomic.Int64
 		_, err := w.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) {

@@ -24,15 +24,15 @@ import (
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
-// hostileAPI is an API server that answers some requests with what it was
-// given.
+// hostileAPI is an API server that answers some requests with given content.
 type hostileAPI struct {
 	net    *memnet.Listener
 	api    *fakeapi.Server
 	answer atomic.Pointer[answerFunc]
 }
 
-// answerFunc returns how to answer a request, or nil to have it served.
+// answerFunc returns how to answer a request, or nil to have the server answer
+// it.
 type answerFunc func(*http.Request) http.HandlerFunc
 
 func newHostileAPI(t *testing.T, identity string) *hostileAPI {
@@ -53,7 +53,7 @@ func (h *hostileAPI) config() *rest.Config {
 	return &rest.Config{Host: "http://hostile.test", BearerToken: "t", Dial: h.net.Dial}
 }
 
-// set makes requests answered by f; nil serves all of them.
+// set answers requests by f; with nil the server answers all of them.
 func (h *hostileAPI) set(f answerFunc) { h.answer.Store(&f) }
 
 // ServeHTTP implements http.Handler.
@@ -67,7 +67,7 @@ func (h *hostileAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.api.ServeHTTP(w, r)
 }
 
-// at answers requests for a path, watches or not.
+// at answers requests for a path, either watches or the others.
 func at(path string, watch bool, body http.HandlerFunc) answerFunc {
 	return func(r *http.Request) http.HandlerFunc {
 		if r.URL.Path == path && (r.URL.Query().Get("watch") == "true") == watch {
@@ -77,8 +77,8 @@ func at(path string, watch bool, body http.HandlerFunc) answerFunc {
 	}
 }
 
-// flood is a body: a beginning, an element that is repeated until there are n
-// bytes of it, and an end. It is compressed where that was asked for.
+// flood is a body: a beginning, an element that is repeated until it has n
+// bytes, and an end. It is compressed if the request accepts that.
 type flood struct {
 	code           int
 	begin, element string
@@ -110,8 +110,8 @@ func (f flood) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(out, f.end)
 }
 
-// heapPeak samples the heap while f runs, and returns by how much it was larger
-// than before at most. Garbage is collected early, so that it hardly counts.
+// heapPeak samples the heap while f runs, and returns by how much it grew at
+// most. Garbage is collected early, so that it hardly counts.
 func heapPeak(t *testing.T, f func()) int64 {
 	t.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(40))
@@ -141,7 +141,7 @@ func heapPeak(t *testing.T, f func()) int64 {
 }
 
 // hostileCluster runs a test in virtual time with a connected cluster, whose
-// server is hostile, and a healthy one; and returns the peak of the heap.
+// server is hostile, and a healthy one. It returns the peak of the heap.
 func hostileCluster(t *testing.T, edit func(*clustercache.Options), test func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache)) int64 {
 	t.Helper()
 	return heapPeak(t, func() {

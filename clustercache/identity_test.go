@@ -15,7 +15,7 @@ import (
 )
 
 // TestServerThatForbidsEverythingAtItsStartIsTheSameCluster: an API server
-// answers before it has read who may do what.
+// answers before it has read its RBAC rules.
 func TestServerThatForbidsEverythingAtItsStartIsTheSameCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)

@@ -33,8 +33,8 @@ type condition int
 
 const (
 	answering condition = iota
-	hanging             // takes requests and never answers
-	refusing            // takes no connections
+	hanging             // accepts requests and never answers
+	refusing            // accepts no connections
 )
 
 // member is one cluster of a crowded fleet. It is a round tripper.
@@ -53,7 +53,7 @@ func newMember(name string) *member {
 	return m
 }
 
-// become changes the condition. Requests under way, streams included, are cut
+// become changes the condition. Requests under way, including streams, are cut
 // unless the server hangs from now on.
 func (m *member) become(c condition) {
 	m.mu.Lock()
@@ -89,7 +89,7 @@ func (m *member) config() *rest.Config {
 	}
 }
 
-// crowded is a fleet of which some members hang, those that are asked for
+// crowded is a fleet of which some members hang: those that are contacted
 // first.
 type crowded struct {
 	t          *testing.T
@@ -128,10 +128,9 @@ func (f *crowded) all(keys []client.ObjectKey, c condition) {
 	}
 }
 
-// connect returns how long each of the good ones takes to be connected, from
-// now on, or from the moment for which its own back-off has set its next
-// attempt. That is drawn by lot, and the longest of a few hundred differ by
-// seconds.
+// connect returns how long each good member takes to connect, from now on or
+// from the next attempt that its own back-off has scheduled. That time is
+// random, and the longest of a few hundred differ by seconds.
 func (f *crowded) connect(begin func()) []time.Duration {
 	f.t.Helper()
 	events := follow(f.t, f.cc)
@@ -163,7 +162,7 @@ func (f *crowded) connect(begin func()) []time.Duration {
 	return took
 }
 
-// firstWatch returns how long each of the good ones takes until a kind can be
+// firstWatch returns how long it takes for each good member until a kind can be
 // read.
 func (f *crowded) firstWatch(kind client.Object) []time.Duration {
 	f.t.Helper()
@@ -193,7 +192,7 @@ func p99(took []time.Duration) time.Duration {
 	return took[len(took)*99/100]
 }
 
-// measure returns the 99th percentiles of the good ones.
+// measure returns the 99th percentiles of the good members.
 func (f *crowded) measure() map[string]time.Duration {
 	out := map[string]time.Duration{}
 	f.all(f.bad, hanging)
@@ -221,9 +220,9 @@ func (f *crowded) measure() map[string]time.Duration {
 	return out
 }
 
-// TestGuaranteeIsolationByNumber: 400 of 1,000 clusters that hang, with default
-// options, cost the others at most a second. The hung ones come first
-// everywhere.
+// TestGuaranteeIsolationByNumber: if 400 of 1,000 clusters hang, with default
+// options, they delay the others by at most a second. The hanging ones come
+// first everywhere.
 func TestGuaranteeIsolationByNumber(t *testing.T) {
 	const bad, good = 400, 600
 	var without, with map[string]time.Duration

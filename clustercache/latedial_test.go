@@ -14,7 +14,7 @@ import (
 )
 
 // TestHazardCancelledDialIsNotStillRunning: a dial that ends a moment after it
-// was cancelled ended in time, also if nothing else is waited for any more.
+// was cancelled has ended in time, even if Start waits for nothing else.
 func TestHazardCancelledDialIsNotStillRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -25,7 +25,7 @@ func TestHazardCancelledDialIsNotStillRunning(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		d.set(key("a"), config)
-		cc := start(t, silent(d)) // its end requires that Start returns nil
+		cc := start(t, silent(d)) // its cleanup requires that Start returns nil
 		require.NoError(t, cc.Engage(key("a")))
 		time.Sleep(time.Second)
 	})

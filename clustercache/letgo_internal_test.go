@@ -24,10 +24,10 @@ func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) {
 	return Access{}, ErrNoAccess
 }
 
-// TestHoldTakenWhileAClusterIsLetGoBringsItBack steps through the interleavings
-// that a race meets too rarely: letting go looks whether the cluster is wanted,
-// and whoever takes hold of it looks whether it is alive. Nothing runs: what is
-// posted stays.
+// TestHoldTakenWhileAClusterIsLetGoBringsItBack steps through interleavings
+// that a race test hits too rarely: releasing a cluster checks whether it is
+// wanted, and taking a hold on it checks whether it is alive. Nothing runs:
+// posted messages stay in the mailbox.
 func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 	id := watchID{gvk: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
 	removed := message{Event: phase.Event{Kind: phase.Removed}}
@@ -76,7 +76,7 @@ func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 	})
 	t.Run("when it is forgotten", func(t *testing.T) {
 		c := make1(t, func(string) {})
-		c.state.Phase = phase.Gone // only those that are gone are forgotten
+		c.state.Phase = phase.Gone // only clusters that are gone are forgotten
 		c.publish(c.state)
 		c.cc.forget(c)
 		another, h, err := c.cc.hold(c.key, id, false)
@@ -86,7 +86,7 @@ func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 	})
 }
 
-// TestWhatIsReleasedIsForgotten: no map keeps what was declared once.
+// TestWhatIsReleasedIsForgotten: no map keeps a declaration that was released.
 func TestWhatIsReleasedIsForgotten(t *testing.T) {
 	cc, err := New(Options{Resolver: noAccess{}, GC: GC{Grace: -1}})
 	require.NoError(t, err)
@@ -108,8 +108,8 @@ func TestWhatIsReleasedIsForgotten(t *testing.T) {
 	require.Zero(t, owners+resources)
 }
 
-// TestNewSubscriberIsNotToldOfAForgottenCluster: one that was never connected
-// ends without an event of its own.
+// TestNewSubscriberIsNotToldOfAForgottenCluster: a cluster that was never
+// connected ends without an event of its own.
 func TestNewSubscriberIsNotToldOfAForgottenCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, err := New(Options{Resolver: noAccess{}, GC: GC{Grace: -1}})

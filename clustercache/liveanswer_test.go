@@ -16,8 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardLiveAnswerOfNoObject: a gateway answers everything with a success.
-// client-go makes an empty object or list of it.
+// TestHazardLiveAnswerOfNoObject: a gateway answers everything with a success,
+// which client-go decodes into an empty object or list.
 func TestHazardLiveAnswerOfNoObject(t *testing.T) {
 	hostileCluster(t, nil, func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
 		live, err := cc.LiveClient(key("a"))
@@ -57,8 +57,8 @@ func TestHazardLiveAnswerOfNoObject(t *testing.T) {
 	})
 }
 
-// TestHazardLiveGetOfAnotherObject: an object that is not the one asked for is
-// nobody's answer.
+// TestHazardLiveGetOfAnotherObject: an object other than the requested one is
+// not an answer.
 func TestHazardLiveGetOfAnotherObject(t *testing.T) {
 	hostileCluster(t, nil, func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
 		for _, identity := range []string{

@@ -46,7 +46,7 @@ func objectForms() map[string]client.Object {
 	return map[string]client.Object{"typed": &corev1.Pod{}, "unstructured": u, "metadata": m}
 }
 
-// requireRefused requires an error of the cluster and the kind.
+// requireRefused requires an error that names the cluster and the kind.
 func requireRefused(t *testing.T, err, because error, op string) {
 	t.Helper()
 	require.ErrorIs(t, err, because)
@@ -58,7 +58,7 @@ func requireRefused(t *testing.T, err, because error, op string) {
 	require.Contains(t, named.GVK.Kind, podKind.Kind)
 }
 
-// readers are all ways to read live.
+// readers returns all readers that read live.
 func readers(t *testing.T, cc *clustercache.ClusterCache) map[string]client.Reader {
 	t.Helper()
 	through, err := cc.Client(key("a"))
@@ -74,7 +74,7 @@ func TestHazardLiveListOfNothings(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood
 
-		forms string // that are refused; others fit
+		forms string // the forms that are refused; others fit
 	}{
 		"nothings":     {flood{begin: podList + `{}`, element: ",{}", bytes: 4 << 20, end: "]}"}, "typed metadata"},
 		"compressed":   {flood{begin: podList + `{}`, element: ",{}", bytes: 4 << 20, end: "]}", compress: true}, "typed"},
@@ -133,7 +133,7 @@ func TestHazardLiveGetOfManyTokens(t *testing.T) {
 	}
 }
 
-// TestHazardFailureHoldsAList: client-go decodes whatever kind comes with a
+// TestHazardFailureHoldsAList: client-go decodes any kind in the body of a
 // failure.
 func TestHazardFailureHoldsAList(t *testing.T) {
 	for name, f := range map[string]flood{
@@ -162,8 +162,8 @@ func TestHazardFailureHoldsAList(t *testing.T) {
 	}
 }
 
-// TestHazardLiveAnswerOfAnotherKind: what client-go would make an empty list or
-// object of is an error.
+// TestHazardLiveAnswerOfAnotherKind: an answer that client-go would decode into
+// an empty list or object is an error.
 func TestHazardLiveAnswerOfAnotherKind(t *testing.T) {
 	const secret = `{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one","namespace":"default","resourceVersion":"1"}}`
 	lists := map[string]string{
@@ -211,8 +211,8 @@ func TestHazardLiveAnswerOfAnotherKind(t *testing.T) {
 	})
 }
 
-// TestLiveListsAreThoseOfClientGo: that items are decoded one by one changes
-// nothing.
+// TestLiveListsAreThoseOfClientGo: decoding items one by one does not change
+// the result.
 func TestLiveListsAreThoseOfClientGo(t *testing.T) {
 	const (
 		item  = `{"metadata":{"name":"one","namespace":"default","labels":{"a":"b"}},"spec":{"nodeName":"n","x":[1,1.5,null,{}]}}`
@@ -273,7 +273,7 @@ func asJSON(t *testing.T, obj any) string {
 	return strings.ReplaceAll(string(out), `"items":null`, `"items":[]`)
 }
 
-// podMapper knows Pods alone, and needs no server.
+// podMapper maps only Pods, and needs no server.
 type podMapper struct{ meta.RESTMapper }
 
 func (podMapper) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {

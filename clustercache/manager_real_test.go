@@ -23,8 +23,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
 )
 
-// replica is a manager with a ClusterCache and a controller over both sources,
-// one of several that elect a leader.
+// replica is a manager with a ClusterCache and a controller over both sources.
+// It is one of several that elect a leader.
 type replica struct {
 	t        *testing.T
 	cc       *clustercache.ClusterCache
@@ -93,7 +93,7 @@ func (r *replica) wait(names ...string) {
 	}
 }
 
-// stop ends the manager, which takes no longer for what cannot be reached. It
+// stop ends the manager, which takes no longer if remotes cannot be reached. It
 // can be called again.
 func (r *replica) stop() {
 	r.t.Helper()
@@ -109,8 +109,8 @@ func (r *replica) stop() {
 
 // TestRealManagersElectStopAndRestartWithAnUnreachableRemote: neither a manager
 // nor its controller waits for the remote or fails because of it: not when it
-// starts, not when it is elected, not when it stops, not when another one is
-// started in its place in the same process.
+// starts, is elected or stops, and not when another one is started in its place
+// in the same process.
 func TestRealManagersElectStopAndRestartWithAnUnreachableRemote(t *testing.T) {
 	t.Parallel()
 	envs := testenv.Start(t, 2)
@@ -127,8 +127,8 @@ func TestRealManagersElectStopAndRestartWithAnUnreachableRemote(t *testing.T) {
 	require.NoError(t, hub.Client().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "fleet"}, lease))
 	require.NotEmpty(t, lease.Spec.HolderIdentity)
 
-	// One that waits to be elected is warm: it is connected, and reconciles
-	// nothing.
+	// A replica that waits to be elected is warm: it is connected, and
+	// reconciles nothing.
 	next := startReplica(t, hub, remotes)
 	require.Eventually(t, func() bool {
 		s, err := next.cc.Status(key("good"))
@@ -147,7 +147,7 @@ func TestRealManagersElectStopAndRestartWithAnUnreachableRemote(t *testing.T) {
 	next.stop()
 	restarted.wait("good/one", "good/two", "good/three")
 
-	// The remote heals: nobody has to be told.
+	// The remote heals: it is detected without a notification.
 	require.NoError(t, silent.Heal())
 	restarted.wait("silent/Connected")
 	for _, s := range restarted.cc.Statuses() {

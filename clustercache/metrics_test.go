@@ -16,7 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// perCluster is the most series one cluster may cost.
+// perCluster is the maximum number of series for one cluster.
 const perCluster = 11
 
 func TestMetricsOfRemovedClustersEndAndInstancesDoNotClash(t *testing.T) {
@@ -29,7 +29,7 @@ func TestMetricsOfRemovedClustersEndAndInstancesDoNotClash(t *testing.T) {
 		o := silent(d)
 		o.MetricsRegisterer = registry
 		one := start(t, o)
-		synctest.Wait() // the first to register has the name
+		synctest.Wait() // the first one registered gets the name
 		two := start(t, silentWith(newDirectory(), registry))
 		require.NoError(t, watch(t, one).WaitForSync(t.Context()))
 		time.Sleep(time.Minute)

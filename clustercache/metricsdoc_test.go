@@ -27,7 +27,7 @@ import (
 
 var updateDocs = flag.Bool("docs.update", false, "write docs/metrics.md instead of comparing it")
 
-// expiring returns a config whose token tells when it ends.
+// expiring returns a config whose token contains its expiry.
 func expiring(api *fakeAPI) *rest.Config {
 	config := api.config()
 	part := base64.RawURLEncoding.EncodeToString
@@ -35,8 +35,7 @@ func expiring(api *fakeAPI) *rest.Config {
 	return config
 }
 
-// busy runs a ClusterCache that shows every metric, and returns what is
-// registered.
+// busy runs a ClusterCache that exports every metric, and returns its registry.
 func busy(t *testing.T, change func(*clustercache.Options)) (*clustercache.ClusterCache, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -57,7 +56,8 @@ func busy(t *testing.T, change func(*clustercache.Options)) (*clustercache.Clust
 	return cc, registry
 }
 
-// TestMetricsAreDocumented compares docs/metrics.md with what is registered.
+// TestMetricsAreDocumented compares docs/metrics.md with the registered
+// metrics.
 func TestMetricsAreDocumented(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, all := busy(t, nil)
@@ -90,7 +90,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	})
 }
 
-// described returns the names of what the registry's collectors say they have.
+// described returns the names of the metrics that the registry's collectors
+// describe.
 func described(r *prometheus.Registry) []string {
 	descs := make(chan *prometheus.Desc, 1000)
 	r.Describe(descs)
@@ -147,8 +148,8 @@ fleetcache_clusters{cache="default",phase="Refused"} 0
 	})
 }
 
-// TestThousandClustersHaveAtMostTwelveThousandSeries counts, with every cluster
-// connected, watched and with credentials that end.
+// TestThousandClustersHaveAtMostTwelveThousandSeries counts the series of
+// clusters that are all connected, watched and have credentials that expire.
 func TestThousandClustersHaveAtMostTwelveThousandSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clusters = 1000

@@ -19,11 +19,12 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// ledTo is where a proxy has led a connection.
+// ledTo is the context key of the server to which a proxy leads a connection.
 type ledTo struct{}
 
 // neverMixed requires that no list of the next minutes has objects of the other
-// cluster beside those of the first, or instead of them, in the first's name.
+// cluster, either with those of the first or instead of them, in the first
+// one's name.
 func neverMixed(t *testing.T, cc *clustercache.ClusterCache) {
 	t.Helper()
 	for range 150 {
@@ -39,7 +40,8 @@ func neverMixed(t *testing.T, cc *clustercache.ClusterCache) {
 	}
 }
 
-// behindTwo is a cluster behind a proxy over HTTP/2, watched, and another one.
+// behindTwo returns a watched cluster behind a proxy over HTTP/2, and another
+// one.
 func behindTwo(t *testing.T, lead func(f *front, a, b *fakeAPI)) (cc *clustercache.ClusterCache, proxy *front, a, b *fakeAPI) {
 	t.Helper()
 	a, b = twoClusters(t)
@@ -56,8 +58,8 @@ func behindTwo(t *testing.T, lead func(f *front, a, b *fakeAPI)) (cc *clustercac
 }
 
 // TestHazardConnectionOfWatchesLeadsElsewhere: after a cut, an address leads
-// one connection of a client to another cluster. Where that is the one of the
-// watches, nothing of it is believed, and another one is made.
+// one connection of a client to another cluster. If that is the connection of
+// the watches, none of its content is accepted, and another connection is made.
 func TestHazardConnectionOfWatchesLeadsElsewhere(t *testing.T) {
 	for misled := int64(1); misled <= 4; misled++ {
 		t.Run(fmt.Sprint(misled), func(t *testing.T) {
@@ -88,8 +90,8 @@ func TestHazardConnectionOfWatchesLeadsElsewhere(t *testing.T) {
 	}
 }
 
-// TestHazardProxySwitchesWithTheWatch: a proxy goes to another cluster between
-// the proof that lets a watch go on and the watch itself.
+// TestHazardProxySwitchesWithTheWatch: a proxy switches to another cluster
+// between the proof that admits a watch and the watch itself.
 func TestHazardProxySwitchesWithTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var armed, switched atomic.Bool

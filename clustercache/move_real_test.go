@@ -17,7 +17,7 @@ import (
 )
 
 // settled is a real cluster that is connected and watched, with two objects
-// that were told of.
+// whose events have been delivered.
 func settled(t *testing.T) (*testenv.Cluster, *clustercache.ClusterCache, *directory, *objectFeed) {
 	t.Helper()
 	c := testenv.Start(t, 1)[0]
@@ -71,8 +71,8 @@ func TestRealRolledBackHistoryIsANewEpoch(t *testing.T) {
 	epoch := status(t, cc).Epoch
 	snapshot, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
-	// More writes than a server makes by itself when it starts: a history that
-	// has grown past what was seen looks sound.
+	// More writes than a server makes when it starts: a history that has grown
+	// beyond the versions seen looks sound.
 	for i := range 100 {
 		create(t, c, fmt.Sprintf("padding-%d", i))
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestErrorsOfWritesNameTheClusterAndTheKind: whatever the verb, and still
-// found by apimachinery's functions.
+// TestErrorsOfWritesNameTheClusterAndTheKind: for every verb, and
+// apimachinery's functions still recognize the errors.
 func TestErrorsOfWritesNameTheClusterAndTheKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -66,7 +66,7 @@ func TestErrorsOfWritesNameTheClusterAndTheKind(t *testing.T) {
 	})
 }
 
-// TestBuilderNamesClusterAndObjectInLogs, once each.
+// TestBuilderNamesClusterAndObjectInLogs: once each.
 func TestBuilderNamesClusterAndObjectInLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d, book := newFakeAPI(t, "uid-a"), newDirectory(), &logbook{}

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestHazardNamesOfClustersEndTheScrape: names that collide made all of
-// /metrics fail, and one that is not UTF-8 ended the process.
+// TestHazardNamesOfClustersEndTheScrape: colliding names made all of /metrics
+// fail, and a name that is not UTF-8 ended the process.
 func TestHazardNamesOfClustersEndTheScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()

@@ -89,7 +89,7 @@ func TestOwnerOfTellsKindAndName(t *testing.T) {
 
 // TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects: the owner is not
 // dropped. While the hub does not answer nothing ends, however long that takes;
-// once it says twice that the owner is gone, everything does.
+// once it has answered twice that the owner is gone, everything does.
 func TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hub atomic.Value

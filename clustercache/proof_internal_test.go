@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHazardProofOfTheNextEpoch: for a moment an attempt to connect has proven
-// another cluster, and its epoch is not shown yet. That proof is none for
+// TestHazardProofOfTheNextEpoch: an attempt to connect has just proven another
+// cluster, whose epoch has not begun yet. That proof does not count for
 // requests of the epoch that ends.
 func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	c := &cluster{}

@@ -32,7 +32,7 @@ import (
 
 const kubeSystem = "get /api/v1/namespaces/kube-system"
 
-// front is a proxy that keeps its clients' connections while what is behind it
+// front is a proxy that keeps its clients' connections while its backend
 // changes.
 type front struct {
 	net     *memnet.Listener
@@ -43,7 +43,7 @@ type front struct {
 	written map[string]int // writes by the uid of the cluster that got them
 	cuts    map[context.Context]context.CancelFunc
 
-	// connContext and choose, where set, lead requests elsewhere than to
+	// connContext and choose, if set, lead requests to another server than
 	// behind.
 	connContext func(context.Context, net.Conn) context.Context
 	choose      func(*http.Request) *fakeAPI
@@ -81,7 +81,7 @@ func newFront(t *testing.T, secure bool, behind *fakeAPI) *front {
 	return f
 }
 
-// renew exchanges the certificate that new connections are shown.
+// renew replaces the certificate of new connections.
 func (f *front) renew(t *testing.T) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -114,7 +114,7 @@ func (f *front) move(to *fakeAPI) {
 	f.behind = to
 }
 
-// cut ends the requests that run, and no connection.
+// cut ends the running requests, and no connection.
 func (f *front) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,7 +169,7 @@ func twoClusters(t *testing.T) (a, b *fakeAPI) {
 	return a, b
 }
 
-// origins returns the clusters that a list has objects of.
+// origins returns the clusters whose objects a list has.
 func origins(t *testing.T, cc *clustercache.ClusterCache) []string {
 	t.Helper()
 	var list corev1.ConfigMapList
@@ -189,11 +189,11 @@ func write(t *testing.T, cc *clustercache.ClusterCache) error {
 	return c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}})
 }
 
-// TestHazardProxyKeepsConnectionsAcrossClusters: a minute after the proxy has
-// another cluster behind it, nothing read is of both clusters or of the former,
-// the epoch that a read is given with is that of what it read, and no write
-// that is meant for the one reaches the other. Nothing but the identity shows
-// it: the versions are the same, and no connection breaks.
+// TestHazardProxyKeepsConnectionsAcrossClusters: a minute after a proxy has
+// switched to another cluster, no read has objects of both clusters or of the
+// former one, the epoch returned with a read is that of its objects, and no
+// write meant for one cluster reaches the other. Only the identity shows the
+// change: the versions are the same, and no connection breaks.
 func TestHazardProxyKeepsConnectionsAcrossClusters(t *testing.T) {
 	for name, tc := range map[string]struct{ secure, watched, resumes bool }{
 		"http1, a watch that stays":  {watched: true},
@@ -241,9 +241,8 @@ func TestHazardProxyKeepsConnectionsAcrossClusters(t *testing.T) {
 	}
 }
 
-// TestHazardProxySwitchesRightAfterAProof: a proof of a moment ago does not let
-// a watch go on that has ended since, with the versions of one cluster in
-// another.
+// TestHazardProxySwitchesRightAfterAProof: a recent proof does not admit a
+// watch that has ended since, with the versions of one cluster in another.
 func TestHazardProxySwitchesRightAfterAProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := twoClusters(t)
@@ -263,9 +262,9 @@ func TestHazardProxySwitchesRightAfterAProof(t *testing.T) {
 	})
 }
 
-// TestHazardWriteReachesAnotherCluster: a write rides on a proof. When the
-// proof is too old, as after the process did not run for a while, it is renewed
-// before anything is sent.
+// TestHazardWriteReachesAnotherCluster: a write relies on a proof. If the proof
+// is too old, for example after the process did not run for a while, it is
+// renewed before anything is sent.
 func TestHazardWriteReachesAnotherCluster(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -301,11 +300,11 @@ func TestHazardWriteReachesAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestHazardNewConnectionsReachAnotherCluster: the address leads elsewhere from
-// now on, and connections that were made before stay with the old cluster, the
-// one that is asked who answers included. A watch that goes on over a new
-// connection must not continue the old cluster's history with the new one's
-// events, and no read is of the one and called the other's.
+// TestHazardNewConnectionsReachAnotherCluster: the address leads to another
+// cluster from now on, but connections that were made before stay with the old
+// one, including the one that identity queries use. A watch that continues over
+// a new connection must not append the new cluster's events to the old one's
+// history, and no read of one cluster is returned as the other's.
 func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -328,7 +327,7 @@ func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 			to.Store("net", other.net)
 			b.put("seven", "1", nil)
 			// Many live reads at a time, so that HTTP/1.1 needs new connections
-			// while an old one is at rest.
+			// while an old one is idle.
 			var reads sync.WaitGroup
 			for range 20 {
 				reads.Go(func() {
@@ -353,7 +352,7 @@ func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 				})
 			}
 			reads.Wait()
-			old.cut() // the watch goes on over what connection there is
+			old.cut() // the watch continues over whatever connection exists
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 			in := origins(t, cc)
@@ -363,9 +362,9 @@ func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestProofCostsOneQuestionAMinute: whatever runs, a cluster at rest is asked
-// who answers once a minute, and once for each connection that was made
-// meanwhile; informers that heal share one question.
+// TestProofCostsOneQuestionAMinute: whatever runs, an idle cluster gets one
+// identity query a minute, and one for each connection that was made meanwhile;
+// informers that recover share one query.
 func TestProofCostsOneQuestionAMinute(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -397,9 +396,9 @@ func TestProofCostsOneQuestionAMinute(t *testing.T) {
 			require.LessOrEqual(t, questions-restQuestions, 31+connections-restConnections)
 			require.GreaterOrEqual(t, questions-restQuestions, 29)
 
-			// Proofs are renewed at full minutes. One that is renewed in the
-			// moment when the watches end may be older than that, and be
-			// followed by another.
+			// Proofs are renewed at full minutes. A proof that is renewed at
+			// the moment when the watches end may be older than that, and be
+			// followed by another one.
 			time.Sleep(7 * time.Second)
 			healQuestions, healConnections := asked()
 			proxy.cut()

@@ -18,8 +18,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// behindProxy is a cluster that can be exchanged, connected, with ConfigMaps
-// watched and all kinds known.
+// behindProxy returns a connected cluster that can be replaced behind its
+// proxy, with ConfigMaps watched and all kinds known.
 func behindProxy(t *testing.T, secure bool) (cc *clustercache.ClusterCache, proxy *front, a, b *fakeAPI) {
 	t.Helper()
 	a, b = twoClusters(t)
@@ -44,9 +44,9 @@ func syncs(t *testing.T, cc *clustercache.ClusterCache, obj client.Object, withi
 
 func notAWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "true" }
 
-// TestHazardBusyServerKeepsInformersOut: a server that answers 429 to all but
-// watches for minutes says who it is by a watch. New informers begin, those
-// that were ended go on, and another cluster is noticed.
+// TestHazardBusyServerKeepsInformersOut: a server that answers 429 for minutes
+// to everything but watches identifies itself by a watch. New informers begin,
+// ended ones continue, and another cluster is detected.
 func TestHazardBusyServerKeepsInformersOut(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -75,9 +75,10 @@ func TestHazardBusyServerKeepsInformersOut(t *testing.T) {
 	}
 }
 
-// TestHazardRefusedQuestionKeepsInformersOut: the question who answers meets a
-// limit that lists do not, in either form. While there is no other reason for
-// doubt, informers go on, for five minutes. A watch that ended early is one.
+// TestHazardRefusedQuestionKeepsInformersOut: the identity query hits a limit
+// that lists do not, in either form. While there is no other reason for doubt,
+// informers continue for five minutes. A watch that ended early is such a
+// reason.
 func TestHazardRefusedQuestionKeepsInformersOut(t *testing.T) {
 	identity := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/namespaces") }
 	synctest.Test(t, func(t *testing.T) {

@@ -44,7 +44,7 @@ func (x *crossroads) listener() *memnet.Listener {
 	return x.to.net
 }
 
-// lead makes new connections go to a proxy, and ends those that there are.
+// lead makes new connections go to a proxy, and ends the existing ones.
 func (x *crossroads) lead(to *front) {
 	x.mu.Lock()
 	x.to = to
@@ -53,10 +53,10 @@ func (x *crossroads) lead(to *front) {
 	x.other.net.Reset()
 }
 
-// TestHazardWriteOverAConnectionThatAProbeMade: a write that was let go on
-// waits for its turn, and meanwhile the address comes to lead to another
-// cluster, which does not say who it is. A probe makes a connection there, and
-// the write is given it. Nothing of it may be sent, nor of a list.
+// TestHazardWriteOverAConnectionThatAProbeMade: an admitted write waits for its
+// turn, and meanwhile the address starts to lead to another cluster, which does
+// not identify itself. A probe makes a connection there, and the write is given
+// it. No byte of the write may be sent, and none of a list.
 func TestHazardWriteOverAConnectionThatAProbeMade(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestHazardWriteOverAConnectionThatAProbeMade(t *testing.T) {
 				cc := start(t, o)
 				require.NoError(t, cc.Engage(key("a")))
 				require.NoError(t, cc.WaitConnected(t.Context(), key("a")))
-				require.NoError(t, write(t, cc)) // learns how the kind is served
+				require.NoError(t, write(t, cc)) // looks up the kind
 				time.Sleep(20 * time.Second)
 				require.NoError(t, write(t, cc)) // the next one waits for 5 s
 				before := x.old.wrote("uid-a")
@@ -96,8 +96,8 @@ func TestHazardWriteOverAConnectionThatAProbeMade(t *testing.T) {
 	}
 }
 
-// TestHazardWriteWaitedForLongerThanItsProof: what was proven when a write was
-// let go on is too old when it is sent. The connections stay.
+// TestHazardWriteWaitedForLongerThanItsProof: the proof that admitted a write
+// is too old when the write is sent. The connections stay.
 func TestHazardWriteWaitedForLongerThanItsProof(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -120,9 +120,9 @@ func TestHazardWriteWaitedForLongerThanItsProof(t *testing.T) {
 	}
 }
 
-// TestHazardAddressLedElsewhereForAMoment: connections of a moment when another
-// cluster was behind the address are not vouched for by an answer of the former
-// one afterwards.
+// TestHazardAddressLedElsewhereForAMoment: connections that were made while
+// another cluster was behind the address for a moment are not proven by a later
+// answer of the former cluster.
 func TestHazardAddressLedElsewhereForAMoment(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestHazardAddressLedElsewhereForAMoment(t *testing.T) {
 				x.lead(x.other)
 				time.Sleep(1500 * time.Millisecond) // a probe
 				x.mu.Lock()
-				x.to = x.old // what was made meanwhile stays
+				x.to = x.old // the connections made meanwhile stay
 				x.mu.Unlock()
 				for range 50 {
 					time.Sleep(100 * time.Millisecond)

@@ -20,13 +20,13 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// silent options keep the test output short; times are virtual.
+// silent returns options that keep the test output short; times are virtual.
 func silent(r clustercache.Resolver) clustercache.Options {
 	return clustercache.Options{Resolver: r, Logger: logr.Discard()}
 }
 
-// oneCluster is a bubble's usual setting: a cluster with two objects,
-// connected.
+// oneCluster is the usual set-up of a bubble: a connected cluster with two
+// objects.
 func oneCluster(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *directory) {
 	t.Helper()
 	api := newFakeAPI(t, "uid-a")
@@ -50,7 +50,7 @@ func get(t *testing.T, cc *clustercache.ClusterCache, opts ...client.GetOption) 
 // TestReadModeTable proves the table of ReadMode, row by row.
 func TestReadModeTable(t *testing.T) {
 	const livePath = "get /api/v1/namespaces/default/configmaps/one"
-	// answer of one read: an error, or from where it came.
+	// answer is the result of one read: an error, or its origin.
 	type answer struct {
 		err    error
 		cached bool
@@ -213,7 +213,7 @@ func TestAutoWatchedInformerEndsWhenIdle(t *testing.T) {
 		require.Zero(t, status.Watches)
 		require.Zero(t, status.Informers)
 
-		// A hold of somebody else is not touched when reads come and cease.
+		// A hold of another user is not affected by reads.
 		w := watch(t, cc)
 		for range 3 {
 			require.NoError(t, get(t, cc, clustercache.AutoWatch))

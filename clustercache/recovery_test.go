@@ -14,8 +14,8 @@ import (
 )
 
 // TestHazardHalfASuccessSpinsTheInformers: a gateway passes lists and fails
-// watches. Every attempt is trouble and success at once, and its success must
-// not end the pauses between attempts.
+// watches. Every attempt is a failure and a success at once, and its success
+// must not end the pauses between attempts.
 func TestHazardHalfASuccessSpinsTheInformers(t *testing.T) {
 	for _, code := range []int{
 		http.StatusNotImplemented,
@@ -56,8 +56,8 @@ func TestHazardHalfASuccessSpinsTheInformers(t *testing.T) {
 }
 
 // TestHazardClosedConnectionsAreTriedWithoutEnd: a proxy closes the HTTP/1.1
-// connection of every watch without an answer. net/http tries those again that
-// have served another request, as all of ours have.
+// connection of every watch without an answer. net/http retries those that have
+// served another request, as all of ours have.
 func TestHazardClosedConnectionsAreTriedWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -76,7 +76,7 @@ func TestHazardClosedConnectionsAreTriedWithoutEnd(t *testing.T) {
 				return 0
 			}
 			if watches.Add(1) > 1000 {
-				return http.StatusBadGateway // without the bound it goes on for ever
+				return http.StatusBadGateway // without the bound it continues forever
 			}
 			api.mu.Unlock()
 			panic(http.ErrAbortHandler)

@@ -17,8 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestReadsOfWhatWasRefusedGoLive: one object that nobody can cache is neither
-// missing nor in the way of others.
+// TestReadsOfWhatWasRefusedGoLive: one object that cannot be cached is neither
+// missing nor does it affect reads of others.
 func TestReadsOfWhatWasRefusedGoLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")

@@ -46,7 +46,7 @@ func fooNamed(namespace, name string) *unstructured.Unstructured {
 	return u
 }
 
-// direct returns a client that has learned nothing yet.
+// direct returns a client with no cached mappings.
 func direct(t *testing.T, c *clustercachetest.Cluster) client.Client {
 	t.Helper()
 	d, err := client.New(c.Config(), client.Options{})
@@ -54,8 +54,9 @@ func direct(t *testing.T, c *clustercachetest.Cluster) client.Client {
 	return d
 }
 
-// TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural: what is watched
-// follows, handlers are told, and reads and writes go where the kind is now.
+// TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural: watches follow,
+// handlers receive the changes, and reads and writes go where the kind is
+// served now.
 func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 	for _, again := range []struct{ plural, scope, namespace string }{{"foos", "Cluster", ""}, {"fooes", "Namespaced", "default"}} {
 		t.Run(again.plural+" "+again.scope, func(t *testing.T) {
@@ -94,8 +95,8 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 	}
 }
 
-// writeInTime creates an object of a kind whose definition has just come back:
-// for RetryInterval after discovery was last asked, the kind may not be known.
+// writeInTime creates an object of a kind whose definition was just created
+// again: for RetryInterval after the last discovery, the kind may not be known.
 func writeInTime(t *testing.T, writer client.Client, object client.Object) {
 	t.Helper()
 	var err error
@@ -107,9 +108,9 @@ func writeInTime(t *testing.T, writer client.Client, object client.Object) {
 	require.NoError(t, err)
 }
 
-// TestHazardScopeChangesInAMoment: a definition that comes back at once, with
-// another scope under the same plural, fails no informer. What is cached says
-// how the kind is served before discovery is asked again.
+// TestHazardScopeChangesInAMoment: a definition that is created again at once,
+// with another scope and the same plural, fails no informer. The cached objects
+// show how the kind is served before discovery is queried again.
 func TestHazardScopeChangesInAMoment(t *testing.T) {
 	for _, again := range []struct{ scope, namespace string }{{"Namespaced", "default"}, {"Cluster", ""}} {
 		t.Run(again.scope, func(t *testing.T) {
@@ -157,8 +158,8 @@ func TestHazardScopeChangesInAMoment(t *testing.T) {
 	}
 }
 
-// TestHazardAnotherClusterServesOtherKinds: what was learned of the cluster
-// that was there before is not used of the one that took its place.
+// TestHazardAnotherClusterServesOtherKinds: what was learned from the former
+// cluster is not used for the one that replaced it.
 func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {
 	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		require.NoError(t, c.Client().Create(t.Context(), fooDefinition("foos", "Namespaced")))
@@ -176,7 +177,7 @@ func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {
 	})
 }
 
-// listOnly is an API server of one kind that can be read, and not watched.
+// listOnly is an API server of one kind that can be read, but not watched.
 func listOnly(t *testing.T, verbs ...string) (*rest.Config, *fakeAPI) {
 	t.Helper()
 	api := newFakeAPI(t, "uid-a")
@@ -202,7 +203,7 @@ func listOnly(t *testing.T, verbs ...string) (*rest.Config, *fakeAPI) {
 }
 
 // TestHazardKindWithoutWatchIsReadLive: no informer is started for reads of it,
-// and a Watch is polled or says why not.
+// and a Watch is polled or returns why not.
 func TestHazardKindWithoutWatchIsReadLive(t *testing.T) {
 	for _, verbs := range [][]string{{"get", "list"}, {"get"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -235,8 +236,8 @@ func TestHazardKindWithoutWatchIsReadLive(t *testing.T) {
 	}
 }
 
-// TestHazardWatchIsRefusedThoughDiscoveryHasIt: what is polled is old, whatever
-// discovery says.
+// TestHazardWatchIsRefusedThoughDiscoveryHasIt: a polled answer counts as old,
+// whatever discovery reports.
 func TestHazardWatchIsRefusedThoughDiscoveryHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config, api := listOnly(t, "get", "list", "watch")

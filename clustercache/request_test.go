@@ -69,8 +69,8 @@ func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 	require.Equal(t, of("fleet", "east"), clustercache.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: key("east")}))
 }
 
-// TestOldAndNewOwnerAreAskedFor: also when the object had changed hands and was
-// deleted before the old owner was told.
+// TestOldAndNewOwnerAreAskedFor: both are, even when the object had changed
+// owners and was deleted before the old owner was reconciled.
 func TestOldAndNewOwnerAreAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := sourced(t)

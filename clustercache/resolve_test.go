@@ -22,7 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// mute is a directory that tells of no changes.
+// mute is a directory that reports no changes.
 type mute struct{ d *directory }
 
 func (m mute) Resolve(ctx context.Context, key client.ObjectKey) (clustercache.Access, error) {
@@ -31,8 +31,8 @@ func (m mute) Resolve(ctx context.Context, key client.ObjectKey) (clustercache.A
 
 func (m mute) Clusters(ctx context.Context) ([]client.ObjectKey, error) { return m.d.Clusters(ctx) }
 
-// TestNewsWhileTheResolverIsAskedDoNotInterruptIt: it may have looked before
-// there was news, so it is asked once more, and only then is its answer used.
+// TestNewsWhileTheResolverIsAskedDoNotInterruptIt: the resolver may have looked
+// before the change, so it is queried once more, and only that answer is used.
 func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old, api, d := newFakeAPI(t, "uid-old"), newFakeAPI(t, "uid-a"), newDirectory()
@@ -72,7 +72,7 @@ func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 	})
 }
 
-// notifying is a Resolver with the news of a directory.
+// notifying is a Resolver that reports the changes of a directory.
 type notifying struct {
 	clustercache.Resolver
 
@@ -199,8 +199,8 @@ func TestResolveIntervalCanBeSwitchedOff(t *testing.T) {
 	})
 }
 
-// TestAnsweringResolverDoesNotHideADeadCluster: it says the same all the time,
-// more often than the cluster is probed.
+// TestAnsweringResolverDoesNotHideADeadCluster: the resolver returns the same
+// answer more often than the cluster is probed.
 func TestAnsweringResolverDoesNotHideADeadCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -244,8 +244,8 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 	})
 }
 
-// TestClusterThatWaitsForItsSecretIsNotGone: it is listed, as one whose Cluster
-// object is there.
+// TestClusterThatWaitsForItsSecretIsNotGone: it is listed, like one whose
+// Cluster object exists.
 func TestClusterThatWaitsForItsSecretIsNotGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHazardOneGroupsHistoryRenewsTheCluster: a cluster's history ended if the
-// core's did, or if two groups' did together.
+// TestHazardOneGroupsHistoryRenewsTheCluster: a cluster's history has ended if
+// the core group's has, or if two groups' have together.
 func TestHazardOneGroupsHistoryRenewsTheCluster(t *testing.T) {
 	now := time.Now()
 	var r rollbacks

@@ -28,7 +28,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// threeKinds are what several informers of a cluster watch at once.
+// threeKinds are the kinds that several informers of a cluster watch at once.
 var threeKinds = []schema.GroupVersionKind{
 	configMap, {Version: "v1", Kind: "Secret"}, {Group: "example.com", Version: "v1", Kind: "Widget"},
 }
@@ -45,8 +45,8 @@ func withWidgets() testenv.Option {
 	return testenv.WithCRDs(testenv.SimpleCRD("example.com", "Widget"))
 }
 
-// ofKind returns an object of a kind in the namespace default, labelled as
-// ours.
+// ofKind returns an object of a kind in the namespace default, with this test's
+// label.
 func ofKind(gvk schema.GroupVersionKind, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(gvk)
@@ -68,7 +68,8 @@ func createAll(t *testing.T, c *testenv.Cluster, names ...string) {
 	}
 }
 
-// watchAll watches ours of the three kinds, until they are synced.
+// watchAll watches this test's objects of the three kinds, until they are
+// synced.
 func watchAll(t *testing.T, cc *clustercache.ClusterCache) []*clustercache.Watch {
 	t.Helper()
 	var out []*clustercache.Watch
@@ -120,8 +121,8 @@ func requireRequests(t *testing.T, server requester, lists, watches int) {
 	}
 }
 
-// readOn reads cached and live, over and over, until the returned function is
-// called, which tells what went wrong.
+// readOn reads cached and live, repeatedly, until the returned function is
+// called, which returns the failure, if any.
 func readOn(t *testing.T, cc *clustercache.ClusterCache) (stop func() (reads int, err error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -164,7 +165,7 @@ func rotated(t *testing.T, cc *clustercache.ClusterCache, d *directory, config *
 	}, patience, 10*time.Millisecond)
 }
 
-// requireNeverDisconnected looks at what a feed of cluster events has brought.
+// requireNeverDisconnected checks the events of a feed of cluster events.
 func requireNeverDisconnected(t *testing.T, clusters *clusterFeed) {
 	t.Helper()
 	for len(clusters.events) > 0 {
@@ -173,8 +174,8 @@ func requireNeverDisconnected(t *testing.T, clusters *clusterFeed) {
 }
 
 // TestRealRotationOfEachCredentialIsNotNoticed: tokens, client certificates,
-// and from the one to the other, in a cluster with three informers and a reader
-// that never rests: no list, no watch, no event, no failed read.
+// and from one to the other, in a cluster with three informers and a reader
+// that never pauses: no list, no watch, no event, no failed read.
 func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -195,7 +196,7 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	requireRequests(t, c, 1, 0)
 	stop := readOn(t, cc)
 
-	// A new token of the same account, and one of another, after which the old
+	// A new token of the same account, and one of another; after each, the old
 	// one may be revoked at once.
 	require.NoError(t, account.Reissue(t.Context()))
 	rotated(t, cc, d, proxy.Redirect(account.Config()))
@@ -203,7 +204,7 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	require.NoError(t, err)
 	rotated(t, cc, d, proxy.Redirect(other.Config()))
 	require.NoError(t, account.Revoke(t.Context()))
-	// A token that is worth nothing does not take the place of one that is.
+	// An invalid token does not replace a valid one.
 	bad := proxy.Redirect(other.Config())
 	bad.BearerToken = "worthless"
 	d.set(key("a"), bad)
@@ -228,8 +229,8 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	for _, w := range watches {
 		require.Zero(t, w.Status().Informer.Resyncs)
 	}
-	// What serves was proven first: everybody's first request was the question
-	// whether the server is well.
+	// Each credential was proven before it served: every user's first request
+	// was the health check.
 	for _, user := range []string{"jane", "system:serviceaccount:accounts:reader", "system:serviceaccount:accounts:successor"} {
 		requests, err := c.Requests(testenv.ByUser(user), testenv.UserAgent(agent))
 		require.NoError(t, err)
@@ -239,7 +240,7 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 }
 
 // TestRealRotationOfTheAuthorityIsNotNoticed: the bundle gets a second
-// authority, the server a certificate of it, and the bundle loses the first
+// authority, the server a certificate from it, and the bundle loses the first
 // one.
 func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	t.Parallel()
@@ -282,8 +283,8 @@ func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	createAll(t, c, "three")
 	require.Empty(t, objects.waitAllKinds("three"))
 	requireRequests(t, c, 1, 0)
-	// Streams of the first authority's connections end one day; they go on over
-	// the second one's.
+	// Streams over the first authority's connections end some day; they
+	// continue over the second one's.
 	door.CloseClientConnections()
 	createAll(t, c, "four")
 	require.Empty(t, objects.waitAllKinds("four"))
@@ -339,8 +340,8 @@ func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
 	requireRequests(t, replica, 0, 1)
 }
 
-// away is a cluster that three informers watch, whose connection is refused
-// from now on.
+// away returns a cluster that three informers watch, whose connections are
+// refused from now on.
 func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.ClusterCache, *objectFeed, []*clustercache.Watch) {
 	t.Helper()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -358,8 +359,8 @@ func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.Cluster
 	return c, proxy, cc, objects, watches
 }
 
-// change does the same to every kind: an object goes, one is changed three
-// times, one comes and goes, and one is new.
+// change makes the same changes to every kind: it deletes an object, changes
+// one three times, creates and deletes one, and creates one.
 func change(t *testing.T, c *testenv.Cluster) {
 	t.Helper()
 	for _, gvk := range threeKinds {
@@ -376,8 +377,8 @@ func change(t *testing.T, c *testenv.Cluster) {
 	createAll(t, c, "new")
 }
 
-// requireChanges checks the events that change caused, each once and in order.
-// A list shows no state but the last.
+// requireChanges checks the events of these changes, each delivered once and in
+// order. A list shows only the last state.
 func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool) {
 	t.Helper()
 	got := map[string][]string{}
@@ -395,7 +396,7 @@ func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool
 	}
 	want := map[string][][]string{
 		"gone": {{"Deleted"}},
-		"two":  {{"2"}, {"0", "2"}, {"1", "2"}, {"0", "1", "2"}}, // what waits for the loop at the same time is merged
+		"two":  {{"2"}, {"0", "2"}, {"1", "2"}, {"0", "1", "2"}}, // events that wait for the loop at the same time are merged
 		"new":  {{"Added"}},
 	}
 	for _, gvk := range threeKinds {
@@ -415,8 +416,8 @@ func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool
 	require.Empty(t, got, "events for what did not change")
 }
 
-// TestRealMissedChangesArriveOnceAndInOrder: after a break that is long enough
-// to disconnect.
+// TestRealMissedChangesArriveOnceAndInOrder: after an interruption that is long
+// enough to disconnect.
 func TestRealMissedChangesArriveOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	c, proxy, cc, objects, watches := away(t)
@@ -435,8 +436,9 @@ func TestRealMissedChangesArriveOnceAndInOrder(t *testing.T) {
 	require.Equal(t, 2, status(t, cc).Connects)
 }
 
-// TestRealRestartedServerCostsOneListForEachInformer: its watch history begins
-// anew with it, so that it answers 410 to who was away.
+// TestRealRestartedServerCostsOneListForEachInformer: the server's watch
+// history begins again with it, so that it answers 410 to clients that were
+// away.
 func TestRealRestartedServerCostsOneListForEachInformer(t *testing.T) {
 	t.Parallel()
 	c, proxy, cc, objects, watches := away(t)

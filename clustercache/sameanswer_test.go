@@ -35,8 +35,8 @@ func someConfigMaps(n int) []client.Object {
 	return objs
 }
 
-// configMapFleet is a cluster with objects, an index of them by application,
-// and a reader.
+// configMapFleet returns a cluster with objects, an index of them by
+// application, and a reader.
 func configMapFleet(t *testing.T, n int) (*clustercache.ClusterCache, client.Reader) {
 	t.Helper()
 	fleet := clustercachetest.New(t, clustercachetest.Options{
@@ -55,7 +55,7 @@ func configMapFleet(t *testing.T, n int) (*clustercache.ClusterCache, client.Rea
 	return cc, cc.Reader(key("a"))
 }
 
-// configMapForms are an object and a list in every form.
+// configMapForms returns an object and a list in every form.
 func configMapForms() map[string]func() (client.Object, client.ObjectList) {
 	kinds := configMap
 	kinds.Kind += "List"
@@ -74,10 +74,10 @@ func configMapForms() map[string]func() (client.Object, client.ObjectList) {
 	}
 }
 
-// TestHazardAnswerDependsOnWhoAnswers: what a read returns is the same whether
-// the cache answers or the API server does, type meta included, which
-// client-go leaves out of typed objects and caches do not: a reconciler that
-// looks at an object's kind works until its cluster is disconnected.
+// TestHazardAnswerDependsOnWhoAnswers: a read returns the same whether the
+// cache or the API server answers, including the type meta, which client-go
+// omits from typed objects and caches do not: otherwise a reconciler that looks
+// at an object's kind works only until its cluster is disconnected.
 func TestHazardAnswerDependsOnWhoAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, r := configMapFleet(t, 4)
@@ -104,7 +104,7 @@ func TestHazardAnswerDependsOnWhoAnswers(t *testing.T) {
 					require.NoError(t, r.List(t.Context(), list, append(opts, &origin)...), form)
 					require.Equal(t, cached, origin.Cached, form)
 					require.Empty(t, list.GetContinue(), form)
-					list.SetContinue("")        // not said, and said to be none, is the same
+					list.SetContinue("")        // absent and empty are the same
 					list.SetResourceVersion("") // the cache's may be an older one
 					a.lists = append(a.lists, list)
 				}
@@ -123,8 +123,8 @@ func TestHazardAnswerDependsOnWhoAnswers(t *testing.T) {
 	})
 }
 
-// TestHazardCutListLooksWhole: who reads page by page gets all there is, or an
-// error, but never a part that looks like all, whatever answers.
+// TestHazardCutListLooksWhole: a caller that reads page by page gets all
+// objects, or an error, but never a part that looks complete, whatever answers.
 func TestHazardCutListLooksWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 6
@@ -167,7 +167,7 @@ func TestHazardCutListLooksWhole(t *testing.T) {
 	})
 }
 
-// pages reads a list page by page, and returns how many objects there were.
+// pages reads a list page by page, and returns the number of objects.
 func pages(t *testing.T, r client.Reader, list client.ObjectList, limit int, opts []client.ListOption) (int, error) {
 	t.Helper()
 	names := map[string]struct{}{}

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// nothings are answers that are successes, and say nothing.
+// nothings are successful answers without meaningful content.
 func nothings() map[string]http.HandlerFunc {
 	body := func(media, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -35,12 +35,12 @@ func nothings() map[string]http.HandlerFunc {
 	}
 }
 
-// everything answers all requests in one way.
+// everything answers all requests alike.
 func everything(answer http.HandlerFunc) answerFunc {
 	return func(*http.Request) http.HandlerFunc { return answer }
 }
 
-// forbidding answers the question who answers with 403, and all else with next.
+// forbidding answers the identity query with 403, and the rest with next.
 func forbidding(next answerFunc) answerFunc {
 	return func(r *http.Request) http.HandlerFunc {
 		if strings.HasPrefix(r.URL.Path, "/api/v1/namespaces") {
@@ -57,8 +57,7 @@ func forbidding(next answerFunc) answerFunc {
 // served leaves all requests to the server.
 func served(*http.Request) http.HandlerFunc { return nil }
 
-// aHostile runs a test in a bubble with a cluster whose server answers as was
-// set.
+// aHostile runs a test in a bubble with a cluster whose server answers as set.
 func aHostile(t *testing.T, first answerFunc, test func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +72,8 @@ func aHostile(t *testing.T, first answerFunc, test func(t *testing.T, h *hostile
 	})
 }
 
-// requireSaysWhy requires that the cluster is not Ready, and why.
+// requireSaysWhy requires that the cluster is not Ready, and reports the
+// reason.
 func requireSaysWhy(t *testing.T, cc *clustercache.ClusterCache, reason string) {
 	t.Helper()
 	s := status(t, cc)
@@ -82,9 +82,9 @@ func requireSaysWhy(t *testing.T, cc *clustercache.ClusterCache, reason string) 
 	require.ErrorIs(t, s.LastError, clustercache.ErrNotKubernetes)
 }
 
-// TestHazardServerThatSaysNothingIsReady: a gateway answers everything with a
-// success that says nothing, health included. The proof of who answers fails,
-// and the status says so within 90 s, for as long as that lasts.
+// TestHazardServerThatSaysNothingIsReady: a gateway answers everything,
+// including health, with a success without content. The identity proof fails,
+// and the status reports that within 90 s, for as long as it lasts.
 func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 	for name, nothing := range nothings() {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 	}
 }
 
-// recordPhases returns the phases that the events of the cluster told of since.
+// recordPhases returns the phases in the cluster's events since the call.
 func recordPhases(t *testing.T, cc *clustercache.ClusterCache) func() []clustercache.Phase {
 	t.Helper()
 	feed := follow(t, cc)
@@ -139,9 +139,9 @@ func recordPhases(t *testing.T, cc *clustercache.ClusterCache) func() []clusterc
 	}
 }
 
-// TestHazardPresumedClusterSaysNothing: the server does not say who it is, so
-// that nothing is proven, and answers everything else with a success that says
-// nothing.
+// TestHazardPresumedClusterSaysNothing: the server does not identify itself, so
+// that nothing is proven, and answers everything else with a success without
+// content.
 func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 	for name, nothing := range nothings() {
 		t.Run(name, func(t *testing.T) {
@@ -183,9 +183,9 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 	}
 }
 
-// TestHazardPresumedIdentityIsForEver: the right to ask who answers is granted
-// later. From then on the identity is the server's own, and another cluster
-// behind the same address is noticed.
+// TestHazardPresumedIdentityIsForEver: the right to read the identity is
+// granted later. From then on the identity is the server's own, and another
+// cluster behind the same address is detected.
 func TestHazardPresumedIdentityIsForEver(t *testing.T) {
 	aHostile(t, forbidding(served), func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
 		require.Contains(t, status(t, cc).UID, "presumed-")

@@ -27,8 +27,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// hostile is a server that answers every request with what must not be seen,
-// and notes what it was sent.
+// hostile is a server that answers every request with secrets, and records the
+// credentials that it receives.
 type hostile struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -62,8 +62,8 @@ users: [{name: u, user: {%s}}]
 `, server, base64.StdEncoding.EncodeToString(ca), user)
 }
 
-// ordinary lets a hostile server look like an API server up to the point where
-// it is told apart.
+// ordinary lets a hostile server behave like an API server up to the point
+// where it is recognized.
 func ordinary(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
@@ -84,9 +84,9 @@ func ordinary(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// hostileAnswers are what servers answer, by a name; each is full of what must
-// not be seen. Those that begin with "late" behave until their objects are
-// asked for.
+// hostileAnswers are the answers of hostile servers, by a name; each contains
+// secrets. Those that begin with "late" behave until their objects are
+// requested.
 func hostileAnswers(s *secrets, victim string) map[string]http.HandlerFunc {
 	body := func(status int, contentType string) func(place string) http.HandlerFunc {
 		return func(place string) http.HandlerFunc {
@@ -134,7 +134,7 @@ func hostileAnswers(s *secrets, victim string) map[string]http.HandlerFunc {
 }
 
 // uglyMessage is a message of an API status: it may be shown, in part and
-// without what makes a terminal or a log lie.
+// without the characters that forge terminal output or log lines.
 const uglyMessage = "shown\n2026-01-01 INFO forged line \x1b[31mred\u202egnirts\x00"
 
 func status500(w http.ResponseWriter, _ *http.Request) {
@@ -147,8 +147,8 @@ func status500(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// stage is a hub whose Secrets lead to hostile servers, or are hostile
-// themselves.
+// stage is a hub whose Secrets lead to hostile servers, or are themselves
+// hostile.
 type stage struct {
 	secrets *secrets
 	out     *outputs
@@ -168,7 +168,7 @@ func (s *stage) describe(name string, kubeconfig []byte) {
 	}})
 }
 
-// dial notes what is dialled, and dials what the policy lets through.
+// dial records the address that is dialed, and dials it if the policy permits.
 func (s *stage) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (resolver.DialPolicy{AllowLoopback: true}).Dialer()(ctx, network, address)
 	if err == nil {
@@ -196,8 +196,8 @@ func newStage(t *testing.T) (s *stage, victim *hostile) {
 	return s, victim
 }
 
-// serve runs a hostile server that a Secret leads to, by a token of its own and
-// an authority with a comment.
+// serve runs a hostile server to which a Secret leads, with a token of its own
+// and an authority with a comment.
 func (s *stage) serve(t *testing.T, name string, answer http.HandlerFunc) {
 	t.Helper()
 	late := strings.HasPrefix(name, "late-")

@@ -33,12 +33,12 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// secrets are strings that must not be seen in any output, each planted in one
+// secrets are strings that must not appear in any output, each planted in one
 // place.
 type secrets struct {
 	mu      sync.Mutex
-	planted map[string]string // by the place, which they tell
-	others  []string          // that begin as they want
+	planted map[string]string // by the place, which each contains
+	others  []string          // with other beginnings
 }
 
 // plant returns a new secret for a place.
@@ -51,11 +51,11 @@ func (s *secrets) plant(place string) string {
 	return s.planted[place]
 }
 
-// beginnings are how every planted secret begins, in the clear and in the usual
-// encodings; base64 has three.
+// beginnings are the possible beginnings of planted secrets, in clear text and
+// in the usual encodings; base64 has three.
 var beginnings = []string{"Canary", "Q2FuYXJ5", "DYW5hcnk", "NhbmFye", "43616e617279", "67 97 110 97 114 121", "0x43, 0x61, 0x6e, 0x61, 0x72, 0x79"}
 
-// in returns what a text shows of the secrets.
+// in returns the secrets that a text contains.
 func (s *secrets) in(text string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *secrets) in(text string) []string {
 type outputs struct {
 	mu  sync.Mutex
 	log bytes.Buffer
-	// errs are all texts of an error, by where it came from.
+	// errs are all texts of an error, by its origin.
 	errs map[string]string
 }
 
@@ -86,7 +86,7 @@ func (o *outputs) logger() logr.Logger {
 	return funcr.New(func(prefix, args string) { _, _ = fmt.Fprintln(o, prefix, args) }, funcr.Options{Verbosity: 10})
 }
 
-// err notes an error, in all the ways in which one is printed.
+// err records an error, in all forms in which an error is printed.
 func (o *outputs) err(where string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +95,8 @@ func (o *outputs) err(where string, err error) {
 	}
 }
 
-// redirectLogs sends what client-go and controller-runtime log here, all of it.
+// redirectLogs redirects all logs of client-go and controller-runtime to the
+// outputs.
 func (o *outputs) redirectLogs(t *testing.T) {
 	t.Helper()
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
@@ -114,7 +115,7 @@ func (o *outputs) redirectLogs(t *testing.T) {
 	})
 }
 
-// use does with a cluster all that can be done, and notes what comes of it.
+// use performs every operation on a cluster, and records the results.
 func (s *stage) use(t *testing.T, cc *clustercache.ClusterCache, name string) {
 	t.Helper()
 	k, where := key(name), "use of "+name+": "
@@ -222,7 +223,7 @@ func TestSecretsAndForeignTextsAreInNoOutput(t *testing.T) {
 	s.check(t, victim, canaryFile)
 }
 
-// check looks through everything that was written.
+// check searches everything that was written.
 func (s *stage) check(t *testing.T, victim *hostile, canaryFile string) {
 	t.Helper()
 	s.out.mu.Lock()

@@ -18,8 +18,8 @@ import (
 )
 
 // TestHazardObjectReadLiveAndGoneBeforeTheFirstList: a controller that acted on
-// what it read hears that it is gone, though no event ever told it of the
-// object.
+// an object it read receives the object's deletion, though no event ever
+// announced the object.
 func TestHazardObjectReadLiveAndGoneBeforeTheFirstList(t *testing.T) {
 	for name, read := range map[string]func(context.Context, client.Reader, client.ObjectKey) error{
 		"get": func(ctx context.Context, r client.Reader, key client.ObjectKey) error {

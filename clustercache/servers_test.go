@@ -18,8 +18,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardForbiddenEverythingIsReady: whatever forbids all that it is asked
-// has not shown to be a cluster that knows us.
+// TestHazardForbiddenEverythingIsReady: a server that forbids every request has
+// not shown that it is a cluster that knows us.
 func TestHazardForbiddenEverythingIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -34,7 +34,7 @@ func TestHazardForbiddenEverythingIsReady(t *testing.T) {
 		require.True(t, apierrors.IsForbidden(s.LastError), "%v", s.LastError)
 		require.Empty(t, s.UID)
 
-		// One authorized answer is enough: discovery.
+		// One authorized answer is sufficient: discovery.
 		api.mu.Lock()
 		api.fail = func(r *http.Request) int {
 			if !strings.HasPrefix(r.URL.Path, "/api") || strings.Contains(r.URL.Path, "kube-system") {
@@ -49,9 +49,9 @@ func TestHazardForbiddenEverythingIsReady(t *testing.T) {
 	})
 }
 
-// TestHazardPublicPathsAreTakenForAnAuthorizedAnswer: anybody may ask a server
-// for its health and its version. One that answers these alone takes us for
-// anonymous, or is no API server at this path.
+// TestHazardPublicPathsAreTakenForAnAuthorizedAnswer: health and version are
+// public. A server that answers only these treats us as anonymous, or is no API
+// server at this path.
 func TestHazardPublicPathsAreTakenForAnAuthorizedAnswer(t *testing.T) {
 	for code, reason := range map[int]string{http.StatusForbidden: "Forbidden", http.StatusNotFound: "NotFound"} {
 		t.Run(reason, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestHazardPublicPathsAreTakenForAnAuthorizedAnswer(t *testing.T) {
 }
 
 // TestHazardBusyServerIsDead: a server over its limit answers 429, and serves
-// watches. It stays connected, its watches are not cut, new informers get
-// through, and five seconds after the last 429 everything is equal.
+// watches. It stays connected, its watches are not cut, new informers succeed,
+// and five seconds after the last 429 everything is up to date.
 func TestHazardBusyServerIsDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -126,8 +126,8 @@ func TestHazardBusyServerIsDead(t *testing.T) {
 	})
 }
 
-// upgradable is a cluster that is watched behind a proxy, its server, and the
-// one that this is upgraded to.
+// upgradable returns a watched cluster behind a proxy, its server, and the
+// server that it is upgraded to.
 func upgradable(t *testing.T) (cc *clustercache.ClusterCache, proxy *front, api, upgraded *fakeAPI) {
 	t.Helper()
 	api, upgraded = newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-a")
@@ -140,8 +140,8 @@ func upgradable(t *testing.T) (cc *clustercache.ClusterCache, proxy *front, api,
 	return cc, proxy, api, upgraded
 }
 
-// TestHazardServerVersionIsForEver: a server that is upgraded in place has
-// another version soon.
+// TestHazardServerVersionIsForEver: a new version is reported soon after a
+// server was upgraded in place.
 func TestHazardServerVersionIsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, a, _, upgraded := upgradable(t)
@@ -153,8 +153,8 @@ func TestHazardServerVersionIsForEver(t *testing.T) {
 	})
 }
 
-// TestHazardServerIsUpgradedAndSlow: an upgraded server that cannot tell its
-// version while it starts is asked again soon.
+// TestHazardServerIsUpgradedAndSlow: an upgraded server that cannot return its
+// version while it starts is queried again soon.
 func TestHazardServerIsUpgradedAndSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, a, api, upgraded := upgradable(t)
@@ -169,8 +169,8 @@ func TestHazardServerIsUpgradedAndSlow(t *testing.T) {
 }
 
 // TestHazardRefusedInformerSitsOut: the first success after a failure wakes the
-// informers of a cluster that never was disconnected. There are many, since the
-// pause of one alone may be over by then.
+// informers of a cluster that was never disconnected. There are many, since the
+// pause of a single one may have ended by then.
 func TestHazardRefusedInformerSitsOut(t *testing.T) {
 	const informers = 10
 	synctest.Test(t, func(t *testing.T) {

@@ -48,7 +48,7 @@ func (b *logbook) logger() logr.Logger {
 	}, funcr.Options{})
 }
 
-// count returns how many lines hold a text.
+// count returns how many lines contain a text.
 func (b *logbook) count(text string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,8 +61,8 @@ func (b *logbook) count(text string) int {
 	return n
 }
 
-// TestHazardCacheThatIsNeverStartedSaysSo: forgetting mgr.Add is an operator
-// that runs and does nothing.
+// TestHazardCacheThatIsNeverStartedSaysSo: without mgr.Add, an operator runs
+// and does nothing.
 func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 	const line = "The cluster cache is used and does not run"
 	to := func(context.Context, client.ObjectKey, client.Object) []reconcile.Request { return nil }
@@ -115,7 +115,7 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 				require.ErrorIs(t, cc.ReadyzCheck()(nil), clustercache.ErrNotStarted)
 				time.Sleep(time.Hour)
 				require.Equal(t, 1, book.count(line), "once")
-				run(t, cc) // ends what was asked for
+				run(t, cc) // its end releases what was requested
 				synctest.Wait()
 			})
 		})
@@ -141,7 +141,7 @@ func requests(t *testing.T) workqueue.TypedRateLimitingInterface[reconcile.Reque
 	return q
 }
 
-// TestHazardCacheWithoutClustersSaysSo: forgetting Discover is another.
+// TestHazardCacheWithoutClustersSaysSo: the same without Discover.
 func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 	const (
 		any       = "No cluster is known"
@@ -194,7 +194,7 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 	}
 }
 
-// deafLister never has its list.
+// deafLister never returns a list.
 type deafLister struct{ clustercache.Resolver }
 
 func (deafLister) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
@@ -202,7 +202,7 @@ func (deafLister) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
 	return nil, ctx.Err()
 }
 
-// lateManager takes no checks, as one that runs.
+// lateManager accepts no checks, like a manager that runs.
 type lateManager struct{ *fakeManager }
 
 func (lateManager) AddHealthzCheck(string, healthz.Checker) error {
@@ -220,7 +220,7 @@ func TestSetupWithManagerThatRuns(t *testing.T) {
 	require.Equal(t, []manager.Runnable{cc}, mgr.added)
 	require.Equal(t, 1, book.count("has no checks of this cluster cache"))
 
-	// A real manager, which runs.
+	// A real manager that runs.
 	real, err := ctrl.NewManager(mgr.GetConfig(), ctrl.Options{Metrics: server.Options{BindAddress: "0"}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -247,8 +247,8 @@ type ownerManager struct {
 
 func (m ownerManager) GetAPIReader() client.Reader { return m.hub }
 
-// TestHazardOwnersThatVanishAreFoundByDefault: under a manager nobody has to
-// say how owners are looked for.
+// TestHazardOwnersThatVanishAreFoundByDefault: with a manager, owners are
+// looked up without configuration.
 func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d, book := newFakeAPI(t, "uid-a"), newDirectory(), &logbook{}

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// cachedReads are reads that an informer answers which covers the object "two".
+// cachedReads are reads that an informer that covers the object "two" answers.
 var cachedReads = map[string]func(ctx context.Context, r client.Reader, opts ...client.ListOption) error{
 	"get": func(ctx context.Context, r client.Reader, _ ...client.ListOption) error {
 		return r.Get(ctx, client.ObjectKey{Namespace: "default", Name: "two"}, &corev1.ConfigMap{}, clustercache.CacheOnly)
@@ -35,13 +35,13 @@ var cachedReads = map[string]func(ctx context.Context, r client.Reader, opts ...
 }
 
 // TestHazardCachedAnswerIsNotHeardOfByAWatchThatHasNotSynced: one informer
-// shows an object, which is gone before the first list of another one that
-// covers it. The handlers of that one have never heard of it.
+// shows an object, which is gone before the first list of another informer that
+// covers it. The handlers of that informer never received it.
 func TestHazardCachedAnswerIsNotHeardOfByAWatchThatHasNotSynced(t *testing.T) {
 	namespace := []client.ListOption{client.InNamespace("default")}
 	for name, c := range map[string]struct {
 		synced, late []client.ListOption
-		path         string // part of that of the requests of the late one
+		path         string // part of the path of the late one's requests
 	}{
 		"narrow": {late: namespace, path: "/namespaces/default/configmaps"},
 		"wide":   {synced: namespace, path: "/v1/configmaps"},
@@ -84,7 +84,7 @@ func TestHazardCachedAnswerIsNotHeardOfByAWatchOfAKindThatIsLookedUp(t *testing.
 				cc, api, d := oneCluster(t)
 				first := watch(t, cc)
 				require.NoError(t, first.WaitForSync(t.Context()))
-				// Another history: what is known of kinds is forgotten.
+				// Another history: the known kinds are forgotten.
 				api.mu.Lock()
 				api.uid = "uid-b"
 				api.fail = func(r *http.Request) int {

@@ -21,7 +21,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// A controller of the hub reconciles its object of a cluster whenever the
+// A controller of the hub reconciles its object for a cluster whenever the
 // cluster, or a ConfigMap in it, changes.
 func ExampleObjectSource() {
 	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache, reconciler reconcile.Reconciler) error {
@@ -39,8 +39,8 @@ func ExampleObjectSource() {
 }
 
 // A controller reconciles objects of the remote clusters: a Deployment when its
-// generation changes, and when a ConfigMap it owns does anything, in a burst of
-// which it waits for the end.
+// generation changes, and when there is an event of a ConfigMap that it owns;
+// in a burst of these it waits for the end.
 func ExampleObjectSource_owner() {
 	deployment := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache) error {
@@ -62,8 +62,8 @@ func ExampleObjectSource_owner() {
 	_ = setup
 }
 
-// A mapping function that looks at more than metadata asks for the form it
-// wants.
+// A mapping function that needs more than metadata requests the form that it
+// needs.
 func ExampleForm() {
 	source := func(cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) *clustercache.TypedObjectSource[clustercache.Request] {
 		return clustercache.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey, obj client.Object) []clustercache.Request {
@@ -78,8 +78,8 @@ func ExampleForm() {
 	_ = source
 }
 
-// A source is added to a running controller, asked for everything, and taken
-// out again.
+// A source is added to a running controller, triggered for all objects, and
+// removed again.
 func ExampleTypedObjectSource() {
 	reload := func(ctx context.Context, c controller.TypedController[clustercache.Request], cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) error {
 		s := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)
@@ -107,7 +107,7 @@ func ExampleClusterCache_ObjectEvents() {
 	_ = follow
 }
 
-// A controller is told only that clusters were lost.
+// A controller is notified only when clusters were lost.
 func ExampleClusterSource() {
 	source := func(cc *clustercache.ClusterCache) *clustercache.TypedClusterSource[reconcile.Request] {
 		return clustercache.ClusterSource(cc, clustercache.EnqueueCluster, clustercache.ClusterSourceOptions{

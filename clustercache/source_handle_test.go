@@ -37,8 +37,8 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 		require.Equal(t, []string{"(one)", "(two)"}, q.names())
 		require.Equal(t, before, api.total(), "no request was sent")
 
-		// One that is merged with a change that the predicate does not care for
-		// is delivered all the same.
+		// An event that is merged with a change that the predicate rejects is
+		// still delivered.
 		s.Pause()
 		s.Trigger(request("one"))
 		synctest.Wait()
@@ -50,8 +50,7 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 		s.TriggerAll()
 		require.Empty(t, q.names())
 
-		// A predicate may refuse what was asked for, whatever it makes of
-		// changes.
+		// A predicate may reject triggered objects, independently of changes.
 		never := []predicate.Predicate{predicate.Funcs{GenericFunc: func(event.GenericEvent) bool { return false }}}
 		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Predicates: never}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
@@ -147,7 +146,7 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 			go api.put("one", strconv.Itoa(i), nil)
 			time.Sleep(time.Duration(i%7) * time.Millisecond / 2)
 			if i%3 == 0 {
-				cancel() // the controller ends first; Close waits all the same
+				cancel() // the controller ends first; Close waits nevertheless
 			}
 			if i%3 == 1 {
 				s.Stop()
@@ -210,9 +209,9 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 }
 
 // TestSourceServesSeveralControllersAndOutlivesThem: a source may be started
-// again, and by several; what one controller's end does concerns that one
-// alone. After Stop, or with a context that has ended, Start does nothing and
-// leaves nothing.
+// again, and by several controllers; the end of one controller affects only its
+// own run. After Stop, or with a context that has ended, Start does nothing and
+// leaves nothing behind.
 func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := sourced(t)
@@ -229,7 +228,7 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 		require.Empty(t, first.names())
 		require.Equal(t, []string{"one"}, second.names())
 		for range 100 {
-			require.NoError(t, s.Start(ctx, first)) // has ended
+			require.NoError(t, s.Start(ctx, first)) // this context has ended
 			require.Empty(t, first.names())
 		}
 		require.NoError(t, s.Start(t.Context(), first))
@@ -243,8 +242,8 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	})
 }
 
-// TestStopThatRacesWithStartLeavesNothing: whichever comes first, and whether
-// it is Stop or the controller's end.
+// TestStopThatRacesWithStartLeavesNothing: in either order, with Stop and with
+// the controller's end.
 func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := sourced(t)

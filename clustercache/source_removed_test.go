@@ -19,8 +19,8 @@ import (
 )
 
 // TestHazardPausedSourceKeepsARemovedCluster: it kept the informer, its
-// goroutine, the cluster and its status until Continue. What has to be
-// delivered is kept, and nothing else.
+// goroutine, the cluster and its status until Continue. Only the events to
+// deliver are kept.
 func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -49,8 +49,8 @@ func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster, "nothing of it is left")
 		require.Empty(t, cc.Statuses())
 
-		// Another cluster takes its place, and is removed: nothing was told of
-		// it.
+		// Another cluster replaces it, and is removed: none of its events was
+		// delivered.
 		other := newFakeAPI(t, "uid-b")
 		for i := range 50 {
 			other.put(fmt.Sprint("other", i), "1", nil)
@@ -83,8 +83,8 @@ func informersRunning() int {
 	return bytes.Count(stacks, []byte("informerpool.(*entry).run("))
 }
 
-// TestHazardDeletesAreLostWithTheLastRead: of a cluster that was removed, kinds
-// that reads alone kept watched were let go before handlers were told.
+// TestHazardDeletesAreLostWithTheLastRead: in a removed cluster, kinds that
+// only reads kept watched were released before handlers received the deletes.
 func TestHazardDeletesAreLostWithTheLastRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, d := oneCluster(t)

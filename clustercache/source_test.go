@@ -29,9 +29,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// queue is a controller's queue that remembers what was put in, and how.
+// queue is a controller's queue that records what is added, and how.
 type queue[request comparable] struct {
-	workqueue.TypedRateLimitingInterface[request] // nil: only the below is called
+	workqueue.TypedRateLimitingInterface[request] // nil: only the methods below are called
 
 	mu   sync.Mutex // protects what follows
 	log  []queued[request]
@@ -68,8 +68,8 @@ func (q *queue[request]) put(r request, low bool) {
 	}
 }
 
-// take waits until the bubble is quiet and returns what was put in since the
-// last call.
+// take waits until the bubble is idle and returns what was added since the last
+// call.
 func (q *queue[request]) take() []queued[request] {
 	synctest.Wait()
 	q.mu.Lock()
@@ -79,8 +79,8 @@ func (q *queue[request]) take() []queued[request] {
 	return log
 }
 
-// names returns the names of taken requests, sorted; one in parentheses has low
-// priority.
+// names returns the names of the taken requests, sorted; a name in parentheses
+// has low priority.
 func (q *queue[request]) names() []string {
 	names := []string{}
 	for _, x := range q.take() {
@@ -100,8 +100,8 @@ func request(name string) clustercache.Request {
 	return clustercache.Request{Cluster: key("a"), GVK: configMap, ObjectKey: client.ObjectKey{Namespace: "default", Name: name}}
 }
 
-// sourced is a bubble's setting: a cluster that is watched, with the objects
-// one (app=x) and two (app=y).
+// sourced is the set-up of a bubble: a watched cluster with the objects one
+// (app=x) and two (app=y).
 func sourced(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *queue[clustercache.Request]) {
 	t.Helper()
 	cc, api, _ := oneCluster(t)
@@ -119,7 +119,7 @@ func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 			predicate predicate.Predicate
 			initial   []string
 			relabel   []string // two gets another label
-			rewrite   []string // and other data
+			rewrite   []string // two gets other data
 		}{
 			{"generation", predicate.GenerationChangedPredicate{}, []string{"(one)", "(two)"}, []string{}, []string{}},
 			{"version", predicate.ResourceVersionChangedPredicate{}, []string{"(one)", "(two)"}, []string{"two"}, []string{"two"}},
@@ -180,7 +180,7 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 
 func TestFeedThatWatchesHasTheEventsOfItsOwnWatchesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, _, q := sourced(t) // where somebody watches everything
+		cc, _, q := sourced(t) // with a watch of everything
 		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Watch: true, Selections: []clustercache.Selection{
 			{Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabels{"app": "x"}}},
 		}}, clustercache.EnqueueObject)
@@ -209,8 +209,8 @@ func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 	})
 }
 
-// TestControllersDoNotWaitForSources: a controller waits for sources that say
-// when they have synced, and ends if that takes too long.
+// TestControllersDoNotWaitForSources: a controller waits for sources that
+// report when they have synced, and ends if that takes too long.
 func TestControllersDoNotWaitForSources(t *testing.T) {
 	cc, err := clustercache.New(silent(newDirectory()))
 	require.NoError(t, err)
@@ -296,7 +296,7 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 					values = append(values, value)
 				}
 				if row.form != clustercache.Packed {
-					o.SetName("changed") // it is the callee's own
+					o.SetName("changed") // it belongs to the callee
 				}
 			}
 			if len(values) > 0 {

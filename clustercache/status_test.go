@@ -48,9 +48,9 @@ func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
 				require.Equal(t, tc.want, status(t, cc).ServerVersion)
 				d.news <- key("a")
 				time.Sleep(time.Hour)
-				// With the connection, and every five minutes with the proof
-				// that comes next: servers are upgraded in place. One that does
-				// not answer is not asked more often.
+				// At connecting, and every five minutes with the next proof:
+				// servers are upgraded in place. A server that does not answer
+				// is not queried more often.
 				require.InDelta(t, 12, api.count("get /version"), 1)
 			})
 		})
@@ -166,7 +166,7 @@ func TestErrorsNameTheClusterOnce(t *testing.T) {
 		cc, api, d := oneCluster(t)
 		w := watch(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
-		time.Sleep(time.Second) // what was heard at this moment is not stale
+		time.Sleep(time.Second) // a sign of life at this very moment is not stale
 		api.failWith(http.StatusInternalServerError, "/")
 		errs := []error{get(t, cc, clustercache.MaxStaleness(1))}
 		api.heal()

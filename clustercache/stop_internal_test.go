@@ -13,9 +13,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// TestHazardInformersSpinWhileTheFleetStops: the end closes each cluster, and
-// an informer that waits for one asked for it again and again until its own end
-// came. A thousand clusters that are away kept all cores busy for seconds.
+// TestHazardInformersSpinWhileTheFleetStops: Stop closes each cluster, and an
+// informer that waited for one requested it repeatedly until its own end. A
+// thousand unreachable clusters kept all cores busy for seconds.
 func TestHazardInformersSpinWhileTheFleetStops(t *testing.T) {
 	fleet, err := resolver.Static(nil)
 	require.NoError(t, err)

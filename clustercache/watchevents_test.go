@@ -23,7 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// told is a handler that keeps what it is told.
+// told is a handler that records its events.
 type told struct {
 	mu     sync.Mutex
 	events []string
@@ -35,7 +35,7 @@ func (h *told) Handle(e informerpool.Event) {
 	h.events = append(h.events, string(e.Type)+" "+e.Object().GetName())
 }
 
-// take returns what came since the last call.
+// take returns the events since the last call.
 func (h *told) take() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,7 +45,7 @@ func (h *told) take() []string {
 }
 
 // TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes: the cluster does not
-// exist yet, goes away and comes back.
+// exist yet, disappears and returns.
 func TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -91,8 +91,8 @@ func TestWatchHandlerIsAddedAtOnceAndToldWhenTheClusterComes(t *testing.T) {
 	})
 }
 
-// TestWatchHandlersEndWithTheirWatch: another watch of the same kind goes on,
-// and a released one takes no handler.
+// TestWatchHandlersEndWithTheirWatch: another watch of the same kind continues,
+// and a released one accepts no handler.
 func TestWatchHandlersEndWithTheirWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -116,7 +116,7 @@ func TestWatchHandlersEndWithTheirWatch(t *testing.T) {
 	})
 }
 
-// TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal: the informer comes after
+// TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal: the informer starts after
 // the release.
 func TestReleaseOfAHandlerThatWaitsForItsClusterIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestIndexAddedLaterServesInformersThatRunAndThatCome(t *testing.T) {
 		require.True(t, cc.Indexed(key("a"), configMap, "value"))
 		require.False(t, cc.Indexed(key("b"), configMap, "value"))
 
-		// A field has one index in a cluster; another cluster's is its own.
+		// A field has one index in a cluster; another cluster may have its own.
 		_, err = cc.AddIndex(value)
 		require.ErrorIs(t, err, clustercache.ErrIndexExists)
 		removeOther, err := cc.AddIndex(value, key("b"))
@@ -180,7 +180,7 @@ func TestIndexAddedLaterServesInformersThatRunAndThatCome(t *testing.T) {
 		_, err = list()
 		require.ErrorIs(t, err, clustercache.ErrUnsupported)
 
-		// Informers that come later have it.
+		// Informers that start later have it.
 		_, err = cc.AddIndex(value)
 		require.NoError(t, err)
 		w.Release()
@@ -201,8 +201,8 @@ func TestIndexesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// TestTransportConfigFollowsTheCluster: one client outlives a disconnect, a
-// removal and another cluster of the same name, and holds no credential.
+// TestTransportConfigFollowsTheCluster: one client survives a disconnect, a
+// removal and another cluster of the same name, and holds no credentials.
 func TestTransportConfigFollowsTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)

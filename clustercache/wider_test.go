@@ -15,9 +15,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardWiderWatchHidesANarrowOne: a list by a field that a watch of its
-// own selected stays cached when another one watches the whole kind, whose
-// informer cannot select by the field.
+// TestHazardWiderWatchHidesANarrowOne: a list by a field that a narrow watch
+// selects stays cached when another watch covers the whole kind, whose informer
+// cannot select by the field.
 func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -37,8 +37,8 @@ func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
 	})
 }
 
-// TestHazardSelectorHasManySpellings: a list by the very selector of a watch is
-// answered by it, in whichever of its spellings that is.
+// TestHazardSelectorHasManySpellings: a list with the selector of a watch is
+// answered from it, in any spelling of the selector.
 func TestHazardSelectorHasManySpellings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := oneCluster(t)

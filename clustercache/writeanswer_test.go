@@ -25,12 +25,12 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// oneWrite is a way to write the Pod default/one, and what a server answers to
-// it.
+// oneWrite is a way to write the Pod default/one, with the possible answers of
+// a server.
 type oneWrite struct {
 	do func(t *testing.T, c client.Client, obj client.Object) error
-	// good are right answers; others are the kind of a right one in another's
-	// name.
+	// good are correct answers; others are answers of the correct kind for
+	// another object.
 	good, others []string
 }
 
@@ -44,15 +44,15 @@ const (
 	success     = `{"kind":"Status","apiVersion":"v1","status":"Success"}`
 )
 
-// pods are what is wrong for whatever answers with a Pod.
+// otherPods are wrong answers where a Pod is expected.
 var otherPods = []string{podTwo, podElse, podNameless, podGroup, node, success}
 
-// ofScale returns a Scale, of some name.
+// ofScale returns a Scale with the name.
 func ofScale(name string) string {
 	return `{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"` + name + `","namespace":"default"}}`
 }
 
-// podWrites are all the ways to write a Pod.
+// podWrites returns all the ways to write a Pod.
 func podWrites() map[string]oneWrite {
 	merge := client.RawPatch("application/merge-patch+json", []byte(`{}`))
 	token := `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","metadata":{"name":"`
@@ -165,14 +165,14 @@ func likeOf(obj, sub client.Object, apiVersion string) client.Object {
 	return u
 }
 
-// writable reports whether a form can be written so.
+// writable reports whether a form can be written in this way.
 func writable(form, way string) bool {
 	return form != "metadata" || way == "patch" || way == "delete" || way == "delete all of" || way == "patch status"
 }
 
-// TestHazardWriteIsAnsweredByNothing: an answer to a write is checked as one to
-// a read is, whatever the verb: one that is no object, or another one, is a
-// typed error, and the caller's object stays what it was.
+// TestHazardWriteIsAnsweredByNothing: the answer to a write, whatever the verb,
+// is checked like that to a read. An answer that is no object, or another one,
+// is a typed error, and the caller's object stays unchanged.
 func TestHazardWriteIsAnsweredByNothing(t *testing.T) {
 	hostileCluster(t, nil, func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
 		cached, err := cc.Client(key("a"))
@@ -218,8 +218,8 @@ func TestHazardWriteIsAnsweredByNothing(t *testing.T) {
 	})
 }
 
-// requireTyped requires an error that names the cluster, and says that the
-// answer makes no sense.
+// requireTyped requires an error that names the cluster and reports an invalid
+// answer.
 func requireTyped(t *testing.T, err error, what string) {
 	t.Helper()
 	named, ok := errors.AsType[*clustercache.ClusterError](err)
@@ -229,7 +229,7 @@ func requireTyped(t *testing.T, err error, what string) {
 		"%s: %v", what, err)
 }
 
-// podsAnsweredBy answers every request for Pods in one way.
+// podsAnsweredBy answers every request for Pods alike.
 func podsAnsweredBy(answer http.HandlerFunc) answerFunc {
 	return func(r *http.Request) http.HandlerFunc {
 		if successes("")(r) == nil {
@@ -239,8 +239,9 @@ func podsAnsweredBy(answer http.HandlerFunc) answerFunc {
 	}
 }
 
-// TestWriteAnsweredWithANameOfTheServersChoice: what is made without a name has
-// one in the answer; some kinds never have one, and some answer with a Status.
+// TestWriteAnsweredWithANameOfTheServersChoice: an object created without a
+// name has one in the answer; some kinds never have one, and some are answered
+// with a Status.
 func TestWriteAnsweredWithANameOfTheServersChoice(t *testing.T) {
 	hostileCluster(t, nil, func(t *testing.T, h *hostileAPI, cc *clustercache.ClusterCache) {
 		live, err := cc.LiveClient(key("a"))
@@ -253,7 +254,7 @@ func TestWriteAnsweredWithANameOfTheServersChoice(t *testing.T) {
 		h.set(successes(podNameless))
 		require.ErrorIs(t, live.Create(t.Context(), generated()), clustercache.ErrAnswer)
 
-		// What a subresource of another group has made is of a kind of its own.
+		// An object created by a subresource of another group has its own kind.
 		const build = `{"kind":"Build","apiVersion":"build.openshift.io/v1","metadata":{"name":"other-1","namespace":"default"}}`
 		config := objectForms()["unstructured"]
 		config.SetNamespace("default")
@@ -267,7 +268,7 @@ func TestWriteAnsweredWithANameOfTheServersChoice(t *testing.T) {
 }
 
 // TestHazardCreateIsAnsweredByWhatWasMade: OpenShift's API answers to a
-// ProjectRequest with the Project that it made.
+// ProjectRequest with the Project that it created.
 func TestHazardCreateIsAnsweredByWhatWasMade(t *testing.T) {
 	documents := map[string]string{
 		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"project.openshift.io","versions":[` +
