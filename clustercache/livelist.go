@@ -32,16 +32,13 @@ const (
 // comes from.
 func (c *cluster) listLive(ctx context.Context, live client.Client, gvk schema.GroupVersionKind, lo *client.ListOptions, list client.ObjectList) error {
 	indexed, rest := c.splitFields(gvk, lo.FieldSelector)
-	if len(indexed) == 0 && !c.cc.unconventional(list) {
+	if len(indexed) == 0 {
 		return live.List(ctx, list, lo)
 	}
 	if lo.Continue != "" {
-		return fmt.Errorf("%w: a continue token of a list that is selected here", ErrUnsupported)
+		return fmt.Errorf("%w: a continue token with a field that has an index", ErrUnsupported)
 	}
 	s := liveSelection{c: c, gvk: gvk, indexed: indexed}
-	if len(indexed) == 0 {
-		s.unbounded = true // nothing is selected here
-	}
 	if err := s.read(withLiveBudget(ctx, c.cc.options.MaxLiveBytes), live, lo, rest); err != nil {
 		return err
 	}
@@ -85,12 +82,9 @@ type liveSelection struct {
 	gvk     schema.GroupVersionKind
 	indexed []indexedField
 	codec   *packed.Codec // made when a function needs cached objects
-	// unbounded means that the API server selects, so that MaxLiveBytes bounds
-	// the list.
-	unbounded bool
-	found     []unstructured.Unstructured
-	cut       bool // at Limit, with more to follow
-	version   string
+	found   []unstructured.Unstructured
+	cut     bool // at Limit, with more to follow
+	version string
 }
 
 // read lists page by page, and keeps the selected objects.
@@ -103,7 +97,7 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 			return err
 		}
 		s.version = list.GetResourceVersion()
-		if seen += len(list.Items); seen > maxLiveSelected && !s.unbounded {
+		if seen += len(list.Items); seen > maxLiveSelected {
 			return fmt.Errorf("%w: more than %d objects to select from by field %q; only an informer that has synced can",
 				ErrUnsupported, maxLiveSelected, s.indexed[0].Field)
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -94,10 +95,11 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 			opt.ApplyToList(&lo)
 		}
 	}
-	gvk, err := r.cc.ItemKind(list)
+	gvk, err := apiutil.GVKForObject(list, r.cc.options.Scheme)
 	if err != nil {
 		return r.fail(gvk, "list", err)
 	}
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 	c, err := r.cluster(ctx, &o, watchID{gvk: gvk})
 	if err == nil {
 		err = c.listCached(&o, gvk, &lo, list)

@@ -6,11 +6,13 @@ package multicluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 )
@@ -69,10 +71,11 @@ func (c *remoteCache) List(ctx context.Context, list client.ObjectList, opts ...
 	if err := known(c.cc, c.key); err != nil {
 		return err
 	}
-	gvk, err := c.cc.ItemKind(list)
+	gvk, err := apiutil.GVKForObject(list, c.cc.Scheme())
 	if err != nil {
 		return c.fail("list", gvk, err)
 	}
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 	if c.needsIndex(gvk, opts) {
 		return c.listIndexed(ctx, gvk, list, opts)
 	}
