@@ -15,8 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestAfterComesBehindTheDeletesOfAnEvict: a slow handler, and an Evict that
-// its informer has not even begun with.
+// TestAfterComesBehindTheDeletesOfAnEvict: the handler is slow, and the
+// informer has not even begun the Evict.
 func TestAfterComesBehindTheDeletesOfAnEvict(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		for i := range 100 {
@@ -32,11 +32,11 @@ func TestAfterComesBehindTheDeletesOfAnEvict(t *testing.T) {
 		}))
 		synctest.Wait()
 		var seen atomic.Int64
-		s.set(func(s *modelServer) { s.block = hang() }) // or the next list would undo the deletes
+		s.set(func(s *modelServer) { s.block = hang() }) // otherwise the next list would undo the deletes
 		p.Evict(everything.Cluster)
 		sub.After(l, func() {
 			seen.Store(int64(deleted))
-			l.Release() // as who waited for it does; it drops what is not told yet
+			l.Release() // as a caller that waits for it does; it drops undelivered changes
 		})
 		synctest.Wait()
 		require.Zero(t, seen.Load())

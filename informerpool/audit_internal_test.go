@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestHazardListOfAnAuditHasNoEnd: what an audit keeps is bounded, whatever a
-// server shows; the second list is asked about that alone.
+// TestHazardListOfAnAuditHasNoEnd: an audit keeps a bounded number of
+// differences, whatever a server shows, and the second list checks only those.
 func TestHazardListOfAnAuditHasNoEnd(t *testing.T) {
 	a := &audit{wrong: map[types.NamespacedName]difference{}}
 	show := func() {

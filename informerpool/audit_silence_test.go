@@ -17,10 +17,11 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// frequent audits come before a new watch replaces one that is silent.
+// frequent makes audits come before a new watch replaces a silent one.
 func frequent(o *informerpool.Options) { o.AuditInterval = time.Minute }
 
-// deafly changes a model server's objects without a word on its watches.
+// deafly changes a model server's objects without sending the changes to its
+// watches.
 func (s *modelServer) deafly(change func()) {
 	s.set(func(s *modelServer) { s.deaf = true })
 	change()
@@ -28,7 +29,8 @@ func (s *modelServer) deafly(change func()) {
 }
 
 // TestHazardServerDropsEventsAndSendsNoBookmark: the version that the informer
-// has reached does not move, and as of that version the server agrees.
+// has reached does not advance, and as of that version the server agrees with
+// the cache.
 func TestHazardServerDropsEventsAndSendsNoBookmark(t *testing.T) {
 	for name, change := range map[string]func(s *modelServer, i int){
 		"update": func(s *modelServer, i int) { s.put("ns", "o1", i+2) },
@@ -58,8 +60,8 @@ func TestHazardServerDropsEventsAndSendsNoBookmark(t *testing.T) {
 	}
 }
 
-// TestHazardServerStopsToSpeakAfterABookmark that moved the informer's version
-// behind the last audit.
+// TestHazardServerStopsToSpeakAfterABookmark: the bookmark has moved the
+// informer's version past that of the last audit.
 func TestHazardServerStopsToSpeakAfterABookmark(t *testing.T) {
 	bubble(t, frequent, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -74,7 +76,8 @@ func TestHazardServerStopsToSpeakAfterABookmark(t *testing.T) {
 	})
 }
 
-// TestHazardOtherObjectsSpeak while the events of one are dropped.
+// TestHazardOtherObjectsSpeak: events of other objects arrive while those of
+// one are dropped.
 func TestHazardOtherObjectsSpeak(t *testing.T) {
 	bubble(t, frequent, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -96,7 +99,8 @@ func TestHazardOtherObjectsSpeak(t *testing.T) {
 	})
 }
 
-// TestAuditsOfLateStreamsFindNothing: what a stream brings late is not lost.
+// TestAuditsOfLateStreamsFindNothing: a change that the stream brings late is
+// not lost.
 func TestAuditsOfLateStreamsFindNothing(t *testing.T) {
 	for name, c := range map[string]struct{ late, pause time.Duration }{
 		"a little": {late: 3 * time.Second, pause: 17 * time.Second},
@@ -112,9 +116,9 @@ func TestAuditsOfLateStreamsFindNothing(t *testing.T) {
 	}
 }
 
-// TestHazardAuditsFail: a server whose lists fail, such as one whose conversion
-// webhook is down, may keep events back as well. The informer must not go on as
-// if all were well.
+// TestHazardAuditsFail: a server whose lists fail, for example because its
+// conversion webhook is down, may withhold events as well. The informer must
+// not keep reporting that all is well.
 func TestHazardAuditsFail(t *testing.T) {
 	bubble(t, audited, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -141,8 +145,8 @@ func TestHazardAuditsFail(t *testing.T) {
 	})
 }
 
-// TestHazardBusyServerEndsWatchesThatWork: a server over its limit serves
-// watches alone. Its informers follow theirs on, and resume them: a list would
+// TestHazardBusyServerEndsWatchesThatWork: a server over its limit serves only
+// watches. Its informers keep following theirs, and resume them: a list would
 // be refused.
 func TestHazardBusyServerEndsWatchesThatWork(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { frequent(o); o.PagedLists = true }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
@@ -178,8 +182,8 @@ func TestHazardBusyServerEndsWatchesThatWork(t *testing.T) {
 	})
 }
 
-// TestAuditsThatAreRefused are replaced by lists of the informer: it may have
-// the right to streams alone. They change nothing.
+// TestAuditsThatAreRefused: refused audits are replaced by lists of the
+// informer, which may be permitted streams only. Those lists change nothing.
 func TestAuditsThatAreRefused(t *testing.T) {
 	bubble(t, audited, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -209,8 +213,8 @@ func TestAuditsThatAreRefused(t *testing.T) {
 	})
 }
 
-// TestHazardHungClustersHoldUpTheAuditsOfOthers although audits are few at
-// once.
+// TestHazardHungClustersHoldUpTheAuditsOfOthers: they must not, although only a
+// few audits run at once.
 func TestHazardHungClustersHoldUpTheAuditsOfOthers(t *testing.T) {
 	bubble(t, audited, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -240,8 +244,8 @@ func TestHazardHungClustersHoldUpTheAuditsOfOthers(t *testing.T) {
 	})
 }
 
-// TestHazardSlowAuditIsTheLast: an audit that fails after longer than others
-// wait for it is made again, also where no other informer has an appointment.
+// TestHazardSlowAuditIsTheLast: an audit that fails after others have stopped
+// waiting for it is repeated, even if no other informer has an appointment.
 func TestHazardSlowAuditIsTheLast(t *testing.T) {
 	bubble(t, frequent, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -266,8 +270,8 @@ func TestHazardSlowAuditIsTheLast(t *testing.T) {
 	})
 }
 
-// TestAuditSoonIsNotPutOff by being asked for again and again, nor forgotten if
-// an audit is under way.
+// TestAuditSoonIsNotPutOff: repeated requests do not delay the audit, and a
+// request during an audit is not forgotten.
 func TestAuditSoonIsNotPutOff(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		acquireSynced(t, p, everything)

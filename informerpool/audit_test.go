@@ -28,7 +28,7 @@ const auditInterval = time.Hour
 
 func audited(o *informerpool.Options) { o.AuditInterval = auditInterval }
 
-// speak makes a model server say once a minute where it is, as an API server
+// speak makes a model server send a bookmark once a minute, as an API server
 // does.
 func (s *modelServer) speak(minutes int) {
 	for range minutes {
@@ -38,7 +38,8 @@ func (s *modelServer) speak(minutes int) {
 	}
 }
 
-// TestHazardServerDropsEvents and goes on with bookmarks.
+// TestHazardServerDropsEvents: the server drops events but keeps sending
+// bookmarks.
 func TestHazardServerDropsEvents(t *testing.T) {
 	for name, server := range map[string]func(*modelServer){
 		"exact": func(*modelServer) {}, "inexact": func(s *modelServer) { s.inexact = true },
@@ -79,8 +80,8 @@ func TestHazardServerDropsEvents(t *testing.T) {
 	}
 }
 
-// TestHazardRollbackThatIsOvertaken: the new history has passed the place where
-// the informer was before it is asked.
+// TestHazardRollbackThatIsOvertaken: the new history has passed the informer's
+// version before the informer asks the history question.
 func TestHazardRollbackThatIsOvertaken(t *testing.T) {
 	bubble(t, audited, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "kept", 1)
@@ -102,7 +103,8 @@ func TestHazardRollbackThatIsOvertaken(t *testing.T) {
 	})
 }
 
-// TestAuditOfWhatIsEqualChangesNothing: no event, no body read, little asked.
+// TestAuditOfWhatIsEqualChangesNothing: the audit causes no event, reads no
+// body, and requests little.
 func TestAuditOfWhatIsEqualChangesNothing(t *testing.T) {
 	for _, inexact := range []bool{false, true} {
 		t.Run(fmt.Sprint("inexact ", inexact), func(t *testing.T) {
@@ -149,8 +151,8 @@ func TestAuditsOfWhatChangesFindNothing(t *testing.T) {
 	}
 }
 
-// requireNothingFound changes objects all the time, and fails if an audit finds
-// a difference in what is merely busy.
+// requireNothingFound changes objects continuously, and fails if an audit finds
+// a difference in a server that is merely busy.
 func requireNothingFound(t *testing.T, s *modelServer, p *informerpool.Pool, l *informerpool.Lease, changes int, pause time.Duration) {
 	t.Helper()
 	for i := range changes {
@@ -165,7 +167,8 @@ func requireNothingFound(t *testing.T, s *modelServer, p *informerpool.Pool, l *
 	require.Greater(t, p.Totals().Audits, int64(10))
 }
 
-// TestAuditSoon comes within minutes, and not while the cluster is away.
+// TestAuditSoon: the audit comes within minutes, but not while the cluster is
+// away.
 func TestAuditSoon(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -222,7 +225,7 @@ func TestAuditsAreSpreadAndWaitForNobody(t *testing.T) {
 	})
 }
 
-// TestNoAudit where the option says so.
+// TestNoAudit: a negative interval disables audits.
 func TestNoAudit(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.AuditInterval = -1 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		acquireSynced(t, p, everything)
@@ -259,8 +262,8 @@ func (s *oddAudits) List(ctx context.Context, r informerpool.Request) (io.ReadCl
 	return io.NopCloser(strings.NewReader(string(doc[:at]) + strings.Join(items, ",") + "]}")), err
 }
 
-// TestHazardOneObjectEndsEveryAudit: who may create one object that cannot be
-// read must not keep what else is wrong from being found.
+// TestHazardOneObjectEndsEveryAudit: a user who can create one unreadable
+// object must not be able to keep other differences from being found.
 func TestHazardOneObjectEndsEveryAudit(t *testing.T) {
 	for name, odd := range map[string]string{
 		"too large":         `{"metadata":{"namespace":"ns","name":"odd","uid":"u","resourceVersion":"1","annotations":{"a":"` + strings.Repeat("x", 1<<20) + `"}}}`,
@@ -279,7 +282,7 @@ func TestHazardOneObjectEndsEveryAudit(t *testing.T) {
 				for i := range 5 {
 					s.put("ns", fmt.Sprint("o", i), 1)
 				}
-				s.put("ns", "odd", 1) // as the informer knows it
+				s.put("ns", "odd", 1) // in the state that the informer has
 				l := acquireSynced(t, p, everything)
 				s.speak(2 * 60)
 				require.Zero(t, p.Totals().AuditFailures, "%v", l.Status().LastError)
@@ -295,8 +298,9 @@ func TestHazardOneObjectEndsEveryAudit(t *testing.T) {
 	}
 }
 
-// TestHazardUnavailableServerComesBackAhead, with nothing beside it that says
-// whether the cluster was there: it is audited as after an outage.
+// TestHazardUnavailableServerComesBackAhead: no other informer shows whether
+// the rest of the cluster was reachable, so the informer is audited as after an
+// outage.
 func TestHazardUnavailableServerComesBackAhead(t *testing.T) {
 	for _, code := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {

@@ -54,7 +54,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// repeated is a byte, n times.
+// repeated is n times the same byte.
 func repeated(c byte, n int64) io.Reader { return io.LimitReader(forever(c), n) }
 
 type forever byte
@@ -68,7 +68,7 @@ func (e forever) Read(p []byte) (int, error) {
 
 const listHead = `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"500"},"items":[`
 
-// TestHazardPageOfWhiteSpace: what a server compresses to nothing costs
+// TestHazardPageOfWhiteSpace: data that a server compresses to nothing costs
 // nothing.
 func TestHazardPageOfWhiteSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,8 @@ func TestHazardPageOfWhiteSpace(t *testing.T) {
 	})
 }
 
-// TestPagesThatAreTooLargeAreAskedForInSmallerOnes until they fit.
+// TestPagesThatAreTooLargeAreAskedForInSmallerOnes: pages are halved until they
+// fit.
 func TestPagesThatAreTooLargeAreAskedForInSmallerOnes(t *testing.T) {
 	const object = 9 << 20
 	synctest.Test(t, func(t *testing.T) {

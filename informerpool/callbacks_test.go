@@ -63,8 +63,8 @@ func (b *touchyBody) Close() error {
 	return nil
 }
 
-// TestHazardPanicOfASourceEndsTheProcess: its methods, those of its bodies, and
-// the callback that is called for the failures.
+// TestHazardPanicOfASourceEndsTheProcess: the methods of the source and of its
+// bodies panic, and so does the callback that reports the failures.
 func TestHazardPanicOfASourceEndsTheProcess(t *testing.T) {
 	for _, place := range []string{"KindOf", "Watch", "Read", "Close"} {
 		t.Run(place, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestHazardPanicOfASourceEndsTheProcess(t *testing.T) {
 				require.NoError(t, err)
 				defer func() { require.NoError(t, p.Close(context.Background())) }()
 				k := everything
-				k.Kind = "" // the source is asked
+				k.Kind = "" // the source is queried
 				l := acquire(t, p, k)
 				time.Sleep(10 * time.Minute)
 				s.calm.Store(true)

@@ -19,8 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestHazardServerIsDowngraded: it does not stream lists any more, nor answer
-// the question that is one.
+// TestHazardServerIsDowngraded: it no longer streams lists, so the history
+// question, which is a streamed list, goes unanswered.
 func TestHazardServerIsDowngraded(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -45,8 +45,8 @@ func TestHazardServerIsDowngraded(t *testing.T) {
 	})
 }
 
-// TestHazardServerIsUpgraded: what a server cannot do is learned for a time,
-// and for all informers of its group.
+// TestHazardServerIsUpgraded: a missing capability is remembered for a limited
+// time, and for all informers of the API group.
 func TestHazardServerIsUpgraded(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.noStream = true
@@ -114,7 +114,7 @@ func TestHazardListWithoutWatch(t *testing.T) {
 	})
 }
 
-// TestHazardContinueTokensExpire: the list ends all the same, and soon.
+// TestHazardContinueTokensExpire: the list completes all the same, and soon.
 func TestHazardContinueTokensExpire(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 2 }, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
 		for i := range 9 {
@@ -134,8 +134,8 @@ func TestHazardContinueTokensExpire(t *testing.T) {
 	})
 }
 
-// TestHazardNothingButExpiry: a server that calls every version expired is
-// asked ever more seldom.
+// TestHazardNothingButExpiry: a server that reports every version as expired is
+// queried ever less often.
 func TestHazardNothingButExpiry(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.noStream = true
@@ -151,8 +151,8 @@ func TestHazardNothingButExpiry(t *testing.T) {
 	})
 }
 
-// TestHazardIdleResourceWithoutBookmarks: a server without a watch cache says
-// nothing while nothing happens.
+// TestHazardIdleResourceWithoutBookmarks: a server without a watch cache sends
+// nothing while nothing changes.
 func TestHazardIdleResourceWithoutBookmarks(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
@@ -166,7 +166,7 @@ func TestHazardIdleResourceWithoutBookmarks(t *testing.T) {
 		require.LessOrEqual(t, l.Status().Stalls, int64(1), "not for ever")
 		require.Zero(t, l.Status().Resyncs)
 
-		// A server that has died is found as soon as one with bookmarks.
+		// A dead server is detected as soon as one with bookmarks.
 		proof := l.Status().LastProof
 		s.set(func(s *modelServer) { s.block = hang() })
 		for l.Status().State == informerpool.StateSynced {
@@ -176,10 +176,10 @@ func TestHazardIdleResourceWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// TestHazardIdleResourceOutlivesItsHistory: of a resource without a watch
-// cache, a server does not know the version any more at which nothing has
-// happened since, once etcd has compacted it: each five minutes, by default. A
-// list follows, and nothing is wrong.
+// TestHazardIdleResourceOutlivesItsHistory: a server without a watch cache for
+// the resource no longer knows the informer's version once etcd has compacted
+// it, which happens every five minutes by default, although nothing has changed
+// since. A list follows, and it counts as no failure.
 func TestHazardIdleResourceOutlivesItsHistory(t *testing.T) {
 	var failures []error
 	bubble(t, func(o *informerpool.Options) {
@@ -200,7 +200,7 @@ func TestHazardIdleResourceOutlivesItsHistory(t *testing.T) {
 		require.Equal(t, int64(rounds), l.Status().Resyncs, "as often as the history was forgotten, and no more")
 		require.LessOrEqual(t, l.Status().Stalls, int64(1))
 
-		// A server that goes on to refuse is not right.
+		// A server that keeps refusing is faulty.
 		s.set(func(s *modelServer) {
 			s.fail = func(verb string) error {
 				if verb != "guard" {
@@ -215,8 +215,8 @@ func TestHazardIdleResourceOutlivesItsHistory(t *testing.T) {
 	})
 }
 
-// TestHazardStreamedListWithoutEnd: the list comes in pages then, and the
-// status says why.
+// TestHazardStreamedListWithoutEnd: the informer falls back to paged lists, and
+// its status reports why.
 func TestHazardStreamedListWithoutEnd(t *testing.T) {
 	for name, frames := range map[string]func(*modelServer, *modelWatch, int){
 		"silence":  func(*modelServer, *modelWatch, int) {},

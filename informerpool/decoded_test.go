@@ -32,7 +32,7 @@ func poolOf(t *testing.T, n int, rest func(i int) string) (*informerpool.Pool, *
 	return p, acquireSynced(t, p, anyKind)
 }
 
-// read reads objects into Pods, each so many times.
+// read reads objects into Pods, each object the given number of times.
 func read(t *testing.T, l *informerpool.Lease, n, times int) {
 	t.Helper()
 	for i := range n {
@@ -42,7 +42,8 @@ func read(t *testing.T, l *informerpool.Lease, n, times int) {
 	}
 }
 
-// TestHazardObjectsOfEndedInformersAreKept by what served their reads.
+// TestHazardObjectsOfEndedInformersAreKept: the cache that served their reads
+// must not keep them.
 func TestHazardObjectsOfEndedInformersAreKept(t *testing.T) {
 	for _, times := range []int{1, 2, 3} {
 		t.Run(fmt.Sprint(times), func(t *testing.T) {
@@ -58,8 +59,8 @@ func TestHazardObjectsOfEndedInformersAreKept(t *testing.T) {
 	}
 }
 
-// TestDecodedObjectsAreBoundedByWhatTheyWeigh: the JSON may be of a hundredth
-// of the size.
+// TestDecodedObjectsAreBoundedByWhatTheyWeigh: their JSON may be a hundredth of
+// their size.
 func TestDecodedObjectsAreBoundedByWhatTheyWeigh(t *testing.T) {
 	const objects = 20
 	_, l := poolOf(t, objects, func(int) string {

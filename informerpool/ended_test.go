@@ -19,9 +19,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// staleAfter is how long the informers of these tests are relied upon without a
-// watch, and settling how long a stream that carries nothing may take to be
-// one.
+// staleAfter is how long the informers of these tests are trusted without a
+// watch, and settling how long a stream that carries nothing is on trial.
 const (
 	staleAfter = 3 * time.Minute
 	settling   = 5 * time.Second
@@ -38,8 +37,8 @@ func errorFrame(err apierrors.APIStatus) []byte {
 	return frame("ERROR", b)
 }
 
-// endedAtOnce are ways in which a server begins a stream and ends it, so that
-// it has never said whether anything has changed.
+// endedAtOnce lists the ways in which a server begins a stream and ends it
+// without ever showing whether anything has changed.
 var endedAtOnce = map[string]func(w *modelWatch){
 	"end":         func(w *modelWatch) { w.end(io.EOF) },
 	"cut":         func(w *modelWatch) { w.end(io.ErrUnexpectedEOF) },
@@ -62,10 +61,10 @@ var endedAtOnce = map[string]func(w *modelWatch){
 	}),
 }
 
-// repeats shows what was shown, at the version that is resumed at.
+// repeats repeats a frame at the version from which the watch is resumed.
 func repeats(frame func(w *modelWatch) []byte) func(w *modelWatch) {
 	return func(w *modelWatch) {
-		if w.from > 0 { // it is no list
+		if w.from > 0 { // not a list
 			w.push(frame(w))
 		}
 		w.end(io.ErrUnexpectedEOF)
@@ -76,8 +75,8 @@ func says(err apierrors.APIStatus) func(w *modelWatch) {
 	return func(w *modelWatch) { w.push(errorFrame(err)); w.end(io.EOF) }
 }
 
-// hastily makes a server accept each watch, and end it within a time. Lists are
-// not answered.
+// hastily makes a server accept each watch, and end it after a time. Lists
+// fail.
 func (s *modelServer) hastily(within time.Duration, end func(w *modelWatch)) {
 	s.set(func(s *modelServer) {
 		s.fail = func(verb string) error {
@@ -88,7 +87,7 @@ func (s *modelServer) hastily(within time.Duration, end func(w *modelWatch)) {
 		}
 		s.deaf = true
 		s.accepted = func(_ string, w *modelWatch) {
-			w.data = nil // what it owes
+			w.data = nil // the changes it owes
 			if within == 0 {
 				end(w)
 				return
@@ -98,14 +97,15 @@ func (s *modelServer) hastily(within time.Duration, end func(w *modelWatch)) {
 	})
 }
 
-// unreachable cuts everything, and lets nothing begin.
+// unreachable cuts all streams, and lets no request succeed.
 func (s *modelServer) unreachable() {
 	s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
 	s.cut(io.ErrUnexpectedEOF)
 }
 
-// TestHazardResumeThatIsEndedAtOnceRenewsNothing: what a server accepts and
-// ends at once says nothing of its state, however often it does so.
+// TestHazardResumeThatIsEndedAtOnceRenewsNothing: a stream that a server
+// accepts and ends at once proves nothing about its state, however often that
+// happens.
 func TestHazardResumeThatIsEndedAtOnceRenewsNothing(t *testing.T) {
 	for name, end := range endedAtOnce {
 		for _, within := range []time.Duration{0, settling - time.Second} {
@@ -149,8 +149,8 @@ func TestHazardResumeThatIsEndedAtOnceRenewsNothing(t *testing.T) {
 	}
 }
 
-// TestHazardListThatIsEndedAtOnceRenewsNothing: the same of lists that are
-// streamed, and break before their end.
+// TestHazardListThatIsEndedAtOnceRenewsNothing: the same holds for streamed
+// lists that break before their end.
 func TestHazardListThatIsEndedAtOnceRenewsNothing(t *testing.T) {
 	for name, end := range endedAtOnce {
 		t.Run(name, func(t *testing.T) {
@@ -190,8 +190,8 @@ func TestHazardListThatIsEndedAtOnceRenewsNothing(t *testing.T) {
 	}
 }
 
-// TestHazardRefusalIsOverWithAStreamThatIsEndedAtOnce: what was refused is not
-// allowed because a stream begins.
+// TestHazardRefusalIsOverWithAStreamThatIsEndedAtOnce: a stream that merely
+// begins does not lift a refusal.
 func TestHazardRefusalIsOverWithAStreamThatIsEndedAtOnce(t *testing.T) {
 	for name, end := range map[string]func(*modelWatch){
 		"refused": says(apierrors.NewForbidden(widgets.GroupResource(), "", errors.New("no"))),
@@ -240,8 +240,8 @@ func TestHazardRefusalIsOverWithAStreamThatIsEndedAtOnce(t *testing.T) {
 	}
 }
 
-// TestHazardRidersOfAnInformerWhoseStreamsEndAtOnce are served by one of their
-// own, which may do better.
+// TestHazardRidersOfAnInformerWhoseStreamsEndAtOnce: its riders get an informer
+// of their own, which may do better.
 func TestHazardRidersOfAnInformerWhoseStreamsEndAtOnce(t *testing.T) {
 	for name, end := range endedAtOnce {
 		t.Run(name, func(t *testing.T) {
@@ -267,8 +267,8 @@ func TestHazardRidersOfAnInformerWhoseStreamsEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestHazardStreamsThatAreAllEndedAtOnceStopTheInformer: where lists are
-// answered, they bring what has changed.
+// TestHazardStreamsThatAreAllEndedAtOnceStopTheInformer: if lists succeed, they
+// bring the changes.
 func TestHazardStreamsThatAreAllEndedAtOnceStopTheInformer(t *testing.T) {
 	for name, end := range endedAtOnce {
 		t.Run(name, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestHazardStreamsThatAreAllEndedAtOnceStopTheInformer(t *testing.T) {
 					require.Equal(t, s.state(nil), contents(t, l))
 					require.Equal(t, s.state(nil), r.told())
 				}
-				if name != "gone" && name != "error" { // of which each says that a list is due, or the third
+				if name != "gone" && name != "error" { // of which each, or every third, makes a list due
 					require.Less(t, s.count("stream")+s.count("list"), 25, "it is no reason for one list after the other")
 				}
 				r.requireSound(t)
@@ -303,8 +303,8 @@ func TestHazardStreamsThatAreAllEndedAtOnceStopTheInformer(t *testing.T) {
 	}
 }
 
-// TestStreamThatIsOpenForAWhileIsFollowed: one that carries nothing, and no
-// bookmarks, is one of a resource that nobody changes.
+// TestStreamThatIsOpenForAWhileIsFollowed: a stream without changes and
+// bookmarks belongs to a resource that does not change.
 func TestStreamThatIsOpenForAWhileIsFollowed(t *testing.T) {
 	for _, open := range []time.Duration{settling + time.Second, 20 * time.Second} {
 		for name, end := range endedAtOnce {

@@ -27,8 +27,8 @@ func packBy(t *testing.T, codec *packed.Codec, uid, version string) *Object {
 	return o
 }
 
-// TestHazardSlowHandlerIsToldOfOneStateTwice: what comes to the same, while a
-// handler is slow, is nothing to tell. A cluster that was replaced, and then
+// TestHazardSlowHandlerIsToldOfOneStateTwice: changes that cancel out while a
+// handler is slow are not delivered. A cluster that was replaced, and then
 // replaced by the first one again, shows equal states in other objects.
 func TestHazardSlowHandlerIsToldOfOneStateTwice(t *testing.T) {
 	codec := packed.NewCodec()
@@ -53,7 +53,7 @@ func TestHazardSlowHandlerIsToldOfOneStateTwice(t *testing.T) {
 }
 
 // TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd: an object that only a read
-// had shown was taken for gone, and is there after all.
+// had shown was taken for deleted, and exists after all.
 func TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd(t *testing.T) {
 	codec := packed.NewCodec()
 	shown, same, another := packBy(t, codec, "one", "1"), packBy(t, codec, "one", "2"), packBy(t, codec, "two", "3")
@@ -83,8 +83,8 @@ func TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd(t *testing.T) {
 }
 
 // TestHazardObjectThatAReadShowedComesAndGoesUnheard: a handler that was busy
-// all the time hears that an object is gone if a read may have shown it, and
-// nothing of one that no read can have seen.
+// all the time receives the delete of an object if a read may have shown the
+// object, and nothing if no read can have.
 func TestHazardObjectThatAReadShowedComesAndGoesUnheard(t *testing.T) {
 	codec := packed.NewCodec()
 	o, other := packBy(t, codec, "one", "1"), packBy(t, codec, "two", "2")

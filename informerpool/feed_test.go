@@ -33,7 +33,7 @@ func TestBrokenWatchResumesWithoutAList(t *testing.T) {
 				s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
 				s.cut(cause)
 				time.Sleep(time.Second)
-				s.put("ns", "a", 2) // while nobody listens
+				s.put("ns", "a", 2) // while no watch is open
 				s.delete("ns", "b")
 				s.put("ns", "c", 1)
 				s.set(func(s *modelServer) { s.fail = nil })
@@ -179,8 +179,8 @@ func TestNewEpochReplacesTheStoreAtOnce(t *testing.T) {
 		l := acquireSynced(t, p, everything)
 		r := newRecorder()
 		r.epochs = true
-		// Each read shows one epoch only, also those made by handlers while
-		// they are told of the change.
+		// Each read shows a single epoch, including reads by a handler while it
+		// handles the change.
 		r.before = func(informerpool.Event) {
 			objects, _, err := l.List(informerpool.Query{})
 			require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestNewEpochReplacesTheStoreAtOnce(t *testing.T) {
 		subscribe(t, p, l, r)
 		synctest.Wait()
 		r.take()
-		s.become("b", 1000) // far beyond: a resourceVersion alone would not tell
+		s.become("b", 1000) // far beyond: the resourceVersion alone would not show it
 		for i := range 20 {
 			s.put("ns", fmt.Sprint("o", i), 1)
 		}
@@ -207,7 +207,7 @@ func TestNewEpochReplacesTheStoreAtOnce(t *testing.T) {
 func TestStalledWatchIsCut(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
-		for range 10 { // an idle server says so once a minute
+		for range 10 { // an idle server sends one a minute
 			after(time.Minute)
 			s.bookmark()
 		}
@@ -319,7 +319,7 @@ func TestOneMissingAnswerTakesNothingAway(t *testing.T) {
 		failures := 0
 		s.set(func(s *modelServer) {
 			s.fail = func(verb string) error {
-				if failures++; failures <= 2 && verb != "list" { // the guard's and one list's
+				if failures++; failures <= 2 && verb != "list" { // those of the guard and of one list
 					return apierrors.NewNotFound(widgets.GroupResource(), "")
 				}
 				return nil
@@ -345,8 +345,8 @@ func TestServerThatOverlooksStreamingIsListed(t *testing.T) {
 	})
 }
 
-// overlooking is a server from before streamed lists: it takes such a request
-// for one of a plain watch.
+// overlooking is a server that predates streamed lists: it treats such a
+// request as one for a plain watch.
 type overlooking struct{ *modelServer }
 
 func (o overlooking) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {

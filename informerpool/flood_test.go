@@ -28,8 +28,8 @@ import (
 
 var fullFlood = flag.Bool("flood", false, "let floods reach the default budget of 2 GiB")
 
-// flooded is a source whose lists, or streams, are one beginning and then the
-// same again and again.
+// flooded is a source whose lists, or streams, consist of a beginning and an
+// endless repetition.
 type flooded struct {
 	list         bool // it does not stream
 	begin, again string
@@ -77,7 +77,7 @@ func (s *flooded) body() io.ReadCloser {
 	return io.NopCloser(io.MultiReader(strings.NewReader(s.begin), &tide{s: s, block: block}))
 }
 
-// look takes the heap into account, and returns the most that was seen.
+// look measures the heap, and returns the peak so far.
 func (s *flooded) look() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *flooded) look() int64 {
 	return s.peak
 }
 
-// tide repeats a block, and looks at the heap from time to time.
+// tide repeats a block, and measures the heap from time to time.
 type tide struct {
 	s     *flooded
 	block []byte
@@ -96,7 +96,7 @@ type tide struct {
 func (e *tide) Read(p []byte) (int, error) {
 	if e.at.Len() == 0 {
 		e.at.Reset(e.block)
-		time.Sleep(time.Second / 10) // so that time-outs come
+		time.Sleep(time.Second / 10) // so that time-outs expire
 		if e.reads++; e.reads%1000 == 200 {
 			e.s.look()
 		}
@@ -104,9 +104,8 @@ func (e *tide) Read(p []byte) (int, error) {
 	return e.at.Read(p)
 }
 
-// TestHazardFloodsWithDefaults: what never ends is ended, by the limits that
-// hold where no option is set, and the informer says why. Another cluster does
-// not notice it.
+// TestHazardFloodsWithDefaults: the default limits end lists and streams that
+// never end, and the informer reports why. Another cluster is not affected.
 func TestHazardFloodsWithDefaults(t *testing.T) {
 	const (
 		head    = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`
@@ -142,7 +141,7 @@ func TestHazardFloodsWithDefaults(t *testing.T) {
 	}
 }
 
-// testFlood waits until the informer says why it is flooded, while another
+// testFlood waits until the informer reports why it is flooded, while another
 // cluster's objects change each second.
 func testFlood(t *testing.T, s *flooded, want error) {
 	s.healthy = newModelServer()
@@ -168,7 +167,7 @@ func testFlood(t *testing.T, s *flooded, want error) {
 }
 
 // requireHealthy changes an object, and requires that the cache and its events
-// show that at the same moment.
+// show the change at the same moment.
 func requireHealthy(t *testing.T, server *modelServer, l *informerpool.Lease, heard *recorder, i int) {
 	version := strconv.FormatUint(server.put("ns", "one", i), 10)
 	synctest.Wait()
@@ -182,7 +181,7 @@ func requireHealthy(t *testing.T, server *modelServer, l *informerpool.Lease, he
 	require.Equal(t, version, heard.state["ns/one"].GetResourceVersion())
 }
 
-// reachable is the heap after a collection.
+// reachable is the size of the heap after a collection.
 func reachable() int64 { return liveHeap() }
 
 // TestHazardFloodUpToTheDefaultBudget fills two GiB with -flood, and a
@@ -203,7 +202,7 @@ func TestHazardFloodUpToTheDefaultBudget(t *testing.T) {
 				o := o
 				o.Source = &generated{next: func() []byte {
 					if i++; i < 3 || i%100 == 0 && i < 3000 || i%100_000 == 0 {
-						peak = max(peak, reachable()) // an informer that fails gives up what it has
+						peak = max(peak, reachable()) // an informer that fails releases its objects
 					}
 					return make(i)
 				}}
@@ -220,7 +219,7 @@ func TestHazardFloodUpToTheDefaultBudget(t *testing.T) {
 	}
 }
 
-// TestHazardFloodOfDiscovery: documents of discovery are read whole.
+// TestHazardFloodOfDiscovery: discovery documents are read as a whole.
 func TestHazardFloodOfDiscovery(t *testing.T) {
 	body := `{"kind":"APIResourceList","resources":[{}` + strings.Repeat(",{}", 2<<20) + `]}`
 	source := informerpool.FromREST(func(context.Context, types.NamespacedName) (informerpool.Endpoint, error) {
@@ -252,7 +251,7 @@ func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// allocated is how much was allocated so far.
+// allocated is how much memory has been allocated so far.
 func allocated() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

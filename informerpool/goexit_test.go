@@ -26,13 +26,13 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// leaver ends the goroutine that it is called on, as t.FailNow does, or panics,
-// in one of the places where a pool calls its user.
+// leaver ends the goroutine it is called on, as t.FailNow does, or panics, in
+// one of the places where a pool calls its user.
 type leaver struct {
 	*modelServer
 
 	place string
-	leave func() // ends the call: its goroutine, or by a panic
+	leave func() // ends the call: by ending its goroutine, or by a panic
 	left  atomic.Int64
 	stay  atomic.Bool
 }
@@ -105,7 +105,7 @@ func (l *leaver) Handle(e informerpool.Event) {
 // Replayed implements informerpool.ReplayHandler.
 func (l *leaver) Replayed(informerpool.Key) { l.at("Replayed") }
 
-// options are those of a pool that calls the leaver wherever it can.
+// options make a pool call the leaver wherever possible.
 func (l *leaver) options() informerpool.Options {
 	return informerpool.Options{
 		Source:        l,
@@ -124,8 +124,8 @@ func (l *leaver) options() informerpool.Options {
 	}
 }
 
-// everythingGoesWrong makes each callback of a pool be called, also those for
-// what fails.
+// everythingGoesWrong makes the pool call each callback, including those that
+// report failures.
 func (l *leaver) everythingGoesWrong() {
 	s := l.modelServer
 	before := snapshot(s)
@@ -145,16 +145,16 @@ func (l *leaver) everythingGoesWrong() {
 	after(30 * time.Minute)
 }
 
-// places are all those where a pool calls its user.
+// places are all the places where a pool calls its user.
 var places = []string{
 	"Source.Ready", "Source.KindOf", "Source.Discover", "Source.List", "Source.Watch", "Body.Read", "Body.Close",
 	"audit List", "audit Read", "Handler", "Replayed", "After", "Transforms", "Index", "AddIndex",
 	"OnListed", "OnRollback", "OnFailed", "OnPanic",
 }
 
-// TestHazardCallbackEndsItsGoroutine: runtime.Goexit, and with it t.FailNow of
-// a test's callback, ended the process or stopped an informer, a subscription
-// or Close for ever.
+// TestHazardCallbackEndsItsGoroutine: runtime.Goexit, and therefore t.FailNow
+// in a test's callback, ended the process or stopped an informer, a
+// subscription or Close for ever.
 func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 	for _, place := range places {
 		t.Run(place, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestHazardPanicOfEachCallback: each of them panics for a while, alone.
+// TestHazardPanicOfEachCallback: each callback panics for a while, alone.
 func TestHazardPanicOfEachCallback(t *testing.T) {
 	for _, place := range places {
 		t.Run(place, func(t *testing.T) {
@@ -196,7 +196,7 @@ func testCallbackThatLeaves(t *testing.T, place string, leave func()) {
 		require.LessOrEqual(t, time.Since(began), time.Second)
 	}()
 	k := everything
-	k.Kind = "" // the source is asked
+	k.Kind = "" // the source is queried
 	lease := acquire(t, p, k)
 	r := newRecorder()
 	r.epochs = true
@@ -231,8 +231,8 @@ func testCallbackThatLeaves(t *testing.T, place string, leave func()) {
 	require.NoError(t, sub.Close(t.Context()))
 }
 
-// mark adds indexes, and panics once where only OnPanic is of interest. It
-// returns a counter of marks.
+// mark adds indexes, and panics once where only OnPanic matters. It returns a
+// counter of marks.
 func (l *leaver) mark(t *testing.T, sub *informerpool.Subscription, lease *informerpool.Lease) *atomic.Int64 {
 	t.Helper()
 	synctest.Wait()
@@ -240,7 +240,7 @@ func (l *leaver) mark(t *testing.T, sub *informerpool.Subscription, lease *infor
 		sub.After(lease, func() { panic(errors.New("for OnPanic")) })
 	}
 	added := make(chan error, 1)
-	go func() { // an index function may end the goroutine of who adds it, and nothing else
+	go func() { // an index function may end the goroutine that adds it, and no other
 		defer close(added)
 		added <- lease.AddIndex("first", func(*informerpool.Object) []string {
 			l.at("AddIndex")
@@ -258,7 +258,7 @@ func (l *leaver) mark(t *testing.T, sub *informerpool.Subscription, lease *infor
 	return &atomic.Int64{}
 }
 
-// TestHazardPanicOfAnIndexIsNotSaid: queries failed, and nothing else said why.
+// TestHazardPanicOfAnIndexIsNotSaid: queries failed, and nothing reported why.
 func TestHazardPanicOfAnIndexIsNotSaid(t *testing.T) {
 	var said []string
 	var log lines
@@ -281,7 +281,7 @@ func TestHazardPanicOfAnIndexIsNotSaid(t *testing.T) {
 	})
 }
 
-// lines are those of a log.
+// lines are the lines of a log.
 type lines struct {
 	mu  sync.Mutex // protects all
 	all []string
@@ -293,7 +293,7 @@ func (l *lines) add(prefix, args string) {
 	l.all = append(l.all, prefix+args)
 }
 
-// of returns the lines that hold a text.
+// of returns the lines that contain a text.
 func (l *lines) of(text string) (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,8 +305,8 @@ func (l *lines) of(text string) (out []string) {
 	return out
 }
 
-// TestHazardStopWaitsForEachCallback: each of them, alone, is deaf to
-// everything. Close of the pool waits for its own time, and no longer.
+// TestHazardStopWaitsForEachCallback: each callback in turn never returns.
+// Close of the pool waits until its own deadline, and no longer.
 func TestHazardStopWaitsForEachCallback(t *testing.T) {
 	for _, place := range places {
 		t.Run(place, func(t *testing.T) {
@@ -323,12 +323,12 @@ func testStopWaitsFor(t *testing.T, place string) {
 	p, err := informerpool.New(l.options())
 	require.NoError(t, err)
 	k := everything
-	k.Kind = "" // the source is asked
+	k.Kind = "" // the source is queried
 	lease := acquire(t, p, k)
 	sub := subscribe(t, p, lease, l)
 	after(time.Minute)
 	used := make(chan struct{})
-	go func() { // an index function holds up who adds it
+	go func() { // an index function holds up the goroutine that adds it
 		defer close(used)
 		_ = lease.AddIndex("x", func(o *informerpool.Object) []string {
 			if l.at("AddIndex"); o.GetName() != "a" {

@@ -17,8 +17,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestHazardQueueOfWhatCameAndWent: a handler that is slow, or stuck, has to be
-// told nothing of objects that came and went meanwhile, however many.
+// TestHazardQueueOfWhatCameAndWent: a handler that is slow, or stuck, need not
+// receive objects that came and went meanwhile, and they must not accumulate,
+// however many.
 func TestHazardQueueOfWhatCameAndWent(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "told", 1)
@@ -68,11 +69,12 @@ func TestHazardQueueOfWhatCameAndWent(t *testing.T) {
 	})
 }
 
-// TestHazardNamesComeAndGoneAreKept: of kinds, of informers.
+// TestHazardNamesComeAndGoneAreKept: names of kinds and of informers must not
+// accumulate.
 func TestHazardNamesComeAndGoneAreKept(t *testing.T) {
 	t.Run("informers", func(t *testing.T) {
 		bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
-			for i := range 20 { // that stay, and have their audits before those of others
+			for i := range 20 { // these stay, and have their audits before those of others
 				acquireSynced(t, p, in(fmt.Sprint("stays", i)))
 			}
 			long := strings.Repeat("n", 200)
@@ -117,8 +119,8 @@ func TestHazardNamesComeAndGoneAreKept(t *testing.T) {
 	})
 }
 
-// TestHazardAuditRemembersAllThatChanges: an audit whose list is slow, of a
-// kind whose names come and go.
+// TestHazardAuditRemembersAllThatChanges: the audit's list is slow, and objects
+// of the kind come and go.
 func TestHazardAuditRemembersAllThatChanges(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.AuditInterval, o.PagedLists = 24*time.Hour, true }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -155,7 +157,7 @@ func TestHazardAuditRemembersAllThatChanges(t *testing.T) {
 			}
 		}
 		require.Less(t, liveHeap()-before, int64(8<<20))
-		s.put("ns", "a", 2) // the list shows it, and what it was compared with does not
+		s.put("ns", "a", 2) // the list shows it, and the objects it is compared with do not
 		synctest.Wait()
 		end()
 		after(time.Minute)

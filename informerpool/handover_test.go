@@ -27,9 +27,9 @@ func forbidden(key informerpool.Key) func(informerpool.Key) error {
 	}
 }
 
-// TestHazardNarrowLeaseDoesNotKeepTheWideInformer: once nobody holds the wide
-// one it ends, and the narrow lease goes on without an event for what is
-// unchanged.
+// TestHazardNarrowLeaseDoesNotKeepTheWideInformer: the wide informer ends once
+// it has no lease of its own, and the narrow lease continues without an event
+// for unchanged objects.
 func TestHazardNarrowLeaseDoesNotKeepTheWideInformer(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "o1", 1)
@@ -72,7 +72,7 @@ func TestHazardNarrowLeaseDoesNotKeepTheWideInformer(t *testing.T) {
 }
 
 // TestHazardNarrowLeaseOutlivesTheRefusalOfTheWideOne: what a narrow lease may
-// see does not depend on the rights of another.
+// read does not depend on the permissions of another.
 func TestHazardNarrowLeaseOutlivesTheRefusalOfTheWideOne(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -96,8 +96,8 @@ func TestHazardNarrowLeaseOutlivesTheRefusalOfTheWideOne(t *testing.T) {
 		require.Equal(t, s.state(func(o modelObject) bool { return o.namespace == "ns" }), contents(t, narrow))
 		r.requireSound(t)
 
-		// The wide one heals, and the narrow lease has its own for as long as
-		// it is held.
+		// The wide informer recovers, and the narrow lease keeps its own as
+		// long as it is held.
 		s.set(func(s *modelServer) { s.refuse = nil })
 		after(time.Minute)
 		require.NoError(t, wide.Trust(0))
@@ -105,7 +105,8 @@ func TestHazardNarrowLeaseOutlivesTheRefusalOfTheWideOne(t *testing.T) {
 	})
 }
 
-// TestHandOverIsGivenUpWhenTheWideInformerIsHeldAgain.
+// TestHandOverIsGivenUpWhenTheWideInformerIsHeldAgain: the narrow lease stays
+// with the wide informer.
 func TestHandOverIsGivenUpWhenTheWideInformerIsHeldAgain(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -129,8 +130,9 @@ func TestHandOverIsGivenUpWhenTheWideInformerIsHeldAgain(t *testing.T) {
 	})
 }
 
-// TestHandOverLosesAndRepeatsNothing hands leases over and back while objects
-// change, and compares what handlers were told with the server.
+// TestHandOverLosesAndRepeatsNothing: leases are handed over and back while
+// objects change, and the events that handlers received are compared with the
+// server.
 func TestHandOverLosesAndRepeatsNothing(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -182,7 +184,7 @@ func TestHandOverLosesAndRepeatsNothing(t *testing.T) {
 }
 
 // TestRetargetedLeaseTellsTheDifference: the old objects are deleted and the
-// new ones added when the new informer has listed, and not before.
+// new ones added once the new informer has listed, and not before.
 func TestRetargetedLeaseTellsTheDifference(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

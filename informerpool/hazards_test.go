@@ -139,7 +139,7 @@ func TestHandlerAddedInTheMiddleOfAResync(t *testing.T) {
 		s.delete("ns", "o7")
 		s.put("ns", "o1", 2)
 		s.compact()
-		// The re-sync stops behind its second page.
+		// The re-sync stops after its second page.
 		pages, resume := 0, hang()
 		s.set(func(s *modelServer) {
 			s.fail = func(verb string) error {
@@ -162,7 +162,7 @@ func TestHandlerAddedInTheMiddleOfAResync(t *testing.T) {
 	})
 }
 
-// perResource fails one resource's requests only.
+// perResource fails the requests of one resource only.
 type perResource struct {
 	*modelServer
 	resource string
@@ -184,7 +184,7 @@ func (p perResource) Watch(ctx context.Context, r informerpool.Request) (io.Read
 }
 
 // TestOneBrokenResourceStopsNoOther covers a conversion webhook that fails for
-// one definition, and a version that is not served any more while another is.
+// one definition, and a version that is no longer served while another is.
 func TestOneBrokenResourceStopsNoOther(t *testing.T) {
 	for broken, err := range map[string]error{
 		"gadgets": apierrors.NewInternalError(errors.New("conversion webhook failed")),
@@ -219,8 +219,8 @@ func TestOneBrokenResourceStopsNoOther(t *testing.T) {
 	}
 }
 
-// TestObjectOverTheSizeLimitStopsNoOther: everybody who may create one object
-// could freeze the informer of all.
+// TestObjectOverTheSizeLimitStopsNoOther: otherwise any user who can create one
+// object could freeze the informer of all.
 func TestObjectOverTheSizeLimitStopsNoOther(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 4096 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "small", 1)

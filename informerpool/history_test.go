@@ -27,8 +27,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// restore puts a server back to an earlier state. The next version is bump
-// later than what it would be; watches from before are answered with 410.
+// restore returns a server to an earlier state. The next version is bump later
+// than it would otherwise be; watches from before fail with 410.
 func (s *modelServer) restore(before *modelServer, bump uint64) {
 	s.mu.Lock()
 	s.objects = maps.Clone(before.objects)
@@ -79,7 +79,7 @@ func TestHazardRestoreWithBumpedRevision(t *testing.T) {
 	}
 }
 
-// TestHazardRollbackThatAListMeets: the resume question never gets to see it.
+// TestHazardRollbackThatAListMeets: the history question never gets to see it.
 func TestHazardRollbackThatAListMeets(t *testing.T) {
 	for name, meet := range map[string]error{
 		"410": apierrors.NewResourceExpired("too old"), "404": apierrors.NewNotFound(widgets.GroupResource(), ""),
@@ -119,7 +119,7 @@ func TestHazardRollbackThatAListMeets(t *testing.T) {
 }
 
 // TestHazardOneReadShowsOneHistory: while a list of another history arrives,
-// reads and handlers see the old one as a whole.
+// reads and handlers see the old history as a whole.
 func TestHazardOneReadShowsOneHistory(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 1 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "z", 1)
@@ -133,7 +133,7 @@ func TestHazardOneReadShowsOneHistory(t *testing.T) {
 		r.take()
 		old := contents(t, l)
 		s.restore(before, 1000)
-		s.put("ns", "a", 1) // comes first, and is newer than anything cached
+		s.put("ns", "a", 1) // comes first, and is newer than any cached object
 		s.compact()
 		page, more := 0, hang()
 		s.set(func(s *modelServer) {
@@ -153,8 +153,8 @@ func TestHazardOneReadShowsOneHistory(t *testing.T) {
 	})
 }
 
-// TestHazardContentChangesUnderTheSameVersion: a default that was added to a
-// definition, or another conversion.
+// TestHazardContentChangesUnderTheSameVersion: through a default that was added
+// to a definition, or another conversion.
 func TestHazardContentChangesUnderTheSameVersion(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -184,7 +184,8 @@ func TestHazardContentChangesUnderTheSameVersion(t *testing.T) {
 	})
 }
 
-// TestHazardVersionsThatAreNoNumbers are compared for equality only.
+// TestHazardVersionsThatAreNoNumbers: such versions are compared for equality
+// only.
 func TestHazardVersionsThatAreNoNumbers(t *testing.T) {
 	rollbacks := 0
 	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
@@ -229,8 +230,9 @@ func (r rewriting) List(ctx context.Context, q informerpool.Request) (io.ReadClo
 	return io.NopCloser(strings.NewReader(string(r.change(b)))), err
 }
 
-// TestListKindOfADefinitionsOwn: definitions may name their lists as they like.
-// An empty one is believed once lists of that kind were seen to hold the kind.
+// TestListKindOfADefinitionsOwn: definitions may name their list kind freely.
+// An empty list of such a kind is trusted once lists of that kind have held the
+// kind.
 func TestListKindOfADefinitionsOwn(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
 		p, err := informerpool.New(informerpool.Options{
@@ -253,8 +255,8 @@ func TestListKindOfADefinitionsOwn(t *testing.T) {
 	})
 }
 
-// ageless is a server whose lists have no version. A watch without one begins
-// with the objects of the moment, the newest first.
+// ageless is a server whose lists have no version. A watch without a version
+// begins with the current objects, the newest first.
 type ageless struct{ rewriting }
 
 func (a ageless) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
@@ -279,8 +281,8 @@ func (a ageless) Watch(ctx context.Context, r informerpool.Request) (io.ReadClos
 	}{io.MultiReader(&first, body), body}, nil
 }
 
-// TestHazardListsWithoutAVersion: what a watch without a version begins with is
-// in no order, which says nothing of the server's history.
+// TestHazardListsWithoutAVersion: the initial objects of a watch without a
+// version have no order, which proves nothing about the server's history.
 func TestHazardListsWithoutAVersion(t *testing.T) {
 	for _, version := range []string{"", "0"} {
 		bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
@@ -302,7 +304,7 @@ func TestHazardListsWithoutAVersion(t *testing.T) {
 			after(time.Minute)
 			require.Equal(t, lists, s.count("list"))
 
-			s.cut(io.ErrUnexpectedEOF) // within what the watch began with
+			s.cut(io.ErrUnexpectedEOF) // within the initial objects
 			s.delete("ns", "b")
 			s.put("ns", "a", 2)
 			after(time.Minute)
@@ -319,8 +321,8 @@ func TestHazardListsWithoutAVersion(t *testing.T) {
 	}
 }
 
-// TestHazardRefusedQuestion: whatever a server says to the question for its
-// version, the cache follows the server.
+// TestHazardRefusedQuestion: whatever a server answers to the history question,
+// the cache follows the server.
 func TestHazardRefusedQuestion(t *testing.T) {
 	refusals := map[string]error{
 		"400": apierrors.NewBadRequest("no"), "401": apierrors.NewUnauthorized("no"),
@@ -336,7 +338,7 @@ func TestHazardRefusedQuestion(t *testing.T) {
 		"500": apierrors.NewInternalError(errors.New("no")),
 		"501": apierrors.NewGenericServerResponse(501, "watch", widgets.GroupResource(), "", "", 0, true),
 		"503": apierrors.NewServiceUnavailable("no"), "504": apierrors.NewTimeoutError("no", 1),
-		"no end": nil, // a server that takes it for a plain watch
+		"no end": nil, // a server that treats it as a plain watch
 	}
 	for name, refusal := range refusals {
 		for _, paged := range []bool{false, true} {
@@ -368,10 +370,10 @@ func TestHazardRefusedQuestion(t *testing.T) {
 					}
 					bound := 10
 					if apierrors.IsTooManyRequests(refusal) {
-						// Its back-off grows to four seconds only, and its
-						// waits are a half of that at least: a server over its
-						// limit answers the next one as likely as not. The list
-						// comes after thirty seconds.
+						// Its back-off grows only to four seconds, and each
+						// wait is at least half of that: a server over its
+						// limit may well serve the next request. The list comes
+						// after thirty seconds.
 						bound = 30/2 + 5
 					}
 					require.Less(t, asked, bound, "no busy loop")
@@ -382,7 +384,7 @@ func TestHazardRefusedQuestion(t *testing.T) {
 }
 
 // questioned answers some requests in place of the server; a nil error is a
-// watch that says nothing.
+// watch that carries nothing.
 type questioned struct {
 	*modelServer
 	answer func(r informerpool.Request, watch bool) (bool, error)
@@ -407,8 +409,8 @@ func (q questioned) Watch(ctx context.Context, r informerpool.Request) (io.ReadC
 	return q.modelServer.Watch(ctx, r)
 }
 
-// TestHazardUserHearsOfTheResourceNotOfTheQuestion: a right that is gone is
-// named by the user's own request.
+// TestHazardUserHearsOfTheResourceNotOfTheQuestion: a revoked permission is
+// reported for the user's own request.
 func TestHazardUserHearsOfTheResourceNotOfTheQuestion(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
 		var denied atomic.Bool
@@ -428,8 +430,8 @@ func TestHazardUserHearsOfTheResourceNotOfTheQuestion(t *testing.T) {
 	})
 }
 
-// TestHazardRightsLimitedByName: the question is asked with the selector that
-// the right is for.
+// TestHazardRightsLimitedByName: the history question uses the selector that
+// the permission is for.
 func TestHazardRightsLimitedByName(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
 		source := questioned{s, func(r informerpool.Request, _ bool) (bool, error) {
@@ -454,7 +456,8 @@ func TestHazardRightsLimitedByName(t *testing.T) {
 
 // TestHazardRestoreMetByAnInformerThatLags: nothing in its own store
 // contradicts the restored list, but another informer of the resource has shown
-// what was lost. Both are in the new history then, and it is one.
+// the lost changes. Afterwards both are in the new history, which has a single
+// number.
 func TestHazardRestoreMetByAnInformerThatLags(t *testing.T) {
 	for _, smaller := range []bool{false, true} {
 		t.Run(fmt.Sprint("beside a smaller one ", smaller), func(t *testing.T) {

@@ -43,7 +43,7 @@ func TestEveryFormIsTheCallersOwn(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 7, "app=x")
 		l := acquireSynced(t, p, everything)
-		for range 5 { // from the second read on the typed form comes from the cache of decoded ones
+		for range 5 { // from the second read on, the typed form comes from the cache of decoded objects
 			var typed widget
 			typed.Labels = map[string]string{"left": "over"}
 			require.NoError(t, l.GetInto("ns", "a", &typed))
@@ -168,7 +168,7 @@ func TestObjectsAreFoundByTheirOwner(t *testing.T) {
 }
 
 // TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList: a list by an index that
-// lacks objects says so, for as long as it does, and nothing else is affected.
+// lacks objects fails as long as it lacks them, and nothing else is affected.
 func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -197,8 +197,9 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 	})
 }
 
-// TestFirstQueriesForAnOwnerAreAllAnswered: the index is built by one of them,
-// of so many objects that others come meanwhile, in one cluster or another.
+// TestFirstQueriesForAnOwnerAreAllAnswered: one of the queries builds the
+// index, of so many objects that others arrive meanwhile, in one cluster or
+// another.
 func TestFirstQueriesForAnOwnerAreAllAnswered(t *testing.T) {
 	const objects = 3000
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
@@ -223,8 +224,8 @@ func TestFirstQueriesForAnOwnerAreAllAnswered(t *testing.T) {
 	})
 }
 
-// TestIndexAddedWhileObjectsComeMissesNone adds an index in the middle of
-// writes, for which no lock is held.
+// TestIndexAddedWhileObjectsComeMissesNone adds an index amid writes, during
+// which no lock is held.
 func TestIndexAddedWhileObjectsComeMissesNone(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)

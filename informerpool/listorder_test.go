@@ -18,7 +18,7 @@ import (
 )
 
 // listInOrder is a list whose members are sorted by name, as servers and
-// proxies write it that hold it in a map: the kind comes behind the items.
+// proxies that hold it in a map write it: the kind comes after the items.
 func listInOrder(kind, more string, items ...string) string {
 	return fmt.Sprintf(`{"apiVersion":"example.com/v1","items":[%s],"kind":%q,"metadata":{"resourceVersion":"500"%s}}`,
 		strings.Join(items, ","), kind, more)
@@ -28,8 +28,8 @@ func bareWidget(name string, rv int) string {
 	return fmt.Sprintf(`{"metadata":{"namespace":"ns","name":%q,"uid":"u-%s","resourceVersion":"%d"}}`, name, name, rv)
 }
 
-// TestHazardListNamesItsKindBehindItsItems: members of JSON have no order, and
-// items of kinds that are built into Kubernetes name no kind of their own.
+// TestHazardListNamesItsKindBehindItsItems: the members of a JSON object have
+// no order, and items of Kubernetes' built-in kinds have no kind of their own.
 func TestHazardListNamesItsKindBehindItsItems(t *testing.T) {
 	pages := func(t *testing.T, test func(p *informerpool.Pool, page *atomic.Value)) {
 		synctest.Test(t, func(t *testing.T) {

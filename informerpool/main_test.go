@@ -66,7 +66,8 @@ func acquireSynced(t *testing.T, p *informerpool.Pool, k informerpool.Key) *info
 	return l
 }
 
-// contents is what a lease's list returns, in the form of modelServer.state.
+// contents returns the objects that a lease lists, in the form of
+// modelServer.state.
 func contents(t *testing.T, l *informerpool.Lease) map[string]string {
 	t.Helper()
 	objects, _, err := l.List(informerpool.Query{})
@@ -78,7 +79,7 @@ func contents(t *testing.T, l *informerpool.Lease) map[string]string {
 	return out
 }
 
-// recorder is a handler that keeps what it was told and checks each object's
+// recorder is a handler that records its events and checks each object's
 // history.
 type recorder struct {
 	mu     sync.Mutex // protects the fields below
@@ -184,8 +185,8 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// after waits until the bubble is quiet some time from now, and orders what its
-// goroutines did before what follows.
+// after waits for d and then until the bubble is quiet, which orders the work
+// of its goroutines before the code that follows.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

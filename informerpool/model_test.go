@@ -27,10 +27,10 @@ var (
 	modelSeed  = flag.Uint64("model.seed", 1, "the first seed of TestModel")
 )
 
-// TestModel does random things to a pool and its server, and at each quiet
-// point compares every cache with the server's state, and what every handler
-// was told with both. The recorder fails on a history that is out of order or
-// doubled.
+// TestModel does random things to a pool and its server. At each quiet point it
+// compares every cache with the server's state, and the events of every handler
+// with both. The recorder fails on a history that is out of order or repeats
+// itself.
 func TestModel(t *testing.T) {
 	for i := range *modelSeeds {
 		seed := *modelSeed + uint64(i)
@@ -53,8 +53,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model is what the test holds: leases with the selections they must show, each
-// with a handler.
+// model is the state of the test: leases with the selections they must show,
+// each with a handler.
 type model struct {
 	t      *testing.T
 	rnd    *rand.Rand
@@ -67,7 +67,7 @@ type model struct {
 type modelLease struct {
 	lease    *informerpool.Lease
 	match    func(modelObject) bool
-	tells    func(modelObject) bool // of these, what the subscription selects
+	tells    func(modelObject) bool // of these, those that the subscription selects
 	recorder *recorder
 	sub      *informerpool.Subscription
 }
@@ -164,7 +164,7 @@ func (m *model) acquire() {
 	m.leases = append(m.leases, l)
 }
 
-// ask has a subscription tell what it told once more, or pauses it until the
+// ask makes a subscription deliver objects once more, or pauses it until the
 // next quiet point.
 func (m *model) ask(l *modelLease) {
 	switch m.rnd.IntN(3) {

@@ -28,9 +28,9 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
-// modelServer is an API server of one resource in memory: a log of versions,
-// lists in pages, streamed lists, watches that resume, bookmarks, compaction.
-// It works inside a synctest bubble.
+// modelServer is an in-memory API server of one resource: it has a log of
+// versions, paged lists, streamed lists, watches that resume, bookmarks and
+// compaction. It works inside a synctest bubble.
 type modelServer struct {
 	mu        sync.Mutex // protects the fields below
 	epoch     informerpool.Epoch
@@ -39,16 +39,16 @@ type modelServer struct {
 	objects   map[types.NamespacedName]modelObject
 	log       []modelEvent
 	snapshots map[uint64]map[types.NamespacedName]modelObject
-	compacted uint64 // watches from before are answered with 410
+	compacted uint64 // watches from before fail with 410
 	watchers  map[*modelWatch]struct{}
 	fail      func(verb string) error // answers in place of the server
 	refuse    func(k informerpool.Key) error
 	block     chan struct{}  // requests wait for it to close
 	notReady  chan struct{}  // Ready waits for it to close
 	noStream  bool           // an old server
-	requests  map[string]int // by verb; "stream" is a streamed list, "guard" the question for the version
+	requests  map[string]int // by verb; "stream" is a streamed list, "guard" the history question
 	cutAfter  int            // bytes until a list breaks; 0 is never
-	deaf      bool           // watches are not told of changes
+	deaf      bool           // watches do not receive changes
 	inexact   bool           // no list of an earlier moment
 	late      time.Duration  // how much later than lists watches show a change
 
@@ -156,7 +156,7 @@ func (s *modelServer) emit(e modelEvent) {
 	}
 }
 
-// tell shows watches the changes up to one that is late, in their order.
+// tell sends watches the changes up to one that is late, in order.
 func (s *modelServer) tell(until modelEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +169,7 @@ func (s *modelServer) tell(until modelEvent) {
 	}
 }
 
-// compact forgets the history, so that a watch that resumes is answered
-// with 410.
+// compact drops the history, so that resuming a watch fails with 410.
 func (s *modelServer) compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +257,7 @@ func (s *modelServer) Ready(ctx context.Context, _ types.NamespacedName) (inform
 	return s.epoch, nil
 }
 
-// begin counts a request and answers for a server that fails or blocks.
+// begin counts a request, and answers it if the server fails or blocks.
 func (s *modelServer) begin(ctx context.Context, verb string, r informerpool.Request) error {
 	s.mu.Lock()
 	s.requests[verb]++
@@ -330,7 +329,7 @@ func (s *modelServer) List(ctx context.Context, r informerpool.Request) (io.Read
 	return io.NopCloser(bytes.NewReader(doc)), nil
 }
 
-// keep makes a snapshot of an earlier moment.
+// keep takes a snapshot of an earlier moment.
 func (s *modelServer) keep(version string) error {
 	at, err := strconv.ParseUint(version, 10, 64)
 	if err != nil || s.inexact {
@@ -450,8 +449,8 @@ type modelWatch struct {
 	err  error
 }
 
-// offer sends an event as the selector sees it. One from before the watch's
-// start is none, also when the start lies in the future: that is how a server
+// offer sends an event as the selector sees it. It skips events from before the
+// watch's start, even if the start lies in the future: that is how a server
 // treats a client that has seen more than its restored history.
 func (w *modelWatch) offer(e modelEvent) {
 	if e.rv <= w.from {

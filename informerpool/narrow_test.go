@@ -14,8 +14,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestNarrowedSubscriptionSeesObjectsComeAndGo: what leaves the selection is
-// deleted, what enters it is added, whatever the informer holds for others.
+// TestNarrowedSubscriptionSeesObjectsComeAndGo: an object that leaves the
+// selection is deleted, one that enters it is added, whatever the informer
+// holds for others.
 func TestNarrowedSubscriptionSeesObjectsComeAndGo(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1, "app=0")
@@ -45,9 +46,10 @@ func TestNarrowedSubscriptionSeesObjectsComeAndGo(t *testing.T) {
 	})
 }
 
-// TestDeleteThatWasMergedTellsTheStateThatWasTold: of an object that changed
-// and was deleted while the handler was busy both the state it was told of and
-// the last one are known, and a delete outside the selection is not lost.
+// TestDeleteThatWasMergedTellsTheStateThatWasTold: an object changed and was
+// deleted while the handler was busy. The event carries both the state the
+// handler received and the last one, and a delete outside the selection is not
+// lost.
 func TestDeleteThatWasMergedTellsTheStateThatWasTold(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1, "app=0")
@@ -70,8 +72,8 @@ func TestDeleteThatWasMergedTellsTheStateThatWasTold(t *testing.T) {
 	})
 }
 
-// TestRequestMergedWithAChangeIsKept: that an object was asked for is told,
-// whatever else happens to it before its turn.
+// TestRequestMergedWithAChangeIsKept: the event shows that the object was
+// requested, whatever else happens to the object before its turn.
 func TestRequestMergedWithAChangeIsKept(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

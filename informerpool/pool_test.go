@@ -152,7 +152,7 @@ func TestAcquireAtTheEndOfTheLingerIsAlive(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		for i := range 200 {
 			acquireSynced(t, p, everything).Release()
-			time.Sleep(informerpool.DefaultLinger) // to the very moment the timer fires
+			time.Sleep(informerpool.DefaultLinger) // up to the very moment the timer fires
 			l := acquire(t, p, everything)
 			require.NoError(t, l.WaitForSync(context.Background()))
 			s.put("ns", "a", i)
@@ -310,7 +310,7 @@ func TestStopIsPrompt(t *testing.T) {
 					l := acquire(t, p, everything)
 					subscribe(t, p, l, newRecorder())
 					time.Sleep(after)
-				}) // which closes the pool and asserts the time it takes
+				}) // which closes the pool and checks how long that takes
 			})
 		}
 	}

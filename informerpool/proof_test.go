@@ -24,8 +24,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// apiPool returns a pool on an API server in memory, whose answers spoil may
-// replace, and a client that is not spoiled.
+// apiPool returns a pool on an in-memory API server, whose responses spoil may
+// replace, and a client whose responses are not spoiled.
 func apiPool(t *testing.T, spoil func(*http.Request) *http.Response) (*informerpool.Pool, *fakeapi.Server, func(method, path, body string)) {
 	t.Helper()
 	server := fakeapi.New(fakeapi.Options{Identity: "one"})
@@ -75,8 +75,8 @@ const gizmoCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResource
 
 var gizmos = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gizmos"}
 
-// TestHazardIngressWithoutRoutes: everything is answered with an HTML 404 while
-// an ingress loads its routes.
+// TestHazardIngressWithoutRoutes: an ingress answers every request with an HTML
+// 404 while it loads its routes.
 func TestHazardIngressWithoutRoutes(t *testing.T) {
 	for name, body := range map[string]string{
 		"html": "<html>not found", "plain": "404 page not found", "json": `{"message":"no Route matched"}`,
@@ -142,8 +142,8 @@ func TestDeletedDefinitionDeletesItsObjectsOnProof(t *testing.T) {
 	})
 }
 
-// discovering is a model server whose lists are answered with 404 while
-// discovery says what it is made to.
+// discovering is a model server whose lists fail with 404 and whose discovery
+// is set by the test.
 type discovering struct {
 	*modelServer
 	answer func() (informerpool.Discovery, error)
@@ -153,7 +153,7 @@ func (d discovering) Discover(context.Context, informerpool.Request) (informerpo
 	return d.answer()
 }
 
-// TestHazardNotFoundIsNoProof: a 404 says nothing of the objects.
+// TestHazardNotFoundIsNoProof: a 404 alone proves nothing about the objects.
 func TestHazardNotFoundIsNoProof(t *testing.T) {
 	asked := 0
 	for name, answer := range map[string]func() (informerpool.Discovery, error){
@@ -191,7 +191,7 @@ func TestHazardNotFoundIsNoProof(t *testing.T) {
 	}
 }
 
-// TestHazardSkewedServers: the older one of a pair does not know the resource,
+// TestHazardSkewedServers: the older of two servers does not know the resource,
 // and answers for some seconds.
 func TestHazardSkewedServers(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
@@ -220,7 +220,8 @@ func TestHazardSkewedServers(t *testing.T) {
 	})
 }
 
-// TestDiscoveryForms: what API servers answer is understood, and nothing else.
+// TestDiscoveryForms: the forms that API servers send are understood, and no
+// others.
 func TestDiscoveryForms(t *testing.T) {
 	const (
 		list    = "APIGroupDiscoveryList"

@@ -39,7 +39,7 @@ var churnTime = flag.Duration("churn.time", 8*time.Second, "how long TestOnRealC
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// TestOnRealClusters runs everything that only a real API server proves, on
+// TestOnRealClusters runs everything that only a real API server can prove, on
 // three of them.
 func TestOnRealClusters(t *testing.T) {
 	clusters := testenv.Start(t, 3)
@@ -154,8 +154,7 @@ func requests(t *testing.T, c *testenv.Cluster, gvr schema.GroupVersionResource)
 	return lists, watches
 }
 
-// isQuestion reports whether a request only asks how far the server's history
-// has come.
+// isQuestion reports whether a request is only the history question.
 func isQuestion(t *testing.T, r testenv.Request) bool {
 	t.Helper()
 	u, err := url.Parse(r.URI)
@@ -181,7 +180,7 @@ func realOneRequest(t *testing.T, c *testenv.Cluster) {
 	require.Equal(t, 1, watches, "the list is streamed by the watch, if the server does that")
 }
 
-// own returns how many lists an informer makes beside its watch: none if the
+// own returns how many lists an informer makes besides its watch: none if the
 // server streams lists.
 func own(t *testing.T, c *testenv.Cluster) int {
 	t.Helper()
@@ -203,7 +202,7 @@ func realPaged(t *testing.T, c *testenv.Cluster) {
 	syncedWithin(t, streamed)
 	syncedWithin(t, paged)
 	lists, _ := requests(t, c, configMaps)
-	require.Equal(t, 7+own(t, c), lists) // kube-root-ca.crt is not there: no controller manager runs
+	require.Equal(t, 7+own(t, c), lists) // kube-root-ca.crt is missing: no controller manager runs
 	requireEqualsServer(t, c, paged)
 	requireEqualsServer(t, c, streamed)
 	var a, b corev1.ConfigMap
@@ -217,8 +216,8 @@ func realPaged(t *testing.T, c *testenv.Cluster) {
 	require.Equal(t, live, a, "the same as a live read")
 }
 
-// realChurn has 100 goroutines take and give back 20 keys over three clusters,
-// and then looks for anything left.
+// realChurn has 100 goroutines acquire and release 20 keys in three clusters,
+// and then checks that nothing is left.
 func realChurn(t *testing.T, clusters []*testenv.Cluster) {
 	var started, informers atomic.Int64
 	logger := funcr.New(func(_, args string) {
@@ -271,7 +270,7 @@ func realChurn(t *testing.T, clusters []*testenv.Cluster) {
 					t.Error(err)
 				}
 				rounds.Add(1)
-				select { // so that most keys are nobody's most of the time
+				select { // so that most keys have no lease most of the time
 				case <-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond):
 				case <-ctx.Done():
 				}

@@ -24,7 +24,7 @@ import (
 )
 
 // scripted is a source whose lists and streams begin with given bytes. A stream
-// stays open behind them.
+// stays open after them.
 type scripted struct {
 	list, stream func() string
 }
@@ -79,8 +79,8 @@ func streamOf(items ...string) string {
 	return b.String()
 }
 
-// onScript runs a test with a lease on what a script serves, by paged lists and
-// by streamed ones.
+// onScript runs a test with a lease on a scripted source, by paged lists and by
+// streamed ones.
 func onScript(t *testing.T, key informerpool.Key, items []string, listKind string, test func(*testing.T, *informerpool.Lease)) {
 	t.Helper()
 	for _, paged := range []bool{false, true} {
@@ -161,8 +161,8 @@ func TestEmptyStreamOfAnotherKindTakesNothingAway(t *testing.T) {
 	})
 }
 
-// TestForeignObjectInALiveStreamMakesEverythingUnknown: what else the server
-// left out cannot be known, so that a list follows.
+// TestForeignObjectInALiveStreamMakesEverythingUnknown: the server may have
+// left out anything else, so a list follows.
 func TestForeignObjectInALiveStreamMakesEverythingUnknown(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)
@@ -232,8 +232,8 @@ func TestRefusedObjectsAreUnknownNotAbsent(t *testing.T) {
 	})
 }
 
-// TestNamesThatOnlyServersUnderstand: RBAC objects may have them, so that what
-// is not kept is unknown.
+// TestNamesThatOnlyServersUnderstand: RBAC objects may have such names; those
+// that are not kept are unknown.
 func TestNamesThatOnlyServersUnderstand(t *testing.T) {
 	items := []string{
 		`{"kind":"Widget","metadata":{"name":"a:b\nc","uid":"1","resourceVersion":"1"}}`,

@@ -30,8 +30,8 @@ func (s *modelServer) replay(frames ...[]byte) {
 }
 
 // TestHazardStreamGoesBack: a broken proxy, or a server whose history went back
-// under its watches, shows what was before in a live stream. None of it is
-// told or read; the informer lists.
+// under its watches, shows earlier states in a live stream. None of them is
+// delivered or read; the informer lists.
 func TestHazardStreamGoesBack(t *testing.T) {
 	for name, frames := range map[string]func(changed, deleted modelObject) [][]byte{
 		"one change": func(changed, _ modelObject) [][]byte { return [][]byte{frame("MODIFIED", changed.json())} },
@@ -82,7 +82,7 @@ func TestHazardStreamGoesBack(t *testing.T) {
 }
 
 // TestStreamThatRepeatsItsLastFrameIsOfOneHistory: the same version once more
-// is neither news nor of the past.
+// is neither a change nor a step back.
 func TestStreamThatRepeatsItsLastFrameIsOfOneHistory(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)

@@ -14,9 +14,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestRetireKeepsTheDeletesAlone: of a lease with a paused handler the informer
-// ends at once, before and after the Evict that empties it. What was told of is
-// deleted later, what was not is never told of.
+// TestRetireKeepsTheDeletesAlone: the informer of a lease with a paused handler
+// ends at once, before and after the Evict that empties it. Objects that the
+// handler received are deleted later; the others are never delivered.
 func TestRetireKeepsTheDeletesAlone(t *testing.T) {
 	for _, evicted := range []bool{false, true} {
 		t.Run(fmt.Sprint("evicted ", evicted), func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestRetireKeepsTheDeletesAlone(t *testing.T) {
 				synctest.Wait()
 				require.Len(t, r.take(), 3)
 				sub.Pause()
-				s.delete("ns", "o0") // before the cluster is taken away
+				s.delete("ns", "o0") // before the cluster is removed
 				s.put("ns", "o1", 2)
 				s.put("ns", "untold", 1)
 				synctest.Wait()
@@ -65,8 +65,8 @@ func TestRetireKeepsTheDeletesAlone(t *testing.T) {
 	}
 }
 
-// TestNothingIsToldAfterCloseOfWhatWasRetired holds for the deletes that wait,
-// too.
+// TestNothingIsToldAfterCloseOfWhatWasRetired: this includes the pending
+// deletes.
 func TestNothingIsToldAfterCloseOfWhatWasRetired(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

@@ -22,8 +22,8 @@ var undone = map[string]func(*modelServer){
 	"changed":  func(s *modelServer) { s.put("ns", "o", 2) },
 }
 
-// undo makes a change that a read shows, and that watches do not, and restores
-// the server to what it was before. It returns what was read.
+// undo makes a change that a read shows and watches do not, and restores the
+// server to its state before. It returns the object that was read.
 func (s *modelServer) undo(t *testing.T, change func(*modelServer)) *unstructured.Unstructured {
 	t.Helper()
 	before := snapshot(s)
@@ -36,7 +36,7 @@ func (s *modelServer) undo(t *testing.T, change func(*modelServer)) *unstructure
 	return read
 }
 
-// overtake makes the server's history pass the versions of the one before.
+// overtake makes the server's history pass the versions of the previous one.
 func (s *modelServer) overtake() {
 	for i := range 5 {
 		s.put("ns", fmt.Sprint("other", i), 1)
@@ -44,12 +44,12 @@ func (s *modelServer) overtake() {
 	after(10 * time.Second)
 }
 
-// TestHazardReadOfAHistoryThatIsOverEndsWhatIsThere: a handler knows an object.
-// A read shows another one of its name, or a later state, and a restore undoes
-// that. Once the new history has passed the version, the audit that the read
-// asks for finds the cache right. The handler was given the delete of what had
-// been read, and nothing after it of the object that there is; of a state that
-// was undone it heard nothing at all.
+// TestHazardReadOfAHistoryThatIsOverEndsWhatIsThere: a handler has received an
+// object. A read shows another one of its name, or a later state, and a restore
+// undoes that. Once the new history has passed the version, the audit that the
+// read triggers finds the cache correct. The handler received the delete of the
+// object that had been read, and afterwards nothing about the object that
+// exists; if a state was undone, it received nothing at all.
 func TestHazardReadOfAHistoryThatIsOverEndsWhatIsThere(t *testing.T) {
 	for what, change := range undone {
 		for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
@@ -100,8 +100,8 @@ func TestHazardReadBeforeTheFirstListIsOfAHistoryThatIsOver(t *testing.T) {
 }
 
 // TestHazardReadOfAHistoryThatIsOverEndsWhatAnotherInformerTold: a lease that
-// moves takes along what its handlers know and what its user has read. The
-// informer it moves to has nothing yet to hold that against.
+// moves takes along the objects that its handlers have received and those its
+// user has read. The informer it moves to cannot contradict them yet.
 func TestHazardReadOfAHistoryThatIsOverEndsWhatAnotherInformerTold(t *testing.T) {
 	for what, change := range undone {
 		for name, meanwhile := range map[string]struct {
@@ -141,8 +141,9 @@ func TestHazardReadOfAHistoryThatIsOverEndsWhatAnotherInformerTold(t *testing.T)
 	}
 }
 
-// TestHazardReadEndsWhatAnotherInformerToldTwice: the end of the cluster, while
-// a lease is on its way to another informer, is told once of a name.
+// TestHazardReadEndsWhatAnotherInformerToldTwice: the cluster ends while a
+// lease is on its way to another informer, and the delete of a name is
+// delivered once.
 func TestHazardReadEndsWhatAnotherInformerToldTwice(t *testing.T) {
 	for name, end := range map[string]func(*informerpool.Pool, *informerpool.Lease){
 		"evicted": func(p *informerpool.Pool, _ *informerpool.Lease) { p.Evict(everything.Cluster) },

@@ -36,8 +36,8 @@ func (s *modelServer) read(t *testing.T, name string) *unstructured.Unstructured
 }
 
 // TestHazardReadOfAnotherHistoryIsToldAsDeleted: a read shows an object of the
-// history that is served, while the informer is still on the one before, which
-// had come further. That the informer has passed the version says nothing.
+// current history, while the informer is still on the previous one, which had
+// come further. That the informer has passed the version proves nothing.
 func TestHazardReadOfAnotherHistoryIsToldAsDeleted(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +81,9 @@ func TestHazardReadOfAnotherHistoryIsToldAsDeleted(t *testing.T) {
 	}
 }
 
-// TestHazardObjectSeenAndDeletedUnseen: the informer had come further when the
-// read was noted. The delete is told once a look at the server has proven it.
+// TestHazardObjectSeenAndDeletedUnseen: the informer was further ahead when the
+// read was recorded. The delete is delivered once a look at the server has
+// proved it.
 func TestHazardObjectSeenAndDeletedUnseen(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestHazardObjectSeenAndDeletedUnseen(t *testing.T) {
 }
 
 // TestHazardDeleteOfASeenObjectIsToldTwice: the stream brings the object that
-// was seen before, and its delete. There is no other delete to tell.
+// was seen before, and its delete. No other delete is due.
 func TestHazardDeleteOfASeenObjectIsToldTwice(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
@@ -121,8 +122,8 @@ func TestHazardDeleteOfASeenObjectIsToldTwice(t *testing.T) {
 	})
 }
 
-// TestHazardSeenObjectComesAndGoesWhileTheHandlerIsBusy: who acted on what was
-// read has to hear that it is gone.
+// TestHazardSeenObjectComesAndGoesWhileTheHandlerIsBusy: a user that acted on a
+// read must learn that the object is gone.
 func TestHazardSeenObjectComesAndGoesWhileTheHandlerIsBusy(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
@@ -152,8 +153,8 @@ func picky(o *informerpool.Options) {
 	}
 }
 
-// TestHazardRefusedObjectThatWasReadIsDeleted: the informer never had it, and a
-// read of the server showed it.
+// TestHazardRefusedObjectThatWasReadIsDeleted: the informer never had the
+// object, and a read of the server showed it.
 func TestHazardRefusedObjectThatWasReadIsDeleted(t *testing.T) {
 	bubble(t, picky, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
@@ -170,8 +171,8 @@ func TestHazardRefusedObjectThatWasReadIsDeleted(t *testing.T) {
 }
 
 // TestHazardObjectThatWasReadLeavesASelection: a lease that is served by a
-// wider informer has nothing of an object that comes to be known outside of
-// what it selects.
+// wider informer has no record of an object that the informer first sees
+// outside the lease's selection.
 func TestHazardObjectThatWasReadLeavesASelection(t *testing.T) {
 	bubble(t, picky, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		acquireSynced(t, p, everything)
@@ -189,9 +190,9 @@ func TestHazardObjectThatWasReadLeavesASelection(t *testing.T) {
 }
 
 // TestHazardSeenObjectOfTheVersionOfAnotherOne: two objects with one version
-// are of two histories, as where new writes have overtaken a restore. What the
-// cache has says nothing of the end of what was read then, and is compared with
-// the server at once.
+// belong to two histories, as when new writes have overtaken a restore. The
+// cached object then proves nothing about the end of the one that was read, so
+// the cache is compared with the server at once.
 func TestHazardSeenObjectOfTheVersionOfAnotherOne(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		acquireSynced(t, p, everything)
@@ -215,8 +216,8 @@ func TestHazardSeenObjectOfTheVersionOfAnotherOne(t *testing.T) {
 	})
 }
 
-// TestHazardObjectThatWasReadIsForgottenByARetarget: a lease takes along what
-// its user was shown.
+// TestHazardObjectThatWasReadIsForgottenByARetarget: a lease takes the objects
+// its user has read along.
 func TestHazardObjectThatWasReadIsForgottenByARetarget(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, in("ns"))

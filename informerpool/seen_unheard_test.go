@@ -22,8 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// away lets things happen to a server that its informers do not see in their
-// stream, but by a list.
+// away makes changes to a server that its informers see by a list, and not in
+// their stream.
 func (s *modelServer) away(happens func()) {
 	s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
 	s.cut(io.ErrUnexpectedEOF)
@@ -33,8 +33,8 @@ func (s *modelServer) away(happens func()) {
 	after(time.Minute)
 }
 
-// TestHazardSeenObjectThatIsRefusedGoesUnheard: the informer never has it in
-// its store, so that the end of it there is none.
+// TestHazardSeenObjectThatIsRefusedGoesUnheard: the informer never has the
+// object in its store, so the store has no delete for it.
 func TestHazardSeenObjectThatIsRefusedGoesUnheard(t *testing.T) {
 	refuse := map[string]func(*informerpool.Options){
 		"too large": func(o *informerpool.Options) { o.MaxObjectBytes = 2000 },
@@ -74,8 +74,8 @@ func TestHazardSeenObjectThatIsRefusedGoesUnheard(t *testing.T) {
 	}
 }
 
-// TestHazardSeenObjectIsTakenForItsSuccessor: another object of its name says
-// nothing of it but that it is gone.
+// TestHazardSeenObjectIsTakenForItsSuccessor: another object of its name proves
+// only that the seen one is gone.
 func TestHazardSeenObjectIsTakenForItsSuccessor(t *testing.T) {
 	replace := func(s *modelServer) { s.delete("ns", "o"); s.put("ns", "o", 2) }
 	want := []string{"Deleted ns/o@102", "Added ns/o@104"}
@@ -126,10 +126,10 @@ func TestHazardSeenObjectIsTakenForItsSuccessor(t *testing.T) {
 	})
 }
 
-// TestHazardSeenObjectEndsAnotherOne: a handler knows an object, another one of
-// its name is read, and both are gone by the next list. Told of the end of the
-// one that was read, it heard of the end of its own by that, and at times
-// twice.
+// TestHazardSeenObjectEndsAnotherOne: a handler has received an object, another
+// one of its name is read, and both are gone by the next list. If the handler
+// received the delete of the one that was read, that would end its own object,
+// at times twice.
 func TestHazardSeenObjectEndsAnotherOne(t *testing.T) {
 	for name, end := range map[string]struct {
 		replace func(s *modelServer)
@@ -168,9 +168,9 @@ func without(events []string, name string) (out []string) {
 	return out
 }
 
-// TestHazardSeenStateOutsideOfWhatWasToldGoesUnheard: a handler of some labels
-// was not told of an object without them. A read shows it with them, and by the
-// next list it has lost them again, or is gone.
+// TestHazardSeenStateOutsideOfWhatWasToldGoesUnheard: a handler for some labels
+// has not received an object that lacks them. A read shows the object with
+// them, and by the next list it has lost them again, or is gone.
 func TestHazardSeenStateOutsideOfWhatWasToldGoesUnheard(t *testing.T) {
 	chosen := everything
 	chosen.LabelSelector = "x=1"
@@ -224,8 +224,8 @@ func TestHazardSeenStateOutsideOfWhatWasToldGoesUnheard(t *testing.T) {
 	})
 }
 
-// TestHazardSeenObjectIsToldAsDeletedTwice: the end of what the cluster had
-// comes once, whether it is known by a read or by the informer, or by both.
+// TestHazardSeenObjectIsToldAsDeletedTwice: the end of an object is delivered
+// once, whether a read, the informer, or both have shown the object.
 func TestHazardSeenObjectIsToldAsDeletedTwice(t *testing.T) {
 	for name, end := range map[string]func(*modelServer, *informerpool.Pool, *informerpool.Lease){
 		"evicted": func(_ *modelServer, p *informerpool.Pool, _ *informerpool.Lease) { p.Evict(everything.Cluster) },
@@ -257,7 +257,7 @@ func TestHazardSeenObjectIsToldAsDeletedTwice(t *testing.T) {
 	}
 }
 
-// seen notes objects of a size that only reads have shown.
+// seen records objects of the given size that only reads have shown.
 func (s *modelServer) seen(l *informerpool.Lease, number, size int) {
 	for i := range number {
 		o := modelObject{namespace: cmp.Or(l.Key().Namespace, "ns"), name: fmt.Sprint("seen", i), uid: fmt.Sprint("s", i), rv: 1 << 40}
@@ -271,8 +271,8 @@ func (s *modelServer) seen(l *informerpool.Lease, number, size int) {
 	}
 }
 
-// TestHazardSeenObjectsAreNotCounted: whoever makes objects that are read live
-// would fill the memory.
+// TestHazardSeenObjectsAreNotCounted: otherwise a user who creates objects that
+// are read live could fill the memory.
 func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 	const size = 100_000
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
@@ -297,8 +297,8 @@ func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 	})
 }
 
-// TestHazardSeenObjectsKeepAnInformerOverBudget: what is remembered of reads is
-// no part of it.
+// TestHazardSeenObjectsKeepAnInformerOverBudget: the memory for reads is not
+// part of the budget.
 func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
 	const size = 100_000
 	bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 4 * size }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
@@ -316,8 +316,8 @@ func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
 	})
 }
 
-// TestHazardSeenObjectOfAKindThatVanishes: the resource is proven not to exist
-// any more, and with it what a read alone has shown.
+// TestHazardSeenObjectOfAKindThatVanishes: the resource is proved not to exist
+// any more, and with it an object that only a read has shown.
 func TestHazardSeenObjectOfAKindThatVanishes(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

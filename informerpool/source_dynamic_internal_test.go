@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 )
 
-// TestHazardKeysComeAndGoneAreKept: the source of a dynamic client kept the
-// versions of each key for ever. Client-go's fake counts none by itself, so
-// that there is something to keep.
+// TestHazardKeysComeAndGoneAreKept: the source for dynamic clients kept the
+// versions of each key for ever. client-go's fake keeps no versions itself, so
+// the source has versions to keep.
 func TestHazardKeysComeAndGoneAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}

@@ -19,7 +19,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestStopIsPromptOverHTTP stops a pool in the states of a connection in which
+// TestStopIsPromptOverHTTP stops a pool in states of the connection in which
 // client-go's informers take up to a minute.
 func TestStopIsPromptOverHTTP(t *testing.T) {
 	arrived := make(chan struct{}, 100)
@@ -70,7 +70,7 @@ func TestStopIsPromptOverHTTP(t *testing.T) {
 		stopPrompt(t, "https://"+l.Addr().String(), nil)
 	})
 	t.Run("black hole", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0") // connections are taken by the kernel, and nothing ever answers
+		l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and nothing ever answers
 		require.NoError(t, err)
 		defer l.Close() //nolint:errcheck // the end of the test
 		stopPrompt(t, "https://"+l.Addr().String(), func() {

@@ -18,9 +18,10 @@ import (
 )
 
 // TestHazardDeleteOfARefusedSuccessorKeepsTheCachedObject: an object is
-// replaced unseen by one of its name that is refused. When that is deleted, the
-// cached one was gone before; it has another uid, and came back from the dead:
-// known, and never told of as deleted.
+// replaced, unseen, by one of its name that is refused. The delete of the
+// successor proves that the cached object is gone, too, although its uid
+// differs. Without that conclusion the cached object became known again, and
+// its delete was never delivered.
 func TestHazardDeleteOfARefusedSuccessorKeepsTheCachedObject(t *testing.T) {
 	refusing := func(o *informerpool.Options) {
 		o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{widgets.GroupResource(): func(u *unstructured.Unstructured) error {
@@ -34,7 +35,7 @@ func TestHazardDeleteOfARefusedSuccessorKeepsTheCachedObject(t *testing.T) {
 		"stream": func(s *modelServer) { s.delete("ns", "a"); synctest.Wait() },
 		"list":   func(s *modelServer) { s.away(func() { s.delete("ns", "a") }) },
 		"streamed list": func(s *modelServer) {
-			s.set(func(s *modelServer) { // it is deleted while it is shown
+			s.set(func(s *modelServer) { // it is deleted while the list shows it
 				s.accepted = func(verb string, w *modelWatch) {
 					if verb != "stream" {
 						return
@@ -74,8 +75,8 @@ func TestHazardDeleteOfARefusedSuccessorKeepsTheCachedObject(t *testing.T) {
 	}
 }
 
-// TestDeleteOfAnEarlierRefusedObjectKeepsItsSuccessor: a late delete is of what
-// was before.
+// TestDeleteOfAnEarlierRefusedObjectKeepsItsSuccessor: a late delete belongs to
+// the earlier object.
 func TestDeleteOfAnEarlierRefusedObjectKeepsItsSuccessor(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 2000 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
 		s.put("ns", "a", 1)

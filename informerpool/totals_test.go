@@ -25,7 +25,7 @@ func TestTotalsNeverGoDown(t *testing.T) {
 		require.Zero(t, p.Totals())
 		require.Zero(t, p.ClusterTotals(everything.Cluster))
 		l := acquireSynced(t, p, everything)
-		after(10 * time.Minute) // the server says nothing: streams stall
+		after(10 * time.Minute) // the server sends nothing: streams stall
 		synctest.Wait()
 		status := l.Status()
 		require.Positive(t, status.Stalls)
@@ -47,11 +47,11 @@ func TestTotalsNeverGoDown(t *testing.T) {
 }
 
 // TestForgottenClusterLeavesNothingButItsTotals: clusters that come and go must
-// not add up.
+// not accumulate.
 func TestForgottenClusterLeavesNothingButItsTotals(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.Linger = time.Minute }, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
 		l := acquireSynced(t, p, everything)
-		p.Forget(everything.Cluster) // while it is in use, and while it lingers, that waits
+		p.Forget(everything.Cluster) // takes effect only after it is no longer in use and has lingered
 		l.Release()
 		require.Positive(t, p.ClusterTotals(everything.Cluster).Watches)
 		before := p.Totals()
@@ -68,8 +68,8 @@ func TestForgottenClusterLeavesNothingButItsTotals(t *testing.T) {
 	})
 }
 
-// TestClusterSummaryIsTheSumOfItsInformers: other clusters do not count, nor
-// what was released.
+// TestClusterSummaryIsTheSumOfItsInformers: neither other clusters nor released
+// leases count.
 func TestClusterSummaryIsTheSumOfItsInformers(t *testing.T) {
 	bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
 		other := everything

@@ -18,13 +18,13 @@ import (
 )
 
 // versionlessServer is an aggregated API whose lists have no version of their
-// own. A watch from there begins with all objects.
+// own. A watch without a version begins with all objects.
 type versionlessServer struct {
 	*modelServer
 
 	version string
-	before  func() // runs before a watch is open, once
-	behind  func() // runs once it is, once
+	before  func() // runs once, before a watch is open
+	behind  func() // runs once, after it is open
 }
 
 var listVersion = regexp.MustCompile(`"metadata":{"resourceVersion":"\d+","continue"`)
@@ -72,8 +72,7 @@ func runOnce(f *func()) {
 }
 
 // TestHazardDeletedBetweenAListWithoutAVersionAndItsWatch: the watch begins
-// with the objects that there are, and says nothing of one that was deleted
-// before.
+// with the current objects, and does not mention one that was deleted before.
 func TestHazardDeletedBetweenAListWithoutAVersionAndItsWatch(t *testing.T) {
 	for _, version := range []string{"", "0"} {
 		for name, between := range map[string]struct{ before, behind func(s *modelServer) }{
@@ -129,7 +128,7 @@ func testVersionless(t *testing.T, version string, before, behind func(*modelSer
 			require.Equal(t, s.state(nil), contents(t, l), "round %d", round)
 			require.Equal(t, s.state(nil), r.told(), "round %d", round)
 			if round%2 == 1 {
-				s.put("ns", "o0", round) // the watch shows a version, and ends behind it
+				s.put("ns", "o0", round) // the watch shows a version, and ends after it
 				after(0)
 			}
 			refill()

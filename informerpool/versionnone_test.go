@@ -21,9 +21,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// oddServer shows a version that is none in one place, and does not take it
-// back: a watch from there is answered with refusal, or, without one, ends at
-// once.
+// oddServer shows an invalid version in one place, and does not accept it: a
+// watch from it fails with refusal or, if that is nil, ends at once.
 type oddServer struct {
 	*modelServer
 
@@ -120,7 +119,7 @@ func (b *oddBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// values are the objects' uids and values: their versions may be none.
+// values are the objects' uids and values: their versions may be invalid.
 func values(t *testing.T, objects []*informerpool.Object) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -143,7 +142,7 @@ func (s *oddServer) values() map[string]string {
 }
 
 // TestHazardListsWithAVersionThatIsNone: an informer resumed for ever from a
-// version that its server does not take, and never listed again.
+// version that its server does not accept, and never listed again.
 func TestHazardListsWithAVersionThatIsNone(t *testing.T) {
 	refusals := map[string]error{
 		"400":  apierrors.NewBadRequest("invalid resource version"),
@@ -227,9 +226,9 @@ func testVersionThatIsNone(t *testing.T, source *oddServer, paged bool) {
 	})
 }
 
-// TestHazardResumeIsRefused: the version is one, the question for the server's
-// own is answered, and yet no watch from there is. A list can be all that
-// works.
+// TestHazardResumeIsRefused: the version is valid and the server answers the
+// history question, but refuses every watch from it. A list may be the only
+// request that works.
 func TestHazardResumeIsRefused(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"400": apierrors.NewBadRequest("no"),
@@ -262,10 +261,10 @@ func TestHazardResumeIsRefused(t *testing.T) {
 	}
 }
 
-// TestHazardResumeIsRefusedForLong: no watch is resumed any more, for a reason
-// that may pass and does not (something between lets none through, the server
-// is too busy for them, the right to watch was taken away), and lists are
-// answered. Handlers have to hear of what happens all the same.
+// TestHazardResumeIsRefusedForLong: no watch can be resumed any more, for a
+// reason that could be temporary and is not (a proxy lets none through, the
+// server is too busy for them, the permission to watch was revoked), and lists
+// succeed. Handlers must receive changes all the same.
 func TestHazardResumeIsRefusedForLong(t *testing.T) {
 	for _, code := range []int{401, 403, 408, 429, 501, 502, 503, 504} {
 		for _, paged := range []bool{false, true} {

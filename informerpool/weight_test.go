@@ -22,8 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire/wiretest"
 )
 
-// generated is a source whose streamed list is made while it is read. A plain
-// watch carries nothing.
+// generated is a source that generates its streamed list while it is read. A
+// plain watch carries nothing.
 type generated struct{ next func() []byte }
 
 func (g *generated) Ready(context.Context, types.NamespacedName) (informerpool.Epoch, error) {
@@ -68,8 +68,8 @@ func item(i int, namespace, rest string) []byte {
 		namespace, i, i, i+1, rest))
 }
 
-// liveHeap is how many bytes are reachable, once pools of memory and what
-// earlier tests left have settled.
+// liveHeap is how many bytes are reachable, once memory pools and the remains
+// of earlier tests have settled.
 func liveHeap() int64 {
 	var m runtime.MemStats
 	for last := int64(-1); ; {
@@ -86,7 +86,7 @@ func liveHeap() int64 {
 
 // liveHeapUnder returns the first size of the live heap under a bound, or that
 // of the last of a hundred tries: it may take more than one collection until
-// what was let go is gone, and what is kept is in every measurement.
+// released memory is gone, while retained memory is in every measurement.
 func liveHeapUnder(bound int64) int64 {
 	for range 100 {
 		if now := liveHeap(); now < bound {
@@ -97,10 +97,10 @@ func liveHeapUnder(bound int64) int64 {
 	return liveHeap()
 }
 
-// heapOf returns how many bytes what make makes keeps alive. A measurement
+// heapOf returns how many bytes the result of make keeps alive. A measurement
 // counts if the heap is the same before it and after the release: a goroutine
-// of an earlier test, which the scheduler has not let end yet, may hold
-// megabytes when this one begins and none when it ends.
+// of an earlier test that the scheduler has not let end yet may hold megabytes
+// when this one begins and none when it ends.
 func heapOf(t *testing.T, make func() (release func())) int64 {
 	t.Helper()
 	for range 100 {
@@ -126,8 +126,8 @@ func noise(i, n int) string {
 	return b.String()[:n]
 }
 
-// TestWeightAgreesWithTheHeap: the budgets are worth as much as what Status
-// says of objects of very different shapes.
+// TestWeightAgreesWithTheHeap: the budgets are only as accurate as the sizes
+// that Status reports for objects of very different shapes.
 func TestWeightAgreesWithTheHeap(t *testing.T) {
 	for name, c := range map[string]struct {
 		n    int
@@ -162,7 +162,7 @@ func TestWeightAgreesWithTheHeap(t *testing.T) {
 			}}
 			warm, err := informerpool.New(informerpool.Options{Source: g})
 			require.NoError(t, err)
-			acquireSynced(t, warm, anyKind) // what the process keeps for all pools
+			acquireSynced(t, warm, anyKind) // memory that the process keeps for all pools
 			require.NoError(t, warm.Close(t.Context()))
 			warm = nil
 
@@ -187,7 +187,7 @@ func TestWeightAgreesWithTheHeap(t *testing.T) {
 	}
 }
 
-// TestBudgetHoldsAgainstFloods: whatever a server invents, the heap stays near
+// TestBudgetHoldsAgainstFloods: whatever a server makes up, the heap stays near
 // the budget, also over many tries.
 func TestBudgetHoldsAgainstFloods(t *testing.T) {
 	const budget = 2 << 20
@@ -218,9 +218,9 @@ func TestBudgetHoldsAgainstFloods(t *testing.T) {
 	}
 }
 
-// TestHazardInformerThatIsFullNeverListsAgain: all that is left on the server
-// was changed, and there is no room for a byte more until what is gone is
-// forgotten.
+// TestHazardInformerThatIsFullNeverListsAgain: all objects that are left on the
+// server have changed, and there is no room for another byte until the deleted
+// ones are removed.
 func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
 	const budget = 8000
 	for _, paged := range []bool{false, true} {
@@ -252,8 +252,8 @@ func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
 	}
 }
 
-// TestBudgetHoldsInALiveStream: distinct objects there count as those of a list
-// do, and no try gets one more in.
+// TestBudgetHoldsInALiveStream: distinct objects of a stream count as those of
+// a list do, and no try gets one more in.
 func TestBudgetHoldsInALiveStream(t *testing.T) {
 	for name, change := range map[string]func(*informerpool.Options){
 		"objects": func(o *informerpool.Options) { o.MaxObjects = 10 },
