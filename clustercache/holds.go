@@ -30,7 +30,13 @@ type watchID struct {
 }
 
 // hold is a reference-counted request for one watchID. All its holders share
-// one lease.
+// one lease, which the hold gets once its kind is mapped to a resource:
+//
+//	add ──► waiting ───► bound to a lease ──► parted: no reference is left
+//	         ▲   │         ▲          │
+//	         └───┘         └──────────┘
+//	   kind not found:   rebind: the kind is
+//	   RetryInterval     served differently
 type hold struct {
 	id   watchID
 	used instant // when a read in mode AutoWatch last used it
@@ -138,7 +144,7 @@ func (s *holds) closeIfEmpty() (kept []*informerpool.Lease, ok bool) {
 	s.closed = true
 	for _, h := range s.all {
 		h.auto = false
-		if lease, _ := s.releaseLocked(h); lease != nil { // no hold that has a debt is left
+		if lease, _ := s.releaseLocked(h); lease != nil { // no other hold is left that could get a debt
 			kept = append(kept, lease)
 		}
 	}

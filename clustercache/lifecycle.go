@@ -137,7 +137,7 @@ func (cc *ClusterCache) notified(n Notifier) {
 	}
 }
 
-// changed notes that the resolver's answer for a cluster may have changed.
+// changed records that the resolver's answer for a cluster may have changed.
 func (cc *ClusterCache) changed(key client.ObjectKey) {
 	c := cc.find(key)
 	if c != nil && c.post(message{Event: phase.Event{Kind: phase.Changed}}) {

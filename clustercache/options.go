@@ -56,7 +56,7 @@ type Options struct {
 	// Discover makes every cluster that the Resolver lists known; the Resolver
 	// must be a [Lister]. Without Discover, a cluster becomes known when it is
 	// first requested: by Engage, Watch, Declare, or a read in mode AutoWatch.
-	// A cluster that is no longer listed, and that there is no access to, is
+	// A cluster that is no longer listed, and to which there is no access, is
 	// removed after Grace, unless it was Engaged.
 	Discover bool
 	// Scheme maps Go types to kinds. Defaults to client-go's scheme, which has

@@ -24,6 +24,15 @@ import (
 
 // reader reads one cluster. It refers to the cluster by name: it can be used
 // before the cluster is known, and after the cluster was removed and returned.
+//
+//	Get, List ──► holds that cover it ──► by rank: usable? contradicted? ──► cache
+//	                    │ none                      │ no usable answer
+//	                    └─────────────┬─────────────┘
+//	                                  ▼
+//	            Live, AutoWatch: API server; CacheOnly: error
+//
+// A read that something interferes with, such as another history or the release
+// of a hold, starts again (errAgain).
 type reader struct {
 	cc   *ClusterCache
 	key  client.ObjectKey
