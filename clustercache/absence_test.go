@@ -19,9 +19,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardFailureIsTakenForAbsence: a reconciler ignores that an object is
-// not found, and takes it for deleted. What else was not found, or what a proxy
-// does not know, says nothing about the object.
+// TestHazardFailureIsTakenForAbsence: a reconciler ignores NotFound errors, and
+// takes the object for deleted. A NotFound about something else, or from a
+// proxy that does not know the path, does not mean that the object is absent.
 func TestHazardFailureIsTakenForAbsence(t *testing.T) {
 	noSecret := apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "a-kubeconfig")
 	for name, tc := range map[string]struct {
@@ -88,9 +88,9 @@ func TestHazardFailureIsTakenForAbsence(t *testing.T) {
 	}
 }
 
-// TestHazardNotFoundOfAGatewayIsTakenForAbsence: a 404 that no status of an API
-// server explains is one of something between, which knows no object. A delete
-// that ignores it was not carried out.
+// TestHazardNotFoundOfAGatewayIsTakenForAbsence: a 404 without the status of an
+// API server comes from a gateway in between, which does not know the objects.
+// A delete that ignores such a 404 was not carried out.
 func TestHazardNotFoundOfAGatewayIsTakenForAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()

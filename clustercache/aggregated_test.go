@@ -29,7 +29,7 @@ var gadget = schema.GroupVersionKind{Group: "memory.example.org", Version: "v1",
 type aggregation struct {
 	*fakeAPI
 
-	memory *fakeAPI // serves them as ConfigMaps, which are renamed on their way
+	memory *fakeAPI // serves them as ConfigMaps, which are renamed in transit
 	life   context.Context
 	end    context.CancelFunc
 	starts int
@@ -43,7 +43,7 @@ func newAggregation(t *testing.T) *aggregation {
 	return a
 }
 
-// restart begins a new history, and ends the watches of the old one.
+// restart starts a new history, and ends the watches of the old one.
 func (a *aggregation) restart(names ...string) {
 	a.memory.mu.Lock()
 	end := a.end
@@ -89,7 +89,7 @@ func (a *aggregation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// gadgets makes Gadgets of ConfigMaps.
+// gadgets rewrites ConfigMaps to Gadgets.
 type gadgets struct{ http.ResponseWriter }
 
 // Write implements http.ResponseWriter.
@@ -105,7 +105,7 @@ func (g gadgets) Write(b []byte) (int, error) {
 // Flush implements http.Flusher.
 func (g gadgets) Flush() { g.ResponseWriter.(http.Flusher).Flush() }
 
-// state is what the memory holds.
+// state is the state of the objects in memory.
 func (a *aggregation) state() heard {
 	a.memory.mu.Lock()
 	defer a.memory.mu.Unlock()
@@ -117,9 +117,10 @@ func (a *aggregation) state() heard {
 	return out
 }
 
-// TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster: its history begins anew
-// each time, and nobody else's does. The kinds of all others list nothing anew
-// and stay readable; its own objects are those that it has now.
+// TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster: each restart starts a
+// new history for the aggregated API alone. All other kinds stay readable
+// without a new list; the aggregated API's own objects are those that it has
+// now.
 func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, d := newAggregation(t), newDirectory()
@@ -178,9 +179,9 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 	})
 }
 
-// TestHazardAggregatedAPIComesBackAhead: its history begins anew and has
-// reached or passed the old version when it answers again, so that a resume is
-// accepted and nothing in the stream says so. The aggregator's 503 did.
+// TestHazardAggregatedAPIComesBackAhead: a new history has reached or passed
+// the old version when the API answers again, so a resume is accepted, and
+// nothing in the stream reveals the new history. The aggregator's 503 did.
 func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 	for name, ahead := range map[string]int{"reached": 0, "passed": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -220,8 +221,8 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 	}
 }
 
-// TestShortOutageOfAClusterCausesNoAuditAtOnce: all kinds are answered with
-// 503, so that nothing says that an aggregated API restarted.
+// TestShortOutageOfAClusterCausesNoAuditAtOnce: requests for every kind are
+// answered with 503, which is no sign that an aggregated API restarted.
 func TestShortOutageOfAClusterCausesNoAuditAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, d := newAggregation(t), newDirectory()
@@ -264,7 +265,8 @@ func readOrigin(t *testing.T, cc *clustercache.ClusterCache, o client.Object, na
 
 var keyOfA = key("a")
 
-// requireTold learns from the Gadgets' events that came, and compares.
+// requireTold applies the events of Gadgets that were delivered, and compares
+// the result.
 func (known heard) requireTold(t *testing.T, objects *objectFeed, want heard) {
 	t.Helper()
 	for len(objects.events) > 0 {

@@ -36,8 +36,8 @@ func coloured(name, color string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"color": color}}
 }
 
-// TestHazardClusterScopedReadsOverlookTheNamespace: the answer does not depend
-// on where it comes from.
+// TestHazardClusterScopedReadsOverlookTheNamespace: cache and API server give
+// the same answer.
 func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
 	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
@@ -64,8 +64,8 @@ func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
 	})
 }
 
-// TestHazardRefusedInformerAnswersNoRead: once the right to watch is taken
-// away, what was cached before is no answer.
+// TestHazardRefusedInformerAnswersNoRead: once the permission to watch is
+// revoked, objects cached before are no answer.
 func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
 	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(coloured("one", "blue"))
@@ -101,7 +101,7 @@ func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
 }
 
 // TestHazardDegradedInformerAnswersForStaleAfterOnly: an informer that cannot
-// follow its watch is believed for a while, and not for ever.
+// follow its watch answers reads for StaleAfter only.
 func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
 	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(coloured("one", "blue"))
@@ -129,8 +129,8 @@ func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
 	})
 }
 
-// TestHazardOriginOfWhatDoesNotExist: that there is no such object is an
-// answer, too, and the API server's is not taken for one of the cache.
+// TestHazardOriginOfWhatDoesNotExist: "not found" is an answer, too, and that
+// of the API server is not reported as one of the cache.
 func TestHazardOriginOfWhatDoesNotExist(t *testing.T) {
 	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(coloured("one", "blue"))

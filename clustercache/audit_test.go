@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestClusterThatWasAwayIsAuditedSoon, since a backup may have been restored in
-// the meantime; one that was away for a moment is not.
+// TestClusterThatWasAwayIsAuditedSoon: a backup may have been restored while
+// the cluster was disconnected. A cluster that was away only for a moment is
+// not audited.
 func TestClusterThatWasAwayIsAuditedSoon(t *testing.T) {
 	for away, audits := range map[time.Duration]int{10 * time.Minute: 1, 45 * time.Second: 0} {
 		t.Run(away.String(), func(t *testing.T) {
@@ -33,8 +34,8 @@ func TestClusterThatWasAwayIsAuditedSoon(t *testing.T) {
 	}
 }
 
-// TestClusterWhoseServerWasExchangedIsAuditedSoon: another certificate or
-// another version is that of another server. A new connection alone is none.
+// TestClusterWhoseServerWasExchangedIsAuditedSoon: a different certificate or
+// version means a different server. A new connection alone does not.
 func TestClusterWhoseServerWasExchangedIsAuditedSoon(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(t *testing.T, proxy *front, api *fakeAPI)

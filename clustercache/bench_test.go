@@ -20,8 +20,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/stillapi"
 )
 
-// stillFleet runs a ClusterCache over so many clusters in which nothing
-// happens, with five informers on each.
+// stillFleet runs a ClusterCache over the given number of idle clusters, with
+// five informers on each.
 func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []client.ObjectKey) {
 	tb.Helper()
 	configs := map[client.ObjectKey]*rest.Config{}
@@ -60,8 +60,8 @@ func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []clie
 	return cc, keys
 }
 
-// TestStatusOfAClusterDoesNotDependOnTheFleet: what it allocates stands for
-// what it looks at.
+// TestStatusOfAClusterDoesNotDependOnTheFleet counts allocations as a proxy for
+// the clusters that Status visits.
 func TestStatusOfAClusterDoesNotDependOnTheFleet(t *testing.T) {
 	allocations := func(clusters int) float64 {
 		cc, keys := stillFleet(t, clusters)
@@ -84,7 +84,7 @@ func BenchmarkReader(b *testing.B) {
 	}
 }
 
-// BenchmarkStatus asks for the status of each of 1000 clusters, with 5000
+// BenchmarkStatus gets the status of each of 1000 clusters, with 5000
 // informers.
 func BenchmarkStatus(b *testing.B) {
 	cc, keys := stillFleet(b, 1000)

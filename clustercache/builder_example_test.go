@@ -18,8 +18,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// A ClusterCache of the clusters that Cluster API knows in the manager's
-// cluster, with health checks, metrics and a page that tells why a cluster is
+// A ClusterCache of the clusters that Cluster API manages in the manager's
+// cluster, with health checks, metrics and a page that shows why a cluster is
 // not connected.
 func ExampleSetupWithManager() {
 	setup := func(mgr manager.Manager) (*clustercache.ClusterCache, error) {
@@ -36,8 +36,8 @@ func ExampleSetupWithManager() {
 	_ = setup // in main
 }
 
-// A reconciler of one cluster works in all of them. It is given the client of
-// the cluster that a request is about.
+// A reconciler written for one cluster works in all of them. For each request
+// it gets the client of the request's cluster.
 func ExampleNewControllerManagedBy() {
 	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
 		return clustercache.NewControllerManagedBy(mgr, cc).
@@ -48,7 +48,7 @@ func ExampleNewControllerManagedBy() {
 	_ = setup // in main
 }
 
-// A reconciler that is told the cluster looks at several at once.
+// A reconciler whose requests name the cluster can work across clusters.
 func ExampleBuilder_Build() {
 	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
 		_, err := clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.Namespace{}).Build(

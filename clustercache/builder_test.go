@@ -31,7 +31,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// fakeManager is as much of a manager as is asked for without a hub.
+// fakeManager implements the part of a manager that is used without a hub.
 type fakeManager struct {
 	manager.Manager
 
@@ -89,8 +89,8 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 	require.ErrorContains(t, err, "option Resolver")
 }
 
-// TestSetupWithManagerKnowsTheHub: a Secret that leads back to the manager's
-// own cluster is refused before anything is dialled.
+// TestSetupWithManagerKnowsTheHub: a Secret that points back to the manager's
+// own cluster is refused before any dial.
 func TestSetupWithManagerKnowsTheHub(t *testing.T) {
 	for hub, want := range map[string]clustercache.Phase{"": clustercache.PhaseRefused, "https://192.0.2.7": clustercache.PhaseDisconnected} {
 		d := newDirectory()
@@ -98,7 +98,7 @@ func TestSetupWithManagerKnowsTheHub(t *testing.T) {
 			return resolver.Kubeconfig(testenv.Kubeconfig(&rest.Config{Host: "https://192.0.2.1:6443", BearerToken: "t"}), resolver.KubeconfigOptions{})
 		})
 		o := silent(d)
-		o.ProbeTimeout = 100 * time.Millisecond // nothing answers at a documentation's address
+		o.ProbeTimeout = 100 * time.Millisecond // no server answers at a documentation address
 		if hub != "" {
 			o.DialPolicy.Hub = []string{hub}
 		}
@@ -113,14 +113,14 @@ func TestSetupWithManagerKnowsTheHub(t *testing.T) {
 	}
 }
 
-// reconciled is what a reconciler of one cluster was told.
+// reconciled is one call of a reconciler that was written for one cluster.
 type reconciled struct {
 	client client.Client
 	reconcile.Request
 }
 
 // TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected: the growing
-// back-off of errors would hide that it is back.
+// back-off of errors would hide that the cluster is back.
 func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, dead := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b")
@@ -176,7 +176,7 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 }
 
 // TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay runs a controller
-// over two clusters, one of which comes back.
+// over two clusters, one of which is lost and comes back.
 func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, out := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b"), newFakeAPI(t, "uid-c")

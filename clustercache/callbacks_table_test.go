@@ -30,7 +30,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// hooks are what functions of the user do before their work.
+// hooks are called by user functions before they do their work.
 type hooks struct {
 	mu   sync.Mutex
 	does map[string]func()
@@ -78,8 +78,8 @@ type hookedResolver struct {
 	*hooks
 }
 
-// userFunctions are all the functions that a user of the package can give it,
-// each with the name by which its panics are counted.
+// userFunctions are all functions that a user can pass to the package, each
+// with the name under which its panics are counted.
 var userFunctions = map[string]string{
 	"Resolver.Resolve":         "Resolver.Resolve",
 	"Resolver.Notify":          "Resolver.Notify",
@@ -93,7 +93,7 @@ var userFunctions = map[string]string{
 	"Informers.Transforms":     "Transforms",
 	"Informers.OnListed":       "OnListed",
 	"Informers.OnFailed":       "OnFailed",
-	"Informers.OnPanic":        "Handler", // called for a panic of that
+	"Informers.OnPanic":        "Handler", // called for a panic of the Handler
 	"handler":                  "Handler",
 	"ObjectFeed.Clusters":      "ObjectFeed.Clusters",
 	"predicate":                "Handler",
@@ -103,7 +103,7 @@ var userFunctions = map[string]string{
 	"ClusterSource's Filter":   "mapping or filter of a ClusterSource",
 }
 
-// hooked is a ClusterCache, not started, that was given each of the functions.
+// hooked returns a ClusterCache, not started, with each of the functions set.
 func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (*clustercache.ClusterCache, *fakeAPI) {
 	t.Helper()
 	api := newFakeAPI(t, "uid-a")
@@ -130,7 +130,7 @@ func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (
 	if _, proxies := h.does["Proxy of the access"]; proxies {
 		config.Proxy = func(*http.Request) (*url.URL, error) {
 			h.at("Proxy of the access")
-			return nil, nil //nolint:nilnil // it is how net/http says that there is none
+			return nil, nil //nolint:nilnil // it means no proxy to net/http
 		}
 	}
 	d.set(key("a"), config)
@@ -161,7 +161,7 @@ func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (
 	return cc, api
 }
 
-// use makes the ClusterCache call what else it is given.
+// use makes the ClusterCache call the functions that its methods take.
 func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks, q *queue[clustercache.Request]) *clustercache.Watch {
 	t.Helper()
 	w := watch(t, cc)
@@ -207,8 +207,8 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks, q *queue[cluster
 	return w
 }
 
-// notFailed requires that a call succeeded, or came after the end: one whose
-// function was deaf goes on then.
+// notFailed requires that a call succeeded, or failed because the cache was
+// closed: a deaf function lets its call outlive the cache.
 func notFailed(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, clustercache.ErrClosed) {
@@ -216,9 +216,9 @@ func notFailed(t *testing.T, err error) {
 	}
 }
 
-// TestHazardPanicOfEachCallback: each of them panics for a while, alone. The
-// process goes on, the log names the callback, and its cluster where it is
-// about one, it is counted, and all is well when the panics end.
+// TestHazardPanicOfEachCallback: each callback alone panics for a while. The
+// process survives, the log names the callback and its cluster if it has one,
+// the panic is counted, and everything recovers when the panics end.
 func TestHazardPanicOfEachCallback(t *testing.T) {
 	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
 		t.Run(place, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestHazardPanicOfEachCallback(t *testing.T) {
 				switch place {
 				case "Informers.OnPanic":
 					require.Contains(t, log.String(), "for OnPanic")
-				case "Informers.Transforms": // what it panics with may be of a secret
+				case "Informers.Transforms": // the panic's value may hold part of a secret
 					require.ErrorContains(t, w.Status().LastError, "Transforms panicked")
 					require.NotContains(t, w.Status().LastError.Error(), "no "+place)
 				default:
@@ -265,7 +265,7 @@ func TestHazardPanicOfEachCallback(t *testing.T) {
 				time.Sleep(time.Minute)
 				require.True(t, w.HasSynced())
 				require.NoError(t, cc.Reader(key("a")).Get(t.Context(), request("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
-				if place != "ObjectFeed.Clusters" { // which selected nothing while it panicked
+				if place != "ObjectFeed.Clusters" { // ObjectFeed.Clusters selected nothing while it panicked
 					require.Contains(t, q.names(), "three")
 				}
 			})
@@ -290,8 +290,8 @@ func panicsOf(t *testing.T, registry prometheus.Gatherer, callback string) float
 	return sum
 }
 
-// TestHazardStopWaitsForEachCallback: each of them, alone, is deaf to
-// everything.
+// TestHazardStopWaitsForEachCallback: each callback alone never returns,
+// whatever ends.
 func TestHazardStopWaitsForEachCallback(t *testing.T) {
 	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
 		t.Run(place, func(t *testing.T) {
@@ -333,9 +333,9 @@ func TestHazardStopWaitsForEachCallback(t *testing.T) {
 	}
 }
 
-// TestHazardCallbackEndsItsGoroutine: each of them, alone, ends its goroutine
-// for a while, as t.FailNow does. Nothing of the process's own ends with it,
-// nothing waits for it, and all is well when that ends.
+// TestHazardCallbackEndsItsGoroutine: each callback alone ends its goroutine
+// for a while, as t.FailNow does. It takes no goroutine of the cache with it,
+// no caller hangs waiting for it, and everything recovers afterwards.
 func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 	for _, place := range slices.Sorted(maps.Keys(userFunctions)) {
 		t.Run(place, func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 				registry, log := prometheus.NewPedanticRegistry(), &lines{}
 				cc, api := hooked(t, h, registry, log)
 				run(t, cc)
-				go use(t, cc, h, &queue[clustercache.Request]{}) // some are called on the user's own goroutine
+				go use(t, cc, h, &queue[clustercache.Request]{}) // some callbacks run on the user's own goroutine
 				time.Sleep(30 * time.Second)
 				if place == "Informers.OnFailed" {
 					api.failWith(http.StatusInternalServerError, "/v1/configmaps")

@@ -26,7 +26,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// lines collects what is logged.
+// lines collects log lines.
 type lines struct {
 	mu  sync.Mutex
 	all strings.Builder
@@ -44,7 +44,7 @@ func (l *lines) write(_, args string) {
 	l.all.WriteString(args + "\n")
 }
 
-// touchy is a resolver that panics where it is told to.
+// touchy is a resolver that panics in the methods that a test selects.
 type touchy struct {
 	*directory
 
@@ -82,8 +82,8 @@ func (r *touchy) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
 }
 
 // TestHazardPanicOfACallbackEndsTheProcess: each kind of function that the
-// operator gives panics. It is named in the log and counted, the step fails,
-// and all heals when it does not panic any more.
+// operator provides panics. The panic is logged by name and counted, the step
+// fails, and everything heals when the function no longer panics.
 func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -117,7 +117,7 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 		feed := clustercache.ObjectFeed{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {
-				return o.(fmt.Stringer).String() == "" // as the packed form tempts
+				return o.(fmt.Stringer).String() == "" // as the packed form tempts users to write
 			})},
 		}
 		feed.Form = clustercache.Packed
@@ -166,7 +166,7 @@ func sumOf(t *testing.T, registry prometheus.Gatherer, name string) float64 {
 }
 
 // TestHazardStopWaitsForACallbackThatIsDeaf: Start returns within little more
-// than a second, and names it.
+// than a second, with an error that names the callback.
 func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 	for name, deaf := range map[string]func(t *testing.T, d *directory, forever func()) func(*clustercache.ClusterCache){
 		"Resolver.Resolve": func(_ *testing.T, d *directory, forever func()) func(*clustercache.ClusterCache) {

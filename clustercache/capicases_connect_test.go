@@ -22,8 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// openConns counts the connections that an API server in memory has. It must be
-// called before the first one.
+// openConns counts the open connections of an in-memory API server. It must be
+// called before the first connection.
 func openConns(api *fakeAPI) func() int {
 	var mu sync.Mutex
 	open := map[net.Conn]struct{}{}
@@ -44,7 +44,8 @@ func openConns(api *fakeAPI) func() int {
 	}
 }
 
-// journal is a resolver that tells of no changes, and notes when it was asked.
+// journal is a resolver that reports no changes, and records when it was
+// queried.
 type journal struct {
 	mu     sync.Mutex
 	answer func() (clustercache.Access, error)
@@ -84,9 +85,9 @@ func caseEngageAgain(t *testing.T) {
 	})
 }
 
-// caseHandlesAfterDisconnect: differs in that a cluster that was disengaged is
-// an unknown one, not one that is not connected: nobody tries to reach it any
-// more, so waiting would not help.
+// caseHandlesAfterDisconnect: differs in that a disengaged cluster is unknown,
+// not merely disconnected: no attempt to reach it is made any more, so waiting
+// would not help.
 func caseHandlesAfterDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -139,7 +140,7 @@ func caseDisengageStopsEverything(t *testing.T) {
 
 		w.Release()
 		cc.Disengage(key("a"))
-		time.Sleep(time.Minute) // released informers linger for half of it
+		time.Sleep(time.Minute) // released informers linger for half of this time
 		require.Empty(t, cc.Statuses())
 		require.Zero(t, open())
 		before, asked := api.total(), d.timesAsked(key("a"))
@@ -149,9 +150,9 @@ func caseDisengageStopsEverything(t *testing.T) {
 	})
 }
 
-// caseStatusSurvivesDisconnect: a failed attempt to connect is no change of the
-// phase, so Since tells how long the cluster is gone, and LastLife when it was
-// last heard of.
+// caseStatusSurvivesDisconnect: a failed attempt to connect does not change the
+// phase, so Since shows how long the cluster has been disconnected, and
+// LastLife when it last showed life.
 func caseStatusSurvivesDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -169,7 +170,7 @@ func caseStatusSurvivesDisconnect(t *testing.T) {
 		require.Equal(t, 1, again.Connects)
 		require.Empty(t, clusters.events)
 
-		w := watch(t, cc) // or the cluster would be forgotten, and what is known of it with it
+		w := watch(t, cc) // without it, the cluster would be forgotten together with its status
 		cc.Disengage(key("a"))
 		cc.Disengage(key("a"))
 		synctest.Wait()
@@ -179,8 +180,8 @@ func caseStatusSurvivesDisconnect(t *testing.T) {
 }
 
 // caseWatchBeforeConnect: differs in that Watch does not fail. A caller that
-// had to try again at the next connect would need the very event that the
-// library already has.
+// had to retry at the next connect would need the very event that the library
+// already handles.
 func caseWatchBeforeConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -223,8 +224,8 @@ func caseMissingSecretIsAskedForEvenly(t *testing.T) {
 	})
 }
 
-// failing connects to nothing for long enough that the wait between two
-// attempts has grown to its maximum, 30 s.
+// failing runs attempts against an unreachable address until the wait between
+// two attempts has grown to its maximum, 30 s.
 func failing(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *journal) {
 	t.Helper()
 	api := newFakeAPI(t, "uid-a")
@@ -240,9 +241,9 @@ func failing(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *journal) {
 	return cc, api, j
 }
 
-// caseRetryIsRateLimited: differs in that news from the resolver end the wait.
-// Nobody has to wait for an interval that was meant to spare a cluster nobody
-// could reach.
+// caseRetryIsRateLimited: differs in that a change reported by the resolver
+// ends the wait. The interval exists to spare a cluster that could not be
+// reached; new access need not wait for it.
 func caseRetryIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, j := failing(t)
@@ -289,12 +290,12 @@ func caseRetryConnects(t *testing.T) {
 	})
 }
 
-// caseHubIsNeverGuessed: differs in that no connection looks for the Pod it
-// runs in and changes its address if it finds it, which costs each cluster a
-// request and a right. The operator says what the hub is: the zero key, by a
-// resolver of its own.
+// caseHubIsNeverGuessed: differs in that no connection looks in its cluster for
+// the Pod it runs in, to change its address if it finds that Pod; that would
+// cost each cluster a request and a permission. The operator declares the hub:
+// the zero key, with a resolver of its own.
 func caseHubIsNeverGuessed(t *testing.T) {
-	for i, env := range []map[string]string{ // the cases of a Pod that looks like ours, and of ones that do not
+	for i, env := range []map[string]string{ // a Pod that looks like the test's own, and Pods that do not
 		{"POD_NAMESPACE": "default", "POD_NAME": "operator", "POD_UID": "uid-pod"},
 		{"POD_NAMESPACE": "other", "POD_NAME": "operator", "POD_UID": "uid-pod"},
 		{"POD_NAMESPACE": "default", "POD_NAME": "other", "POD_UID": "uid-pod"},
@@ -360,8 +361,8 @@ func caseSlowConnectHoldsBackNobody(t *testing.T) {
 	})
 }
 
-// caseSlowList: differs in that connecting does not list: a cluster is
-// connected before its informers are synced, so no list can be too long for it.
+// caseSlowList: differs in that connecting does not list. A cluster is
+// connected before its informers are synced, so no list is too slow for it.
 func caseSlowList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := newFakeAPI(t, "uid-slow")
@@ -403,7 +404,7 @@ func caseSlowList(t *testing.T) {
 	})
 }
 
-// slowWriter takes its time for every object.
+// slowWriter delays every object.
 type slowWriter struct {
 	http.ResponseWriter
 

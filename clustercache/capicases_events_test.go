@@ -22,7 +22,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// queueOf is one that a test reads. It ends with the test.
+// queueOf returns a workqueue for a test to read. It is shut down with the
+// test.
 func queueOf[request comparable](t *testing.T) workqueue.TypedRateLimitingInterface[request] {
 	t.Helper()
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[request]())
@@ -30,8 +31,8 @@ func queueOf[request comparable](t *testing.T) workqueue.TypedRateLimitingInterf
 	return q
 }
 
-// listen starts a source of cluster events that passes on those of the types,
-// until the test ends.
+// listen starts a source of cluster events of the given types, until the test
+// ends.
 func listen(t *testing.T, cc *clustercache.ClusterCache, types ...clustercache.ClusterEventType) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
 	t.Helper()
 	q := queueOf[clustercache.ClusterEvent](t)
@@ -83,16 +84,17 @@ func caseEachSourceIsTold(t *testing.T) {
 		for _, q := range queues {
 			require.Equal(t, 1, q.Len())
 		}
-		late := listen(t, cc, clustercache.Connected) // differs: one that comes late is told, too
+		late := listen(t, cc, clustercache.Connected) // differs: a late source gets the event, too
 		synctest.Wait()
 		require.Equal(t, 1, late.Len())
 	})
 }
 
-// caseSourcesWaitForTheirTrouble: differs in that a source picks the changes it
-// waits for instead of windows of time: Degraded after the first missed probe,
-// Disconnected after the threshold, at most 45 s. One with a window of its own
-// adds requests to its queue after the age that Status.LastLife leaves.
+// caseSourcesWaitForTheirTrouble: differs in that a source selects the changes
+// it waits for, not windows of time: Degraded after the first missed probe,
+// Disconnected after the threshold, at most 45 s. A source with a window of its
+// own delays its requests by the rest of the window, which follows from
+// Status.LastLife.
 func caseSourcesWaitForTheirTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -115,8 +117,8 @@ func caseSourcesWaitForTheirTrouble(t *testing.T) {
 	})
 }
 
-// caseStuckSubscriber: one of each kind of subscriber never returns from its
-// first event.
+// caseStuckSubscriber: one subscriber of each kind never returns from its first
+// event.
 func caseStuckSubscriber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
@@ -182,7 +184,8 @@ func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.Cluste
 	return func() { <-clusters; <-objects }
 }
 
-// flap lets every cluster connect, sync, go and come back, each on its time.
+// flap makes every cluster connect, sync, fail and come back, each at its own
+// time.
 func flap(t *testing.T, cc *clustercache.ClusterCache, apis map[string]*fakeAPI) {
 	t.Helper()
 	for name := range apis {
@@ -227,8 +230,8 @@ func subscribersOf(t *testing.T, registry prometheus.Gatherer) float64 {
 	return 0
 }
 
-// caseReentrance: what a lock held during a callback would make hang for ever,
-// hangs the bubble, which is reported.
+// caseReentrance: a lock held during a callback would deadlock here; that hangs
+// the bubble, which is reported.
 func caseReentrance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -297,7 +300,7 @@ func caseReentrance(t *testing.T) {
 	})
 }
 
-// callingResolver calls back before it answers.
+// callingResolver calls the ClusterCache before it answers.
 type callingResolver struct {
 	*directory
 

@@ -31,7 +31,8 @@ import (
 // TestClusterAPICases/case_55 ./clustercache -clusters 1000.
 var fleetSize = flag.Int("clusters", 60, "clusters that come back together in a test")
 
-// deadEnd is an address that swallows connections: no refusal, no answer.
+// deadEnd is an address that swallows connections: it neither refuses nor
+// answers.
 type deadEnd struct {
 	mu    sync.Mutex
 	dials []time.Time
@@ -51,8 +52,8 @@ func (d *deadEnd) times() []time.Time {
 	return slices.Clone(d.dials)
 }
 
-// caseDeadAmongMany: 100 clusters of which every fifth swallows connections, 10
-// workers, 100 callers for three minutes.
+// caseDeadAmongMany: 100 clusters, every fifth of which swallows connections,
+// 10 workers, and 100 callers for three minutes.
 func caseDeadAmongMany(t *testing.T) {
 	const clusters, callers = 100, 100
 	synctest.Test(t, func(t *testing.T) {
@@ -114,8 +115,8 @@ func caseDeadAmongMany(t *testing.T) {
 	})
 }
 
-// useCluster does what a reconciler does with a cluster that works, or learns
-// at once that it does not.
+// useCluster reads a working cluster and its status, as a reconciler does, and
+// requires reads of a dead one to fail at once.
 func useCluster(ctx context.Context, cc *clustercache.ClusterCache, k client.ObjectKey, dead bool) error {
 	begin := time.Now()
 	list := &corev1.ConfigMapList{}
@@ -149,7 +150,7 @@ func (c *crowd) slow(api *fakeAPI) http.Handler {
 		q := r.URL.Query()
 		if strings.HasSuffix(r.URL.Path, "/configmaps") && (q.Get("sendInitialEvents") == "true" || q.Get("watch") == "") &&
 			!strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=fleetcache") &&
-			!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") { // which is an audit
+			!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") { // that is an audit
 			c.add(1)
 			time.Sleep(time.Second)
 			c.add(-1)
@@ -168,8 +169,8 @@ func (c *crowd) add(n int) {
 	}
 }
 
-// lists returns how many lists there were, and how many at most at once, since
-// it was last called.
+// lists returns the number of lists and the highest number of concurrent ones
+// since its last call.
 func (c *crowd) lists() (total, atOnce int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,9 +179,9 @@ func (c *crowd) lists() (total, atOnce int) {
 	return total, atOnce
 }
 
-// caseFleetComesBack: a fleet that was cut off and comes back as it was lists
+// caseFleetComesBack: a fleet that was cut off and comes back unchanged lists
 // nothing; one that was restored elsewhere lists everything, within the budget.
-// That all kinds of a cluster share one rate is proved on a real server.
+// A test on a real server proves that all kinds of a cluster share one rate.
 func caseFleetComesBack(t *testing.T) {
 	const budget = 5
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +209,7 @@ func caseFleetComesBack(t *testing.T) {
 					watches, err := cc.WatchStatuses(s.Cluster)
 					require.NoError(t, err)
 					for _, w := range watches {
-						if w.Informer.Synced && string(w.Informer.Epoch) == s.Epoch { // not what is left of the history before
+						if w.Informer.Synced && string(w.Informer.Epoch) == s.Epoch { // not the rest of the previous history
 							up++
 						}
 					}
@@ -235,8 +236,8 @@ func caseFleetComesBack(t *testing.T) {
 	})
 }
 
-// comeBack cuts a fleet off until all of it is disconnected, and lets it come
-// back changed.
+// comeBack cuts a fleet off until every cluster is disconnected, and lets it
+// come back changed.
 func comeBack(t *testing.T, cc *clustercache.ClusterCache, apis []*fakeAPI, change func(*fakeAPI)) {
 	t.Helper()
 	for _, api := range apis {
@@ -288,7 +289,7 @@ func caseRemovedAndStopped(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Positive(t, seriesOf(t, registry, "fleet/0"))
 		d.fail(key("0"), resolver.ErrClusterNotFound)
-		watches[0].Release() // one that is gone stays known, as such, to who still holds a watch of it
+		watches[0].Release() // a cluster that is gone stays known, as gone, while a watch of it is held
 		time.Sleep(clustercache.DefaultGrace + time.Second)
 		require.Zero(t, seriesOf(t, registry, "fleet/0"))
 		require.Positive(t, seriesOf(t, registry, "fleet/1"))

@@ -18,7 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// wrongToken makes requests that carry the token be answered with 401.
+// wrongToken answers requests that carry the token with 401.
 func (f *fakeAPI) wrongToken(token string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -30,7 +30,7 @@ func (f *fakeAPI) wrongToken(token string) {
 	}
 }
 
-// quietly changes what the resolver answers, without telling.
+// quietly changes the resolver's answer without reporting the change.
 func (d *directory) quietly(api *fakeAPI, token string) {
 	config := api.config()
 	config.BearerToken = token
@@ -40,7 +40,7 @@ func (d *directory) quietly(api *fakeAPI, token string) {
 }
 
 // caseUnauthorizedProbe: differs in that a 401 does not disconnect before the
-// resolver was asked: where it has new credentials nobody notices the change.
+// resolver was queried: if it has new credentials, no user notices the change.
 func caseUnauthorizedProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
@@ -60,7 +60,7 @@ func caseUnauthorizedProbe(t *testing.T) {
 		require.NoError(t, get(t, cc))
 	})
 
-	// The same on the decision alone: no missed probe, and no wait.
+	// The same on the pure decision: no missed probe, and no wait.
 	s, now := connectedState(t)
 	s, actions := phase.Next(decision, s, phase.Event{Kind: phase.Tick}, now)
 	require.Equal(t, []phase.Action{phase.StartProbe}, actions)
@@ -110,15 +110,15 @@ func caseThreshold(t *testing.T) {
 }
 
 // caseSuccessResets: differs in that a degraded cluster is ready again after
-// two good answers in a row, so that one that answers now and then does not
-// flap. It stays connected either way.
+// two good answers in a row, so that a cluster that answers only now and then
+// does not flap. It stays connected either way.
 func caseSuccessResets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
 		d := newDirectory()
 		d.set(key("a"), api.config())
 		o := silent(d)
-		o.ResolveInterval = -1 // what it asks of a degraded cluster is an answer as good as two
+		o.ResolveInterval = -1 // a refresh by it would prove a degraded cluster as well as two good probes
 		cc := start(t, o)
 		require.NoError(t, cc.Engage(key("a")))
 		synctest.Wait()
@@ -130,7 +130,7 @@ func caseSuccessResets(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		for range 20 { // two missed of three that it takes, and a good one
+		for range 20 { // two missed probes, of the three that disconnect, and a good one
 			api.failWith(http.StatusServiceUnavailable, "/readyz")
 			probe()
 			probe()
@@ -147,7 +147,7 @@ func caseSuccessResets(t *testing.T) {
 	})
 }
 
-// probes returns the number of probes that a registry has heard of.
+// probes returns the number of probes that a registry has counted.
 func probes(t *testing.T, registry prometheus.Gatherer) (n float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -189,7 +189,7 @@ func caseNoProbeWithoutConnection(t *testing.T) {
 }
 
 // caseNoEarlyProbe: differs in that any sign of life counts as a probe: a
-// cluster that answers reads is not asked how it is.
+// cluster that answers reads is not probed.
 func caseNoEarlyProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
@@ -230,9 +230,9 @@ func caseHealthyIsProbed(t *testing.T) {
 	})
 }
 
-// caseUnauthorizedDisconnects: the resolver has nothing better, so the cluster
-// is disconnected with the first 401. It stays known with its watch, and the
-// event tells when and why.
+// caseUnauthorizedDisconnects: the resolver has no other credentials, so the
+// first 401 disconnects the cluster. It stays known with its watch, and the
+// event holds the time and the reason.
 func caseUnauthorizedDisconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
@@ -256,7 +256,7 @@ func caseUnauthorizedDisconnects(t *testing.T) {
 		synctest.Wait()
 		require.GreaterOrEqual(t, d.timesAsked(key("a")), asked+2)
 
-		d.quietly(api, "renewed") // without news: the next attempt of the back-off finds it
+		d.quietly(api, "renewed") // not reported: the next attempt of the back-off finds it
 		time.Sleep(clustercache.DefaultMaxBackoff)
 		synctest.Wait()
 		require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
@@ -273,8 +273,8 @@ var (
 	decisionStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// connectedState is a cluster that was just connected, and when its first probe
-// is due.
+// connectedState returns the state of a cluster that was just connected, and
+// the time of its first probe.
 func connectedState(t *testing.T) (phase.State, time.Time) {
 	t.Helper()
 	s, actions := phase.Next(decision, phase.State{}, phase.Event{Kind: phase.Asked}, decisionStart)
@@ -305,10 +305,9 @@ func caseDueTimes(t *testing.T) {
 	require.Equal(t, 15*time.Second, next.Deadline().Sub(due))
 }
 
-// caseEarliestDeadline: differs in that sources have no failure windows of
-// their own whose minimum would have to be found. What is left of the case are
-// the due times of one cluster; that zero options have defaults, cases 22 to 26
-// prove.
+// caseEarliestDeadline: differs in that sources have no failure windows, whose
+// minimum would have to be found. The due times of one cluster remain of the
+// case; cases 22 to 26 prove that zero options have defaults.
 func caseEarliestDeadline(t *testing.T) {
 	at := func(n int) time.Time { return decisionStart.Add(time.Duration(n) * time.Second) }
 	require.Zero(t, phase.State{}.Deadline())
@@ -319,9 +318,10 @@ func caseEarliestDeadline(t *testing.T) {
 	require.Zero(t, phase.State{Running: phase.Connect, RetryAt: at(1)}.Deadline(), "the end of the attempt comes next")
 }
 
-// caseChangesAreToldOnce: differs in that trouble is told of with the first
-// missed probe (PhaseChanged to Degraded) and not after a window that each
-// source sets; Status.LastLife tells its age to those who want to wait.
+// caseChangesAreToldOnce: differs in that trouble is reported with the first
+// missed probe (PhaseChanged to Degraded), not after a window that each source
+// sets. A source that wants to wait finds the age of the trouble in
+// Status.LastLife.
 func caseChangesAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)

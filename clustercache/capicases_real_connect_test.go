@@ -22,16 +22,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// wrongPath is a kubeconfig of the remote whose URL has a path that it does not
-// serve.
+// wrongPath is a kubeconfig of the remote whose URL has a path that the remote
+// does not serve.
 func (s *site) wrongPath() []byte {
 	config := s.remote.Config()
 	config.Host += "/wrong"
 	return testenv.Kubeconfig(config)
 }
 
-// caseMissingSecretIsNamed: differs in that a missing Secret is no failure that
-// is counted, but a phase of its own.
+// caseMissingSecretIsNamed: differs in that a missing Secret is not counted as
+// a failure, but is a phase of its own.
 func caseMissingSecretIsNamed(t *testing.T, s *site) {
 	cc := start(t, s.options(t))
 	begin := time.Now()
@@ -97,8 +97,8 @@ func caseCorrectedSecret(t *testing.T, s *site) {
 	require.True(t, now.LastLife.After(begin))
 }
 
-// caseSynced: differs in that being connected does not wait for a list; each
-// watch tells when it is synced.
+// caseSynced: differs in that connecting does not wait for a list; each watch
+// reports whether it is synced.
 func caseSynced(t *testing.T, s *site) {
 	s.create(t, s.remote, "one")
 	s.store(t, "a", s.remote.Kubeconfig())
@@ -138,7 +138,7 @@ func caseCachedAndUncachedReads(t *testing.T, s *site) {
 	require.NoError(t, uncached.List(t.Context(), nodes))
 	require.Len(t, nodes.Items, 1)
 	require.Len(t, s.requests(t, s.remote, testenv.Resource("nodes"), testenv.Verb("list")), before+1)
-	maps := &corev1.ConfigMapList{} // of which there is no informer, and none is started by reading
+	maps := &corev1.ConfigMapList{} // this kind has no informer, and reading starts none
 	require.NoError(t, c.List(t.Context(), maps, client.InNamespace(s.name), &origin))
 	require.False(t, origin.Cached)
 	require.NotEmpty(t, maps.Items)
@@ -167,7 +167,7 @@ func caseManagedFields(t *testing.T, s *site) {
 }
 
 // ownCluster creates the Cluster object of Cluster API, or changes whether its
-// control plane is there.
+// control plane is initialized.
 func (s *site) ownCluster(t *testing.T, name string, ready bool) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cluster.x-k8s.io/v1", "kind": "Cluster"}}
@@ -194,7 +194,7 @@ func caseNotReadyYet(t *testing.T, s *site) {
 	require.Equal(t, clustercache.PhasePending, now.Phase)
 	require.ErrorIs(t, now.LastError, resolver.ErrNotReady)
 	require.Zero(t, proxy.Stats().Accepted)
-	s.ownCluster(t, "a", true) // and nobody has to ask again
+	s.ownCluster(t, "a", true) // and no caller has to try again
 	clusters.wait(s.key("a"), clustercache.Connected)
 	require.Positive(t, proxy.Stats().Accepted)
 }
@@ -222,8 +222,8 @@ func caseSelection(t *testing.T, s *site) {
 	require.Greater(t, proxy.Stats().Accepted, now)
 }
 
-// caseDeletedClusterObject: differs in that a short absence is no end: an
-// object is often deleted and created again.
+// caseDeletedClusterObject: differs in that a short absence does not end the
+// cluster: objects are often deleted and created again.
 func caseDeletedClusterObject(t *testing.T, s *site) {
 	s.create(t, s.remote, "one")
 	s.store(t, "a", s.remote.Kubeconfig())
@@ -251,7 +251,7 @@ func caseOthersSecretsAreNeverRead(t *testing.T, s *site) {
 	others := s.remote.Proxy(t)
 	s.store(t, "theirs", others.Kubeconfig(), map[string]string{"fleet": "theirs"})
 	o := s.options(t, func(o *resolver.HubOptions) {
-		o.Namespace = "" // of all namespaces, by the label alone
+		o.Namespace = "" // all namespaces, by the label alone
 		o.Selector = labels.SelectorFromSet(labels.Set{"fleet": s.name})
 	})
 	o.Discover = true
@@ -259,7 +259,7 @@ func caseOthersSecretsAreNeverRead(t *testing.T, s *site) {
 	clusters := follow(t, cc)
 	clusters.wait(s.key("mine"), clustercache.Connected)
 	s.store(t, "theirs", append(others.Kubeconfig(), '\n'), map[string]string{"fleet": "theirs"})
-	s.store(t, "mine", s.hub.Kubeconfig(), map[string]string{"fleet": s.name}) // what happened before is seen before
+	s.store(t, "mine", s.hub.Kubeconfig(), map[string]string{"fleet": s.name}) // events are ordered: earlier ones are seen before this one
 	s.status(t, cc, "mine", func(now clustercache.Status) bool { return now.HistoryResets == 1 })
 	require.Equal(t, []client.ObjectKey{s.key("mine")}, cc.Clusters())
 	require.Zero(t, others.Stats().Accepted)
@@ -267,7 +267,7 @@ func caseOthersSecretsAreNeverRead(t *testing.T, s *site) {
 	asked := s.hubRequests(t)
 	require.NotEmpty(t, asked)
 	for _, r := range asked {
-		if r.Verb == "create" || r.Verb == "update" { // the test's own
+		if r.Verb == "create" || r.Verb == "update" { // sent by the test itself
 			continue
 		}
 		if r.Verb == "get" && r.Name == "mine-kubeconfig" { // before the first list is complete
@@ -278,8 +278,8 @@ func caseOthersSecretsAreNeverRead(t *testing.T, s *site) {
 	}
 }
 
-// hubRequests are those that the resolver, and the test itself, sent about
-// Secrets.
+// hubRequests returns the requests for Secrets that the resolver and the test
+// itself sent.
 func (s *site) hubRequests(t *testing.T) []testenv.Request {
 	t.Helper()
 	requests, err := s.hub.Requests(testenv.Resource("secrets"), testenv.UserAgent("hub-"+s.name))

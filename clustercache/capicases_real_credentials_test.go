@@ -52,7 +52,7 @@ func caseRevokedToken(t *testing.T, s *site) {
 	require.Equal(t, 1, s.lists(t, s.remote))
 }
 
-// caseEndpointChanges: the old endpoint goes on answering, as the old node of a
+// caseEndpointChanges: the old endpoint keeps answering, as the old node of a
 // load balancer does.
 func caseEndpointChanges(t *testing.T, s *site) {
 	c := s.connected(t, s.remote.Config())
@@ -108,9 +108,9 @@ func caseOnlyTheTokenChanges(t *testing.T, s *site) {
 	c.quiet(t)
 }
 
-// caseTokenExpiresFirst uses a client certificate, whose end can be chosen. The
-// wait between attempts has no say: case 23 proves in virtual time that news
-// end it.
+// caseTokenExpiresFirst uses a client certificate, whose expiry can be chosen.
+// The wait between attempts does not matter here: case 23 proves in virtual
+// time that a reported change ends it.
 func caseTokenExpiresFirst(t *testing.T, s *site) {
 	user, err := s.remote.AddUser(t.Context(), s.name, readConfigMaps...)
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func caseTokenExpiresFirst(t *testing.T, s *site) {
 	require.Equal(t, 1, s.lists(t, s.remote))
 }
 
-// caseRecreatedCluster: the hub stands for the cluster that took the name.
+// caseRecreatedCluster: the hub plays the cluster that took the name.
 func caseRecreatedCluster(t *testing.T, s *site) {
 	old := s.remote.Proxy(t)
 	c := s.connected(t, old.Config())
@@ -151,7 +151,7 @@ func caseRecreatedCluster(t *testing.T, s *site) {
 	require.ElementsMatch(t, []string{"two", "new"}, names)
 }
 
-// kubeconfig is one of the remote that a case changes.
+// kubeconfig is a kubeconfig of the remote for a case to modify.
 func (s *site) kubeconfig(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) []byte {
 	t.Helper()
 	config, err := clientcmd.Load(s.remote.Kubeconfig())
@@ -178,7 +178,7 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 	ran := filepath.Join(dir, "ran")
 	plugin := file("plugin", fmt.Appendf(nil, "#!/bin/sh\ntouch %s\necho '{\"apiVersion\":\"client.authentication.k8s.io/v1\","+
 		"\"kind\":\"ExecCredential\",\"status\":{\"token\":\"%s\"}}'\n", ran, s.serviceAccount(t).Token()))
-	require.NoError(t, os.Chmod(plugin, 0o700)) //nolint:gosec // it is to be run
+	require.NoError(t, os.Chmod(plugin, 0o700)) //nolint:gosec // it must be executable
 	changes := map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
 		"user.exec": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			u.ClientCertificateData, u.ClientKeyData = nil, nil
@@ -226,8 +226,8 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 	require.Equal(t, clustercache.PhaseRefused, now.Phase, "there is nothing that could permit it")
 }
 
-// caseProbePathForbidden: the path that Cluster API probes, by choice; the
-// default one is open to everybody who is known.
+// caseProbePathForbidden sets the path that Cluster API probes; the default
+// path is open to every authenticated client.
 func caseProbePathForbidden(t *testing.T, s *site) {
 	user, err := s.remote.AddUser(t.Context(), s.name, readConfigMaps...)
 	require.NoError(t, err)

@@ -21,10 +21,10 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// site is what one case has: a hub with the Secrets of Cluster API's
-// convention, a remote cluster, and a namespace in both whose name also is the
-// user agent, so that each case sees its own requests. The hub serves as a
-// second remote cluster as well.
+// site is the environment of one case: a hub with Secrets by Cluster API's
+// convention, a remote cluster, and a namespace in both whose name is also the
+// user agent, so that each case sees its own requests. The hub also serves as a
+// second remote cluster.
 type site struct {
 	hub, remote *testenv.Cluster
 	hubClient   client.WithWatch
@@ -49,7 +49,8 @@ func (s *site) key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: s.name, Name: name}
 }
 
-// options are quick ones, with the Secrets of the case's namespace.
+// options returns options with short intervals and a resolver for the Secrets
+// of the case's namespace.
 func (s *site) options(t *testing.T, change ...func(*resolver.HubOptions)) clustercache.Options {
 	t.Helper()
 	o := resolver.HubOptions{Namespace: s.name, Grace: time.Second}
@@ -126,14 +127,15 @@ func (s *site) ready(t *testing.T, cc *clustercache.ClusterCache, name string) c
 	return s.status(t, cc, name, func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseReady })
 }
 
-// requests returns what reached a cluster from the case's ClusterCache.
+// requests returns the requests that reached a cluster from the case's
+// ClusterCache.
 func (s *site) requests(t *testing.T, c *testenv.Cluster, matches ...testenv.Match) []testenv.Request {
 	t.Helper()
 	requests, err := c.Requests(append(matches, testenv.UserAgent(s.name))...)
 	require.NoError(t, err)
 	out := requests[:0]
 	for _, r := range requests {
-		if r.UserAgent == s.name { // the resolver's ends in it
+		if r.UserAgent == s.name { // the resolver's user agent ends in it
 			out = append(out, r)
 		}
 	}
@@ -152,8 +154,8 @@ func (s *site) lists(t *testing.T, c *testenv.Cluster) (n int) {
 }
 
 // connected is the usual setting: the cluster "a" is the remote, reached with
-// config, watched and synced, with the ConfigMaps "one" and "two" that were
-// told of.
+// config, watched and synced, and events for the ConfigMaps "one" and "two"
+// were delivered.
 type connected struct {
 	*site
 
@@ -175,23 +177,23 @@ func (s *site) connected(t *testing.T, config *rest.Config) connected {
 	return c
 }
 
-// told creates a ConfigMap and returns what handlers were told of before they
-// were told of it.
+// told creates a ConfigMap, and returns the events that handlers received
+// before the event of that ConfigMap.
 func (c connected) told(t *testing.T, name string) []clustercache.ObjectEvent {
 	t.Helper()
 	c.create(t, c.remote, name)
 	_, before := c.objects.wait(named(c.key("a"), name))
 	kept := before[:0]
 	for _, e := range before {
-		if e.Object().GetName() != "kube-root-ca.crt" { // the control plane's own, at its time
+		if e.Object().GetName() != "kube-root-ca.crt" { // created by the control plane at any time
 			kept = append(kept, e)
 		}
 	}
 	return kept
 }
 
-// quiet fails if the cluster was disconnected since the last event that was
-// waited for.
+// quiet fails if the cluster was disconnected since the last event that the
+// case waited for.
 func (c connected) quiet(t *testing.T) {
 	t.Helper()
 	for len(c.clusters.events) > 0 {

@@ -39,8 +39,8 @@ func caseOneEventForTwoWatches(t *testing.T, s *site) {
 	require.Equal(t, 1, s.lists(t, s.remote))
 }
 
-// caseUnroutable: differs in that the cache of a lost cluster stays, for those
-// who accept its age.
+// caseUnroutable: differs in that the cache of a lost cluster stays readable,
+// for callers that accept its age.
 func caseUnroutable(t *testing.T, s *site) {
 	s.create(t, s.remote, "one")
 	proxy, closed := s.remote.Proxy(t), s.remote.Proxy(t)
@@ -72,8 +72,8 @@ func caseUnroutable(t *testing.T, s *site) {
 	require.NoError(t, good.LastError)
 }
 
-// caseReconnectKeepsHandlers: the watch and the handlers are those of before;
-// nobody has to watch again.
+// caseReconnectKeepsHandlers: watch and handlers survive; no caller has to
+// watch again.
 func caseReconnectKeepsHandlers(t *testing.T, s *site) {
 	proxy := s.remote.Proxy(t)
 	c := s.connected(t, proxy.Config())
@@ -118,7 +118,7 @@ func caseOldEndpointIsLeftAlone(t *testing.T, s *site) {
 	require.Zero(t, old.Stats().Open)
 }
 
-// discoveries counts the questions about what the remote serves.
+// discoveries counts the discovery requests to the remote.
 func (s *site) discoveries(t *testing.T) (n int) {
 	t.Helper()
 	for _, r := range s.requests(t, s.remote) {
@@ -169,15 +169,15 @@ func caseRefusedWatch(t *testing.T, s *site) {
 	require.True(t, c.w.HasSynced())
 	require.Equal(t, clustercache.PhaseReady, s.ready(t, c.cc, "a").Phase)
 
-	// A right that is lost while the watch runs shows when it has to be made
-	// anew.
+	// A permission that is lost while the watch runs shows when the watch has
+	// to be renewed.
 	require.NoError(t, user.Deny(t.Context()))
 	proxy.ResetAll()
 	require.Eventually(t, func() bool { return apierrors.IsForbidden(c.w.Status().LastError) }, time.Minute, 10*time.Millisecond)
 	s.ready(t, c.cc, "a")
 	require.True(t, c.w.HasSynced(), "what it has can be read, and Status says how old it is")
 
-	refused := s.lists(t, s.remote) // what is refused is tried by a list, too
+	refused := s.lists(t, s.remote) // a refused watch is tried as a list, too
 	require.NoError(t, user.Grant(t.Context(), append([]rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}},
 	}, readConfigMaps...)...))
@@ -197,8 +197,8 @@ func withoutSecrets(events []clustercache.ObjectEvent) (out []clustercache.Objec
 	return out
 }
 
-// caseOneBucketForAllKinds: client-go's limit, which is one for each kind,
-// would let three kinds through at thrice the rate.
+// caseOneBucketForAllKinds: client-go's limit, which applies to each kind,
+// would let three kinds through at three times the rate.
 func caseOneBucketForAllKinds(t *testing.T, s *site) {
 	s.store(t, "a", s.remote.Kubeconfig())
 	o := s.options(t)
@@ -209,7 +209,7 @@ func caseOneBucketForAllKinds(t *testing.T, s *site) {
 	c, err := cc.Client(s.key("a"))
 	require.NoError(t, err)
 	lists := []client.ObjectList{&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.NamespaceList{}}
-	for _, l := range lists { // what the first of a kind needs besides
+	for _, l := range lists { // the other requests that the first list of a kind needs
 		require.NoError(t, c.List(t.Context(), l))
 	}
 	begin := time.Now()

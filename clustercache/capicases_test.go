@@ -12,19 +12,19 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// The cases are behaviours that the tests of Cluster API's clustercache prove
-// (1 to 39), and behaviours that its users asked for (40 to 57), in the terms
-// of this package. The numbers are there to compare by. What needs no server
-// runs in virtual time, against API servers in memory or on the pure decision;
-// what a real server decides runs on real ones.
+// The cases are behaviors that the tests of Cluster API's clustercache prove (1
+// to 39), and behaviors that its users asked for (40 to 57), in the terms of
+// this package. The numbers serve for comparison. Cases that need no real
+// server run in virtual time, against in-memory API servers or on the pure
+// decision; cases that a real server decides run on real ones.
 //
-// Where this package deliberately differs, the comment at the case says how and
-// why, and the test asserts what it does.
+// Where this package deliberately differs, the comment at the case gives the
+// difference and the reason, and the test asserts this package's behavior.
 
 // lastCase is the number of the last case.
 const lastCase = 57
 
-// capiCase is one case, or the part of one that needs no real server.
+// capiCase is a case, or the part of a case that needs no real server.
 type capiCase struct {
 	number  int
 	promise string
@@ -77,8 +77,8 @@ func TestClusterAPICases(t *testing.T) {
 	}
 }
 
-// TestEveryClusterAPICaseIsThere: of 1 to 57 none is missing, and none is there
-// twice against the same kind of server.
+// TestEveryClusterAPICaseIsThere: none of the cases 1 to 57 is missing, and
+// none runs twice against the same kind of server.
 func TestEveryClusterAPICaseIsThere(t *testing.T) {
 	seen := map[int]bool{}
 	last := 0
@@ -99,7 +99,7 @@ func TestEveryClusterAPICaseIsThere(t *testing.T) {
 	require.Len(t, seen, lastCase)
 }
 
-// realCase is one case, or the part of one that a real server decides.
+// realCase is a case, or the part of a case, that a real server decides.
 type realCase struct {
 	number  int
 	promise string

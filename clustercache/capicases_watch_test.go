@@ -36,9 +36,10 @@ func caseWatchRecorded(t *testing.T) {
 	})
 }
 
-// caseWatchTwice: differs in that each call is a hold of its own, so that who
-// watches the same need not agree on a name, and each can let go by itself. A
-// name cannot stand for two kinds by mistake, because there are no names.
+// caseWatchTwice: differs in that each call returns a watch of its own, so
+// callers of the same kind need not agree on a name, and each can release its
+// watch alone. A name cannot stand for two kinds by mistake, because there are
+// no names.
 func caseWatchTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -66,8 +67,8 @@ func caseWatchTwice(t *testing.T) {
 	})
 }
 
-// caseHandleKeptAcrossDisconnect: differs in that the cache can still be read,
-// by who asks for it and is told that it is old.
+// caseHandleKeptAcrossDisconnect: differs in that the cache can still be read
+// on request (CacheOnly), with an Origin that shows its age.
 func caseHandleKeptAcrossDisconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -111,8 +112,8 @@ func caseHandleKeptAcrossDisconnect(t *testing.T) {
 	})
 }
 
-// goroutines counts those of the bubble; the process has others, which come and
-// go.
+// goroutines counts the goroutines of the bubble; the process has others, whose
+// number varies.
 func goroutines() int {
 	synctest.Wait()
 	stacks := make([]byte, 1<<20)
@@ -141,7 +142,7 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 			synctest.Wait()
 			require.True(t, status(t, cc).Connected)
 			time.Sleep(10 * time.Second)
-			if i == 5 { // an idle connection more or less, of three goroutines each, is chance
+			if i == 5 { // an idle connection more or less, of three goroutines, is chance
 				most = goroutines() + 10
 			}
 			require.True(t, i < 5 || goroutines() <= most, "%d goroutines, not %d", goroutines(), most)
@@ -159,7 +160,7 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 		api.die() // disconnected, and held still
 		time.Sleep(45 * time.Second)
 		api.live()
-		api.failWith(500, "/readyz") // so that it is asked, and stays disconnected
+		api.failWith(500, "/readyz") // so that it is probed, and stays disconnected
 		require.Eventually(t, func() bool { return api.count("get /readyz") > 0 }, time.Minute, time.Second)
 		rest := api.total() - api.count("get /readyz")
 		time.Sleep(time.Hour)
@@ -177,7 +178,7 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 	})
 }
 
-// forget makes the directory neither list nor know a cluster.
+// forget removes a cluster from the directory: it is neither listed nor known.
 func (d *directory) forget(key client.ObjectKey) {
 	d.mu.Lock()
 	delete(d.entries, key)
@@ -185,9 +186,9 @@ func (d *directory) forget(key client.ObjectKey) {
 	d.news <- key
 }
 
-// caseDeletedClusterIsForgotten: differs in that the end is told of, by
-// Disconnected and Removed, and that the objects which were cached are
-// delivered as deletes.
+// caseDeletedClusterIsForgotten: differs in that the end is reported by the
+// events Disconnected and Removed, and in that the cached objects are delivered
+// as deletes.
 func caseDeletedClusterIsForgotten(t *testing.T) {
 	t.Run("the resolver knows that there is none", func(t *testing.T) {
 		deletedClusterIsForgotten(t, func(d *directory) { d.fail(key("a"), resolver.ErrClusterNotFound) })

@@ -25,8 +25,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// TestHazardChainTakesNoMissingSecretForAGoneCluster: the hub's resolver has
-// never heard of the cluster, which says nothing about it.
+// TestHazardChainTakesNoMissingSecretForAGoneCluster: the hub's resolver does
+// not know the cluster, which proves nothing about it.
 func TestHazardChainTakesNoMissingSecretForAGoneCluster(t *testing.T) {
 	for name, chain := range map[string]func(clustercache.Resolver) clustercache.Resolver{
 		"after":  func(d clustercache.Resolver) clustercache.Resolver { return resolver.Chain(resolver.InCluster(), d) },
@@ -69,8 +69,8 @@ func TestHazardChainTakesNoMissingSecretForAGoneCluster(t *testing.T) {
 	}
 }
 
-// TestHazardJoinedErrorsAreTakenForAGoneCluster: a resolver written by hand
-// joins what several others say, one of which never heard of the cluster.
+// TestHazardJoinedErrorsAreTakenForAGoneCluster: a handwritten resolver joins
+// the errors of several others, one of which does not know the cluster.
 func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
 	for name, other := range map[string]error{
 		"secret":    resolver.ErrSecretNotFound,
@@ -121,8 +121,8 @@ func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
 	}
 }
 
-// TestGoneIsWhatEachPartOfAnErrorSays: a resolver may say what it was that it
-// did not find.
+// TestGoneIsWhatEachPartOfAnErrorSays: a resolver's error may name the object
+// that it did not find.
 func TestGoneIsWhatEachPartOfAnErrorSays(t *testing.T) {
 	gone := resolver.ErrClusterNotFound
 	for name, err := range map[string]error{
@@ -150,14 +150,14 @@ func TestGoneIsWhatEachPartOfAnErrorSays(t *testing.T) {
 	}
 }
 
-// goneError is an error of a resolver's own that says that a cluster is gone.
+// goneError is a resolver's own error type for a cluster that is gone.
 type goneError struct{ error }
 
 func (e goneError) Is(target error) bool { return target == resolver.ErrClusterNotFound }
 func (e goneError) Unwrap() error        { return e.error }
 
 // TestHazardGoneClusterIsNeverAskedForAgain: the resolver reports no changes,
-// and a watch is held while the cluster is deleted and made again.
+// and a watch is held while the cluster is deleted and created again.
 func TestHazardGoneClusterIsNeverAskedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, d := newFakeAPI(t, "uid-a"), newDirectory()
@@ -182,13 +182,13 @@ func TestHazardGoneClusterIsNeverAskedForAgain(t *testing.T) {
 }
 
 // TestHazardChainIsAskedAsOftenAsItsMembersNeed: a member that reports no
-// changes is asked each minute, whatever the others do.
+// changes is queried every minute, whatever the others do.
 func TestHazardChainIsAskedAsOftenAsItsMembersNeed(t *testing.T) {
 	constant, err := resolver.Static(map[client.ObjectKey]*rest.Config{{}: {Host: "https://hub.example"}})
 	require.NoError(t, err)
 	for name, tc := range map[string]struct {
 		resolver func(*directory) clustercache.Resolver
-		asked    int // in nine minutes
+		asked    int // queries in nine minutes
 	}{
 		"mute":                   {func(d *directory) clustercache.Resolver { return resolver.Chain(mute{d}) }, 9},
 		"mute and notifying":     {func(d *directory) clustercache.Resolver { return resolver.Chain(mute{d}, newDirectory()) }, 9},
@@ -217,7 +217,7 @@ func TestHazardChainIsAskedAsOftenAsItsMembersNeed(t *testing.T) {
 }
 
 // TestHazardChainListsOnlyIfAMemberDoes: a chain of resolvers that cannot list
-// must not pass for an empty fleet.
+// must not look like an empty fleet.
 func TestHazardChainListsOnlyIfAMemberDoes(t *testing.T) {
 	blind := resolver.Func(func(context.Context, client.ObjectKey) (clustercache.Access, error) {
 		return clustercache.Access{}, resolver.ErrNotReady

@@ -18,7 +18,7 @@ import (
 )
 
 // TestChurnLeavesNothing: many callers engage, watch, read, release and
-// disengage clusters that come and go.
+// disengage clusters that are added and removed.
 func TestChurnLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()
@@ -76,7 +76,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, cc.Statuses())
 
-		// It is as good as new.
+		// It works like a new one.
 		w, err := cc.Watch(t.Context(), key("0"), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))

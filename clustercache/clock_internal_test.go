@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHazardWallClockJumps: what ages are computed from has a monotonic
-// reading, which time.Time shows as "m=". A number of nanoseconds since 1970
-// would make a read a year old when the wall clock is set.
+// TestHazardWallClockJumps: the times from which ages are computed have a
+// monotonic reading, which time.Time prints as "m=". A number of nanoseconds
+// since 1970 would make a read look a year old when the wall clock is set.
 func TestHazardWallClockJumps(t *testing.T) {
 	var i instant
 	now := time.Now()
@@ -20,14 +20,14 @@ func TestHazardWallClockJumps(t *testing.T) {
 	require.Contains(t, i.get().String(), " m=")
 	require.Zero(t, i.get().Sub(now))
 
-	// What a jump of the wall clock does to a time without a monotonic reading.
+	// A jump of the wall clock falsifies a time without a monotonic reading.
 	jumped := now.Round(0).Add(time.Hour)
 	require.Zero(t, i.get().Sub(now))
 	require.Equal(t, time.Hour, jumped.Sub(now.Round(0)))
 }
 
-// TestHazardWallClockJumpsOfAHold: the last read of a watch in mode AutoWatch
-// is such a time.
+// TestHazardWallClockJumpsOfAHold: the time of the last read in mode AutoWatch
+// has a monotonic reading, too.
 func TestHazardWallClockJumpsOfAHold(t *testing.T) {
 	h := &hold{auto: true}
 	h.used.set(time.Now())

@@ -86,7 +86,7 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 				d.mu.Lock()
 				d.entries[key("a")] = func() (clustercache.Access, error) { return resolver.NewAccess(api.config()) }
 				d.mu.Unlock()
-				time.Sleep(31 * time.Second) // without news from the resolver
+				time.Sleep(31 * time.Second) // no change is reported by the resolver
 				synctest.Wait()
 				require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
 				require.NoError(t, status(t, cc).LastError)
@@ -105,7 +105,7 @@ func TestNothingIsSentWhileThereIsNoAccess(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.Zero(t, api.dialled())
 		require.Equal(t, clustercache.PhasePending, status(t, cc).Phase)
-		d.set(key("a"), api.config()) // news take effect at once
+		d.set(key("a"), api.config()) // a reported change takes effect at once
 		synctest.Wait()
 		require.True(t, w.HasSynced())
 	})
@@ -168,9 +168,9 @@ func TestRevokedTokenAsksTheResolverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := oneCluster(t)
 		synced(t, cc, api)
-		time.Sleep(time.Second) // so that reads with a bound go to the server
+		time.Sleep(time.Second) // so that reads with MaxStaleness go to the server
 		require.NoError(t, get(t, cc, clustercache.MaxStaleness(1)))
-		d.set(key("a"), api.config()) // asks who answers on the new connection: from here on there is no doubt but the 401
+		d.set(key("a"), api.config()) // triggers an identity query on the new connection: from here on, only the 401 raises doubt
 		synctest.Wait()
 		asked := d.timesAsked(key("a"))
 		api.failWith(http.StatusUnauthorized, "/")
@@ -230,8 +230,8 @@ func TestRemovedClusterIsDeliveredAsDeletesAndForgotten(t *testing.T) {
 		require.Empty(t, cc.Clusters())
 		require.ErrorIs(t, get(t, cc), clustercache.ErrUnknownCluster)
 
-		// It is made again under the same name, as another cluster: the hold is
-		// still good.
+		// Another cluster is created under the same name: the watch still
+		// works.
 		other := newFakeAPI(t, "uid-b")
 		other.put("new", "1", nil)
 		d.set(key("a"), other.config())
@@ -275,8 +275,8 @@ func TestCacheOfAnOldEpochIsNotRead(t *testing.T) {
 }
 
 // TestHazardAnotherClusterAnswersSlowlyThatItIsWell: the epoch changes at once,
-// though the question who answers, which each new connection brings about, is
-// answered before the one whether the server is well.
+// although the identity query, which each new connection triggers, is answered
+// before the health query.
 func TestHazardAnotherClusterAnswersSlowlyThatItIsWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -303,8 +303,8 @@ func TestHazardAnotherClusterAnswersSlowlyThatItIsWell(t *testing.T) {
 	})
 }
 
-// TestOneHungClusterHoldsBackNobody: one that takes connections and never
-// answers, among others that do.
+// TestOneHungClusterHoldsBackNobody: a cluster that accepts connections and
+// never answers does not delay the others.
 func TestOneHungClusterHoldsBackNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()
@@ -359,9 +359,10 @@ func TestWritesOfADisconnectedClusterFailAtOnce(t *testing.T) {
 	})
 }
 
-// TestLostRightToAskWhoAnswersIsSurvived: the cluster's UID may not be read any
-// more when a connection breaks. Without an answer the identity is concluded
-// from the address, which is another epoch, and informers go on.
+// TestLostRightToAskWhoAnswersIsSurvived: the permission to read the cluster's
+// UID has been revoked when a connection breaks. Without an answer the identity
+// is presumed from the address, which starts another epoch, and informers
+// continue.
 func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -383,8 +384,8 @@ func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 	})
 }
 
-// TestNewsThatComesWhileAClusterIsForgottenIsNotLost: it was removed, and the
-// resolver has it again at that very moment.
+// TestNewsThatComesWhileAClusterIsForgottenIsNotLost: the cluster was removed,
+// and the resolver has it again at that very moment.
 func TestNewsThatComesWhileAClusterIsForgottenIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")

@@ -18,8 +18,8 @@ import (
 )
 
 // TestHazardFirstUseLooksBroken: until its first attempt to connect has ended,
-// a cluster is "not yet", which errors.Is tells from "broken"; both are
-// ErrNotConnected.
+// a cluster is "not yet connected", which errors.Is distinguishes from
+// "broken"; both are ErrNotConnected.
 func TestHazardFirstUseLooksBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "one")
@@ -68,9 +68,9 @@ func TestHazardFirstUseLooksBroken(t *testing.T) {
 	})
 }
 
-// TestHazardSilenceIsNotSaid: the failures of a cluster are counted, the times
-// of its probes are there, and an event comes when it has been silent for the
-// given time, once.
+// TestHazardSilenceIsNotSaid: a cluster's failures are counted, its status
+// holds the times of its probes, and one event is emitted when it has been
+// silent for the configured time.
 func TestHazardSilenceIsNotSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "one")
@@ -120,7 +120,7 @@ func TestHazardSilenceIsNotSaid(t *testing.T) {
 	})
 }
 
-// TestHazardReleasedLooksLikeVanished: a cluster that nothing needs any more is
+// TestHazardReleasedLooksLikeVanished: a cluster that is no longer needed is
 // Gone with a reason of its own.
 func TestHazardReleasedLooksLikeVanished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// debounced starts a source with a window of a second, and drops the first
-// objects.
+// debounced starts a source with a window of one second, and discards the
+// requests of the initial objects.
 func debounced(t *testing.T, cc *clustercache.ClusterCache, q *queue[clustercache.Request], limit time.Duration) *clustercache.TypedObjectSource[clustercache.Request] {
 	t.Helper()
 	s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, clustercache.EnqueueObject,
@@ -40,7 +40,7 @@ func TestBurstIsOneDeliveryAWindowAfterItsLastEvent(t *testing.T) {
 			api.put("one", strconv.Itoa(i), nil)
 			time.Sleep(600 * time.Millisecond)
 		}
-		api.put("two", "2", nil) // has a window of its own
+		api.put("two", "2", nil) // has its own window
 		last := time.Now()
 		time.Sleep(399 * time.Millisecond)
 		require.Empty(t, q.names())
@@ -77,8 +77,8 @@ func TestSteadyEventsCannotStarveADelivery(t *testing.T) {
 	})
 }
 
-// TestDebounceNeverLosesTheFinalState has a reader look at each object when its
-// request comes: the last look is at the last state.
+// TestDebounceNeverLosesTheFinalState reads each object when its request
+// arrives: the last read returns the last state.
 func TestDebounceNeverLosesTheFinalState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := sourced(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
-// browse asks a debug page for a query, and fails if the answer is another than
-// expected.
+// browse sends a query to a debug page, and fails if the status is not the
+// expected one.
 func browse(t *testing.T, h http.Handler, query string, status int) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -109,8 +109,8 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 	})
 }
 
-// TestDebugPageEscapesWhatOthersWrote lets names and errors hold markup, as a
-// name in a kubeconfig's path may.
+// TestDebugPageEscapesWhatOthersWrote puts markup into names and errors, as a
+// path in a kubeconfig might.
 func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>`
@@ -148,7 +148,7 @@ func TestDebugPageOnlyAnswersGet(t *testing.T) {
 	require.Contains(t, browse(t, cc.DebugHandler(), "", http.StatusOK), "No cluster is known", "before Start, too")
 }
 
-// writeFor keeps a page among the artifacts of the test, to be looked at.
+// writeFor saves a page among the test's artifacts, for inspection.
 func writeFor(t *testing.T, name, text string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(t.ArtifactDir()+"/"+name, []byte(text), 0o600))

@@ -25,7 +25,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// The long form, as measured for a release:
+// The long run, as measured for a release:
 //
 //	go test ./clustercache -run TestDeclareAndDropLeavesNothing -declare.rounds=500 -timeout=1h -v
 //	go test ./clustercache -run TestRealDeclareAndDropLeavesNothing -declare.real -declare.rounds=500 -declare.clusters=20 -timeout=2h -v
@@ -35,7 +35,7 @@ var (
 	churnReal     = flag.Bool("declare.real", false, "declare and drop as often in real clusters as in fake ones; else only three times")
 )
 
-// footprint is what a process has that could leak.
+// footprint counts the resources of a process that could leak.
 type footprint struct {
 	goroutines, series int
 	connections        int64
@@ -46,18 +46,18 @@ func (f footprint) String() string {
 	return fmt.Sprintf("%d goroutines, %d connections, %d metric series, %.2f MiB live heap", f.goroutines, f.connections, f.series, float64(f.heap)/(1<<20))
 }
 
-// churn declares everything in every cluster, and drops it.
+// churn declares kinds in every cluster, and drops them.
 type churn struct {
 	cc       *clustercache.ClusterCache
 	registry *prometheus.Registry
 	clusters int
 	open     atomic.Int64 // connections
-	settle   func()       // returns when what was dropped is gone
+	settle   func()       // returns when the dropped watches have ended
 }
 
 var churnKinds = []string{"ConfigMap", "Secret", "Service", "Endpoints", "ServiceAccount"}
 
-// countedConn tells when it is closed.
+// countedConn counts down when it is closed.
 type countedConn struct {
 	net.Conn
 	open   *atomic.Int64
@@ -71,7 +71,7 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// config counts the connections that a config leads to.
+// config makes a config count its connections.
 func (c *churn) config(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	dial := config.Dial
@@ -98,7 +98,7 @@ func (c *churn) footprint(t *testing.T) footprint {
 		f.series += len(family.GetMetric())
 	}
 	var m runtime.MemStats
-	for range 3 { // what pools keep dies with the second
+	for range 3 { // sync.Pools are empty after the second
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)
@@ -106,11 +106,11 @@ func (c *churn) footprint(t *testing.T) footprint {
 	return f
 }
 
-// round has ten owners declare five kinds in all clusters, every one a part of
-// it and a part of its neighbour's, and drop them.
+// round has ten owners declare five kinds in all clusters, each owner its own
+// part and part of its neighbor's, and drop them.
 func (c *churn) round(t *testing.T, number int, meanwhile func()) {
 	t.Helper()
-	never := client.MatchingLabels{"round": fmt.Sprint(number)} // what is declared was never declared before
+	never := client.MatchingLabels{"round": fmt.Sprint(number)} // each round's selection is new
 	const owners = 10
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -136,13 +136,12 @@ func (c *churn) round(t *testing.T, number int, meanwhile func()) {
 	c.settle()
 }
 
-// run does all rounds, and compares what there is after them with what there
-// was before.
+// run does all rounds, and compares the footprint after them with that before.
 func (c *churn) run(t *testing.T, rounds int) {
 	t.Helper()
 	start := c.footprint(t)
 	c.round(t, 1, func() { t.Logf("in the first round: %v", c.footprint(t)) })
-	first := c.footprint(t) // tables, pools and dictionaries that are shared by all there ever will be are made once
+	first := c.footprint(t) // the first round makes the shared tables, pools and dictionaries
 	t.Logf("at the start: %v", start)
 	t.Logf("after one round: %v", first)
 	for round := 2; round <= rounds; round++ {
@@ -154,8 +153,8 @@ func (c *churn) run(t *testing.T, rounds int) {
 	const slack = 1 << 20
 	var end footprint
 	begin := time.Now()
-	// A ping timer of net/http runs on for half a minute after the end of its
-	// connection, and keeps all that it refers to.
+	// A ping timer of net/http runs for half a minute after the end of its
+	// connection, and keeps everything alive that it refers to.
 	require.Eventually(t, func() bool {
 		end = c.footprint(t)
 		return end.heap < first.heap+slack
@@ -173,9 +172,9 @@ func churnOptions(r clustercache.Resolver, registry *prometheus.Registry) cluste
 	}
 }
 
-// TestDeclareAndDropLeavesNothing: everything is declared in twenty clusters
+// TestDeclareAndDropLeavesNothing: five kinds are declared in twenty clusters
 // and dropped, again and again. Goroutines, heap, connections and metric series
-// return to the start.
+// return to where they began.
 func TestDeclareAndDropLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &churn{registry: prometheus.NewRegistry(), clusters: 20, settle: func() {

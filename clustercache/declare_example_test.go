@@ -16,8 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// A reconciler of ConfigMaps that name clusters says each time what its object
-// needs. It never stops anything.
+// A reconciler of ConfigMaps that name clusters declares on every run what its
+// object needs. It never stops anything.
 func ExampleClusterCache_Declare() {
 	reconcile := func(ctx context.Context, hub client.Client, cc *clustercache.ClusterCache, req ctrl.Request) (ctrl.Result, error) {
 		owner := clustercache.Owner{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), ObjectKey: req.NamespacedName}
@@ -41,7 +41,7 @@ func ExampleClusterCache_Declare() {
 		}
 		for _, use := range cc.Declared(owner) {
 			if !use.Synced {
-				continue // its objects come as events
+				continue // its objects arrive as events
 			}
 			pods := &corev1.PodList{}
 			if err := cc.Reader(use.Key.Cluster).List(ctx, pods, client.InNamespace(req.Namespace), client.MatchingLabels{"placed-by": req.Name}); err != nil {
@@ -54,7 +54,7 @@ func ExampleClusterCache_Declare() {
 	_ = reconcile
 }
 
-// An owner that is deleted without a word is found by a look at the hub.
+// An owner that is deleted without a Drop is found by a query to the hub.
 func ExampleOwnerExists() {
 	setup := func(mgr ctrl.Manager, r clustercache.Resolver) error {
 		cc, err := clustercache.New(clustercache.Options{

@@ -26,8 +26,8 @@ import (
 
 var raceRounds = flag.Int("declare.race-rounds", 1000, "rounds of the race of declarations and sweeps against fake clusters")
 
-// users race with each other and with sweeps over what they declare in the same
-// clusters.
+// users declare and drop in the same clusters, and race with each other and
+// with sweeps.
 type users struct {
 	cc       *clustercache.ClusterCache
 	clusters []string
@@ -35,13 +35,14 @@ type users struct {
 	// write changes an object that every cluster has, and returns its
 	// resourceVersion.
 	write func(cluster string) string
-	// streams is how many watches of Secrets in a namespace a cluster has open.
+	// streams returns how many watches of Secrets in a namespace are open in a
+	// cluster.
 	streams func(cluster, namespace string) int
-	gone    sync.Map // owners that do not exist any more
+	gone    sync.Map // owners that no longer exist
 	asked   atomic.Int64
 }
 
-// inUse fails now and then, and tells of the rest whether it is gone.
+// inUse fails now and then, and otherwise reports whether the owner exists.
 func (u *users) inUse(ctx context.Context, o clustercache.Owner) (bool, error) {
 	if u.asked.Add(1)%5 == 0 {
 		return false, gc.ErrPartial
@@ -50,7 +51,7 @@ func (u *users) inUse(ctx context.Context, o clustercache.Owner) (bool, error) {
 	return !gone, ctx.Err()
 }
 
-// within tries until f returns no error, for a minute.
+// within retries f for up to a minute, until it returns no error.
 func within(f func() error) error {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := f()
@@ -60,8 +61,8 @@ func within(f func() error) error {
 	}
 }
 
-// live tells why what was declared is not: it is read from the cache, and the
-// cache sees what was just written.
+// live returns an error unless the declared objects are live: they are read
+// from the cache, and the cache sees the latest write.
 func (u *users) live(ctx context.Context, o clustercache.Owner, clusters []string) error {
 	if err := u.cc.WaitForSync(ctx, o); err != nil {
 		return err
@@ -82,8 +83,8 @@ func (u *users) live(ctx context.Context, o clustercache.Owner, clusters []strin
 	return nil
 }
 
-// round declares some clusters for an owner, makes sure that they are live now
-// and later, and lets go in one of the three ways.
+// round declares some clusters for an owner, checks that they are live now and
+// later, and releases them in one of three ways.
 func (u *users) round(ctx context.Context, o clustercache.Owner) error {
 	var targets []clustercache.Target
 	var chosen []string
@@ -116,8 +117,8 @@ func (u *users) round(ctx context.Context, o clustercache.Owner) error {
 	return nil
 }
 
-// ended declares what nobody else uses, lets it go, and makes sure that it is
-// gone within the grace and one sweep.
+// ended declares a target that no other owner uses, drops it, and checks that
+// its watch ends within the grace and one sweep.
 func (u *users) ended(ctx context.Context, o clustercache.Owner) error {
 	cluster := u.clusters[rand.IntN(len(u.clusters))]
 	if _, err := u.cc.Declare(ctx, o, target(cluster, "Secret", client.InNamespace(o.Name))); err != nil {
@@ -131,7 +132,7 @@ func (u *users) ended(ctx context.Context, o clustercache.Owner) error {
 	}
 	u.cc.Drop(o)
 	time.Sleep(u.grace)
-	_, _ = u.cc.Sweep(ctx) // tells of owners that could not be looked at
+	_, _ = u.cc.Sweep(ctx) // the error names owners that could not be checked
 	for _, use := range u.cc.Usage().Uses {
 		if use.Key.Namespace == o.Name {
 			return fmt.Errorf("still there: %+v", use)
@@ -145,8 +146,8 @@ func (u *users) ended(ctx context.Context, o clustercache.Owner) error {
 	})
 }
 
-// read takes a reader the way WatchAndRead hands it out, and makes sure that it
-// reads. A cluster that was let go a moment ago is connected to anew first.
+// read gets a reader from WatchAndRead, and checks that it reads. A cluster
+// that was released a moment ago is first connected again.
 func (u *users) read(ctx context.Context) error {
 	cluster := u.clusters[rand.IntN(len(u.clusters))]
 	return within(func() error {
@@ -158,7 +159,7 @@ func (u *users) read(ctx context.Context) error {
 	})
 }
 
-// race runs them all, for a number of rounds altogether.
+// race runs all users, for a total number of rounds.
 func (u *users) race(ctx context.Context, t *testing.T, rounds int) {
 	t.Helper()
 	var left atomic.Int64
@@ -193,7 +194,7 @@ func (u *users) race(ctx context.Context, t *testing.T, rounds int) {
 			}
 		})
 	}
-	meanwhile(func() { _, _ = u.cc.Sweep(ctx) }) // tells of owners that could not be looked at
+	meanwhile(func() { _, _ = u.cc.Sweep(ctx) }) // the error names owners that could not be checked
 	meanwhile(func() {
 		if err := u.read(ctx); err != nil {
 			t.Error(err)
@@ -204,10 +205,10 @@ func (u *users) race(ctx context.Context, t *testing.T, rounds int) {
 	sweeping.Wait()
 }
 
-// TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep: a reader handed
-// out is always live, no used informer is ever stopped, and an unused one is
-// gone within grace + one sweep, with the connection of a cluster that nobody
-// engaged.
+// TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep: a returned reader
+// is always live, no used informer is ever stopped, and an unused informer ends
+// within grace + one sweep, together with the connection of a cluster that was
+// not engaged.
 func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &users{clusters: []string{"a", "b", "c"}, grace: 2 * time.Second}
@@ -230,15 +231,15 @@ func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 		time.Sleep(u.grace)
 		_, err := cc.Sweep(t.Context())
 		require.NoError(t, err)
-		time.Sleep(10 * time.Second) // what reads kept
+		time.Sleep(10 * time.Second) // watches that reads had started
 		synctest.Wait()
 		require.Empty(t, cc.Usage().Uses)
 		require.Zero(t, status(t, cc).Informers)
 		for i, api := range apis {
 			require.Zero(t, api.watching(pathOf("ConfigMap")), i)
 		}
-		// Reads may have kept clusters known that nobody engaged; a declaration
-		// that ends lets them go.
+		// Reads may have kept clusters known that were not engaged; a
+		// declaration that ends releases them.
 		declare(t, cc, owner("o"), target("b", "Secret"), target("c", "Secret"))
 		cc.Drop(owner("o"))
 		time.Sleep(2 * u.grace)
@@ -289,15 +290,15 @@ func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return len(u.cc.Usage().Uses) == 0 && status(t, u.cc).Informers == 0
 	}, 30*time.Second, 10*time.Millisecond)
-	// Reads may have kept the other cluster known; a declaration that ends lets
-	// it go.
+	// Reads may have kept the other cluster known; a declaration that ends
+	// releases it.
 	declare(t, u.cc, owner("o"), target("b", "Secret"))
 	u.cc.Drop(owner("o"))
 	require.Eventually(t, func() bool { return len(u.cc.Clusters()) == 1 }, 30*time.Second, 10*time.Millisecond)
 }
 
-// TestClusterTakenInTheMomentItIsLetGoComesBack: without any grace a cluster is
-// forgotten again and again while others begin to need it.
+// TestClusterTakenInTheMomentItIsLetGoComesBack: without a grace, a cluster is
+// forgotten again and again while other callers begin to need it.
 func TestClusterTakenInTheMomentItIsLetGoComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleet(t, 1, func(o *clustercache.Options) {
@@ -316,11 +317,11 @@ func TestClusterTakenInTheMomentItIsLetGoComesBack(t *testing.T) {
 						t.Error(err)
 					}
 					cancel()
-					// Few moments, so that many meet in one.
+					// Few distinct times, so that many calls coincide.
 					time.Sleep(time.Duration(rand.IntN(2)) * time.Millisecond)
 					cc.Drop(owner(fmt.Sprint(i)))
 					_, _ = cc.Sweep(t.Context())
-					time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond) // longer than a watch takes to open: often, nobody is left
+					time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond) // longer than a watch takes to open: often, no caller is left
 				}
 			})
 		}

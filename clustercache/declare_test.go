@@ -34,14 +34,14 @@ func owner(name string) clustercache.Owner {
 	}
 }
 
-// target is a kind of the core group in a cluster.
+// target returns the target for a kind of the core group in a cluster.
 func target(cluster, kind string, opts ...client.ListOption) clustercache.Target {
 	return clustercache.Target{
 		Cluster: key(cluster), Kind: clustercache.Kind(schema.GroupVersionKind{Version: "v1", Kind: kind}), Options: opts,
 	}
 }
 
-// pathOf is where the API server has all objects of a kind.
+// pathOf is the API server's path of all objects of a kind.
 func pathOf(kind string) string {
 	for plural, k := range fakeKinds {
 		if k == kind {
@@ -51,7 +51,7 @@ func pathOf(kind string) string {
 	return ""
 }
 
-// fleet returns fake clusters named a, b, and so on, and a ClusterCache of
+// fleet returns fake clusters named a, b, and so on, and a ClusterCache over
 // them.
 func fleet(t *testing.T, n int, edit func(*clustercache.Options)) (*clustercache.ClusterCache, []*fakeAPI) {
 	t.Helper()
@@ -99,8 +99,8 @@ func TestDeclareReplacesTheSetAndKeepsWhatIsShared(t *testing.T) {
 		require.NoError(t, cc.WaitForSync(t.Context(), owner("o")))
 		require.Equal(t, []string{"a/Secret", "a/Service"}, kinds(cc.Declared(owner("o"))))
 
-		// Nothing is gone within the grace; right after it what is not used any
-		// more is, and nothing else.
+		// Within the grace every watch stays; right after it only the unused
+		// ones have ended.
 		time.Sleep(29 * time.Second)
 		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")))
 		time.Sleep(2 * time.Second)
@@ -267,7 +267,7 @@ func TestDroppedIsGoneAfterTheGraceAndSoIsAClusterThatNobodyEngaged(t *testing.T
 		require.Empty(t, cc.Usage().Uses)
 		require.Empty(t, cc.Usage().Owners)
 
-		// It comes back as if it had never been away.
+		// It comes back as if it had never been gone.
 		declare(t, cc, owner("o"), target("a", "ConfigMap"))
 		require.NoError(t, cc.WaitForSync(t.Context(), owner("o")))
 		require.NoError(t, get(t, cc, clustercache.CacheOnly))

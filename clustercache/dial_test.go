@@ -20,15 +20,15 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// written is access as somebody else wrote it into a Secret.
+// written is access from a Secret of an untrusted author.
 func written(server string) resolver.Func {
 	return func(context.Context, client.ObjectKey) (clustercache.Access, error) {
 		return resolver.FromToken(resolver.Endpoint{Server: server}, "canary-token", resolver.Allow{})
 	}
 }
 
-// attempted engages the cluster and returns its status when the first attempt
-// is over.
+// attempted engages the cluster, and returns its status after the first
+// attempt.
 func attempted(t *testing.T, o clustercache.Options) clustercache.Status {
 	t.Helper()
 	cc := start(t, o)
@@ -62,7 +62,7 @@ func contacts(t *testing.T) (address string, count *atomic.Int64) {
 	return listener.Addr().String(), count
 }
 
-// answerDNS makes every name have the address, until the test ends.
+// answerDNS makes every name resolve to the address, until the test ends.
 func answerDNS(t *testing.T, address string) {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -18,9 +18,10 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// TestHazardKindsOfAnotherCluster: a proxy that keeps its connections has
-// another cluster behind it, which does not say who it is. What that one serves
-// is not taken for what the former serves, whichever way discovery is asked.
+// TestHazardKindsOfAnotherCluster: a proxy that keeps its connections now leads
+// to another cluster, which does not reveal its identity. The kinds it serves
+// are not taken for those of the former cluster, by whichever call discovery is
+// queried.
 func TestHazardKindsOfAnotherCluster(t *testing.T) {
 	for name, secure := range map[string]bool{"http1": false, "http2": true} {
 		t.Run(name, func(t *testing.T) {

@@ -16,16 +16,16 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// heard is what a handler knows from events alone: the resourceVersion of each
-// object, by kind, name and UID.
+// heard is the state that a handler knows from events alone: the
+// resourceVersion of each object, by kind, name and UID.
 type heard map[string]string
 
 func identityOf(kind string, o client.Object) string {
 	return kind + " " + o.GetName() + " " + string(o.GetUID())
 }
 
-// apply learns from an event. What is added must not be there, and what is
-// changed or deleted must.
+// apply applies an event. An added object must be absent before, a changed or
+// deleted one present.
 func (known heard) apply(t *testing.T, e clustercache.ObjectEvent) {
 	t.Helper()
 	id := identityOf(e.GVK.Kind, e.Object())
@@ -38,7 +38,7 @@ func (known heard) apply(t *testing.T, e clustercache.ObjectEvent) {
 	known[id] = e.Object().GetResourceVersion()
 }
 
-// follow learns until what is known is what a cluster holds.
+// follow applies events until the known state equals that of a cluster.
 func (known heard) follow(t *testing.T, objects *objectFeed, c *testenv.Cluster) {
 	t.Helper()
 	want := heard{}
@@ -71,9 +71,9 @@ func (known heard) equals(other heard) bool {
 }
 
 // TestRealOtherClusterReplacesEveryKind: three informers meet another cluster
-// at the address. What only the first one held is told as deleted, what both
-// hold under one name as deleted and added, and no list of any kind mixes the
-// two.
+// at the address. Objects that only the first cluster held are delivered as
+// deleted, objects that both hold under one name as deleted and added, and no
+// list of any kind mixes the two.
 func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 	t.Parallel()
 	envs := testenv.Start(t, 2, testenv.WithSharedPKI(), withWidgets())
@@ -94,7 +94,7 @@ func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 	for _, to := range []*testenv.Cluster{second, first, second} {
 		proxy.SetBackend(to.Addr())
 		proxy.ResetAll()
-		listed := map[string]bool{} // kinds that show the other cluster
+		listed := map[string]bool{} // kinds whose list shows the other cluster
 		require.Eventually(t, func() bool {
 			for _, gvk := range threeKinds {
 				list := listOf(gvk)
@@ -119,8 +119,8 @@ func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 	}
 }
 
-// TestRealRollbackIsToldForEveryKind: what was written after the snapshot is
-// told as undone: deleted, added again, changed back.
+// TestRealRollbackIsToldForEveryKind: writes after the snapshot are delivered
+// as undone: deleted, added again, changed back.
 func TestRealRollbackIsToldForEveryKind(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -135,7 +135,7 @@ func TestRealRollbackIsToldForEveryKind(t *testing.T) {
 	snapshot, err := c.Snapshot(t.Context())
 	require.NoError(t, err)
 	// More writes than a server makes by itself when it starts: a history that
-	// has grown past what was seen looks sound.
+	// has grown past the last seen version looks intact.
 	for i := range 100 {
 		create(t, c, fmt.Sprintf("padding-%d", i))
 	}

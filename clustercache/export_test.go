@@ -9,11 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Feeds returns how many feeds are told of what is watched.
+// Feeds returns the number of registered feeds.
 func (cc *ClusterCache) Feeds() int { return len(cc.allFeeds()) }
 
-// NextAttempt returns when the next attempt to connect is due, zero if none is.
-// Nothing may be under way: who handles next takes the lock after this.
+// NextAttempt returns the time of the next attempt to connect, or zero if none
+// is due. No message may be in handling: the next handler takes the lock after
+// this function.
 func (cc *ClusterCache) NextAttempt(key client.ObjectKey) time.Time {
 	c := cc.find(key)
 	if c == nil {

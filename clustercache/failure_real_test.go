@@ -28,7 +28,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// brisk options look every second, and give a loaded machine time to answer.
+// brisk sets intervals of a second, and time-outs that suffice on a loaded
+// machine.
 func brisk(r clustercache.Resolver) clustercache.Options {
 	return clustercache.Options{
 		Resolver: r, UserAgent: agent, ProbeInterval: time.Second, ProbeTimeout: 5 * time.Second, RetryInterval: time.Second,
@@ -36,15 +37,15 @@ func brisk(r clustercache.Resolver) clustercache.Options {
 	}
 }
 
-// patience is how long a test waits for what will come.
+// patience is how long a test waits for an expected event.
 const patience = 90 * time.Second
 
-// frontDoor is a web server before an API server, as companies have them. It
-// answers itself when it is told to.
+// frontDoor is a web server in front of an API server, as in many companies. On
+// demand it answers requests itself.
 type frontDoor struct {
 	*httptest.Server
 	instead     atomic.Pointer[http.HandlerFunc]
-	certificate atomic.Pointer[tls.Certificate] // nil: the one of httptest
+	certificate atomic.Pointer[tls.Certificate] // nil: the certificate of httptest
 }
 
 func newFrontDoor(t *testing.T, c *testenv.Cluster) *frontDoor {
@@ -67,12 +68,13 @@ func newFrontDoor(t *testing.T, c *testenv.Cluster) *frontDoor {
 		proxy.ServeHTTP(w, r)
 	}))
 	f.Config.ErrorLog = discardLog
-	// Not GetCertificate, which is not asked by who connects to an IP address.
+	// Not GetCertificate, which is not called for clients that connect to an IP
+	// address.
 	f.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		if pair := f.certificate.Load(); pair != nil {
 			return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*pair}}, nil
 		}
-		return nil, nil //nolint:nilnil // crypto/tls's way to say: the one there is
+		return nil, nil //nolint:nilnil // to crypto/tls it means the default config
 	}}
 	f.StartTLS()
 	t.Cleanup(func() {
@@ -83,7 +85,7 @@ func newFrontDoor(t *testing.T, c *testenv.Cluster) *frontDoor {
 	return f
 }
 
-// answer makes the door answer everything by itself, and cuts what runs; nil
+// answer makes the door answer every request itself, and cuts running ones; nil
 // opens it again.
 func (f *frontDoor) answer(h http.HandlerFunc) {
 	if h == nil {
@@ -94,8 +96,8 @@ func (f *frontDoor) answer(h http.HandlerFunc) {
 	f.CloseClientConnections()
 }
 
-// lead returns a config that leads through the door, by the token of another
-// one.
+// lead returns a config that leads through the door, with the token of another
+// config.
 func (f *frontDoor) lead(config *rest.Config) *rest.Config {
 	return &rest.Config{Host: f.URL, BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: pemOf(f.Server)}}
 }
@@ -114,12 +116,12 @@ func page(status int, header, body string) http.HandlerFunc {
 	}
 }
 
-// failureState is one way in which a cluster can be unusable.
+// failureState is one cause that makes a cluster unusable.
 type failureState struct {
 	name string
-	// healthy returns the access before it breaks; nil: it was never good.
+	// healthy returns the access before it breaks; nil: it never worked.
 	healthy func(t *testing.T) *rest.Config
-	// breakIt and repair tell the resolver's next answer, if it changes.
+	// breakIt and repair return the resolver's next answer, if it changes.
 	breakIt, repair func(t *testing.T) *rest.Config
 
 	phase  clustercache.Phase
@@ -128,9 +130,9 @@ type failureState struct {
 }
 
 // TestRealFailureStatesAreToldApartAndHealByThemselves: each failure has a
-// phase, a reason and a typed error of its own, and is over when its cause is:
-// without a restart, without taking the watch anew, and, where the server kept
-// its history, without a list.
+// phase, a reason and a typed error of its own, and ends with its cause:
+// without a restart, without a new watch, and, where the server kept its
+// history, without a list.
 func TestRealFailureStatesAreToldApartAndHealByThemselves(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1)[0]
@@ -138,7 +140,7 @@ func TestRealFailureStatesAreToldApartAndHealByThemselves(t *testing.T) {
 	cc := start(t, brisk(d))
 	for _, f := range failureStates(t, c) {
 		t.Run(f.name, func(t *testing.T) {
-			t.Parallel() // each is a cluster of its own to the cache
+			t.Parallel() // each is a separate cluster to the cache
 			namespace := strings.ReplaceAll(f.name, " ", "-")
 			require.NoError(t, c.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 			f.run(t, c, cc, d, namespace)
@@ -202,7 +204,7 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 	require.Equal(t, 1, listsIn(t, c, namespace))
 }
 
-// failureStates are those in which the server itself is sound.
+// failureStates returns the states in which the server itself is intact.
 func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
 	t.Helper()
 	none := func(*testing.T) *rest.Config { return nil }
@@ -234,7 +236,7 @@ func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
 				require.NoError(t, expiring.Reissue(time.Now().Add(15*time.Second)))
 				return expiring.Config()
 			},
-			breakIt: none, // time does it
+			breakIt: none, // it expires by itself
 			repair: func(t *testing.T) *rest.Config {
 				require.NoError(t, expiring.Reissue(time.Now().Add(time.Hour)))
 				return expiring.Config()
@@ -303,8 +305,8 @@ func createIn(t *testing.T, c *testenv.Cluster, namespace string, names ...strin
 	}
 }
 
-// listsIn counts the lists of ConfigMaps of one namespace that were answered: a
-// streamed list is a watch.
+// listsIn counts the answered lists of ConfigMaps in one namespace; a streamed
+// list is a watch.
 func listsIn(t *testing.T, c *testenv.Cluster, namespace string) int {
 	t.Helper()
 	requests, err := c.Requests(testenv.Resource("configmaps"), testenv.UserAgent(agent),
@@ -319,8 +321,8 @@ func listsIn(t *testing.T, c *testenv.Cluster, namespace string) int {
 	return lists
 }
 
-// TestRealServingCertificateOutOfItsTimeIsToldAndHeals: expired, and not valid
-// yet, as with a clock that is wrong.
+// TestRealServingCertificateOutOfItsTimeIsToldAndHeals: a certificate that has
+// expired, and one that is not valid yet, as with a wrong clock.
 func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1)[0]
@@ -361,9 +363,9 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 	require.NoError(t, status(t, cc).LastError)
 }
 
-// TestRealLostRuleConcernsItsKindOnly: a right that is taken away while the
-// watch runs is noticed when the watch is next asked for. What is cached stays,
-// and nothing is told as deleted.
+// TestRealLostRuleConcernsItsKindOnly: a permission revoked while the watch
+// runs is noticed at the next watch request. Cached objects stay, and none is
+// delivered as deleted.
 func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	t.Parallel()
 	c := testenv.Start(t, 1)[0]
@@ -409,7 +411,7 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	require.NoError(t, c.Client().Create(t.Context(), &corev1.Secret{ObjectMeta: objectMeta("seen-again")}))
 	require.NoError(t, account.Grant(t.Context(), readConfigMaps[0], readSecrets))
 	_, before = objects.wait(named(key("a"), "seen-again"))
-	for _, e := range before { // the late watch has those of its own
+	for _, e := range before { // the late watch received its own
 		require.NotEqual(t, "default", e.Object().GetNamespace(), "an event for what did not change: %v", e)
 	}
 	require.Eventually(t, func() bool { return secrets.Status().LastError == nil && late.HasSynced() }, patience, 10*time.Millisecond)

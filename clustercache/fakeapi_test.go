@@ -22,27 +22,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fakeAPI is an API server of ConfigMaps over connections in memory, so that it
-// runs inside a synctest bubble.
+// fakeAPI is an API server for ConfigMaps over in-memory connections, so that
+// it runs inside a synctest bubble.
 type fakeAPI struct {
 	t      *testing.T
 	server *http.Server
 	conns  chan net.Conn
 	closed chan struct{}
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	uid      string
 	rv       int
 	objects  map[string]map[string]any
 	log      []fakeEvent
 	news     chan struct{}
-	fail     func(r *http.Request) int // status to answer with; 0: none, -1: hang
-	refuse   bool                      // no connections
+	fail     func(r *http.Request) int // returns the status to answer with; 0: none, -1: hang
+	refuse   bool                      // accept no connections
 	open     map[net.Conn]struct{}
 	requests map[string]int // by verb and path
 	streams  map[string]int // open watches by path
 	dials    int
-	lagging  string // the path whose watches bring no events for now
+	lagging  string // the path whose watches receive no events for now
 
 	gitVersion string
 }
@@ -123,35 +123,35 @@ func (f *fakeAPI) connState(c net.Conn, s http.ConnState) {
 	}
 }
 
-// dialled is how many connections were asked for.
+// dialled returns the number of dials.
 func (f *fakeAPI) dialled() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.dials
 }
 
-// connections is how many are open.
+// connections returns the number of open connections.
 func (f *fakeAPI) connections() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.open)
 }
 
-// watching is how many watches of a path are open, once nothing is under way:
-// one that ends at this moment is followed by another at once.
+// watching returns the number of open watches of a path, after synctest.Wait: a
+// watch that ends is replaced at once.
 func (f *fakeAPI) watching(path string) int {
 	synctest.Wait()
 	return f.watchingNow(path)
 }
 
-// watchingNow is watching for where others are at work.
+// watchingNow is watching without the wait, for tests with concurrent work.
 func (f *fakeAPI) watchingNow(path string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.streams[path]
 }
 
-// die closes all connections and takes no more; live takes them again.
+// die closes all connections and refuses new ones; live accepts them again.
 func (f *fakeAPI) die() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -159,7 +159,7 @@ func (f *fakeAPI) die() {
 	f.cutLocked()
 }
 
-// upgrade makes it an API server of another version.
+// upgrade changes the version of the API server.
 func (f *fakeAPI) upgrade(version string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,8 +186,8 @@ func (f *fakeAPI) live() {
 	f.refuse = false
 }
 
-// failWith makes requests whose path contains part be answered with the status;
-// -1 lets them hang. Running ones go on.
+// failWith answers requests whose path contains part with the status; -1 lets
+// them hang. Running requests continue.
 func (f *fakeAPI) failWith(status int, part string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +199,7 @@ func (f *fakeAPI) failWith(status int, part string) {
 	}
 }
 
-// failIf makes the requests that match be answered with the status.
+// failIf answers matching requests with the status.
 func (f *fakeAPI) failIf(status int, matches func(r *http.Request) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,7 +211,7 @@ func (f *fakeAPI) failIf(status int, matches func(r *http.Request) bool) {
 	}
 }
 
-// lag holds back the events of the watches of a path; of none if it is empty.
+// lag withholds the events of the watches of a path; an empty path ends that.
 func (f *fakeAPI) lag(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -261,7 +261,7 @@ func (f *fakeAPI) put(name, value string, labels map[string]any) string {
 	return strconv.Itoa(f.rv)
 }
 
-// own gives an object another owner, a Deployment.
+// own adds an owner, a Deployment, to an object.
 func (f *fakeAPI) own(name, owner string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -276,7 +276,7 @@ func (f *fakeAPI) own(name, owner string) {
 	f.tellLocked("MODIFIED", object)
 }
 
-// version is the newest resourceVersion.
+// version returns the newest resourceVersion.
 func (f *fakeAPI) version() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -378,8 +378,8 @@ func (f *fakeAPI) get(w http.ResponseWriter, name string) {
 	answer(w, object)
 }
 
-// fakeKinds are the kinds that are served, by their plural. There are objects
-// of ConfigMap alone.
+// fakeKinds are the served kinds, by their plural. Only ConfigMaps have
+// objects.
 var fakeKinds = map[string]string{
 	"configmaps": "ConfigMap", "secrets": "Secret", "services": "Service", "endpoints": "Endpoints", "serviceaccounts": "ServiceAccount",
 }
@@ -395,10 +395,10 @@ func fakeResources() []any {
 	return out
 }
 
-// fakeKind returns the kind whose collection has the path, or nothing.
+// fakeKind returns the kind whose collection has the path, or "".
 func fakeKind(path string) string { return fakeKinds[path[strings.LastIndex(path, "/")+1:]] }
 
-// selects reports whether an object is of the collection that has the path.
+// selects reports whether an object belongs to the collection at the path.
 func selects(path string, object map[string]any) bool {
 	_, in, namespaced := strings.Cut(path, "/namespaces/")
 	namespace, _, _ := strings.Cut(in, "/")
@@ -406,7 +406,7 @@ func selects(path string, object map[string]any) bool {
 	return object["kind"] == fakeKind(path) && (!namespaced || meta["namespace"] == namespace)
 }
 
-// collectionLocked returns the objects of the collection that has the path.
+// collectionLocked returns the objects of the collection at the path.
 func (f *fakeAPI) collectionLocked(path string) []any {
 	items := []any{}
 	for _, o := range f.objects {

@@ -17,8 +17,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// TestHazardMistypedPathIsSeen: the cluster that stands for the path says what
-// is wrong, the log does, and the program is not ready.
+// TestHazardMistypedPathIsSeen: the status of the cluster that represents the
+// path shows the error, the log does too, and the program is not ready.
 func TestHazardMistypedPathIsSeen(t *testing.T) {
 	path, book := filepath.Join(t.TempDir(), "mistyped"), &logbook{}
 	r, err := resolver.Files(resolver.FileOptions{}, path)

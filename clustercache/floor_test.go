@@ -25,8 +25,8 @@ const (
 	narrowPath = "/api/v1/namespaces/default/configmaps"
 )
 
-// twoInformers runs a test with a cluster that has one informer of a namespace
-// and one of the whole kind.
+// twoInformers runs a test with a cluster that has one informer for a namespace
+// and one for the whole kind.
 func twoInformers(t *testing.T, test func(t *testing.T, p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,14 +49,14 @@ type pair struct {
 	narrow, wide *clustercache.Watch
 }
 
-// readAs is an option of both Get and List.
+// readAs is an option for both Get and List.
 type readAs interface {
 	client.GetOption
 	client.ListOption
 }
 
-// get returns the value of an object by Get; nothing if there is no such
-// object.
+// get returns the value of an object by Get, or "" if the object does not
+// exist.
 func (p *pair) get(name string, options ...readAs) (string, error) {
 	var as []client.GetOption
 	for _, o := range options {
@@ -67,7 +67,7 @@ func (p *pair) get(name string, options ...readAs) (string, error) {
 	return o.Data["value"], client.IgnoreNotFound(err)
 }
 
-// list is get by List.
+// list is get, by List.
 func (p *pair) list(name string, options ...readAs) (string, error) {
 	as := []client.ListOption{client.InNamespace("default")}
 	for _, o := range options {
@@ -100,7 +100,7 @@ func (p *pair) shows(name, value string, modes ...clustercache.ReadMode) {
 	}
 }
 
-// stale requires that the cache alone answers no read.
+// stale requires that no read is answered from the cache alone.
 func (p *pair) stale(name string) {
 	p.t.Helper()
 	for how, read := range p.reads() {
@@ -109,8 +109,8 @@ func (p *pair) stale(name string) {
 	}
 }
 
-// change changes an object, creates one and deletes one while the watches of a
-// path lag.
+// change updates one object, creates one and deletes one, while the watches of
+// a path lag.
 func (p *pair) change(lagging string) {
 	p.api.lag(lagging)
 	p.api.put("one", "changed", nil)
@@ -119,9 +119,9 @@ func (p *pair) change(lagging string) {
 	synctest.Wait()
 }
 
-// TestHazardReadsGoBackToAnInformerThatLags: once a read was answered by the
-// informer that has come further, whichever that is, none is answered by the
-// other one with what was before.
+// TestHazardReadsGoBackToAnInformerThatLags: once the informer that is ahead,
+// whichever that is, has answered a read, the other one answers no read with an
+// earlier state.
 func TestHazardReadsGoBackToAnInformerThatLags(t *testing.T) {
 	for name, lagging := range map[string]string{"the wide one lags": widePath, "the narrow one lags": narrowPath} {
 		t.Run(name, func(t *testing.T) {
@@ -146,10 +146,10 @@ func TestHazardReadsGoBackToAnInformerThatLags(t *testing.T) {
 	}
 }
 
-// TestHazardObjectThatAnotherWatchShowedGoesUnheard: what a read was answered
-// with by the watch that has come further is known to the one that lags, too.
-// Its handlers hear that the object is gone, though it came and went before
-// they could be told of it. Of what no read has shown they hear nothing.
+// TestHazardObjectThatAnotherWatchShowedGoesUnheard: an object that a read
+// returned from the watch that is ahead is known to the lagging watch, too. Its
+// handlers get the object's delete, although the object was created and deleted
+// before they saw it. They get no event for objects that no read has returned.
 func TestHazardObjectThatAnotherWatchShowedGoesUnheard(t *testing.T) {
 	for name, shown := range map[string]bool{"shown": true, "not shown": false} {
 		twoInformers(t, func(t *testing.T, p *pair) {
@@ -194,9 +194,9 @@ func TestHazardObjectThatAnotherWatchShowedGoesUnheard(t *testing.T) {
 	}
 }
 
-// TestHazardReadsGoBackWhenAWatchIsClosed: what was shown by a watch that is
-// closed is not unshown by one that lags. It answers again when it has come as
-// far.
+// TestHazardReadsGoBackWhenAWatchIsClosed: a lagging watch does not answer with
+// an earlier state than a closed watch has shown. It answers again once it has
+// caught up.
 func TestHazardReadsGoBackWhenAWatchIsClosed(t *testing.T) {
 	for name, of := range map[string]string{"a change": "one", "a new one": "new", "a deletion": "two"} {
 		t.Run(name, func(t *testing.T) {
@@ -225,8 +225,8 @@ func TestHazardReadsGoBackWhenAWatchIsClosed(t *testing.T) {
 	}
 }
 
-// TestHazardReadsGoBackWhenAnInformerIsRefused: the same where the server takes
-// the right to watch the one away.
+// TestHazardReadsGoBackWhenAnInformerIsRefused: the same if the server revokes
+// the permission of the watch that is ahead.
 func TestHazardReadsGoBackWhenAnInformerIsRefused(t *testing.T) {
 	twoInformers(t, func(t *testing.T, p *pair) {
 		p.change(narrowPath)
@@ -252,8 +252,8 @@ func TestHazardReadsGoBackWhenAnInformerIsRefused(t *testing.T) {
 	})
 }
 
-// TestHazardInformerWithoutNewsIsNotBehind: an informer that lacks nothing of
-// what another one showed answers, though its version is a lower one.
+// TestHazardInformerWithoutNewsIsNotBehind: an informer answers if it lacks
+// nothing that another one has shown, although its version is lower.
 func TestHazardInformerWithoutNewsIsNotBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := oneCluster(t)
@@ -278,8 +278,8 @@ func TestHazardInformerWithoutNewsIsNotBehind(t *testing.T) {
 	})
 }
 
-// TestHazardInformerOfOneObjectIsNotBehind: the same where the narrow one is of
-// an object by its name, and another object changed.
+// TestHazardInformerOfOneObjectIsNotBehind: the same if the narrow informer
+// selects one object by name, and another object changed.
 func TestHazardInformerOfOneObjectIsNotBehind(t *testing.T) {
 	fakeFleet(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(coloured("one", "blue"), coloured("two", "blue"))
@@ -299,15 +299,15 @@ func TestHazardInformerOfOneObjectIsNotBehind(t *testing.T) {
 	})
 }
 
-// TestCachedGetCostsTheSameWithTwoInformers: the choice between them allocates
-// nothing.
+// TestCachedGetCostsTheSameWithTwoInformers: choosing between them does not
+// allocate.
 func TestCachedGetCostsTheSameWithTwoInformers(t *testing.T) {
 	twoInformers(t, func(t *testing.T, p *pair) {
 		measure := func() float64 {
 			o, r, one := &corev1.ConfigMap{}, p.cc.Reader(key("a")), client.ObjectKey{Namespace: "default", Name: "one"}
 			synctest.Wait()
 			least := math.Inf(1)
-			for range 5 { // whatever else the process allocates meanwhile is counted, too
+			for range 5 { // concurrent allocations of the process are counted, too
 				least = min(least, testing.AllocsPerRun(100, func() { _ = r.Get(t.Context(), one, o) }))
 			}
 			return least

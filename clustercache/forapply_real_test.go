@@ -15,8 +15,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// requireApplyKeepsTheRest is client-go's pattern of a change: a cached Get,
-// ExtractConfigMap and Apply of what was extracted, with one field more.
+// requireApplyKeepsTheRest follows client-go's pattern for a change: a cached
+// Get, ExtractConfigMap, and Apply of the extract with one more field.
 func requireApplyKeepsTheRest(t *testing.T, server *testenv.Cluster) {
 	for name, tc := range map[string]struct {
 		drop   bool

@@ -21,7 +21,7 @@ import (
 )
 
 // TestHazardExtractAndApplyWipesTheObject: a cached Get, ExtractConfigMap and
-// Apply removed the data of the remote object, since the cache had no
+// Apply used to remove the data of the remote object, because the cache had no
 // managedFields.
 func TestHazardExtractAndApplyWipesTheObject(t *testing.T) {
 	for _, row := range []struct {

@@ -14,7 +14,8 @@ import (
 )
 
 // TestHazardRemovedClusterIsKnownAgainForAMoment: the Secret, the cluster's
-// object and its finalizers go one after the other, and each is a change.
+// object and its finalizers are removed one after the other, and each removal
+// is a change.
 func TestHazardRemovedClusterIsKnownAgainForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")

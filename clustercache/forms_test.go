@@ -23,10 +23,10 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// byValue is an index function as users of controller-runtime write them.
+// byValue is an index function as written for controller-runtime.
 func byValue(o client.Object) []string { return []string{o.(*corev1.ConfigMap).Data["value"]} }
 
-// indexedCluster is a cluster with two objects, connected and watched.
+// indexedCluster returns a cluster with two objects, connected and watched.
 func indexedCluster(t *testing.T, indexes ...clustercache.Index) *clustercache.ClusterCache {
 	t.Helper()
 	api := newFakeAPI(t, "uid-a")
@@ -43,9 +43,9 @@ func indexedCluster(t *testing.T, indexes ...clustercache.Index) *clustercache.C
 	return cc
 }
 
-// TestHazardIndexFunctionsGetTypedObjects: a function that was written for a Go
-// type is given objects of that type, and one that asserts another form that
-// one.
+// TestHazardIndexFunctionsGetTypedObjects: a function written for a Go type
+// gets objects of that type, and a function that asserts another form gets that
+// form.
 func TestHazardIndexFunctionsGetTypedObjects(t *testing.T) {
 	for name, values := range map[string]func(client.Object) []string{
 		"typed": byValue,
@@ -83,8 +83,9 @@ func TestHazardIndexFunctionsGetTypedObjects(t *testing.T) {
 	}
 }
 
-// TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList: whatever the field's
-// place in the selector, and whatever the mode; other reads are not affected.
+// TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList: a panic is an error of
+// the List, at any place of the field in the selector and in any mode; other
+// reads are not affected.
 func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc := indexedCluster(t,
@@ -113,8 +114,9 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 	})
 }
 
-// TestHazardListByIndexBeforeTheFirstList: the API server knows no such field,
-// so that it is selected here, and the answer does not depend on the informer.
+// TestHazardListByIndexBeforeTheFirstList: the API server does not know the
+// field, so the cache selects by it, and the answer does not depend on the
+// informer.
 func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
@@ -164,8 +166,8 @@ func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
 	})
 }
 
-// TestHazardPredicatesAndMappingsGetTypedObjects: code that was written for a
-// Go type sees events, and code that asked for less does not pay for more.
+// TestHazardPredicatesAndMappingsGetTypedObjects: code written for a Go type
+// gets typed objects, and code that asks for less does not pay for decoding.
 func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := sourced(t)
@@ -201,7 +203,8 @@ func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 	})
 }
 
-// TestPredicatesGetTheFormOfTheirFeed: explicitly, or as the kind was given.
+// TestPredicatesGetTheFormOfTheirFeed: the explicit form, or the form in which
+// the kind was given.
 func TestPredicatesGetTheFormOfTheirFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := sourced(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// TestWithdrawnAccessIsUsedForGraceAtMost, and without one not at all: what is
-// cached stays, and nothing is sent until there is access again.
+// TestWithdrawnAccessIsUsedForGraceAtMost, and without a grace not at all:
+// cached objects stay, and no request is sent until there is access again.
 func TestWithdrawnAccessIsUsedForGraceAtMost(t *testing.T) {
 	for name, tc := range map[string]struct{ grace, used time.Duration }{
 		"default": {0, 30 * time.Second},
