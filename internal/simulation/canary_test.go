@@ -21,14 +21,15 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// canaries are how what no output may show begins, in the clear and in the
+// canaries are the beginnings of all planted secrets, in the clear and in the
 // usual encodings; base64 has three.
 var canaries = []string{"Canary", "Q2FuYXJ5", "DYW5hcnk", "NhbmFye", "43616e617279", "67 97 110 97 114 121", "0x43, 0x61, 0x6e, 0x61, 0x72, 0x79"}
 
-// canary returns what no output may show, with the place that it is planted in.
+// canary returns a secret that no output may show. It names the place where it
+// is planted.
 func canary(place string) string { return "Canary-" + place }
 
-// look holds an output of the library against what it may not show.
+// look fails the run if an output of the library shows a secret.
 func (w *world) look(where, text string) {
 	for _, c := range canaries {
 		if at := strings.Index(text, c); at >= 0 {
@@ -38,7 +39,7 @@ func (w *world) look(where, text string) {
 	}
 }
 
-// logged is the library's log.
+// logged receives the library's log.
 func (w *world) logged(prefix, args string) {
 	w.look("log", prefix+" "+args)
 	if *storied {
@@ -46,8 +47,8 @@ func (w *world) logged(prefix, args string) {
 	}
 }
 
-// lookAt is look for an error, in the ways in which one is printed. It returns
-// the error.
+// lookAt is look for an error, in every form in which it can be printed. It
+// returns the error.
 func (w *world) lookAt(where string, err error) error {
 	if err != nil {
 		w.look("error of "+where, fmt.Sprintf("%v\n%+v\n%#v", err, err, err))
@@ -55,8 +56,8 @@ func (w *world) lookAt(where string, err error) error {
 	return err
 }
 
-// expose looks at all that the library says of itself: statuses, the debug page
-// and metrics.
+// expose checks everything that the library reports about itself: statuses, the
+// debug page and metrics.
 func (w *world) expose() {
 	for _, st := range w.cc.Statuses() {
 		raw, err := json.Marshal(st)
@@ -83,8 +84,8 @@ func (w *world) expose() {
 	w.look("metrics", text.String())
 }
 
-// base returns the path of a site's URL: one seed in three has one, which is
-// nothing that outputs show.
+// base returns the path of a site's URL. One seed in three has one, and no
+// output may show it.
 func (w *world) base() string {
 	if rand.New(rand.NewPCG(w.seed, 4)).IntN(3) > 0 {
 		return ""
@@ -92,7 +93,8 @@ func (w *world) base() string {
 	return "/" + canary("path")
 }
 
-// dial connects to where an access says, and to nothing else.
+// dial connects to the address of the site's access, and fails the run for any
+// other.
 func (s *site) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if address != s.host+":443" {
 		s.w.fail("%s was dialled for %s", address, s.host)
@@ -100,21 +102,22 @@ func (s *site) dial(ctx context.Context, network, address string) (net.Conn, err
 	return s.net.Dial(ctx, network, address)
 }
 
-// strayed is the dial of connections that no access brings one for.
+// strayed is the dial function for connections whose access has none of its
+// own: there must be none.
 func (w *world) strayed(_ context.Context, _, address string) (net.Conn, error) {
 	w.fail("%s was dialled, and no access names it", address)
 	return nil, net.ErrClosed
 }
 
-// owned requires that a token is one that the site has given out.
+// owned requires that the site has issued the token.
 func (s *site) owned(token string) {
 	if !strings.HasPrefix(token, canary("token")) || !strings.HasSuffix(token, "-of-"+s.host) {
 		s.w.fail("%s was sent the credential of another: %q", s.host, token)
 	}
 }
 
-// mark plants what no output may show in the header of an answer, and takes the
-// path of the site's URL away from a request's.
+// mark plants secrets in the header of a response, and removes the path of the
+// site's URL from the request.
 func (s *site) mark(w http.ResponseWriter, r *http.Request) *http.Request {
 	w.Header().Set("Www-Authenticate", "Bearer realm="+canary("realm"))
 	w.Header().Set("Audit-Id", canary("audit"))
@@ -134,7 +137,7 @@ func (s *site) mark(w http.ResponseWriter, r *http.Request) *http.Request {
 	return out
 }
 
-// body is an answer that is none of a Kubernetes API.
+// body is a response that does not come from a Kubernetes API.
 func body(code int, media, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", media)
@@ -143,7 +146,7 @@ func body(code int, media, text string) http.HandlerFunc {
 	}
 }
 
-// hostileAnswers are full of what no output may show.
+// hostileAnswers are full of secrets.
 func hostileAnswers() []http.HandlerFunc {
 	page, object := "<html>"+canary("page")+"</html>", `{"x":"`+canary("body")+`"}`
 	const asJSON, asHTML = "application/json", "text/html"
@@ -166,8 +169,8 @@ func hostileAnswers() []http.HandlerFunc {
 	}
 }
 
-// hostile is a server, or what stands before it, that answers what it wants to:
-// everything, or all that is no part of being connected.
+// hostile is a server, or a proxy in front of it, that answers as it likes:
+// every request, or all but those that connecting needs.
 func hostile(w *world, s *site) func() {
 	answers := hostileAnswers()
 	first, late := w.rng.IntN(len(answers)), w.chance(2)
@@ -190,14 +193,14 @@ func hostile(w *world, s *site) func() {
 	return func() { w.expose(); s.lift("hostile") }
 }
 
-// hostileFamilies are what servers do that want to.
+// hostileFamilies are the faults of malicious servers.
 func hostileFamilies() []*family {
 	return []*family{
 		{name: "hostile", hold: silence, bound: 2 * time.Minute, strike: hostile, during: func(w *world, _ *site) { w.expose() }},
 	}
 }
 
-// withCanary plants what no output may show in an object.
+// withCanary plants a secret in an object.
 func withCanary(obj map[string]any, k *kind) {
 	field := "spec"
 	if k == configMaps {

@@ -21,26 +21,28 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// silence is how long a fault may stay until nothing may be silently wrong.
+// silence is how long a fault may stay until no answer may be wrong without an
+// error.
 const silence = 4 * time.Minute
 
-// attempted is how long an informer may take to notice what its next attempt
-// meets: it may wait for 30 s since an earlier fault.
+// attempted is how long an informer may take to notice a fault that its next
+// attempt meets: it may be waiting for 30 s because of an earlier one.
 const attempted = 40 * time.Second
 
-// audited bounds how long what only a comparison finds may be wrong.
+// audited bounds how long an answer may be wrong if only a comparison with the
+// server can find that.
 const audited = 2*auditInterval + 30*time.Second
 
-// busyAudits is how much later an answer may be wrong where all but watches is
-// refused: audits wait for five minutes, the list in their place is refused,
-// and the informer is degraded from then on.
+// busyAudits is how much later an answer may be wrong if all requests but
+// watches are refused: audits wait for five minutes, then the list that
+// replaces them is refused, and from then on the informer is degraded.
 const busyAudits = 5*time.Minute + silence
 
-// slowness is how long a slow handler takes: less than the second for which the
-// end of the library waits for one.
+// slowness is how long a slow handler takes: less than the second that the
+// library waits for a handler when it stops.
 const slowness = 900 * time.Millisecond
 
-// families are all there are.
+// families returns all families.
 func families() []*family {
 	return slices.Concat(networkFamilies(), historyFamilies(), rightsFamilies(), contentFamilies(), kindFamilies(), soloFamilies(), serverFamilies(), hostileFamilies())
 }
@@ -51,7 +53,7 @@ func only(k *kind) func(*fakeapi.Kind) bool {
 	return func(x *fakeapi.Kind) bool { return x.Group == k.gvk.Group && x.Kind == k.gvk.Kind }
 }
 
-// bump makes the history go on by something that is not watched.
+// bump advances the history by a change of an object that is not watched.
 func (w *world) bump(b *backend) {
 	w.serial++
 	u := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{}}}
@@ -62,7 +64,7 @@ func (w *world) bump(b *backend) {
 	w.must(b.store(u))
 }
 
-// interrupt ends all watches, and the connections under them or not.
+// interrupt ends all watches, either with their connections or alone.
 func (w *world) interrupt(s *site) {
 	if w.chance(2) {
 		s.net.Reset()
@@ -71,8 +73,8 @@ func (w *world) interrupt(s *site) {
 	}
 }
 
-// restart is an API server that begins anew: what watches could resume from is
-// gone.
+// restart restarts an API server: the versions from which watches could resume
+// are gone.
 func (w *world) restart(s *site) {
 	s.net.Down()
 	w.bump(s.current())
@@ -127,7 +129,7 @@ func networkFamilies() []*family {
 	}
 }
 
-// tooMany is a server that serves watches alone.
+// tooMany is a server that serves only watches.
 func tooMany(w *world, s *site) func() {
 	lost := w.happened(s, clustercache.Disconnected)
 	s.put("too-many", func(r *fakeapi.Request) *fakeapi.Fault {
@@ -146,10 +148,10 @@ func tooMany(w *world, s *site) func() {
 
 func workedThroughTooMany(w *world, s *site) {
 	if len(w.families) > 1 {
-		return // who knows what else is wrong
+		return // other families may fail it, too
 	}
 	if w.paged {
-		return // the first list of a new one is what is refused
+		return // the first list of a new watch is refused
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -164,8 +166,8 @@ func workedThroughTooMany(w *world, s *site) {
 	}
 }
 
-// switched is a proxy that keeps its clients' connections and goes to another
-// cluster.
+// switched is a proxy that keeps its clients' connections and switches to
+// another cluster.
 func switched(w *world, s *site) func() {
 	s.mu.Lock()
 	now, all := s.now, slices.Clone(s.backends)
@@ -219,7 +221,7 @@ func historyFamilies() []*family {
 		})},
 		{name: "restore-listed", bound: audited, strike: restored(restoreListed)},
 		{name: "lost-events", hold: audited, strict: true, bound: audited, strike: func(w *world, s *site) func() {
-			b, k := s.current(), w.kinds[w.rng.IntN(2)] // those that have bookmarks
+			b, k := s.current(), w.kinds[w.rng.IntN(2)] // the kinds that have bookmarks
 			b.api.Lose(only(k), true)
 			for range 3 {
 				w.writeOf(s, k)
@@ -257,8 +259,7 @@ func historyFamilies() []*family {
 	}
 }
 
-// forget makes the versions and the continue tokens that were given out too
-// old.
+// forget makes all versions and continue tokens given out so far too old.
 func (s *site) forget() {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
@@ -270,7 +271,7 @@ func (s *site) forget() {
 }
 
 // restoreListed is a rollback that a list meets, because a watch cannot resume
-// or a resource seems to be away for a moment.
+// or a resource seems to be missing for a moment.
 func restoreListed(w *world, s *site, to *fakeapi.Snapshot) {
 	s.api().Restore(to)
 	missing := w.chance(2)
@@ -361,8 +362,8 @@ var errRefused = fmt.Errorf("refused by the simulation")
 
 const refusedTier = "refused"
 
-// refusal is an object that the transformation refuses; in the end it is
-// deleted, or good again.
+// refusal is an object that the transform refuses; in the end it is deleted, or
+// acceptable again.
 func refusal(w *world, s *site) func() {
 	b := s.current()
 	w.must(b.store(configMaps.object("a", "loose-0", refusedTier, w.value(b))))
@@ -386,8 +387,8 @@ func tooBig(w *world, s *site) func() {
 	return func() { _ = b.api.Delete(configMaps.gvk.GroupKind(), "a", "loose-0") }
 }
 
-// othersWentOn holds against the truth what the handlers know of the objects
-// that are not refused.
+// othersWentOn compares the objects that handlers have received, except refused
+// ones, with the truth.
 func othersWentOn(w *world, s *site) {
 	for _, sub := range w.watching(s) {
 		if sub.kind.loose {
@@ -403,10 +404,10 @@ func othersWentOn(w *world, s *site) {
 	}
 }
 
-// maxObjects is the budget of one informer where there is one.
+// maxObjects is the budget of an informer in the families that limit it.
 const maxObjects = 30
 
-// flood is more objects than may be held, one after the other.
+// flood creates more objects than an informer may hold, one after the other.
 func flood(w *world, s *site) func() {
 	b := s.current()
 	for i := range maxObjects + 20 {
@@ -428,7 +429,7 @@ func boundedFlood(w *world, s *site) {
 	}
 }
 
-// wrongKind is a server that begins lists with what was not asked for.
+// wrongKind is a server that begins lists with objects of another kind.
 func wrongKind(w *world, s *site) func() {
 	left := &atomic.Int32{}
 	left.Store(2)

@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// permitted is how many connects, look-ups and lists are under way at a
-	// time; there are several times as many clusters that hang.
+	// permitted is how many connects, look-ups and lists run at a time; several
+	// times as many clusters hang.
 	permitted = 4
 	// beside is how much longer anything may take beside clusters that hang.
 	beside = time.Second
 )
 
-// stage is how far one gets with a cluster that hangs.
+// stage is the point at which connecting to a cluster hangs.
 type stage struct {
 	name  string
 	paged bool // lists come in pages
-	// at reports whether a request hangs; where it is nil, no request gets
-	// there.
+	// at reports whether a request hangs; if it is nil, no request gets that
+	// far.
 	at func(*fakeapi.Request) bool
-	// half is what is answered before it hangs.
+	// half is the part of the response that is sent before it hangs.
 	half string
 }
 
@@ -67,11 +67,11 @@ type stuck struct {
 	stage
 
 	sites []*site
-	here  atomic.Int32 // what has got to the stage
+	here  atomic.Int32 // connections or requests that have reached the stage
 	sync.WaitGroup
 }
 
-// add makes one more.
+// add adds one more cluster.
 func (x *stuck) add(w *world, key client.ObjectKey) *site {
 	var s *site
 	switch x.name {
@@ -93,7 +93,7 @@ func (x *stuck) add(w *world, key client.ObjectKey) *site {
 	return s
 }
 
-// take takes connections, and says nothing.
+// take accepts connections, and sends nothing.
 func (x *stuck) take(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -122,7 +122,7 @@ func (x *stuck) ask(r *fakeapi.Request) *fakeapi.Fault {
 	}}
 }
 
-// reached returns how much has got to the stage.
+// reached returns how many connections or requests have reached the stage.
 func (x *stuck) reached() int {
 	n := int(x.here.Load())
 	if x.name == "dial" {
@@ -133,8 +133,8 @@ func (x *stuck) reached() int {
 	return n
 }
 
-// hungNeighbours measures what clusters that hang, at a stage of the seed's
-// choice and more of them than there are permits, cost those that do not.
+// hungNeighbours measures the cost of hung clusters for the others. More
+// clusters than there are permits hang, at a stage of the seed's choice.
 func hungNeighbours(w *world) {
 	all := stages()
 	x := &stuck{stage: all[w.rng.IntN(len(all))]}
@@ -184,15 +184,15 @@ func hungNeighbours(w *world) {
 	x.Wait()
 }
 
-// connected waits for a cluster.
+// connected waits until a cluster is connected.
 func (w *world) connected(ctx context.Context, s *site) error {
 	for w.cc.WaitConnected(ctx, s.key) != nil && ctx.Err() == nil {
-		w.pause(10 * time.Millisecond) // it is not known yet
+		w.pause(10 * time.Millisecond) // the cluster is not known yet
 	}
 	return w.cc.WaitConnected(ctx, s.key)
 }
 
-// back has every informer of a site list anew, and waits for that.
+// back makes every informer of a site list again, and waits for that.
 func (w *world) back(ctx context.Context, s *site) error {
 	w.restart(s)
 	w.must(s.current().store(configMaps.object("a", "stable-0", tier(0), w.value(s.current()))))
@@ -209,7 +209,7 @@ func (w *world) back(ctx context.Context, s *site) error {
 	}
 }
 
-// took measures.
+// took measures how long do takes.
 func (w *world) took(what string, do func(context.Context) error) time.Duration {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -221,7 +221,8 @@ func (w *world) took(what string, do func(context.Context) error) time.Duration 
 	return time.Since(began)
 }
 
-// within says what takes longer than it may beside clusters that hang.
+// within fails the run if do takes longer than it may beside clusters that
+// hang.
 func (w *world) within(bound time.Duration, what string, do func(context.Context) error) {
 	if took := w.took(what, do); took > bound {
 		w.fail("%s took %s beside clusters that hang, and may take %s", what, took, bound)

@@ -60,7 +60,7 @@ func kindFamilies() []*family {
 			k := w.kinds[slices.IndexFunc(w.kinds, func(k *kind) bool { return k.fluid })]
 			b := s.current()
 			if len(w.living()) > 1 || len(s.backends) > 1 {
-				return nil // the scope is known for one
+				return nil // the scope is tracked for a single server
 			}
 			b.api.Unregister(k.gvk.GroupKind())
 			w.observe()
@@ -107,12 +107,12 @@ func kindFamilies() []*family {
 	}
 }
 
-// oddNames are names that real servers accept of ClusterRoles.
+// oddNames are names that real servers accept for ClusterRoles.
 var oddNames = []string{"system:node", "a b", "new\nline", "tab\tbed", "ünicøde", `quo"te`, "UPPER", fmt.Sprintf("%0300d", 1)}
 
-// compaction forgets the history as kube-apiserver has etcd do it, whatever was
-// written meanwhile: a watch of what is idle, and has no watch cache, cannot
-// resume any more.
+// compaction compacts the history as kube-apiserver makes etcd do, whatever was
+// written meanwhile: a watch of an idle resource without a watch cache can then
+// no longer resume.
 func compaction(s *site) func(*fakeapi.Request) *fakeapi.Fault {
 	const every = 5 * time.Minute
 	began := time.Now()
@@ -127,8 +127,8 @@ func compaction(s *site) func(*fakeapi.Request) *fakeapi.Fault {
 	}
 }
 
-// stayedCalm requires that a watch without bookmarks and without news is taken
-// for just that. Where other faults happen, too, some of them stall it.
+// stayedCalm requires that a watch without bookmarks and changes is not taken
+// for a stalled one. Beside other faults a few stalls are permitted.
 func stayedCalm(w *world, s *site) {
 	for _, sub := range w.watching(s) {
 		ws := sub.watch.Status()

@@ -19,21 +19,21 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// outlived is how much longer than an informer a watch may be open at the
-// server, and how old one is that is no question of the moment.
+// outlived is how much longer than its informer a watch may be open at the
+// server. A watch older than that is no history question.
 const outlived = 15 * time.Second
 
-// secrets is a kind that nothing but sharing takes watches of.
+// secrets is a kind that only share watches.
 var secrets = &kind{gvk: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, loose: true}
 
-// keyOfRequest is what a list or watch selects, in one text.
+// keyOfRequest returns the selection of a list or watch as one string.
 func keyOfRequest(r *fakeapi.Request) string {
 	q, _ := url.ParseQuery(r.Query)
 	return strings.Join([]string{r.Path, q.Get("labelSelector"), q.Get("fieldSelector")}, " ")
 }
 
-// open returns the watches that are open at a site, by what they select; those
-// of a moment ago may be questions.
+// open returns the open watches of a site by selection. It leaves out recent
+// ones, which may be history questions.
 func (s *site) open() map[string][]fakeapi.OpenWatch {
 	s.mu.Lock()
 	backends := slices.Clone(s.backends)
@@ -50,14 +50,14 @@ func (s *site) open() map[string][]fakeapi.OpenWatch {
 	return out
 }
 
-// share requires at rest that there is one watch for each key, that more leases
-// of it cost no request, and that their end, told twice, does not end others.
+// share requires at rest that each key has one watch, that further leases of it
+// cost no request, and that releasing them, even twice, does not end others.
 func (w *world) share() {
 	for _, s := range w.living() {
 		w.oneEach(s)
 		lists := 1
 		if slices.Contains(w.familyNames(), "tokens") {
-			lists++ // a list whose pages expire begins anew
+			lists++ // a list whose pages expire starts over
 		}
 		w.shareOne(s, secrets, lists)
 		subs := slices.DeleteFunc(w.watching(s), func(sub *subject) bool {
@@ -72,8 +72,8 @@ func (w *world) share() {
 	w.await(time.Minute, "after leases were shared")
 }
 
-// oneEach requires that no key has two watches, and none is open that nobody
-// needs.
+// oneEach requires that no key has two watches, and that no unused watch is
+// open.
 func (w *world) oneEach(s *site) {
 	if w.until(2*informerpool.DefaultLinger, func() bool { return len(w.excess(s)) == 0 }) {
 		return
@@ -83,7 +83,7 @@ func (w *world) oneEach(s *site) {
 	}
 }
 
-// until waits for something to become true.
+// until waits until is returns true.
 func (w *world) until(bound time.Duration, is func() bool) bool {
 	for began := time.Now(); !is(); w.pause(5 * time.Second) {
 		if time.Since(began) > bound {
@@ -93,7 +93,7 @@ func (w *world) until(bound time.Duration, is func() bool) bool {
 	return true
 }
 
-// excess describes the watches that are too many.
+// excess describes the superfluous watches.
 func (w *world) excess(s *site) []string {
 	var out []string
 	watching := w.watching(s)
@@ -109,7 +109,7 @@ func (w *world) excess(s *site) []string {
 	return out
 }
 
-// asks reports whether a request selects what a watch was taken for.
+// asks reports whether a request has the selection of the subject's watch.
 func (s *subject) asks(r *fakeapi.Request) bool {
 	q, _ := url.ParseQuery(r.Query)
 	tier := ""
@@ -119,9 +119,9 @@ func (s *subject) asks(r *fakeapi.Request) bool {
 	return r.Group == s.kind.gvk.Group && r.Namespace == s.namespace && r.Selected == s.name && q.Get("labelSelector") == tier
 }
 
-// shareOne takes several leases of one key at a time, and requires that they
-// cost so many lists, and one watch at most: that of an informer which is there
-// may just be resumed.
+// shareOne acquires several leases of one key at a time, and requires that they
+// cost the given number of lists and at most one watch: an existing informer
+// may be resuming its own.
 func (w *world) shareOne(s *site, k *kind, lists int) {
 	before := len(s.api().Requests(nil))
 	var wait sync.WaitGroup
@@ -153,9 +153,9 @@ func (w *world) shareOne(s *site, k *kind, lists int) {
 	}
 }
 
-// requestsOf counts the lists of a kind, streamed ones among them, and the
-// watches. Those of audits, which ask for metadata alone, are none of leases,
-// nor are questions for the history.
+// requestsOf counts the lists of a kind, including streamed ones, and its
+// watches. It leaves out the requests of audits, which request metadata alone,
+// and history questions.
 func requestsOf(all []fakeapi.Request, k *kind) (lists, watches int) {
 	for _, r := range all {
 		q, _ := url.ParseQuery(r.Query)
@@ -173,8 +173,8 @@ func requestsOf(all []fakeapi.Request, k *kind) (lists, watches int) {
 	return lists, watches
 }
 
-// letGo gives up everything, and requires that nothing is left of it: no watch,
-// and no request of one.
+// letGo releases everything, and requires that nothing remains: no watch, and
+// no request of one.
 func (w *world) letGo() {
 	for _, s := range w.living() {
 		for _, sub := range w.watching(s) {

@@ -5,5 +5,5 @@
 
 package simulation
 
-// usual is how many seeds a run has by default.
+// usual is the default number of seeds of a run.
 const usual = 500

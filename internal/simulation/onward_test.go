@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// turn is what an object, or its absence, was from a moment on.
+// turn is the state of an object, or its absence, from a moment on.
 type turn struct {
 	from  int
-	state state // none: there is no such object
+	state state // empty: there is no such object
 }
 
 // view is a read in an epoch.
@@ -23,15 +23,15 @@ type view struct {
 	get   bool // of one object, by its name
 }
 
-// binds reports whether a read must not go behind what another one showed:
-// every watch that could answer the other one can answer it, too. One that is
-// wider than the other does not have to: the watch that answers it may lag
-// behind one of a part of it.
+// binds reports whether the read other must not show an earlier moment than the
+// read v: every watch that could answer v can answer other, too. A read that is
+// wider than v is not bound: the watch that answers it may lag behind the watch
+// of a part of it.
 func (v view) binds(other view) bool {
 	return v.epoch == other.epoch && v.covers(other.selection) && (!v.get || other.get)
 }
 
-// turned takes down what became of each object of a kind.
+// turned records the current state of each object of a kind.
 func (c *chronicle) turned(k *kind, truth map[string]state) {
 	if c.turns[k] == nil {
 		c.turns[k] = map[string][]turn{}
@@ -56,8 +56,8 @@ func (c *chronicle) turn(k *kind, key string, x state) {
 }
 
 // when returns the first moment, not before a bound, at which a selection
-// showed a state of an object. Content that changed under a version is not told
-// apart: nothing but a list tells.
+// showed a state of an object. Content that changed under a version is not
+// distinguished: only a list shows it.
 func when(all []turn, sel selection, x state, bound int) (at int, found bool) {
 	for i, t := range all {
 		if i+1 < len(all) && all[i+1].from <= bound {
@@ -73,11 +73,11 @@ func when(all []turn, sel selection, x state, bound int) (at int, found bool) {
 	return 0, false
 }
 
-// onward holds what the cache answers with against what it answered with
-// before: inside of an epoch nothing goes back, be it a state of an object or
-// its absence, however often an informer began anew, and whichever of several
-// answers. Where only an audit finds that an informer is wrong, two of them may
-// differ until then.
+// onward compares an answer of the cache with its earlier answers. Within an
+// epoch nothing goes back, neither a state of an object nor its absence,
+// however often an informer started over, and whichever informer answers. If
+// only an audit can find that an informer is wrong, two informers may differ
+// until then.
 func (w *world) onward(s *site, v view, got map[string]state) {
 	if v.kind.bare || time.Since(s.switched) < proofAge || w.audited() && v.selection != (selection{kind: v.kind}) {
 		return
@@ -130,11 +130,12 @@ func (w *world) goesBack(v view, key string, all []turn, x state, bound int, by 
 	w.log = append(w.log, line+" <<< FAILURE")
 }
 
-// peeks is how many reads look on at once, at most.
+// peeks bounds the number of additional reads at once.
 const peeks = 5
 
 // peek reads wide and narrow selections, one after the other, in the middle of
-// everything. It does not change what a seed is about.
+// everything. It draws from a random source of its own, and so does not change
+// the seed's plan.
 func (w *world) peek(s *site) {
 	k := w.kinds[w.eyes.IntN(len(w.kinds))]
 	if k.bare || k.loose || k.fluid || w.limited != nil {
@@ -157,9 +158,9 @@ func (w *world) peek(s *site) {
 	}
 }
 
-// glimpse notes that any object of a kind may have been shown until now: of
-// what comes and goes, an informer knows whether a read has looked at its cache
-// meanwhile, and not at which part of it.
+// glimpse records that any object of a kind may have been shown by now. For an
+// object that came and went, an informer knows whether a read has looked at its
+// cache meanwhile, but not at which part of it.
 func (w *world) glimpse(s *site, k *kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,6 +5,6 @@
 
 package simulation
 
-// usual is how many seeds a run has by default: the detector of races makes
-// each ten times as long.
+// usual is the default number of seeds of a run: the race detector makes each
+// take ten times as long.
 const usual = 150

@@ -23,7 +23,7 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// form is a form of objects that reads can ask for.
+// form is the Go type that a read returns objects in.
 type form string
 
 const (
@@ -67,7 +67,7 @@ func (k *kind) one(f form) client.Object {
 	return u
 }
 
-// readLimit is the caller's patience.
+// readLimit is the caller's deadline.
 const readLimit = 5 * time.Second
 
 // list reads a selection.
@@ -76,7 +76,7 @@ func (w *world) list(s *site, sel selection, f form, mode clustercache.ReadMode)
 	return w.listFrom(s, sel, f, mode, &origin)
 }
 
-// listFrom is list, and notes what answered.
+// listFrom is list, and records where the answer came from.
 func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadMode, origin *clustercache.Origin) (map[string]state, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
@@ -105,8 +105,8 @@ func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadM
 	return out, err
 }
 
-// show notes that a read answered with an object. Handlers may be told then
-// that it is gone, also if they were not told that it was there.
+// show records that a read returned an object. Handlers may then receive its
+// delete, even if they did not receive the object.
 func (w *world) show(x state) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,8 +195,8 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	return x, true, nil
 }
 
-// isStatusOf reports whether a NotFound is about the object, and not about its
-// kind or the path.
+// isStatusOf reports whether a NotFound concerns the object, and not its kind
+// or the path.
 func isStatusOf(err error, name string) bool {
 	status := apierrors.APIStatus(nil)
 	if !asStatus(err, &status) {
@@ -208,9 +208,9 @@ func isStatusOf(err error, name string) bool {
 	return d != nil && d.Name == name && !path
 }
 
-// check holds every way of reading a kind against the truth, and the events of
-// its watches. In a strict check a read must be answered; otherwise it may say
-// that it cannot, but what it answers must be true.
+// check compares every way of reading a kind, and the events of its watches,
+// with the truth. In a strict check a read must be answered; otherwise it may
+// fail, but any answer must be true.
 func (w *world) check(s *site, strict bool) []string {
 	var out []string
 	for _, k := range w.kinds {
@@ -293,12 +293,12 @@ func (w *world) checkList(s *site, sel selection, f form, mode clustercache.Read
 	return ""
 }
 
-// covered reports whether a watch has everything of a selection.
+// covered reports whether a watch covers a selection.
 func (w *world) covered(s *site, sel selection) bool {
 	return slices.ContainsFunc(w.watching(s), func(sub *subject) bool { return sub.covers(sel) })
 }
 
-// covers reports whether a selection has everything of another one.
+// covers reports whether a selection includes another one.
 func (s selection) covers(other selection) bool {
 	return s.kind == other.kind && (s.namespace == "" || s.namespace == other.namespace) &&
 		(s.tier == "" || s.tier == other.tier) && (s.name == "" || s.name == other.name)
@@ -341,8 +341,9 @@ func (w *world) checkGets(s *site, k *kind, strict bool) []string {
 	return out
 }
 
-// checkSubject holds what a handler knows against the truth. In a check that is
-// not strict it may be behind, if the library says so.
+// checkSubject compares the objects that a handler has received with the truth.
+// In a check that is not strict they may lag behind, if the library reports
+// that.
 func (w *world) checkSubject(sub *subject, strict bool) string {
 	want, _ := sub.site.truth(sub.selection)
 	d := differ(want, sub.folded(), false)
@@ -360,10 +361,9 @@ func (w *world) checkSubject(sub *subject, strict bool) string {
 	return fmt.Sprintf("handler of %s: %s; and the watch says that it is synced, without an error", sub.selection, d)
 }
 
-// unknown reports whether an informer says that there is something it could not
-// take.
+// unknown reports whether an informer reports objects that it could not accept.
 func unknown(s informerpool.Status) bool {
-	// Not every version of the library that this is run on has them.
+	// Not every version of the library that is tested has these fields.
 	n, all := reflect.ValueOf(s).FieldByName("Unknown"), reflect.ValueOf(s).FieldByName("AllUnknown")
 	return (n.IsValid() && n.Int() > 0) || (all.IsValid() && all.Bool())
 }

@@ -16,33 +16,36 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// family is one way in which the world is bad.
+// family is one kind of fault.
 type family struct {
 	name string
-	// options changes those of the library.
+	// options changes the library's options.
 	options func(*world, *clustercache.Options)
-	// begin prepares the clusters, before the library knows them, and says
-	// which kinds there are.
+	// begin prepares the clusters, before the library knows them, and sets the
+	// kinds they hold.
 	begin func(*world, *site)
-	// strike does it to a site. What it returns, if anything, ends it.
+	// strike applies the fault to a site. The function it returns, if any, ends
+	// the fault.
 	strike func(*world, *site) (heal func())
-	// hold is how long it may stay until either reads are right, or they say
-	// that they cannot be. Zero leaves that out.
+	// hold is how long the fault may stay until each read is either right or
+	// fails. Zero means that this is not tested.
 	hold time.Duration
-	// dead says that after hold the cluster must not be connected.
+	// dead requires that the cluster is not connected after hold.
 	dead bool
-	// strict says that after hold everything must be right, though it stays.
+	// strict requires that everything is right after hold, although the fault
+	// stays.
 	strict bool
 	// during is checked after hold.
 	during func(*world, *site)
 	// bound is how long after healing everything must be right. Zero means a
 	// minute.
 	bound time.Duration
-	// delays is how much later audits may find something while it stays.
+	// delays is how much later audits may find a difference while the fault
+	// stays.
 	delays time.Duration
-	// mangles lists kinds of which objects may go as a whole.
+	// mangles lists kinds of which objects may vanish as a whole.
 	mangles []*kind
-	// solo is a run of its own, in the place of all the above.
+	// solo is a run of its own, in place of all of the above.
 	solo func(*world)
 	// apart families measure memory, and so run when nothing else does.
 	apart bool
@@ -52,7 +55,7 @@ func always(f *fakeapi.Fault) func(*fakeapi.Request) *fakeapi.Fault {
 	return func(*fakeapi.Request) *fakeapi.Fault { return f }
 }
 
-// live is a run.
+// live performs a run.
 func (w *world) live() {
 	names := []string{"one"}
 	if w.chance(6) {
@@ -81,7 +84,7 @@ func (w *world) live() {
 	w.finish()
 }
 
-// finish stops the library and judges what happened.
+// finish stops the library and judges the run.
 func (w *world) finish() {
 	w.expose()
 	w.stop()
@@ -109,8 +112,8 @@ func (w *world) followAll(s *site) {
 	}
 }
 
-// storm is chaos, a fault that stays, healing, rest, and proof that everything
-// is alive.
+// storm goes through chaos, a fault that stays, healing and rest, and then
+// requires that everything works.
 func (w *world) storm() {
 	w.chaos()
 	for _, s := range w.living() {
@@ -137,7 +140,7 @@ func (w *world) storm() {
 	w.letGo()
 }
 
-// episode is a fault under way.
+// episode is a fault in progress.
 type episode struct {
 	of   *family
 	site *site
@@ -180,7 +183,7 @@ func (w *world) chaos() {
 			w.shortPause(50 * time.Millisecond)
 		}
 		w.probe(s)
-		if w.seed%3 > 0 { // the others know better what reads have shown
+		if w.seed%3 > 0 { // the other seeds know better what reads have shown
 			w.peek(s)
 		}
 	}
@@ -189,7 +192,7 @@ func (w *world) chaos() {
 	}
 }
 
-// churn takes a watch more, or one less.
+// churn takes one more watch, or gives one up.
 func (w *world) churn(s *site) {
 	subs := slices.DeleteFunc(w.watching(s), func(sub *subject) bool { return sub.kind.loose || sub.kind.fluid })
 	if w.limited != nil || len(subs) == 0 {
@@ -230,7 +233,7 @@ func (w *world) persist(s *site) {
 	}
 	hold := f.hold
 	for _, other := range w.families {
-		if other != f { // what it did may be on its way to be found
+		if other != f { // its effects may still have to be found
 			hold = max(hold, other.bound)
 		}
 	}
@@ -254,14 +257,15 @@ func (w *world) persist(s *site) {
 	}
 }
 
-// requireDisconnected requires that a dead server is known to be.
+// requireDisconnected requires that the library knows that a dead server is
+// dead.
 func (w *world) requireDisconnected(s *site) {
 	if status, err := w.cc.Status(s.key); err == nil && status.Connected {
 		w.fail("%s does not answer, and is connected", s.key)
 	}
 }
 
-// writable is the kind in a version in which the server takes it.
+// writable returns the kind in a version in which the server accepts it.
 func writable(b *backend, k *kind) (*kind, bool) {
 	if _, served := b.api.Objects(k.gvk); served {
 		return k, true
@@ -276,7 +280,7 @@ func writable(b *backend, k *kind) (*kind, bool) {
 	return nil, false
 }
 
-// write changes something at a site.
+// write changes an object at a site.
 func (w *world) write(s *site) { w.writeOf(s, w.kinds[w.rng.IntN(len(w.kinds))]) }
 
 func (w *world) writeOf(s *site, k *kind) {
@@ -318,8 +322,8 @@ func namespaceOf(k *kind, namespace string) string {
 	return namespace
 }
 
-// probe reads in the middle of everything: an answer may be old, but must be of
-// one cluster, and whole.
+// probe reads in the middle of everything: an answer may be old, but must be
+// whole and of one cluster.
 func (w *world) probe(s *site) {
 	k := w.kinds[w.rng.IntN(len(w.kinds))]
 	if k.bare || k.loose || (w.limited != nil && !w.limited(selection{kind: k})) {
@@ -352,12 +356,12 @@ func (w *world) mangled(k *kind) bool {
 	return k.fluid || slices.ContainsFunc(w.families, func(f *family) bool { return slices.Contains(f.mangles, k) })
 }
 
-// proofAge is how long after a switch what is read and written live may count
-// as another cluster's: the library asks who answers once a minute.
+// proofAge is how long after a switch live reads and writes may be attributed
+// to the wrong cluster: the library checks the server's identity once a minute.
 const proofAge = 70 * time.Second
 
-// own holds an answer against what is known of epochs: it is of one cluster,
-// and an epoch is of one cluster, later than proofAge after a switch.
+// own compares an answer with the known epochs: the answer belongs to one
+// cluster, and so does an epoch, later than proofAge after a switch.
 func (w *world) own(s *site, what, epoch string, got map[string]state) {
 	w.mu.Lock()
 	c := w.chronicles[s]

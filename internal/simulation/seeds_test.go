@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// kept is where seeds that failed once are. A line is a seed, its families, and
-// the first violation.
+// kept is the file of seeds that failed once. A line has a seed, its families,
+// and the first violation.
 const kept = "testdata/seeds"
 
-// TestKeptSeeds runs those that failed once, before all others.
+// TestKeptSeeds runs the seeds that failed once, before all others.
 func TestKeptSeeds(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(kept, "*"))
 	if err != nil {
@@ -47,8 +47,8 @@ func TestKeptSeeds(t *testing.T) {
 	}
 }
 
-// keep writes the seed down, so that each run to come begins with it. Where
-// nothing can be written, the report is all there is.
+// keep writes the seed to the file, so that every later run begins with it. If
+// the file cannot be written, the report is all there is.
 func (w *world) keep() {
 	names := w.familyNames()
 	line, _, _ := strings.Cut(w.failures[0], "\n")

@@ -15,7 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
-// serverFamilies are what API servers do in pairs, under load and by design.
+// serverFamilies are faults of API servers in pairs, under load and by design.
 func serverFamilies() []*family {
 	return []*family{
 		{name: "replica", hold: 30 * time.Second, strict: true, strike: replica},
@@ -36,8 +36,8 @@ func serverFamilies() []*family {
 	}
 }
 
-// replica is a pair of servers behind one address, that take turns; the watches
-// of one of them are a second late.
+// replica is a pair of servers behind one address that take turns; the watches
+// of one of them lag by a second.
 func replica(_ *world, s *site) func() {
 	b := s.current()
 	var n atomic.Int32
@@ -49,8 +49,8 @@ func replica(_ *world, s *site) func() {
 	}
 }
 
-// replayed is a proxy that repeats what it has sent in live streams: one change
-// or several, of objects that are there and of one that is gone.
+// replayed is a proxy that repeats parts of live streams: one or more changes,
+// of objects that exist and of one that is deleted.
 func replayed(w *world, s *site) func() {
 	b, k := s.current(), w.kinds[w.rng.IntN(2)]
 	wk, served := writable(b, k)
@@ -73,24 +73,25 @@ func replayed(w *world, s *site) func() {
 	return nil
 }
 
-// noticed is how long it may take until watches go on whose connection is dead:
-// that is known within 45 s, and informers try again within a few.
+// noticed is how long it may take until watches whose connection is dead
+// continue: the death is detected within 45 s, and informers try again within a
+// few.
 const noticed = 55 * time.Second
 
-// forgotten is a router that has forgotten one of the connections there are, or
-// all: probes are answered over others.
+// forgotten is a router that has forgotten one of the connections, or all:
+// probes are answered over others.
 func forgotten(w *world, s *site) func() {
 	which := w.rng.IntN(3)
 	w.trace("%s: connection %d is forgotten, of 2 or all", s.name, which)
 	return s.net.Forget(func(number int) bool { return which == 2 || number%2 == which })
 }
 
-// lateness is how far one of a pair of servers is behind.
+// lateness is how far one of a pair of servers lags.
 const lateness = 5 * time.Second
 
-// uneven is a pair of servers of which one is late. It serves the watches of
-// whole kinds, or those of parts of them, and in the end those of the other one
-// are given up, or refused.
+// uneven is a pair of servers of which one is late. The late one serves the
+// watches of whole kinds, or those of parts of them. In the end the watches of
+// the other server are given up, or refused.
 func uneven(w *world, s *site) func() {
 	b, whole := s.current(), w.chance(2)
 	late := func(r *fakeapi.Request) bool {
@@ -118,7 +119,7 @@ func uneven(w *world, s *site) func() {
 	}
 }
 
-// without goes on reading without the watches that match: they are left, or
+// without keeps reading without the matching watches: they are given up, or
 // refused for a while.
 func (w *world) without(s *site, match func(*fakeapi.Request) bool, parts bool) {
 	refuse := w.chance(2)
@@ -170,8 +171,8 @@ const (
 	creepingObject = 8 << 10
 )
 
-// creeping is more than a cluster may take, in objects that are far smaller
-// than the budget.
+// creeping exceeds a cluster's budget by objects that are each far smaller than
+// the budget.
 func creeping(w *world, s *site) func() {
 	b := s.current()
 	for i := range 2 * creepingBudget / creepingObject {
@@ -189,7 +190,7 @@ func creeping(w *world, s *site) func() {
 	}
 }
 
-// crept looks on while the informers try again.
+// crept checks the memory while the informers try again.
 func crept(w *world, s *site) {
 	for range 20 {
 		w.pause(7 * time.Second)

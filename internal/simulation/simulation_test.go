@@ -25,7 +25,7 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plan is what a seed is about.
+// plan returns the families of a seed.
 func plan(seed uint64, chosen string) ([]*family, error) {
 	all := families()
 	var pool []*family

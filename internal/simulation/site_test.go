@@ -29,8 +29,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
-// certificates are made once per process, valid in the year 2000 where bubbles
-// begin.
+// certificates are created once per process, valid in the year 2000 where
+// bubbles begin.
 var certificates = sync.OnceValues(func() (tls.Certificate, []byte) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -53,7 +53,7 @@ var certificates = sync.OnceValues(func() (tls.Certificate, []byte) {
 type backend struct {
 	name   string
 	api    *fakeapi.Server
-	plural string // of the widgets: there is one definition of a kind at a time
+	plural string // of the widgets: a kind has one definition at a time
 }
 
 // define serves the widgets from now on, in these versions, or in all.
@@ -66,8 +66,8 @@ func (b *backend) define(versions ...string) {
 	b.api.Register(k)
 }
 
-// front is something between the address and the servers, asked before a server
-// is. Nil lets the request pass.
+// front stands between the address and the servers, and receives each request
+// first. If it returns nil, the request passes.
 type front struct {
 	name string
 	ask  func(*fakeapi.Request) *fakeapi.Fault
@@ -83,11 +83,11 @@ type site struct {
 	net  *memnet.Listener
 	stop func()
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	now      *backend
 	backends []*backend
 	fronts   []front
-	prefix   func(*http.Request) []byte // written before the body of an answer
+	prefix   func(*http.Request) []byte // written before the body of a response
 	token    int
 	removed  bool
 	switched time.Time // only the test's own goroutine uses it
@@ -115,7 +115,7 @@ func newSite(w *world, name string, key client.ObjectKey) *site {
 	return s
 }
 
-// addBackend makes one more cluster that can be behind the address.
+// addBackend adds another cluster that can be behind the address.
 func (s *site) addBackend() *backend {
 	b := &backend{name: fmt.Sprintf("%s.%d", s.name, len(s.backends)), plural: widgetKind().Resource}
 	b.api = fakeapi.New(fakeapi.Options{
@@ -163,7 +163,7 @@ func (s *site) config() *rest.Config {
 	}
 }
 
-// rotate gives out another token.
+// rotate issues a new token.
 func (s *site) rotate() {
 	s.mu.Lock()
 	s.token++
@@ -171,7 +171,7 @@ func (s *site) rotate() {
 	s.w.names.tell(s.key)
 }
 
-// put has every request answered by what ask says, until lift.
+// put lets ask answer every request, until lift.
 func (s *site) put(name string, ask func(*fakeapi.Request) *fakeapi.Fault) {
 	s.w.trace("%s: front %s", s.name, name)
 	s.mu.Lock()
@@ -212,7 +212,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.api.ServeHTTP(w, r)
 }
 
-// prefixed writes something before what a server answers.
+// prefixed writes a prefix before a server's response.
 type prefixed struct {
 	http.ResponseWriter
 
@@ -236,7 +236,7 @@ func (p *prefixed) Flush() {
 	}
 }
 
-// counted is a handler whose calls can be waited for.
+// counted is a handler whose running calls can be waited for.
 type counted struct {
 	next  http.Handler
 	calls sync.WaitGroup
@@ -265,6 +265,6 @@ func (h *counted) stop() {
 	h.calls.Wait()
 }
 
-// store writes an object to a server, as its users do: one that exists is
-// changed.
+// store writes an object to a server, as a user would: it creates or updates
+// the object.
 func (b *backend) store(u *unstructured.Unstructured) error { return b.api.Seed(u) }

@@ -24,7 +24,7 @@ func soloFamilies() []*family {
 }
 
 // leftBehind is a cluster that was read, not watched, and then removed: nothing
-// of it may be left.
+// of it may remain.
 func leftBehind(w *world) {
 	s := w.add("one")
 	other := w.add("two")
@@ -53,12 +53,13 @@ func leftBehind(w *world) {
 	w.finish()
 }
 
-// heavy is a cluster whose objects are large where memory may not be counted.
-// What is used must be what is said, about, and that within the budget.
+// heavy is a cluster whose objects are large in places whose memory might not
+// be counted. The memory in use must roughly match the reported size, and that
+// must be within the budget.
 func heavy(w *world) {
 	const budget = 1 << 20
 	w.families[0].options = func(_ *world, o *clustercache.Options) { o.Informers.MaxClusterBytes = budget }
-	const slack = 4 << 20 // of connections, and of what the test does
+	const slack = 4 << 20 // for connections, and for the test itself
 	s := w.add("one")
 	b, owners := s.current(), w.seed%2 == 0
 	for i := range 30 {
@@ -92,7 +93,7 @@ func heavy(w *world) {
 	if used > 3*budget+slack {
 		w.fail("%d bytes are used of a budget of %d", used, budget)
 	}
-	w.subjects = nil // what is not in the budget is not told of
+	w.subjects = nil // objects beyond the budget are not delivered
 	w.finish()
 }
 

@@ -30,18 +30,18 @@ type subject struct {
 
 	closed atomic.Bool
 
-	mu      sync.Mutex     // protects what follows
+	mu      sync.Mutex     // protects the fields below
 	settled bool           // the handler is in place
-	heard   int            // how many events there were
+	heard   int            // the number of events so far
 	lastOf  map[string]int // the number of the last event of an object
 	fold    map[string]state
 	events  []told
-	// unheard are deletes of objects that it was not told of before: a read
-	// must have shown them.
+	// unheard are deletes of objects that the handler had not received before:
+	// a read must have shown them.
 	unheard []told
 }
 
-// told is an event as the handler was given it.
+// told is an event as the handler received it.
 type told struct {
 	at    string
 	what  informerpool.EventType
@@ -82,7 +82,7 @@ func (w *world) follow(s *site, sel selection) *subject {
 	return sub
 }
 
-// leave gives a watch up.
+// leave gives up a watch.
 func (w *world) leave(sub *subject) {
 	w.trace("%s: leave %s", sub.site.name, sub.selection)
 	w.mu.Lock()
@@ -147,14 +147,14 @@ func (s *subject) take(w *world, e informerpool.Event) {
 	s.lastOf[t.state.key] = s.heard
 }
 
-// folded is what the events come to.
+// folded returns the state that the events add up to.
 func (s *subject) folded() map[string]state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.fold)
 }
 
-// judge holds the events against the chronicle.
+// judge compares the events with the chronicle.
 func (s *subject) judge(w *world, c *chronicle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +196,8 @@ func (s *subject) judge(w *world, c *chronicle) {
 	}
 }
 
-// returned reports whether an object was as it is, then otherwise, and then so
-// again.
+// returned reports whether an object was in a state, then in another one, and
+// then in the first one again.
 func returned(lives map[state]life, x state) bool {
 	for y, l := range lives {
 		if y.key == x.key && y != x && l.first > lives[x].first && l.first < lives[x].last {

@@ -20,12 +20,11 @@ type kind struct {
 	gvk           schema.GroupVersionKind
 	clusterScoped bool
 	typed         bool // it has a Go type here
-	// loose kinds need not be cached: a cached read may say that it cannot
-	// answer.
+	// loose kinds need not be cached: a cached read may fail.
 	loose bool
 	// bare kinds have neither uid nor resourceVersion.
 	bare bool
-	// fluid kinds go and come back with another scope.
+	// fluid kinds are removed and re-created with another scope.
 	fluid bool
 }
 
@@ -34,7 +33,7 @@ var (
 	widgets    = &kind{gvk: schema.GroupVersionKind{Group: "sim.example.com", Version: "v1", Kind: "Widget"}}
 	// meters can be listed, and not watched.
 	meters = &kind{gvk: schema.GroupVersionKind{Group: "meters.example.com", Version: "v1", Kind: "Meter"}, loose: true}
-	// samples have no identity, as metrics.
+	// samples have no identity, like metrics.
 	samples = &kind{gvk: schema.GroupVersionKind{Group: "samples.example.com", Version: "v1", Kind: "Sample"}, loose: true, bare: true}
 	// quiets have no watch cache, and so no bookmarks.
 	quiets = &kind{gvk: schema.GroupVersionKind{Group: "quiet.example.com", Version: "v1", Kind: "Quiet"}, loose: true}
@@ -45,7 +44,7 @@ func widgetKind() fakeapi.Kind {
 	return fakeapi.Kind{Group: "sim.example.com", Kind: "Widget", Versions: []string{"v1", "v1beta1"}, Resource: "widgets"}
 }
 
-// gadgetKind is the fluid kind with the scope that it has just then.
+// gadgetKind returns the fluid kind with its current scope.
 func (w *world) gadgetKind() fakeapi.Kind {
 	scoped := slices.ContainsFunc(w.kinds, func(k *kind) bool { return k.fluid && k.clusterScoped })
 	return fakeapi.Kind{Group: "fluid.example.com", Kind: "Gadget", Resource: "gadgets", ClusterScoped: scoped}
@@ -66,7 +65,7 @@ func (w *world) served() []fakeapi.Kind {
 	}
 }
 
-// object makes an object of the kind.
+// object creates an object of the kind.
 func (k *kind) object(namespace, name, tier, value string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(k.gvk)
@@ -87,13 +86,13 @@ func (k *kind) object(namespace, name, tier, value string) *unstructured.Unstruc
 	return u
 }
 
-// state is what an object is, as far as it is compared.
+// state is the compared part of an object.
 type state struct {
 	key   string // namespace/name
 	uid   string
 	rv    string
 	tier  string
-	value string // empty where only metadata is known
+	value string // empty if only metadata is known
 }
 
 func (s state) String() string {
@@ -134,8 +133,9 @@ func (s selection) matches(x state) bool {
 	return (s.namespace == "" || s.namespace == namespace) && (s.tier == "" || s.tier == x.tier) && (s.name == "" || s.name == name)
 }
 
-// truth is what a server stores of a selection; served is false if it does not
-// serve the kind in this version, in which the objects may exist nevertheless.
+// truth returns the objects of a selection that a server stores. served is
+// false if the server does not serve the kind in this version, in which case
+// the objects may exist nevertheless.
 func (s *site) truth(sel selection) (objects map[string]state, served bool) {
 	stored, served := s.api().Objects(sel.kind.gvk)
 	objects = map[string]state{}
@@ -150,27 +150,27 @@ func (s *site) truth(sel selection) (objects map[string]state, served bool) {
 	return objects, served
 }
 
-// isForeign reports whether an object is not one of the simulation's.
+// isForeign reports whether an object was not created by the simulation.
 func isForeign(k *kind, x state) bool { return k == roles && x.tier == "" }
 
 // life is when a state of an object was the truth: from the first to the last
-// moment that it was seen.
+// moment at which it was observed.
 type life struct{ first, last int }
 
-// chronicle is what was the truth at a site, and when. Moments are numbered.
+// chronicle records the truth at a site over time. Moments are numbered.
 type chronicle struct {
 	moment int
-	// lives are those of each state of each object.
+	// lives are the lives of each state of each object.
 	lives map[*kind]map[state]life
-	// vanished are the last moments in which an object, known by its uid, had
-	// gone.
+	// vanished holds the last moment at which an object, identified by its uid,
+	// was found deleted.
 	vanished map[*kind]map[string]int
 	ended    map[*kind]map[string]int // the first of those moments
 	present  map[*kind]map[string]bool
-	owners   map[string]string // of uids: the server
-	epochs   map[string]string // of epochs: the server
-	// turns are what each object was, one after the other, and shown the
-	// moments that reads have shown at the earliest.
+	owners   map[string]string // uid to server
+	epochs   map[string]string // epoch to server
+	// turns are the successive states of each object. shown are the earliest
+	// moments that reads can have shown.
 	turns map[*kind]map[string][]turn
 	shown map[view]map[string]int
 }
@@ -184,7 +184,7 @@ func newChronicle() *chronicle {
 	}
 }
 
-// note takes down a moment.
+// note records a moment.
 func (c *chronicle) note(s *site, k *kind) {
 	truth, _ := s.truth(selection{kind: k})
 	c.turned(k, truth)
@@ -210,7 +210,7 @@ func (c *chronicle) note(s *site, k *kind) {
 	c.present[k] = now
 }
 
-// vanish notes that an object has gone in this moment.
+// vanish records that an object was found deleted at this moment.
 func (c *chronicle) vanish(k *kind, uid string) {
 	c.vanished[k][uid] = c.moment
 	if c.ended[k][uid] == 0 {
@@ -218,8 +218,9 @@ func (c *chronicle) vanish(k *kind, uid string) {
 	}
 }
 
-// revived reports whether a state, told of an object after its delete, was no
-// more when the object first left the selection: it is of before the delete.
+// revived reports whether a state, delivered after the object's delete, had
+// ended before the object first left the selection: it is from before the
+// delete.
 func (c *chronicle) revived(sel selection, x state) bool {
 	gone := c.ended[sel.kind][x.uid]
 	for y, l := range c.lives[sel.kind] {
@@ -230,8 +231,8 @@ func (c *chronicle) revived(sel selection, x state) bool {
 	return c.lives[sel.kind][x].last < gone
 }
 
-// left reports whether an object was ever outside of a selection after it had
-// been somewhere.
+// left reports whether an object was ever outside a selection after it had
+// existed.
 func (c *chronicle) left(sel selection, uid string) bool {
 	if c.vanished[sel.kind][uid] > 0 {
 		return true
@@ -244,8 +245,7 @@ func (c *chronicle) left(sel selection, uid string) bool {
 	return false
 }
 
-// observe takes down what is the truth now. It is called after each change of
-// it.
+// observe records the current truth. It is called after each change.
 func (w *world) observe() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,7 +258,7 @@ func (w *world) observe() {
 	}
 }
 
-// excuse takes down that everything of a site may be told as deleted: the
+// excuse records that all objects of a site may be delivered as deleted: the
 // cluster was removed.
 func (w *world) excuse(s *site) {
 	w.mu.Lock()

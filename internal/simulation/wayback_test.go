@@ -13,24 +13,25 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// question is what reads have in common that are comparable with each other.
+// question identifies reads whose answers are comparable with each other.
 type question struct {
 	site *site
 	selection
-	bare   bool // it asks for metadata alone
+	bare   bool // it requests metadata alone
 	mode   clustercache.ReadMode
 	cached bool
 }
 
-// answer is what a question was answered with, and how many events each handler
-// had been given when it was asked last.
+// answer is the answer to a question, and how many events each handler had
+// received when the question was last asked.
 type answer struct {
 	at    string
 	got   map[string]state
 	heard map[*subject]int
 }
 
-// asking takes down what the handlers of a site have heard before a read.
+// asking records how many events the handlers of a site have received before a
+// read.
 func (w *world) asking(s *site) map[*subject]int {
 	heard := map[*subject]int{}
 	for _, sub := range w.watching(s) {
@@ -43,11 +44,11 @@ func (w *world) asking(s *site) map[*subject]int {
 	return heard
 }
 
-// answered takes down what a read was answered with. Of answers in a row that
-// are the same, the last one is the one that asks for the most.
+// answered records the answer of a read. Of consecutive equal answers it keeps
+// the last, which makes the strictest demands on handlers.
 func (w *world) answered(q question, got map[string]state, heard map[*subject]int) {
 	if q.kind.bare || time.Since(q.site.switched) < proofAge {
-		return // it is not known which object it was, or which cluster's
+		return // the object, or the cluster, of the answer is unknown
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,10 +65,10 @@ func (w *world) sameHandlers(a, b map[*subject]int) bool {
 	return maps.EqualFunc(a, b, func(int, int) bool { return true })
 }
 
-// unheard returns the reads that would be answered otherwise by now, and the
-// handlers that were not told anything of the object since. Each of those
-// handlers was there before the read, and has heard of the object before, or
-// ought to hear of it.
+// unheard returns the reads that would be answered differently by now, with the
+// handlers that have received no event of the object since. Each of those
+// handlers was there before the read, and its watch covers the object's state
+// then or now.
 func (w *world) unheard() []string {
 	w.mu.Lock()
 	answers := maps.Clone(w.answers)
@@ -90,7 +91,7 @@ func (w *world) unheard() []string {
 	return out
 }
 
-// changed returns the names of the objects that two answers differ in.
+// changed returns the names of the objects in which two answers differ.
 func changed(then, now map[string]state, metadataOnly bool) []string {
 	plain := func(x state) state {
 		if metadataOnly {
@@ -112,11 +113,12 @@ func changed(then, now map[string]state, metadataOnly bool) []string {
 	return out
 }
 
-// deaf returns the handlers that had to hear of an object after a read of it.
-// Of a read that a cache answered these are the ones whose watches could have
-// answered it as well: watches of a part of it may be ahead of it. Where only
-// an audit finds that an informer is wrong, one that was right all along has
-// nothing to tell, and the handlers of the one that was wrong hear.
+// deaf returns the handlers that should have received an event of an object
+// after a read of it. For a read that a cache answered, these are the handlers
+// whose watches could have answered it as well: watches of a part of it may be
+// ahead of it. If only an audit can find that an informer is wrong, one that
+// was right all along has nothing to deliver, and the handlers of the wrong one
+// receive the event.
 func (w *world) deaf(q question, a answer, key string, now state) []string {
 	var out []string
 	was, heard := a.got[key], w.oneLeft(q, a)
@@ -140,7 +142,7 @@ func (w *world) deaf(q question, a answer, key string, now state) []string {
 }
 
 // oneLeft reports whether a watch that could have answered a read was given up
-// since: it may have been the one that was wrong.
+// since: it may have been the wrong one.
 func (w *world) oneLeft(q question, a answer) bool {
 	now := w.watching(q.site)
 	for sub := range a.heard {
@@ -151,22 +153,22 @@ func (w *world) oneLeft(q question, a answer) bool {
 	return false
 }
 
-// audited reports whether there is a family that nothing but an audit finds.
+// audited reports whether the run has a family that only an audit can find.
 func (w *world) audited() bool {
 	return slices.ContainsFunc(w.families, func(f *family) bool { return f.bound >= audited })
 }
 
-// heardOf reports whether a handler was given an event of an object after it
-// had been given a number of events.
+// heardOf reports whether a handler has received an event of an object after
+// its first since events.
 func (s *subject) heardOf(key string, since int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lastOf[key] > since
 }
 
-// wayBack requires that whatever reads have shown, and is not so any more, was
-// followed by an event: else a controller that acted on it would never come
-// back to it.
+// wayBack requires that whenever a read has shown a state that has changed
+// since, an event followed: otherwise a controller that acted on the read would
+// never reconsider.
 func (w *world) wayBack() {
 	bound := time.Minute
 	if w.audited() {

@@ -24,12 +24,12 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// world is one run: clusters, the library, and what is known of both.
+// world is one run: the clusters, the library, and the observations of both.
 type world struct {
 	t        *testing.T
 	seed     uint64
 	rng      *rand.Rand
-	eyes     *rand.Rand // of reads that look on
+	eyes     *rand.Rand // of additional reads
 	families []*family
 	start    time.Time
 
@@ -37,9 +37,9 @@ type world struct {
 	sites []*site
 	kinds []*kind
 	modes []clustercache.ReadMode
-	gates map[*kind]func() // run by handlers
-	paged bool             // lists are asked for in pages
-	// limited, if set, reports which selections there is a right to.
+	gates map[*kind]func() // called by handlers
+	paged bool             // lists are requested in pages
+	// limited, if set, reports which selections may be read.
 	limited func(selection) bool
 
 	cc      *clustercache.ClusterCache
@@ -49,14 +49,14 @@ type world struct {
 
 	serial int // of values
 
-	mu         sync.Mutex // protects what follows
+	mu         sync.Mutex // protects the fields below
 	subjects   []*subject
-	left       []*subject // that were released
+	left       []*subject // given up
 	chronicles map[*site]*chronicle
 	failures   []string
 	log        []string
 	phases     map[client.ObjectKey][]clustercache.ClusterEvent
-	shown      map[string]bool // uids of objects that reads answered with
+	shown      map[string]bool // uids of objects that reads have returned
 	answers    map[question][]answer
 }
 
@@ -75,7 +75,7 @@ func newWorld(t *testing.T, seed uint64, families []*family) *world {
 
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
-// clock is how much time has passed.
+// clock returns how much time has passed.
 func (w *world) clock() string { return fmt.Sprintf("%9.3fs", time.Since(w.start).Seconds()) }
 
 func (w *world) trace(format string, args ...any) {
@@ -104,7 +104,8 @@ func (w *world) failed() bool {
 	return len(w.failures) > 0
 }
 
-// auditInterval bounds what only a comparison can find.
+// auditInterval is the interval of audits, which find the differences that
+// nothing else can find.
 const auditInterval = time.Minute
 
 func (w *world) options() clustercache.Options {
@@ -113,11 +114,11 @@ func (w *world) options() clustercache.Options {
 		Resolver: w.names, Discover: true, QPS: -1, MetricsRegisterer: w.metrics, UserAgent: "simulation",
 		Logger: funcr.New(w.logged, funcr.Options{Verbosity: 10}), Dial: w.strayed,
 	}
-	// Not every version of the library that this is run on has it.
+	// Not every version of the library that is tested has this option.
 	if f := reflect.ValueOf(&o.Informers).Elem().FieldByName("AuditInterval"); f.IsValid() {
 		interval := auditInterval
 		if !w.audited() {
-			interval = time.Hour // else audits heal what a resume has to
+			interval = time.Hour // otherwise audits would mend the faults that a resume has to mend
 		}
 		f.SetInt(int64(interval))
 	}
@@ -147,8 +148,8 @@ func (w *world) add(name string) *site {
 	return s
 }
 
-// oddKeys are names of two clusters each, of which some are mistaken for one
-// where they are written down carelessly.
+// oddKeys are pairs of cluster names, some of which are mistaken for each other
+// if they are encoded carelessly.
 var oddKeys = [][2]client.ObjectKey{
 	{{Name: "hub"}, {Namespace: "hub", Name: "hub"}},
 	{{Namespace: "a", Name: "b"}, {Name: "a/b"}},
@@ -161,7 +162,7 @@ var oddKeys = [][2]client.ObjectKey{
 	{{Namespace: "sim", Name: "_all"}, {Namespace: "SIM", Name: "_all"}},
 }
 
-// keyOf names a cluster; one seed in four has odd names.
+// keyOf returns the key of a cluster; one seed in four has odd names.
 func (w *world) keyOf(name string) client.ObjectKey {
 	rng := rand.New(rand.NewPCG(w.seed, 3))
 	if rng.IntN(4) > 0 {
@@ -180,7 +181,7 @@ func (w *world) keyOf(name string) client.ObjectKey {
 // stable is how many objects of each kind are never deleted.
 const stable = 4
 
-// fill stores the objects that stay, of what is served just then.
+// fill stores the permanent objects of all kinds that are currently served.
 func (w *world) fill(b *backend) {
 	for _, k := range w.kinds {
 		k, ok := writable(b, k)
@@ -197,7 +198,7 @@ func (w *world) fill(b *backend) {
 func space(i int) string { return []string{"a", "b"}[i%2] }
 func tier(i int) string  { return []string{"gold", "gold", "tin"}[i%3] }
 
-// value returns one that nothing had before.
+// value returns a value that no object has had before.
 func (w *world) value(b *backend) string {
 	w.serial++
 	return fmt.Sprintf("%s-%d", b.name, w.serial)
@@ -230,7 +231,7 @@ func (w *world) run() {
 	}()
 }
 
-// stop ends everything, and notes if the library takes too long.
+// stop ends everything, and fails the run if the library takes too long.
 func (w *world) stop() {
 	for _, s := range w.sites {
 		s.net.Up()
@@ -304,8 +305,7 @@ func (w *world) living() []*site {
 	return slices.DeleteFunc(slices.Clone(w.sites), func(s *site) bool { return s.removed })
 }
 
-// alternate holds the sequence of cluster events against what is promised of
-// it.
+// alternate compares the sequence of cluster events with its guarantees.
 func (w *world) alternate() {
 	w.mu.Lock()
 	phases := w.phases
@@ -360,7 +360,7 @@ func asStatus(err error, to *apierrors.APIStatus) bool { return errors.As(err, t
 
 // directory is the resolver.
 type directory struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	sites   map[client.ObjectKey]*site
 	changed []client.ObjectKey
 	news    chan struct{} // one slot
