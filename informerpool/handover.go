@@ -256,8 +256,8 @@ func atMost(o *Object, rv string) bool {
 	return reaches(rv, o.GetResourceVersion())
 }
 
-// told returns the objects that the subscription selects by name, each in the
-// state that the handler has received.
+// told returns the objects that the subscription selects, keyed by name, each
+// in the state that the handler has received.
 func (t *tap) told(objects []*Object) map[types.NamespacedName]*Object {
 	out := make(map[types.NamespacedName]*Object, len(objects))
 	for _, o := range objects {

@@ -17,25 +17,26 @@ import (
 )
 
 const (
-	// questionTimeout bounds the silence of a server that is asked where its
-	// history is.
+	// questionTimeout bounds how long a server may be silent after the history
+	// question.
 	questionTimeout = 30 * time.Second
-	// maxUnanswered is how long a server that is busy may leave the history
-	// question unanswered before a list is tried.
+	// maxUnanswered is how long a busy server may leave the history question
+	// unanswered before a list is tried.
 	maxUnanswered = 30 * time.Second
 	// nobody selects no object: Kubernetes names are no longer than 253
-	// characters, but a resource's own objects could have any name below.
+	// characters, and any shorter name could be that of a resource's own
+	// object.
 	nobody = "metadata.name=fleetcache-history"
 )
 
-// errMute indicates that a stream carried nothing although the same server was
-// seen to answer such a question.
+// errMute indicates that a stream carried nothing although the same server has
+// answered such a question before.
 var errMute = errors.New("streams are silent")
 
-// guard finds out whether the server's history reaches what we saw. A server
-// whose etcd was restored from an older snapshot takes a resourceVersion from
-// the future and then is silent until its own history gets there, for ever in
-// practice.
+// guard asks the history question: does the server's history reach the version
+// that the informer has seen? A server whose etcd was restored from an older
+// snapshot accepts a resourceVersion from the future and then is silent until
+// its own history gets there, in practice for ever.
 func (f *feed) guard(ctx context.Context) error {
 	server, err := f.currentVersion(ctx)
 	if err != nil {
@@ -48,12 +49,13 @@ func (f *feed) guard(ctx context.Context) error {
 	return nil
 }
 
-// listsInstead reports whether a list is the answer to a history question that
-// failed. The question is ours, and the informer's user has not been asked for
-// the right to it: no refusal of it, whatever its code, keeps the informer from
-// a list, whose own refusal is what the user has to hear of. A server that is
-// merely busy is asked again for a while, since most likely it would have no
-// time for a list either; a connection that breaks or is silent proves nothing.
+// listsInstead reports whether a failed history question is to be answered by a
+// list. The question is the informer's own, and its user was not required to
+// have the permission for it. So no refusal of the question, whatever its code,
+// keeps the informer from a list, whose own refusal is the one to report to the
+// user. A server that is merely busy is asked again for a while, since it would
+// most likely have no time for a list either. A connection that breaks or is
+// silent proves nothing.
 func (f *feed) listsInstead(err error) bool {
 	if errors.Is(err, ErrHistory) || errors.Is(err, ErrEpochChanged) {
 		return false
@@ -69,15 +71,16 @@ func (f *feed) listsInstead(err error) bool {
 	return answered && time.Since(f.unanswered) >= maxUnanswered
 }
 
-// busy reports whether an answer is about the server's moment rather than about
-// what was asked.
+// busy reports whether a response concerns the server's current condition
+// rather than the request.
 func busy(s metav1.Status) bool {
 	return s.Code == 401 || s.Code == 408 || s.Code == 429 || s.Code >= 500
 }
 
 // currentVersion asks the server for the newest resourceVersion of the
-// resource. Where lists are streamed it asks for the stream of a name that does
-// not exist: the bookmark that ends it is the answer, and it is no LIST.
+// resource. If lists are streamed, it requests the stream of a name that does
+// not exist: the bookmark that ends it is the answer, and the request is no
+// LIST.
 func (f *feed) currentVersion(ctx context.Context) (string, error) {
 	if f.paged() {
 		rv, err := f.pagedVersion(ctx, true)
@@ -88,15 +91,15 @@ func (f *feed) currentVersion(ctx context.Context) (string, error) {
 	}
 	rv, err := f.streamedVersion(ctx)
 	if errors.Is(err, errMute) {
-		// Lists may work where streams are silent. Their answer is about the
-		// history; it is no sign that a watch would carry what happens.
+		// Lists may work where streams are silent. Their answer concerns the
+		// history; it does not show that a watch would carry changes.
 		return f.pagedVersion(ctx, false)
 	}
 	if !cannotStream(err) {
 		return rv, err
 	}
-	// The server is not the one that the cache was listed from: it was up- or
-	// downgraded, or there are several.
+	// The server is not the one that the cache was listed from: it was upgraded
+	// or downgraded, or there are several.
 	rv, err = f.pagedVersion(ctx, true)
 	if err == nil {
 		f.account.pages(f.key)
@@ -104,9 +107,9 @@ func (f *feed) currentVersion(ctx context.Context) (string, error) {
 	return rv, err
 }
 
-// busyVersion asks by a stream where a list was refused because the server has
-// too much to do: it may have the time for watches, as for the one that is to
-// be resumed. It asks once in a row, and not where streams are known not to
+// busyVersion asks by a stream after a list was refused because the server is
+// too busy: the server may have time for watches, such as the one that is to be
+// resumed. It asks only once in a row, and not where streams are known not to
 // work.
 func (f *feed) busyVersion(ctx context.Context, refused error) (string, error) {
 	if !f.unanswered.IsZero() || f.account.paged(f.key) {
@@ -126,7 +129,7 @@ func (f *feed) busyVersion(ctx context.Context, refused error) (string, error) {
 
 func (f *feed) streamedVersion(ctx context.Context) (string, error) {
 	opts := streamOptions(f.question())
-	opts.TimeoutSeconds = new(int64(questionTimeout / time.Second * 2 / 3)) // the server is to end it before we do
+	opts.TimeoutSeconds = new(int64(questionTimeout / time.Second * 2 / 3)) // the server should end it before the informer does
 	s, err := f.open(ctx, opts, questionTimeout)
 	if err != nil {
 		return "", err
@@ -136,7 +139,7 @@ func (f *feed) streamedVersion(ctx context.Context) (string, error) {
 		frame, err := s.next()
 		silent := errors.Is(err, io.EOF) || errors.Is(err, ErrStalled)
 		if silent && !f.ends {
-			return "", errNoStream // it was no stream of a list, or one without an end
+			return "", errNoStream // it was no streamed list, or one without an end
 		}
 		if silent {
 			return "", errMute
@@ -151,7 +154,7 @@ func (f *feed) streamedVersion(ctx context.Context) (string, error) {
 	}
 }
 
-// pagedVersion asks by a list of one object. proof says whether an answer
+// pagedVersion asks by a list of one object. proof reports whether a response
 // counts as a sign of life.
 func (f *feed) pagedVersion(ctx context.Context, proof bool) (string, error) {
 	opts := metav1.ListOptions{}
@@ -174,9 +177,10 @@ func (f *feed) pagedVersion(ctx context.Context, proof bool) (string, error) {
 	return page.header().ResourceVersion, nil
 }
 
-// question selects next to nothing of what the informer may select. Rights can
-// be limited to objects by name, so that a key that names its object asks with
-// its own selector; every other right covers the narrower selection.
+// question selects next to nothing of the objects that the informer may select.
+// Permissions can be limited to objects by name, so a key that names its object
+// asks with its own selector; every other permission covers the narrower
+// selection.
 func (f *feed) question() metav1.ListOptions {
 	o := f.listOptions()
 	if !namesOne(f.key) {

@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// lineages number the histories of a cluster's resources inside one epoch. A
-// resource can go back alone, and each goes back a moment before the cluster is
-// known to have: the epoch is the same then, and versions cannot be compared.
+// lineages number the histories of a cluster's resources within one epoch. A
+// single resource can go back, and each resource goes back a moment before the
+// whole cluster is known to have done so: the epoch is then still the same, and
+// versions cannot be compared.
 type lineages struct {
-	mu sync.Mutex // protects what follows; nothing else is locked under it
+	mu sync.Mutex // protects the fields below; no other lock is taken under it
 	of map[schema.GroupResource]lineage
 }
 
@@ -26,10 +27,10 @@ type lineage struct {
 	number int
 }
 
-// at returns the number of the history that a list shows. another says that it
-// is another one than own, that of the list before, in the same epoch. Where
-// another informer of the resource has found that before, it is the one that
-// this one found.
+// at returns the number of the history that a list shows. another reports that
+// it is not own, the history of the list before in the same epoch. If another
+// informer of the resource has already found that, both have found the same
+// history.
 func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, own int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +51,7 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, 
 	return now.number
 }
 
-// lineage returns the number of the history that the list under way shows.
+// lineage returns the number of the history that the current list shows.
 func (f *feed) lineage(l *listing) int {
 	f.mu.RLock()
 	another, own := f.epoch == f.known && (f.replace || l.broken != nil), f.history
@@ -59,13 +60,14 @@ func (f *feed) lineage(l *listing) int {
 }
 
 // disproved returns the proof that a complete list at a version is of another
-// history than what another informer of the resource shows: that has a later
-// state of an object, from before the list. An informer that lagged when its
-// server was restored has nothing in its own store that contradicts the list.
+// history than another informer of the resource has shown: that informer has a
+// later state of an object, from before the list. An informer that lagged when
+// its server was restored has nothing in its own store that contradicts the
+// list.
 func (l *listing) disproved(rv string) error {
 	f := l.feed
 	if counts, ok := f.options.Source.(interface{ counting(key Key) bool }); ok && counts.counting(f.key) {
-		return nil // each informer has versions of its own
+		return nil // each informer counts its own versions
 	}
 	for _, e := range f.pool.siblings(f.entry) {
 		if proof := l.disprovedBy(e, rv); proof != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-// Object is one cached object: a read-only client.Object whose metadata answers
-// without decoding the body. DeepCopyObject gives a mutable
+// Object is one cached object: a read-only client.Object whose metadata is
+// available without decoding the body. DeepCopyObject returns a mutable
 // *unstructured.Unstructured; Into decodes into any form.
 type Object = packed.Object
 
@@ -21,7 +21,7 @@ type Object = packed.Object
 type store struct {
 	objects map[string]*names // by namespace: the namespace index costs nothing more
 	count   int
-	bytes   int64 // what the objects and the maps take, less what the objects share
+	bytes   int64 // memory of the objects and the maps, without what the objects share
 	shared  *packed.Shared
 	indexes []*index
 	sight   *sight
@@ -30,15 +30,15 @@ type store struct {
 // names are the objects of one namespace.
 type names struct {
 	objects map[string]*Object
-	peak    int // the most objects that objects has had: maps do not shrink
+	peak    int // the most entries that objects has had: maps do not shrink
 }
 
 const (
-	// namespaceBytes is what a namespace takes whose objects fit into one group
-	// of a map, with its own place in the map of namespaces.
+	// namespaceBytes is the memory of a namespace whose objects fit into one
+	// group of a map, including its own entry in the map of namespaces.
 	namespaceBytes = 400
-	// smallMap is how many entries that are, and entryBytes is what each
-	// further one takes on average.
+	// smallMap is the number of entries in such a group, and entryBytes the
+	// average memory of each further entry.
 	smallMap   = 8
 	entryBytes = 38
 )
@@ -47,7 +47,7 @@ func newStore() *store {
 	return &store{objects: map[string]*names{}, shared: new(packed.Shared), sight: &sight{}}
 }
 
-// size is about what the store takes in memory.
+// size returns the approximate memory of the store.
 func (s *store) size() int64 {
 	n := s.bytes + s.shared.Bytes()
 	for _, x := range s.indexes {
@@ -56,14 +56,14 @@ func (s *store) size() int64 {
 	return n
 }
 
-// mapBytes is what a map of names takes that has had so many entries.
+// mapBytes returns the memory of a map of names that has had that many entries.
 func mapBytes(peak int) int64 { return entryBytes * int64(max(peak-smallMap, 0)) }
 
-// stage returns a store for objects that are going to be this store's.
+// stage returns a store for objects that are going to be moved to s.
 func (s *store) stage() *store { return &store{objects: map[string]*names{}, shared: s.shared} }
 
 // emptyCopy returns a store without objects and with the same indexes, which
-// lack nothing.
+// are complete.
 func (s *store) emptyCopy() *store {
 	c := newStore()
 	c.sight = s.sight
@@ -82,8 +82,8 @@ func (s *store) get(namespace, name string) *Object {
 	return nil
 }
 
-// put stores o in place of old, which is what get answers for its name, and may
-// be nil. values are o's, by index.
+// put stores o in place of old, the object that get returns for its name, which
+// may be nil. values are o's values by index.
 func (s *store) put(old, o *Object, values map[*index]computed) {
 	s.unlist(old)
 	n := s.objects[o.GetNamespace()]
@@ -93,7 +93,7 @@ func (s *store) put(old, o *Object, values map[*index]computed) {
 		s.bytes += namespaceBytes + int64(len(o.GetNamespace()))
 	}
 	if old != nil {
-		delete(n.objects, o.GetName()) // the entry's key must be a part of the new object, not keep the old one's bytes alive
+		delete(n.objects, o.GetName()) // the map's key must be part of the new object, not keep the old object's bytes alive
 	}
 	n.objects[o.GetName()] = o
 	if len(n.objects) > n.peak {
@@ -108,7 +108,7 @@ func (s *store) put(old, o *Object, values map[*index]computed) {
 	}
 }
 
-// remove takes old out of the store.
+// remove removes old from the store.
 func (s *store) remove(old *Object) {
 	s.unlist(old)
 	n := s.objects[old.GetNamespace()]
@@ -150,7 +150,7 @@ func (s *store) all() iter.Seq[*Object] {
 	}
 }
 
-// in yields the objects of one namespace, or all for the empty one.
+// in yields the objects of one namespace, or all objects if it is empty.
 func (s *store) in(namespace string) iter.Seq[*Object] {
 	if namespace == "" {
 		return s.all()
@@ -168,7 +168,7 @@ func (s *store) in(namespace string) iter.Seq[*Object] {
 	}
 }
 
-// countIn is the number of objects in a namespace.
+// countIn returns the number of objects in a namespace.
 func (s *store) countIn(namespace string) int {
 	if n := s.objects[namespace]; n != nil {
 		return len(n.objects)
@@ -176,16 +176,16 @@ func (s *store) countIn(namespace string) int {
 	return 0
 }
 
-// scope says whether objects live in namespaces.
+// scope is whether objects live in namespaces.
 type scope int32
 
 const (
-	scopeUnknown scope = iota // there is no object, or there are some of both
+	scopeUnknown scope = iota // there are no objects, or some of both
 	scopeNamespace
 	scopeCluster
 )
 
-// scope returns that of all objects.
+// scope returns the common scope of all objects.
 func (s *store) scope() scope {
 	switch s.countIn("") {
 	case s.count:
@@ -199,7 +199,7 @@ func (s *store) scope() scope {
 	return scopeUnknown
 }
 
-// nameOf returns what an object is stored under.
+// nameOf returns the name under which an object is stored.
 func nameOf(o *Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }

@@ -16,9 +16,10 @@ import (
 )
 
 // Subscription delivers the events of any number of leases to one handler, one
-// event at a time. It keeps at most one merged event for each object, so a slow
-// handler costs memory by the number of objects and stops nobody. It has a
-// goroutine only while there is something to deliver.
+// event at a time. It keeps at most one merged event for each object, so the
+// memory that a slow handler costs is bounded by the number of objects, and no
+// informer waits for it. It has a goroutine only while there is something to
+// deliver.
 type Subscription struct {
 	pool    *Pool
 	handler Handler
@@ -27,15 +28,15 @@ type Subscription struct {
 	mu      sync.Mutex // protects the fields below; taken with an entry's lock held, never the other way round
 	taps    map[*Lease]*tap
 	queue   []item
-	stale   int // of them have nothing to tell any more, and no place in pending
+	stale   int // pending changes that were dropped and whose places are still in queue
 	pending map[item]*pending
-	running bool      // a goroutine delivers
-	rest    remainder // of what the goroutine before was to tell
-	current *tap      // whose event the handler is at
+	running bool      // a goroutine is delivering
+	rest    remainder // events that the previous goroutine left undelivered
+	current *tap      // the tap whose event the handler is processing
 	worker  uint64    // the delivering goroutine
 	paused  bool
 	closed  bool
-	idle    chan struct{} // made by who waits for the handler; closed when it returns
+	idle    chan struct{} // made by a goroutine that waits for the handler; closed when it returns
 }
 
 // item is a place in the queue: an object of a tap, a mark, or, without a name,
@@ -46,33 +47,35 @@ type item struct {
 	mark            *mark
 }
 
-// object reports whether it is the place of an object.
+// object reports whether the item is the place of an object.
 func (it item) object() bool { return it.mark == nil && it.name != "" }
 
-// tap is one lease's events on their way to one subscription.
+// tap carries one lease's events to one subscription.
 type tap struct {
 	sub   *Subscription
 	lease *Lease
 
-	// wants and inherited are protected by the lock of the entry that serves
-	// the lease. inherited are the objects it was told of by another entry,
-	// until this one has synced; nil if there was none. alias holds, of the
-	// objects that were told of as they are by another entry, which object that
-	// was: handlers are told what they were told of last.
+	// wants, inherited and alias are protected by the lock of the entry that
+	// serves the lease. inherited holds the objects that the handler received
+	// through another entry, until this entry has synced; nil if there was
+	// none. alias maps an object of this entry to the equal one that the
+	// handler received through another entry: the old state in an event is
+	// always the object that the handler last received.
 	wants     sieve
 	inherited map[types.NamespacedName]*Object
 	alias     map[*Object]*Object
 
 	// removed, parted and replayed are protected by the subscription's lock. A
-	// parted tap has no lease any more; what waits is delivered.
+	// parted tap has no lease any more; its pending changes are still
+	// delivered.
 	removed  bool
 	parted   bool
 	replayed bool
 	changed  chan struct{} // closed when the replay was delivered
 }
 
-// Subscribe returns a subscription without leases. After the pool was closed
-// the subscription is closed, too.
+// Subscribe returns a subscription without leases. If the pool is closed, so is
+// the subscription.
 func (p *Pool) Subscribe(h Handler) *Subscription {
 	s := &Subscription{pool: p, handler: h, taps: map[*Lease]*tap{}, pending: map[item]*pending{}}
 	p.mu.Lock()
@@ -85,15 +88,16 @@ func (p *Pool) Subscribe(h Handler) *Subscription {
 	return s
 }
 
-// Add makes the subscription deliver a lease's events: first every object there
-// is, marked as initial, then changes, without a gap between. Adding a lease
-// again changes nothing. It does not block.
+// Add makes the subscription deliver a lease's events: first every existing
+// object, marked as initial, then changes, with no gap in between. Adding a
+// lease again changes nothing. Add does not block.
 //
-// With narrower keys, of which Cluster and Resource do not matter, only objects
-// that one of them selects are delivered: one that comes to be selected as
-// added, one that ceases to be as deleted, with its newest state as Old. Of the
-// fields, only metadata.name and metadata.namespace can be selected by here;
-// the error is a [*KeyError] for others.
+// With narrower keys, only objects that at least one of them selects are
+// delivered; their Cluster and Resource are ignored. An object that begins to
+// be selected is delivered as added, one that stops being selected as deleted,
+// with its newest state as Old. The only fields that can be selected by here
+// are metadata.name and metadata.namespace; for others the error is a
+// [*KeyError].
 func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	wants, err := newSieve(l, narrower)
 	if err != nil {
@@ -118,9 +122,9 @@ func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	return nil
 }
 
-// Remove ends the delivery of a lease's events. It does not wait: a call of the
-// handler that has begun goes on, and none begins after Remove returned, unless
-// the delivering goroutine had picked its event already; [Lease.Close] waits
+// Remove ends the delivery of a lease's events. It does not wait: a running
+// call of the handler continues. After Remove returned no call begins, unless
+// the delivering goroutine had already picked its event; [Lease.Close] waits
 // for that.
 func (s *Subscription) Remove(l *Lease) {
 	s.mu.Lock()
@@ -150,8 +154,8 @@ func (s *Subscription) dropLocked(t *tap) {
 	s.clearLocked()
 }
 
-// HasSynced reports whether the handler has been told of every object that was
-// there when the lease was added.
+// HasSynced reports whether the handler has received every object that existed
+// when the lease was added.
 func (s *Subscription) HasSynced(l *Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,9 +163,9 @@ func (s *Subscription) HasSynced(l *Lease) bool {
 	return t != nil && t.replayed
 }
 
-// WaitForSync waits until the handler has been told of every object that was
-// there when the lease was added. Other than that it answers as
-// [Lease.WaitForSync] does.
+// WaitForSync waits until the handler has received every object that existed
+// when the lease was added. Otherwise it returns the errors of
+// [Lease.WaitForSync].
 func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 	if err := l.WaitForSync(ctx); err != nil {
 		return err
@@ -191,8 +195,8 @@ func (s *Subscription) Resync(l *Lease) {
 	s.trigger(l, func(st *store) iter.Seq[*Object] { return st.in(l.at.Load().filter.namespace) })
 }
 
-// Trigger delivers one object of the lease once more, marked as a resync, if it
-// exists. It does not wait for the handler.
+// Trigger delivers one object of the lease once more, marked as a resync, if
+// the object exists. It does not wait for the handler.
 func (s *Subscription) Trigger(l *Lease, namespace, name string) {
 	s.trigger(l, func(st *store) iter.Seq[*Object] {
 		return func(yield func(*Object) bool) {
@@ -210,7 +214,7 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 	if t == nil {
 		return
 	}
-	e := l.rlock().entry // so that a change is not offered between the look at the object and the offer of its old state
+	e := l.rlock().entry // so that no change is offered between reading the object and offering its old state
 	defer e.mu.RUnlock()
 	if !e.synced {
 		return
@@ -220,8 +224,8 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 	}
 }
 
-// Pause stops the delivery after the event the handler is at; changes are
-// merged meanwhile. Continue ends it.
+// Pause stops the delivery after the event that the handler is processing;
+// changes are merged meanwhile. Continue ends the pause.
 func (s *Subscription) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +240,7 @@ func (s *Subscription) Continue() {
 	s.deliverLocked()
 }
 
-// Panics returns how often the handler panicked.
+// Panics returns how often the handler has panicked.
 func (s *Subscription) Panics() int64 { return s.panics.Load() }
 
 // Pending returns how many events wait for the handler.
@@ -266,15 +270,15 @@ func (s *Subscription) Stop() {
 }
 
 // Close ends the subscription and waits for a running call of its handler, or
-// for ctx. Called by the handler itself, it does not wait. No call begins after
-// it returned nil.
+// for ctx. If the handler itself calls Close, it does not wait. After Close
+// returned nil no call begins.
 func (s *Subscription) Close(ctx context.Context) error {
 	s.Stop()
 	return s.drain(ctx, nil)
 }
 
-// drain waits until the handler is not at an event of the tap, or, for nil, at
-// none.
+// drain waits until the handler is not processing an event of the tap or, if t
+// is nil, any event.
 func (s *Subscription) drain(ctx context.Context, t *tap) error {
 	for {
 		s.mu.Lock()
@@ -309,15 +313,15 @@ func (t *tap) replayLocked(s *store) {
 	}
 }
 
-// remainder are events that are still to be delivered at once, since the
-// handler ended the goroutine in their middle.
+// remainder holds the events that are still to be delivered after the handler
+// ended the goroutine amid several.
 type remainder struct {
 	tap    *tap
 	events []Event
 }
 
 // deliver calls the handler until the queue is empty. If the handler ends the
-// goroutine, another one goes on.
+// goroutine, another goroutine continues.
 func (s *Subscription) deliver() {
 	id := goroutine.ID()
 	s.mu.Lock()
@@ -351,8 +355,8 @@ func (s *Subscription) deliver() {
 	}
 }
 
-// stopLocked notes that the delivering goroutine ends. There may be more to do,
-// where a function of the user ends it.
+// stopLocked records that the delivering goroutine ends. If a user's function
+// ended it, there may be more to deliver.
 func (s *Subscription) stopLocked() {
 	s.running, s.worker = false, 0
 	if len(s.pending) == 0 {
@@ -361,8 +365,9 @@ func (s *Subscription) stopLocked() {
 	s.deliverLocked()
 }
 
-// tellLocked calls the handler with what is left to tell of one object, unless
-// the handler itself ends that half-way. The lock is given up meanwhile.
+// tellLocked calls the handler with the pending events of one object, unless
+// the handler removes the tap or closes the subscription in between. It
+// releases the lock meanwhile.
 func (s *Subscription) tellLocked(t *tap, events []Event, begun bool) {
 	for i, e := range events {
 		if (i > 0 || begun) && (t.removed || s.closed) {
@@ -374,8 +379,8 @@ func (s *Subscription) tellLocked(t *tap, events []Event, begun bool) {
 	s.rest = remainder{}
 }
 
-// outsideLocked calls a function that calls the user, without the lock. It is
-// held again also where the user ends the goroutine.
+// outsideLocked calls f, which calls a user's function, without the lock. It
+// takes the lock again even if that function ends the goroutine.
 func (s *Subscription) outsideLocked(t *tap, f func()) {
 	s.current = t
 	s.mu.Unlock()
@@ -390,8 +395,8 @@ func (s *Subscription) call(e Event) {
 	s.guard("Handler", e.Key, string(e.Type), func() { s.handler.Handle(e) })
 }
 
-// guard calls a function of the user. A panic is counted and logged, and
-// nothing else.
+// guard calls a user's function. A panic is counted and logged, and has no
+// other effect.
 func (s *Subscription) guard(name string, key Key, event string, f func()) {
 	returned := false
 	defer func() {

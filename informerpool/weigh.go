@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// mapHeader and mapSlots are what each map takes that is not empty: its
+	// mapHeader and mapSlots are the memory of each map that is not empty: its
 	// header, and the slots of its first group.
 	mapHeader = 48
 	mapSlots  = 8
 )
 
-// weigh returns about how much memory a Go value takes with all that it points
-// to, and stops beyond the limit. JSON says little about it: the three bytes of
-// an empty object in a list may stand for a struct of a thousand.
+// weigh returns the approximate memory of a Go value and everything it points
+// to, and stops counting beyond the limit. The JSON is a poor measure: the
+// three bytes of an empty object in a list may decode to a struct of a
+// thousand.
 func weigh(value any, limit int64) int64 {
 	s := scales{left: limit}
 	s.add(reflect.ValueOf(value))
@@ -30,8 +31,8 @@ type scales struct{ left int64 }
 // take weighs n bytes of one allocation.
 func (s *scales) take(n uintptr) { s.left -= int64((n + 15) &^ 15) }
 
-// add weighs what a value points to; the value itself is a part of what holds
-// it.
+// add weighs everything a value points to; the value itself is part of its
+// container.
 func (s *scales) add(v reflect.Value) {
 	if s.left < 0 {
 		return
@@ -40,7 +41,7 @@ func (s *scales) add(v reflect.Value) {
 	case reflect.String:
 		s.take(uintptr(v.Len()))
 	case reflect.Pointer:
-		if !v.IsNil() && v.Type() != reflect.TypeFor[*time.Location]() { // those are shared
+		if !v.IsNil() && v.Type() != reflect.TypeFor[*time.Location]() { // locations are shared
 			s.take(v.Type().Elem().Size())
 			s.add(v.Elem())
 		}
@@ -63,7 +64,7 @@ func (s *scales) add(v reflect.Value) {
 	}
 }
 
-// elements weighs what the elements of a list point to.
+// elements weighs everything the elements of a list point to.
 func (s *scales) elements(v reflect.Value) {
 	if !points(v.Type().Elem()) {
 		return
@@ -73,7 +74,7 @@ func (s *scales) elements(v reflect.Value) {
 	}
 }
 
-// entries weighs a map: seven of eight slots are used at most, and their number
+// entries weighs a map: at most seven of eight slots are used, and their number
 // is a power of two.
 func (s *scales) entries(v reflect.Value) {
 	if v.Len() == 0 {
@@ -92,7 +93,7 @@ func (s *scales) entries(v reflect.Value) {
 }
 
 // points reports whether values of the type may point to something. It is
-// cheap, not exact: false is.
+// cheap, not exact: only false is certain.
 func points(t reflect.Type) bool {
 	k := t.Kind()
 	return k > reflect.Complex128 || k == reflect.Invalid
