@@ -11,7 +11,8 @@ import (
 )
 
 // saysAbsent reports whether an error is the answer that the object does not
-// exist. An error that merely wraps such an answer to another question is not.
+// exist. An error that merely wraps such an answer, to another question, does
+// not count.
 func saysAbsent(err error) bool {
 	return isAnswer(err) && apierrors.IsNotFound(err)
 }
@@ -24,7 +25,7 @@ func ofGateway(err error) bool {
 }
 
 // isAnswer reports whether an error is itself the status that the API server
-// answered with. An error that wraps a status is not.
+// answered with. An error that merely wraps a status does not count.
 func isAnswer(err error) bool {
 	_, itself := any(err).(*apierrors.StatusError)
 	return itself

@@ -196,8 +196,8 @@ func logRequests(log logr.Logger, controller string, gvk schema.GroupVersionKind
 
 // controllerOf is EnqueueOwner for a kind whose scope is not given: the
 // cluster's discovery decides whether it is namespaced. Until discovery has
-// answered, the owner is enqueued both ways; the reconciler does not find the
-// wrong one, and that ends it.
+// answered, the owner is enqueued both ways; the wrong request ends when the
+// reconciler does not find its object.
 func (cc *ClusterCache) controllerOf(owner schema.GroupVersionKind) ObjectMapFunc[Request] {
 	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true})
 	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true, ClusterScoped: true})

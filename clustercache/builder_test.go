@@ -214,7 +214,7 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- mgr.added[0].Start(ctx) }()
 		time.Sleep(time.Minute)
-		synctest.Wait() // orders what reconcilers did before what follows
+		synctest.Wait() // orders the reconcilers' work before the checks below
 		require.Equal(t, map[string]int{"uid-a one": 1}, got, "one cluster is down, and one was not selected")
 		b.live()
 		a.put("two", "1", nil)

@@ -75,7 +75,7 @@ type cluster struct {
 	state   phase.State
 	attempt *attempt // the running attempt, or the last one
 	access  Access
-	path    string // the probe path that was answered last
+	path    string // the probe path that the server answered
 	uid     string
 	version string // of the API server
 	history int

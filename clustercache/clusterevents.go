@@ -48,7 +48,8 @@ type ClusterEvent struct {
 	Epoch string
 	// Time is the time of the change.
 	Time time.Time
-	// Initial marks the state from before the subscription began.
+	// Initial marks an event from before the subscription began that no later
+	// event has superseded.
 	Initial bool
 }
 

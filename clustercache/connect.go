@@ -201,7 +201,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 // could find the other cluster again, and close the connection under the
 // request. If another cluster has answered, well closes every connection
 // without a proof: a later identity query, over a newer connection, could not
-// prove who answers on them.
+// prove which cluster answers on them.
 func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path string, err error) {
 	c := a.c
 	if found.candidate != nil {

@@ -10,11 +10,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// WaitConnected waits until a known cluster is connected. It returns at once if
-// the cluster is connected already. The error is [ErrUnknownCluster] if the
-// cluster is not known, or is forgotten meanwhile; [ErrClosed] if the
-// ClusterCache ends first; and, if ctx ends first, the cause of ctx joined with
-// [ErrNotConnected] and the reason for it.
+// WaitConnected waits until a known cluster is connected, for the first time or
+// again. It returns at once if the cluster is connected already. The error is
+// [ErrUnknownCluster] if the cluster is not known, or is forgotten meanwhile,
+// and [ErrClosed] if the ClusterCache ends first. If ctx ends first, the error
+// wraps the cause of ctx and [ErrNotConnected], and gives the reason why the
+// cluster is not connected.
 func (cc *ClusterCache) WaitConnected(ctx context.Context, cluster client.ObjectKey) error {
 	fail := func(err error) error { return &ClusterError{Cluster: cluster, Op: "wait for connection", Err: err} }
 	for {

@@ -130,7 +130,7 @@ func (h *hold) selector() labels.Selector {
 	}
 	selector, err := labels.Parse(h.id.labels)
 	if err != nil {
-		return nil // it would have got no lease
+		return nil // such a hold has no lease
 	}
 	return selector
 }
@@ -140,7 +140,7 @@ func (h *hold) selector() labels.Selector {
 func (h *hold) mayHave() func(*informerpool.Object) bool {
 	selector, err := fields.ParseSelector(h.id.fields)
 	if err != nil {
-		return func(*informerpool.Object) bool { return true } // it would have got no lease
+		return func(*informerpool.Object) bool { return true } // such a hold has no lease
 	}
 	terms := selector.Requirements()
 	return func(o *informerpool.Object) bool {

@@ -23,11 +23,11 @@ import (
 //	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
 //
 // Query parameters narrow the page: ?cluster=namespace/name shows one cluster
-// with its watches, ?phase=Disconnected the clusters in a phase, and
-// ?format=json is for programs. The page shows no credentials, but it does show
-// the names of clusters and kinds, and addresses that could not be reached:
-// serve it only to those who may know them. The handler does no I/O and changes
-// nothing.
+// with its watches, ?phase=Disconnected shows the clusters in that phase, and
+// ?format=json returns JSON for programs. The page shows no credentials, but it
+// does show the names of clusters and kinds, and addresses that could not be
+// reached: serve it only to those who may know them. The handler does no I/O
+// and changes nothing.
 func (cc *ClusterCache) DebugHandler() http.Handler { return http.HandlerFunc(cc.serveDebug) }
 
 func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {

@@ -84,11 +84,11 @@ func (e *TargetError) Unwrap() error { return e.Err }
 //
 // An invalid target fails alone: its error, a [*TargetError], is joined into
 // the returned one, the other targets take effect, and a later Declare tries
-// again. A kind that the cluster does not serve, or does not permit to list, is
-// not such a failure: the informer keeps trying, and Declared reports the
-// problem. If ctx ends while the call waits for its turn, nothing is released.
-// Other errors are [ErrClosed], that of ctx, and gc.ErrDropped if the owner was
-// dropped meanwhile.
+// again. A kind that the cluster does not serve, or does not permit the client
+// to list, is not such a failure: the informer keeps trying, and Declared
+// reports the problem. If ctx ends while the call waits for its turn, nothing
+// is released. Other errors are [ErrClosed], that of ctx, and gc.ErrDropped if
+// the owner was dropped meanwhile.
 func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Target) (Declaration, error) {
 	uses := make([]WatchKey, 0, len(targets))
 	var bad []error

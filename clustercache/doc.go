@@ -83,7 +83,7 @@
 // With ObjectSourceOptions.Debounce a burst of events becomes one request,
 // queued when the burst pauses; MaxDelay bounds the delay under a steady
 // stream. Only keys are delayed: a request carries no state, and the reconciler
-// always reads the current one.
+// always reads current state.
 //
 // Events, and objects that an ObjectFeed passes to callbacks, are shared and
 // read-only. Objects returned by reads belong to the caller.
@@ -102,9 +102,9 @@
 //     epoch: objects that vanished are delivered as deletes, and no answer
 //     mixes two epochs.
 //   - What an owner declared is watched until the owner drops it or is found
-//     gone, whatever happens concurrently. What no owner uses is released after
-//     its grace. An error from the query whether an owner exists releases
-//     nothing.
+//     gone, whatever happens concurrently. A watch that no owner uses is
+//     released after its grace. If the query whether an owner exists fails,
+//     nothing is released.
 //   - Connected and Disconnected alternate for each cluster, and the last state
 //     is always delivered.
 //
@@ -138,9 +138,9 @@
 // bounded message of an API status.
 //
 // [ClusterCache.DebugHandler] shows all of that on a web page. docs/metrics.md
-// lists the metrics, with alerts and a dashboard beside it, and docs/runbook.md
-// has a section for each phase and reason. [ClusterCache.HealthzCheck] and
-// [ClusterCache.ReadyzCheck], which SetupWithManager adds to the manager's
-// checks, cover this process alone: a dead cluster must not take down the
-// operator of all the others.
+// lists the metrics; alerts and a dashboard are in the same folder.
+// docs/runbook.md has a section for each phase and reason.
+// [ClusterCache.HealthzCheck] and [ClusterCache.ReadyzCheck], which
+// SetupWithManager adds to the manager's checks, cover this process alone: a
+// dead cluster must not take down the operator of all the others.
 package clustercache

@@ -22,7 +22,7 @@ var (
 	// resolver reports that it does not exist.
 	ErrUnknownCluster = errors.New("unknown cluster")
 	// ErrNotConnected indicates that the cluster is not connected now. The
-	// cause, if known, is wrapped beside it. Until an attempt has failed, the
+	// cause, if known, is wrapped with it. Until an attempt has failed, the
 	// error is [ErrConnecting].
 	ErrNotConnected = errors.New("cluster not connected")
 	// ErrConnecting indicates that the first attempt to connect to the cluster
@@ -64,8 +64,8 @@ var (
 	// ErrAnswer indicates that a successful response does not answer the
 	// request: it holds a different object, or cannot be decoded.
 	ErrAnswer = errors.New("answer cannot be used")
-	// ErrNotKubernetes indicates that the server that answered is not a
-	// Kubernetes API server, but a login page, for example.
+	// ErrNotKubernetes indicates that something other than a Kubernetes API
+	// answered, such as a login page.
 	ErrNotKubernetes = transport.ErrNotKubernetes
 )
 

@@ -153,8 +153,8 @@ func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]
 	return forms
 }
 
-// start adds the feed's watches, or the watches it listens to. It does not
-// block. It does nothing after stop.
+// start takes the feed's own watches, or subscribes to the watches of others.
+// It does not block. It does nothing after stop.
 func (f *feed) start() {
 	// The feed is registered first: a cluster or lease that is added during the
 	// loop below is offered by its adder as well, and twice does no harm.

@@ -17,7 +17,8 @@ const forgottenFor = 10 * time.Minute
 
 // forgotten remembers which discovered clusters were forgotten recently. A
 // change of such a cluster is most likely part of its removal, so it does not
-// make the cluster known again. A list that begins after it was forgotten does.
+// make the cluster known again. A list that began after the cluster was
+// forgotten does.
 type forgotten struct {
 	mu sync.Mutex
 	at map[client.ObjectKey]time.Time

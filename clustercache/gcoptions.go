@@ -14,8 +14,8 @@ import (
 // owner declared.
 type GC struct {
 	// InUse reports whether an owner still exists; [OwnerExists] makes one that
-	// queries the hub. It must honor ctx. After an error the owner counts as
-	// existing, and nothing is released; gc.ErrPartial has the same effect
+	// queries the hub. It must honor ctx. After an error nothing is known about
+	// the owner, and nothing is released; gc.ErrPartial has the same effect
 	// without an error in the log. An owner is given up when two answers at
 	// least Grace apart report that it is gone, and it declared nothing between
 	// them. Optional; by default [SetupWithManager] queries the manager's
