@@ -118,7 +118,7 @@ func caseSuccessResets(t *testing.T) {
 		d := newDirectory()
 		d.set(key("a"), api.config())
 		o := silent(d)
-		o.ResolveInterval = -1 // a refresh by it would prove a degraded cluster as well as two good probes
+		o.ResolveInterval = -1 // no refresh, which would prove a degraded cluster as two good probes do
 		cc := start(t, o)
 		require.NoError(t, cc.Engage(key("a")))
 		synctest.Wait()

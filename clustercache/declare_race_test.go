@@ -231,7 +231,7 @@ func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 		time.Sleep(u.grace)
 		_, err := cc.Sweep(t.Context())
 		require.NoError(t, err)
-		time.Sleep(10 * time.Second) // watches that reads had started
+		time.Sleep(10 * time.Second) // until the watches that reads had started are released
 		synctest.Wait()
 		require.Empty(t, cc.Usage().Uses)
 		require.Zero(t, status(t, cc).Informers)
