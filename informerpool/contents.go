@@ -5,8 +5,8 @@ package informerpool
 
 import "slices"
 
-// put stores a state of an object unless it is older than or the same as what
-// is there, and tells the taps.
+// put stores a state of an object, unless it is no newer than the cached one,
+// and offers the change to the taps.
 func (e *entry) put(o *Object) {
 	values := e.lockWith(one(o)) // only the feed replaces e.store, and this is the feed's goroutine
 	defer e.mu.Unlock()
@@ -21,8 +21,7 @@ func (e *entry) put(o *Object) {
 	e.emitSeenLocked(change{old: old, new: o}, o)
 }
 
-// remove takes an object out of the store; final is the state it had at the
-// end.
+// remove removes an object from the store; final is its last state.
 func (e *entry) remove(final *Object) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -42,7 +41,7 @@ func (e *entry) remove(final *Object) {
 	e.emitSeenLocked(change{old: old, final: final}, final)
 }
 
-// touchLocked notes a change that a stream brought. The store and the version
+// touchLocked records a change that a stream brought. The store and the version
 // it has reached change in one step, so that an audit finds them in agreement.
 func (e *entry) touchLocked(o *Object) {
 	e.rv = further(e.rv, o.GetResourceVersion())
@@ -58,7 +57,7 @@ func (e *entry) stage(earlier, o *Object) {
 	e.chargeLocked()
 }
 
-// unstage forgets an object of a list under way.
+// unstage drops an object of a list under way.
 func (e *entry) unstage(o *Object) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,11 +78,11 @@ func (e *entry) discard() {
 	e.chargeLocked()
 }
 
-// commit makes a complete list the informer's: what was staged is put, and what
-// was not seen is gone. It is one step for readers and handlers. The first list
-// makes the store readable.
-// What the list refused is there, or may be, and stays as it was last known. It
-// reports whether an object that was seen asks for an audit.
+// commit makes a complete list the informer's state: staged objects are stored,
+// and objects that the list lacks are removed. For readers and handlers this is
+// one step. The first list makes the store readable. An object that the list
+// refused exists, or may exist, and keeps its last known state. commit reports
+// whether a seen object requires an audit.
 func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	values := e.lockWith(e.staged.all())
 	defer e.mu.Unlock()
@@ -139,7 +138,7 @@ func (e *entry) mergeLocked(values indexed) {
 	e.staged = nil
 }
 
-// vanish takes all objects away: the resource does not exist any more.
+// vanish removes all objects: the resource does not exist any more.
 func (e *entry) vanish() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -155,8 +154,8 @@ func (e *entry) vanish() {
 	e.chargeLocked()
 }
 
-// emitSeenLocked is emitLocked for a state that the stream or a list has shown,
-// after which nothing has to be remembered of an earlier one that users saw.
+// emitSeenLocked is emitLocked for a state that the stream or a list has shown.
+// Afterwards an earlier state that users saw need not be remembered.
 func (e *entry) emitSeenLocked(c change, shown *Object) {
 	name, reached := nameOf(shown), e.reachesSeenLocked(shown)
 	if reached {
@@ -168,9 +167,9 @@ func (e *entry) emitSeenLocked(c change, shown *Object) {
 	}
 }
 
-// emitLocked tells every tap. Nothing is told before the first list is
-// complete: it is replayed as a whole then, so that a handler that reads the
-// store finds what it is told of.
+// emitLocked offers a change to every tap. Nothing is offered before the first
+// list is complete: then the whole list is replayed, so that a handler that
+// reads the store finds the objects it receives.
 func (e *entry) emitLocked(c change) {
 	if !e.synced {
 		return

@@ -14,32 +14,32 @@ import (
 )
 
 // listing is a list under way. It leaves the store alone until it is complete,
-// and becomes visible in one step then: no read and no handler sees a part of
-// it, also where it turns out to be of another history.
+// and then becomes visible in one step: no read and no handler sees a part of
+// it, even if it turns out to be of another history.
 //
-// In a list the list wins. What the server says now is the truth of its
-// history, and where that contradicts the store it proves that the store is of
-// another one: versions of one history only grow. What the list has in common
-// with the store stays as it is, so that a list costs memory for what changed,
-// and no event for what did not.
+// The list is authoritative: it is the current state in the server's history.
+// If it contradicts the store, the store is of another history, since versions
+// of one history only grow. Objects that the list and the store have in common
+// stay as they are, so that a list costs memory only for changed objects, and
+// causes no event for unchanged ones.
 type listing struct {
 	feed    *feed
 	seen    marks  // cached objects that the list has, too, unchanged
 	version string // of the whole list, once it is known
-	broken  error  // what proves that the store is of another history
+	broken  error  // the proof that the store is of another history
 	repeats int    // objects that it showed again, unchanged
 	over    bool
 	history int  // number of the history that it shows, once it is known
-	another bool // that is another one than the store's
+	another bool // whether that is another history than the store's
 	look    int  // number of the list among the informer's looks at its server
 
-	cramped error // why objects were passed over: there was no room for them
-	passed  int   // how many of them are new
-	weight  int64 // what all of them take
+	cramped error // why objects were skipped: there was no room for them
+	passed  int   // how many of the skipped objects are new
+	weight  int64 // memory of all skipped objects
 
 	refused            refusals // of the list
-	accepted, rejected int      // how many objects were taken and refused
-	senseless          bool     // one of them was refused for what it is, not for its size
+	accepted, rejected int      // how many objects were accepted and refused
+	senseless          bool     // an object was refused for its content, not for its size
 }
 
 // marks are cached objects that a list has confirmed.
@@ -57,7 +57,7 @@ func (f *feed) beginList() *listing {
 	return l
 }
 
-// restart forgets what the list has brought so far.
+// restart drops everything that the list has brought so far.
 func (l *listing) restart() {
 	f := l.feed
 	f.discard()
@@ -67,7 +67,7 @@ func (l *listing) restart() {
 	*l = listing{feed: f, seen: marks{}, look: l.look}
 }
 
-// apply takes one object of the list, or one change that came while it was
+// apply applies one object of the list, or one change that arrived while it was
 // streamed.
 func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error {
 	f := l.feed
@@ -96,9 +96,9 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	return nil
 }
 
-// take compares an object with the cached one of its name. The feed alone
-// changes the objects of a store, and this is its goroutine, so that looking
-// needs no lock.
+// take compares an object with the cached one of its name. Only the feed
+// changes the objects of a store, and this is its goroutine, so that reading
+// the store needs no lock.
 func (l *listing) take(o *Object) error {
 	f := l.feed
 	if earlier := f.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
@@ -125,7 +125,7 @@ func (l *listing) take(o *Object) error {
 	return l.stage(nil, o)
 }
 
-// stage keeps an object unless that is beyond the budget.
+// stage keeps an object, unless it exceeds the budget.
 func (l *listing) stage(earlier, o *Object) error {
 	if err := l.feed.checkBytes(earlier, o); err != nil {
 		return l.pass(o, err)
@@ -152,7 +152,7 @@ func (l *listing) pass(o *Object, err error) error {
 	return nil
 }
 
-// drop takes out an object that was deleted while the list was streamed.
+// drop removes an object that was deleted while the list was streamed.
 func (l *listing) drop(final *Object) {
 	f := l.feed
 	if o := f.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
@@ -231,10 +231,10 @@ func (l *listing) trim(rv string) error {
 	return l.cramped
 }
 
-// abort forgets an unfinished list. One that broke on its way, and is known to
-// be of the store's own history, leaves what it brought: that is newer. Nothing
-// is taken away for its absence from a part of a list. A page that broke before
-// it said what it is a list of leaves nothing.
+// abort drops an unfinished list. If the list broke midway, and is known to be
+// of the store's own history, it leaves the objects it brought: they are newer.
+// No object is removed because a part of a list lacks it. A page that broke
+// before it named its kind leaves nothing.
 func (l *listing) abort(err error) {
 	if l.over {
 		return
@@ -251,16 +251,15 @@ func (l *listing) abort(err error) {
 	f.discard()
 }
 
-// sameState reports whether a list shows the cached state of an object. That
-// the version is the same is no proof of it: a default that was added to a
-// definition, or another conversion, changes content under the same version.
+// sameState reports whether a list shows the cached state of an object. An
+// equal version is no proof of that: a default that was added to a definition,
+// or another conversion, changes content under the same version.
 func sameState(cached, listed *Object) bool {
 	return cached.GetResourceVersion() == listed.GetResourceVersion() && cached.SameContent(listed)
 }
 
-// goesBack reports whether an object that a list shows cannot follow the cached
-// one of its name in one history: it is older, or another object that was made
-// no later.
+// goesBack reports whether a listed object cannot follow the cached one of its
+// name in one history: it is older, or it is another object and no newer.
 func goesBack(cached, listed *Object) bool {
 	if older(listed, cached) {
 		return true

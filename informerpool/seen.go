@@ -12,48 +12,49 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxSeen is how many objects an informer remembers that its users saw by other
-// ways, and maxSeenBytes how much memory those of a cluster take, beside its
-// budget: what is remembered must not keep an informer out of that. Beyond it
-// users do not hear of the deletes of more.
+// maxSeen is how many objects an informer remembers that its users saw in other
+// ways, and maxSeenBytes the memory for those of a cluster. That memory is not
+// part of the cluster's budget: otherwise it could keep an informer from its
+// share. Users do not receive the deletes of objects beyond these limits.
 const (
 	maxSeen      = 10_000
 	maxSeenBytes = 8 << 20
 )
 
-// seenAuditPace is how long after one audit that a seen object asked for the
-// next one begins at the earliest.
+// seenAuditPace is the shortest time between two audits that seen objects
+// request.
 const seenAuditPace = time.Minute
 
-// seen is an object that was shown by another way than the informer's.
+// seen is an object that was shown in another way than by the informer.
 type seen struct {
 	*Object
 
-	looks  int  // how often the informer had begun to look at its server before
-	asked  bool // an audit was asked for, since the stream contradicts it
-	passed bool // handlers have been told what there is to tell
-	// adrift is since when the server's history is another one than that in
-	// which it may have been seen; zero if it is not.
+	looks  int  // how many looks at its server the informer had begun before
+	asked  bool // an audit was requested, since the stream contradicts the object
+	passed bool // handlers have received everything there is to deliver
+	// adrift is when the server's history became another one than that in which
+	// the object may have been seen; zero if it did not.
 	adrift time.Time
 }
 
-// incomparable reports whether the version of what was seen says nothing about
-// the server's history any more. It does for a while, since it may have been
-// seen in that one, on a server that was ahead.
+// incomparable reports whether the version of the seen object says nothing
+// about the server's history any more. For a while it still does, since the
+// object may have been seen in the new history, on a server that was ahead.
 func (s *seen) incomparable() bool { return !s.adrift.IsZero() && time.Since(s.adrift) >= auditLag }
 
-// Seen notes that the lease's user was shown an object by another way than the
-// lease, as by a live read before the first list. If a list that is no older
-// lacks the object, it was deleted unseen: handlers are told of a delete with
-// an unknown final state, though they were not told of the object before.
-// Without it, a user that acted on the object would never hear that it is gone.
-// A stream that gets beyond that state without the object proves nothing, since
-// it may be that of a history which is over: the informer is compared with its
-// server at once then. If the object is there in an earlier state, or another
-// one of its name, as where etcd was restored after the read, handlers are told
-// of that once more, marked as a resync. Objects that the lease does not select
-// are ignored, and those beyond the first 10,000 that wait, or 8 MiB of a
-// cluster's. They are not a part of the cluster's budget.
+// Seen records that the lease's user was shown an object in another way than
+// through the lease, for example by a live read before the first list. If a
+// list that is no older lacks the object, it was deleted unseen: handlers
+// receive a delete with an unknown final state, although they did not receive
+// the object before. Otherwise a user that acted on the object would never
+// learn that it is gone. A stream that passes that state without the object
+// proves nothing, since it may belong to a history that is over: the informer
+// is then compared with its server at once. If the object exists in an earlier
+// state, or another object has its name, as when etcd was restored after the
+// read, handlers receive that object once more, marked as a resync. Seen
+// ignores objects that the lease does not select, and objects beyond the first
+// 10,000 pending ones or 8 MiB of a cluster's. They are not part of the
+// cluster's budget.
 func (l *Lease) Seen(u *unstructured.Unstructured) {
 	key := l.Key()
 	if !localFields(key.FieldSelector) {
@@ -73,9 +74,9 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	}
 }
 
-// SeenObjects is Seen of objects that another lease on the same resource has
-// returned. While the lease has no handler they are ignored: a later one is not
-// told of what was before it.
+// SeenObjects is Seen for objects that another lease on the same resource has
+// returned. While the lease has no handler they are ignored: a later handler
+// does not receive the deletes of earlier objects.
 func (l *Lease) SeenObjects(objects ...*Object) {
 	key := l.Key()
 	if !localFields(key.FieldSelector) {
@@ -122,8 +123,9 @@ func (e *entry) noteSeenLocked(o *Object) (ask bool) {
 	return e.synced && e.settleSeenLocked()
 }
 
-// passes reports whether a state of the store is that which was seen under its
-// name, or a later one. Two objects never have one version in one history.
+// passes reports whether a state of the store is the one that was seen under
+// its name, or a later one. Two objects of one history never have the same
+// version.
 func passes(now, seen *Object) bool {
 	return now != nil && !older(now, seen) && (older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
 }
@@ -134,9 +136,9 @@ func isOrdered(o *Object) bool {
 	return ordered
 }
 
-// laterLocked is for an object of which the store has a later state than was
-// shown. Handlers have been told of that, or hear of it: one that selects what
-// was shown and not what is there hears that it is gone.
+// laterLocked handles an object of which the store has a later state than was
+// shown. Handlers have received that state, or are about to. A handler that
+// selects the state that was shown and not the current one receives a delete.
 func (e *entry) laterLocked(o, now *Object) {
 	e.dropSeenLocked(nameOf(o))
 	for _, t := range e.taps {
@@ -147,8 +149,9 @@ func (e *entry) laterLocked(o, now *Object) {
 	e.shownLocked(o)
 }
 
-// takeSeenLocked remembers what a lease that came from another entry was shown:
-// that one may have known as little of it. The locks of both are held.
+// takeSeenLocked takes over the objects that the user of a lease was shown
+// while another entry served it: that entry may not have known them either. The
+// locks of both entries are held.
 func (e *entry) takeSeenLocked(from *entry, key Key) {
 	if from == e || !localFields(key.FieldSelector) {
 		return
@@ -174,7 +177,7 @@ func (e *entry) dropSeenLocked(name types.NamespacedName) {
 	e.weighSeenLocked(e.seenBytes - int64(s.Size()))
 }
 
-// weighSeenLocked notes what the objects take that were seen.
+// weighSeenLocked records the memory that seen objects take.
 func (e *entry) weighSeenLocked(bytes int64) {
 	e.account.seen.Add(bytes - e.seenBytes)
 	e.seenBytes = bytes
@@ -186,9 +189,9 @@ func (e *entry) lookLocked() int {
 	return e.looks
 }
 
-// loosenSeenLocked notes that the server's history is another one from now on,
-// and may be another one than that in which what was seen was seen. The look
-// under way began before.
+// loosenSeenLocked records that the server's history is another one from now
+// on, and may differ from the one in which objects were seen. The current look
+// at the server began before.
 func (e *entry) loosenSeenLocked() {
 	for _, o := range e.seen {
 		if o.adrift.IsZero() {
@@ -203,10 +206,10 @@ func (e *entry) loosenSeen() {
 	e.loosenSeenLocked()
 }
 
-// settleSeenLocked forgets the objects that the store has in the state that was
-// seen, or a later one: of those handlers hear as of all others. It reports
-// whether an audit is to be asked for, since the stream passed a state and has
-// not told of it.
+// settleSeenLocked drops the objects that the store has in the state that was
+// seen, or a later one: handlers receive the changes of those as of all others.
+// It reports whether to request an audit, since the stream has passed a state
+// without bringing it.
 func (e *entry) settleSeenLocked() (ask bool) {
 	if len(e.seen) == 0 {
 		return false
@@ -247,16 +250,18 @@ func (e *entry) missedLocked(look int, rv string, first bool, now func(types.Nam
 	return found
 }
 
-// passedLocked is called before a change from one state to another is told, the
-// later one being no earlier than what was seen under the name. A handler that
-// is told of that object in neither of them hears here that it is gone: it was
-// another one of its name, or was selected in between alone. A handler that
-// knows another object of the name is told of the end of that: were it told of
-// this one first, its own would end under another uid, or end twice.
+// passedLocked is called before a change from old to now is delivered, now
+// being no earlier than the object that was seen under the name. A handler that
+// receives the seen object in neither of the two states receives its delete
+// here: it was another object of that name, or was selected only in between. A
+// handler that has received another object of the name receives the delete of
+// that one: if it received the seen one first, its own object would end under
+// another uid, or end twice.
 //
-// What a handler knows may stay as it is and be earlier than what was seen:
-// that is of a history that is over. Its delete would leave the handler without
-// an object that there is, which it is told of once more instead.
+// The object that a handler has received may stay unchanged and be earlier than
+// the seen one: the seen one is then of a history that is over. Its delete
+// would leave the handler without an object that exists, so the handler
+// receives that object once more instead.
 func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	s := e.seen[name]
 	if s == nil || s.passed {
@@ -266,7 +271,7 @@ func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	for _, t := range e.taps {
 		known := t.knows(name, old)
 		switch {
-		case known != nil && !t.stays(known, now): // what becomes of it is told
+		case known != nil && !t.stays(known, now): // the change is delivered
 		case known != nil && !passes(known, s.Object):
 			t.offerAll(change{old: known, new: known, resync: true})
 		case known == nil && t.misses(s.Object, old, now):
@@ -275,9 +280,9 @@ func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
 	}
 }
 
-// knows returns what the handler has been told of under a name, or is about to
-// be, or nil: what the informer has, or, until it has listed, what another one
-// had.
+// knows returns the object that the handler has received under a name, or is
+// about to receive, or nil. That is the informer's object or, until the
+// informer has listed, the one received through another informer.
 func (t *tap) knows(name types.NamespacedName, cached *Object) *Object {
 	if t.inherited != nil {
 		return t.inherited[name]
@@ -288,8 +293,8 @@ func (t *tap) knows(name types.NamespacedName, cached *Object) *Object {
 	return nil
 }
 
-// stays reports whether the handler is told of no change from what it knows to
-// what there is now.
+// stays reports whether the handler receives no change between the object it
+// knows and the current one.
 func (t *tap) stays(known, now *Object) bool {
 	if t.inherited == nil {
 		return known == now
@@ -297,26 +302,26 @@ func (t *tap) stays(known, now *Object) bool {
 	return t.selects(now) && known.GetUID() == now.GetUID() && sameState(known, now)
 }
 
-// misses reports whether the handler is told of an object that was seen in none
-// of the states that the informer has it in.
+// misses reports whether the handler selects a seen object and receives it in
+// none of the informer's states.
 func (t *tap) misses(seen *Object, states ...*Object) bool {
 	return t.selects(seen) && !slices.ContainsFunc(states, func(o *Object) bool {
 		return o != nil && o.GetUID() == seen.GetUID() && t.selects(o)
 	})
 }
 
-// selects reports whether there is an object, and the handler is told of it.
+// selects reports whether o is an object, and one that the handler receives.
 func (t *tap) selects(o *Object) bool { return o != nil && (t.wants.empty() || t.wants.match(o)) }
 
 // reachesSeenLocked reports whether a state that the stream shows is no earlier
-// than what was seen under its name.
+// than the object that was seen under its name.
 func (e *entry) reachesSeenLocked(o *Object) bool {
 	s := e.seen[nameOf(o)]
 	return s != nil && passes(o, s.Object)
 }
 
-// foundLocked forgets an object that the store has had by now. While a handler
-// has not been told of it, its delete is to be told all the same.
+// foundLocked drops a seen object that the store has had by now. As long as a
+// handler has not received it, its delete is still to be delivered.
 func (e *entry) foundLocked(name types.NamespacedName) {
 	s := e.seen[name]
 	if s == nil {
@@ -326,8 +331,8 @@ func (e *entry) foundLocked(name types.NamespacedName) {
 	e.shownLocked(s.Object)
 }
 
-// shownLocked notes that an object was shown which handlers are about to be
-// told of.
+// shownLocked records that an object was shown which handlers are about to
+// receive.
 func (e *entry) shownLocked(o *Object) {
 	for _, t := range e.taps {
 		t.sub.mu.Lock()
@@ -338,8 +343,8 @@ func (e *entry) shownLocked(o *Object) {
 	}
 }
 
-// forgetSeenLocked tells of all of them: the cluster is gone. What the store
-// has of them is told by its own end.
+// forgetSeenLocked delivers the deletes of all seen objects, because the
+// cluster is gone. Objects that the store has, too, are deleted with the store.
 func (e *entry) forgetSeenLocked() {
 	for _, t := range e.taps {
 		t.evictSeenLocked(e)
@@ -357,9 +362,9 @@ func (t *tap) evictSeenLocked(e *entry) {
 	}
 }
 
-// lose queues the delete of an object that was not told of. One that came and
-// went while the handler was busy is told of all the same. The entry's lock is
-// held.
+// lose queues the delete of an object that the handler did not receive. An
+// object that came and went while the handler was busy is delivered all the
+// same. The entry's lock is held.
 func (t *tap) lose(o *Object, evicted bool) {
 	s := t.sub
 	it := item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}
@@ -370,7 +375,7 @@ func (t *tap) lose(o *Object, evicted bool) {
 		return
 	}
 	if t.removed || s.pending[it] != nil {
-		return // it is about to be told of something newer
+		return // a newer change is about to be delivered
 	}
 	s.pending[it] = &pending{change: change{old: o, final: o, unknown: true, evicted: evicted}, unheard: true}
 	s.pushLocked(it)

@@ -16,8 +16,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// blindly lets things happen to a server whose informers fail meanwhile, and
-// whose history is compacted then.
+// blindly runs happens on a server whose informers fail meanwhile, and then
+// compacts the history.
 func (s *modelServer) blindly(happens func()) {
 	s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
 	s.cut(io.ErrUnexpectedEOF)
@@ -27,16 +27,16 @@ func (s *modelServer) blindly(happens func()) {
 	s.set(func(s *modelServer) { s.fail = nil })
 }
 
-// back makes a server the cluster that it was.
+// back turns a server back into the cluster it was before.
 func (s *modelServer) back(before *modelServer) {
 	s.become(before.epoch, before.rv)
 	s.set(func(s *modelServer) { s.objects = maps.Clone(before.objects) })
 }
 
-// TestHazardSeenObjectEndsTheOneThatIsThere: a handler knows an object, and
-// that is what the server has. Another one of its name, or a later state, that
-// a read showed meanwhile is gone: the handler hears of its own once more, and
-// of no end.
+// TestHazardSeenObjectEndsTheOneThatIsThere: a handler has received the object
+// that the server has. Meanwhile a read showed another object of its name, or a
+// later state, which is gone now. The handler receives its own object once
+// more, and no delete.
 func TestHazardSeenObjectEndsTheOneThatIsThere(t *testing.T) {
 	for name, interlude := range map[string]func(s *modelServer){
 		"another cluster": func(s *modelServer) { s.become("b", 105); s.put("ns", "o", 9) },
@@ -79,9 +79,10 @@ func TestHazardSeenObjectEndsTheOneThatIsThere(t *testing.T) {
 	}
 }
 
-// TestHazardSeenObjectOfAnEarlierHistory: its version says nothing about the
-// history that follows, which may take years to come so far. The end of the
-// object is told all the same, and is not that of another one of its name.
+// TestHazardSeenObjectOfAnEarlierHistory: the object's version says nothing
+// about the history that follows, which may take years to get that far. The end
+// of the object is delivered all the same, and is not the end of another object
+// of its name.
 func TestHazardSeenObjectOfAnEarlierHistory(t *testing.T) {
 	leaves := map[string]func(s *modelServer, before *modelServer){
 		"switched": func(s *modelServer, _ *modelServer) { s.become("b", 50) },
