@@ -105,11 +105,14 @@ type Status struct {
 	Watches  int `json:"watches"`
 	Unmapped int `json:"unmapped"`
 	// Informers counts those that run, Synced those of them that have synced.
-	// Objects and Bytes measure what they cache.
+	// Objects and Bytes measure what they cache. SeenBytes is the part of Bytes
+	// that is no part of the cluster's budget: what is remembered of objects
+	// that reads have shown.
 	Informers int   `json:"informers"`
 	Synced    int   `json:"synced"`
 	Objects   int   `json:"objects"`
 	Bytes     int64 `json:"bytes"`
+	SeenBytes int64 `json:"seenBytes,omitempty"`
 	// References counts the leases held on informers.
 	References int `json:"references"`
 	// Stalls counts the streams that were cut because nothing arrived, and
@@ -173,7 +176,7 @@ func (c *cluster) status() Status {
 		Failures: v.missed, LastProbe: v.lastProbe, LastProbeSuccess: v.lastSuccess,
 		LastLife: c.transport.LastLife(), LastEvent: sum.LastEvent, UID: v.uid, Epoch: string(v.epoch), ServerVersion: v.version,
 		Revision: v.access.Revision(), CredentialExpiry: v.access.Expiry(), Connects: v.connects, HistoryResets: v.resets,
-		Informers: sum.Informers, Synced: sum.Synced, Objects: sum.Objects, Bytes: sum.Bytes, References: sum.Leases,
+		Informers: sum.Informers, Synced: sum.Synced, Objects: sum.Objects, Bytes: sum.Bytes, SeenBytes: sum.SeenBytes, References: sum.Leases,
 		Stalls: sum.Totals.Stalls, Rejected: sum.Totals.Rejected, OldestProof: sum.OldestProof,
 	}
 	if err := c.busy.cause(); err != nil && s.Connected && s.LastError == nil {

@@ -14,6 +14,7 @@ func (e *entry) put(o *Object) {
 	e.touchLocked(o)
 	old := e.store.get(o.GetNamespace(), o.GetName())
 	if old != nil && !newer(o, old) {
+		e.chargeLocked() // room was reserved for it
 		return
 	}
 	e.store.put(old, o, values.of(o))
@@ -69,13 +70,17 @@ func (e *entry) unstage(o *Object) {
 func (e *entry) discard() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.discardLocked()
+	e.chargeLocked()
+}
+
+func (e *entry) discardLocked() {
 	if e.staged != nil {
 		for o := range e.staged.all() {
 			e.store.shared.Release(o)
 		}
 	}
 	e.staged = nil
-	e.chargeLocked()
 }
 
 // commit makes a complete list the informer's state: staged objects are stored,
@@ -106,7 +111,7 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 func (e *entry) sweepLocked(l *listing) {
 	for _, o := range slices.Collect(e.store.all()) {
 		_, kept := l.seen[o]
-		if kept || e.refused.has(nameOf(o)) || e.staged.get(o.GetNamespace(), o.GetName()) != nil {
+		if kept || e.refused.has(nameOf(o)) || e.staged != nil && e.staged.get(o.GetNamespace(), o.GetName()) != nil {
 			continue
 		}
 		e.store.remove(o)
@@ -124,6 +129,23 @@ func (e *entry) commitTrimmed(l *listing, rv string) {
 	e.mergeLocked(values)
 	e.refused.addAll(l.cramped)
 	e.partial = rv
+	e.chargeLocked()
+}
+
+// giveUp is commitTrimmed for a list of another history: of the store's own one
+// remain the objects that the list has, too, in whatever state.
+func (e *entry) giveUp(l *listing) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refused = l.refused
+	for o := range e.staged.all() {
+		if old := e.store.get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
+			l.seen[old] = struct{}{}
+		}
+	}
+	e.discardLocked()
+	e.sweepLocked(l)
+	e.refused.addAll(l.cramped)
 	e.chargeLocked()
 }
 

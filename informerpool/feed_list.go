@@ -256,10 +256,28 @@ func (f *feed) checkBytes(old, o *Object) error {
 		growth -= int64(old.Size())
 	}
 	limit := f.options.MaxClusterBytes
-	if limit <= 0 || growth <= 0 || f.account.bytes.Load()+growth <= limit {
+	if limit <= 0 || growth <= 0 || f.reserve(growth, limit) {
 		return nil
 	}
 	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)
+}
+
+// reserve charges for what is about to be stored, unless that is beyond the
+// limit. The informers of a cluster fill one budget at the same time: each would
+// find room for what all of them together have none for.
+func (e *entry) reserve(growth, limit int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for {
+		taken := e.account.bytes.Load()
+		if taken+growth > limit {
+			return false
+		}
+		if e.account.bytes.CompareAndSwap(taken, taken+growth) {
+			e.charged += growth // until it is known to the byte
+			return true
+		}
+	}
 }
 
 // checkRoom is checkBytes for an object of a stream, and also checks the number

@@ -134,17 +134,17 @@ func (l *listing) stage(earlier, o *Object) error {
 	return nil
 }
 
-// pass leaves an object out that there is no room for beside what is cached. If
-// the list is of the store's own history, its end makes room: what it lacks is
-// gone. Else an informer that is full could never list again, whatever was
-// deleted. No more is passed than may be cached.
+// pass leaves an object out that there is no room for beside what is cached.
+// The end of the list makes room: what it lacks is gone. Else an informer that
+// is full could never list again, whatever was deleted, or is over with another
+// history. No more is passed than may be cached.
 func (l *listing) pass(o *Object, err error) error {
 	f := l.feed
-	if l.weight += int64(o.Size()); f.replace || l.broken != nil || !f.hasSynced() || l.weight > f.options.MaxClusterBytes {
+	if l.weight += int64(o.Size()); !f.hasSynced() || l.weight > f.options.MaxClusterBytes {
 		return err
 	}
 	l.cramped = err
-	if old := f.store.get(o.GetNamespace(), o.GetName()); old != nil {
+	if old := f.store.get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
 		l.seen[old] = struct{}{}
 	} else {
 		l.passed++
@@ -176,6 +176,10 @@ func (l *listing) shows(name types.NamespacedName) *Object {
 	return nil
 }
 
+// apart reports whether the list is known to be of another history than the
+// store.
+func (l *listing) apart() bool { return l.feed.replace || l.broken != nil }
+
 // contradict notes the first proof that the store is of another history.
 func (l *listing) contradict(proof error) {
 	if l.broken == nil {
@@ -203,7 +207,7 @@ func (l *listing) finish(rv string) error {
 	l.over = true
 	f.listing, f.distrust = nil, nil
 	l.history = f.lineage(l)
-	if l.another = f.replace || l.broken != nil; l.another {
+	if l.another = l.apart(); l.another {
 		f.reach = ""
 	}
 	f.resume, f.reach, f.replace, f.absent = rv, further(f.reach, rv), false, absence{}
@@ -220,14 +224,21 @@ func (l *listing) finish(rv string) error {
 }
 
 // trim takes away what a complete list lacks that passed objects over, so that
-// the next one has room. It returns why it is not the informer's state.
+// the next one has room. It returns why it is not the informer's state. Nothing
+// is taken over from another history, so that no read shows objects of both.
 func (l *listing) trim(rv string) error {
-	if l.broken != nil {
+	f := l.feed
+	another := l.apart()
+	l.over, f.listing, f.resume = true, nil, "" // a stream would bring what is gone once more
+	if !another {
+		f.commitTrimmed(l, rv)
 		return l.cramped
 	}
-	f := l.feed
-	l.over, f.listing, f.resume = true, nil, "" // a stream would bring what is gone once more
-	f.commitTrimmed(l, rv)
+	f.giveUp(l)
+	f.replace = true // the next list may not contradict what is left
+	if l.broken != nil {
+		f.rolledBack(l.broken)
+	}
 	return l.cramped
 }
 

@@ -114,8 +114,10 @@ type Options struct {
 	// together, as Status reports it. When it is exceeded, the informer that is
 	// adding objects fails with [ErrBudget], and the other informers of the
 	// cluster continue. While an informer replaces its objects, as after a
-	// restore, both the old and the new ones count. Defaults to 2 GiB, which is
-	// more than a million Pods; negative means no limit.
+	// restore, both the old and the new ones count; if there is no room for
+	// both, those that the list lacks are removed first. What Status reports as
+	// SeenBytes does not count. Defaults to 2 GiB, which is more than a million
+	// Pods; negative means no limit.
 	MaxClusterBytes int64
 	// DecodedBytes bounds the pool's cache of decoded typed objects, which
 	// serves repeated reads. Zero means 8 MiB; negative means no cache.

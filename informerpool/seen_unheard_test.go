@@ -280,7 +280,9 @@ func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 		empty := l.Status().Bytes
 		s.seen(l, 3, size)
 		require.Greater(t, l.Status().Bytes, empty+3*size)
+		require.Equal(t, empty, l.Status().Bytes-l.Status().SeenBytes)
 		require.Equal(t, l.Status().Bytes, p.ClusterSummary(everything.Cluster).Bytes)
+		require.Equal(t, l.Status().SeenBytes, p.ClusterSummary(everything.Cluster).SeenBytes)
 		s.seen(l, 3, size)
 		require.Less(t, l.Status().Bytes, empty+4*size, "each name counts once")
 		s.seen(l, 1000, size)

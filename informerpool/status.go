@@ -37,9 +37,11 @@ type Status struct {
 	// again. In JSON it is a string.
 	LastError error `json:"-"`
 	// Objects is the number of cached objects, and Bytes the approximate memory
-	// they take.
-	Objects int   `json:"objects"`
-	Bytes   int64 `json:"bytes"`
+	// they take. SeenBytes is the part of it that is no part of the cluster's
+	// budget: what is remembered of objects that reads have shown.
+	Objects   int   `json:"objects"`
+	Bytes     int64 `json:"bytes"`
+	SeenBytes int64 `json:"seenBytes,omitempty"`
 	// Leases is the number of leases held, and Owners the names they were
 	// acquired for, sorted.
 	Leases int      `json:"leases"`
@@ -135,6 +137,7 @@ func (p *Pool) status(e *entry) Status {
 		s.LastRefusal = e.refused.last.Error()
 	}
 	s.LastError, s.Objects, s.Bytes = e.lastErr, e.store.count, e.sizeLocked()
+	s.SeenBytes = e.seenBytes
 	s.Polling = e.polling
 	return s
 }

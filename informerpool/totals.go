@@ -88,9 +88,11 @@ type Summary struct {
 	// and Leases the number of leases held on them.
 	Informers, Synced, Leases int
 	// Objects is the number of cached objects, and Bytes the approximate memory
-	// they take.
-	Objects int
-	Bytes   int64
+	// they take. SeenBytes is the part of it that is no part of the cluster's
+	// budget: what is remembered of objects that reads have shown.
+	Objects   int
+	Bytes     int64
+	SeenBytes int64
 	// LastEvent is when the last change of an object arrived on any of them.
 	LastEvent time.Time
 	// OldestProof is the earliest last sign of life among the synced ones; zero
@@ -126,6 +128,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 		synced, proof := e.synced, e.provenLocked()
 		s.Objects += e.store.count
 		s.Bytes += e.sizeLocked()
+		s.SeenBytes += e.seenBytes
 		e.mu.RUnlock()
 		if !synced {
 			continue

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/internal/packed"
+)
+
+// TestHazardInformersFillTheBudgetTogether: each of many informers of a cluster
+// that list at once found room for its object before any of them had stored
+// one.
+func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
+	codec := packed.NewCodec()
+	u := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"k": "v"}}}
+	u.SetName("o")
+	u.SetResourceVersion("5")
+	o, err := codec.PackUnstructured(codec.Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}), u)
+	require.NoError(t, err)
+	growth := int64(o.Size()) + entryBytes
+	a, options := &account{}, &Options{MaxClusterBytes: 4*growth + growth/2}
+	stored := 0
+	var feeds []*feed
+	for range 10 {
+		f := &feed{entry: &entry{store: newStore(), account: a}, options: options}
+		f.staged = f.store.stage()
+		if err := f.checkBytes(nil, o); err == nil {
+			stored++
+			feeds = append(feeds, f)
+		} else {
+			require.ErrorIs(t, err, ErrBudget)
+		}
+	}
+	require.Equal(t, 4, stored)
+	for _, f := range feeds {
+		f.stage(nil, o)
+		require.Equal(t, f.staged.bytes, f.charged, "known to the byte")
+		f.discard()
+	}
+	require.Zero(t, a.bytes.Load())
+}
