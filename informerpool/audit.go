@@ -93,6 +93,7 @@ type audit struct {
 	owed  map[types.NamespacedName]difference // of the first list; nil until it is settled
 	at    string                              // the version of the last list
 	blind bool                                // the list has objects that cannot be identified
+	noted map[types.NamespacedName]bool       // seen objects; true if the last list has one that was not compared
 }
 
 // difference is how a list shows an object that is cached in another state.
@@ -132,15 +133,37 @@ func (a *audit) differs(ctx context.Context) error {
 }
 
 // settleSeen delivers the deletes of objects that were seen before the audit
-// and that both cache and server lack.
+// and that both cache and server lack. The list of the audit is of the present,
+// and so no earlier than what was seen before it: a list at an earlier version
+// proves that what was seen is of a history that is over, and need not wait for
+// the present one to pass that version.
 func (a *audit) settleSeen() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.blind && a.followsLocked() {
 		same := func(name types.NamespacedName) *Object { return a.store.get(name.Namespace, name.Name) }
-		for _, name := range a.missedLocked(a.since, a.at, false, same) {
+		a.postponeLocked()
+		for _, name := range a.missedLocked(a.since, "", false, same) {
 			a.foundLocked(name)
 		}
+	}
+}
+
+// postponeLocked leaves those seen objects to a later look of which the last
+// list has something that the audit did not compare or keep: they may exist,
+// and the cache does not have them yet, or refuses them.
+func (a *audit) postponeLocked() {
+	for name, open := range a.noted {
+		if s := a.seen[name]; open && s != nil {
+			s.looks = a.looks
+		}
+	}
+}
+
+// overlook records that the list has an object that is not compared.
+func (a *audit) overlook(name types.NamespacedName) {
+	if _, noted := a.noted[name]; noted {
+		a.noted[name] = true
 	}
 }
 
@@ -219,6 +242,10 @@ func (a *audit) snapshot() bool {
 		return false
 	}
 	a.wrong, a.blind = map[types.NamespacedName]difference{}, false
+	a.noted = make(map[types.NamespacedName]bool, len(a.seen))
+	for name := range a.seen {
+		a.noted[name] = false
+	}
 	a.rest = make(map[string]map[string]*Object, len(a.store.objects))
 	for namespace, n := range a.store.objects {
 		a.rest[namespace] = maps.Clone(n.objects)
@@ -261,6 +288,7 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 func (a *audit) pass(id wire.Identity) {
 	delete(a.rest[id.Namespace], id.Name)
 	a.blind = a.blind || id.Name == ""
+	a.overlook(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
 }
 
 // compare compares one object of the list with the cached one.
@@ -280,6 +308,8 @@ func (a *audit) compare(it wire.Item) {
 func (a *audit) differ(name types.NamespacedName, d difference) {
 	if _, owed := a.owed[name]; len(a.wrong) < maxDifferent && (owed || a.owed == nil) {
 		a.wrong[name] = d
+	} else {
+		a.overlook(name)
 	}
 }
 

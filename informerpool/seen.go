@@ -232,8 +232,9 @@ func (e *entry) settleSeenLocked() (ask bool) {
 	return ask
 }
 
-// missedLocked settles what was seen by a list of the server, which is at a
-// version: now returns what it shows of a name. The first list may have begun
+// missedLocked settles what was seen by a list of the server: now returns what
+// it shows of a name. What was seen at a later version than rv is left alone;
+// an empty rv leaves nothing alone for its version. The first list may have begun
 // before the object was seen. Any other has to have begun afterwards: it may be
 // of a history that was left meanwhile. The store is still what it was before.
 // Who calls it calls foundLocked with what it returns, once the change is told.

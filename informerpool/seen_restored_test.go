@@ -5,6 +5,8 @@ package informerpool_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,6 +167,92 @@ func TestHazardReadEndsWhatAnotherInformerToldTwice(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, []string{"Deleted ns/o@101"}, r.take())
 				r.requireSound(t)
+			})
+		})
+	}
+}
+
+// TestHazardReadOfAHistoryThatIsOverIsNeverPassed: after the restore nothing is
+// written, so that the new history never comes to the version that was read.
+// The regular audit began after the read, and is behind it: that is proof.
+func TestHazardReadOfAHistoryThatIsOverIsNeverPassed(t *testing.T) {
+	made := func(s *modelServer) { s.put("ns", "o", 2) }
+	for name, c := range map[string]struct {
+		there  bool
+		change func(*modelServer)
+		want   []string
+	}{
+		"made":     {false, made, []string{"Deleted ns/o@102"}},
+		"changed":  {true, undone["changed"], []string{"Updated ns/o@102"}},
+		"replaced": {true, undone["replaced"], []string{"Updated ns/o@102"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(o *informerpool.Options) { o.AuditInterval = time.Hour }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				s.put("ns", "other", 1)
+				if c.there {
+					s.put("ns", "o", 1)
+				}
+				l := acquireSynced(t, p, everything)
+				r := newRecorder()
+				subscribe(t, p, l, r)
+				synctest.Wait()
+				r.take()
+				l.Seen(s.undo(t, c.change))
+				s.speak(120)
+				require.Equal(t, c.want, r.take())
+				require.Equal(t, s.state(nil), r.told())
+			})
+		})
+	}
+}
+
+// TestHazardAuditOverlooksWhatWasRead: a stream is late, and an audit begins
+// that cannot say of an object that was read whether the cache agrees with the
+// server: it found more differences than it keeps, or could not read the
+// object. The object exists, and its delete must not be delivered.
+func TestHazardAuditOverlooksWhatWasRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		others int
+		label  string
+		added  bool
+	}{
+		"more differences than are kept": {others: 300, label: "l=x", added: true},
+		"too large":                      {label: "l=" + strings.Repeat("x", 3000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 2000 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+				l := acquireSynced(t, p, everything)
+				r := newRecorder()
+				subscribe(t, p, l, r)
+				s.put("ns", "gone", 1)
+				gone := s.read(t, "gone")
+				s.delete("ns", "gone")
+				after(time.Minute)
+				r.take()
+				s.set(func(s *modelServer) { s.late = 20 * time.Second })
+				for i := range c.others {
+					s.put("ns", fmt.Sprint("n", i), 1)
+				}
+				after(17 * time.Second)
+				s.put("ns", "o", 1, c.label)
+				l.Seen(s.read(t, "o"))
+				audits := s.count("audit")
+				l.Seen(gone) // an audit is due at once: the cache is past it
+				after(time.Second)
+				require.Greater(t, s.count("audit"), audits)
+				after(time.Minute)
+				events := r.take()
+				require.Contains(t, events, "Deleted ns/gone@101")
+				read := slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, " ns/o@") })
+				if c.added {
+					require.Len(t, read, 1)
+					require.Contains(t, read[0], "Added")
+				} else {
+					require.Empty(t, read)
+				}
+				s.delete("ns", "o")
+				after(time.Minute)
+				require.Len(t, r.take(), 1)
 			})
 		})
 	}
