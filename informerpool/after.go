@@ -6,12 +6,12 @@ package informerpool
 // mark is a place in a subscription's queue at which a function is called.
 type mark struct{ then func() }
 
-// After calls then once the handler has received everything that has happened
-// to the lease's objects so far, including the deletes of an Evict. After
-// returns at once. The delivering goroutine calls then between two events, and
-// then may take as long as a handler may. It is never called if the lease is
-// released or removed, or the subscription ends, before that point. A lease
-// that is not part of the subscription counts as delivered.
+// After calls the function then once the handler has received everything that
+// has happened to the lease's objects so far, including the deletes of an
+// Evict. After returns at once. The function runs on the delivering goroutine,
+// between two events, and may take as long as a handler may. It is never called
+// if the lease is released or removed, or the subscription ends, before that
+// point. A lease that is not part of the subscription counts as delivered.
 func (s *Subscription) After(l *Lease, then func()) {
 	e := l.lock().entry
 	defer e.mu.Unlock()

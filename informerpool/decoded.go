@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// entries of the caches are bounded by number, too, since the lru library
-	// bounds only that
+	// maxDecoded and maxGhosts bound the number of entries, which is all that
+	// the lru library bounds.
 	maxDecoded = 1 << 16
 	maxGhosts  = 1 << 12
 	// decodedFactor is the minimum memory that a typed object is assumed to

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package informerpool shares informers: caches of one resource of one cluster
-// that follow the API server. Informers are acquired and released on demand,
-// for any kind, typed or not, in any number of clusters.
+// Package informerpool shares informers. An informer is a cache of one resource
+// of one cluster that follows the API server. Informers are acquired and
+// released on demand, for any kind, typed or not, in any number of clusters.
 //
 // # Usage
 //

@@ -78,9 +78,9 @@ type HandlerFunc func(e Event)
 func (f HandlerFunc) Handle(e Event) { f(e) }
 
 // ResourceEventHandler returns a Handler that calls h, a handler written for
-// client-go. h receives [*Object]s, which implement controller-runtime's
-// client.Object. A delete whose final state is unknown arrives as
-// cache.DeletedFinalStateUnknown.
+// client-go. h receives values of type [*Object], which implements
+// controller-runtime's client.Object. A delete whose final state is unknown
+// arrives as cache.DeletedFinalStateUnknown.
 func ResourceEventHandler(h cache.ResourceEventHandler) Handler {
 	return HandlerFunc(func(e Event) {
 		switch {

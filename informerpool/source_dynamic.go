@@ -27,12 +27,12 @@ import (
 
 // FromDynamic returns a source that reads through dynamic clients, including
 // client-go's fake one. It decodes and encodes each object once more than
-// [FromREST]; use that one for speed. clients must not block.
+// [FromREST]; use FromREST for speed. clients must not block.
 //
-// client-go's fakes keep no resourceVersions and no history, which shows in
-// that they do not support streamed lists. For such a client the source counts
-// the changes of objects itself, assigns a stable uid to objects without one,
-// and opens the watch before it lists, so that no event is missed.
+// client-go's fakes keep no resourceVersions and no history, and report this by
+// not supporting streamed lists. For such a client the source counts the
+// changes of objects itself, assigns a stable uid to objects without one, and
+// opens the watch before it lists, so that no event is missed.
 func FromDynamic(clients func(cluster types.NamespacedName) (dynamic.Interface, error)) Source {
 	return &dynamicSource{clients: clients, versions: map[Key]*versions{}, early: map[Key]watch.Interface{}}
 }
