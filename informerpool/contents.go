@@ -66,7 +66,7 @@ func (e *entry) unstage(o *Object) {
 	e.chargeLocked()
 }
 
-// discard forgets a list under way.
+// discard drops a list under way.
 func (e *entry) discard() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +107,7 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	return e.settleSeenLocked()
 }
 
-// sweepLocked takes away what a complete list lacks.
+// sweepLocked removes the objects that a complete list lacks.
 func (e *entry) sweepLocked(l *listing) {
 	for _, o := range slices.Collect(e.store.all()) {
 		_, kept := l.seen[o]
@@ -119,8 +119,8 @@ func (e *entry) sweepLocked(l *listing) {
 	}
 }
 
-// commitTrimmed is commit for a list that there was not room for as a whole.
-// The state of any object may be one that was passed over.
+// commitTrimmed is commit for a list that did not fit as a whole. Any object
+// may be one that was skipped, so the state of all is unknown.
 func (e *entry) commitTrimmed(l *listing, rv string) {
 	values := e.lockWith(e.staged.all())
 	defer e.mu.Unlock()
@@ -132,8 +132,8 @@ func (e *entry) commitTrimmed(l *listing, rv string) {
 	e.chargeLocked()
 }
 
-// giveUp is commitTrimmed for a list of another history: of the store's own one
-// remain the objects that the list has, too, in whatever state.
+// giveUp is commitTrimmed for a list of another history. Of the store's own
+// history only the objects remain that the list has, too, in whatever state.
 func (e *entry) giveUp(l *listing) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,7 +153,7 @@ func (e *entry) mergeLocked(values indexed) {
 	for o := range e.staged.all() {
 		old := e.store.get(o.GetNamespace(), o.GetName())
 		e.store.put(old, o, values.of(o))
-		e.store.shared.Release(o) // the hold of the staged one
+		e.store.shared.Release(o) // the reference held by the staged store
 		e.refused.forget(nameOf(o))
 		e.emitSeenLocked(change{old: old, new: o}, o)
 	}

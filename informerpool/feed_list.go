@@ -262,9 +262,10 @@ func (f *feed) checkBytes(old, o *Object) error {
 	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)
 }
 
-// reserve charges for what is about to be stored, unless that is beyond the
-// limit. The informers of a cluster fill one budget at the same time: each would
-// find room for what all of them together have none for.
+// reserve charges the cluster's account for an object that is about to be
+// stored. It reports false if that exceeds the limit. The informers of a
+// cluster fill one budget concurrently: without the reservation each would find
+// room that does not suffice for all of them.
 func (e *entry) reserve(growth, limit int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -274,7 +275,7 @@ func (e *entry) reserve(growth, limit int64) bool {
 			return false
 		}
 		if e.account.bytes.CompareAndSwap(taken, taken+growth) {
-			e.charged += growth // until it is known to the byte
+			e.charged += growth // until the exact size is known
 			return true
 		}
 	}

@@ -134,10 +134,10 @@ func (l *listing) stage(earlier, o *Object) error {
 	return nil
 }
 
-// pass leaves an object out that there is no room for beside what is cached.
-// The end of the list makes room: what it lacks is gone. Else an informer that
-// is full could never list again, whatever was deleted, or is over with another
-// history. No more is passed than may be cached.
+// pass skips an object that does not fit beside the cached ones. The end of the
+// list makes room by removing the objects that the list lacks. Otherwise an
+// informer that is full could never list again, whatever was deleted, or if its
+// own history is over. No more is skipped than may be cached.
 func (l *listing) pass(o *Object, err error) error {
 	f := l.feed
 	if l.weight += int64(o.Size()); !f.hasSynced() || l.weight > f.options.MaxClusterBytes {
@@ -163,7 +163,7 @@ func (l *listing) drop(final *Object) {
 	}
 }
 
-// shows returns what the complete list has of a name, or nil. The entry's lock
+// shows returns the complete list's object of a name, or nil. The entry's lock
 // is held.
 func (l *listing) shows(name types.NamespacedName) *Object {
 	if o := l.feed.staged.get(name.Namespace, name.Name); o != nil {
@@ -180,14 +180,14 @@ func (l *listing) shows(name types.NamespacedName) *Object {
 // store.
 func (l *listing) apart() bool { return l.feed.replace || l.broken != nil }
 
-// contradict notes the first proof that the store is of another history.
+// contradict records the first proof that the store is of another history.
 func (l *listing) contradict(proof error) {
 	if l.broken == nil {
 		l.broken = fmt.Errorf("%w: %w", ErrHistory, proof)
 	}
 }
 
-// finish makes the list's result the informer's.
+// finish makes the result of the list the informer's state.
 func (l *listing) finish(rv string) error {
 	if err := l.verdict(); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (l *listing) finish(rv string) error {
 	if !f.replace && behind(rv, f.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", f.key, rv, f.reach))
 	}
-	if l.cramped != nil { // what was passed over would look as if it had gone back
+	if l.cramped != nil { // skipped objects would look as if they had gone back
 		return l.trim(rv)
 	}
 	if !f.replace && l.broken == nil {
@@ -223,19 +223,20 @@ func (l *listing) finish(rv string) error {
 	return nil
 }
 
-// trim takes away what a complete list lacks that passed objects over, so that
-// the next one has room. It returns why it is not the informer's state. Nothing
-// is taken over from another history, so that no read shows objects of both.
+// trim ends a complete list that skipped objects. It removes the objects that
+// the list lacks, so that the next list has room, and returns why the list is
+// not the informer's state. No object of another history is stored, so that no
+// read shows objects of both.
 func (l *listing) trim(rv string) error {
 	f := l.feed
 	another := l.apart()
-	l.over, f.listing, f.resume = true, nil, "" // a stream would bring what is gone once more
+	l.over, f.listing, f.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
 		f.commitTrimmed(l, rv)
 		return l.cramped
 	}
 	f.giveUp(l)
-	f.replace = true // the next list may not contradict what is left
+	f.replace = true // the next list may not contradict the remaining objects
 	if l.broken != nil {
 		f.rolledBack(l.broken)
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// TestHazardFullInformerNeverListsAnotherHistory: what the informer holds is of
-// a history that is over, and leaves no room for what there is now beside it.
+// TestHazardFullInformerNeverListsAnotherHistory: the informer holds objects of
+// a history that is over, and beside them there is no room for those of the
+// current one.
 func TestHazardFullInformerNeverListsAnotherHistory(t *testing.T) {
 	const budget, size, number = 40_000, 1000, 20
 	long := "l=" + strings.Repeat("x", size)
@@ -81,8 +82,8 @@ func TestHazardFullInformerNeverListsAnotherHistory(t *testing.T) {
 	}
 }
 
-// TestHazardFullInformersNeverListAnotherHistory: several of one cluster have
-// the budget in common, and each gives up what is over.
+// TestHazardFullInformersNeverListAnotherHistory: several informers of one
+// cluster share the budget, and each gives up its objects of the old history.
 func TestHazardFullInformersNeverListAnotherHistory(t *testing.T) {
 	const budget, size, number = 80_000, 1000, 11
 	fill := func(s *modelServer) {

@@ -13,9 +13,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-// TestHazardInformersFillTheBudgetTogether: each of many informers of a cluster
-// that list at once found room for its object before any of them had stored
-// one.
+// TestHazardInformersFillTheBudgetTogether: many informers of a cluster list at
+// once. Each found room for its object before any of them had stored one.
 func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	codec := packed.NewCodec()
 	u := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"k": "v"}}}

@@ -37,8 +37,8 @@ type Status struct {
 	// again. In JSON it is a string.
 	LastError error `json:"-"`
 	// Objects is the number of cached objects, and Bytes the approximate memory
-	// they take. SeenBytes is the part of it that is no part of the cluster's
-	// budget: what is remembered of objects that reads have shown.
+	// they take. SeenBytes is the part of Bytes that does not count against the
+	// cluster's budget: the memory of objects that only reads have shown.
 	Objects   int   `json:"objects"`
 	Bytes     int64 `json:"bytes"`
 	SeenBytes int64 `json:"seenBytes,omitempty"`

@@ -88,8 +88,8 @@ type Summary struct {
 	// and Leases the number of leases held on them.
 	Informers, Synced, Leases int
 	// Objects is the number of cached objects, and Bytes the approximate memory
-	// they take. SeenBytes is the part of it that is no part of the cluster's
-	// budget: what is remembered of objects that reads have shown.
+	// they take. SeenBytes is the part of Bytes that does not count against the
+	// cluster's budget: the memory of objects that only reads have shown.
 	Objects   int
 	Bytes     int64
 	SeenBytes int64

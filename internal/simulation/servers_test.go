@@ -169,7 +169,7 @@ func endless(w *world, s *site) func() {
 const (
 	creepingBudget = 300 << 10
 	creepingObject = 8 << 10
-	// creepingSeen is what may be remembered beside it, of objects that reads
+	// creepingSeen bounds the additional memory for objects that only reads
 	// have shown.
 	creepingSeen = 8 << 20
 )
