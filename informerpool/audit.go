@@ -133,10 +133,10 @@ func (a *audit) differs(ctx context.Context) error {
 }
 
 // settleSeen delivers the deletes of objects that were seen before the audit
-// and that both cache and server lack. The list of the audit is of the present,
-// and so no earlier than what was seen before it: a list at an earlier version
-// proves that what was seen is of a history that is over, and need not wait for
-// the present one to pass that version.
+// and that both cache and server lack. The audit's list is current, and so no
+// earlier than an object that was seen before it. If the list is at an earlier
+// version, that proves that the object is of a history that is over; the
+// informer need not wait until the current history passes the object's version.
 func (a *audit) settleSeen() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,9 +149,9 @@ func (a *audit) settleSeen() {
 	}
 }
 
-// postponeLocked leaves those seen objects to a later look of which the last
-// list has something that the audit did not compare or keep: they may exist,
-// and the cache does not have them yet, or refuses them.
+// postponeLocked leaves a seen object to a later look if the last list has an
+// object of its name that the audit did not compare or keep: the object may
+// exist, and the cache lacks it so far, or refuses it.
 func (a *audit) postponeLocked() {
 	for name, open := range a.noted {
 		if s := a.seen[name]; open && s != nil {
@@ -160,7 +160,7 @@ func (a *audit) postponeLocked() {
 	}
 }
 
-// overlook records that the list has an object that is not compared.
+// overlook records that the list has an object that the audit does not compare.
 func (a *audit) overlook(name types.NamespacedName) {
 	if _, noted := a.noted[name]; noted {
 		a.noted[name] = true

@@ -232,12 +232,13 @@ func (e *entry) settleSeenLocked() (ask bool) {
 	return ask
 }
 
-// missedLocked settles what was seen by a list of the server: now returns what
-// it shows of a name. What was seen at a later version than rv is left alone;
-// an empty rv leaves nothing alone for its version. The first list may have begun
-// before the object was seen. Any other has to have begun afterwards: it may be
-// of a history that was left meanwhile. The store is still what it was before.
-// Who calls it calls foundLocked with what it returns, once the change is told.
+// missedLocked settles seen objects by a list of the server: now returns the
+// list's object of a name. Objects seen at a later version than rv are left
+// alone, unless rv is empty. The first list may have begun before an object was
+// seen. Any other list must have begun afterwards, since it may be of a history
+// that was left meanwhile. The store is still the one before the list. The
+// caller must pass the returned names to foundLocked once the changes are
+// delivered.
 func (e *entry) missedLocked(look int, rv string, first bool, now func(types.NamespacedName) *Object) (found []types.NamespacedName) {
 	for name, o := range e.seen {
 		is := now(name)

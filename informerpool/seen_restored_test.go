@@ -76,8 +76,9 @@ func TestHazardReadOfAHistoryThatIsOverEndsWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestHazardReadBeforeTheFirstListIsOfAHistoryThatIsOver: what was read waits
-// for the informer to pass it, which another history does, or for 30 s.
+// TestHazardReadBeforeTheFirstListIsOfAHistoryThatIsOver: the object that was
+// read waits for 30 s, or for the informer to pass its version, which happens
+// in another history.
 func TestHazardReadBeforeTheFirstListIsOfAHistoryThatIsOver(t *testing.T) {
 	for what, change := range undone {
 		t.Run(what, func(t *testing.T) {
@@ -172,9 +173,10 @@ func TestHazardReadEndsWhatAnotherInformerToldTwice(t *testing.T) {
 	}
 }
 
-// TestHazardReadOfAHistoryThatIsOverIsNeverPassed: after the restore nothing is
-// written, so that the new history never comes to the version that was read.
-// The regular audit began after the read, and is behind it: that is proof.
+// TestHazardReadOfAHistoryThatIsOverIsNeverPassed: nothing is written after the
+// restore, so the new history never reaches the version that was read. The
+// regular audit begins after the read, and is behind that version: this is
+// proof.
 func TestHazardReadOfAHistoryThatIsOverIsNeverPassed(t *testing.T) {
 	made := func(s *modelServer) { s.put("ns", "o", 2) }
 	for name, c := range map[string]struct {
@@ -207,9 +209,9 @@ func TestHazardReadOfAHistoryThatIsOverIsNeverPassed(t *testing.T) {
 }
 
 // TestHazardAuditOverlooksWhatWasRead: a stream is late, and an audit begins
-// that cannot say of an object that was read whether the cache agrees with the
-// server: it found more differences than it keeps, or could not read the
-// object. The object exists, and its delete must not be delivered.
+// that cannot decide whether cache and server agree on an object that was read:
+// it finds more differences than it keeps, or cannot read the object. The
+// object exists, and its delete must not be delivered.
 func TestHazardAuditOverlooksWhatWasRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		others int
