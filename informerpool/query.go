@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Query narrows a list. The zero Query selects everything.
+type Query struct {
+	// Namespace selects one namespace; empty means all.
+	Namespace string
+	// Labels selects by labels; nil means all. Objects that do not match are
+	// not decoded.
+	Labels labels.Selector
+	// Owner selects the objects with an owner reference to this uid.
+	Owner types.UID
+	// Index and Value select by an index added with AddIndex.
+	Index, Value string
+	// Limit is the maximum number of objects returned; zero means no limit.
+	// Which objects are returned is undefined.
+	Limit int
+}
+
+// List returns the cached objects that a query selects, in no order, and the
+// resourceVersion the cache has reached. All objects belong to one epoch. The
+// error is [ErrReleased], [ErrNotSynced], [ErrNoIndex] or an [*IndexError]. The
+// objects are shared and read-only.
+func (l *Lease) List(q Query) ([]*Object, string, error) {
+	candidates, rv, narrow, err := l.candidates(l.byOwner(&q))
+	if err != nil {
+		return nil, "", err
+	}
+	out := candidates[:0]
+	for _, o := range candidates {
+		if q.Limit > 0 && len(out) == q.Limit {
+			break
+		}
+		if q.selects(o, narrow) {
+			out = append(out, o)
+		}
+	}
+	return slices.Clip(out), rv, nil
+}
+
+// All returns the objects that List returns, as a sequence over a snapshot: it
+// filters during iteration, without a lock, and shows no later changes. It can
+// be iterated more than once.
+func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
+	candidates, _, narrow, err := l.candidates(l.byOwner(&q))
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(*Object) bool) {
+		left := q.Limit
+		for _, o := range candidates {
+			if !q.selects(o, narrow) {
+				continue
+			}
+			if !yield(o) || left == 1 {
+				return
+			}
+			left--
+		}
+	}, nil
+}
+
+// byOwner turns a query by owner into one on the built-in index, which the
+// first such query builds. Queries that arrive while it is being built scan
+// every object instead.
+func (l *Lease) byOwner(q *Query) Query {
+	if q.Owner != "" && q.Index == "" && l.entry().addIndex(ownerIndex, ownerUIDs) == nil && l.entry().indexReady(ownerIndex) {
+		q.Index, q.Value, q.Owner = ownerIndex, string(q.Owner), ""
+	}
+	return *q
+}
+
+// candidates copies the objects that the indexes narrow a query down to. The
+// other criteria are checked without the lock.
+func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter, err error) {
+	at := l.rlock()
+	e := at.entry
+	defer e.mu.RUnlock()
+	if err := l.readableLocked(); err != nil {
+		return nil, "", narrow, err
+	}
+	e.store.sight.look()
+	if q.Index != "" {
+		x := e.store.index(q.Index)
+		if x == nil || !x.ready {
+			return nil, "", narrow, fmt.Errorf("%s: index %q: %w", at.key, q.Index, ErrNoIndex)
+		}
+		if err := x.check(at.key); err != nil {
+			return nil, "", narrow, err
+		}
+		return x.lookup(q.Value, nil), e.rv, at.filter, nil
+	}
+	namespace := q.Namespace
+	if namespace == "" {
+		namespace = at.filter.namespace
+	}
+	size := e.store.count
+	if namespace != "" {
+		size = e.store.countIn(namespace)
+	}
+	objects = make([]*Object, 0, size)
+	for o := range e.store.in(namespace) {
+		objects = append(objects, o)
+	}
+	return objects, e.rv, at.filter, nil
+}
+
+// selects reports whether a query selects an object that passes the filter.
+func (q *Query) selects(o *Object, narrow filter) bool {
+	if q.Namespace != "" && o.GetNamespace() != q.Namespace {
+		return false
+	}
+	if q.Labels != nil && !o.MatchesLabels(q.Labels) {
+		return false
+	}
+	if q.Owner != "" && !slices.Contains(slices.Collect(o.OwnerUIDs()), q.Owner) {
+		return false
+	}
+	return narrow.empty() || narrow.match(o)
+}
