@@ -121,7 +121,7 @@ func changed(then, now map[string]state, metadataOnly bool) []string {
 // receive the event.
 func (w *world) deaf(q question, a answer, key string, now state) []string {
 	var out []string
-	was, heard := a.got[key], w.oneLeft(q, a)
+	was, heard := a.got[key], w.oneLeft(q, a) || w.keptByReads(q)
 	for _, sub := range w.watching(q.site) {
 		before, there := a.heard[sub]
 		covers := sub.kind == q.kind && (was.key != "" && sub.matches(was) || now.key != "" && sub.matches(now))
@@ -147,6 +147,22 @@ func (w *world) oneLeft(q question, a answer) bool {
 	now := w.watching(q.site)
 	for sub := range a.heard {
 		if sub.covers(q.selection) && !slices.Contains(now, sub) {
+			return true
+		}
+	}
+	return false
+}
+
+// keptByReads reports whether reads alone keep a watch that could have answered
+// a question: it has no handler, and may have been the one that was wrong.
+func (w *world) keptByReads(q question) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for other := range w.answers {
+		kept := other.site == q.site && other.mode == clustercache.AutoWatch && other.covers(q.selection)
+		if kept && !slices.ContainsFunc(w.subjects, func(sub *subject) bool {
+			return sub.site == q.site && sub.selection == other.selection
+		}) {
 			return true
 		}
 	}
