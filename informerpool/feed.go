@@ -147,17 +147,8 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 	case quieted && !f.relisted && forgotten(err):
 		return 0 // nothing broke: without bookmarks, compaction overtakes an idle watch
 	}
-	if err != nil && f.fail(err) {
-		f.options.Logger.Info("Informer interrupted", "informer", f.key.String(), "error", err.Error())
-	}
 	if err != nil {
-		f.pool.forsake(f.entry, err)
-		if f.options.OnFailed != nil {
-			_ = f.pool.callApart("OnFailed", f.key, func() error {
-				f.options.OnFailed(f.key, err)
-				return nil
-			})
-		}
+		f.failed(err)
 	}
 	if errors.Is(err, ErrEpochChanged) {
 		return 0 // Ready knows the new epoch, or waits for it
@@ -167,6 +158,22 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 		wait = min(wait, soon) // deletes wait for it
 	}
 	return wait
+}
+
+// failed records a failed attempt, and reports it to the log and to
+// Options.OnFailed.
+func (f *feed) failed(err error) {
+	if f.fail(err) {
+		f.options.Logger.Info("Informer interrupted", "informer", f.key.String(), "error", err.Error())
+	}
+	f.pool.forsake(f.entry, err)
+	if f.options.OnFailed == nil {
+		return
+	}
+	_ = f.pool.callApart("OnFailed", f.key, func() error {
+		f.options.OnFailed(f.key, err)
+		return nil
+	})
 }
 
 // connect waits for the cluster and returns a live stream that continues the
