@@ -46,7 +46,12 @@ type server struct {
 }
 
 func serverOf(config *rest.Config) server {
-	return server{Host: config.Host, CA: config.CAData, Cert: config.CertData, Key: config.KeyData}
+	return server{
+		Host: config.Host,
+		CA:   config.CAData,
+		Cert: config.CertData,
+		Key:  config.KeyData,
+	}
 }
 
 func (s server) config() *rest.Config {
@@ -61,7 +66,10 @@ type figures map[string]float64
 
 // works are the measurements that need a process of their own.
 var works = map[string]func(context.Context, task) (figures, error){
-	"idle": idle, "sync": initialSync, "peak": peak, "read": read,
+	"idle": idle,
+	"sync": initialSync,
+	"peak": peak,
+	"read": read,
 }
 
 // childTimeout bounds one measurement.

@@ -45,6 +45,7 @@ func (w *clientGoInformers) watch(ctx context.Context, k kind, namespaces ...str
 		go informer.RunWithContext(ctx)
 		w.informers = append(w.informers, informer)
 	}
+
 	for _, informer := range w.informers {
 		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			return errors.New("informer did not sync")
@@ -63,6 +64,7 @@ func (w *clientGoInformers) handle(ctx context.Context) error {
 			return errors.New("handler did not sync")
 		}
 	}
+
 	return nil
 }
 

@@ -66,6 +66,7 @@ func (f *fleet) watch(ctx context.Context, k kind, namespaces ...string) error {
 		}
 		f.leases = append(f.leases, l)
 	}
+
 	for _, l := range f.leases {
 		if err := l.WaitForSync(ctx); err != nil {
 			return err
@@ -84,6 +85,7 @@ func (f *fleet) handle(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", l.Key(), err)
 		}
 	}
+
 	return nil
 }
 

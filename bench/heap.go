@@ -46,13 +46,18 @@ func settle() footprint {
 			last, since = n, time.Now()
 		}
 	}
+
 	for range collections {
 		runtime.GC()
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
+
 	return footprint{
-		goroutines: last, heap: float64(m.HeapAlloc), inUse: float64(m.HeapInuse), stack: float64(m.StackInuse),
+		goroutines: last,
+		heap:       float64(m.HeapAlloc),
+		inUse:      float64(m.HeapInuse),
+		stack:      float64(m.StackInuse),
 	}
 }
 
@@ -81,6 +86,7 @@ func startSampler() *sampler {
 		sample := []metrics.Sample{{Name: heapMetric}}
 		tick := time.NewTicker(sampleEvery)
 		defer tick.Stop()
+
 		for {
 			metrics.Read(sample)
 			s.max = max(s.max, sample[0].Value.Uint64())
@@ -146,5 +152,6 @@ func (t task) profile(moment string) error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -66,10 +66,12 @@ func idle(ctx context.Context, t task) (figures, error) {
 			return nil, err
 		}
 	}
+
 	n := t.Count * t.Connections
 	f := moments[1].per(n, moments[0], "informer/")
 	maps.Copy(f, moments[2].per(n, moments[1], "handler/"))
 	maps.Copy(f, moments[3].per(n, moments[0], "churned/"))
+
 	return f, holding(ctx, watchers, 0) // keeps them from being garbage until here
 }
 
@@ -100,6 +102,7 @@ func (t task) openAll(ctx context.Context, namespace string) ([]watcher, error) 
 		}
 		watchers = append(watchers, w)
 	}
+
 	return watchers, nil
 }
 
@@ -127,9 +130,11 @@ func churn(ctx context.Context, writer kubernetes.Interface, namespaces []string
 			runtime.GC()
 		}
 	}
+
 	if err := there(); err != nil {
 		return err
 	}
+
 	for i, ns := range namespaces {
 		if err := writer.CoreV1().ConfigMaps(ns).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return err
@@ -138,6 +143,7 @@ func churn(ctx context.Context, writer kubernetes.Interface, namespaces []string
 			runtime.GC()
 		}
 	}
+
 	return nil
 }
 
@@ -155,6 +161,7 @@ func holding(ctx context.Context, watchers []watcher, n int) error {
 			case <-time.After(quietFor / 10):
 			}
 		}
+
 		return nil
 	})
 }

@@ -38,6 +38,7 @@ func makeNamespaces(ctx context.Context, config *rest.Config, names []string) er
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -62,6 +63,7 @@ func load(ctx context.Context, config *rest.Config, n int) error {
 	for i := range n {
 		g.Go(func() error { return write(ctx, c, i) })
 	}
+
 	return g.Wait()
 }
 
@@ -102,6 +104,7 @@ func sizes(ctx context.Context, config *rest.Config) (full, stripped float64, er
 	if err != nil {
 		return 0, 0, err
 	}
+
 	for i := range list.Items {
 		p := &list.Items[i]
 		p.APIVersion, p.Kind = "v1", "Pod"
@@ -114,5 +117,6 @@ func sizes(ctx context.Context, config *rest.Config) (full, stripped float64, er
 			p.ManagedFields = nil
 		}
 	}
+
 	return full, stripped, nil
 }

@@ -97,6 +97,7 @@ func (p plan) onCluster(ctx context.Context, r *report) (err error) {
 			}
 		}
 	}
+
 	if p.does("sync") || p.does("peak") || p.does("read") {
 		began := time.Now()
 		if err := load(ctx, config, p.pods); err != nil {
@@ -110,5 +111,6 @@ func (p plan) onCluster(ctx context.Context, r *report) (err error) {
 		r.add("pod in JSON", "whole", whole/kib, "KiB", nil)
 		r.add("pod in JSON", "without managedFields", stripped/kib, "KiB", nil)
 	}
+
 	return p.run(ctx, serverOf(config), r)
 }

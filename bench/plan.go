@@ -33,8 +33,23 @@ type plan struct {
 // Both plans measure the same things. The figures of short are less precise,
 // and costs that do not grow with the number of objects weigh more in them.
 var (
-	full  = plan{pods: 4000, connections: 3, informers: 90, wait: true, rounds: 3, reads: 15, readTime: "100ms"}
-	short = plan{pods: 1000, connections: 2, informers: 40, rounds: 1, reads: 5, readTime: "30ms"}
+	full = plan{
+		pods:        4000,
+		connections: 3,
+		informers:   90,
+		wait:        true,
+		rounds:      3,
+		reads:       15,
+		readTime:    "100ms",
+	}
+	short = plan{
+		pods:        1000,
+		connections: 2,
+		informers:   40,
+		rounds:      1,
+		reads:       5,
+		readTime:    "30ms",
+	}
 )
 
 // run runs all measurements and reports the results.
@@ -65,7 +80,15 @@ func (p plan) does(work string) bool { return len(p.works) == 0 || slices.Contai
 // task returns the task for a child.
 func (p plan) task(work string, s subject, on server, count int) task {
 	return task{
-		Work: work, Subject: s.name, Server: on, Count: count, Connections: p.connections, Wait: p.wait, Rounds: p.reads, RoundTime: p.readTime, Profile: p.profile,
+		Work:        work,
+		Subject:     s.name,
+		Server:      on,
+		Count:       count,
+		Connections: p.connections,
+		Wait:        p.wait,
+		Rounds:      p.reads,
+		RoundTime:   p.readTime,
+		Profile:     p.profile,
 	}
 }
 
@@ -112,6 +135,7 @@ func (p plan) idle(ctx context.Context, on server, r *report) error {
 	add("informer after an object came and went: heap and stack", "KiB", nil, sum("churned/"))
 	add("extra handler: goroutines", "goroutines", atMost(0), whole("handler/goroutines"))
 	add("extra handler: heap and stack", "KiB", nil, sum("handler/"))
+
 	return nil
 }
 
@@ -127,11 +151,13 @@ func (p plan) idleAll(ctx context.Context, on server) (map[string]figures, error
 			return err
 		})
 	}
+
 	err := g.Wait()
 	results := map[string]figures{}
 	for i, s := range all {
 		results[s.name] = measured[i]
 	}
+
 	return results, err
 }
 
@@ -153,6 +179,7 @@ func (p plan) repeat(ctx context.Context, work string, on server, count int) (ma
 			}
 		}
 	}
+
 	medians := map[string]figures{}
 	for s, byName := range values {
 		medians[s] = figures{}
@@ -160,6 +187,7 @@ func (p plan) repeat(ctx context.Context, work string, on server, count int) (ma
 			medians[s][name] = median(v)
 		}
 	}
+
 	return medians, nil
 }
 
@@ -186,9 +214,11 @@ func (p plan) sync(ctx context.Context, on server, r *report) error {
 			r.add("initial sync: processor time: times ours", s.name, results[s.name]["cpu"]/results[ours]["cpu"], "times", b)
 		}
 	}
+
 	for _, s := range p.subjects() {
 		r.add("initial sync: elapsed", s.name, results[s.name]["elapsed"], "s", nil)
 	}
+
 	return nil
 }
 
@@ -222,5 +252,6 @@ func (p plan) read(ctx context.Context, on server, r *report) error {
 	for _, c := range comparisons {
 		r.add("read: ours / controller-runtime's", c.name(), f[c.name()], "times", c.bound)
 	}
+
 	return nil
 }

@@ -38,16 +38,25 @@ func newPod(i int) *corev1.Pod {
 	token := "kube-api-access-" + word(own, 5)
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name + "-" + hash + "-" + word(own, 5), GenerateName: name + "-" + hash + "-", Namespace: namespaceOf(app),
+			Name:         name + "-" + hash + "-" + word(own, 5),
+			GenerateName: name + "-" + hash + "-",
+			Namespace:    namespaceOf(app),
 			Labels: map[string]string{
-				"app.kubernetes.io/name": name, "app.kubernetes.io/instance": name, "app.kubernetes.io/part-of": "shop",
-				"pod-template-hash": hash,
+				"app.kubernetes.io/name":     name,
+				"app.kubernetes.io/instance": name,
+				"app.kubernetes.io/part-of":  "shop",
+				"pod-template-hash":          hash,
 			},
 			Annotations: map[string]string{
 				"kubectl.kubernetes.io/restartedAt": "2025-02-27T08:12:44Z", "prometheus.io/port": "8080", "prometheus.io/scrape": "true",
 			},
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name + "-" + hash, UID: owner, Controller: new(true), BlockOwnerDeletion: new(true),
+				APIVersion:         "apps/v1",
+				Kind:               "ReplicaSet",
+				Name:               name + "-" + hash,
+				UID:                owner,
+				Controller:         new(true),
+				BlockOwnerDeletion: new(true),
 			}},
 		},
 		Spec: corev1.PodSpec{
@@ -62,11 +71,17 @@ func newPod(i int) *corev1.Pod {
 		image := fmt.Sprintf("%s:v1.%d.%d", repository, shared.IntN(30), shared.IntN(10))
 		p.Spec.Containers = append(p.Spec.Containers, container(c, image, name, token))
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: c, Image: image, Ready: true, Started: new(true), ImageID: repository + "@sha256:" + hex(shared, 64),
+			Name:        c,
+			Image:       image,
+			Ready:       true,
+			Started:     new(true),
+			ImageID:     repository + "@sha256:" + hex(shared, 64),
 			ContainerID: "containerd://" + hex(own, 64),
 		})
 	}
+
 	run(p, own)
+
 	return p
 }
 
@@ -75,10 +90,12 @@ func container(name, image, app, token string) corev1.Container {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
 	}
 	c := corev1.Container{
-		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Args:  []string{"--config=/etc/" + app + "/config.yaml", "--listen=:8080"},
-		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
-		Env:   []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, field("POD_NAME", "metadata.name")},
+		Name:            name,
+		Image:           image,
+		ImagePullPolicy: corev1.PullIfNotPresent,
+		Args:            []string{"--config=/etc/" + app + "/config.yaml", "--listen=:8080"},
+		Ports:           []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+		Env:             []corev1.EnvVar{{Name: "LOG_LEVEL", Value: "info"}, field("POD_NAME", "metadata.name")},
 		Resources: corev1.ResourceRequirements{
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")},
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("256Mi")},
@@ -87,7 +104,8 @@ func container(name, image, app, token string) corev1.Container {
 			{Name: "config", MountPath: "/etc/" + app},
 			{Name: token, ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"},
 		},
-		LivenessProbe: probe("/healthz", 8080), ReadinessProbe: probe("/readyz", 8080),
+		LivenessProbe:  probe("/healthz", 8080),
+		ReadinessProbe: probe("/readyz", 8080),
 	}
 	if name == sidecar { // it has less configuration and fewer resources
 		c.Args, c.Env, c.LivenessProbe, c.Resources, c.VolumeMounts = nil, c.Env[:1], nil, corev1.ResourceRequirements{}, c.VolumeMounts[1:]
@@ -121,7 +139,10 @@ func tokenVolume(name string) corev1.Volume {
 
 func evictedAfter(taint string) corev1.Toleration {
 	return corev1.Toleration{
-		Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300)),
+		Key:               taint,
+		Operator:          corev1.TolerationOpExists,
+		Effect:            corev1.TaintEffectNoExecute,
+		TolerationSeconds: new(int64(300)),
 	}
 }
 
@@ -143,6 +164,7 @@ func run(p *corev1.Pod, own *rand.Rand) {
 	}{{corev1.PodReadyToStartContainers, 3}, {corev1.PodInitialized, 0}, {corev1.PodReady, 9}, {corev1.ContainersReady, 9}, {corev1.PodScheduled, 0}} {
 		s.Conditions = append(s.Conditions, corev1.PodCondition{Type: c.kind, Status: corev1.ConditionTrue, LastTransitionTime: at(c.at)})
 	}
+
 	for i := range s.ContainerStatuses {
 		s.ContainerStatuses[i].State.Running = &corev1.ContainerStateRunning{StartedAt: at(2 + i)}
 	}

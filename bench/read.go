@@ -44,6 +44,7 @@ func read(ctx context.Context, t task) (figures, error) {
 			}
 		}
 	}
+
 	taken := map[string][]float64{}
 	for round := range t.Rounds {
 		for _, c := range comparisons {
@@ -52,10 +53,12 @@ func read(ctx context.Context, t task) (figures, error) {
 			taken[c.name()] = append(taken[c.name()], ours/peer)
 		}
 	}
+
 	f := figures{}
 	for name, values := range taken {
 		f[name] = median(values)
 	}
+
 	return f, nil
 }
 
@@ -151,6 +154,7 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 		}
 		*l.lease = f.leases[0]
 	}
+
 	r := &runtimeCaches{config: config, client: c, form: asUnstructured}
 	if err := r.watch(ctx, pods, ns); err != nil {
 		return nil, err
@@ -166,6 +170,7 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 	if err := b.peer.List(ctx, list); err != nil {
 		return nil, err
 	}
+
 	for i := range list.Items {
 		u := &list.Items[i]
 		o, err := b.hot.Get(u.GetNamespace(), u.GetName())
@@ -174,6 +179,7 @@ func newBookshelf(ctx context.Context, config *rest.Config) (*bookshelf, error) 
 		}
 		b.keys, b.packed, b.maps = append(b.keys, client.ObjectKeyFromObject(u)), append(b.packed, o), append(b.maps, u)
 	}
+
 	if len(b.keys) == 0 {
 		return nil, fmt.Errorf("namespace %s has no pods", ns)
 	}
@@ -191,6 +197,7 @@ func (b *bookshelf) readings() map[string]func(i int) error {
 	}
 	read := 0 // uses the results, so that no read is optimized away
 	note := func(s string) error { read += len(s); return nil }
+
 	return map[string]func(int) error{
 		intoUnstructured: from(b.hot, func() runtime.Object { return &unstructured.Unstructured{} }),
 		intoTypedHot:     from(b.hot, func() runtime.Object { return &corev1.Pod{} }),

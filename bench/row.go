@@ -57,7 +57,12 @@ type report struct {
 }
 
 func (r *report) add(work, subject string, value float64, unit string, b *bound) {
-	x := row{Work: work, Subject: subject, Value: math.Round(value*1e4) / 1e4, Unit: unit}
+	x := row{
+		Work:    work,
+		Subject: subject,
+		Value:   math.Round(value*1e4) / 1e4,
+		Unit:    unit,
+	}
 	if b != nil {
 		x.Bound, x.OK = b.String(), new(b.holds(value))
 	}
@@ -93,6 +98,7 @@ func (r *report) table(w io.Writer) error {
 		}
 		_, _ = fmt.Fprintf(t, "  %s\t%s\t%s\n", x.Subject, number(x.Value), verdict)
 	}
+
 	return t.Flush()
 }
 

@@ -53,7 +53,12 @@ func openRuntime(f form, strip bool) func(*rest.Config) (watcher, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &runtimeCaches{config: config, client: c, form: f, strip: strip}, nil
+		return &runtimeCaches{
+			config: config,
+			client: c,
+			form:   f,
+			strip:  strip,
+		}, nil
 	}
 }
 
@@ -61,7 +66,12 @@ func (w *runtimeCaches) watch(ctx context.Context, k kind, namespaces ...string)
 	if err := knock(ctx, w.client, w.config.Host); err != nil {
 		return err
 	}
-	o := cache.Options{HTTPClient: w.client, Scheme: scheme.Scheme, Mapper: mapper(), DefaultNamespaces: map[string]cache.Config{}}
+	o := cache.Options{
+		HTTPClient:        w.client,
+		Scheme:            scheme.Scheme,
+		Mapper:            mapper(),
+		DefaultNamespaces: map[string]cache.Config{},
+	}
 	for _, ns := range namespaces {
 		o.DefaultNamespaces[ns] = cache.Config{}
 	}
@@ -81,6 +91,7 @@ func (w *runtimeCaches) watch(ctx context.Context, k kind, namespaces ...string)
 		return err
 	}
 	w.kind, w.cache, w.informers = k, c, []cache.Informer{informer}
+
 	return nil
 }
 
@@ -94,6 +105,7 @@ func (w *runtimeCaches) handle(ctx context.Context) error {
 			return errors.New("handler did not sync")
 		}
 	}
+
 	return nil
 }
 
@@ -111,6 +123,7 @@ func (w *runtimeCaches) count(ctx context.Context) (int, error) {
 	default:
 		list = w.kind.typedList()
 	}
+
 	if err := w.cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, err
 	}

@@ -77,12 +77,16 @@ type kind struct {
 
 var (
 	pods = kind{
-		resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod"),
-		typed: func() client.Object { return &corev1.Pod{} }, typedList: func() client.ObjectList { return &corev1.PodList{} },
+		resource:  corev1.SchemeGroupVersion.WithResource("pods"),
+		kind:      corev1.SchemeGroupVersion.WithKind("Pod"),
+		typed:     func() client.Object { return &corev1.Pod{} },
+		typedList: func() client.ObjectList { return &corev1.PodList{} },
 	}
 	configMaps = kind{
-		resource: corev1.SchemeGroupVersion.WithResource("configmaps"), kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-		typed: func() client.Object { return &corev1.ConfigMap{} }, typedList: func() client.ObjectList { return &corev1.ConfigMapList{} },
+		resource:  corev1.SchemeGroupVersion.WithResource("configmaps"),
+		kind:      corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		typed:     func() client.Object { return &corev1.ConfigMap{} },
+		typedList: func() client.ObjectList { return &corev1.ConfigMapList{} },
 	}
 )
 
@@ -110,5 +114,6 @@ func knock(ctx context.Context, c *http.Client, base string) error {
 		return fmt.Errorf("open a connection: %w", err)
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
+
 	return errors.Join(err, resp.Body.Close())
 }

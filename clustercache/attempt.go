@@ -57,6 +57,7 @@ func (a *attempt) run() {
 		m = failure(a.start.revision, err)
 		m.News = asOf // without News, the next attempt would follow at once
 	}
+
 	m.Gen = a.gen
 	a.c.post(m)
 }
@@ -150,6 +151,7 @@ func classify(err error) (phase.Class, string) {
 	case errors.Is(err, resolver.ErrKeyMissing):
 		return phase.Trouble, ReasonBadAccess
 	}
+
 	class := transport.Classify(err)
 	switch class {
 	case transport.Unauthorized:

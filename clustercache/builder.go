@@ -72,7 +72,12 @@ func (b *Builder) For(object client.Object, predicates ...predicate.Predicate) *
 		return b
 	}
 	b.object = object
-	b.inputs = append(b.inputs, builderInput{object: object, mapping: EnqueueObject, predicates: predicates, metadata: true})
+	b.inputs = append(b.inputs, builderInput{
+		object:     object,
+		mapping:    EnqueueObject,
+		predicates: predicates,
+		metadata:   true,
+	})
 	return b
 }
 
@@ -136,6 +141,7 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 			return nil, fmt.Errorf("build controller: %w", err)
 		}
 	}
+
 	name := b.name
 	if name == "" {
 		name = strings.ToLower(gvk.Kind)
@@ -158,9 +164,13 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 		case mapping == nil:
 			mapping = b.cc.controllerOf(gvk)
 		}
+
 		feed := ObjectFeed{
-			Kinds: []client.Object{input.object}, Clusters: b.clusters, Watch: true, Predicates: input.predicates,
-			Form: givenForm(input.object),
+			Kinds:      []client.Object{input.object},
+			Clusters:   b.clusters,
+			Watch:      true,
+			Predicates: input.predicates,
+			Form:       givenForm(input.object),
 		}
 		options := ObjectSourceOptions{}
 		if input.metadata {
@@ -168,9 +178,11 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 		}
 		stock.WatchesRawSource(ObjectSource(b.cc, feed, mapping, options))
 	}
+
 	for _, s := range b.sources {
 		stock.WatchesRawSource(s)
 	}
+
 	return stock.Build(reconciler)
 }
 
@@ -213,6 +225,7 @@ func (cc *ClusterCache) controllerOf(owner schema.GroupVersionKind) ObjectMapFun
 		case known:
 			return clusterScoped(ctx, cluster, obj)
 		}
+
 		return append(namespaced(ctx, cluster, obj), clusterScoped(ctx, cluster, obj)...)
 	}
 }

@@ -58,6 +58,7 @@ func (u *underWay) wait(ctx context.Context) {
 	}
 	none := u.none
 	u.mu.Unlock()
+
 	select {
 	case <-none:
 	case <-ctx.Done():
@@ -73,6 +74,7 @@ func (u *underWay) enter(name string) (exit func()) {
 func (u *underWay) add(name string, n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+
 	if u.calls == nil {
 		u.calls = map[string]int{}
 	}
@@ -156,6 +158,7 @@ func aside[T any](ctx context.Context, cc *ClusterCache, name string, f func() (
 	}
 	patience := time.NewTimer(deafAfter)
 	defer patience.Stop()
+
 	select {
 	case r := <-results:
 		return r.value, r.err

@@ -27,6 +27,7 @@ type certificates struct {
 func (s *certificates) news(f transport.Fingerprint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if f == (transport.Fingerprint{}) || slices.Contains(s.known, f) {
 		return false
 	}
@@ -35,5 +36,6 @@ func (s *certificates) news(f transport.Fingerprint) bool {
 	if len(s.known) > maxCertificates {
 		s.known = slices.Delete(s.known, 0, 1)
 	}
+
 	return !first
 }

@@ -38,10 +38,17 @@ func (s *clients) get(c *cluster) (client.Client, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.live == nil {
 		o := &c.cc.options
-		s.live = &liveClient{Client: &followingClient{c: c}, after: o.RequestTimeout, limit: o.MaxLiveBytes, item: o.Informers.MaxObjectBytes}
+		s.live = &liveClient{
+			Client: &followingClient{c: c},
+			after:  o.RequestTimeout,
+			limit:  o.MaxLiveBytes,
+			item:   o.Informers.MaxObjectBytes,
+		}
 	}
+
 	return s.live, nil
 }
 
@@ -50,6 +57,7 @@ func (s *clients) current(c *cluster) (client.Client, error) {
 	changes := c.mapper.Changes()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.inner != nil && s.asOf == changes {
 		return s.inner, nil
 	}
@@ -74,6 +82,7 @@ func (s *clients) current(c *cluster) (client.Client, error) {
 		return nil, err
 	}
 	s.inner, s.asOf = inner, changes
+
 	return inner, nil
 }
 
@@ -91,14 +100,17 @@ func (s *clients) askAgain(ctx context.Context, c *cluster, known int64) bool {
 	}
 	s.asking = true
 	s.mu.Unlock()
+
 	_ = c.mapper.Refresh(ctx) // without an answer nothing has changed
 	s.mu.Lock()
 	s.asking, s.asked = false, time.Now()
 	s.mu.Unlock()
+
 	if c.mapper.Changes() == known {
 		return false
 	}
 	c.holds.remap.now()
+
 	return true
 }
 
@@ -150,6 +162,7 @@ func (cc *ClusterCache) known(cluster client.ObjectKey, op string) (*cluster, er
 	} else if c := cc.find(cluster); c != nil && c.view.Load().phase != phase.Gone {
 		return c, nil
 	}
+
 	return nil, &ClusterError{Cluster: cluster, Op: op, Err: err}
 }
 
@@ -216,6 +229,7 @@ func (d *deadline) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = &cancelBody{ReadCloser: resp.Body, cancel: cancel}
+
 	return resp, nil
 }
 

@@ -115,11 +115,20 @@ type view struct {
 }
 
 func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
-	c := &cluster{cc: cc, key: key, name: clusterName(key), done: make(chan struct{}), asking: make(chan struct{}, 1)}
+	c := &cluster{
+		cc:     cc,
+		key:    key,
+		name:   clusterName(key),
+		done:   make(chan struct{}),
+		asking: make(chan struct{}, 1),
+	}
 	c.view.Store(&view{up: make(chan struct{}), since: time.Now()})
 	c.transport = transport.New(transport.Options{
-		Cluster: c.name, QPS: cc.options.QPS, Burst: cc.options.Burst, UserAgent: cc.options.UserAgent,
-		Logger: cc.log,
+		Cluster:   c.name,
+		QPS:       cc.options.QPS,
+		Burst:     cc.options.Burst,
+		UserAgent: cc.options.UserAgent,
+		Logger:    cc.log,
 		Panicked: func(p *callback.PanicError) {
 			_ = cc.panicked(p, "cluster", c.name)
 		},
@@ -138,6 +147,7 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	c.tick = timetable.NewTimer(func() {
 		c.post(message{Event: phase.Event{Kind: phase.Tick, Life: c.transport.LastLife()}})
 	})
+
 	return c
 }
 
@@ -148,12 +158,15 @@ func (c *cluster) post(m message) bool {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
+
 		m.found.drop()
 		return false
 	}
 	c.mailbox = append(c.mailbox, m)
 	c.mu.Unlock()
+
 	c.drain()
+
 	return true
 }
 
@@ -173,12 +186,15 @@ func (c *cluster) drain() {
 		m := c.mailbox[0]
 		c.mailbox = c.mailbox[1:]
 		c.mu.Unlock()
+
 		c.handle(m)
 		c.mu.Lock()
 	}
+
 	rest := c.mailbox
 	c.handling, c.mailbox = false, nil
 	c.mu.Unlock()
+
 	for _, m := range rest {
 		m.found.drop()
 	}
@@ -196,6 +212,7 @@ func (c *cluster) adopt(m *message) {
 			return
 		}
 	}
+
 	if resolver.Diff(c.access, f.access)&(resolver.ChangedEndpoint|resolver.ChangedProxy) != 0 {
 		c.transport.CutStreams(f.access.Revision()) // they resume at the new address
 	}
@@ -242,6 +259,7 @@ func (c *cluster) publish(before phase.State) {
 		v.epoch = epoch
 		fresh = true
 	}
+
 	v.connected = s.Connected
 	switch {
 	case s.Connected && !before.Connected:
@@ -249,6 +267,7 @@ func (c *cluster) publish(before phase.State) {
 	case !s.Connected && before.Connected:
 		v.up = make(chan struct{})
 	}
+
 	if fresh {
 		v.client = newGuarded(c, &v)
 	}
@@ -320,8 +339,17 @@ func (c *cluster) notConnected() error {
 // that the attempt was started for.
 func (c *cluster) startAttempt(w *workers, work func(*attempt) message) {
 	a := &attempt{
-		c: c, gen: c.state.Gen, work: work, told: make(chan struct{}, 1),
-		start: start{connected: c.state.Connected, prove: c.state.Prove, revision: c.access.Revision(), path: c.path, uid: c.uid},
+		c:    c,
+		gen:  c.state.Gen,
+		work: work,
+		told: make(chan struct{}, 1),
+		start: start{
+			connected: c.state.Connected,
+			prove:     c.state.Prove,
+			revision:  c.access.Revision(),
+			path:      c.path,
+			uid:       c.uid,
+		},
 	}
 	a.news.Store(c.state.News)
 	a.ctx, a.cancel = context.WithCancel(c.cc.ctx)
@@ -349,7 +377,12 @@ func (c *cluster) announce(before phase.State) {
 func (c *cluster) emit(t ClusterEventType) {
 	v := c.view.Load()
 	c.cc.events.publish(ClusterEvent{
-		Cluster: c.key, Type: t, Phase: Phase(v.phase.String()), Reason: v.reason, Epoch: string(v.epoch), Time: time.Now(),
+		Cluster: c.key,
+		Type:    t,
+		Phase:   Phase(v.phase.String()),
+		Reason:  v.reason,
+		Epoch:   string(v.epoch),
+		Time:    time.Now(),
 	})
 }
 
@@ -398,6 +431,7 @@ func (c *cluster) close() (news bool) {
 	news = c.handling || len(rest) > 0 || c.view.Load().phase != phase.Gone
 	c.mailbox = nil
 	c.mu.Unlock()
+
 	for _, m := range rest {
 		m.found.drop()
 	}
@@ -405,5 +439,6 @@ func (c *cluster) close() (news bool) {
 	c.cc.timers.Set(c.prover.tick, time.Time{})
 	c.holds.close()
 	c.transport.Close()
+
 	return news
 }

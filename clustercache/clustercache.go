@@ -77,8 +77,21 @@ func New(o Options) (*ClusterCache, error) {
 	}
 	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
-		options: o, guarded: guardedDialer(o.DialPolicy), phases: o.phases(), log: o.Logger, kinds: restmap.NewTable(), events: newBroadcaster(), indexes: newIndexes(o.Indexes),
-		timers: timetable.NewTimers(), running: make(chan struct{}), relisting: make(chan struct{}, 1), rechecking: make(chan struct{}, 1), ctx: ctx, cancel: cancel, clusters: map[client.ObjectKey]*cluster{}, feeds: map[*feed]struct{}{},
+		options:    o,
+		guarded:    guardedDialer(o.DialPolicy),
+		phases:     o.phases(),
+		log:        o.Logger,
+		kinds:      restmap.NewTable(),
+		events:     newBroadcaster(),
+		indexes:    newIndexes(o.Indexes),
+		timers:     timetable.NewTimers(),
+		running:    make(chan struct{}),
+		relisting:  make(chan struct{}, 1),
+		rechecking: make(chan struct{}, 1),
+		ctx:        ctx,
+		cancel:     cancel,
+		clusters:   map[client.ObjectKey]*cluster{},
+		feeds:      map[*feed]struct{}{},
 	}
 	cc.metrics = newMetrics(cc)
 	cc.connect = newWorkers(o.ConnectConcurrency, cc.spawn)
@@ -102,6 +115,7 @@ func New(o Options) (*ClusterCache, error) {
 		cancel(err)
 		return nil, &OptionError{Field: "GC", Err: err}
 	}
+
 	return cc, nil
 }
 
@@ -183,6 +197,7 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 		c.leaving.Store(false)
 	}
 	cc.clustersMu.Unlock()
+
 	if fresh {
 		for _, f := range cc.allFeeds() {
 			f.clusterAdded(c)
@@ -214,6 +229,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 	}
 	cc.events.forget(c.key) // before another cluster of the key can emit events
 	cc.clustersMu.Unlock()
+
 	for _, lease := range kept {
 		lease.Retire() // handlers may not have seen the deletes yet
 	}

@@ -77,6 +77,7 @@ func (b *broadcaster) publish(e ClusterEvent) {
 	default:
 		b.last[e.Cluster] = []ClusterEvent{e}
 	}
+
 	for s := range b.subs {
 		s.put(e)
 	}
@@ -96,17 +97,20 @@ func (b *broadcaster) subscribe() *clusterSubscriber {
 	s := &clusterSubscriber{news: make(chan struct{}, 1), pending: map[client.ObjectKey][]ClusterEvent{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	for _, level := range b.last {
 		for _, e := range level {
 			e.Initial = true
 			s.put(e)
 		}
 	}
+
 	if b.closed {
 		close(s.news)
 		return s
 	}
 	b.subs[s] = struct{}{}
+
 	return s
 }
 
@@ -121,9 +125,11 @@ func (b *broadcaster) unsubscribe(s *clusterSubscriber) {
 func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
 	b.mu.Lock() // so that close does not close s.news meanwhile
 	defer b.mu.Unlock()
+
 	s.mu.Lock()
 	s.paused = paused
 	s.mu.Unlock()
+
 	if b.closed {
 		return
 	}
@@ -143,6 +149,7 @@ func (b *broadcaster) count() int {
 func (b *broadcaster) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if b.closed {
 		return
 	}
@@ -174,6 +181,7 @@ func (s *clusterSubscriber) put(e ClusterEvent) {
 	}
 	s.pending[e.Cluster] = mergeEvent(waiting, e)
 	s.mu.Unlock()
+
 	select {
 	case s.news <- struct{}{}:
 	default:
@@ -197,6 +205,7 @@ func mergeEvent(waiting []ClusterEvent, e ClusterEvent) []ClusterEvent {
 	if (e.Type == Connected || e.Type == Disconnected) && flips >= 2 {
 		waiting = waiting[:0]
 	}
+
 	return append(waiting, e)
 }
 
@@ -209,6 +218,7 @@ func without(events []ClusterEvent, t ClusterEventType) []ClusterEvent {
 func (s *clusterSubscriber) take() (ClusterEvent, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if len(s.queue) == 0 || s.paused {
 		return ClusterEvent{}, false
 	}
@@ -223,6 +233,7 @@ func (s *clusterSubscriber) take() (ClusterEvent, bool) {
 	} else {
 		s.pending[key] = waiting[1:]
 	}
+
 	return e, true
 }
 

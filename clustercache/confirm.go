@@ -36,7 +36,9 @@ func (p *prover) confirm(ctx context.Context, v *view) error {
 		}
 		p.confirming = q
 	}
+
 	p.mu.Unlock()
+
 	select {
 	case <-q.done:
 		return q.err
@@ -64,6 +66,7 @@ func (p *prover) askStreams(q *question, v *view) {
 			_ = k.Close()
 		}
 	}
+
 	p.mu.Lock()
 	if err == nil {
 		for k := range asked {

@@ -45,10 +45,17 @@ func (a *attempt) connect() message {
 		m.News = asOf
 		return m
 	}
+
 	if revision := access.Revision(); a.start.connected && revision == a.start.revision && !a.start.prove &&
 		!a.c.prover.pending() {
-		return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision, News: asOf, Unproven: true}}
+		return message{Event: phase.Event{
+			Kind:     phase.Succeeded,
+			Revision: revision,
+			News:     asOf,
+			Unproven: true,
+		}}
 	}
+
 	return a.proveUnlessOutdated(access, asOf)
 }
 
@@ -63,6 +70,7 @@ func (a *attempt) resolve() (access Access, asOf uint64, err error) {
 			break
 		}
 	}
+
 	return access, asOf, err
 }
 
@@ -82,6 +90,7 @@ func (a *attempt) ask() (Access, error) {
 		// nothing to wait for.
 		err = &unlistedError{err: err}
 	}
+
 	return access, err
 }
 
@@ -144,6 +153,7 @@ func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 	// whether another attempt is needed.
 	asking.Wait()
 	m.News = asOf
+
 	return m
 }
 
@@ -168,6 +178,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 			return failure(revision, err)
 		}
 	}
+
 	var err error
 	found.path, err = a.well(ctx, ask, found)
 	if err == nil {
@@ -181,6 +192,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		// nothing.
 		err = c.discovers(ctx, ask)
 	}
+
 	if err != nil {
 		found.drop()
 		if transport.Classify(err) == transport.Throttled && a.start.connected && revision == a.start.revision {
@@ -188,11 +200,13 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 		}
 		return failure(revision, err)
 	}
+
 	known := ""
 	if found.candidate == nil {
 		known = c.view.Load().version
 	}
 	found.version = c.prover.version(ctx, ask, known, true)
+
 	return message{Event: phase.Event{Kind: phase.Succeeded, Revision: revision}, found: found}
 }
 
@@ -212,6 +226,7 @@ func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path str
 	if c.prover.elsewhere() {
 		c.prover.condemn(over)
 	}
+
 	return path, err
 }
 

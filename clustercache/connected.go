@@ -26,10 +26,12 @@ func (cc *ClusterCache) WaitConnected(ctx context.Context, cluster client.Object
 		case c == nil:
 			return fail(ErrUnknownCluster)
 		}
+
 		v := c.view.Load()
 		if v.connected {
 			return nil
 		}
+
 		select {
 		case <-v.up:
 			return nil

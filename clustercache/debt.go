@@ -46,6 +46,7 @@ func (s *holds) indebtLocked(h *hold) []*debt {
 		other.debt.Store(d)
 		debts = append(debts, d)
 	}
+
 	return debts
 }
 
@@ -165,9 +166,11 @@ func (h *hold) owes() error {
 			return fmt.Errorf("%w: at resourceVersion %s; another watch showed %s", ErrStale, now.ResourceVersion, d.from)
 		}
 	}
+
 	if now.Synced {
 		h.debt.CompareAndSwap(first, nil)
 	}
+
 	return nil
 }
 

@@ -59,6 +59,7 @@ func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		err = debugTemplate.Execute(&body, page)
 	}
+
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -93,7 +94,13 @@ type debugPhase struct {
 // debugPage collects the state of every cluster. It lists the clusters in the
 // given phase, or all clusters if the phase is empty.
 func (cc *ClusterCache) debugPage(only Phase) *debugPage {
-	p := &debugPage{Time: time.Now(), Name: cc.options.Name, Phase: string(only), Clusters: []Status{}, Reasons: map[string]string{}}
+	p := &debugPage{
+		Time:     time.Now(),
+		Name:     cc.options.Name,
+		Phase:    string(only),
+		Clusters: []Status{},
+		Reasons:  map[string]string{},
+	}
 	counts := map[Phase]int{}
 	all := cc.Statuses()
 	for _, s := range all {
@@ -105,11 +112,13 @@ func (cc *ClusterCache) debugPage(only Phase) *debugPage {
 			p.Clusters = append(p.Clusters, s)
 		}
 	}
+
 	for _, phase := range phasesInOrder {
 		p.Phases = append(p.Phases, debugPhase{Phase: string(phase), Count: counts[phase]})
 	}
 	p.Sum, p.Count = sumUp(all), len(all)
 	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return trouble(b) - trouble(a) })
+
 	return p
 }
 
@@ -128,6 +137,7 @@ func (p *debugPage) focus(cc *ClusterCache, name string) bool {
 	p.Focus = clusterName(cluster)
 	p.Watches, _ = cc.WatchStatuses(cluster) // none if the cluster was forgotten meanwhile
 	p.Users = slices.DeleteFunc(cc.Usage().Uses, func(u Use) bool { return u.Key.Cluster != cluster || len(u.Owners) == 0 })
+
 	return true
 }
 
@@ -144,6 +154,7 @@ func (p *debugPage) spelled(text string) int {
 			found = i
 		}
 	}
+
 	return found
 }
 
@@ -157,6 +168,7 @@ func trouble(s Status) int {
 	case s.Stale || s.LastError != nil || s.Unmapped > 0 || s.Synced < s.Informers:
 		return 1
 	}
+
 	return 0
 }
 
@@ -200,6 +212,7 @@ func ago(t time.Time) string {
 	case d < 48*time.Hour:
 		return fmt.Sprintf("%dh %dm", int(d.Hours()), int(d.Minutes())%60)
 	}
+
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
@@ -222,5 +235,6 @@ func sizeText(n int64) string {
 	case n < unit*unit*unit:
 		return fmt.Sprintf("%.1f MiB", float64(n)/(unit*unit))
 	}
+
 	return fmt.Sprintf("%.1f GiB", float64(n)/(unit*unit*unit))
 }

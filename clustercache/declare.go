@@ -99,9 +99,11 @@ func (cc *ClusterCache) Declare(ctx context.Context, owner Owner, targets ...Tar
 			uses = append(uses, key)
 		}
 	}
+
 	change, err := cc.declared.collector.Declare(ctx, owner, uses...)
 	bad = append(bad, cc.declareErrors(owner, err)...)
 	sortKeys(change.Removed)
+
 	return Declaration{
 		Added: change.Added, Removed: change.Removed, Synced: len(bad) == 0 && cc.declared.synced(uses),
 	}, errors.Join(bad...)
@@ -127,9 +129,15 @@ func (cc *ClusterCache) WaitForSync(ctx context.Context, owner Owner) error {
 			continue // released meanwhile
 		}
 		if err := w.sync(ctx); err != nil {
-			errs = append(errs, &TargetError{Owner: owner, Cluster: key.Cluster, GVK: key.GVK, Err: err})
+			errs = append(errs, &TargetError{
+				Owner:   owner,
+				Cluster: key.Cluster,
+				GVK:     key.GVK,
+				Err:     err,
+			})
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -160,9 +168,14 @@ func (cc *ClusterCache) targetKey(owner Owner, i int, t Target) (WatchKey, error
 	id, err := cc.watchID(t.Kind, t.Options)
 	if err == nil {
 		return WatchKey{
-			Cluster: t.Cluster, GVK: id.gvk, Namespace: id.namespace, LabelSelector: id.labels, FieldSelector: id.fields,
+			Cluster:       t.Cluster,
+			GVK:           id.gvk,
+			Namespace:     id.namespace,
+			LabelSelector: id.labels,
+			FieldSelector: id.fields,
 		}, nil
 	}
+
 	field := "Kind"
 	if k, ok := errors.AsType[*informerpool.KeyError](err); ok {
 		err = k.Err
@@ -171,7 +184,14 @@ func (cc *ClusterCache) targetKey(owner Owner, i int, t Target) (WatchKey, error
 			field = k.Field
 		}
 	}
-	return WatchKey{}, &TargetError{Owner: owner, Cluster: t.Cluster, GVK: id.gvk, Field: fmt.Sprintf("Targets[%d].%s", i, field), Err: err}
+
+	return WatchKey{}, &TargetError{
+		Owner:   owner,
+		Cluster: t.Cluster,
+		GVK:     id.gvk,
+		Field:   fmt.Sprintf("Targets[%d].%s", i, field),
+		Err:     err,
+	}
 }
 
 // declareErrors converts the errors of the collector to those of this package.
@@ -191,15 +211,27 @@ func (cc *ClusterCache) declareErrors(owner Owner, err error) []error {
 		closed := errors.Is(part, gc.ErrClosed) || errors.Is(part, ErrClosed)
 		switch {
 		case ok && closed:
-			part = &TargetError{Owner: owner, Cluster: target.Resource.Cluster, GVK: target.Resource.GVK, Err: ErrClosed}
+			part = &TargetError{
+				Owner:   owner,
+				Cluster: target.Resource.Cluster,
+				GVK:     target.Resource.GVK,
+				Err:     ErrClosed,
+			}
 		case ok:
-			part = &TargetError{Owner: owner, Cluster: target.Resource.Cluster, GVK: target.Resource.GVK, Err: target.Err}
+			part = &TargetError{
+				Owner:   owner,
+				Cluster: target.Resource.Cluster,
+				GVK:     target.Resource.GVK,
+				Err:     target.Err,
+			}
 		case closed:
 			part = fmt.Errorf("declare for %s: %w", owner, ErrClosed)
 		default:
 			part = fmt.Errorf("declare for %s: %w", owner, part)
 		}
+
 		out = append(out, part)
 	}
+
 	return out
 }

@@ -25,8 +25,16 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	d := &declared{cc: cc, watches: map[WatchKey]*Watch{}}
 	var err error
 	d.collector, err = gc.New(gc.Options[Owner, WatchKey]{
-		Acquire: d.acquire, Release: d.release, InUse: cc.protectedInUse(o.InUse), Grace: o.Grace, MinInterval: o.MinInterval, MaxInterval: o.MaxInterval,
-		Timeout: o.Timeout, Concurrency: o.Concurrency, Rate: o.Rate, Logger: cc.log,
+		Acquire:     d.acquire,
+		Release:     d.release,
+		InUse:       cc.protectedInUse(o.InUse),
+		Grace:       o.Grace,
+		MinInterval: o.MinInterval,
+		MaxInterval: o.MaxInterval,
+		Timeout:     o.Timeout,
+		Concurrency: o.Concurrency,
+		Rate:        o.Rate,
+		Logger:      cc.log,
 	})
 	return d, err
 }
@@ -56,6 +64,7 @@ func (d *declared) acquire(_ context.Context, key WatchKey) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watches[key] = w
+
 	return nil
 }
 
@@ -64,6 +73,7 @@ func (d *declared) release(key WatchKey) {
 	w := d.watches[key]
 	delete(d.watches, key)
 	d.mu.Unlock()
+
 	w.drop()
 }
 

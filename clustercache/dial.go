@@ -29,5 +29,6 @@ func (cc *ClusterCache) dialer(access Access, own transport.DialFunc) transport.
 	case access.Trusted():
 		return transport.Dial
 	}
+
 	return cc.guarded
 }

@@ -75,6 +75,7 @@ func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchID, error) {
 		}
 		ids[0].gvk = schema.GroupVersionKind{}
 	}
+
 	return ids, nil
 }
 
@@ -104,9 +105,16 @@ func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	f := &feed{cc: cc, spec: spec, wanted: wanted, forms: cc.givenForms(spec), watches: map[*cluster]map[watchID]*Watch{}}
+	f := &feed{
+		cc:      cc,
+		spec:    spec,
+		wanted:  wanted,
+		forms:   cc.givenForms(spec),
+		watches: map[*cluster]map[watchID]*Watch{},
+	}
 	f.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { f.handle(e, handle) }))
 	f.resync = timetable.NewTimer(f.resyncDue)
+
 	return f, nil
 }
 
@@ -150,6 +158,7 @@ func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]
 			forms[gvk] = form
 		}
 	}
+
 	return forms
 }
 
@@ -161,9 +170,11 @@ func (f *feed) start() {
 	f.cc.feedsMu.Lock()
 	f.cc.feeds[f] = struct{}{}
 	f.cc.feedsMu.Unlock()
+
 	f.mu.Lock()
 	stopped := f.stopped
 	f.mu.Unlock()
+
 	if stopped { // perhaps before the feed was registered: then stop has not unregistered it
 		f.unregister()
 		return
@@ -174,6 +185,7 @@ func (f *feed) start() {
 		}
 		f.clusterAdded(c)
 	}
+
 	f.setResync()
 }
 
@@ -222,6 +234,7 @@ func (f *feed) narrower(c *cluster, id watchID) (keys []informerpool.Key, ok boo
 		}
 		keys = append(keys, informerpool.Key{Namespace: w.namespace, LabelSelector: w.labels, FieldSelector: w.fields})
 	}
+
 	return keys, len(keys) > 0
 }
 
@@ -249,6 +262,7 @@ func (f *feed) clusterAdded(c *cluster) {
 			f.watches[c][id] = w
 		}
 		f.mu.Unlock()
+
 		if surplus {
 			w.Release()
 		}
@@ -273,6 +287,7 @@ func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
 	f.mu.Lock()
 	watches := maps.Clone(f.watches[c])
 	f.mu.Unlock()
+
 	if len(watches) == 0 {
 		return
 	}
@@ -295,6 +310,7 @@ func (f *feed) letGo(c *cluster, id watchID, w *Watch) {
 		delete(f.watches, c)
 	}
 	f.mu.Unlock()
+
 	w.retire()
 	f.clusterAdded(c) // the cluster may have come back just before the delete above, when clusterAdded found no watch lacking
 }
@@ -356,6 +372,7 @@ func (f *feed) stop() {
 	watches := f.watches
 	f.watches = nil
 	f.mu.Unlock()
+
 	f.unregister() // after stopped was set: see start
 	f.pool.Stop()
 	for _, of := range watches {

@@ -29,6 +29,7 @@ func (f *forgotten) add(key client.ObjectKey) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	if f.at == nil {
 		f.at = map[client.ObjectKey]time.Time{}
 	}

@@ -40,6 +40,7 @@ func givenForm(kind client.Object) Form {
 	case runtime.Unstructured:
 		return Unstructured
 	}
+
 	return Typed
 }
 
@@ -66,5 +67,6 @@ func (f Form) of(cc *ClusterCache, o *informerpool.Object) (client.Object, error
 	default:
 		return o, nil
 	}
+
 	return dst, cc.pool.Decode(o, dst)
 }

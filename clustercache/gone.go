@@ -61,6 +61,7 @@ func saysGone(err error) bool {
 		return true
 	}
 	inner := errors.Unwrap(err)
+
 	return inner != nil && saysGone(inner)
 }
 

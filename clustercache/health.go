@@ -55,6 +55,7 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 		case cc.options.Discover && !cc.listed.Load():
 			return errNotListed
 		}
+
 		return nil
 	}
 }

@@ -105,6 +105,7 @@ func (s *holds) add(id watchID, auto bool) *hold {
 	h.auto = h.auto || auto
 	mapped := h.lease != nil
 	s.mu.Unlock()
+
 	if mapped {
 		return h
 	}
@@ -113,6 +114,7 @@ func (s *holds) add(id watchID, auto bool) *hold {
 	} else {
 		s.mapNow()
 	}
+
 	return h
 }
 
@@ -138,6 +140,7 @@ func (s *holds) anyLocked() bool {
 func (s *holds) closeIfEmpty() (kept []*informerpool.Lease, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.closed || s.anyLocked() {
 		return nil, s.closed
 	}
@@ -148,6 +151,7 @@ func (s *holds) closeIfEmpty() (kept []*informerpool.Lease, ok bool) {
 			kept = append(kept, lease)
 		}
 	}
+
 	return kept, true
 }
 
@@ -160,6 +164,7 @@ func (s *holds) close() {
 		h.broadcast()
 	}
 	s.mu.Unlock()
+
 	s.c.cc.timers.Set(s.retry, time.Time{})
 	s.c.cc.timers.Set(s.idle, time.Time{})
 	s.c.cc.timers.Set(s.remap.due, time.Time{})
@@ -199,6 +204,7 @@ func (s *holds) rebuildLocked() {
 			waiting[h.id.gvk] = append(waiting[h.id.gvk], h)
 		}
 	}
+
 	for _, of := range readable {
 		slices.SortFunc(of, func(a, b *hold) int { return cmp.Compare(a.id.narrowness(), b.id.narrowness()) })
 	}
@@ -265,6 +271,7 @@ func (s *holds) mapNow() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	switch {
 	case s.closed || len(s.unmappedLocked()) == 0:
 	case s.mapping:
@@ -280,6 +287,7 @@ func (s *holds) mapAll() {
 	todo := s.unmappedLocked()
 	s.again = false
 	s.mu.Unlock()
+
 	for gvk, waiting := range todo {
 		ctx, cancel := context.WithTimeout(s.c.cc.ctx, s.c.cc.options.RequestTimeout)
 		m, err := s.c.mapper.ResourceFor(ctx, gvk)
@@ -292,10 +300,12 @@ func (s *holds) mapAll() {
 			}
 		}
 	}
+
 	s.mu.Lock()
 	s.mapping = false
 	again, missing := s.again, len(s.unmappedLocked()) > 0 && !s.closed
 	s.mu.Unlock()
+
 	switch {
 	case again:
 		s.mapNow()
@@ -328,6 +338,7 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 	s.mu.Lock()
 	if h.lease != nil || s.all[h.id] != h || s.closed {
 		s.mu.Unlock()
+
 		lease.Release() // bound twice, or released meanwhile
 		return
 	}
@@ -338,6 +349,7 @@ func (s *holds) bind(h *hold, m restmap.Mapping) {
 	s.rebuildLocked()
 	h.broadcast()
 	s.mu.Unlock()
+
 	s.remap.later()
 	s.c.cc.addIndexes(s.c, lease, h.id.gvk) // those added after the call above, by a goroutine that did not see the lease
 	for _, r := range waiting {
@@ -380,11 +392,14 @@ func (s *holds) releaseIdle() {
 			}
 			continue
 		}
+
 		h.auto = false
 		lease, debts := s.releaseLocked(h)
 		leases, owed = append(leases, lease), append(owed, debts...)
 	}
+
 	s.mu.Unlock()
+
 	settle(owed)
 	if len(leases) > 0 {
 		s.let(leases...)

@@ -60,11 +60,13 @@ func (c *cluster) identify(ctx context.Context, ask asker, access Access, known 
 			uid, err = c.kubeSystemUID(ctx, ask)
 		}
 	}
+
 	if !withheld(err) {
 		return uid, err
 	}
 	config := access.Config()
 	sum := sha256.Sum256([]byte(config.Host + "\x00" + config.APIPath + "\x00" + string(config.CAData)))
+
 	return presumedPrefix + hex.EncodeToString(sum[:8]), nil
 }
 
@@ -149,7 +151,12 @@ func (o *identityObject) usable() bool {
 
 // nonsense returns the error for an answer that no API server gives.
 func (c *cluster) nonsense(path string, err error) error {
-	return &transport.Error{Cluster: c.name, Op: "GET " + path, Class: transport.NotKubernetes, Err: err}
+	return &transport.Error{
+		Cluster: c.name,
+		Op:      "GET " + path,
+		Class:   transport.NotKubernetes,
+		Err:     err,
+	}
 }
 
 // discovers returns nil if the server answers the root of discovery.
@@ -181,6 +188,7 @@ func (c *cluster) watchUID(ctx context.Context, ask asker) string {
 		event.Object.Metadata.Name != metav1.NamespaceSystem || !event.Object.usable() {
 		return ""
 	}
+
 	return event.Object.Metadata.UID
 }
 
@@ -253,6 +261,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	if q.Has("watch") && (q.Get("sendInitialEvents") == "" || q.Get("fieldSelector") == "") {
 		resp.Body = newWatchBody(&g.c.prover, req, resp.Body)
 	}
+
 	return resp, nil
 }
 
@@ -289,6 +298,7 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+
 	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
 	if err != nil || req.Method != http.MethodGet {
 		return resp, err
@@ -297,6 +307,7 @@ func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, err
 	}
+
 	return resp, nil
 }
 
@@ -311,6 +322,7 @@ func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (inf
 		case c == nil:
 			return informerpool.Endpoint{}, ErrUnknownCluster
 		}
+
 		v := c.view.Load()
 		if v.connected {
 			return informerpool.Endpoint{Client: v.client, URL: c.transport.URL(), Epoch: v.epoch}, nil

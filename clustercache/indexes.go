@@ -33,6 +33,7 @@ func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove 
 	if err != nil {
 		return nil, err
 	}
+
 	for _, c := range cc.all() {
 		if !added.appliesTo(c.key) {
 			continue
@@ -41,6 +42,7 @@ func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove 
 			cc.addIndexes(c, h.lease, x.GVK)
 		}
 	}
+
 	return func() { cc.indexes.remove(added) }, nil
 }
 
@@ -57,6 +59,7 @@ func (x Index) validate(field string) []error {
 	if x.Form > Metadata {
 		errs = append(errs, &OptionError{Field: field + ".Form", Err: ErrUnsupported})
 	}
+
 	return errs
 }
 
@@ -104,15 +107,18 @@ func (x *addedIndex) appliesTo(cluster client.ObjectKey) bool {
 func (s *indexes) add(x Index, clusters []client.ObjectKey) (*addedIndex, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, old := range s.all[x.GVK] {
 		overlaps := len(clusters) == 0 || len(old.clusters) == 0 || slices.ContainsFunc(clusters, old.appliesTo)
 		if old.Field == x.Field && overlaps {
 			return nil, fmt.Errorf("index %q of %s: %w", x.Field, kindName(x.GVK), ErrIndexExists)
 		}
 	}
+
 	s.next++
 	added := &addedIndex{Index: x, name: fmt.Sprintf("%s#%d", x.Field, s.next), clusters: slices.Clone(clusters)}
 	s.all[x.GVK] = append(slices.Clip(s.all[x.GVK]), added)
+
 	return added, nil
 }
 
@@ -130,12 +136,14 @@ func (s *indexes) of(cluster client.ObjectKey, gvk schema.GroupVersionKind) []*a
 	s.mu.RLock()
 	all := s.all[gvk] // never changed in place
 	s.mu.RUnlock()
+
 	var out []*addedIndex
 	for _, x := range all {
 		if x.appliesTo(cluster) {
 			out = append(out, x)
 		}
 	}
+
 	return out
 }
 

@@ -77,6 +77,7 @@ func (x *addedIndex) compute(
 			break
 		}
 	}
+
 	if answered {
 		return nil, nil
 	}
@@ -119,5 +120,11 @@ func (x *addedIndex) failed(cc *ClusterCache, c *cluster, name client.ObjectKey,
 		cc.log.Error(err, "Index function failed; lists by its field fail. Further failures are not logged",
 			"cluster", c.name, "kind", kindName(x.GVK), "field", x.Field, "object", objectName(name), "failure", text)
 	}
-	return &IndexError{Cluster: c.key, GVK: x.GVK, Field: x.Field, Object: name, Err: err}
+	return &IndexError{
+		Cluster: c.key,
+		GVK:     x.GVK,
+		Field:   x.Field,
+		Object:  name,
+		Err:     err,
+	}
 }

@@ -48,6 +48,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	}
 	cc.started = true
 	cc.life.Unlock()
+
 	cc.unstarted.close()
 
 	if err := cc.metrics.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
@@ -71,6 +72,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	}
 	cc.log.Info("Started")
 	<-ctx.Done()
+
 	return cc.stop(context.WithoutCancel(ctx))
 }
 
@@ -79,6 +81,7 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	cc.life.Lock()
 	cc.stopped = true
 	cc.life.Unlock()
+
 	cc.cancel(ErrClosed)
 	cc.metrics.unregister()
 	cc.events.close()
@@ -102,6 +105,7 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
+
 	late := cc.underWay.String()
 	cc.log.Info("Stopped")
 	switch {
@@ -110,6 +114,7 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("a handler: %w: %w", errStillRunning, err)
 	}
+
 	return nil
 }
 
@@ -117,6 +122,7 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 func (cc *ClusterCache) spawn(f func()) bool {
 	cc.life.Lock()
 	defer cc.life.Unlock()
+
 	if cc.stopped {
 		return false
 	}
@@ -153,6 +159,7 @@ func (cc *ClusterCache) changed(key client.ObjectKey) {
 		}
 		return
 	}
+
 	if c, err := cc.engage(key, false); err == nil { // it fails only after Stop
 		c.discovered.Store(true)
 	}
@@ -190,6 +197,7 @@ func (cc *ClusterCache) discover() {
 		case cc.ctx.Err() == nil:
 			cc.log.Error(err, "Clusters cannot be listed")
 		}
+
 		var due <-chan time.Time
 		if wait > 0 {
 			due = time.After(wait)
@@ -234,6 +242,7 @@ func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
 		}
 		c.discovered.Store(true)
 	}
+
 	for _, c := range cc.all() {
 		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
 			c.post(message{Event: phase.Event{Kind: phase.Changed}})

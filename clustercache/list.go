@@ -48,6 +48,7 @@ func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *cl
 		}
 		return errLive
 	}
+
 	for {
 		found, err := c.lookUpAll(o, gvk, lo)
 		switch {
@@ -90,6 +91,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 		case lo.Limit > 0 && lo.Limit < math.MaxInt32:
 			asked.Limit++ // to know whether there are more
 		}
+
 		namespace := h.namespace(lo.Namespace)
 		objects, rv, failed := c.listFrom(h.hold, &asked)
 		why := known(o, h.hold, namespace, "")
@@ -99,6 +101,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 				return shown, err
 			}))
 		}
+
 		switch {
 		case errors.Is(why, errAgain), h.parted.Load():
 			return selected{}, errAgain
@@ -117,6 +120,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 			return found, nil
 		}
 	}
+
 	return selected{}, err
 }
 
@@ -136,8 +140,10 @@ func (c *cluster) coverList(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 			}
 			continue
 		}
+
 		covering = append(covering, candidate{hold: h})
 	}
+
 	return covering, err
 }
 
@@ -155,6 +161,7 @@ func (c *cluster) listFrom(h *hold, lo *client.ListOptions) ([]*informerpool.Obj
 	if err == nil {
 		objects, err = keep.from(objects)
 	}
+
 	return objects, rv, err
 }
 
@@ -184,6 +191,7 @@ func (h *hold) covers(lo *client.ListOptions) bool {
 		asked.FieldSelector = lo.FieldSelector.String()
 	}
 	asked, err := asked.Canonical() // like those of the hold
+
 	return err == nil && (h.id.labels == "" || h.id.labels == asked.LabelSelector) &&
 		(h.id.fields == "" || h.id.fields == asked.FieldSelector)
 }
@@ -207,6 +215,7 @@ func (s filters) from(objects []*informerpool.Object) ([]*informerpool.Object, e
 			kept = append(kept, o)
 		}
 	}
+
 	return kept, nil
 }
 
@@ -248,9 +257,11 @@ func (c *cluster) query(h *hold, lo *client.ListOptions, useIndex bool) (informe
 			})
 		}
 	}
+
 	if len(keep) > 0 {
 		q.Limit = 0 // the filters come first
 	}
+
 	return q, keep, nil
 }
 
@@ -288,12 +299,14 @@ func (c *cluster) fill(list client.ObjectList, found selected) error {
 	default:
 		err = c.fillTyped(list, objects)
 	}
+
 	if err != nil {
 		return err
 	}
 	list.SetResourceVersion(found.version)
 	list.SetContinue(continuation(found.cut))
 	list.SetRemainingItemCount(nil)
+
 	return nil
 }
 
@@ -322,6 +335,8 @@ func (c *cluster) fillTyped(list client.ObjectList, objects []*informerpool.Obje
 			return err
 		}
 	}
+
 	slice.Set(out)
+
 	return nil
 }

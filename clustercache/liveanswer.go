@@ -132,6 +132,7 @@ func kindSent(obj any, scheme *runtime.Scheme) (gvk schema.GroupVersionKind) {
 	case applied:
 		gvk = schema.FromAPIVersionAndKind(deref(o.GetAPIVersion()), deref(o.GetKind()))
 	}
+
 	return gvk
 }
 
@@ -153,6 +154,7 @@ func (c *liveCall) expectList(list client.ObjectList) *liveCall {
 		c.want = schema.GroupVersionKind{}
 	}
 	c.list = newLiveItems(list)
+
 	return c
 }
 
@@ -221,6 +223,7 @@ func (a *answers) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, err
 	}
+
 	return resp, nil
 }
 
@@ -249,10 +252,12 @@ func (c *liveCall) admit(resp *http.Response) error {
 	default:
 		return nil
 	}
+
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != mediaJSON && media != "" {
 		return c.fail(fmt.Errorf("%w: %q instead of %s", ErrNotKubernetes, sanitize.Text(media), mediaJSON))
 	}
+
 	switch {
 	case c.list != nil:
 		resp.ContentLength = -1
@@ -262,6 +267,7 @@ func (c *liveCall) admit(resp *http.Response) error {
 	case c.into != nil:
 		resp.Body = &objectBody{ReadCloser: resp.Body, call: c, meter: meter.New(c.into)}
 	}
+
 	return nil
 }
 
@@ -307,6 +313,7 @@ func (b *objectBody) Read(p []byte) (int, error) {
 			return 0, b.call.fail(other)
 		}
 	}
+
 	return n, err
 }
 

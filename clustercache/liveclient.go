@@ -55,6 +55,7 @@ func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context
 		}
 		return sanitize.FromClient(err)
 	}
+
 	_, told := errors.AsType[*transport.Error](err) // for example if the connection breaks in the middle of a body
 	switch {
 	case errors.Is(answer.failed, ErrBudget), errors.Is(answer.failed, ErrKind), errors.Is(answer.failed, ErrNotKubernetes), errors.Is(answer.failed, ErrAnswer):
@@ -64,6 +65,7 @@ func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context
 	case answer.answered && !told && ctx.Err() == nil:
 		return &answerError{err: err}
 	}
+
 	return err
 }
 
@@ -106,6 +108,7 @@ func identified(key client.ObjectKey, obj client.Object) error {
 	case name != key.Name && key.Name != itself, differs(namespace, key.Namespace):
 		return errAnother
 	}
+
 	return nil
 }
 

@@ -62,7 +62,9 @@ func newLiveItems(list client.ObjectList) *liveItems {
 	case structOf(field.Type.Elem()).Kind() != reflect.Struct:
 		return nil
 	}
+
 	_, metadata := list.(*metav1.PartialObjectMetadataList)
+
 	return &liveItems{element: field.Type.Elem(), metadata: metadata}
 }
 
@@ -105,6 +107,7 @@ func (b *listBody) Read(p []byte) (int, error) {
 		}
 		b.rest = bytes.NewReader(document)
 	}
+
 	if b.err != nil {
 		return 0, b.err
 	}
@@ -136,6 +139,7 @@ func (l *liveItems) read(call *liveCall, body io.Reader) ([]byte, error) {
 		case err != nil:
 			return nil, call.fail(limited(err))
 		}
+
 		m.Next()
 		m.Feed(raw)
 		l.largest = max(l.largest, int64(len(raw)))
@@ -202,7 +206,9 @@ func (l *liveItems) add(raw []byte) error {
 	case l.element.Kind() == reflect.Pointer:
 		value = into
 	}
+
 	l.items = reflect.Append(l.items, value)
+
 	return nil
 }
 
@@ -226,6 +232,7 @@ func (l *liveItems) finish(call *liveCall, r *wire.ListReader, isList bool) ([]b
 		members = members[1:] // the comma
 	}
 	document = append(document[:len(document)-1], members...)
+
 	return append(document, '}'), nil
 }
 
@@ -246,6 +253,7 @@ func (l *liveItems) checkList(call *liveCall, header wire.ListHeader, isList boo
 	case isList && l.unnamed == 0 && isVersion(header.APIVersion, want) && (l.items.Len() > 0 || !strings.HasSuffix(header.Kind, listSuffix)):
 		return nil
 	}
+
 	return fmt.Errorf("%w: %s of %s instead of %s of %s", ErrKind, wire.Excerpt(header.Kind), wire.Excerpt(header.APIVersion),
 		wire.Excerpt(want.Kind+listSuffix), wire.Excerpt(want.GroupVersion().String()))
 }

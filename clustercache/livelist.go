@@ -70,6 +70,7 @@ func (c *cluster) splitFields(gvk schema.GroupVersionKind, s fields.Selector) (i
 			others = append(others, fields.OneTermEqualSelector(r.Field, r.Value))
 		}
 	}
+
 	if len(others) > 0 {
 		rest = fields.AndSelectors(others...)
 	}
@@ -89,7 +90,13 @@ type liveSelection struct {
 
 // read lists page by page, and keeps the selected objects.
 func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client.ListOptions, rest fields.Selector) error {
-	page := client.ListOptions{LabelSelector: lo.LabelSelector, FieldSelector: rest, Namespace: lo.Namespace, Limit: livePage, Raw: lo.Raw}
+	page := client.ListOptions{
+		LabelSelector: lo.LabelSelector,
+		FieldSelector: rest,
+		Namespace:     lo.Namespace,
+		Limit:         livePage,
+		Raw:           lo.Raw,
+	}
 	for seen := 0; ; {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(s.gvk.GroupVersion().WithKind(s.gvk.Kind + "List"))
@@ -101,6 +108,7 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 			return fmt.Errorf("%w: more than %d objects to select from by field %q; only an informer that has synced can",
 				ErrUnsupported, maxLiveSelected, s.indexed[0].Field)
 		}
+
 		for i := range list.Items {
 			ok, err := s.selects(&list.Items[i])
 			if err != nil {
@@ -115,6 +123,7 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 			}
 			s.found = append(s.found, list.Items[i])
 		}
+
 		if page.Continue = list.GetContinue(); page.Continue == "" {
 			return nil
 		}
@@ -133,6 +142,7 @@ func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
 			return false, err
 		}
 	}
+
 	return true, nil
 }
 
@@ -154,6 +164,7 @@ func (s *liveSelection) in(form Form, u *unstructured.Unstructured) (client.Obje
 		partial := &metav1.PartialObjectMetadata{}
 		return partial, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, partial)
 	}
+
 	return u.DeepCopy(), nil
 }
 
@@ -189,6 +200,8 @@ func (s *liveSelection) fillTyped(list client.ObjectList) error {
 			return err
 		}
 	}
+
 	slice.Set(out)
+
 	return nil
 }

@@ -136,6 +136,7 @@ func (m *metrics) register(to prometheus.Registerer, name string) error {
 			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
+
 	return errors.New("register metrics: too many instances")
 }
 
@@ -172,6 +173,7 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	} {
 		out <- d
 	}
+
 	for _, c := range m.counted() {
 		c.Describe(out)
 	}
@@ -200,6 +202,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			out.cluster(clusterName(s.Cluster), s)
 		}
 	}
+
 	totals := m.cc.pool.Totals()
 	if m.cc.options.FleetMetricsOnly {
 		sum := sumUp(statuses)
@@ -240,6 +243,7 @@ func sumUp(statuses []Status) Status {
 		sum.OldestProof = earlier(sum.OldestProof, s.OldestProof)
 		sum.CredentialExpiry = earlier(sum.CredentialExpiry, s.CredentialExpiry)
 	}
+
 	return sum
 }
 

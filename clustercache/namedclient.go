@@ -24,7 +24,12 @@ func (n *namedClient) fail(op string, obj any, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &ClusterError{Cluster: n.key, GVK: kindSent(obj, n.Scheme()), Op: op, Err: err}
+	return &ClusterError{
+		Cluster: n.key,
+		GVK:     kindSent(obj, n.Scheme()),
+		Op:      op,
+		Err:     err,
+	}
 }
 
 // failRead is fail for reads, where the absence of an object is no failure.

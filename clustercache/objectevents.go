@@ -103,6 +103,7 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter
 		}
 		defer f.stop()
 		f.start()
+
 		for {
 			select {
 			case e := <-events:

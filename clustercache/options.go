@@ -254,6 +254,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.IdleTimeout, DefaultIdleTimeout)
 	setDefault(&o.StaleAfter, DefaultStaleAfter)
 	setDefault(&o.MaxLiveBytes, DefaultMaxLiveBytes)
+
 	return o, err
 }
 
@@ -271,35 +272,54 @@ func (o Options) validate() error {
 	check(o.ReadMode <= AutoWatch, "ReadMode", "unknown")
 	check(o.ProbePath == "" || (strings.HasPrefix(o.ProbePath, "/") && !strings.ContainsAny(o.ProbePath, " \t\r\n#")), "ProbePath",
 		"must be an absolute path")
+
 	for field, d := range map[string]time.Duration{
-		"IdleTimeout": o.IdleTimeout, "StaleAfter": o.StaleAfter, "ProbeInterval": o.ProbeInterval, "ProbeTimeout": o.ProbeTimeout,
-		"MaxBackoff": o.MaxBackoff, "RetryInterval": o.RetryInterval, "RequestTimeout": o.RequestTimeout,
-		"SilentAfter": o.SilentAfter,
+		"IdleTimeout":    o.IdleTimeout,
+		"StaleAfter":     o.StaleAfter,
+		"ProbeInterval":  o.ProbeInterval,
+		"ProbeTimeout":   o.ProbeTimeout,
+		"MaxBackoff":     o.MaxBackoff,
+		"RetryInterval":  o.RetryInterval,
+		"RequestTimeout": o.RequestTimeout,
+		"SilentAfter":    o.SilentAfter,
 	} {
 		check(d >= 0, field, "negative")
 	}
+
 	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")
+
 	for field, n := range map[string]int{
-		"FailureThreshold": o.FailureThreshold, "SuccessThreshold": o.SuccessThreshold, "ProbeConcurrency": o.ProbeConcurrency,
-		"ConnectConcurrency": o.ConnectConcurrency, "Burst": o.Burst,
+		"FailureThreshold":   o.FailureThreshold,
+		"SuccessThreshold":   o.SuccessThreshold,
+		"ProbeConcurrency":   o.ProbeConcurrency,
+		"ConnectConcurrency": o.ConnectConcurrency,
+		"Burst":              o.Burst,
 	} {
 		check(n >= 0, field, "negative")
 	}
+
 	o.GC.validate(check)
 	check(o.Informers.Source == nil, "Informers.Source", "is the ClusterCache's own")
 	check(o.Informers.OnRollback == nil, "Informers.OnRollback", "is the ClusterCache's own")
 	for i, x := range o.Indexes {
 		errs = append(errs, x.validate(fmt.Sprintf("Indexes[%d]", i))...)
 	}
+
 	return errors.Join(errs...)
 }
 
 // phases returns the numbers on which the connection's decisions depend.
 func (o Options) phases() phase.Config {
 	return phase.Config{
-		ProbeInterval: o.ProbeInterval, FailureThreshold: o.FailureThreshold, SuccessThreshold: o.SuccessThreshold, Grace: max(o.Grace, 0),
-		RetryBase: time.Second, RetryMax: o.MaxBackoff, ResolveRetry: o.RetryInterval, ResolveInterval: max(o.ResolveInterval, 0),
-		SilentAfter: o.SilentAfter,
+		ProbeInterval:    o.ProbeInterval,
+		FailureThreshold: o.FailureThreshold,
+		SuccessThreshold: o.SuccessThreshold,
+		Grace:            max(o.Grace, 0),
+		RetryBase:        time.Second,
+		RetryMax:         o.MaxBackoff,
+		ResolveRetry:     o.RetryInterval,
+		ResolveInterval:  max(o.ResolveInterval, 0),
+		SilentAfter:      o.SilentAfter,
 	}
 }
 

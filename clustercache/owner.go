@@ -63,7 +63,12 @@ func (o Owner) MarshalJSON() ([]byte, error) {
 
 func (o Owner) named() namedObject {
 	version, kind := o.GVK.ToAPIVersionAndKind()
-	return namedObject{APIVersion: version, Kind: kind, Namespace: o.Namespace, Name: o.Name}
+	return namedObject{
+		APIVersion: version,
+		Kind:       kind,
+		Namespace:  o.Namespace,
+		Name:       o.Name,
+	}
 }
 
 // namedObject is the JSON form of an object's name.
@@ -108,6 +113,7 @@ func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 		case err != nil:
 			return false, err
 		}
+
 		return obj.GetDeletionTimestamp().IsZero(), nil
 	}
 }

@@ -58,6 +58,7 @@ func perCluster(
 			ctrllog.FromContext(ctx).V(1).Info("Cluster is not connected; trying again later", "after", cc.options.RetryInterval)
 			return reconcile.Result{RequeueAfter: cc.options.RetryInterval}, nil
 		}
+
 		return result, err
 	})
 }

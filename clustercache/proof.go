@@ -172,6 +172,7 @@ func (p *prover) still(ctx context.Context, v *view) error {
 	case p.pending():
 		return p.prove(ctx, claim{view: v, age: proofAge})
 	}
+
 	return nil
 }
 
@@ -199,6 +200,7 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 		}
 		q := p.askLocked(want)
 		p.mu.Unlock()
+
 		if q == nil {
 			return ErrClosed
 		}
@@ -214,6 +216,7 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 			return q.err
 		}
 	}
+
 	return errUnsteady
 }
 
@@ -288,6 +291,7 @@ func (p *prover) adopt(f *finding) {
 		p.withheld = f.sent
 	}
 	p.mu.Unlock()
+
 	p.schedule(false)
 }
 
@@ -309,6 +313,7 @@ func (p *prover) renew() {
 		p.askLocked(claim{view: v})
 	}
 	p.mu.Unlock()
+
 	if !due {
 		p.schedule(false)
 	}
@@ -338,5 +343,6 @@ func (p *prover) due(v *view, failed bool) time.Time {
 	case pending:
 		return now
 	}
+
 	return at
 }

@@ -48,7 +48,12 @@ func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) tra
 		if err != nil {
 			return nil, err
 		}
-		k := &provenConn{Conn: conn, p: p, adopted: adopted, asking: ctx.Value(proofKey{}) != nil}
+		k := &provenConn{
+			Conn:    conn,
+			p:       p,
+			adopted: adopted,
+			asking:  ctx.Value(proofKey{}) != nil,
+		}
 		p.mu.Lock()
 		p.seq++
 		p.open[k] = p.seq
@@ -56,6 +61,7 @@ func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) tra
 			p.streams[k] = struct{}{}
 		}
 		p.mu.Unlock()
+
 		switch {
 		case k.asking, !adopted.Load():
 			return k, nil // the query proves the connection that it uses
@@ -63,10 +69,12 @@ func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) tra
 			p.soon() // a probe waits for no proof, but later users of its connection do
 			return k, nil
 		}
+
 		if err := p.admit(ctx, k); err != nil {
 			_ = k.Close()
 			return nil, err
 		}
+
 		return k, nil
 	}
 }

@@ -93,6 +93,7 @@ func (p *prover) ask(q *question, want claim) {
 	p.flight, q.err = nil, err
 	close(q.done)
 	p.mu.Unlock()
+
 	if verdict != nil {
 		p.c.post(*verdict)
 	}
@@ -112,6 +113,7 @@ func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string,
 	p.mu.Lock()
 	due := time.Since(p.withheld) >= withheldAge
 	p.mu.Unlock()
+
 	if due {
 		found, err := p.c.kubeSystemUID(ctx, ask)
 		if !withheld(err) {
@@ -121,6 +123,7 @@ func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string,
 		p.withheld = time.Now()
 		p.mu.Unlock()
 	}
+
 	return uid, p.c.discovers(ctx, ask)
 }
 
@@ -143,6 +146,7 @@ func (p *prover) verdictLocked(err error) *message {
 	case time.Since(p.failing) < proofRetry:
 		return nil
 	}
+
 	m := failure("", err)
 	m.Kind = phase.Unrecognized
 	return &m
@@ -159,6 +163,7 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	// identity query, and that must not cause another query of the version.
 	wanted := p.upgraded && time.Since(p.versioned) >= proofSoon
 	p.mu.Unlock()
+
 	if version := p.version(ctx, p.c.transport.ProbeAside, known, wanted); version != "" && version != known {
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	}
@@ -179,6 +184,7 @@ func (p *prover) version(ctx context.Context, ask asker, known string, wanted bo
 		p.versioned, p.upgraded = time.Now(), false
 	}
 	p.mu.Unlock()
+
 	if !due {
 		return known
 	}

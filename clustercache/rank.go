@@ -43,6 +43,7 @@ func (r ranking) rank() ranking {
 			r[j-1], r[j] = r[j], r[j-1]
 		}
 	}
+
 	return r
 }
 
@@ -77,6 +78,7 @@ func (r ranking) contradicts(o *informerpool.Object, by candidate, key client.Ob
 			return by.behind(c)
 		}
 	}
+
 	return nil
 }
 
@@ -91,6 +93,7 @@ func (c candidate) disproves(own *informerpool.Object, err error, o *informerpoo
 	case o == nil || !isNotFound(err) || c.id.labels+c.id.fields != "":
 		return false
 	}
+
 	return !later(o.GetResourceVersion(), c.at.ResourceVersion) // it was deleted since
 }
 
@@ -109,6 +112,7 @@ func (r ranking) contradictsList(objects []*informerpool.Object, by candidate, o
 			return by.behind(c)
 		}
 	}
+
 	return nil
 }
 
@@ -128,6 +132,7 @@ func (c candidate) disprovesList(own, objects []*informerpool.Object, by candida
 			return true // it was deleted, or left the selection, since
 		}
 	}
+
 	for _, o := range has {
 		if later(o.GetResourceVersion(), by.at.ResourceVersion) {
 			return true

@@ -73,6 +73,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	if err == nil {
 		err = c.getCached(&o, gvk, key, obj)
 	}
+
 	if errors.Is(err, errLive) {
 		err = c.liveRead(&o, func(live client.Client) error { return live.Get(ctx, key, obj, opts...) })
 		if err == nil {
@@ -81,6 +82,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 		}
 		return r.fail(gvk, "get", err)
 	}
+
 	return r.fail(gvk, "get", err)
 }
 
@@ -104,6 +106,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 			opt.ApplyToList(&lo)
 		}
 	}
+
 	gvk, err := apiutil.GVKForObject(list, r.cc.options.Scheme)
 	if err != nil {
 		return r.fail(gvk, "list", err)
@@ -113,6 +116,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 	if err == nil {
 		err = c.listCached(&o, gvk, &lo, list)
 	}
+
 	if errors.Is(err, errLive) {
 		err = c.liveRead(&o, func(live client.Client) error { return c.listLive(ctx, live, gvk, &lo, list) })
 		if err == nil {
@@ -121,6 +125,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		}
 		return r.fail(gvk, "list", err)
 	}
+
 	return r.fail(gvk, "list", err)
 }
 
@@ -150,7 +155,12 @@ func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 	if !isAnswer(err) {
 		err = aboutOther(err)
 	}
-	return &ClusterError{Cluster: r.key, GVK: gvk, Op: op, Err: err}
+	return &ClusterError{
+		Cluster: r.key,
+		GVK:     gvk,
+		Op:      op,
+		Err:     err,
+	}
 }
 
 // cluster returns the cluster if a read may proceed, with an informer under way
@@ -169,6 +179,7 @@ func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*clus
 			return nil, ErrClosed
 		}
 	}
+
 	switch {
 	case c == nil && !r.cc.live.Load():
 		r.cc.used()
@@ -176,6 +187,7 @@ func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*clus
 	case c == nil:
 		return nil, ErrUnknownCluster
 	}
+
 	v := c.view.Load()
 	switch {
 	case v.connected:
@@ -185,6 +197,7 @@ func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*clus
 	case o.mode == CacheOnly && o.maxAge > 0:
 		return c, nil
 	}
+
 	return nil, c.whyNot()
 }
 
@@ -241,6 +254,7 @@ func (c *cluster) usable(o *readOptions, h *hold) error {
 	if o.maxAge > 0 && time.Since(s.LastProof) > o.maxAge {
 		return instead(o, fmt.Errorf("%w: last sign of life %s ago", ErrStale, time.Since(s.LastProof).Round(time.Second)))
 	}
+
 	if o.atLeast != "" {
 		order, err := resourceversion.CompareResourceVersion(s.ResourceVersion, o.atLeast)
 		if err != nil {
@@ -250,11 +264,17 @@ func (c *cluster) usable(o *readOptions, h *hold) error {
 			return instead(o, fmt.Errorf("%w: at resourceVersion %s", ErrStale, s.ResourceVersion))
 		}
 	}
+
 	if o.origin != nil {
 		*o.origin = Origin{
-			Cached: true, Connected: v.connected, Epoch: historyOf(s), ResourceVersion: s.ResourceVersion, Proof: s.LastProof,
+			Cached:          true,
+			Connected:       v.connected,
+			Epoch:           historyOf(s),
+			ResourceVersion: s.ResourceVersion,
+			Proof:           s.LastProof,
 		}
 	}
+
 	return nil
 }
 
@@ -319,6 +339,7 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 		if why == nil && len(ranked) > 1 {
 			why = instead(o, ranked.contradicts(object, h, key))
 		}
+
 		switch {
 		case errors.Is(why, errAgain):
 			return nil, why
@@ -337,6 +358,7 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 			return nil, translate(found)
 		}
 	}
+
 	return nil, err
 }
 
@@ -373,6 +395,7 @@ func known(o *readOptions, h *hold, namespace, name string) error {
 	case o.mode == CacheOnly:
 		return distrusted(err)
 	}
+
 	return errLive
 }
 
@@ -401,5 +424,6 @@ func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error
 	if o.origin != nil {
 		*o.origin = Origin{Connected: true, Epoch: string(v.epoch), Proof: time.Now()}
 	}
+
 	return err
 }

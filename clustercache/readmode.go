@@ -98,6 +98,7 @@ func (m ReadMode) String() string {
 	case AutoWatch:
 		return "AutoWatch"
 	}
+
 	return "unknown"
 }
 

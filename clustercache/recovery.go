@@ -46,6 +46,7 @@ func (r *recovery) succeeded(now time.Time) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	since := now.Sub(r.last)
 	if since < r.pause || !r.troubled.Swap(false) {
 		return false // the failure stays recorded: a later success is the recovery
@@ -55,6 +56,7 @@ func (r *recovery) succeeded(now time.Time) bool {
 		r.pause = firstRecovery
 	}
 	r.last = now
+
 	return true
 }
 

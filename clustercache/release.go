@@ -33,6 +33,7 @@ func (s *holds) part(h *hold) *informerpool.Lease {
 	s.mu.Lock()
 	lease, debts := s.releaseLocked(h)
 	s.mu.Unlock()
+
 	settle(debts)
 	return lease
 }
@@ -49,6 +50,7 @@ func (s *holds) releaseLocked(h *hold) (*informerpool.Lease, []*debt) {
 	h.parted.Store(true)
 	debts := s.indebtLocked(h)
 	s.rebuildLocked()
+
 	return h.lease, debts
 }
 

@@ -60,6 +60,7 @@ func (r *remap) soon() {
 		return
 	}
 	r.mu.Unlock()
+
 	r.now()
 }
 
@@ -70,6 +71,7 @@ func (r *remap) now() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if r.running {
 		r.again = true
 		return
@@ -93,9 +95,11 @@ func (r *remap) look() {
 			missing = true // it may return with another scope, and no informer would fail
 		}
 	}
+
 	s.mapNow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.running, r.last = false, time.Now()
 	wait := remapInterval - rand.N(remapInterval/5)
 	if err != nil || missing || r.again {
@@ -105,6 +109,7 @@ func (r *remap) look() {
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()
+
 	if !closed {
 		s.c.cc.timers.Set(r.due, r.last.Add(wait))
 	}

@@ -95,6 +95,7 @@ func EnqueueOwner(owner schema.GroupVersionKind, opts ...OwnerOptions) ObjectMap
 			}
 			requests = append(requests, r)
 		}
+
 		return requests
 	}
 }

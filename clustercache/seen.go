@@ -49,6 +49,7 @@ func (s *holds) keepSeen(unmapped []*hold, u *unstructured.Unstructured) (leases
 			h.unsent = append(h.unsent, u)
 		}
 	}
+
 	return leases
 }
 
@@ -66,6 +67,7 @@ func (s *holds) interested(gvk schema.GroupVersionKind, namespace string) (lease
 			unmapped = append(unmapped, h)
 		}
 	}
+
 	return leases, unmapped
 }
 
@@ -93,5 +95,6 @@ func plain(gvk schema.GroupVersionKind, obj client.Object) *unstructured.Unstruc
 		return nil
 	}
 	u.SetGroupVersionKind(gvk)
+
 	return u
 }

@@ -58,6 +58,7 @@ func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	if err := errors.Join(healthz, readyz); err != nil {
 		cc.log.Info("The manager has no checks of this cluster cache", "cause", err.Error())
 	}
+
 	return cc, mgr.Add(cc)
 }
 
@@ -91,6 +92,7 @@ func (h *hubOwners) inUse(ctx context.Context, owner Owner) (bool, error) {
 	exists, err := OwnerExists(h.hub())(ctx, owner)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	switch {
 	case err == nil && exists:
 		h.met[owner.GVK] = struct{}{}
@@ -106,7 +108,9 @@ func (h *hubOwners) inUse(ctx context.Context, owner Owner) (bool, error) {
 	case ctx.Err() != nil:
 		return false, err
 	}
+
 	h.once("Owners of a kind cannot be looked for: those that vanish without Drop keep what they declared", owner, "cause", err.Error())
+
 	return false, gc.ErrPartial
 }
 

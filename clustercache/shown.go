@@ -39,6 +39,7 @@ func (c *cluster) late(gvk schema.GroupVersionKind, namespace string) []*hold {
 			late = append(late, h)
 		}
 	}
+
 	return append(late, waiting...) // it is not known yet whether their kind has namespaces
 }
 
@@ -59,6 +60,7 @@ func (s *holds) shown(late []*hold, by *hold, objects ...*informerpool.Object) {
 func (s *holds) keepShown(h *hold, objects []*informerpool.Object) *informerpool.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if h.lease != nil {
 		return h.lease
 	}
@@ -72,5 +74,6 @@ func (s *holds) keepShown(h *hold, objects []*informerpool.Object) *informerpool
 			h.shown[name] = o
 		}
 	}
+
 	return nil
 }

@@ -88,6 +88,7 @@ func ClusterSource[request comparable](cc *ClusterCache, mapping ClusterMapFunc[
 		s.options.Debounce = cmp.Or(o.Debounce, s.options.Debounce)
 		s.options.MaxDelay = cmp.Or(o.MaxDelay, s.options.MaxDelay)
 	}
+
 	s.SetMapping(mapping)
 	return s
 }
@@ -102,6 +103,7 @@ func (s *TypedClusterSource[request]) Start(ctx context.Context, queue workqueue
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.stopped {
 		return nil
 	}
@@ -116,6 +118,7 @@ func (s *TypedClusterSource[request]) Start(ctx context.Context, queue workqueue
 		return ErrClosed
 	}
 	s.runs[r] = struct{}{}
+
 	return nil
 }
 
@@ -207,12 +210,14 @@ func (s *TypedClusterSource[request]) Stop() { s.stop() }
 func (s *TypedClusterSource[request]) stop() []*clusterRun[request] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.stopped = true
 	var runs []*clusterRun[request]
 	for r := range s.runs {
 		r.cancel()
 		runs = append(runs, r)
 	}
+
 	return runs
 }
 
@@ -230,6 +235,7 @@ func (s *TypedClusterSource[request]) Close(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+
 	return nil
 }
 

@@ -112,6 +112,7 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
+
 		r.feed.stop()
 		return nil
 	}
@@ -121,7 +122,9 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	}
 	r.unlinked = context.AfterFunc(ctx, r.end)
 	s.mu.Unlock()
+
 	r.feed.start() // does nothing if it was stopped meanwhile
+
 	return nil
 }
 
@@ -138,6 +141,7 @@ func (s *TypedObjectSource[request]) stillRunningLocked() []*objectRun[request] 
 			s.failures.Add(r.feed.pool.Panics() + r.feed.misfit.Load())
 		}
 	}
+
 	return running
 }
 
@@ -155,6 +159,7 @@ func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent
 	if e.Resync {
 		states = states[2:] // Old is the same
 	}
+
 	for _, o := range states {
 		if o == nil {
 			continue
@@ -169,6 +174,7 @@ func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent
 			requests[q] = struct{}{}
 		}
 	}
+
 	for q := range requests {
 		r.debounced.Add(q, e.Initial || e.Resync)
 	}
@@ -247,6 +253,7 @@ func (s *TypedObjectSource[request]) Stop() {
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
+
 	for _, r := range s.all() {
 		if r.unlinked() {
 			r.end()
@@ -289,5 +296,6 @@ func (s *TypedObjectSource[request]) String() string {
 	if len(kinds) > 0 {
 		text += ": " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 	}
+
 	return text
 }

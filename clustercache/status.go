@@ -172,17 +172,39 @@ func (c *cluster) status() Status {
 	v := c.view.Load()
 	sum := c.cc.pool.ClusterSummary(c.key)
 	s := Status{
-		Cluster: c.key, Phase: Phase(v.phase.String()), Since: v.since, Reason: v.reason, LastError: v.err, Connected: v.connected,
-		Failures: v.missed, LastProbe: v.lastProbe, LastProbeSuccess: v.lastSuccess,
-		LastLife: c.transport.LastLife(), LastEvent: sum.LastEvent, UID: v.uid, Epoch: string(v.epoch), ServerVersion: v.version,
-		Revision: v.access.Revision(), CredentialExpiry: v.access.Expiry(), Connects: v.connects, HistoryResets: v.resets,
-		Informers: sum.Informers, Synced: sum.Synced, Objects: sum.Objects, Bytes: sum.Bytes, SeenBytes: sum.SeenBytes, References: sum.Leases,
-		Stalls: sum.Totals.Stalls, Rejected: sum.Totals.Rejected, OldestProof: sum.OldestProof,
+		Cluster:          c.key,
+		Phase:            Phase(v.phase.String()),
+		Since:            v.since,
+		Reason:           v.reason,
+		LastError:        v.err,
+		Connected:        v.connected,
+		Failures:         v.missed,
+		LastProbe:        v.lastProbe,
+		LastProbeSuccess: v.lastSuccess,
+		LastLife:         c.transport.LastLife(),
+		LastEvent:        sum.LastEvent,
+		UID:              v.uid,
+		Epoch:            string(v.epoch),
+		ServerVersion:    v.version,
+		Revision:         v.access.Revision(),
+		CredentialExpiry: v.access.Expiry(),
+		Connects:         v.connects,
+		HistoryResets:    v.resets,
+		Informers:        sum.Informers,
+		Synced:           sum.Synced,
+		Objects:          sum.Objects,
+		Bytes:            sum.Bytes,
+		SeenBytes:        sum.SeenBytes,
+		References:       sum.Leases,
+		Stalls:           sum.Totals.Stalls,
+		Rejected:         sum.Totals.Rejected,
+		OldestProof:      sum.OldestProof,
 	}
 	if err := c.busy.cause(); err != nil && s.Connected && s.LastError == nil {
 		s.Reason, s.LastError = string(transport.Throttled), err
 	}
 	s.Watches, s.Unmapped = c.holds.count()
 	s.Stale = s.Synced > 0 && time.Since(s.OldestProof) > c.cc.options.StaleAfter && v.phase != phase.Gone
+
 	return s
 }

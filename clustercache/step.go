@@ -46,6 +46,7 @@ func (c *cluster) handle(m message) {
 			f.phaseChanged(c, c.state.Phase)
 		}
 	}
+
 	c.conclude(m)
 }
 
@@ -82,6 +83,7 @@ func (c *cluster) admit(m *message) bool {
 		c.history++
 		c.mapper.Reset()
 	}
+
 	return true
 }
 

@@ -30,7 +30,10 @@ func (cc *ClusterCache) TransportConfig(cluster client.ObjectKey) (*rest.Config,
 		return nil, &ClusterError{Cluster: cluster, Op: "transport config", Err: err}
 	}
 	return &rest.Config{
-		Host: c.transport.URL(), Transport: &follower{cc: cc, key: cluster}, QPS: -1, UserAgent: cc.options.UserAgent,
+		Host:                      c.transport.URL(),
+		Transport:                 &follower{cc: cc, key: cluster},
+		QPS:                       -1,
+		UserAgent:                 cc.options.UserAgent,
 		WarningHandlerWithContext: rest.NoWarnings{},
 	}, nil
 }
@@ -57,6 +60,7 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+
 	d := &deadline{next: &liveGuard{c: c, next: c.transport.Client().Transport}, after: f.cc.options.RequestTimeout}
 	return d.RoundTrip(req)
 }

@@ -61,6 +61,7 @@ func (cc *ClusterCache) used() {
 		over := n.over
 		n.over = true
 		n.mu.Unlock()
+
 		if !over {
 			cc.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until its Start is called, "+
 				"by a manager it was added to (mgr.Add or SetupWithManager) or by the program itself")
@@ -100,5 +101,6 @@ func (cc *ClusterCache) whyNoClusters() string {
 	case !cc.listed.Load():
 		return "and the resolver has not listed any yet"
 	}
+
 	return "and the resolver lists none: those that appear are taken up"
 }

@@ -38,11 +38,17 @@ func (k WatchKey) String() string {
 			fmt.Fprintf(&s, ", %s %s", part.name, part.value)
 		}
 	}
+
 	return s.String()
 }
 
 func (k WatchKey) id() watchID {
-	return watchID{gvk: k.GVK, namespace: k.Namespace, labels: k.LabelSelector, fields: k.FieldSelector}
+	return watchID{
+		gvk:       k.GVK,
+		namespace: k.Namespace,
+		labels:    k.LabelSelector,
+		fields:    k.FieldSelector,
+	}
 }
 
 // watchKeyJSON is the JSON form of a key.
@@ -59,8 +65,12 @@ type watchKeyJSON struct {
 func (k WatchKey) MarshalJSON() ([]byte, error) {
 	version, kind := k.GVK.ToAPIVersionAndKind()
 	return json.Marshal(watchKeyJSON{
-		Cluster: namedObject{Namespace: k.Cluster.Namespace, Name: k.Cluster.Name}, APIVersion: version, Kind: kind,
-		Namespace: k.Namespace, LabelSelector: k.LabelSelector, FieldSelector: k.FieldSelector,
+		Cluster:       namedObject{Namespace: k.Cluster.Namespace, Name: k.Cluster.Name},
+		APIVersion:    version,
+		Kind:          kind,
+		Namespace:     k.Namespace,
+		LabelSelector: k.LabelSelector,
+		FieldSelector: k.FieldSelector,
 	})
 }
 
@@ -132,24 +142,33 @@ func (cc *ClusterCache) Usage() Usage {
 			uses[u.Key] = &u
 		}
 	}
+
 	out := Usage{Owners: make([]OwnerUse, 0, len(books.Owners)), Uses: make([]Use, 0, len(uses))}
 	for _, o := range books.Owners {
 		sortKeys(o.Uses)
 		out.Owners = append(out.Owners, OwnerUse{
-			Owner: o.Owner, Uses: o.Uses, NextLook: o.NextLook, GoneSince: o.GoneSince, LastError: o.Err, Message: text(o.Err),
+			Owner:     o.Owner,
+			Uses:      o.Uses,
+			NextLook:  o.NextLook,
+			GoneSince: o.GoneSince,
+			LastError: o.Err,
+			Message:   text(o.Err),
 		})
 	}
+
 	for _, r := range books.Resources {
 		if u := uses[r.Resource]; u != nil {
 			sortOwners(r.Owners)
 			u.Owners, u.UnusedSince = r.Owners, r.UnusedSince
 		}
 	}
+
 	for _, u := range uses {
 		out.Uses = append(out.Uses, *u)
 	}
 	slices.SortFunc(out.Owners, func(a, b OwnerUse) int { return compareOwners(a.Owner, b.Owner) })
 	slices.SortFunc(out.Uses, func(a, b Use) int { return compareWatchKeys(a.Key, b.Key) })
+
 	return out
 }
 
@@ -169,6 +188,7 @@ func (cc *ClusterCache) Declared(owner Owner) []Use {
 		sortOwners(u.Owners)
 		uses = append(uses, u)
 	}
+
 	return uses
 }
 
@@ -177,9 +197,16 @@ func (c *cluster) use(h *hold) Use {
 	s := c.watchStatus(h)
 	u := Use{
 		Key: WatchKey{
-			Cluster: c.key, GVK: h.id.gvk, Namespace: h.id.namespace, LabelSelector: h.id.labels, FieldSelector: h.id.fields,
+			Cluster:       c.key,
+			GVK:           h.id.gvk,
+			Namespace:     h.id.namespace,
+			LabelSelector: h.id.labels,
+			FieldSelector: h.id.fields,
 		},
-		References: s.References, Synced: s.Informer.Synced, LastError: s.LastError, LastRead: c.holds.lastRead(h),
+		References: s.References,
+		Synced:     s.Informer.Synced,
+		LastError:  s.LastError,
+		LastRead:   c.holds.lastRead(h),
 	}
 	if v := c.view.Load(); u.LastError == nil && !v.connected {
 		u.LastError = c.whyNot()

@@ -35,6 +35,7 @@ func (v *views) of(o *informerpool.Object) (client.Object, error) {
 		v.decoded = make(map[*informerpool.Object]client.Object, 2)
 	}
 	v.decoded[o] = obj
+
 	return obj, nil
 }
 
@@ -56,6 +57,7 @@ func (v *views) passes(predicates []predicate.Predicate, e informerpool.Event) (
 		return false, nil
 	}
 	change, err = v.all(predicates, e, ask{})
+
 	return change, err
 }
 
@@ -73,6 +75,7 @@ func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how 
 			return false, err
 		}
 	}
+
 	return true, nil
 }
 
@@ -89,6 +92,7 @@ func (v *views) one(p predicate.Predicate, e informerpool.Event, how ask) (bool,
 	if err != nil {
 		return false, err
 	}
+
 	switch {
 	case how.generic && after != nil:
 		return p.Generic(event.GenericEvent{Object: after}), nil
@@ -99,6 +103,7 @@ func (v *views) one(p predicate.Predicate, e informerpool.Event, how ask) (bool,
 	case e.Type == informerpool.Deleted:
 		return p.Delete(event.DeleteEvent{Object: before, DeleteStateUnknown: e.FinalStateUnknown}), nil
 	}
+
 	return p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}), nil
 }
 
@@ -112,5 +117,6 @@ func metadataOnly(p predicate.Predicate) bool {
 		predicate.LabelChangedPredicate, *predicate.LabelChangedPredicate:
 		return true
 	}
+
 	return false
 }

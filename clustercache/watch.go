@@ -57,8 +57,14 @@ func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, &ClusterError{Cluster: cluster, GVK: id.gvk, Op: "watch", Err: err}
+		return nil, &ClusterError{
+			Cluster: cluster,
+			GVK:     id.gvk,
+			Op:      "watch",
+			Err:     err,
+		}
 	}
+
 	return cc.watch(cluster, id)
 }
 
@@ -76,14 +82,21 @@ func (cc *ClusterCache) hold(key client.ObjectKey, id watchID, auto bool) (*clus
 	for {
 		c, err := cc.engage(key, false)
 		if err != nil {
-			return nil, nil, &ClusterError{Cluster: key, GVK: id.gvk, Op: "watch", Err: ErrClosed}
+			return nil, nil, &ClusterError{
+				Cluster: key,
+				GVK:     id.gvk,
+				Op:      "watch",
+				Err:     ErrClosed,
+			}
 		}
+
 		var h *hold
 		if auto {
 			h = c.holds.keep(id)
 		} else {
 			h = c.holds.add(id, false)
 		}
+
 		if h != nil {
 			// The cluster may have been forgotten between the two calls: now
 			// that it is held it must return.
@@ -127,6 +140,7 @@ func (cc *ClusterCache) watchID(obj client.Object, opts []client.ListOption) (wa
 		return id, err
 	}
 	id.labels, id.fields = key.LabelSelector, key.FieldSelector
+
 	return id, nil
 }
 
@@ -184,6 +198,7 @@ func (w *Watch) Close(ctx context.Context) error {
 	w.mu.Lock()
 	registrations := slices.Collect(maps.Keys(w.registrations))
 	w.mu.Unlock()
+
 	w.Release()
 	for _, r := range registrations {
 		if err := r.sub.Close(ctx); err != nil {
@@ -253,6 +268,7 @@ func (w *Watch) await(ctx context.Context) (*informerpool.Lease, error) {
 		if _, bad := errors.AsType[*informerpool.KeyError](err); bad {
 			return nil, err
 		}
+
 		select {
 		case <-changed:
 		case <-w.released:
@@ -284,7 +300,12 @@ func (w *Watch) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &ClusterError{Cluster: w.c.key, GVK: w.h.id.gvk, Op: op, Err: err}
+	return &ClusterError{
+		Cluster: w.c.key,
+		GVK:     w.h.id.gvk,
+		Op:      op,
+		Err:     err,
+	}
 }
 
 // Status returns a snapshot of the watch.
@@ -301,6 +322,7 @@ func translate(err error) error {
 	case errors.Is(err, informerpool.ErrNotSynced):
 		return ErrNotSynced
 	}
+
 	return err
 }
 
@@ -312,8 +334,14 @@ func translate(err error) error {
 // answers the reads.
 func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
 	if ctx.Err() != nil {
-		return nil, false, &ClusterError{Cluster: cluster, GVK: gvk, Op: "watch", Err: context.Cause(ctx)}
+		return nil, false, &ClusterError{
+			Cluster: cluster,
+			GVK:     gvk,
+			Op:      "watch",
+			Err:     context.Cause(ctx),
+		}
 	}
+
 	c, h, err := cc.hold(cluster, watchID{gvk: gvk}, true)
 	if err != nil {
 		return nil, false, err
@@ -322,5 +350,6 @@ func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectK
 	if lease, _, _ := c.holds.look(h); lease != nil {
 		synced = c.view.Load().connected && c.usable(&readOptions{mode: CacheOnly}, h) == nil
 	}
+
 	return &reader{cc: cc, key: cluster, mode: AutoWatch}, synced, nil
 }

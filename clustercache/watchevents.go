@@ -40,6 +40,7 @@ func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 		return nil, w.wrap("handle events", w.gone())
 	}
 	w.c.holds.listen(w.h, r)
+
 	return r, nil
 }
 
@@ -95,6 +96,7 @@ func (r *Registration) Release() {
 	r.w.mu.Lock()
 	delete(r.w.registrations, r)
 	r.w.mu.Unlock()
+
 	r.stop()
 }
 
@@ -115,6 +117,7 @@ func (r *Registration) stop() {
 func (w *Watch) keep(r *Registration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if w.gone() != nil {
 		return false
 	}
@@ -122,6 +125,7 @@ func (w *Watch) keep(r *Registration) bool {
 		w.registrations = map[*Registration]struct{}{}
 	}
 	w.registrations[r] = struct{}{}
+
 	return true
 }
 
@@ -132,6 +136,7 @@ func (w *Watch) stopRegistrations() {
 	rs := w.registrations
 	w.registrations = nil
 	w.mu.Unlock()
+
 	for r := range rs {
 		r.stop()
 	}
@@ -146,6 +151,7 @@ func (s *holds) listen(h *hold, r *Registration) {
 		h.waiting = append(h.waiting, r)
 	}
 	s.mu.Unlock()
+
 	if lease != nil {
 		_ = r.sub.Add(lease) // it fails only if one of the two has ended meanwhile
 	}

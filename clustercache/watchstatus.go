@@ -49,8 +49,11 @@ func (s WatchStatus) MarshalJSON() ([]byte, error) {
 
 		LastError string `json:"lastError,omitempty"`
 	}{
-		Cluster: clusterName(s.Cluster), APIVersion: s.GVK.GroupVersion().String(), Kind: s.GVK.Kind, plain: plain(s),
-		LastError: errorText(s.LastError),
+		Cluster:    clusterName(s.Cluster),
+		APIVersion: s.GVK.GroupVersion().String(),
+		Kind:       s.GVK.Kind,
+		plain:      plain(s),
+		LastError:  errorText(s.LastError),
 	})
 }
 
@@ -64,11 +67,13 @@ func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, 
 	c.holds.mu.Lock()
 	holds := slices.Collect(maps.Values(c.holds.all))
 	c.holds.mu.Unlock()
+
 	slices.SortFunc(holds, func(a, b *hold) int { return a.id.compare(b.id) })
 	out := make([]WatchStatus, len(holds))
 	for i, h := range holds {
 		out[i] = c.watchStatus(h)
 	}
+
 	return out, nil
 }
 
@@ -82,8 +87,14 @@ func (id watchID) compare(other watchID) int {
 func (c *cluster) watchStatus(h *hold) WatchStatus {
 	lease, _, err := c.holds.look(h)
 	s := WatchStatus{
-		Cluster: c.key, GVK: h.id.gvk, Namespace: h.id.namespace, LabelSelector: h.id.labels, FieldSelector: h.id.fields,
-		Mapped: lease != nil, LastError: err, References: c.holds.references(h),
+		Cluster:       c.key,
+		GVK:           h.id.gvk,
+		Namespace:     h.id.namespace,
+		LabelSelector: h.id.labels,
+		FieldSelector: h.id.fields,
+		Mapped:        lease != nil,
+		LastError:     err,
+		References:    c.holds.references(h),
 	}
 	if lease != nil {
 		s.Informer = lease.Status()

@@ -47,6 +47,7 @@ func whoseIs(obj any) *whose {
 		}
 		return &whose{namespace: deref(o.GetNamespace()), name: deref(o.GetName())}
 	}
+
 	return nil
 }
 
@@ -76,6 +77,7 @@ func (c *liveCall) checkObject(m *meter.Meter) error {
 	if c.whose == nil || kind == kindStatus && kind != c.want.Kind {
 		return nil // a Status that may answer
 	}
+
 	switch namespace, name := m.Named(); {
 	case name == "" && kind == "":
 		return errNoObject
@@ -84,6 +86,7 @@ func (c *liveCall) checkObject(m *meter.Meter) error {
 	case differs(name, c.whose.name), differs(namespace, c.whose.namespace):
 		return errAnother
 	}
+
 	return nil
 }
 
@@ -167,6 +170,7 @@ func (l *liveClient) subresource(obj, sub any, name string) *liveCall {
 	if c.whose != nil && name == "token" {
 		c.whose.mayBeNameless = true
 	}
+
 	return c
 }
 

@@ -116,16 +116,19 @@ func (c *Collector[O, R]) begin(ctx context.Context) (_ context.Context, end fun
 	k := &call{cancel: cancel}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if c.closed {
 		cancel(ErrClosed)
 		return nil, nil, ErrClosed
 	}
 	c.calls[k] = struct{}{}
 	c.underWay.Add(1)
+
 	return ctx, func() {
 		c.mu.Lock()
 		delete(c.calls, k)
 		c.mu.Unlock()
+
 		cancel(nil)
 		c.underWay.Done()
 	}, nil
@@ -138,6 +141,7 @@ func (c *Collector[O, R]) close() {
 	calls := c.calls
 	c.calls = map[*call]struct{}{}
 	c.mu.Unlock()
+
 	for k := range calls {
 		k.cancel(ErrClosed)
 	}

@@ -92,6 +92,7 @@ func (p policy) judge(f ownerFacts, a answer, asked uint64, now time.Time) (next
 		f.used, f.failed = 0, 0
 		return f, now.Add(p.interval(0)), false
 	}
+
 	f.used, f.failed = 0, 0
 	if f.goneSince.IsZero() {
 		f.goneSince = now

@@ -67,11 +67,13 @@ func (c *Collector[O, R]) Declare(ctx context.Context, owner O, uses ...R) (Chan
 func (c *Collector[O, R]) Drop(owner O) (removed []R) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	rec := c.owners[owner]
 	if rec == nil {
 		return nil
 	}
 	rec.drops++
+
 	return c.clearLocked(owner, rec, time.Now())
 }
 
@@ -80,6 +82,7 @@ func (c *Collector[O, R]) Drop(owner O) (removed []R) {
 func (c *Collector[O, R]) renew(owner O, uses []R) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	rec := c.owners[owner]
 	// While a declaration is under way this one has to queue, whatever the set
 	// is now.
@@ -87,6 +90,7 @@ func (c *Collector[O, R]) renew(owner O, uses []R) bool {
 		return false
 	}
 	c.provenLocked(owner, rec)
+
 	return true
 }
 
@@ -106,6 +110,7 @@ func (o *owner[R]) names(uses []R) bool {
 			named++
 		}
 	}
+
 	return named == len(o.uses)
 }
 
@@ -121,13 +126,20 @@ type declaration[O, R comparable] struct {
 func (c *Collector[O, R]) enter(key O) *declaration[O, R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	rec := c.owners[key]
 	if rec == nil {
 		rec = &owner[R]{turn: make(chan struct{}, 1), uses: map[R]uint64{}}
 		c.owners[key] = rec
 	}
 	rec.pending++
-	return &declaration[O, R]{c: c, owner: key, rec: rec, drops: rec.drops}
+
+	return &declaration[O, R]{
+		c:     c,
+		owner: key,
+		rec:   rec,
+		drops: rec.drops,
+	}
 }
 
 // leave ends the declaration. It records the sign of life only now, because a
@@ -136,6 +148,7 @@ func (c *Collector[O, R]) enter(key O) *declaration[O, R] {
 func (d *declaration[O, R]) leave() {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
+
 	d.rec.pending--
 	d.c.provenLocked(d.owner, d.rec)
 	d.c.forgetLocked(d.owner, d.rec)
@@ -159,8 +172,10 @@ func (d *declaration[O, R]) carryOut(ctx context.Context, uses []R) (Change[R], 
 			change.Added = append(change.Added, r)
 		}
 	}
+
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
+
 	if d.rec.drops != d.drops {
 		return Change[R]{}, ErrDropped
 	}
@@ -176,6 +191,7 @@ func (d *declaration[O, R]) carryOut(ctx context.Context, uses []R) (Change[R], 
 			d.c.freeLocked(d.owner, d.rec, r, now)
 		}
 	}
+
 	return change, errors.Join(errs...)
 }
 
@@ -183,6 +199,7 @@ func (d *declaration[O, R]) carryOut(ctx context.Context, uses []R) (Change[R], 
 func (d *declaration[O, R]) missing(uses []R) (missing []R) {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
+
 	d.rec.declared++
 	for _, r := range uses {
 		if _, ok := d.rec.uses[r]; ok {
@@ -191,6 +208,7 @@ func (d *declaration[O, R]) missing(uses []R) (missing []R) {
 			missing = append(missing, r)
 		}
 	}
+
 	return missing
 }
 
@@ -237,5 +255,6 @@ func unique[R comparable](uses []R) []R {
 			ret = append(ret, r)
 		}
 	}
+
 	return ret
 }

@@ -34,6 +34,7 @@ func (c *Collector[O, R]) look(ctx context.Context, key O) (collected bool, err 
 		collected = c.enterAnswer(key, rec, a, asked, err)
 	}()
 	a, err = c.ask(ctx, key)
+
 	return false, err
 }
 
@@ -54,6 +55,7 @@ func (c *Collector[O, R]) ask(ctx context.Context, key O) (answer, error) {
 	case used:
 		return alive, nil
 	}
+
 	return gone, nil
 }
 
@@ -61,6 +63,7 @@ func (c *Collector[O, R]) ask(ctx context.Context, key O) (answer, error) {
 func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint64, err error) (collected bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	// The owner was dropped meanwhile, and perhaps declared anew: then this
 	// record has been removed, or already has its own looks scheduled.
 	if len(rec.uses) == 0 {
@@ -75,6 +78,7 @@ func (c *Collector[O, R]) enterAnswer(key O, rec *owner[R], a answer, asked uint
 	// Its resources have been unused since it was first found gone, not just
 	// since now: the grace is not counted twice.
 	c.clearLocked(key, rec, facts.goneSince)
+
 	return true
 }
 
@@ -94,6 +98,7 @@ func (c *Collector[O, R]) admit(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
+
 	if ctx.Err() != nil {
 		r.Cancel()
 		<-c.slots

@@ -105,6 +105,7 @@ func (o Options[O, R]) complete() (Options[O, R], error) {
 			return o, fmt.Errorf("gc: Options.%s must not be negative", v.name)
 		}
 	}
+
 	setDefault(&o.Grace, defaultGrace)
 	setDefault(&o.MinInterval, defaultMinInterval)
 	setDefault(&o.MaxInterval, max(defaultMaxInterval, o.MinInterval))

@@ -33,6 +33,7 @@ func (p Phase) String() string {
 	case Releasing:
 		return "Releasing"
 	}
+
 	return "Unknown"
 }
 
@@ -59,6 +60,7 @@ func (d *declaration[O, R]) hold(ctx context.Context, key R) error {
 			c.mu.Unlock()
 			return d.acquire(ctx, key, res)
 		}
+
 		if res.phase == Held {
 			d.claimLocked(key, res)
 			c.mu.Unlock()
@@ -66,6 +68,7 @@ func (d *declaration[O, R]) hold(ctx context.Context, key R) error {
 		}
 		f := res.flight
 		c.mu.Unlock()
+
 		select {
 		case <-f.done:
 			if f.err != nil {
@@ -102,8 +105,10 @@ func (d *declaration[O, R]) acquired(ctx context.Context, key R, res *resource[O
 	c := d.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	f := res.flight
 	defer close(f.done)
+
 	if err != nil {
 		delete(c.resources, key)
 		// The end of one caller's ctx or goroutine does not concern the other
@@ -113,6 +118,7 @@ func (d *declaration[O, R]) acquired(ctx context.Context, key R, res *resource[O
 		}
 		return err
 	}
+
 	res.phase, res.flight = Held, nil
 	if d.rec.drops != d.drops {
 		res.freed = time.Now()
@@ -120,6 +126,7 @@ func (d *declaration[O, R]) acquired(ctx context.Context, key R, res *resource[O
 		return ErrDropped
 	}
 	d.claimLocked(key, res)
+
 	return nil
 }
 
@@ -155,6 +162,7 @@ func (c *Collector[O, R]) releaseDue(ctx context.Context) (released []R, errs []
 	case <-ctx.Done():
 		return nil, []error{ended(ctx)}
 	}
+
 	now := time.Now()
 	for ctx.Err() == nil {
 		r, ok := c.releases.pop(now)
@@ -171,6 +179,7 @@ func (c *Collector[O, R]) releaseDue(ctx context.Context) (released []R, errs []
 			errs = append(errs, &ResourceError[R]{Resource: r, Err: err})
 		}
 	}
+
 	return released, append(errs, ended(ctx))
 }
 
@@ -185,10 +194,12 @@ func (c *Collector[O, R]) release(r R, now time.Time) (ok bool, err error) {
 	f := &flight{done: make(chan struct{})}
 	res.phase, res.flight = Releasing, f
 	c.mu.Unlock()
+
 	defer func() {
 		c.mu.Lock()
 		delete(c.resources, r)
 		c.mu.Unlock()
+
 		close(f.done)
 	}()
 	err = protect("Release", func() error {
@@ -196,5 +207,6 @@ func (c *Collector[O, R]) release(r R, now time.Time) (ok bool, err error) {
 		return nil
 	})
 	c.opts.Logger.V(1).Info("resource released", "resource", r)
+
 	return true, err
 }

@@ -25,18 +25,21 @@ func (c *Collector[O, R]) Run(ctx context.Context) error {
 	<-ctx.Done()
 	c.close()
 	loops.Wait()
+
 	return nil
 }
 
 func (c *Collector[O, R]) start() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	switch {
 	case c.closed:
 		return ErrClosed
 	case c.running:
 		return ErrRunning
 	}
+
 	c.running = true
 	return nil
 }

@@ -33,6 +33,7 @@ func newSchedule[K comparable]() *schedule[K] {
 func (t *schedule[K]) set(key K, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	d := t.dates[key]
 	if d == nil {
 		d = &timetable.Entry[K]{Value: key}
@@ -71,6 +72,7 @@ func (t *schedule[K]) at(key K) (at time.Time, ok bool) {
 func (t *schedule[K]) pop(now time.Time) (key K, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	d := t.table.PopDue(now)
 	if d == nil {
 		return key, false
@@ -89,6 +91,7 @@ func (t *schedule[K]) wait(ctx context.Context) bool {
 			timer := time.NewTimer(time.Until(at))
 			ring, stop = timer.C, timer.Stop
 		}
+
 		// The first due time may have moved or vanished while the timer ran, so
 		// a timer that fires only causes another check.
 		select {
@@ -108,6 +111,7 @@ func (t *schedule[K]) wait(ctx context.Context) bool {
 func (t *schedule[K]) first() (at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	first := t.table.First()
 	if first == nil {
 		return time.Time{}, false

@@ -88,6 +88,7 @@ func (c *Collector[O, R]) Len() (owners, resources int) {
 func (c *Collector[O, R]) Snapshot() Snapshot[O, R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	s := Snapshot[O, R]{
 		Owners:    make([]OwnerStatus[O, R], 0, len(c.owners)),
 		Resources: make([]ResourceStatus[O, R], 0, len(c.resources)),
@@ -105,6 +106,7 @@ func (c *Collector[O, R]) Snapshot() Snapshot[O, R] {
 			Err:       rec.err,
 		})
 	}
+
 	for key, res := range c.resources {
 		status := ResourceStatus[O, R]{Resource: key, Phase: res.phase, Owners: slices.Collect(maps.Keys(res.owners))}
 		if len(res.owners) == 0 {
@@ -112,5 +114,6 @@ func (c *Collector[O, R]) Snapshot() Snapshot[O, R] {
 		}
 		s.Resources = append(s.Resources, status)
 	}
+
 	return s
 }

@@ -35,6 +35,7 @@ func (c *Collector[O, R]) Sweep(ctx context.Context) (Swept[O, R], error) {
 	var blind, failed []error
 	swept.Collected, blind = c.lookAll(ctx)
 	swept.Released, failed = c.releaseDue(ctx)
+
 	return swept, errors.Join(append(blind, failed...)...)
 }
 
@@ -65,6 +66,7 @@ func (c *Collector[O, R]) lookAll(ctx context.Context) (collected []O, errs []er
 			})
 		})
 	}
+
 	looks.Wait()
 	return collected, errs
 }
@@ -73,6 +75,7 @@ func (c *Collector[O, R]) lookAll(ctx context.Context) (collected []O, errs []er
 func (c *Collector[O, R]) using() []O {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	ret := make([]O, 0, len(c.owners))
 	for key, rec := range c.owners {
 		if len(rec.uses) > 0 {

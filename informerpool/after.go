@@ -27,6 +27,7 @@ func (s *Subscription) After(l *Lease, then func()) {
 func (s *Subscription) pushMark(l *Lease, then func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.closed || l.gone() != nil {
 		return
 	}

@@ -114,6 +114,7 @@ func (e *entry) audit(ctx context.Context) error {
 		return err
 	}
 	a.settleSeen()
+
 	return nil
 }
 
@@ -172,11 +173,13 @@ func (a *audit) overlook(name types.NamespacedName) {
 func (a *audit) begin() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	a.epoch, a.lists = a.entry.epoch, a.taken
 	if !a.followsLocked() {
 		return false
 	}
 	a.touched, a.since = &touched{versions: map[types.NamespacedName]string{}}, a.lookLocked()
+
 	return true
 }
 
@@ -201,6 +204,7 @@ func (a *audit) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	for _, objects := range a.rest {
 		if a.blind {
 			break // any of them may be an object that could not be read
@@ -209,7 +213,9 @@ func (a *audit) look(ctx context.Context) error {
 			a.differ(nameOf(o), difference{absent: true, version: a.at})
 		}
 	}
+
 	a.rest = nil
+
 	return nil
 }
 
@@ -230,6 +236,7 @@ func (a *audit) list(ctx context.Context, limit int64) error {
 		}
 		opts.Continue = header.Continue
 	}
+
 	return fmt.Errorf("audit %s: more than %d pages: %w", a.key, maxPages, ErrBudget)
 }
 
@@ -238,6 +245,7 @@ func (a *audit) list(ctx context.Context, limit int64) error {
 func (a *audit) snapshot() bool {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
+
 	if !a.followsLocked() {
 		return false
 	}
@@ -250,13 +258,19 @@ func (a *audit) snapshot() bool {
 	for namespace, n := range a.store.objects {
 		a.rest[namespace] = maps.Clone(n.objects)
 	}
+
 	return true
 }
 
 func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
 	var body io.ReadCloser
 	err := a.pool.callApart("Source", a.key, func() (err error) {
-		body, err = a.pool.options.Source.List(ctx, Request{Key: a.key, Epoch: a.epoch, Options: opts, MetadataOnly: true})
+		body, err = a.pool.options.Source.List(ctx, Request{
+			Key:          a.key,
+			Epoch:        a.epoch,
+			Options:      opts,
+			MetadataOnly: true,
+		})
 		return err
 	})
 	if err != nil {
@@ -268,6 +282,7 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 		items.Close()
 		_ = body.Close()
 	}()
+
 	for {
 		if _, err := items.Next(); errors.Is(err, io.EOF) {
 			return items.Header(), nil
@@ -342,6 +357,7 @@ func (a *audit) settle(ctx context.Context) error {
 func (a *audit) drop(differences map[types.NamespacedName]difference) (string, error) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
+
 	if !a.followsLocked() {
 		return "", errUnsettled
 	}
@@ -353,6 +369,7 @@ func (a *audit) drop(differences map[types.NamespacedName]difference) (string, e
 			delete(differences, name)
 		}
 	}
+
 	return a.rv, nil
 }
 
@@ -397,6 +414,7 @@ func (e *entry) distrust(found error) {
 	e.mu.Lock()
 	e.doubt = found
 	e.mu.Unlock()
+
 	e.doubtful(found)
 }
 
@@ -406,6 +424,7 @@ func (e *entry) doubtful(why error) {
 	e.finding = why
 	cancel := e.attempt
 	e.mu.Unlock()
+
 	if cancel != nil {
 		cancel(errAudited)
 	}
@@ -418,6 +437,7 @@ func (f *feed) takeFinding() {
 	found := f.finding
 	f.finding = nil
 	f.mu.Unlock()
+
 	switch {
 	case errors.Is(found, ErrHistory):
 		_ = f.checkHistory(found)

@@ -108,6 +108,7 @@ func (a *audits) Pop() any {
 func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	a := p.accounts[cluster]
 	if a == nil || p.options.AuditInterval < 0 {
 		return
@@ -142,6 +143,7 @@ func (p *Pool) auditSeen(e *entry) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.closed || p.entries[e.key] != e {
 		return
 	}
@@ -186,6 +188,7 @@ func (p *Pool) wakeAuditsLocked() {
 		}
 		heap.Pop(&p.audits) // the informer has ended, or has another appointment
 	}
+
 	if len(p.audits.due) == 0 || p.closed || p.audits.running >= maxAudits {
 		p.stopAuditsLocked()
 		return
@@ -212,6 +215,7 @@ func (p *Pool) stopAuditsLocked() {
 func (p *Pool) auditNext() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	now := time.Now()
 	if p.closed || p.audits.running >= maxAudits || len(p.audits.due) == 0 || p.audits.due[0].at.After(now) {
 		p.wakeAuditsLocked() // the timer fired while it was being reset
@@ -249,6 +253,7 @@ func (p *Pool) runAudit(e *entry) {
 		e.counters.unaudited.inc()
 		p.options.Logger.V(1).Info("Audit failed", "informer", e.key.String(), "error", err.Error())
 	}
+
 	if p.audited(e, err, failed) {
 		e.doubtful(fmt.Errorf("%s: %w: %w", e.key, errUnaudited, err))
 	}
@@ -261,6 +266,7 @@ func (p *Pool) runAudit(e *entry) {
 func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if failed {
 		e.auditFailures++
 	} else {
@@ -280,6 +286,7 @@ func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
 		p.appointLocked(e, at)
 		p.wakeAuditsLocked() // auditDone does not, if the audit took longer than auditHold
 	}
+
 	return list
 }
 

@@ -38,6 +38,7 @@ func (b *backoff) after(lasted time.Duration, err error) time.Duration {
 		// once.
 		return rand.N(spread)
 	}
+
 	if b.next == 0 {
 		b.next = firstBackoff
 	}
@@ -48,6 +49,7 @@ func (b *backoff) after(lasted time.Duration, err error) time.Duration {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		wait = max(wait, min(time.Duration(seconds)*time.Second, maxRetryAfter))
 	}
+
 	return wait
 }
 
@@ -65,5 +67,6 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bo
 	case <-wake:
 		return true
 	}
+
 	return false
 }

@@ -10,6 +10,7 @@ import "slices"
 func (e *entry) put(o *Object) {
 	values := e.lockWith(one(o)) // only the feed replaces e.store, and this is the feed's goroutine
 	defer e.mu.Unlock()
+
 	e.refused.forget(nameOf(o))
 	e.touchLocked(o)
 	old := e.store.get(o.GetNamespace(), o.GetName())
@@ -26,6 +27,7 @@ func (e *entry) put(o *Object) {
 func (e *entry) remove(final *Object) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	e.refused.forget(nameOf(final))
 	e.touchLocked(final)
 	old := e.store.get(final.GetNamespace(), final.GetName())
@@ -37,6 +39,7 @@ func (e *entry) remove(final *Object) {
 	case old == nil || older(final, old):
 		return
 	}
+
 	e.store.remove(old)
 	e.chargeLocked()
 	e.emitSeenLocked(change{old: old, final: final}, final)
@@ -91,6 +94,7 @@ func (e *entry) discardLocked() {
 func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	values := e.lockWith(e.staged.all())
 	defer e.mu.Unlock()
+
 	e.refused = l.refused
 	found := e.missedLocked(l.look, rv, !e.synced, l.shows)
 	e.sweepLocked(l)
@@ -104,6 +108,7 @@ func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 	if l.another {
 		e.loosenSeenLocked()
 	}
+
 	return e.settleSeenLocked()
 }
 
@@ -124,6 +129,7 @@ func (e *entry) sweepLocked(l *listing) {
 func (e *entry) commitTrimmed(l *listing, rv string) {
 	values := e.lockWith(e.staged.all())
 	defer e.mu.Unlock()
+
 	e.refused = l.refused
 	e.sweepLocked(l)
 	e.mergeLocked(values)
@@ -137,6 +143,7 @@ func (e *entry) commitTrimmed(l *listing, rv string) {
 func (e *entry) giveUp(l *listing) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	e.refused = l.refused
 	for o := range e.staged.all() {
 		if old := e.store.get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
@@ -157,6 +164,7 @@ func (e *entry) mergeLocked(values indexed) {
 		e.refused.forget(nameOf(o))
 		e.emitSeenLocked(change{old: old, new: o}, o)
 	}
+
 	e.staged = nil
 }
 
@@ -164,6 +172,7 @@ func (e *entry) mergeLocked(values indexed) {
 func (e *entry) vanish() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for name := range e.seen {
 		e.passedLocked(name, e.store.get(name.Namespace, name.Name), nil)
 		defer e.foundLocked(name)

@@ -66,12 +66,14 @@ func newDecodedCache(limit int64) *decodedCache {
 			v.cleanup.Stop() // objects that come and go must not accumulate them
 		})
 	}
+
 	return c
 }
 
 func (c *decodedCache) get(k decodedKey) (kruntime.Object, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	v, ok := c.hot.Get(k)
 	if !ok {
 		return nil, false
@@ -93,6 +95,7 @@ func (c *decodedCache) again(k decodedKey) bool {
 func (c *decodedCache) add(o *Object, k decodedKey, v decodedValue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if _, ok := c.hot.Get(k); ok || v.size > c.limit/4 {
 		return
 	}
@@ -138,6 +141,7 @@ func (p *Pool) Decode(o *Object, dst kruntime.Object) error {
 	size := max(weigh(fresh, c.limit), int64(decodedFactor*len(o.AppendJSON(nil)))) + decodedBytes
 	c.add(o, k, decodedValue{object: fresh, size: size})
 	set(dst, fresh.DeepCopyObject())
+
 	return nil
 }
 

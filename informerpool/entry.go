@@ -107,8 +107,18 @@ func newEntry(p *Pool, key Key) *entry {
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	account := p.accountLocked(key.Cluster)
 	return &entry{
-		key: key, pool: p, ctx: ctx, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		account: account, counters: newCounters(account), leases: map[*Lease]struct{}{}, heirs: map[*Lease]struct{}{}, standing: standing{state: StateStarting, since: time.Now()}, store: newStore(),
+		key:      key,
+		pool:     p,
+		ctx:      ctx,
+		cancel:   cancel,
+		done:     make(chan struct{}),
+		wake:     make(chan struct{}, 1),
+		account:  account,
+		counters: newCounters(account),
+		leases:   map[*Lease]struct{}{},
+		heirs:    map[*Lease]struct{}{},
+		standing: standing{state: StateStarting, since: time.Now()},
+		store:    newStore(),
 	}
 }
 
@@ -134,6 +144,7 @@ func (e *entry) ended() {
 	e.pool.forgetSource(e.key)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	e.setStateLocked(StateGone)
 	e.store, e.staged, e.taps, e.synced = newStore(), nil, nil, false
 	e.listed.Store(nil)
@@ -151,6 +162,7 @@ func (e *entry) stop(cause error) {
 	}
 	e.broadcastLocked()
 	e.mu.Unlock()
+
 	e.cancel(cause)
 }
 
@@ -187,6 +199,7 @@ func (l *Lease) await(ctx context.Context, check func(*entry) error) error {
 		}
 		changed := e.changed
 		e.mu.Unlock()
+
 		select {
 		case <-changed:
 		case <-l.released:
@@ -238,10 +251,12 @@ func (e *entry) begin(ctx context.Context) (_ context.Context, forgot bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if forgot = e.evicted; forgot {
 		e.forgetLocked()
 	}
 	e.evicted, e.attempt = false, cancel
+
 	return ctx, forgot
 }
 
@@ -254,7 +269,9 @@ func (e *entry) end() (misled bool) {
 	misled = e.endTrialLocked()
 	e.detachLocked()
 	e.mu.Unlock()
+
 	cancel(errAttemptOver)
+
 	return misled
 }
 
@@ -266,6 +283,7 @@ func (e *entry) evict() {
 	e.evicted = true
 	cancel := e.attempt
 	e.mu.Unlock()
+
 	if cancel != nil {
 		cancel(errEvicted)
 	}
@@ -321,6 +339,7 @@ func (e *entry) advance(rv string, on bool) {
 	}
 	ask := e.advanceLocked(rv)
 	e.mu.Unlock()
+
 	e.advanced(ask)
 }
 
@@ -331,6 +350,7 @@ func (e *entry) advanceLocked(rv string) (ask bool) {
 	e.attachLocked()
 	ask = e.settleSeenLocked()
 	e.broadcastLocked()
+
 	return ask
 }
 
@@ -354,6 +374,7 @@ func (e *entry) note(err error) {
 func (e *entry) fail(err error) (news bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.state == StateDying {
 		return false
 	}
@@ -363,5 +384,6 @@ func (e *entry) fail(err error) (news bool) {
 		e.setStateLocked(StateDegraded)
 	}
 	e.broadcastLocked()
+
 	return news
 }

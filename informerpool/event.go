@@ -129,6 +129,7 @@ func (c change) narrow(s sieve) (change, bool) {
 	default:
 		return c, false
 	}
+
 	return c, true
 }
 
@@ -152,6 +153,7 @@ func (p *pending) merge(c change) {
 	if p.new = c.new; c.new == nil {
 		p.final, p.unknown, p.evicted = c.final, c.unknown, c.evicted
 	}
+
 	switch {
 	case p.unheard && c.new != nil && p.old.GetUID() == c.new.GetUID():
 		p.shown = p.old
@@ -183,14 +185,28 @@ func (p *pending) isEmpty() bool { return p.old == nil && p.new == nil }
 // events returns the events that are left to deliver: none, one, or a delete
 // and an add where one object took another's name.
 func (p *pending) events(key Key) []Event {
-	deleted := Event{Key: key, Type: Deleted, Old: p.old, FinalStateUnknown: p.unknown, Evicted: p.evicted, Requested: p.asked}
+	deleted := Event{
+		Key:               key,
+		Type:              Deleted,
+		Old:               p.old,
+		FinalStateUnknown: p.unknown,
+		Evicted:           p.evicted,
+		Requested:         p.asked,
+	}
 	switch {
 	case p.final == nil || p.old == nil || p.final.GetUID() != p.old.GetUID():
 		deleted.FinalStateUnknown = true
 	case p.final != p.old:
 		deleted.Old, deleted.Told = p.final, p.old
 	}
-	added := Event{Key: key, Type: Added, New: p.new, Initial: p.initial, Requested: p.asked}
+
+	added := Event{
+		Key:       key,
+		Type:      Added,
+		New:       p.new,
+		Initial:   p.initial,
+		Requested: p.asked,
+	}
 	switch {
 	case p.isEmpty():
 		return nil // before its turn
@@ -203,5 +219,13 @@ func (p *pending) events(key Key) []Event {
 	case p.old == p.new && !p.asked:
 		return nil
 	}
-	return []Event{{Key: key, Type: Updated, Old: p.old, New: p.new, Resync: p.resync || p.old == p.new, Requested: p.asked}}
+
+	return []Event{{
+		Key:       key,
+		Type:      Updated,
+		Old:       p.old,
+		New:       p.new,
+		Resync:    p.resync || p.old == p.new,
+		Requested: p.asked,
+	}}
 }

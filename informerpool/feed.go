@@ -136,6 +136,7 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 	if cause != nil {
 		return 0 // the informer has ended
 	}
+
 	switch {
 	case errors.Is(err, errPolled):
 		f.polled()
@@ -147,6 +148,7 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 	case quieted && !f.relisted && forgotten(err):
 		return 0 // nothing broke: without bookmarks, compaction overtakes an idle watch
 	}
+
 	if err != nil {
 		f.failed(err)
 	}
@@ -157,6 +159,7 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 	if soon, pending := f.absent.due(); pending && apierrors.IsNotFound(err) {
 		wait = min(wait, soon) // deletes wait for it
 	}
+
 	return wait
 }
 
@@ -189,6 +192,7 @@ func (f *feed) connect(ctx context.Context) (*stream, error) {
 		f.loosenSeen()
 		f.forgetKind()
 	}
+
 	if ordered(f.resume) && f.watchable() && f.distrust == nil {
 		err := f.guard(ctx)
 		if err == nil {
@@ -201,6 +205,7 @@ func (f *feed) connect(ctx context.Context) (*stream, error) {
 			return nil, err
 		}
 	}
+
 	return f.relist(ctx)
 }
 
@@ -241,6 +246,7 @@ func (f *feed) checkHistory(err error) error {
 	case apierrors.IsNotFound(err):
 		f.resume = "" // a list shows whether the resource itself is gone
 	}
+
 	return err
 }
 
@@ -280,6 +286,7 @@ func (f *feed) watch(ctx context.Context) (*stream, error) {
 	since := f.unfollowed()
 	f.accepted(f.resume)
 	f.resumed(since)
+
 	return s, nil
 }
 

@@ -44,6 +44,7 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 		noStream = err
 		f.note(err) // while the paged list runs, this is all that is known
 	}
+
 	if err := f.listPaged(ctx); err != nil {
 		return nil, f.asListError(ctx, err)
 	}
@@ -69,6 +70,7 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 		return nil, f.asListError(ctx, err)
 	}
 	kept = true
+
 	return s, nil
 }
 
@@ -92,6 +94,7 @@ func (f *feed) listBehind(ctx context.Context, s *stream) error {
 	}
 	f.resume, f.reach = from, from // changes from before the list are still to come
 	s.calm(s.quiet)
+
 	return nil
 }
 
@@ -122,6 +125,7 @@ func (f *feed) asListError(ctx context.Context, err error) error {
 	case apierrors.IsNotFound(err):
 		err = f.missing(ctx, err)
 	}
+
 	return listError{err}
 }
 
@@ -147,6 +151,7 @@ func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
 	}
 	s.calm(!f.bookmarks)
 	kept = true
+
 	return s, nil
 }
 
@@ -163,6 +168,7 @@ func (f *feed) readInitial(s *stream) (err error) {
 		if err != nil {
 			return eofIsUnexpected(err)
 		}
+
 		if frame.Type == wire.Bookmark {
 			end, it, err := initialEventsEnd(frame)
 			if err == nil {
@@ -177,6 +183,7 @@ func (f *feed) readInitial(s *stream) (err error) {
 			f.ends = true
 			return l.finish(it.ResourceVersion)
 		}
+
 		if err := l.apply(frame.Type, s.frames, wire.ListHeader{}); err != nil {
 			return err
 		}
@@ -190,6 +197,7 @@ func (f *feed) listPaged(ctx context.Context) (err error) {
 	opts := f.listOptions()
 	opts.Limit = max(f.options.PageSize>>f.smaller, 1)
 	f.counters.lists.inc()
+
 	for range maxPages {
 		header, err := f.listPage(ctx, opts, l)
 		if opts.Continue != "" && apierrors.IsResourceExpired(err) {
@@ -201,6 +209,7 @@ func (f *feed) listPaged(ctx context.Context) (err error) {
 			f.counters.lists.inc()
 			header, err = f.listPage(ctx, opts, l)
 		}
+
 		if err != nil {
 			f.shrink(opts.Limit, err)
 			return err
@@ -213,6 +222,7 @@ func (f *feed) listPaged(ctx context.Context) (err error) {
 		}
 		opts.Continue = header.Continue
 	}
+
 	return fmt.Errorf("list %s: more than %d pages: %w", f.key, maxPages, ErrBudget)
 }
 
@@ -302,6 +312,7 @@ func (f *feed) follow(s *stream) error {
 			}
 			return err
 		}
+
 		if err := f.applyNext(s); err != nil {
 			return err
 		}
@@ -332,6 +343,7 @@ func (f *feed) applyNext(s *stream) error {
 		}
 		return f.reached(it.ResourceVersion)
 	}
+
 	o, err := f.object(frame.Type, s.frames, wire.ListHeader{})
 	if o == nil || err != nil {
 		return err
@@ -340,6 +352,7 @@ func (f *feed) applyNext(s *stream) error {
 		return err // before it does harm
 	}
 	f.lastEvent.Store(f.lastProof.Load())
+
 	if frame.Type == wire.Deleted {
 		f.remove(o)
 	} else {
@@ -349,6 +362,7 @@ func (f *feed) applyNext(s *stream) error {
 		}
 		f.put(o)
 	}
+
 	return f.reached(o.GetResourceVersion())
 }
 
@@ -380,5 +394,6 @@ func (f *feed) reached(rv string) error {
 		f.followed()
 	}
 	f.advance(rv, on)
+
 	return nil
 }

@@ -58,6 +58,7 @@ func (p *Pool) handOverLocked(e *entry) []move {
 		e.moving.Add(1)
 		moves = append(moves, move{from: e, to: to})
 	}
+
 	return moves
 }
 
@@ -75,6 +76,7 @@ func (e *entry) copyIndexes(from *entry) {
 	from.mu.RLock()
 	indexes := from.store.indexes // never changed in place
 	from.mu.RUnlock()
+
 	for _, x := range indexes {
 		_ = e.addIndex(x.name, x.values) // it may have the index already
 	}
@@ -98,6 +100,7 @@ func (p *Pool) unhandLocked(l *Lease) []*entry {
 	delete(to.heirs, l)
 	to.moving.Add(-1)
 	l.entry().moving.Add(-1)
+
 	return p.unlinkUnusedLocked(to)
 }
 
@@ -123,6 +126,7 @@ func (p *Pool) forsake(e *entry, err error) {
 		moves = p.handOverLocked(e)
 	}
 	p.mu.Unlock()
+
 	p.begin(moves)
 }
 
@@ -148,12 +152,14 @@ func (p *Pool) takeOver(e *entry) {
 			unused = append(unused, p.unlinkUnusedLocked(from)...)
 		}
 	}
+
 	if e.ownedLocked() && e.healthy() {
 		for l := range e.leases {
 			unused = append(unused, p.unhandLocked(l)...)
 		}
 	}
 	p.mu.Unlock()
+
 	p.stopUnused(unused)
 }
 
@@ -165,8 +171,10 @@ func (l *Lease) moveLocked(e *entry) bool {
 	to := &place{key: from.key, entry: e, filter: newFilter(e.key, from.key)}
 	from.entry.mu.Lock()
 	defer from.entry.mu.Unlock()
+
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if !e.synced || to.behindLocked(from) {
 		return false
 	}
@@ -175,6 +183,7 @@ func (l *Lease) moveLocked(e *entry) bool {
 	e.moving.Add(-1)
 	from.entry.moving.Add(-1)
 	l.replaceLocked(from, to)
+
 	return true
 }
 
@@ -202,6 +211,7 @@ func (l *Lease) replaceLocked(from, to *place) {
 			t.catchUpLocked(to.entry.store)
 		}
 	}
+
 	from.entry.taps = taps
 	to.entry.takeSeenLocked(from.entry, to.key)
 	l.at.Store(to)
@@ -242,12 +252,14 @@ func (p *place) behindLocked(other *place) bool {
 			return true
 		}
 	}
+
 	for _, n := range p.selectedLocked() {
 		o := b.store.get(n.GetNamespace(), n.GetName())
 		if (o == nil || !other.filter.empty() && !other.filter.match(o)) && atMost(n, b.rv) {
 			return true // it was deleted, or left the selection, since
 		}
 	}
+
 	return false
 }
 
@@ -269,6 +281,7 @@ func (t *tap) told(objects []*Object) map[types.NamespacedName]*Object {
 		}
 		out[nameOf(o)] = o
 	}
+
 	t.alias = nil
 	return out
 }
@@ -288,7 +301,12 @@ func (t *tap) catchUpLocked(s *store) {
 		o := s.get(old.GetNamespace(), old.GetName())
 		switch {
 		case o == nil || !t.wants.empty() && !t.wants.match(o):
-			t.offerAll(change{old: old, final: old, unknown: true, sight: now})
+			t.offerAll(change{
+				old:     old,
+				final:   old,
+				unknown: true,
+				sight:   now,
+			})
 			continue
 		case o.GetUID() != old.GetUID() || !sameState(old, o):
 			t.offerAll(change{old: old, new: o, sight: now})
@@ -298,8 +316,10 @@ func (t *tap) catchUpLocked(s *store) {
 			}
 			t.alias[o] = old
 		}
+
 		known[o] = struct{}{}
 	}
+
 	for o := range s.in(t.wants.lease.namespace) {
 		if _, ok := known[o]; !ok {
 			t.offer(change{new: o, sight: now})
@@ -355,9 +375,11 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 		moves = p.handOverLocked(from.entry)
 	}
 	p.mu.Unlock()
+
 	e.copyIndexes(from.entry)
 	p.stopUnused(unused)
 	p.begin(moves)
+
 	return nil
 }
 
@@ -370,8 +392,10 @@ func (l *Lease) retargetLocked(from, to *place) {
 		l.replaceLocked(from, to)
 		return
 	}
+
 	from.entry.mu.Lock()
 	defer from.entry.mu.Unlock()
+
 	to.entry.mu.Lock()
 	defer to.entry.mu.Unlock()
 	l.replaceLocked(from, to)

@@ -68,6 +68,7 @@ func (f *feed) listsInstead(err error) bool {
 	case answered && f.unanswered.IsZero():
 		f.unanswered = time.Now()
 	}
+
 	return answered && time.Since(f.unanswered) >= maxUnanswered
 }
 
@@ -89,6 +90,7 @@ func (f *feed) currentVersion(ctx context.Context) (string, error) {
 		}
 		return rv, err
 	}
+
 	rv, err := f.streamedVersion(ctx)
 	if errors.Is(err, errMute) {
 		// Lists may work where streams are silent. Their answer concerns the
@@ -104,6 +106,7 @@ func (f *feed) currentVersion(ctx context.Context) (string, error) {
 	if err == nil {
 		f.account.pages(f.key)
 	}
+
 	return rv, err
 }
 
@@ -124,6 +127,7 @@ func (f *feed) busyVersion(ctx context.Context, refused error) (string, error) {
 	case errors.Is(err, ErrEpochChanged):
 		return "", err
 	}
+
 	return "", refused
 }
 
@@ -135,6 +139,7 @@ func (f *feed) streamedVersion(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer s.close()
+
 	for {
 		frame, err := s.next()
 		silent := errors.Is(err, io.EOF) || errors.Is(err, ErrStalled)

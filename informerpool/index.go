@@ -99,6 +99,7 @@ func (e *entry) compute(x *index, objects []*Object) []computed {
 		}
 		return out
 	}
+
 	for said := false; len(out) < len(objects); {
 		// One goroutine serves all objects up to the first that ends it.
 		failure := callback.ApartSecret("Index", func() error {
@@ -118,6 +119,7 @@ func (e *entry) compute(x *index, objects []*Object) []computed {
 		out = append(out, computed{err: ErrIndexPanicked})
 		e.pool.panicked(caught.Callback)
 	}
+
 	return out
 }
 
@@ -139,6 +141,7 @@ func (x *index) add(o *Object, of computed) {
 	if of.err != nil {
 		x.failed[o] = of.err
 	}
+
 	for _, v := range of.values {
 		set := x.found[v]
 		if set == nil {
@@ -153,8 +156,15 @@ func (x *index) add(o *Object, of computed) {
 // check returns why queries of the index cannot be answered, or nil.
 func (x *index) check(k Key) error {
 	for o, err := range x.failed {
-		return &IndexError{Key: k, Index: x.name, Objects: len(x.failed), Object: nameOf(o), Err: err}
+		return &IndexError{
+			Key:     k,
+			Index:   x.name,
+			Objects: len(x.failed),
+			Object:  nameOf(o),
+			Err:     err,
+		}
 	}
+
 	return nil
 }
 
@@ -171,6 +181,7 @@ func (x *index) remove(o *Object) {
 			x.bytes -= setBytes + int64(len(v))
 		}
 	}
+
 	delete(x.listed, o)
 	delete(x.failed, o)
 }
@@ -216,6 +227,7 @@ func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
 			return values
 		}
 		e.mu.Unlock()
+
 		if values == nil {
 			values = make(indexed, len(missing))
 		}
@@ -241,13 +253,16 @@ func (e *entry) addIndex(name string, f TryIndexFunc) error {
 	values := e.compute(x, missing)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	for i, o := range missing {
 		// An object that was replaced meanwhile is no longer in the store.
 		if e.store.get(o.GetNamespace(), o.GetName()) == o {
 			x.add(o, values[i])
 		}
 	}
+
 	x.ready = true
+
 	return nil
 }
 
@@ -256,14 +271,17 @@ func (e *entry) addIndex(name string, f TryIndexFunc) error {
 func (e *entry) registerIndex(name string, values TryIndexFunc) (*index, []*Object, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if x := e.store.index(name); x != nil {
 		if name == ownerIndex {
 			return nil, nil, nil
 		}
 		return nil, nil, fmt.Errorf("informer %s: index %q: %w", e.key, name, ErrIndexExists)
 	}
+
 	x := newIndex(name, values)
 	e.store.indexes = append(slices.Clip(e.store.indexes), x)
+
 	return x, slices.Collect(e.store.all()), nil
 }
 

@@ -70,6 +70,7 @@ func (k Key) String() string {
 		b.WriteString(" fields ")
 		b.WriteString(k.FieldSelector)
 	}
+
 	return b.String()
 }
 
@@ -84,6 +85,7 @@ func (k Key) Canonical() (Key, error) {
 			return k, &KeyError{Key: k, Field: f.name, Err: errRequired}
 		}
 	}
+
 	for _, f := range []struct{ name, value string }{
 		{"Resource.Group", k.Resource.Group}, {"Resource.Version", k.Resource.Version},
 		{"Resource.Resource", k.Resource.Resource}, {"Kind", k.Kind}, {"Namespace", k.Namespace},
@@ -93,6 +95,7 @@ func (k Key) Canonical() (Key, error) {
 			return k, &KeyError{Key: k, Field: f.name, Err: fmt.Errorf("%q %s", f.value, strings.Join(msgs, "; "))}
 		}
 	}
+
 	requirements, err := parseLabels(k.LabelSelector)
 	if err != nil {
 		return k, &KeyError{Key: k, Field: "LabelSelector", Err: err}
@@ -103,6 +106,7 @@ func (k Key) Canonical() (Key, error) {
 	}
 	k.LabelSelector = requirements
 	k.FieldSelector = terms
+
 	return k, nil
 }
 
@@ -124,13 +128,16 @@ func parseLabels(s string) (string, error) {
 		case op == selection.NotIn && len(values) == 1:
 			op = selection.NotEquals
 		}
+
 		canonical, err := labels.NewRequirement(r.Key(), op, values)
 		if err != nil {
 			return "", err
 		}
 		terms = append(terms, canonical.String())
 	}
+
 	slices.Sort(terms)
+
 	return strings.Join(slices.Compact(terms), ","), nil
 }
 
@@ -156,6 +163,7 @@ func parseFields(s string) (string, error) {
 		}
 		terms = append(terms, r.Field+op+fields.EscapeValue(r.Value))
 	}
+
 	return strings.Join(terms, ","), nil
 }
 
@@ -177,6 +185,7 @@ func (k Key) wider() []Key {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -227,6 +236,7 @@ func newSieve(l *Lease, narrower []Key) (sieve, error) {
 		}
 		s.any = append(s.any, f)
 	}
+
 	return s, nil
 }
 

@@ -42,13 +42,16 @@ func (f *feed) learnKind(ctx context.Context) error {
 			return err
 		}
 	}
+
 	if kind == "" {
 		var err error
 		if kind, err = f.listKind(ctx); err != nil {
 			return err
 		}
 	}
+
 	f.kind = f.pool.codec.Kind(f.key.Resource.GroupVersion().WithKind(kind))
+
 	return nil
 }
 
@@ -120,6 +123,7 @@ func (f *feed) checkUnnamed(header wire.ListHeader) error {
 	case !f.inPage:
 		return &wire.FieldError{Field: "kind", Reason: "missing"}
 	}
+
 	f.unnamed++
 	return nil
 }
@@ -147,6 +151,7 @@ func (f *feed) checkListKind(header wire.ListHeader, items, unnamed int) error {
 	case named && (header.Kind == "" || header.Kind == anyList):
 		return nil
 	}
+
 	return fmt.Errorf("%s: %w: a list of kind %s instead of %s", f.key, ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
 }
 

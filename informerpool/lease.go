@@ -119,8 +119,10 @@ func (l *Lease) attach(t *tap) bool {
 	l.mu.Lock()
 	l.taps = append(l.taps, t)
 	l.mu.Unlock()
+
 	e := l.lock().entry
 	defer e.mu.Unlock()
+
 	// A Release that found the tap may already have detached it: it closed
 	// released before that, so the check below sees it. A later Release
 	// detaches what is attached here.
@@ -131,6 +133,7 @@ func (l *Lease) attach(t *tap) bool {
 	if e.synced {
 		t.replayLocked(e.store)
 	}
+
 	return true
 }
 
@@ -138,6 +141,7 @@ func (l *Lease) detach(t *tap) {
 	l.mu.Lock()
 	l.taps = slices.DeleteFunc(l.taps, func(x *tap) bool { return x == t })
 	l.mu.Unlock()
+
 	e := l.lock().entry
 	defer e.mu.Unlock()
 	e.taps = slices.DeleteFunc(e.taps, func(x *tap) bool { return x == t })
@@ -182,6 +186,7 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 		err = refusedError(at.key, e.refused.last)
 	}
 	e.mu.RUnlock()
+
 	if err != nil {
 		return nil, err
 	}
@@ -267,6 +272,7 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 		case e.cause != nil:
 			return e.cause
 		}
+
 		return errWait
 	})
 }
@@ -282,6 +288,7 @@ func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
 		case e.cause != nil:
 			return e.cause
 		}
+
 		return errWait
 	})
 }

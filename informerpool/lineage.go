@@ -44,10 +44,12 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, 
 	default:
 		return now.number
 	}
+
 	if l.of == nil {
 		l.of = map[schema.GroupResource]lineage{}
 	}
 	l.of[resource] = now
+
 	return now.number
 }
 
@@ -101,11 +103,13 @@ func (l *listing) disprovedBy(e *entry, rv string) error {
 		}
 		return nil
 	}
+
 	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(f.staged.all())) {
 		if shown := e.store.get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
 			return proof(listed, shown)
 		}
 	}
+
 	return nil
 }
 

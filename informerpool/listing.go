@@ -50,10 +50,12 @@ func (f *feed) beginList() *listing {
 	f.listing = l
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	if f.synced {
 		f.counters.resyncs.inc()
 	}
 	f.staged, l.look = f.store.stage(), f.lookLocked()
+
 	return l
 }
 
@@ -64,6 +66,7 @@ func (l *listing) restart() {
 	f.mu.Lock()
 	f.staged = f.store.stage()
 	f.mu.Unlock()
+
 	*l = listing{feed: f, seen: marks{}, look: l.look}
 }
 
@@ -108,6 +111,7 @@ func (l *listing) take(o *Object) error {
 		l.repeats++
 		return nil
 	}
+
 	old := f.store.get(o.GetNamespace(), o.GetName())
 	_, seen := l.seen[old]
 	switch {
@@ -121,7 +125,9 @@ func (l *listing) take(o *Object) error {
 	case !f.replace && goesBack(old, o):
 		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", f.key, nameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
 	}
+
 	delete(l.seen, old)
+
 	return l.stage(nil, o)
 }
 
@@ -220,6 +226,7 @@ func (l *listing) finish(rv string) error {
 		f.rolledBack(l.broken)
 	}
 	f.pool.takeOver(f.entry)
+
 	return nil
 }
 
@@ -240,6 +247,7 @@ func (l *listing) trim(rv string) error {
 	if l.broken != nil {
 		f.rolledBack(l.broken)
 	}
+
 	return l.cramped
 }
 

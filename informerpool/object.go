@@ -88,6 +88,7 @@ func (f *feed) transform(o *Object) (*Object, error) {
 		}
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
+
 	changed, err := f.pool.codec.PackUnstructuredShared(f.kind, u, f.store.shared)
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}

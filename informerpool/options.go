@@ -183,6 +183,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MaxObjects, DefaultMaxObjects)
 	setDefault(&o.MaxClusterBytes, DefaultMaxClusterBytes)
 	setDefault(&o.DecodedBytes, DefaultDecodedBytes)
+
 	return o, errors.Join(errs...)
 }
 

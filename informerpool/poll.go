@@ -14,6 +14,7 @@ var errPolled = errors.New("resource cannot be watched, only polled")
 func (e *entry) polled() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	e.polling = true
 	e.attachLocked()
 	e.broadcastLocked()

@@ -48,10 +48,18 @@ func New(o Options) (*Pool, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	codec := packed.NewCodec()
 	codec.DropManagedFields = o.DropManagedFields
+
 	return &Pool{
-		options: o, codec: codec, permits: newPermits(o.ListConcurrency, o.PermitTimeout),
-		decoded: newDecodedCache(o.DecodedBytes), clock: clock{zero: time.Now()}, ctx: ctx, cancel: cancel,
-		entries: map[Key]*entry{}, accounts: map[types.NamespacedName]*account{}, subs: map[*Subscription]struct{}{},
+		options:  o,
+		codec:    codec,
+		permits:  newPermits(o.ListConcurrency, o.PermitTimeout),
+		decoded:  newDecodedCache(o.DecodedBytes),
+		clock:    clock{zero: time.Now()},
+		ctx:      ctx,
+		cancel:   cancel,
+		entries:  map[Key]*entry{},
+		accounts: map[types.NamespacedName]*account{},
+		subs:     map[*Subscription]struct{}{},
 	}, nil
 }
 
@@ -77,6 +85,7 @@ func (p *Pool) AcquireAs(ctx context.Context, owner string, key Key) (*Lease, er
 	if started {
 		p.options.Logger.V(1).Info("Informer started", "informer", key.String())
 	}
+
 	return l, err
 }
 
@@ -85,6 +94,7 @@ func (p *Pool) AcquireAs(ctx context.Context, owner string, key Key) (*Lease, er
 func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.closed {
 		return nil, false, ErrClosed
 	}
@@ -99,6 +109,7 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	l := &Lease{pool: p, owner: owner, released: make(chan struct{})}
 	l.at.Store(&place{key: key, entry: e, filter: newFilter(e.key, key)})
 	e.leases[l] = struct{}{}
+
 	return l, started, nil
 }
 
@@ -110,6 +121,7 @@ func (p *Pool) startLocked(key Key) *entry {
 	p.scheduleAuditLocked(e)
 	e.account.entries[e] = struct{}{}
 	p.running.Go(e.run)
+
 	return e
 }
 
@@ -146,6 +158,7 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 	end := p.unhandLocked(l)
 	if e.ownedLocked() || p.entries[e.key] != e {
 		p.mu.Unlock()
+
 		p.stopUnused(end)
 		return
 	}
@@ -155,9 +168,11 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 		t = time.AfterFunc(linger, func() { p.expire(e, &t) })
 		e.linger = t
 		p.mu.Unlock()
+
 		p.stopUnused(end)
 		return
 	}
+
 	var moves []move
 	switch {
 	case idle:
@@ -166,7 +181,9 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 	case e.linger == nil:
 		moves = p.handOverLocked(e)
 	}
+
 	p.mu.Unlock()
+
 	p.stopUnused(end)
 	p.begin(moves)
 }
@@ -202,11 +219,14 @@ func (p *Pool) expire(e *entry, timer **time.Timer) {
 	if len(e.leases)+len(e.heirs) > 0 { // leases of narrower keys use it
 		moves := p.handOverLocked(e)
 		p.mu.Unlock()
+
 		p.begin(moves)
 		return
 	}
+
 	p.unlinkLocked(e)
 	p.mu.Unlock()
+
 	p.stopUnused([]*entry{e})
 }
 
@@ -216,6 +236,7 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 	p.mu.Lock()
 	a := p.accounts[cluster]
 	p.mu.Unlock()
+
 	if a != nil {
 		a.forget() // another server may answer now
 	}
@@ -245,6 +266,7 @@ func (p *Pool) Evict(cluster types.NamespacedName) {
 func (p *Pool) of(cluster types.NamespacedName) []*entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	a := p.accounts[cluster]
 	if a == nil {
 		return nil
@@ -274,6 +296,7 @@ func (p *Pool) Close(ctx context.Context) error {
 		}
 	}
 	p.mu.Unlock()
+
 	for _, s := range subs {
 		s.Stop()
 	}
@@ -281,6 +304,7 @@ func (p *Pool) Close(ctx context.Context) error {
 		e.stop(ErrClosed)
 	}
 	p.cancel(ErrClosed)
+
 	return p.wait(ctx)
 }
 

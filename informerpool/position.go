@@ -24,6 +24,7 @@ type Position struct {
 func (l *Lease) Position() Position {
 	e := l.rlock().entry
 	defer e.mu.RUnlock()
+
 	p := Position{
 		Synced:          l.readableLocked() == nil,
 		ResourceVersion: e.rv,
@@ -42,6 +43,7 @@ func (l *Lease) Position() Position {
 func (e *entry) commitPart() {
 	values := e.lockWith(e.staged.all())
 	defer e.mu.Unlock()
+
 	for o := range e.staged.all() {
 		if rv := o.GetResourceVersion(); e.partial == "" || behind(e.partial, rv) {
 			e.partial = rv

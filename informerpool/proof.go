@@ -95,6 +95,7 @@ func (f *feed) missing(ctx context.Context, err error) error {
 		f.absent = absence{}
 		return err
 	}
+
 	if f.absent.proofs++; f.absent.proofs == 1 {
 		f.absent.since = time.Now()
 	}
@@ -132,5 +133,6 @@ func ownWord(err error) bool {
 			return false
 		}
 	}
+
 	return true
 }

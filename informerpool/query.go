@@ -46,6 +46,7 @@ func (l *Lease) List(q Query) ([]*Object, string, error) {
 			out = append(out, o)
 		}
 	}
+
 	return slices.Clip(out), rv, nil
 }
 
@@ -87,10 +88,12 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter
 	at := l.rlock()
 	e := at.entry
 	defer e.mu.RUnlock()
+
 	if err := l.readableLocked(); err != nil {
 		return nil, "", narrow, err
 	}
 	e.store.sight.look()
+
 	if q.Index != "" {
 		x := e.store.index(q.Index)
 		if x == nil || !x.ready {
@@ -101,6 +104,7 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter
 		}
 		return x.lookup(q.Value, nil), e.rv, at.filter, nil
 	}
+
 	namespace := q.Namespace
 	if namespace == "" {
 		namespace = at.filter.namespace
@@ -113,6 +117,7 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter
 	for o := range e.store.in(namespace) {
 		objects = append(objects, o)
 	}
+
 	return objects, e.rv, at.filter, nil
 }
 

@@ -22,6 +22,7 @@ func (t *tap) offerAll(c change) {
 		}
 		c.old = told
 	}
+
 	o := c.new
 	if o == nil {
 		o = c.old
@@ -30,9 +31,11 @@ func (t *tap) offerAll(c change) {
 	s := t.sub
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if t.removed {
 		return
 	}
+
 	if p := s.pending[it]; p != nil {
 		p.merge(c)
 		t.returnedLocked(p)
@@ -41,6 +44,7 @@ func (t *tap) offerAll(c change) {
 		}
 		return
 	}
+
 	s.pending[it] = &pending{change: c, asked: c.resync}
 	s.pushLocked(it)
 }

@@ -51,6 +51,7 @@ func (r *refusals) add(name types.NamespacedName, why error) bool {
 	}
 	r.names[name] = struct{}{}
 	r.bytes += size
+
 	return true
 }
 
@@ -101,6 +102,7 @@ func (l *Lease) Unknown(namespace, name string) error {
 	at := l.rlock()
 	e := at.entry
 	defer e.mu.RUnlock()
+
 	if at.filter.namespace != "" {
 		namespace = at.filter.namespace
 	}
@@ -110,6 +112,7 @@ func (l *Lease) Unknown(namespace, name string) error {
 	default:
 		return nil
 	}
+
 	return refusedError(at.key, e.refused.last)
 }
 
@@ -142,6 +145,7 @@ func (f *feed) refuse(frame string, id wire.Identity, why error) {
 		}
 		return
 	}
+
 	news := false
 	switch {
 	case f.listing != nil:
@@ -152,6 +156,7 @@ func (f *feed) refuse(frame string, id wire.Identity, why error) {
 	default:
 		f.unknown(func(r *refusals) { news = r.add(name, why) })
 	}
+
 	if f.listing == nil && f.refused.all != nil {
 		f.distrust = f.refused.all // only the feed writes it, so the feed reads it without a lock
 	}
@@ -220,6 +225,7 @@ func (l *listing) dropNamed(id wire.Identity) {
 func (f *feed) removeNamed(id wire.Identity) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	unknown := f.refused.has(name)
 	over := func(o *Object) bool { return ends(id, o) || unknown && succeeds(id, o) }

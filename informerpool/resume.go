@@ -50,6 +50,7 @@ func (u *unresumable) lists() bool {
 	case time.Since(u.since) < u.patience:
 		return false
 	}
+
 	u.since, u.patience = time.Time{}, min(2*u.patience, maxUnresumed)
 	return true
 }

@@ -32,9 +32,11 @@ func (l *Lease) part(t *tap) {
 		t.evictLocked(e)
 	}
 	e.mu.Unlock()
+
 	l.mu.Lock()
 	l.taps = slices.DeleteFunc(l.taps, func(x *tap) bool { return x == t })
 	l.mu.Unlock()
+
 	t.sub.part(t)
 }
 
@@ -50,12 +52,20 @@ func (t *tap) evictLocked(e *entry) {
 }
 
 // evicted returns the delete of an object whose cluster was removed.
-func evicted(o *Object) change { return change{old: o, final: o, unknown: true, evicted: true} }
+func evicted(o *Object) change {
+	return change{
+		old:     o,
+		final:   o,
+		unknown: true,
+		evicted: true,
+	}
+}
 
 // part leaves a tap only its pending deletes, and the marks after them.
 func (s *Subscription) part(t *tap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if t.removed {
 		return
 	}

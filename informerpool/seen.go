@@ -69,6 +69,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	e := l.lock().entry
 	ask := l.gone() == nil && e.noteSeenLocked(o)
 	e.mu.Unlock()
+
 	if ask {
 		l.pool.auditSeen(e)
 	}
@@ -94,7 +95,9 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 			}
 		}
 	}
+
 	e.mu.Unlock()
+
 	if ask {
 		l.pool.auditSeen(e)
 	}
@@ -112,6 +115,7 @@ func (e *entry) noteSeenLocked(o *Object) (ask bool) {
 	case before != nil:
 		e.dropSeenLocked(name)
 	}
+
 	if len(e.seen) >= maxSeen || e.account.seen.Load()+size > maxSeenBytes {
 		return false
 	}
@@ -120,6 +124,7 @@ func (e *entry) noteSeenLocked(o *Object) (ask bool) {
 	}
 	e.seen[name] = &seen{Object: o, looks: e.looks}
 	e.weighSeenLocked(e.seenBytes + size)
+
 	return e.synced && e.settleSeenLocked()
 }
 
@@ -226,6 +231,7 @@ func (e *entry) settleSeenLocked() (ask bool) {
 			o.asked, ask = true, true
 		}
 	}
+
 	if ask {
 		e.seenAudit = time.Now()
 	}
@@ -249,6 +255,7 @@ func (e *entry) missedLocked(look int, rv string, first bool, now func(types.Nam
 		e.passedLocked(name, e.store.get(name.Namespace, name.Name), is)
 		found = append(found, name)
 	}
+
 	return found
 }
 
@@ -372,6 +379,7 @@ func (t *tap) lose(o *Object, evicted bool) {
 	it := item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if p := s.pending[it]; p != nil && p.old == nil && !t.removed && (p.new == nil || p.new.GetUID() != o.GetUID()) {
 		p.old, p.final, p.unheard, p.unknown, p.evicted = o, o, true, true, evicted
 		return
@@ -379,6 +387,11 @@ func (t *tap) lose(o *Object, evicted bool) {
 	if t.removed || s.pending[it] != nil {
 		return // a newer change is about to be delivered
 	}
-	s.pending[it] = &pending{change: change{old: o, final: o, unknown: true, evicted: evicted}, unheard: true}
+	s.pending[it] = &pending{change: change{
+		old:     o,
+		final:   o,
+		unknown: true,
+		evicted: evicted,
+	}, unheard: true}
 	s.pushLocked(it)
 }

@@ -75,6 +75,7 @@ func (s *restSource) lookUp(ctx context.Context, r Request, root string, all dis
 			return s.inVersions(ctx, r, root, names, out)
 		}
 	}
+
 	return errNoDiscovery
 }
 
@@ -131,6 +132,7 @@ func (d *Discovery) inGroups(k Key, groups []discoveryGroup) error {
 			d.note(k, v.Version, has)
 		}
 	}
+
 	return nil
 }
 
@@ -166,6 +168,7 @@ func (s *restSource) inVersions(ctx context.Context, r Request, path string, ver
 		}
 		out.note(r.Key, version, has)
 	}
+
 	return nil
 }
 
@@ -196,6 +199,7 @@ func (s *restSource) document(ctx context.Context, r Request, path string, into 
 		}
 		return fmt.Errorf("discover: %w", err)
 	}
+
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery+1))
 	if err != nil {
 		return fmt.Errorf("discover: %w", err)

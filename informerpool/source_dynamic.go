@@ -57,6 +57,7 @@ func (s *dynamicSource) forget(key Key) {
 	w := s.early[key]
 	delete(s.early, key)
 	s.mu.Unlock()
+
 	if w != nil {
 		w.Stop()
 	}
@@ -98,6 +99,7 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 	if err != nil {
 		return nil, err
 	}
+
 	if v := s.versionsOf(r.Key); r.MetadataOnly && v.counting() {
 		list.SetResourceVersion("")
 		for i := range list.Items {
@@ -108,6 +110,7 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 			return nil, err
 		}
 	}
+
 	body, err := json.Marshal(list)
 	if err != nil {
 		return nil, fmt.Errorf("encode list of %s: %w", r.Key, err)
@@ -141,10 +144,12 @@ func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resou
 	old := s.early[r.Key]
 	s.early[r.Key] = w
 	s.mu.Unlock()
+
 	if old != nil {
 		old.Stop()
 	}
 	time.AfterFunc(earlyLife, func() { s.dropEarly(r.Key, w) })
+
 	return list, nil
 }
 
@@ -160,6 +165,7 @@ func (s *dynamicSource) dropEarly(key Key, w watch.Interface) {
 		delete(s.early, key)
 	}
 	s.mu.Unlock()
+
 	if mine {
 		w.Stop()
 	}
@@ -171,6 +177,7 @@ func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, er
 	w := s.early[r.Key]
 	delete(s.early, r.Key)
 	s.mu.Unlock()
+
 	v := s.versionsOf(r.Key)
 	if w == nil {
 		client, err := s.clients(r.Key.Cluster)
@@ -187,6 +194,7 @@ func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, er
 			return nil, err
 		}
 	}
+
 	return &watchBody{ctx: ctx, w: w, versions: v}, nil
 }
 
@@ -200,6 +208,7 @@ func unsupported(client any) bool {
 func (s *dynamicSource) versionsOf(key Key) *versions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	v := s.versions[key]
 	if v == nil {
 		v = &versions{seen: map[types.NamespacedName]version{}, lives: map[types.NamespacedName]int{}}
@@ -272,6 +281,7 @@ func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
 	_, _ = h.Write(content)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
 	s, known := v.seen[key]
 	news = !known || s.hash != h.Sum64()
@@ -283,10 +293,12 @@ func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
 		s.hash, s.rv = h.Sum64(), v.last
 		v.seen[key] = s
 	}
+
 	if u.GetUID() == "" {
 		u.SetUID(s.uid)
 	}
 	u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
+
 	return news
 }
 
@@ -301,6 +313,7 @@ func (v *versions) peek(u *unstructured.Unstructured) {
 	_, _ = h.Write(content)
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	s, known := v.seen[types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}]
 	if !known || s.hash != h.Sum64() {
 		s.rv = v.last + 1
@@ -319,6 +332,7 @@ func (v *versions) deleted(u *unstructured.Unstructured) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
 	v.last++
 	if u.GetUID() == "" {
@@ -363,6 +377,7 @@ func (b *watchBody) Read(p []byte) (int, error) {
 			b.rest = frame
 		}
 	}
+
 	n := copy(p, b.rest)
 	b.rest = b.rest[n:]
 	return n, nil
@@ -381,8 +396,10 @@ func (b *watchBody) encode(event watch.Event) ([]byte, error) {
 				return nil, nil
 			}
 		}
+
 		object = u
 	}
+
 	raw, err := json.Marshal(object)
 	if err != nil {
 		return nil, fmt.Errorf("encode watch event: %w", err)

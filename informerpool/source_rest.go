@@ -74,6 +74,7 @@ func FromConfig(config *rest.Config) (Source, error) {
 		return nil, &OptionError{Field: "config.Host", Err: err}
 	}
 	endpoint := Endpoint{Client: client, URL: base.String()}
+
 	return FromREST(func(context.Context, types.NamespacedName) (Endpoint, error) { return endpoint, nil }), nil
 }
 
@@ -172,6 +173,7 @@ func (s *restSource) get(ctx context.Context, r Request, verb string) (io.ReadCl
 		return nil, fmt.Errorf("%s %s: %w", verb, r.Key, err)
 	}
 	resp.Header, resp.Request = nil, nil // the transport keeps the response for as long as a watch is open
+
 	return resp.Body, nil
 }
 
@@ -199,6 +201,7 @@ func requestURL(base string, r Request) string {
 		b.WriteByte('?')
 		b.WriteString(q)
 	}
+
 	return b.String()
 }
 
@@ -239,6 +242,7 @@ func query(o metav1.ListOptions) url.Values {
 	if o.TimeoutSeconds != nil {
 		q.Set("timeoutSeconds", strconv.FormatInt(*o.TimeoutSeconds, 10))
 	}
+
 	return q
 }
 
@@ -251,6 +255,7 @@ func checkResponse(resp *http.Response, key Key, verb string) error {
 		}
 		return fmt.Errorf("server answered %q instead of application/json: not a Kubernetes API", sanitize.Text(media))
 	}
+
 	seconds, _ := strconv.ParseInt(resp.Header.Get("Retry-After"), 10, 64)
 	seconds = min(max(seconds, 0), int64(maxRetryAfter/time.Second))
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
@@ -260,6 +265,8 @@ func checkResponse(resp *http.Response, key Key, verb string) error {
 			return sanitize.Status(status, resp.StatusCode, int32(seconds))
 		}
 	}
+
 	gr := key.Resource.GroupResource()
+
 	return apierrors.NewGenericServerResponse(resp.StatusCode, verb, gr, "", "", int(seconds), true)
 }

@@ -113,9 +113,14 @@ func (p *Pool) statuses(entries []*entry) []Status {
 
 func (p *Pool) status(e *entry) Status {
 	s := Status{
-		Key: e.key, LastEvent: p.clock.at(e.lastEvent.Load()),
-		Lists: e.counters.lists.load(), Watches: e.counters.watches.load(), Resumes: e.counters.resumes.load(),
-		Resyncs: e.counters.resyncs.load(), Stalls: e.counters.stalls.load(), Rejected: e.counters.rejected.load(),
+		Key:       e.key,
+		LastEvent: p.clock.at(e.lastEvent.Load()),
+		Lists:     e.counters.lists.load(),
+		Watches:   e.counters.watches.load(),
+		Resumes:   e.counters.resumes.load(),
+		Resyncs:   e.counters.resyncs.load(),
+		Stalls:    e.counters.stalls.load(),
+		Rejected:  e.counters.rejected.load(),
 		Rollbacks: e.counters.rollbacks.load(),
 	}
 	p.mu.Lock()
@@ -126,10 +131,12 @@ func (p *Pool) status(e *entry) Status {
 		}
 	}
 	p.mu.Unlock()
+
 	slices.Sort(s.Owners)
 	s.Owners = slices.Compact(s.Owners)
 	e.mu.RLock()
 	defer e.mu.RUnlock()
+
 	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = e.state, e.since, e.synced, e.rv, e.epoch
 	s.History, s.LastProof = e.history, e.provenLocked()
 	s.Unknown, s.AllUnknown = len(e.refused.names), e.refused.all != nil
@@ -139,6 +146,7 @@ func (p *Pool) status(e *entry) Status {
 	s.LastError, s.Objects, s.Bytes = e.lastErr, e.store.count, e.sizeLocked()
 	s.SeenBytes = e.seenBytes
 	s.Polling = e.polling
+
 	return s
 }
 

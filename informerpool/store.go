@@ -113,6 +113,7 @@ func (s *store) remove(old *Object) {
 	s.unlist(old)
 	n := s.objects[old.GetNamespace()]
 	delete(n.objects, old.GetName())
+
 	switch left := len(n.objects); {
 	case left == 0:
 		delete(s.objects, old.GetNamespace())
@@ -196,6 +197,7 @@ func (s *store) scope() scope {
 	case 0:
 		return scopeNamespace
 	}
+
 	return scopeUnknown
 }
 

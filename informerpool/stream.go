@@ -36,7 +36,12 @@ type body struct {
 // send opens a body. Waiting for the response's header counts as a stall, too.
 func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions, silence time.Duration) (*body, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	b := &body{feed: f, ctx: ctx, cancel: cancel, silence: silence}
+	b := &body{
+		feed:    f,
+		ctx:     ctx,
+		cancel:  cancel,
+		silence: silence,
+	}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	var rc io.ReadCloser
 	err := f.pool.callApart("Source", f.key, func() (err error) {
@@ -49,7 +54,9 @@ func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io
 		cancel(errAttemptOver)
 		return nil, err
 	}
+
 	b.ReadCloser = &calledBody{rc, f.pool, f.key}
+
 	return b, nil
 }
 
@@ -95,6 +102,7 @@ func (b *body) explain(err error) error {
 		b.feed.counters.stalls.inc()
 		return fmt.Errorf("%s: %w: nothing received for %s", b.feed.key, ErrStalled, b.silence)
 	}
+
 	return cause
 }
 

@@ -106,6 +106,7 @@ type pagedGroups struct {
 func (g *pagedGroups) pages(k Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if g.since == nil {
 		g.since = map[string]time.Time{}
 	}
@@ -118,6 +119,7 @@ func (g *pagedGroups) pages(k Key) {
 func (g *pagedGroups) paged(k Key) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	since, ok := g.since[k.Resource.Group]
 	if ok && time.Since(since) > capabilityAge {
 		delete(g.since, k.Resource.Group)

@@ -77,7 +77,12 @@ type tap struct {
 // Subscribe returns a subscription without leases. If the pool is closed, so is
 // the subscription.
 func (p *Pool) Subscribe(h Handler) *Subscription {
-	s := &Subscription{pool: p, handler: h, taps: map[*Lease]*tap{}, pending: map[item]*pending{}}
+	s := &Subscription{
+		pool:    p,
+		handler: h,
+		taps:    map[*Lease]*tap{},
+		pending: map[item]*pending{},
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -103,7 +108,12 @@ func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	if err != nil {
 		return err
 	}
-	t := &tap{sub: s, lease: l, wants: wants, changed: make(chan struct{})}
+	t := &tap{
+		sub:     s,
+		lease:   l,
+		wants:   wants,
+		changed: make(chan struct{}),
+	}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -115,10 +125,12 @@ func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	}
 	s.taps[l] = t
 	s.mu.Unlock()
+
 	if !l.attach(t) {
 		s.Remove(l)
 		return l.gone()
 	}
+
 	return nil
 }
 
@@ -134,6 +146,7 @@ func (s *Subscription) Remove(l *Lease) {
 		s.dropLocked(t)
 	}
 	s.mu.Unlock()
+
 	if t != nil {
 		l.detach(t)
 	}
@@ -173,6 +186,7 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 	s.mu.Lock()
 	t := s.taps[l]
 	s.mu.Unlock()
+
 	if t == nil {
 		return ErrReleased
 	}
@@ -211,6 +225,7 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 	s.mu.Lock()
 	t := s.taps[l]
 	s.mu.Unlock()
+
 	if t == nil {
 		return
 	}
@@ -261,6 +276,7 @@ func (s *Subscription) Stop() {
 		s.dropLocked(t)
 	}
 	s.mu.Unlock()
+
 	for l, t := range taps {
 		l.detach(t)
 	}
@@ -291,6 +307,7 @@ func (s *Subscription) drain(ctx context.Context, t *tap) error {
 		}
 		idle := s.idle
 		s.mu.Unlock()
+
 		select {
 		case <-idle:
 		case <-ctx.Done():
@@ -326,17 +343,20 @@ func (s *Subscription) deliver() {
 	id := goroutine.ID()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	defer s.stopLocked()
 	s.worker = id
 	if left := s.rest; left.tap != nil {
 		s.tellLocked(left.tap, left.events, true)
 	}
+
 	for !s.paused && !s.closed && len(s.queue) > 0 {
 		it := s.queue[0]
 		s.queue[0] = item{}
 		if s.queue = s.queue[1:]; len(s.queue) == 0 {
 			s.queue = nil // a burst must not keep its memory
 		}
+
 		switch {
 		case it.mark != nil:
 			s.reachMarkLocked(it)
@@ -345,6 +365,7 @@ func (s *Subscription) deliver() {
 			s.endReplayLocked(it.tap)
 			continue
 		}
+
 		p := s.pending[it]
 		if p == nil {
 			s.stale--
@@ -376,6 +397,7 @@ func (s *Subscription) tellLocked(t *tap, events []Event, begun bool) {
 		s.rest = remainder{tap: t, events: events[i+1:]}
 		s.outsideLocked(t, func() { s.call(e) })
 	}
+
 	s.rest = remainder{}
 }
 
@@ -384,6 +406,7 @@ func (s *Subscription) tellLocked(t *tap, events []Event, begun bool) {
 func (s *Subscription) outsideLocked(t *tap, f func()) {
 	s.current = t
 	s.mu.Unlock()
+
 	defer func() {
 		s.mu.Lock()
 		s.doneLocked()

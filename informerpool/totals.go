@@ -39,6 +39,7 @@ func (t *Totals) add(other Totals) {
 func (p *Pool) Totals() Totals {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	sum := p.past
 	for _, a := range p.accounts {
 		sum.add(a.totals())
@@ -52,6 +53,7 @@ func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	p.mu.Lock()
 	a := p.accounts[cluster]
 	p.mu.Unlock()
+
 	if a == nil {
 		return Totals{}
 	}
@@ -116,7 +118,9 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 			s.Leases += len(e.leases)
 		}
 	}
+
 	p.mu.Unlock()
+
 	if a == nil {
 		return s
 	}
@@ -130,6 +134,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 		s.Bytes += e.sizeLocked()
 		s.SeenBytes += e.seenBytes
 		e.mu.RUnlock()
+
 		if !synced {
 			continue
 		}
@@ -138,7 +143,9 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 			s.OldestProof = proof
 		}
 	}
+
 	s.LastEvent = p.clock.at(lastEvent)
+
 	return s
 }
 
@@ -159,9 +166,16 @@ type account struct {
 
 func (a *account) totals() Totals {
 	return Totals{
-		Lists: a.lists.Load(), Watches: a.watches.Load(), Resumes: a.resumes.Load(), Resyncs: a.resyncs.Load(),
-		Stalls: a.stalls.Load(), Rejected: a.rejected.Load(), Rollbacks: a.rollbacks.Load(),
-		Audits: a.audits.Load(), AuditDifferences: a.differences.Load(), AuditFailures: a.unaudited.Load(),
+		Lists:            a.lists.Load(),
+		Watches:          a.watches.Load(),
+		Resumes:          a.resumes.Load(),
+		Resyncs:          a.resyncs.Load(),
+		Stalls:           a.stalls.Load(),
+		Rejected:         a.rejected.Load(),
+		Rollbacks:        a.rollbacks.Load(),
+		Audits:           a.audits.Load(),
+		AuditDifferences: a.differences.Load(),
+		AuditFailures:    a.unaudited.Load(),
 	}
 }
 
@@ -184,10 +198,16 @@ type counters struct {
 
 func newCounters(a *account) counters {
 	return counters{
-		lists: counter{total: &a.lists}, watches: counter{total: &a.watches}, resumes: counter{total: &a.resumes},
-		resyncs: counter{total: &a.resyncs}, stalls: counter{total: &a.stalls}, rejected: counter{total: &a.rejected},
-		rollbacks: counter{total: &a.rollbacks},
-		audits:    counter{total: &a.audits}, differences: counter{total: &a.differences}, unaudited: counter{total: &a.unaudited},
+		lists:       counter{total: &a.lists},
+		watches:     counter{total: &a.watches},
+		resumes:     counter{total: &a.resumes},
+		resyncs:     counter{total: &a.resyncs},
+		stalls:      counter{total: &a.stalls},
+		rejected:    counter{total: &a.rejected},
+		rollbacks:   counter{total: &a.rollbacks},
+		audits:      counter{total: &a.audits},
+		differences: counter{total: &a.differences},
+		unaudited:   counter{total: &a.unaudited},
 	}
 }
 

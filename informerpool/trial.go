@@ -49,9 +49,11 @@ func (e *entry) accepted(rv string) {
 		e.mu.Unlock()
 		return
 	}
+
 	ask := e.advanceLocked(rv)
 	e.trial = t
 	e.mu.Unlock()
+
 	e.advanced(ask)
 }
 
@@ -64,6 +66,7 @@ func (e *entry) settled(t *trial) {
 	}
 	ask := e.advanceLocked(e.rv)
 	e.mu.Unlock()
+
 	e.advanced(ask)
 }
 
@@ -81,10 +84,12 @@ func (e *entry) endTrialLocked() (misled bool) {
 	case time.Since(t.accepted) >= settling:
 		return false
 	}
+
 	e.misled = true
 	if e.state == StateSynced { // it may be dying
 		e.standing = t.before
 	}
+
 	return true
 }
 

@@ -34,6 +34,7 @@ import (
 func (l *Lease) Trust(grace time.Duration) error {
 	e := l.rlock().entry
 	defer e.mu.RUnlock()
+
 	if err := l.readableLocked(); err != nil {
 		return err
 	}
@@ -56,6 +57,7 @@ func (e *entry) distrustLocked(grace time.Duration) error {
 	case e.rejections > 1:
 		return e.lastErr
 	}
+
 	silent := e.silentFor() > max(grace, e.pool.options.StallTimeout)
 	detached := !e.detached.IsZero() && time.Since(e.detached) > grace
 	switch {
@@ -66,6 +68,7 @@ func (e *entry) distrustLocked(grace time.Duration) error {
 	case detached:
 		return ErrDetached
 	}
+
 	return ErrStalled
 }
 

@@ -49,9 +49,18 @@ type Cluster struct {
 }
 
 func newCluster(f *Fleet, key client.ObjectKey, number int) *Cluster {
-	c := &Cluster{fleet: f, key: key, number: number, net: memnet.Listen(), reach: true}
+	c := &Cluster{
+		fleet:  f,
+		key:    key,
+		number: number,
+		net:    memnet.Listen(),
+		reach:  true,
+	}
 	c.server = fakeapi.New(fakeapi.Options{
-		Identity: c.identity(), Kinds: f.kinds(), Authenticate: c.authenticate, Intercept: c.intercept,
+		Identity:     c.identity(),
+		Kinds:        f.kinds(),
+		Authenticate: c.authenticate,
+		Intercept:    c.intercept,
 	})
 	return c
 }
@@ -78,7 +87,8 @@ func (c *Cluster) start() {
 	server := &http.Server{ //nolint:gosec // in memory
 		Handler:   handlers,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{servers().certificate}, MinVersion: tls.VersionTLS12},
-		ErrorLog:  log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100},
+		ErrorLog:  log.New(io.Discard, "", 0),
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 100},
 	}
 	serving.Go(func() { _ = server.ServeTLS(c.net, "", "") })
 	c.stop = sync.OnceFunc(func() {
@@ -108,6 +118,7 @@ func (h *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.calls.Add(1) // not later: stop would not wait for a call that begins meanwhile
 	h.mu.Unlock()
+
 	defer h.calls.Done()
 	h.next.ServeHTTP(w, r)
 }
@@ -117,6 +128,7 @@ func (h *counted) stop() {
 	h.mu.Lock()
 	h.stopped = true
 	h.mu.Unlock()
+
 	h.calls.Wait()
 }
 
@@ -163,7 +175,10 @@ func (c *Cluster) ResourceVersion() string { return strconv.FormatInt(c.server.R
 // fake network, by a token that Rotate and Revoke make invalid.
 func (c *Cluster) Config() *rest.Config {
 	return &rest.Config{
-		Host: "https://" + c.host(), BearerToken: c.bearer(), Dial: c.dial, TLSClientConfig: rest.TLSClientConfig{CAData: servers().ca},
+		Host:            "https://" + c.host(),
+		BearerToken:     c.bearer(),
+		Dial:            c.dial,
+		TLSClientConfig: rest.TLSClientConfig{CAData: servers().ca},
 	}
 }
 
@@ -180,6 +195,7 @@ func (c *Cluster) Kubeconfig() []byte {
 	if err != nil {
 		c.fleet.t.Fatalf("clustercachetest: %v", err)
 	}
+
 	return out
 }
 

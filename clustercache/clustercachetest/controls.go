@@ -45,6 +45,7 @@ func (c *Cluster) Rotate() {
 	c.token++
 	c.revoked = false
 	c.mu.Unlock()
+
 	c.fleet.names.tell(c.key)
 }
 
@@ -76,6 +77,7 @@ func (c *Cluster) NewEpoch(objs ...client.Object) {
 	c.lives++
 	id := c.identity()
 	c.mu.Unlock()
+
 	c.server.Become(id)
 	c.Store(objs...)
 	c.net.Reset()
@@ -108,9 +110,11 @@ func (c *Cluster) Remove() {
 		delete(f.clusters, c.key)
 	}
 	f.mu.Unlock()
+
 	c.mu.Lock()
 	c.removed = true
 	c.mu.Unlock()
+
 	f.names.remove(c.key)
 	c.stop()
 }

@@ -30,6 +30,7 @@ func (d *directory) set(c *Cluster) {
 	d.mu.Lock()
 	d.clusters[c.key] = c
 	d.mu.Unlock()
+
 	d.tell(c.key)
 }
 
@@ -37,6 +38,7 @@ func (d *directory) remove(key client.ObjectKey) {
 	d.mu.Lock()
 	delete(d.clusters, key)
 	d.mu.Unlock()
+
 	d.tell(key)
 }
 
@@ -44,6 +46,7 @@ func (d *directory) tell(key client.ObjectKey) {
 	d.mu.Lock()
 	d.changed = append(d.changed, key)
 	d.mu.Unlock()
+
 	select {
 	case d.news <- struct{}{}:
 	default:
@@ -55,6 +58,7 @@ func (d *directory) Resolve(_ context.Context, key client.ObjectKey) (clustercac
 	d.mu.Lock()
 	c := d.clusters[key]
 	d.mu.Unlock()
+
 	if c == nil {
 		return clustercache.Access{}, resolver.ErrClusterNotFound
 	}
@@ -65,6 +69,7 @@ func (d *directory) Resolve(_ context.Context, key client.ObjectKey) (clustercac
 func (d *directory) Clusters(context.Context) ([]client.ObjectKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	out := make([]client.ObjectKey, 0, len(d.clusters))
 	for key := range d.clusters {
 		out = append(out, key)
@@ -79,6 +84,7 @@ func (d *directory) Notify(ctx context.Context, changed func(client.ObjectKey)) 
 		keys := d.changed
 		d.changed = nil
 		d.mu.Unlock()
+
 		for _, key := range keys {
 			changed(key)
 		}

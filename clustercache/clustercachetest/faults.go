@@ -38,8 +38,17 @@ type Request struct {
 
 func requestOf(r *fakeapi.Request) Request {
 	return Request{
-		Verb: r.Verb, Group: r.Group, Version: r.Version, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace,
-		Name: r.Name, Path: r.Path, Query: r.Query, UserAgent: r.UserAgent, Initial: r.Stream,
+		Verb:        r.Verb,
+		Group:       r.Group,
+		Version:     r.Version,
+		Resource:    r.Resource,
+		Subresource: r.Subresource,
+		Namespace:   r.Namespace,
+		Name:        r.Name,
+		Path:        r.Path,
+		Query:       r.Query,
+		UserAgent:   r.UserAgent,
+		Initial:     r.Stream,
 	}
 }
 
@@ -97,12 +106,15 @@ func (c *Cluster) Fail(err error, matches ...Match) (heal func()) {
 	c.mu.Lock()
 	c.faults = append(c.faults, f)
 	c.mu.Unlock()
+
 	c.server.Cut(func(r *fakeapi.Request) bool { return !r.Admin && all(matches, requestOf(r)) })
+
 	return func() {
 		c.mu.Lock()
 		c.faults = slices.DeleteFunc(c.faults, func(x *fault) bool { return x == f })
 		healed := len(c.faults) == 0
 		c.mu.Unlock()
+
 		if healed {
 			c.fleet.names.tell(c.key)
 		}
@@ -135,10 +147,12 @@ func (f *fault) answer(r *fakeapi.Request) error {
 	case http.StatusTooManyRequests:
 		return apierrors.NewTooManyRequests("too many requests, please try again later", 1)
 	}
+
 	after := 0
 	if int(code) == http.StatusServiceUnavailable {
 		after = 1
 	}
+
 	return apierrors.NewGenericServerResponse(int(code), r.Verb, gr, r.Name, "", after, true)
 }
 
@@ -146,6 +160,7 @@ func (c *Cluster) intercept(r *fakeapi.Request) *fakeapi.Fault {
 	c.mu.Lock()
 	faults := slices.Clone(c.faults)
 	c.mu.Unlock()
+
 	seen := requestOf(r)
 	for _, f := range slices.Backward(faults) {
 		if all(f.matches, seen) {
@@ -223,6 +238,7 @@ func (f *Fleet) interrupt(i *Interruption) *Interruption {
 	f.writes.mu.Lock()
 	defer f.writes.mu.Unlock()
 	f.writes.open = i
+
 	return i
 }
 

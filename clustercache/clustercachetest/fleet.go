@@ -57,8 +57,12 @@ type Kind struct {
 
 func (k Kind) served() fakeapi.Kind {
 	return fakeapi.Kind{
-		Group: k.GVK.Group, Kind: k.GVK.Kind, Versions: []string{k.GVK.Version}, Resource: k.Plural, ClusterScoped: k.ClusterScoped,
-		Status: !k.NoStatus,
+		Group:         k.GVK.Group,
+		Kind:          k.GVK.Kind,
+		Versions:      []string{k.GVK.Version},
+		Resource:      k.Plural,
+		ClusterScoped: k.ClusterScoped,
+		Status:        !k.NoStatus,
 	}
 }
 
@@ -79,7 +83,13 @@ type Fleet struct {
 // New returns a fleet without clusters, which ends with the test.
 func New(t testing.TB, o Options) *Fleet {
 	t.Helper()
-	f := &Fleet{t: t, options: o, scheme: o.Scheme, names: newDirectory(), clusters: map[client.ObjectKey]*Cluster{}}
+	f := &Fleet{
+		t:        t,
+		options:  o,
+		scheme:   o.Scheme,
+		names:    newDirectory(),
+		clusters: map[client.ObjectKey]*Cluster{},
+	}
 	if f.scheme == nil {
 		f.scheme = scheme.Scheme
 	}
@@ -98,6 +108,7 @@ func (f *Fleet) kinds() []fakeapi.Kind {
 		k := Kind{GVK: gvk, NoStatus: !status}.served()
 		out = append(out, k)
 	}
+
 	for _, k := range f.options.Kinds {
 		out = append(out, k.served())
 	}
@@ -118,12 +129,14 @@ func (f *Fleet) Add(name string, objs ...client.Object) *Cluster {
 		f.clusters[key] = c
 	}
 	f.mu.Unlock()
+
 	if taken {
 		f.t.Fatalf("clustercachetest: there is a cluster %q", name)
 	}
 	c.start()
 	c.Store(objs...)
 	f.names.set(c)
+
 	return c
 }
 
@@ -145,6 +158,7 @@ func (f *Fleet) Cluster(key client.ObjectKey) *Cluster {
 func (f *Fleet) all() []*Cluster {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	out := make([]*Cluster, 0, len(f.clusters))
 	for _, c := range f.clusters {
 		out = append(out, c)
@@ -169,6 +183,7 @@ func (f *Fleet) ClusterCache() *clustercache.ClusterCache {
 	f.mu.Lock()
 	cc := f.cache
 	f.mu.Unlock()
+
 	if cc != nil {
 		return cc
 	}
@@ -179,6 +194,7 @@ func (f *Fleet) ClusterCache() *clustercache.ClusterCache {
 	f.mu.Lock()
 	f.cache = cc
 	f.mu.Unlock()
+
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- cc.Start(ctx) }()
@@ -188,6 +204,7 @@ func (f *Fleet) ClusterCache() *clustercache.ClusterCache {
 			f.t.Errorf("clustercachetest: %v", err)
 		}
 	})
+
 	return cc
 }
 
@@ -206,6 +223,7 @@ func (f *Fleet) cacheOptions() clustercache.Options {
 	if o.MetricsRegisterer == nil {
 		o.MetricsRegisterer = prometheus.NewRegistry()
 	}
+
 	if !inBubble() {
 		setDefault(&o.ProbeInterval, 250*time.Millisecond)
 		setDefault(&o.FailureThreshold, 1)
@@ -215,6 +233,7 @@ func (f *Fleet) cacheOptions() clustercache.Options {
 		setDefault(&o.Grace, 100*time.Millisecond)
 		setDefault(&o.Informers.MaxBackoff, time.Second)
 	}
+
 	return o
 }
 

@@ -33,14 +33,20 @@ var servers = sync.OnceValue(func() identity {
 		panic("clustercachetest: " + err.Error())
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clustercachetest"}, DNSNames: []string{"*." + domain},
-		NotBefore: time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "clustercachetest"},
+		DNSNames:              []string{"*." + domain},
+		NotBefore:             time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:              time.Date(2190, 1, 1, 0, 0, 0, 0, time.UTC),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		panic("clustercachetest: " + err.Error())
 	}
+
 	return identity{
 		certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
 		ca:          pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),

@@ -48,6 +48,7 @@ func (c *Cluster) match(kinds []client.Object) func(*fakeapi.Kind) bool {
 		}
 		wanted[gvk.GroupKind()] = true
 	}
+
 	return func(k *fakeapi.Kind) bool {
 		return len(wanted) == 0 || wanted[schema.GroupKind{Group: k.Group, Kind: k.Kind}]
 	}

@@ -52,6 +52,7 @@ func (f *Fleet) WaitSynced() {
 				errs = append(errs, fmt.Errorf("cluster %q: %w", c.key, err))
 			}
 		}
+
 		for _, s := range cc.Statuses() {
 			if !known[s.Cluster.String()] && s.Phase != clustercache.PhaseGone {
 				errs = append(errs, fmt.Errorf("cluster %q: removed, and %s", s.Cluster, s.Phase))
@@ -105,6 +106,7 @@ func (f *Fleet) waitFor(limit time.Duration, left func() error) {
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
+
 	for {
 		err := left()
 		if err == nil {
@@ -129,18 +131,21 @@ func (c *Cluster) synced(cc *clustercache.ClusterCache) error {
 	c.mu.Lock()
 	reach, revoked, failing := c.reach, c.revoked, len(c.faults) > 0
 	c.mu.Unlock()
+
 	if !reach || revoked {
 		if status.Connected {
 			return errors.New("still connected")
 		}
 		return nil
 	}
+
 	if !status.Connected {
 		if failing && status.LastError != nil {
 			return nil
 		}
 		return fmt.Errorf("%s: %w", status.Phase, orUnknown(status.LastError))
 	}
+
 	access, err := c.fleet.names.Resolve(context.Background(), c.key)
 	if err != nil || status.Revision != access.Revision() || status.UID != c.server.UID() {
 		return fmt.Errorf("access %.8s to cluster %s is in use, not %.8s to %s", status.Revision, status.UID, access.Revision(), c.server.UID())
@@ -155,6 +160,7 @@ func (c *Cluster) synced(cc *clustercache.ClusterCache) error {
 			return errors.Join(fmt.Errorf("informer of %s: %w", w.GVK.Kind, err), w.LastError)
 		}
 	}
+
 	return nil
 }
 
@@ -182,6 +188,7 @@ func (c *Cluster) caughtUp(w clustercache.WatchStatus, epoch string) error {
 	case !slices.ContainsFunc(c.server.Watched(), func(r fakeapi.Request) bool { return follows(r, i.Key) }):
 		return errors.New("no watch is open") // the informer may have reached this version in another history
 	}
+
 	want := c.server.Shown(kind)
 	if is, _ := strconv.ParseInt(i.ResourceVersion, 10, 64); is != want {
 		return fmt.Errorf("at resourceVersion %d of %d", is, want)

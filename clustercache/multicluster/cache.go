@@ -37,7 +37,12 @@ var _ cache.Cache = (*remoteCache)(nil)
 
 func newRemoteCache(s *Clusters, key client.ObjectKey) *remoteCache {
 	return &remoteCache{
-		s: s, cc: s.cc, key: key, started: make(chan struct{}), informers: map[form]*informer{}, indexed: map[indexKey]*indexed{},
+		s:         s,
+		cc:        s.cc,
+		key:       key,
+		started:   make(chan struct{}),
+		informers: map[form]*informer{},
+		indexed:   map[indexKey]*indexed{},
 	}
 }
 
@@ -46,7 +51,12 @@ func (c *remoteCache) NeedLeaderElection() bool { return false }
 
 // fail adds the cluster and the kind to an error.
 func (c *remoteCache) fail(op string, gvk schema.GroupVersionKind, err error) error {
-	return &clustercache.ClusterError{Cluster: c.key, GVK: gvk, Op: op, Err: err}
+	return &clustercache.ClusterError{
+		Cluster: c.key,
+		GVK:     gvk,
+		Op:      op,
+		Err:     err,
+	}
 }
 
 // reads returns the mode of reads that do not specify one. Reads never register
@@ -169,17 +179,25 @@ func (c *remoteCache) getInformer(ctx context.Context, f form, opts []cache.Info
 	c.mu.Lock()
 	i := c.informers[f]
 	if i == nil {
-		i = &informer{c: c, form: f, stopped: c.closed, handlers: map[*registration]struct{}{}}
+		i = &informer{
+			c:        c,
+			form:     f,
+			stopped:  c.closed,
+			handlers: map[*registration]struct{}{},
+		}
 		if !c.closed {
 			c.informers[f] = i
 		}
 	}
+
 	c.mu.Unlock()
+
 	if o.BlockUntilSynced != nil && *o.BlockUntilSynced {
 		if err := i.wait(ctx); err != nil {
 			return nil, err
 		}
 	}
+
 	return i, nil
 }
 
@@ -196,9 +214,11 @@ func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error
 	i := c.informers[f]
 	delete(c.informers, f)
 	c.mu.Unlock()
+
 	if i != nil {
 		i.stop()
 	}
+
 	return nil
 }
 
@@ -213,14 +233,17 @@ func (c *remoteCache) Start(ctx context.Context) error {
 		close(c.started)
 	}
 	c.mu.Unlock()
+
 	<-ctx.Done()
 	c.mu.Lock()
 	c.starts--
 	last := c.starts == 0
 	c.mu.Unlock()
+
 	if last {
 		c.stopInformers()
 	}
+
 	return nil
 }
 
@@ -241,6 +264,7 @@ func (c *remoteCache) stopInformers() {
 	stopped := c.informers
 	c.informers = map[form]*informer{}
 	c.mu.Unlock()
+
 	for _, i := range stopped {
 		i.stop()
 	}
@@ -252,6 +276,7 @@ func (c *remoteCache) close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
+
 	c.stopInformers()
 	c.dropIndexes()
 }

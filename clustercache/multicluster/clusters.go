@@ -94,6 +94,7 @@ func (s *Clusters) Forget(key client.ObjectKey) {
 	s.mu.Lock()
 	r := s.remotes[key]
 	s.mu.Unlock()
+
 	if r != nil {
 		s.drop(r)
 	}
@@ -105,6 +106,7 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	s.mu.Lock()
 	r := s.remotes[key]
 	s.mu.Unlock()
+
 	if r != nil {
 		return r, nil
 	}
@@ -120,10 +122,12 @@ func (s *Clusters) remote(key client.ObjectKey) (*remote, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if r := s.remotes[key]; r != nil {
 		return r, nil
 	}
 	s.remotes[key] = fresh
+
 	return fresh, nil
 }
 
@@ -141,6 +145,7 @@ func (s *Clusters) drop(r *remote) {
 		delete(s.remotes, r.key)
 	}
 	s.mu.Unlock()
+
 	r.cache.close()
 }
 

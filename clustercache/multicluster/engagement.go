@@ -54,8 +54,12 @@ type engagement struct {
 
 func newEngagements[N ~string](ctx context.Context, s *Clusters, engage func(context.Context, N, cluster.Cluster) error) *engagements[N] {
 	return &engagements[N]{
-		s: s, ctx: ctx, engage: engage, names: map[N]client.ObjectKey{},
-		running: map[client.ObjectKey]*engagement{}, ending: map[client.ObjectKey]*engagement{},
+		s:       s,
+		ctx:     ctx,
+		engage:  engage,
+		names:   map[N]client.ObjectKey{},
+		running: map[client.ObjectKey]*engagement{},
+		ending:  map[client.ObjectKey]*engagement{},
 	}
 }
 
@@ -77,6 +81,7 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 		}
 		return // if it was removed meanwhile, that is the next event
 	}
+
 	ctx, cancel := context.WithCancel(e.ctx)
 	now := &engagement{remote: r, cancel: cancel, done: make(chan struct{})}
 	delete(e.ending, key)
@@ -90,6 +95,7 @@ func (e *engagements[N]) begin(key client.ObjectKey, name N) {
 			// ended context.
 			<-before.done
 		}
+
 		e.run(ctx, key, name, r)
 	})
 }

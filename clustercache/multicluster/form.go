@@ -45,6 +45,7 @@ func (f form) asked() clustercache.Form {
 	case reflect.TypeFor[metav1.PartialObjectMetadata]():
 		return clustercache.Metadata
 	}
+
 	return clustercache.Typed
 }
 

@@ -47,6 +47,7 @@ func (s *Clusters) IndexField(_ context.Context, obj client.Object, field string
 	x := fieldIndex{form: f, field: field, values: values}
 	s.indexing.Lock()
 	defer s.indexing.Unlock()
+
 	if s.indexesInAnotherForm(x) {
 		return nil
 	}
@@ -96,15 +97,18 @@ func (c *remoteCache) index(x fieldIndex) error {
 	k := indexKey{gvk: x.form.gvk, field: x.field}
 	c.s.indexing.Lock()
 	defer c.s.indexing.Unlock()
+
 	c.mu.Lock()
 	old, closed := c.indexed[k], c.closed
 	c.mu.Unlock()
+
 	switch {
 	case closed:
 		return c.fail("index", x.form.gvk, clustercache.ErrReleased)
 	case old != nil && old.form != x.form, c.s.indexesInAnotherForm(x):
 		return nil
 	}
+
 	remove, err := c.cc.AddIndex(x.index(), c.key)
 	if err != nil {
 		return c.fail("index", x.form.gvk, err)
@@ -113,9 +117,11 @@ func (c *remoteCache) index(x fieldIndex) error {
 	c.indexed[k] = &indexed{form: x.form, remove: remove}
 	closed = c.closed
 	c.mu.Unlock()
+
 	if closed {
 		remove() // close did not see it
 	}
+
 	return nil
 }
 
@@ -124,6 +130,7 @@ func (c *remoteCache) dropIndexes() {
 	dropped := c.indexed
 	c.indexed = map[indexKey]*indexed{}
 	c.mu.Unlock()
+
 	for _, x := range dropped {
 		x.remove()
 	}

@@ -75,6 +75,7 @@ func (i *informer) AddEventHandlerWithOptions(
 		i.handlers[r] = struct{}{}
 	}
 	i.mu.Unlock()
+
 	if stopped {
 		r.release()
 		return nil, i.errStopped()
@@ -84,6 +85,7 @@ func (i *informer) AddEventHandlerWithOptions(
 		period = *o.ResyncPeriod
 	}
 	r.runTimers(i.c.s.options.SyncTimeout, period)
+
 	return r, nil
 }
 
@@ -102,7 +104,9 @@ func (i *informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegi
 	i.mu.Lock()
 	delete(i.handlers, r)
 	i.mu.Unlock()
+
 	r.release()
+
 	return nil
 }
 
@@ -122,6 +126,7 @@ func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -143,6 +148,7 @@ func (i *informer) HasSynced() bool {
 		return false
 	}
 	defer w.Release()
+
 	return w.HasSynced()
 }
 
@@ -174,6 +180,7 @@ func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	}
 	stopped := i.stopped
 	i.mu.Unlock()
+
 	if !fresh || stopped {
 		return c
 	}
@@ -189,9 +196,11 @@ func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	c.release = w.Release
 	stopped = i.stopped
 	i.mu.Unlock()
+
 	if stopped { // stop did not see the watch
 		w.Release()
 	}
+
 	return c
 }
 
@@ -222,6 +231,7 @@ func (i *informer) stop() {
 		release = i.synced.release
 	}
 	i.mu.Unlock()
+
 	for r := range handlers {
 		r.release()
 	}

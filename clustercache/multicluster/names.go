@@ -51,6 +51,7 @@ func (e *NameError) Error() string {
 	case e.Found != client.ObjectKey{}:
 		return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for cluster %q", e.Cluster.String(), e.Name, e.Found.String())
 	}
+
 	return fmt.Sprintf("cluster %q is called %q, which Names.Key takes for none", e.Cluster.String(), e.Name)
 }
 
@@ -90,6 +91,7 @@ func defaultName(cluster client.ObjectKey) string {
 	case isBare(cluster.Name):
 		return cluster.Name
 	}
+
 	return barePrefix + cluster.Name
 }
 
@@ -123,6 +125,7 @@ func unescaped(text string) (client.ObjectKey, bool) {
 	namespace, badNamespace := url.PathUnescape(namespace)
 	name, badName := url.PathUnescape(name)
 	key := client.ObjectKey{Namespace: namespace, Name: name}
+
 	return key, badNamespace == nil && badName == nil && namespace != "" && defaultName(key) == text
 }
 

@@ -74,6 +74,7 @@ func (p *Provider[N, A]) name(key client.ObjectKey) (N, bool) {
 		name = N(p.o.Names.Name(key))
 		return nil
 	}, "cluster", key.String())
+
 	return name, err == nil && name != ""
 }
 
@@ -168,6 +169,7 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 	misnamed := map[client.ObjectKey]struct{}{}
 	e := newEngagements(ctx, p.s, aware.Engage)
 	defer e.wait()
+
 	for event := range p.s.cc.ClusterEvents(ctx) {
 		// A removal ends the engagement, even if Names and Clusters answer
 		// differently by now.
@@ -183,6 +185,7 @@ func (p *Provider[N, A]) run(ctx context.Context, aware A) {
 			e.begin(event.Cluster, name)
 		}
 	}
+
 	<-ctx.Done() // the caller of Start takes its return for the end of all clusters, even if only the ClusterCache ended
 }
 
@@ -210,6 +213,7 @@ func engageable(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
 	case s.Connects > 0:
 		return true
 	}
+
 	return s.Phase == clustercache.PhaseDisconnected && unusable(cc, key) == nil
 }
 
@@ -223,6 +227,7 @@ func unusable(cc *clustercache.ClusterCache, key client.ObjectKey) error {
 	case s.Connects > 0:
 		return nil
 	}
+
 	switch s.Reason {
 	case clustercache.ReasonNoAccess, clustercache.ReasonClusterNotFound, clustercache.ReasonBadAccess, clustercache.ReasonRefused:
 		return &unusableError{s.LastError}

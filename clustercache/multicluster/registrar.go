@@ -91,6 +91,7 @@ func (r *Registrar[N]) Engage(ctx context.Context, name N, cl cluster.Cluster) e
 	r.set(key, a)
 	// Called for this engagement only: one that replaced it stays.
 	context.AfterFunc(ctx, func() { r.unset(key, a) })
+
 	return nil
 }
 
@@ -148,6 +149,7 @@ func (r *Registrar[N]) Resolve(_ context.Context, key client.ObjectKey) (cluster
 func (r *Registrar[N]) Clusters(context.Context) ([]client.ObjectKey, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	keys := make([]client.ObjectKey, 0, len(r.adopted))
 	for key := range r.adopted {
 		keys = append(keys, key)
@@ -155,6 +157,7 @@ func (r *Registrar[N]) Clusters(context.Context) ([]client.ObjectKey, error) {
 	slices.SortFunc(keys, func(a, b client.ObjectKey) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+
 	return keys, nil
 }
 
@@ -184,16 +187,19 @@ func (r *Registrar[N]) Notify(ctx context.Context, changed func(client.ObjectKey
 		l.pending[key] = struct{}{}
 	}
 	r.mu.Unlock()
+
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.listeners, l)
 	}()
+
 	for {
 		r.mu.Lock()
 		told := l.pending
 		l.pending = map[client.ObjectKey]struct{}{}
 		r.mu.Unlock()
+
 		for key := range told {
 			changed(key)
 		}

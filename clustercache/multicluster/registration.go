@@ -40,10 +40,17 @@ func (r *registration) connect(h toolscache.ResourceEventHandler) error {
 		return err
 	}
 	r.watch = w
-	r.events, err = w.AddEventHandler(&handler{to: h, form: r.i.form, log: r.i.c.s.options.Logger, replayed: r.settle, gone: r.i.c.gone})
+	r.events, err = w.AddEventHandler(&handler{
+		to:       h,
+		form:     r.i.form,
+		log:      r.i.c.s.options.Logger,
+		replayed: r.settle,
+		gone:     r.i.c.gone,
+	})
 	if err != nil {
 		w.Release()
 	}
+
 	return err
 }
 
@@ -52,6 +59,7 @@ func (r *registration) connect(h toolscache.ResourceEventHandler) error {
 func (r *registration) runTimers(giveUp, period time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if r.released {
 		return
 	}
@@ -100,5 +108,6 @@ func (r *registration) release() {
 		}
 	}
 	r.mu.Unlock()
+
 	r.watch.Release()
 }

@@ -37,7 +37,12 @@ func NewSource[N ~string, R comparable](
 	cc *clustercache.ClusterCache, feed clustercache.ObjectFeed, mapping MapFunc[N, R], names Names,
 ) *Source[N, R] {
 	feed.Watch = true
-	return &Source[N, R]{cc: cc, feed: feed, mapping: mapping, names: names.withDefaults()}
+	return &Source[N, R]{
+		cc:      cc,
+		feed:    feed,
+		mapping: mapping,
+		names:   names.withDefaults(),
+	}
 }
 
 // ForCluster returns the source of a cluster; false if feed does not select it,
@@ -55,11 +60,13 @@ func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource
 			return nil
 		}, "cluster", key.String())
 	}
+
 	if err != nil || !ok {
 		return nil, false, err
 	}
 	feed := s.feed
 	feed.Clusters = func(cluster client.ObjectKey) bool { return cluster == key }
+
 	return clustercache.ObjectSource(s.cc, feed, func(ctx context.Context, _ client.ObjectKey, obj client.Object) []R {
 		return s.mapping(ctx, name, obj)
 	}), true, nil

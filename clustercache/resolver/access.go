@@ -187,7 +187,9 @@ func cloneConfig(in *rest.Config) *rest.Config {
 			out.Impersonate.Extra[key] = slices.Clone(values)
 		}
 	}
+
 	out.ExecProvider = in.ExecProvider.DeepCopy()
 	out.AuthProvider = in.AuthProvider.DeepCopy()
+
 	return out
 }

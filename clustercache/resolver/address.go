@@ -38,6 +38,7 @@ func neverDialled(addr netip.Addr) string {
 	case addr.IsMulticast() || broadcast.Contains(addr):
 		return "a multicast or reserved address"
 	}
+
 	for _, prefix := range metadata {
 		if prefix.Contains(addr) {
 			return "a metadata service"
@@ -62,5 +63,6 @@ func reached(addr netip.Addr) netip.Addr {
 	case sixToFour.Contains(addr):
 		return netip.AddrFrom4([4]byte(bytes[2:6]))
 	}
+
 	return addr
 }

@@ -66,6 +66,7 @@ func ArgoCD(hub client.WithWatch, options ArgoCDOptions) (*HubResolver, error) {
 	if options.ID == nil {
 		described.key = keyByName(options.Namespace)
 	}
+
 	return newHubResolver(hub, described, options.HubOptions)
 }
 
@@ -123,6 +124,7 @@ func (o ArgoCDOptions) build(in input) (Access, error) {
 		}
 		return podEnvironment().access(in.ref)
 	}
+
 	// An absent or empty config is valid, and anonymous.
 	raw, err := limitedValue(data, o.MaxBytes, "config")
 	if err != nil && !errors.Is(err, ErrKeyMissing) {
@@ -134,6 +136,7 @@ func (o ArgoCDOptions) build(in input) (Access, error) {
 	}
 	said := config.claim()
 	said.server = server
+
 	return said.access(o.Allow, []ObjectRef{in.ref})
 }
 
@@ -193,5 +196,6 @@ func (c argoCDConfig) claim() claim {
 			out.exec.Env = append(out.exec.Env, api.ExecEnvVar{Name: name, Value: c.ExecProviderConfig.Env[name]})
 		}
 	}
+
 	return out
 }

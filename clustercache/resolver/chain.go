@@ -51,12 +51,14 @@ func (c *ChainResolver) Resolve(ctx context.Context, cluster Cluster) (Access, e
 			return Access{}, err
 		}
 	}
+
 	switch {
 	case len(waiting) > 0:
 		return Access{}, joined(waiting)
 	case len(unknown) > 0:
 		return Access{}, joined(unknown)
 	}
+
 	return Access{}, fail(cluster, ObjectRef{}, ErrClusterNotFound)
 }
 
@@ -82,6 +84,7 @@ func (c *ChainResolver) Notify(ctx context.Context, changed func(Cluster)) error
 			})
 		}
 	}
+
 	out.deliver(ctx, changed)
 	return group.Wait()
 }
@@ -101,6 +104,7 @@ func (c *ChainResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 		}
 		out = append(out, clusters...)
 	}
+
 	slices.SortFunc(out, compareClusters)
 	return slices.Compact(out), nil
 }
@@ -118,6 +122,7 @@ func (c *ChainResolver) asNotifier() (n Notifier, all bool) {
 			all = false
 		}
 	}
+
 	return n, all && n != nil
 }
 

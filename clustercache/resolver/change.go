@@ -42,6 +42,7 @@ func Diff(from, to Access) Change {
 			out |= 1 << i
 		}
 	}
+
 	return out
 }
 

@@ -61,6 +61,7 @@ func (c claim) access(allow Allow, refs []ObjectRef) (Access, error) {
 			return Access{}, err
 		}
 	}
+
 	return newAccess(config, c.proxy, refs)
 }
 
@@ -75,12 +76,14 @@ func (c claim) trust(allow Allow, config *rest.Config) error {
 		}
 		config.Insecure = true
 	}
+
 	if len(c.ca) > 0 {
 		if !x509.NewCertPool().AppendCertsFromPEM(c.ca) {
 			return invalid(c.fields.ca, "holds no certificate")
 		}
 		config.CAData = c.ca
 	}
+
 	if c.serverName != "" && checkHost(c.fields.serverName, c.serverName) != nil {
 		return invalid(c.fields.serverName, "is not a host name")
 	}
@@ -99,6 +102,7 @@ func (c claim) certificate(_ Allow, config *rest.Config) error {
 	case len(c.key) == 0:
 		return invalid(c.fields.key, "is missing, although there is a certificate")
 	}
+
 	if _, err := tls.X509KeyPair(c.cert, c.key); err != nil {
 		return invalid(c.fields.cert, "and "+c.fields.key+" are not a pair of PEM blocks that belong together")
 	}
@@ -134,6 +138,7 @@ func (c claim) basic(allow Allow, config *rest.Config) error {
 	case config.BearerToken != "":
 		return invalid(c.fields.username, "contradicts "+c.fields.token)
 	}
+
 	config.Username, config.Password = c.username, c.password
 	return nil
 }
@@ -146,6 +151,7 @@ func (c claim) impersonates(allow Allow, config *rest.Config) error {
 	for _, extra := range who.Extra {
 		values = append(values, extra...)
 	}
+
 	switch {
 	case who.UserName == "" && who.UID == "" && len(who.Groups) == 0 && len(who.Extra) == 0:
 		return nil
@@ -157,6 +163,7 @@ func (c claim) impersonates(allow Allow, config *rest.Config) error {
 		config.Impersonate = who
 		return nil
 	}
+
 	return invalid(c.fields.impersonate, "and what goes with it have characters that no header has")
 }
 
@@ -192,6 +199,7 @@ func (c claim) plugin(allow Allow, config *rest.Config) error {
 			Allowlist:  []api.AllowlistEntry{{Command: c.exec.Command}},
 		},
 	}
+
 	return nil
 }
 
@@ -215,6 +223,7 @@ func (c claim) canRun() error {
 	case api.NeverExecInteractiveMode, api.IfAvailableExecInteractiveMode, "":
 		return nil
 	}
+
 	return invalid(c.fields.exec+".interactiveMode", "is none that client-go knows")
 }
 
@@ -241,6 +250,7 @@ func (c claim) via(allow Allow, config *rest.Config) error {
 		}
 		return nil
 	}
+
 	if !allow.Proxy {
 		return refused(c.fields.proxy, "is not allowed")
 	}
@@ -249,5 +259,6 @@ func (c claim) via(allow Allow, config *rest.Config) error {
 		return err
 	}
 	config.Proxy = http.ProxyURL(u)
+
 	return nil
 }

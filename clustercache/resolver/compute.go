@@ -32,8 +32,10 @@ func (e *engine) compute(dirty map[Cluster]struct{}) {
 			gone[cluster] = struct{}{}
 			continue
 		}
+
 		made[cluster] = e.build(cluster)
 	}
+
 	changed := e.store(made, gone)
 	if first {
 		// A request may have been answered for a cluster that no longer exists.
@@ -55,6 +57,7 @@ func (e *engine) build(cluster Cluster) answer {
 		return e.get(ref)
 	})
 	e.use(cluster, uses)
+
 	return answer{access: access, err: err, pending: errors.Is(err, errPending)}
 }
 
@@ -79,6 +82,7 @@ func (e *engine) get(ref ObjectRef) (any, error) {
 		e.named[ref] = w
 		e.unheard[w] = struct{}{}
 	}
+
 	if _, waits := e.unheard[w]; waits {
 		return nil, errPending
 	}
@@ -100,6 +104,7 @@ func (e *engine) use(cluster Cluster, refs []ObjectRef) {
 		}
 		e.users[ref][cluster] = struct{}{}
 	}
+
 	for _, ref := range old {
 		if slices.Contains(refs, ref) {
 			continue
@@ -128,6 +133,7 @@ func (e *engine) forget(ref ObjectRef) {
 func (e *engine) store(made map[Cluster]answer, gone map[Cluster]struct{}) []Cluster {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	e.synced = true
 	e.doubt = nil
 	for _, object := range e.unknown {
@@ -140,11 +146,13 @@ func (e *engine) store(made map[Cluster]answer, gone map[Cluster]struct{}) []Clu
 			changed = append(changed, cluster)
 		}
 	}
+
 	for cluster, now := range made {
 		if before, had := e.answers[cluster]; !had || !before.equal(now) {
 			changed = append(changed, cluster)
 		}
 		e.answers[cluster] = now
 	}
+
 	return changed
 }

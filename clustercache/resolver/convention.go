@@ -72,6 +72,7 @@ func (k kind) object() client.Object {
 	case configMapGVK:
 		return &corev1.ConfigMap{}
 	}
+
 	out := &unstructured.Unstructured{}
 	out.SetGroupVersionKind(k.gvk)
 	return out
@@ -84,10 +85,12 @@ func (k kind) list() client.ObjectList {
 	case configMapGVK:
 		return &corev1.ConfigMapList{}
 	}
+
 	out := &unstructured.UnstructuredList{}
 	gvk := k.gvk
 	gvk.Kind += "List"
 	out.SetGroupVersionKind(gvk)
+
 	return out
 }
 
@@ -158,6 +161,7 @@ func named(ref ObjectRef) (kind, bool) {
 	default:
 		return kind{}, false
 	}
+
 	return out, true
 }
 

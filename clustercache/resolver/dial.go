@@ -126,6 +126,7 @@ func (p DialPolicy) newHubAddresses() *hubAddresses {
 	if host := os.Getenv("KUBERNETES_SERVICE_HOST"); host != "" {
 		all = append([]string{net.JoinHostPort(host, os.Getenv("KUBERNETES_SERVICE_PORT"))}, all...)
 	}
+
 	for _, text := range all {
 		target := parseHostPort(text)
 		if addr, err := netip.ParseAddr(target.host); err == nil {
@@ -134,6 +135,7 @@ func (p DialPolicy) newHubAddresses() *hubAddresses {
 			out.names = append(out.names, target)
 		}
 	}
+
 	return out
 }
 
@@ -149,6 +151,7 @@ func parseHostPort(text string) hostPort {
 	if err != nil || number == 0 {
 		number = 443
 	}
+
 	return hostPort{host: host, port: uint16(number)}
 }
 
@@ -179,9 +182,11 @@ func (h *hubAddresses) lookUp(ctx context.Context) ([]netip.AddrPort, error) {
 	}
 	known, at, flight := h.resolved, h.at, h.flight
 	h.mu.Unlock()
+
 	if !at.IsZero() {
 		return known, nil // the hub rarely moves, and remote clusters must not depend on its name
 	}
+
 	if flight != nil {
 		patience := time.NewTimer(hubPatience)
 		defer patience.Stop()
@@ -191,6 +196,7 @@ func (h *hubAddresses) lookUp(ctx context.Context) ([]netip.AddrPort, error) {
 		case <-ctx.Done():
 		}
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.at.IsZero() {
@@ -212,8 +218,10 @@ func (h *hubAddresses) refresh(done chan struct{}) {
 			fresh = append(fresh, netip.AddrPortFrom(reached(addr), name.port))
 		}
 	}
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	h.tried, h.err = time.Now(), failed
 	if failed == nil {
 		h.resolved, h.at = fresh, h.tried

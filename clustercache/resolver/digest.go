@@ -54,6 +54,7 @@ func digest(config *rest.Config, endpoint *url.URL, proxy string, salt []string)
 	out[partEndpoint] = sum(normalURL(endpoint), config.APIPath)
 	out[partProxy] = sum(proxy)
 	out[partOther] = sum(append(otherParts(config), salt...)...)
+
 	return out
 }
 
@@ -73,12 +74,14 @@ func otherParts(config *rest.Config) []string {
 			out = append(out, env.Name, env.Value)
 		}
 	}
+
 	if provider := config.AuthProvider; provider != nil {
 		out = append(out, "auth-provider", provider.Name)
 		for _, key := range slices.Sorted(maps.Keys(provider.Config)) {
 			out = append(out, key, provider.Config[key])
 		}
 	}
+
 	return out
 }
 
@@ -116,6 +119,7 @@ func normalURL(u *url.URL) string {
 	case "http":
 		host = strings.TrimSuffix(host, ":80")
 	}
+
 	return u.Scheme + "://" + host + strings.TrimRight(u.Path, "/")
 }
 
@@ -162,6 +166,7 @@ func expiry(config *rest.Config) time.Time {
 	case token.IsZero() || cert.Before(token):
 		return cert
 	}
+
 	return token
 }
 

@@ -31,6 +31,7 @@ func checkServer(field, server string, allowHTTP bool) (string, error) {
 	case u.Opaque != "" || u.Hostname() == "":
 		return "", invalid(field, "names no host")
 	}
+
 	if err := checkPort(field, u); err != nil {
 		return "", err
 	}
@@ -66,6 +67,7 @@ func checkHost(field, host string) error {
 		}
 		return nil
 	}
+
 	if !isDNSName(host) {
 		return invalid(field, "has an invalid host")
 	}
@@ -93,6 +95,7 @@ func isDNSName(host string) bool {
 			}
 		}
 	}
+
 	return true
 }
 
@@ -118,6 +121,7 @@ func checkPath(field string, u *url.URL) error {
 	if path == "" {
 		return nil
 	}
+
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || segment == "." || segment == ".." {
 			return refused(field, "has an ambiguous path")
@@ -126,6 +130,7 @@ func checkPath(field string, u *url.URL) error {
 			return refused(field, "has an escaped path")
 		}
 	}
+
 	return nil
 }
 

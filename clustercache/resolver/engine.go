@@ -90,6 +90,7 @@ func newEngine(h *HubResolver) *engine {
 func (e *engine) answer(cluster Cluster) (answer, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	found, ok := e.answers[cluster]
 	switch {
 	case ok:
@@ -97,6 +98,7 @@ func (e *engine) answer(cluster Cluster) (answer, bool) {
 	case e.doubt != nil:
 		return answer{err: e.doubt.mayStandFor(cluster)}, true
 	}
+
 	return answer{err: e.h.missing(cluster)}, true
 }
 
@@ -125,6 +127,7 @@ func (e *engine) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+
 	for {
 		timer.Reset(e.untilNextExpiry())
 		select {
@@ -175,6 +178,7 @@ func (e *engine) apply(got event) {
 			e.lose(f.ref, got.from)
 		}
 	}
+
 	if got.what == eventList {
 		for ref, object := range e.objects {
 			if _, there := listed[ref]; !there && object.from == got.from {
@@ -185,6 +189,7 @@ func (e *engine) apply(got event) {
 			e.hear(got.from, dirty)
 		}
 	}
+
 	if e.h.options.Grace < 0 {
 		e.expireInto(dirty)
 	}
@@ -232,6 +237,7 @@ func (e *engine) put(f found, from *listWatch, dirty map[Cluster]struct{}) {
 	case from == e.whole[0]:
 		e.unknown[f.ref] = f
 	}
+
 	if old != nil {
 		e.unclaim(old.found, dirty)
 	}
@@ -243,6 +249,7 @@ func (e *engine) put(f found, from *listWatch, dirty map[Cluster]struct{}) {
 		e.claims[cluster][f.ref] = struct{}{}
 		dirty[cluster] = struct{}{}
 	}
+
 	e.markUsers(f.ref, dirty)
 }
 

@@ -119,7 +119,9 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 		}
 		f.paths = append(f.paths, absolute)
 	}
+
 	f.loop.run = f.watch
+
 	return f, nil
 }
 
@@ -140,6 +142,7 @@ func (f *FileResolver) Notify(ctx context.Context, changed func(Cluster)) error 
 	defer f.loop.hold(ctx)()
 	reader.add(slices.Collect(maps.Keys(f.current().answers))...)
 	reader.deliver(ctx, changed)
+
 	return nil
 }
 
@@ -166,6 +169,7 @@ func (f *FileResolver) missing(scan *fileScan, cluster Cluster) error {
 			out = fail(cluster, ObjectRef{Kind: kindFile, Name: path}, cause)
 		}
 	}
+
 	if out == nil {
 		return fail(cluster, ObjectRef{}, ErrClusterNotFound)
 	}
@@ -177,6 +181,7 @@ func (f *FileResolver) current() *fileScan {
 	f.mu.Lock()
 	snapshot := f.snapshot
 	f.mu.Unlock()
+
 	if snapshot != nil {
 		return snapshot
 	}

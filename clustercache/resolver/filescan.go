@@ -51,6 +51,7 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 		}
 		return []string{root}
 	}
+
 	out.dirs[root] = struct{}{}
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -59,6 +60,7 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 		}
 		return nil
 	}
+
 	var files []string
 	for _, entry := range entries {
 		path := filepath.Join(root, entry.Name())
@@ -67,11 +69,13 @@ func (f *FileResolver) expand(root string, out *fileScan) []string {
 		}
 		files = append(files, path)
 	}
+
 	for _, path := range f.knownBelow(root) {
 		if !slices.Contains(files, path) {
 			f.remember(path, nil)
 		}
 	}
+
 	return files
 }
 
@@ -103,6 +107,7 @@ func (f *FileResolver) keep(out *fileScan, path string, err error) bool {
 func (f *FileResolver) knownBelow(root string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	var out []string
 	for path := range f.known {
 		if filepath.Dir(path) == root {
@@ -110,6 +115,7 @@ func (f *FileResolver) knownBelow(root string) []string {
 		}
 	}
 	slices.Sort(out)
+
 	return out
 }
 
@@ -128,12 +134,14 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 		}
 		return
 	}
+
 	if err != nil {
 		if !f.keep(out, path, err) {
 			f.standFor(out, path, err)
 		}
 		return
 	}
+
 	names := slices.Sorted(maps.Keys(config.Contexts))
 	f.remember(path, names)
 	if !slices.ContainsFunc(names, func(name string) bool { return name != "" }) {
@@ -152,6 +160,7 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 func (f *FileResolver) remember(path string, contexts []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	if contexts == nil {
 		delete(f.known, path)
 		delete(f.ids, path)
@@ -182,6 +191,7 @@ func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, b
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	switch before, known := f.ids[path][context]; {
 	case err != nil && known:
 		said = before
@@ -193,6 +203,7 @@ func (f *FileResolver) identify(out *fileScan, path, context string) (Cluster, b
 	default:
 		f.ids[path][context] = said
 	}
+
 	why := cmp.Or(checkText(said.cluster.Namespace), checkText(said.cluster.Name))
 	if said.cluster.Name == "" {
 		why = "is empty, and would be the hub's"

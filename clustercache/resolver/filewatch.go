@@ -34,6 +34,7 @@ func (f *FileResolver) watch(ctx context.Context) {
 	} else {
 		defer func() { _ = watcher.Close() }()
 	}
+
 	watched := map[string]struct{}{}
 	var last *fileScan
 	for {
@@ -50,6 +51,7 @@ func (f *FileResolver) watch(ctx context.Context) {
 			break
 		}
 	}
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	// A Notify that began while this loop was ending may have put its own scan
@@ -71,6 +73,7 @@ func (f *FileResolver) follow(watcher *fsnotify.Watcher, watched, dirs map[strin
 			delete(watched, dir)
 		}
 	}
+
 	added := false
 	for dir := range dirs {
 		// Added again even if it was watched: the directory may have been
@@ -82,11 +85,13 @@ func (f *FileResolver) follow(watcher *fsnotify.Watcher, watched, dirs map[strin
 			delete(watched, dir)
 			continue
 		}
+
 		if _, was := watched[dir]; !was {
 			watched[dir] = struct{}{}
 			added = true
 		}
 	}
+
 	return added
 }
 
@@ -95,6 +100,7 @@ func (f *FileResolver) publish(last, next *fileScan) {
 	f.mu.Lock()
 	f.snapshot = next
 	f.mu.Unlock()
+
 	if last == nil {
 		last = &fileScan{}
 	}
@@ -134,6 +140,7 @@ func (f *FileResolver) wait(ctx context.Context, watcher *fsnotify.Watcher) bool
 		case err := <-watcher.Errors:
 			f.options.Logger.V(1).Info("lost notifications of files, reading them all", "error", err.Error())
 		}
+
 		if first.IsZero() {
 			first = time.Now()
 		}

@@ -109,6 +109,7 @@ func (o FluxOptions) build(in input) (Access, error) {
 	case object.secret != "":
 		return o.fromSecret(in, object)
 	}
+
 	return o.fromConfigMap(in, object)
 }
 
@@ -175,6 +176,7 @@ func (o FluxOptions) fromProvider(in input, ref ObjectRef, data map[string]strin
 	case provider.Address == "":
 		return Access{}, invalid("address", "is not set, and only the provider itself knows it")
 	}
+
 	if !strings.Contains(provider.Address, "://") {
 		provider.Address = "https://" + provider.Address
 	}

@@ -68,6 +68,7 @@ func (o *HubOptions) validate() error {
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}
+
 	return nil
 }
 
@@ -105,7 +106,12 @@ func newHubResolver(hub client.WithWatch, c convention, options HubOptions) (*Hu
 	if err := options.validate(); err != nil {
 		return nil, err
 	}
-	h := &HubResolver{hub: hub, convention: c, options: options, last: map[Cluster]Access{}}
+	h := &HubResolver{
+		hub:        hub,
+		convention: c,
+		options:    options,
+		last:       map[Cluster]Access{},
+	}
 	h.loop.run = h.watch
 	return h, nil
 }
@@ -140,6 +146,7 @@ func (h *HubResolver) lookUp(ctx context.Context, cluster Cluster) (Access, erro
 	err = h.absent(ctx, cluster, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	switch {
 	case err == nil:
 		h.last[cluster] = access
@@ -150,6 +157,7 @@ func (h *HubResolver) lookUp(ctx context.Context, cluster Cluster) (Access, erro
 	case errors.Is(err, ErrNoAccess):
 		delete(h.last, cluster)
 	}
+
 	return access, err
 }
 
@@ -177,6 +185,7 @@ func (h *HubResolver) Notify(ctx context.Context, changed func(Cluster)) error {
 		reader.add(e.clusters()...)
 	}
 	reader.deliver(ctx, changed)
+
 	return nil
 }
 
@@ -194,6 +203,7 @@ func (h *HubResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 			out = append(out, object.clusters...)
 		}
 	}
+
 	slices.SortFunc(out, compareClusters)
 	return slices.Compact(out), nil
 }
@@ -218,6 +228,7 @@ func (h *HubResolver) watch(ctx context.Context) {
 	h.mu.Lock()
 	h.engine = e
 	h.mu.Unlock()
+
 	e.run(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -232,6 +243,7 @@ func (h *HubResolver) watch(ctx context.Context) {
 func (h *HubResolver) answered() []Cluster {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	out := make([]Cluster, 0, len(h.last))
 	for cluster := range h.last {
 		out = append(out, cluster)

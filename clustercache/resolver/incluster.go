@@ -89,5 +89,6 @@ func (p pod) access(refs ...ObjectRef) (Access, error) {
 		return Access{}, err
 	}
 	access.open().trusted = true // not shared yet
+
 	return access, nil
 }

@@ -62,6 +62,7 @@ func projectKarmada(object client.Object) any {
 	}
 	insecure, _, _ := unstructured.NestedBool(u.Object, "spec", "insecureSkipTLSVerification")
 	_, headers, _ := unstructured.NestedMap(u.Object, "spec", "proxyHeader")
+
 	return karmadaCluster{
 		endpoint: Endpoint{Server: text("apiEndpoint"), Proxy: text("proxyURL"), InsecureTLS: insecure},
 		secret:   client.ObjectKey{Namespace: text("secretRef", "namespace"), Name: text("secretRef", "name")},
@@ -83,6 +84,7 @@ func buildKarmada(in input, namespace string, options HubOptions) (Access, error
 	case namespace != "" && member.secret.Namespace != namespace:
 		return Access{}, refused("spec.secretRef.namespace", "is not the permitted one")
 	}
+
 	value, err := in.get(ref)
 	if err != nil {
 		return Access{}, fail(in.cluster, ref, err)
@@ -98,5 +100,6 @@ func buildKarmada(in input, namespace string, options HubOptions) (Access, error
 	if !endpoint.InsecureTLS {
 		endpoint.CA = data["caBundle"]
 	}
+
 	return endpoint.access(karmadaFields, string(token), options.Allow, []ObjectRef{in.ref, ref})
 }

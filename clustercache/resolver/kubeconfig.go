@@ -84,6 +84,7 @@ func parseKubeconfig(data []byte, maxBytes int) (*api.Config, error) {
 	case bytes.IndexByte(data, 0) >= 0:
 		return nil, invalid("", "has a NUL byte")
 	}
+
 	if err := checkAnchors(data); err != nil {
 		return nil, err
 	}
@@ -142,6 +143,7 @@ func atLine(err error) string {
 			return fmt.Sprintf(" (line %d)", n)
 		}
 	}
+
 	return ""
 }
 
@@ -181,6 +183,7 @@ func fromContext(config *api.Config, name string, allow Allow, dir string, refs 
 		return Access{}, files, err
 	}
 	access, err := said.access(allow, refs)
+
 	return access, files, err
 }
 
@@ -205,6 +208,7 @@ func pick(config *api.Config, name string) (*api.Cluster, *api.AuthInfo, error) 
 	case selected.AuthInfo == "":
 		return cluster, &api.AuthInfo{}, nil
 	}
+
 	return nil, nil, invalid("context.user", "is not in the list of users")
 }
 
@@ -220,10 +224,12 @@ func pickContext(config *api.Config, name string) (*api.Context, error) {
 	case name != "":
 		return nil, invalid(field, "is not in the list of contexts")
 	}
+
 	for _, only := range config.Contexts {
 		if only != nil && len(config.Contexts) == 1 {
 			return only, nil
 		}
 	}
+
 	return nil, invalid("current-context", "is not set, and there is not exactly one context")
 }

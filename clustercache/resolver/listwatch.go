@@ -77,7 +77,13 @@ func (w *listWatch) run(ctx context.Context) {
 
 // newBackoff goes from 0.2 to 30 seconds.
 func newBackoff() wait.Backoff {
-	return wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 64, Cap: 20 * time.Second}
+	return wait.Backoff{
+		Duration: 200 * time.Millisecond,
+		Factor:   2,
+		Jitter:   0.5,
+		Steps:    64,
+		Cap:      20 * time.Second,
+	}
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -107,6 +113,7 @@ func (w *listWatch) once(ctx context.Context, version string) (string, bool, err
 		}
 		return version, false, err
 	}
+
 	version, lively, err := w.watch(ctx, version)
 	if version == "" && !fresh {
 		return "", lively, nil // a lost history is no trouble, unless a list does not help
@@ -122,6 +129,7 @@ func (w *listWatch) list(ctx context.Context) (string, error) {
 		return "", err
 	}
 	w.emit(ctx, event{from: w, what: eventList, objects: objects})
+
 	return version, nil
 }
 
@@ -169,12 +177,14 @@ func (w *listWatch) watch(ctx context.Context, version string) (string, bool, er
 		}
 		return resumeAfter(version, err), false, err
 	}
+
 	w.failed = 0
 	defer stream.Stop()
 	version, frames, err := w.follow(ctx, stream, version)
 	if err == nil && frames == 0 && time.Since(begun) < time.Second {
 		err = errQuiet
 	}
+
 	return version, frames > 0, err
 }
 
@@ -192,6 +202,7 @@ func (w *listWatch) follow(ctx context.Context, stream watch.Interface, version 
 			return version, frames, nil
 		case got, open = <-stream.ResultChan():
 		}
+
 		if !open {
 			return version, frames, nil
 		}

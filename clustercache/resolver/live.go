@@ -56,7 +56,13 @@ func (h *HubResolver) buildUnprotected(cluster Cluster, primary found, get func(
 			return Access{}, fail(cluster, ref, ErrNotReady)
 		}
 	}
-	access, err := h.convention.build(input{cluster: cluster, ref: primary.ref, primary: primary.value, get: get})
+
+	access, err := h.convention.build(input{
+		cluster: cluster,
+		ref:     primary.ref,
+		primary: primary.value,
+		get:     get,
+	})
 	if err != nil {
 		return Access{}, fail(cluster, primary.ref, err)
 	}
@@ -83,8 +89,10 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 		case len(all) == 0:
 			return found{}, h.missing(cluster)
 		}
+
 		return slices.MinFunc(all, compareClaims(cluster)), nil
 	}
+
 	kind := h.convention.primary
 	if key.Name == "" || kind.namespace != "" && key.Namespace != kind.namespace {
 		return found{}, h.missing(cluster)
@@ -96,6 +104,7 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 	case err != nil:
 		return found{}, fail(cluster, kind.ref(key), &hubError{err})
 	}
+
 	out, ours := h.primary(object)
 	if !ours || !slices.Contains(out.clusters, cluster) {
 		return found{}, h.missing(cluster)
@@ -113,6 +122,7 @@ func (h *HubResolver) missing(cluster Cluster) error {
 	case kind.gvk == secretGVK:
 		return fail(cluster, kind.ref(key), ErrSecretNotFound)
 	}
+
 	return fail(cluster, kind.ref(key), ErrClusterNotFound)
 }
 
@@ -143,6 +153,7 @@ func (h *HubResolver) primary(object client.Object) (found, bool) {
 			return nil
 		})
 	}
+
 	if out.failed != nil {
 		callback.Log(h.options.Logger, out.failed, "Nothing says which cluster an object stands for", "object", out.ref.String())
 		out.standIn, out.unnamed = client.ObjectKeyFromObject(object), out.failed

@@ -31,6 +31,7 @@ func checkName(cluster Cluster) string {
 			return why
 		}
 	}
+
 	return ""
 }
 
@@ -62,6 +63,7 @@ func (f *found) name(object client.Object, clusters []Cluster, field string) {
 		}
 		f.standIn, f.unnamed = client.ObjectKeyFromObject(object), invalid(field, why)
 	}
+
 	if f.unnamed != nil {
 		f.clusters = append(f.clusters, f.standIn)
 	}

@@ -33,10 +33,12 @@ func (n *news) subscribe() *reader {
 	r := newReader()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if n.readers == nil {
 		n.readers = map[*reader]struct{}{}
 	}
 	n.readers[r] = struct{}{}
+
 	return r
 }
 
@@ -50,6 +52,7 @@ func (n *news) publish(clusters ...Cluster) {
 	n.mu.Lock()
 	readers := slices.Collect(maps.Keys(n.readers))
 	n.mu.Unlock()
+
 	for _, r := range readers {
 		r.add(clusters...)
 	}
@@ -64,6 +67,7 @@ func (r *reader) add(clusters ...Cluster) {
 		r.pending[cluster] = struct{}{}
 	}
 	r.mu.Unlock()
+
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -73,6 +77,7 @@ func (r *reader) add(clusters ...Cluster) {
 func (r *reader) take() []Cluster {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	out := slices.SortedFunc(maps.Keys(r.pending), compareClusters)
 	clear(r.pending)
 	return out
@@ -111,7 +116,9 @@ type sharedLoop struct {
 func (l *sharedLoop) hold(ctx context.Context) (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.holds++
+
 	if l.holds == 1 {
 		// The loop serves all holders, so it keeps the first one's context
 		// values, but not its end.
@@ -123,6 +130,7 @@ func (l *sharedLoop) hold(ctx context.Context) (release func()) {
 			l.run(loopCtx)
 		}()
 	}
+
 	return l.release
 }
 
@@ -135,6 +143,7 @@ func (l *sharedLoop) release() {
 		cancel, done = l.cancel, l.done
 	}
 	l.mu.Unlock()
+
 	if cancel != nil {
 		cancel()
 		<-done

@@ -64,6 +64,7 @@ func OCM(hub client.WithWatch, options OCMOptions) (*HubResolver, error) {
 	if options.Endpoint == nil {
 		described.related = []kind{{gvk: managedClusterGVK, project: managedClusterEndpoint}}
 	}
+
 	return newHubResolver(hub, described, options.HubOptions)
 }
 
@@ -89,6 +90,7 @@ func (o OCMOptions) build(in input) (Access, error) {
 		refs = append(refs, ref)
 		endpoint, err = endpointOf(in, ref)
 	}
+
 	if err != nil {
 		return Access{}, err
 	}

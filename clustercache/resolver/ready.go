@@ -67,5 +67,6 @@ func controlPlaneInitialized(object *unstructured.Unstructured) bool {
 			return c["status"] == "True"
 		}
 	}
+
 	return false
 }

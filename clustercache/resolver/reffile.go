@@ -37,6 +37,7 @@ func (c *claim) readFiles(root, dir string, cluster *api.Cluster, user *api.Auth
 			return nil, refused(ref.field, "names a file by a relative path")
 		}
 	}
+
 	var read []string
 	for _, ref := range refs {
 		if ref.path == "" || !ref.wins {
@@ -53,6 +54,7 @@ func (c *claim) readFiles(root, dir string, cluster *api.Cluster, user *api.Auth
 		}
 		ref.into(data)
 	}
+
 	return read, nil
 }
 
@@ -71,6 +73,7 @@ func asFieldError(field string, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, errIrregular):
 		return invalid(field, "names a file that cannot be read")
 	}
+
 	return refused(field, "names a file that "+errOutside.Error())
 }
 

@@ -123,5 +123,6 @@ func displayName(c Cluster) string {
 	case c.Namespace == "":
 		return c.Name
 	}
+
 	return c.String()
 }

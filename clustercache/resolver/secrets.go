@@ -73,9 +73,15 @@ func (o SecretOptions) convention(build func(input) (Access, error)) convention 
 			return client.ObjectKey{Namespace: cluster.Namespace, Name: cluster.Name + o.NameSuffix}, true
 		}
 	}
+
 	out := convention{
-		primary: kind{gvk: secretGVK, namespace: o.Namespace, labels: o.Selector, calls: "ID"},
-		key:     key,
+		primary: kind{
+			gvk:       secretGVK,
+			namespace: o.Namespace,
+			labels:    o.Selector,
+			calls:     "ID",
+		},
+		key: key,
 		clusters: func(object client.Object) []Cluster {
 			cluster, _ := id(object.(*corev1.Secret))
 			return []Cluster{cluster}
@@ -95,6 +101,7 @@ func (o SecretOptions) convention(build func(input) (Access, error)) convention 
 		}
 		return trimSecret(secret)
 	}
+
 	return out
 }
 
@@ -113,6 +120,7 @@ func MulticlusterRuntime(hub client.WithWatch, options HubOptions) (*HubResolver
 	options.Selector = selector
 	described := SecretOptions{HubOptions: options, ID: byName}.convention(kubeconfigDecoder(options, "kubeconfig"))
 	described.key = keyByName(options.Namespace)
+
 	return newHubResolver(hub, described, options)
 }
 

@@ -35,6 +35,7 @@ func Static(configs map[Cluster]*rest.Config) (*StaticResolver, error) {
 		}
 		accesses[cluster] = access
 	}
+
 	return &StaticResolver{accesses: accesses}, nil
 }
 

@@ -97,6 +97,7 @@ func ServiceAccounts(hub client.WithWatch, options ServiceAccountOptions) (*HubR
 		}
 		return FromToken(endpoint, string(token), options.Allow, secretRef(client.ObjectKeyFromObject(secret)))
 	}
+
 	return Secrets(hub, secrets)
 }
 

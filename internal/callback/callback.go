@@ -47,6 +47,7 @@ func (e *PanicError) Error() string {
 	case e.Value == "":
 		return e.Callback + " panicked"
 	}
+
 	return e.Callback + " panicked: " + e.Value
 }
 
@@ -108,6 +109,7 @@ func caught(name string, value any, show bool) *PanicError {
 	default:
 		e.Value = fmt.Sprintf("a value of type %T", value)
 	}
+
 	if len(e.Value) > maxValue {
 		e.Value = strings.ToValidUTF8(e.Value[:maxValue], "") + "…"
 	}

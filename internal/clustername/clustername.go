@@ -48,5 +48,6 @@ func escape(text string, slash bool) string {
 		}
 		i += size
 	}
+
 	return out.String()
 }

@@ -24,8 +24,13 @@ type Control = func(ctx context.Context, network, address string, c syscall.RawC
 // does.
 func New(control Control) *net.Dialer {
 	return &net.Dialer{
-		Timeout:         Timeout,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 3},
-		ControlContext:  control,
+		Timeout: Timeout,
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable:   true,
+			Idle:     15 * time.Second,
+			Interval: 10 * time.Second,
+			Count:    3,
+		},
+		ControlContext: control,
 	}
 }

@@ -69,6 +69,7 @@ func (op *writing) apply(r *http.Request, body []byte, old *version, code *int) 
 		*code = http.StatusCreated
 		return op.create(result)
 	}
+
 	return op.update(old, result)
 }
 
@@ -94,6 +95,7 @@ func (op *writing) typed(u *unstructured.Unstructured) (runtime.Object, error) {
 		return nil, err
 	}
 	out.GetObjectKind().SetGroupVersionKind(u.GroupVersionKind())
+
 	return out, nil
 }
 

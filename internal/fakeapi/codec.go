@@ -47,6 +47,7 @@ func readBody(r *http.Request) ([]byte, string, error) {
 	if err != nil {
 		media = runtime.ContentTypeJSON
 	}
+
 	return body, media, nil
 }
 
@@ -78,6 +79,7 @@ func decodeObject(r *http.Request, k *Kind, apiVersion string) (*unstructured.Un
 	default:
 		return nil, unsupportedMedia(media)
 	}
+
 	if u.GetAPIVersion() != apiVersion || u.GetKind() != k.Kind {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object is of %s %s, the path of %s %s", u.GetAPIVersion(), u.GetKind(), apiVersion, k.Kind))
 	}
@@ -86,7 +88,9 @@ func decodeObject(r *http.Request, k *Kind, apiVersion string) (*unstructured.Un
 
 func unsupportedMedia(media string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusUnsupportedMediaType,
+		Reason:  metav1.StatusReasonUnsupportedMediaType,
 		Message: fmt.Sprintf("the body of the request was in an unknown format - accepted media types include: application/json, not %s", media),
 	}}
 }
@@ -111,6 +115,7 @@ func fit(u *unstructured.Unstructured, k *Kind) (*unstructured.Unstructured, err
 		out.SetKind(u.GetKind())
 		u = out
 	}
+
 	if _, ok := u.Object["metadata"].(map[string]any); !ok {
 		u.Object["metadata"] = map[string]any{}
 	}
@@ -164,6 +169,7 @@ func decodeDelete(r *http.Request) (metav1.DeleteOptions, error) {
 			err = yaml.Unmarshal(body, &out)
 		}
 	}
+
 	if err != nil {
 		return out, apierrors.NewBadRequest(err.Error())
 	}
@@ -173,6 +179,7 @@ func decodeDelete(r *http.Request) (metav1.DeleteOptions, error) {
 	if policy := r.URL.Query().Get("propagationPolicy"); policy != "" {
 		out.PropagationPolicy = new(metav1.DeletionPropagation(policy))
 	}
+
 	return out, nil
 }
 
@@ -214,6 +221,7 @@ func statusOf(err error) metav1.Status {
 	if status.Code == 0 {
 		status.Code = http.StatusInternalServerError
 	}
+
 	return status
 }
 

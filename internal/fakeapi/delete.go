@@ -40,6 +40,7 @@ func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version
 				*p.ResourceVersion, v.meta().GetResourceVersion()))
 		}
 	}
+
 	if op.dryRun || slices.Contains(options.DryRun, metav1.DryRunAll) {
 		return nil, nil
 	}
@@ -52,6 +53,7 @@ func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version
 		op.finish(key, u)
 		return nil, nil
 	}
+
 	if u.GetDeletionTimestamp() == nil {
 		_ = unstructured.SetNestedField(u.Object, now(), "metadata", "deletionTimestamp")
 		if !op.namespace() {
@@ -64,6 +66,7 @@ func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version
 			_ = unstructured.SetNestedField(u.Object, "Terminating", "status", "phase")
 		}
 	}
+
 	if reflect.DeepEqual(u.Object, v.obj) {
 		return v, nil
 	}
@@ -93,6 +96,7 @@ func (op *writing) serveDeleteAll(r *http.Request) error {
 	}
 	op.mu.Lock()
 	defer op.mu.Unlock()
+
 	var keys []objectKey
 	for key, v := range op.t.objects {
 		if which.matches(v) {
@@ -105,5 +109,6 @@ func (op *writing) serveDeleteAll(r *http.Request) error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -31,6 +31,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = writer.Close()
 		_ = request.Body.Close()
 	}()
+
 	select {
 	case <-answer.started:
 	case <-r.Context().Done():
@@ -39,10 +40,17 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-done
 		return nil, context.Cause(r.Context())
 	}
+
 	return &http.Response{
-		Status: http.StatusText(answer.status), StatusCode: answer.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: answer.header, ContentLength: -1, Request: r,
-		Body: &pipedBody{PipeReader: reader, cancel: cancel, done: done},
+		Status:        http.StatusText(answer.status),
+		StatusCode:    answer.status,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        answer.header,
+		ContentLength: -1,
+		Request:       r,
+		Body:          &pipedBody{PipeReader: reader, cancel: cancel, done: done},
 	}, nil
 }
 

@@ -37,7 +37,12 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("ok"))
 		return
 	case "/version":
-		writeJSON(w, http.StatusOK, apiversion.Info{Major: "1", Minor: "36", GitVersion: Version, Platform: "linux/amd64"})
+		writeJSON(w, http.StatusOK, apiversion.Info{
+			Major:      "1",
+			Minor:      "36",
+			GitVersion: Version,
+			Platform:   "linux/amd64",
+		})
 		return
 	case "/api", "/apis":
 		if strings.Contains(r.Header.Get("Accept"), "as=APIGroupDiscoveryList") {
@@ -45,6 +50,7 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+
 	if answer := s.legacy(path); answer != nil {
 		writeJSON(w, http.StatusOK, answer)
 		return
@@ -70,6 +76,7 @@ func (s *Server) kindsChangedLocked() { s.documents = [2]*document{} }
 func (s *Server) document(path string) *document {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	i := 0
 	if path == "/apis" {
 		i = 1
@@ -94,6 +101,7 @@ func (s *Server) document(path string) *document {
 	}
 	doc.body = append(doc.body, '\n')
 	s.documents[i] = doc
+
 	return doc
 }
 
@@ -114,6 +122,7 @@ func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
 			groups[k.Group][v] = append(groups[k.Group][v], r)
 		}
 	}
+
 	var out []discoveryv2.APIGroupDiscovery
 	for name, versions := range groups {
 		g := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -123,12 +132,15 @@ func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
 				Version: v, Resources: resources, Freshness: discoveryv2.DiscoveryFreshnessCurrent,
 			})
 		}
+
 		slices.SortFunc(g.Versions, func(a, b discoveryv2.APIVersionDiscovery) int {
 			return apiversion.CompareKubeAwareVersionStrings(b.Version, a.Version)
 		})
 		out = append(out, g)
 	}
+
 	slices.SortFunc(out, func(a, b discoveryv2.APIGroupDiscovery) int { return strings.Compare(a.Name, b.Name) })
+
 	return out
 }
 
@@ -145,10 +157,12 @@ func (s *Server) legacy(path string) any {
 		}
 		return out
 	}
+
 	root, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if root != "api" && root != "apis" {
 		return nil
 	}
+
 	for _, g := range s.document("/" + root).list.Items {
 		if root == "apis" && rest == g.Name {
 			return legacyGroup(g)
@@ -159,6 +173,7 @@ func (s *Server) legacy(path string) any {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -176,14 +191,23 @@ func legacyResources(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) 
 	for _, r := range v.Resources {
 		namespaced := r.Scope == discoveryv2.ScopeNamespace
 		list.APIResources = append(list.APIResources, metav1.APIResource{
-			Name: r.Resource, SingularName: r.SingularResource, Kind: r.ResponseKind.Kind, Namespaced: namespaced, Verbs: r.Verbs, ShortNames: r.ShortNames,
+			Name:         r.Resource,
+			SingularName: r.SingularResource,
+			Kind:         r.ResponseKind.Kind,
+			Namespaced:   namespaced,
+			Verbs:        r.Verbs,
+			ShortNames:   r.ShortNames,
 		})
 		for _, sub := range r.Subresources {
 			list.APIResources = append(list.APIResources, metav1.APIResource{
-				Name: r.Resource + "/" + sub.Subresource, Kind: sub.ResponseKind.Kind, Namespaced: namespaced, Verbs: sub.Verbs,
+				Name:       r.Resource + "/" + sub.Subresource,
+				Kind:       sub.ResponseKind.Kind,
+				Namespaced: namespaced,
+				Verbs:      sub.Verbs,
 			})
 		}
 	}
+
 	return list
 }
 
@@ -195,8 +219,11 @@ func (s *Server) define(crd *unstructured.Unstructured) {
 		return v
 	}
 	k := Kind{
-		Group: get("spec", "group"), Kind: get("spec", "names", "kind"), Resource: get("spec", "names", "plural"),
-		Singular: get("spec", "names", "singular"), ClusterScoped: get("spec", "scope") == "Cluster",
+		Group:         get("spec", "group"),
+		Kind:          get("spec", "names", "kind"),
+		Resource:      get("spec", "names", "plural"),
+		Singular:      get("spec", "names", "singular"),
+		ClusterScoped: get("spec", "scope") == "Cluster",
 	}
 	var stored []any
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -222,12 +249,19 @@ func (s *Server) define(crd *unstructured.Unstructured) {
 			}
 		}
 	}
+
 	slices.SortFunc(k.Versions, func(a, b string) int { return apiversion.CompareKubeAwareVersionStrings(b, a) })
 	s.registerLocked(k.complete())
 	s.kindsChangedLocked()
 	names, _, _ := unstructured.NestedMap(crd.Object, "spec", "names")
 	condition := func(kind, reason string) any {
-		return map[string]any{"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": now()}
+		return map[string]any{
+			"type":               kind,
+			"status":             "True",
+			"reason":             reason,
+			"message":            "",
+			"lastTransitionTime": now(),
+		}
 	}
 	crd.Object["status"] = map[string]any{
 		"acceptedNames": names, "storedVersions": stored,

@@ -135,8 +135,14 @@ func groupKinds(group discoveryv2.APIGroupDiscovery) []*Kind {
 				continue
 			}
 			k := &Kind{
-				Group: group.Name, Kind: r.ResponseKind.Kind, Versions: []string{v.Version}, Resource: r.Resource,
-				Singular: r.SingularResource, ClusterScoped: r.Scope == discoveryv2.ScopeCluster, Verbs: r.Verbs, native: true,
+				Group:         group.Name,
+				Kind:          r.ResponseKind.Kind,
+				Versions:      []string{v.Version},
+				Resource:      r.Resource,
+				Singular:      r.SingularResource,
+				ClusterScoped: r.Scope == discoveryv2.ScopeCluster,
+				Verbs:         r.Verbs,
+				native:        true,
 			}
 			k.Status = slices.ContainsFunc(r.Subresources, func(s discoveryv2.APISubresourceDiscovery) bool { return s.Subresource == "status" })
 			k.builtIn = scheme.Scheme.Recognizes(k.gvk(v.Version))
@@ -145,6 +151,7 @@ func groupKinds(group discoveryv2.APIGroupDiscovery) []*Kind {
 			out = append(out, k)
 		}
 	}
+
 	return out
 }
 
@@ -161,14 +168,18 @@ func counts(gr schema.GroupResource) bool {
 	case "batch", "policy", "admissionregistration.k8s.io", "apiextensions.k8s.io", "flowcontrol.apiserver.k8s.io", "resource.k8s.io":
 		return true
 	}
+
 	return false
 }
 
 // discovery returns a kind's entry in a discovery document.
 func (k *Kind) discovery() discoveryv2.APIResourceDiscovery {
 	r := discoveryv2.APIResourceDiscovery{
-		Resource: k.Resource, ResponseKind: &metav1.GroupVersionKind{Kind: k.Kind}, Scope: discoveryv2.ScopeNamespace,
-		SingularResource: k.Singular, Verbs: allVerbs,
+		Resource:         k.Resource,
+		ResponseKind:     &metav1.GroupVersionKind{Kind: k.Kind},
+		Scope:            discoveryv2.ScopeNamespace,
+		SingularResource: k.Singular,
+		Verbs:            allVerbs,
 	}
 	if k.Verbs != nil {
 		r.Verbs = k.Verbs

@@ -26,6 +26,7 @@ func (op *writing) servePatch(r *http.Request, code *int) (*version, error) {
 	}
 	op.mu.Lock()
 	defer op.mu.Unlock()
+
 	old := op.t.objects[objectKey{op.req.Namespace, op.req.Name}]
 	if types.PatchType(media) == types.ApplyPatchType {
 		return op.apply(r, body, old, code)
@@ -90,6 +91,7 @@ func (op *writing) patch(old *version, kind types.PatchType, body []byte) ([]byt
 		}
 		return after, nil
 	}
+
 	return nil, unsupportedMedia(string(kind))
 }
 
@@ -110,5 +112,6 @@ func (op *writing) decodeApply(body []byte) (*unstructured.Unstructured, error) 
 	if u.GetName() == "" {
 		u.SetName(op.req.Name)
 	}
+
 	return u, op.place(u)
 }

@@ -25,6 +25,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, req *Request, t *ta
 	s.mu.Lock()
 	v := t.objects[objectKey{req.Namespace, req.Name}]
 	s.mu.Unlock()
+
 	if v == nil {
 		writeError(w, apierrors.NewNotFound(req.GroupResource(), req.Name))
 		return
@@ -53,6 +54,7 @@ func selectionOf(req *Request, q url.Values, k *Kind) (selection, error) {
 			return s, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", f.Field))
 		}
 	}
+
 	return s, nil
 }
 
@@ -64,6 +66,7 @@ func (s selection) matches(v *version) bool {
 	if (s.namespace != "" && m.GetNamespace() != s.namespace) || !s.labels.Matches(labels.Set(m.GetLabels())) {
 		return false
 	}
+
 	for _, f := range s.fields.Requirements() {
 		value, _, _ := unstructured.NestedFieldNoCopy(v.obj, strings.Split(f.Field, ".")...)
 		text := ""
@@ -74,6 +77,7 @@ func (s selection) matches(v *version) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -135,6 +139,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 		last := found[limit-1]
 		meta.Continue = token{RV: rv, Namespace: last.namespace, Name: last.name}.String()
 	}
+
 	if t.kind.NoVersions {
 		meta.ResourceVersion = ""
 	}
@@ -147,7 +152,12 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 	for _, key := range found {
 		items = append(items, f.of(objects[key]))
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"kind": kind, "apiVersion": apiVersion, "metadata": meta, "items": items})
+	writeJSON(w, http.StatusOK, map[string]any{
+		"kind":       kind,
+		"apiVersion": apiVersion,
+		"metadata":   meta,
+		"items":      items,
+	})
 }
 
 // moment returns the objects that a list shows, their resourceVersion, and the
@@ -155,6 +165,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version, rv int64, after *objectKey, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if text := q.Get("continue"); text != "" {
 		var next token
 		raw, err := base64.RawURLEncoding.DecodeString(text)
@@ -169,10 +180,12 @@ func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version,
 		}
 		return t.at(next.RV), next.RV, &objectKey{next.Namespace, next.Name}, nil
 	}
+
 	asked, err := versionOf(q)
 	if err != nil {
 		return nil, 0, nil, err
 	}
+
 	switch {
 	case asked > s.rv:
 		return nil, 0, nil, tooLarge(asked, s.rv)
@@ -182,6 +195,7 @@ func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version,
 		}
 		return t.at(asked), asked, nil, nil
 	}
+
 	return maps.Clone(t.objects), s.rv, nil, nil
 }
 

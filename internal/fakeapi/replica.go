@@ -23,6 +23,7 @@ type moment struct {
 func (s *Server) Lag(by time.Duration, match func(*Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.late == nil {
 		s.moments = nil
 	}
@@ -37,6 +38,7 @@ func (s *Server) lagOf(req *Request) time.Duration {
 	s.mu.Lock()
 	late, lag := s.late, s.lag
 	s.mu.Unlock()
+
 	if late == nil || req.Admin || !late(req) {
 		return 0
 	}
@@ -90,6 +92,7 @@ func (s *Server) Replay(match func(*Kind) bool, back, count int) {
 		shown = shown[max(len(shown)-back, 0):]
 		st.again = slices.Clone(shown[:min(count, len(shown))])
 	}
+
 	for _, t := range s.tables {
 		t.wake()
 	}

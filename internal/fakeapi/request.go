@@ -57,7 +57,13 @@ func (r *Request) Writes() bool {
 
 // parse parses a request's path as kube-apiserver does.
 func parse(r *http.Request) *Request {
-	out := &Request{Verb: strings.ToLower(r.Method), Path: r.URL.Path, Query: r.URL.RawQuery, UserAgent: r.UserAgent(), Accept: r.Header.Get("Accept")}
+	out := &Request{
+		Verb:      strings.ToLower(r.Method),
+		Path:      r.URL.Path,
+		Query:     r.URL.RawQuery,
+		UserAgent: r.UserAgent(),
+		Accept:    r.Header.Get("Accept"),
+	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
 	case len(parts) > 2 && parts[0] == "api":
@@ -67,6 +73,7 @@ func parse(r *http.Request) *Request {
 	default:
 		return out
 	}
+
 	if parts[0] == "namespaces" && len(parts) > 1 {
 		if len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
 			out.Namespace, parts = parts[1], parts[2:]
@@ -86,6 +93,7 @@ func parse(r *http.Request) *Request {
 		}
 	}
 	out.Stream = out.Verb == "watch" && r.URL.Query().Get("sendInitialEvents") == "true"
+
 	return out
 }
 
@@ -99,6 +107,7 @@ func verb(r *http.Request, named bool) string {
 		case named:
 			return "get"
 		}
+
 		return "list"
 	case http.MethodPost:
 		return "create"
@@ -109,6 +118,7 @@ func verb(r *http.Request, named bool) string {
 			return "deletecollection"
 		}
 	}
+
 	return strings.ToLower(r.Method)
 }
 

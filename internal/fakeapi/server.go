@@ -109,6 +109,7 @@ func (s *Server) reset(identity string) {
 func (s *Server) Become(identity string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, t := range s.tables {
 		t.wake()
 	}
@@ -136,6 +137,7 @@ func (s *Server) registerLocked(k *Kind) {
 		}
 		return
 	}
+
 	t := newTable(k)
 	t.expired = s.rv
 	s.tables[k.GroupResource().String()] = t
@@ -161,6 +163,7 @@ func (s *Server) UID() string {
 func (s *Server) Requests(match func(*Request) bool) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	var out []Request
 	for i := range s.requests {
 		if match == nil || match(&s.requests[i]) {
@@ -185,6 +188,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.requests = append(s.requests, *req)
 		s.mu.Unlock()
+
 		if f := s.intercept(req); f != nil {
 			if f.Done {
 				s.route(discard{http.Header{}}, r, req)
@@ -200,6 +204,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+
 	s.route(w, r, req)
 }
 
@@ -224,6 +229,7 @@ func (s *Server) authenticate(req *Request, r *http.Request) error {
 		}
 		return Forbidden(req)
 	}
+
 	if req.User, ok = s.options.Authenticate(token); !ok {
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
@@ -264,6 +270,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, req *Request) {
 		writeError(w, err)
 		return
 	}
+
 	switch req.Verb {
 	case "get":
 		s.get(w, r, req, t)
@@ -280,6 +287,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, req *Request) {
 func (s *Server) table(req *Request) (*table, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	t := s.tables[req.GroupResource().String()]
 	if t == nil || !t.kind.serves(req.Version) {
 		return nil, errNoPath

@@ -52,6 +52,7 @@ func (v *version) in(apiVersion string) []byte {
 	if err != nil {
 		panic("fakeapi: " + err.Error())
 	}
+
 	return raw
 }
 
@@ -121,6 +122,7 @@ func (t *table) at(rv int64) map[objectKey]*version {
 			out[c.key] = c.before
 		}
 	}
+
 	return out
 }
 
@@ -135,9 +137,16 @@ func (t *table) wake() {
 func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
 	s.nextVersion()
 	v := newVersion(s.rv, obj)
-	t.log = append(t.log, change{rv: s.rv, key: key, before: t.objects[key], after: v, unsaid: t.deaf})
+	t.log = append(t.log, change{
+		rv:     s.rv,
+		key:    key,
+		before: t.objects[key],
+		after:  v,
+		unsaid: t.deaf,
+	})
 	t.objects[key] = v
 	t.wake()
+
 	return v
 }
 
@@ -146,9 +155,16 @@ func (s *Server) put(t *table, key objectKey, obj map[string]any) *version {
 func (s *Server) remove(t *table, key objectKey, obj map[string]any) *version {
 	s.nextVersion()
 	last := newVersion(s.rv, obj)
-	t.log = append(t.log, change{rv: s.rv, key: key, before: t.objects[key], last: last, unsaid: t.deaf})
+	t.log = append(t.log, change{
+		rv:     s.rv,
+		key:    key,
+		before: t.objects[key],
+		last:   last,
+		unsaid: t.deaf,
+	})
 	delete(t.objects, key)
 	t.wake()
+
 	return last
 }
 
@@ -164,7 +180,13 @@ type Snapshot struct {
 func (s *Server) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := &Snapshot{rv: s.rv, serial: s.serial, tables: map[string]*view{}, kinds: map[string]*Kind{}}
+
+	out := &Snapshot{
+		rv:     s.rv,
+		serial: s.serial,
+		tables: map[string]*view{},
+		kinds:  map[string]*Kind{},
+	}
 	for name, t := range s.tables {
 		out.tables[name] = &view{objects: maps.Clone(t.objects)}
 		out.kinds[name] = t.kind
@@ -186,6 +208,7 @@ func (s *Server) RestoreBumped(from *Snapshot, by int64) { s.restore(from, by) }
 func (s *Server) restore(from *Snapshot, bump int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.rv = from.rv + bump
 	s.compacted, s.expired, s.moments = s.rv, s.rv, nil
 	for _, t := range s.tables {

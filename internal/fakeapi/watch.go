@@ -45,7 +45,13 @@ type stream struct {
 // is cut.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
 	q := r.URL.Query()
-	st := &stream{server: s, table: t, request: req, form: formOf(r, req, t.kind), bookmarks: q.Get("allowWatchBookmarks") == "true" && !t.kind.NoBookmarks}
+	st := &stream{
+		server:    s,
+		table:     t,
+		request:   req,
+		form:      formOf(r, req, t.kind),
+		bookmarks: q.Get("allowWatchBookmarks") == "true" && !t.kind.NoBookmarks,
+	}
 	var err error
 	if st.which, err = selectionOf(req, q, t.kind); err == nil {
 		err = checkStream(q, req)
@@ -88,6 +94,7 @@ func checkStream(q url.Values, req *Request) error {
 	case !req.Stream && match != "":
 		return bad("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
 	}
+
 	return nil
 }
 
@@ -96,6 +103,7 @@ func (st *stream) begin(from int64, initial bool) []byte {
 	s := st.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	var out bytes.Buffer
 	view := st.view()
 	rv := s.rv
@@ -126,8 +134,10 @@ func (st *stream) begin(from int64, initial bool) []byte {
 	default:
 		st.reached = from
 	}
+
 	st.since = time.Now()
 	s.streams = append(s.streams, st)
+
 	return out.Bytes()
 }
 
@@ -168,6 +178,7 @@ func (st *stream) shown() (rv int64, past bool) {
 		rv = s.versionBefore(st.lag)
 		return rv, rv < s.rv
 	}
+
 	return s.rv, false
 }
 
@@ -207,6 +218,7 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 			}
 			frames = nil
 		}
+
 		if f, ok := w.(http.Flusher); ok {
 			f.Flush()
 		}
@@ -217,6 +229,7 @@ func (st *stream) run(ctx context.Context, w http.ResponseWriter, frames []byte,
 		if st.lag > 0 {
 			later = time.After(st.lag / 4)
 		}
+
 		select {
 		case <-later:
 		case <-news:
@@ -238,12 +251,14 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 	s, t := st.server, st.table
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	switch {
 	case t.silent && !st.request.Admin:
 		return nil, t.news, t.gone, true
 	case st.over:
 		return nil, nil, true, false
 	}
+
 	var out bytes.Buffer
 	var limit int64
 	rv, past := st.shown()
@@ -260,6 +275,7 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 		}
 		st.reached = c.rv
 	}
+
 	if st.nudges != t.nudges {
 		st.nudges, bookmark = t.nudges, true
 	}
@@ -267,6 +283,7 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 		st.bookmark(&out, rv, false)
 		st.reached = rv
 	}
+
 	return out.Bytes(), t.news, t.gone, false
 }
 
@@ -320,6 +337,7 @@ func (s *Server) Bookmark() {
 func (s *Server) Watched() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	var out []Request
 	for _, st := range s.streams {
 		if !st.request.Admin {
@@ -342,6 +360,7 @@ type OpenWatch struct {
 func (s *Server) Open() []OpenWatch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	var out []OpenWatch
 	for _, st := range s.streams {
 		if !st.request.Admin {
@@ -419,6 +438,7 @@ func (s *Server) Thaw(match func(*Kind) bool, skip bool) {
 			}
 			t.expired = s.rv
 		}
+
 		t.frozen = nil
 		t.wake()
 	}

@@ -22,6 +22,7 @@ import (
 func (s *Server) RefuseStreams(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.noStreams = code
 	s.expired = s.rv
 	s.cutLocked(func(*Request) bool { return true })
@@ -32,6 +33,7 @@ func (s *Server) refuseStream() error {
 	s.mu.Lock()
 	code := s.noStreams
 	s.mu.Unlock()
+
 	switch code {
 	case 0:
 		return nil
@@ -40,6 +42,7 @@ func (s *Server) refuseStream() error {
 			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
 		})
 	}
+
 	return apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", "sendInitialEvents is not supported", 0, false)
 }
 
@@ -90,6 +93,7 @@ func (s *Server) endUnservedLocked(t *table) {
 func (s *Server) Rewrite(gk schema.GroupKind, namespace, name string, change func(obj map[string]any)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	key := objectKey{namespace, name}
 	t := s.tableOfLocked(gk)
 	if t == nil || t.objects[key] == nil {
@@ -101,6 +105,7 @@ func (s *Server) Rewrite(gk schema.GroupKind, namespace, name string, change fun
 	if err == nil {
 		t.objects[key] = &version{rv: t.objects[key].rv, obj: u.Object, raw: raw}
 	}
+
 	return err
 }
 
@@ -108,12 +113,14 @@ func (s *Server) Rewrite(gk schema.GroupKind, namespace, name string, change fun
 func (s *Server) Delete(gk schema.GroupKind, namespace, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	key := objectKey{namespace, name}
 	t := s.tableOfLocked(gk)
 	if t == nil || t.objects[key] == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, name)
 	}
 	s.remove(t, key, t.objects[key].copy().Object)
+
 	return nil
 }
 
@@ -123,6 +130,7 @@ func (s *Server) Delete(gk schema.GroupKind, namespace, name string) error {
 func (s *Server) Objects(gvk schema.GroupVersionKind) (objects []*unstructured.Unstructured, served bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	t := s.tableOfLocked(gvk.GroupKind())
 	if t == nil {
 		return nil, false
@@ -130,6 +138,7 @@ func (s *Server) Objects(gvk schema.GroupVersionKind) (objects []*unstructured.U
 	for _, v := range t.objects {
 		objects = append(objects, v.meta())
 	}
+
 	return objects, t.kind.serves(gvk.Version)
 }
 

@@ -30,7 +30,12 @@ type writing struct {
 
 // write serves the verbs that write.
 func (s *Server) write(w http.ResponseWriter, r *http.Request, req *Request, t *table) {
-	op := &writing{Server: s, t: t, req: req, dryRun: r.URL.Query().Get("dryRun") == metav1.DryRunAll}
+	op := &writing{
+		Server: s,
+		t:      t,
+		req:    req,
+		dryRun: r.URL.Query().Get("dryRun") == metav1.DryRunAll,
+	}
 	var out *version
 	var err error
 	code := http.StatusOK
@@ -49,6 +54,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, req *Request, t *
 	default:
 		err = apierrors.NewMethodNotSupported(req.GroupResource(), req.Verb)
 	}
+
 	switch {
 	case err != nil:
 		writeError(w, err)
@@ -106,6 +112,7 @@ func (op *writing) create(u *unstructured.Unstructured) (*version, error) {
 	if op.definition() {
 		op.define(u)
 	}
+
 	return op.put(op.t, key, u.Object), nil
 }
 
@@ -133,6 +140,7 @@ func (op *writing) place(u *unstructured.Unstructured) error {
 		}
 		return nil
 	}
+
 	switch u.GetNamespace() {
 	case "":
 		u.SetNamespace(op.req.Namespace)
@@ -140,6 +148,7 @@ func (op *writing) place(u *unstructured.Unstructured) error {
 	default:
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
+
 	return nil
 }
 
@@ -160,6 +169,7 @@ func (op *writing) checkNamespace(name string) error {
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NamespaceTerminating", Field: "metadata.namespace"}}
 		return err
 	}
+
 	return nil
 }
 
@@ -171,6 +181,7 @@ func (op *writing) validate(u, old *unstructured.Unstructured) error {
 	case op.t.kind.Group == "" && op.t.kind.Resource == "namespaces":
 		names = validation.ValidateNamespaceName
 	}
+
 	root := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(u, !op.t.kind.ClusterScoped, names, root)
 	if old != nil {
@@ -189,6 +200,7 @@ func (op *writing) serveUpdate(r *http.Request) (*version, error) {
 	}
 	op.mu.Lock()
 	defer op.mu.Unlock()
+
 	if err := op.place(u); err != nil {
 		return nil, err
 	}
@@ -201,6 +213,7 @@ func (op *writing) serveUpdate(r *http.Request) (*version, error) {
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
 		})
 	}
+
 	return op.update(old, u)
 }
 
@@ -233,6 +246,7 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 	case reflect.DeepEqual(was.Object, u.Object):
 		return old, nil
 	}
+
 	return op.put(op.t, key, u.Object), nil
 }
 
@@ -246,6 +260,7 @@ func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstru
 		out.SetManagedFields(u.GetManagedFields())
 		return out
 	}
+
 	if op.t.kind.Status {
 		keep(out, was, "status")
 	}
@@ -255,6 +270,7 @@ func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstru
 	if op.t.kind.generations && !equality.Semantic.DeepEqual(counted(out), counted(was)) {
 		out.SetGeneration(was.GetGeneration() + 1)
 	}
+
 	return out
 }
 
@@ -304,6 +320,7 @@ func (op *writing) finish(key objectKey, u *unstructured.Unstructured) *version 
 func (s *Server) Seed(u *unstructured.Unstructured) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	gvk := u.GroupVersionKind()
 	for _, t := range s.tables {
 		if t.kind.Group == gvk.Group && t.kind.Kind == gvk.Kind && t.kind.serves(gvk.Version) {
@@ -328,8 +345,14 @@ func (s *Server) seed(t *table, version string, u *unstructured.Unstructured) er
 			return err
 		}
 	}
+
 	op := &writing{Server: s, t: t, req: &Request{
-		Verb: "create", Group: t.kind.Group, Version: version, Resource: t.kind.Resource, Namespace: u.GetNamespace(), Name: u.GetName(),
+		Verb:      "create",
+		Group:     t.kind.Group,
+		Version:   version,
+		Resource:  t.kind.Resource,
+		Namespace: u.GetNamespace(),
+		Name:      u.GetName(),
 	}}
 	key := objectKey{u.GetNamespace(), u.GetName()}
 	status, hasStatus := u.Object["status"]
@@ -348,5 +371,6 @@ func (s *Server) seed(t *table, version string, u *unstructured.Unstructured) er
 	full.Object["status"] = status
 	op.req.Subresource = "status"
 	_, err = op.update(v, full)
+
 	return err
 }

@@ -20,5 +20,6 @@ func ID() uint64 {
 	line = bytes.TrimPrefix(line, []byte("goroutine "))
 	number, _, _ := bytes.Cut(line, []byte(" "))
 	id, _ := strconv.ParseUint(string(number), 10, 64)
+
 	return id
 }

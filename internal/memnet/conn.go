@@ -36,6 +36,7 @@ func (q *queue) wake() {
 func (q *queue) write(p []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	if q.closed != nil {
 		return io.ErrClosedPipe
 	}
@@ -51,6 +52,7 @@ func (q *queue) write(p []byte) error {
 func (q *queue) take(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	n := copy(p, q.data)
 	if q.data = q.data[n:]; len(q.data) == 0 {
 		q.data = nil
@@ -66,6 +68,7 @@ func (q *queue) take(p []byte) (int, error) {
 func (q *queue) end(err error, cut bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	if q.lost && !cut {
 		return // the other end does not learn of it
 	}
@@ -112,6 +115,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		case over:
 			return 0, os.ErrDeadlineExceeded
 		}
+
 		if n, err := c.in.take(p); n > 0 || err != nil || len(p) == 0 {
 			return n, err
 		}
@@ -132,6 +136,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	case over:
 		return 0, os.ErrDeadlineExceeded
 	}
+
 	if err := c.out.write(p); err != nil {
 		return 0, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.EPIPE)}
 	}
@@ -222,6 +227,7 @@ func (d *deadline) look() (over bool, changed <-chan struct{}) {
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if d.timer != nil {
 		d.timer.Stop()
 		d.timer = nil

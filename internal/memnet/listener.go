@@ -40,7 +40,10 @@ var _ net.Listener = (*Listener)(nil)
 // Listen returns a listener that is reachable.
 func Listen() *Listener {
 	return &Listener{
-		accept: make(chan net.Conn), closed: make(chan struct{}), conns: map[*conn]int{}, news: make(chan struct{}),
+		accept: make(chan net.Conn),
+		closed: make(chan struct{}),
+		conns:  map[*conn]int{},
+		news:   make(chan struct{}),
 	}
 }
 
@@ -68,11 +71,18 @@ func (l *Listener) Dial(ctx context.Context, network, _ string) (net.Conn, error
 	l.mu.Lock()
 	l.dials++
 	l.mu.Unlock()
-	refused := &net.OpError{Op: "dial", Net: network, Addr: l.Addr(), Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+
+	refused := &net.OpError{
+		Op:   "dial",
+		Net:  network,
+		Addr: l.Addr(),
+		Err:  os.NewSyscallError("connect", syscall.ECONNREFUSED),
+	}
 	for {
 		l.mu.Lock()
 		state, news := l.state, l.news
 		l.mu.Unlock()
+
 		if state == down {
 			return nil, refused
 		}
@@ -92,7 +102,12 @@ func (l *Listener) Dial(ctx context.Context, network, _ string) (net.Conn, error
 		case <-l.closed:
 			return nil, refused
 		case <-ctx.Done():
-			return nil, &net.OpError{Op: "dial", Net: network, Addr: l.Addr(), Err: context.Cause(ctx)}
+			return nil, &net.OpError{
+				Op:   "dial",
+				Net:  network,
+				Addr: l.Addr(),
+				Err:  context.Cause(ctx),
+			}
 		}
 	}
 }
@@ -102,6 +117,7 @@ func (l *Listener) Dial(ctx context.Context, network, _ string) (net.Conn, error
 func (l *Listener) add(c *conn, made state) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.state != made {
 		c.cut()
 		return false
@@ -151,6 +167,7 @@ func (l *Listener) Reset() {
 func (l *Listener) Forget(which func(number int) bool) (reset func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	var lost []*conn
 	for i, c := range slices.SortedFunc(maps.Keys(l.conns), func(a, b *conn) int { return l.conns[a] - l.conns[b] }) {
 		if which(i) {
@@ -158,6 +175,7 @@ func (l *Listener) Forget(which func(number int) bool) (reset func()) {
 			lost = append(lost, c)
 		}
 	}
+
 	return func() {
 		for _, c := range lost {
 			c.cut()
@@ -168,6 +186,7 @@ func (l *Listener) Forget(which func(number int) bool) (reset func()) {
 func (l *Listener) become(s state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	was := l.state
 	if was == s {
 		return
@@ -182,6 +201,7 @@ func (l *Listener) become(s state) {
 			c.cut()
 		}
 	}
+
 	if s != mute {
 		clear(l.conns)
 	}

@@ -122,9 +122,11 @@ func (m *Meter) characters(p []byte, i int) int {
 		m.endString()
 		return i + 1
 	}
+
 	m.escaped = true
 	m.character('\\')
 	m.state = inEscape
+
 	return i + 1
 }
 
@@ -151,6 +153,7 @@ func (m *Meter) token(c byte) {
 		}
 		return
 	}
+
 	m.space = 0
 	switch c {
 	case '{', '[':
@@ -197,6 +200,7 @@ func (m *Meter) begin() target {
 		to = m.element(f)
 	}
 	m.add(to.extra)
+
 	return to
 }
 
@@ -235,8 +239,14 @@ func (m *Meter) open(to target, array bool) {
 		default:
 		}
 	}
+
 	meta := !array && len(m.stack) == 1 && !m.stack[0].array && string(m.key) == "metadata"
-	m.stack = append(m.stack, frame{target: to.plan, array: array, key: !array, meta: meta})
+	m.stack = append(m.stack, frame{
+		target: to.plan,
+		array:  array,
+		key:    !array,
+		meta:   meta,
+	})
 }
 
 // alternative returns how an opaque value decodes an object or an array.
@@ -283,6 +293,7 @@ func (m *Meter) labelOf(f *frame) *string {
 	case f.meta && string(m.key) == "namespace":
 		return &m.namespace
 	}
+
 	return nil
 }
 
@@ -321,6 +332,7 @@ func (m *Meter) endKey() {
 		return
 	}
 	f.entries++
+
 	switch f.target.shape {
 	case structure:
 		m.slot = f.target.member(m.key)
@@ -349,6 +361,7 @@ func entryCost(n, each int64) int64 {
 	case n == mapSlots+1:
 		return 2*mapSlots*each + 16*word
 	}
+
 	return each * 7 / 2
 }
 

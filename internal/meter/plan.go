@@ -114,6 +114,7 @@ func (b *planner) plan(t reflect.Type) *plan {
 		b.alternatives(t, p)
 		return p
 	}
+
 	switch t.Kind() {
 	case reflect.String:
 		p.shape = text
@@ -140,6 +141,7 @@ func (b *planner) plan(t reflect.Type) *plan {
 		p.shape = dynamic
 	default:
 	}
+
 	return p
 }
 
@@ -161,6 +163,7 @@ func (b *planner) alternatives(t reflect.Type, p *plan) {
 			array = f
 		}
 	}
+
 	if object != nil {
 		p.object = b.target(object)
 	}
@@ -188,6 +191,7 @@ func (b *planner) members(t reflect.Type, into map[string]target, depth int) {
 				continue
 			}
 		}
+
 		if !f.IsExported() {
 			continue
 		}
@@ -235,5 +239,6 @@ func worst(t reflect.Type, seen map[reflect.Type]bool) int64 {
 		return most
 	default:
 	}
+
 	return 0
 }

@@ -89,6 +89,7 @@ func encodeBlock(dst, src []byte, d *dictionary) []byte {
 				i++
 			}
 		}
+
 		for i > done && d.before(src, i, found.offset) == int(src[i-1]) {
 			i--
 			found.length++
@@ -102,7 +103,9 @@ func encodeBlock(dst, src []byte, d *dictionary) []byte {
 			m.seen[hash(load(src, i-2))] = m.round<<16 | uint32(i-2)
 		}
 	}
+
 	matchers.Put(m)
+
 	return appendLiteral(dst, src[done:])
 }
 
@@ -131,6 +134,7 @@ func (m *matcher) find(src []byte, i, repeat int, d *dictionary) match {
 	if best.offset == repeat && best.length > 0 {
 		best.length--
 	}
+
 	return best
 }
 
@@ -177,6 +181,7 @@ func commonLen(a, b []byte) int {
 		}
 		n += 8
 	}
+
 	for n < limit && a[n] == b[n] {
 		n++
 	}
@@ -202,6 +207,7 @@ func appendLiteral(dst, lit []byte) []byte {
 	default:
 		dst = append(dst, 61<<2|tagLiteral, uint8(n), uint8(n>>8))
 	}
+
 	return append(dst, lit...)
 }
 
@@ -222,6 +228,7 @@ func appendCopy(dst []byte, m match, repeat int) []byte {
 		dst = append(dst, uint8(n-1)<<2|tagCopy2, uint8(m.offset), uint8(m.offset>>8))
 		return appendRest(dst, m, n)
 	}
+
 	n := first(m.length)
 	dst = append(dst, uint8(n-1)<<2|tagCopy4, uint8(m.offset), uint8(m.offset>>8), uint8(m.offset>>16), 0)
 	return appendRest(dst, m, n)

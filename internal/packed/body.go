@@ -66,6 +66,7 @@ func (s *scratch) seal(d *dictionary) string {
 	} else {
 		block = s2.EncodeBetter(room[:cap(room)], s.plain)
 	}
+
 	if len(block) > len(s.plain)*9/10 {
 		head = append(head[:0], codecJSON)
 		block = append(room, s.plain...)
@@ -73,6 +74,7 @@ func (s *scratch) seal(d *dictionary) string {
 	head = binary.AppendUvarint(head, uint64(s.meta))
 	from := headMax - len(head)
 	copy(s.other[from:headMax], head)
+
 	return string(s.other[from : headMax+len(block)])
 }
 
@@ -102,6 +104,7 @@ func (s *scratch) unseal(body string, dicts *trainer) error {
 		decode = d.decoder.Decode
 		b = b[1:]
 	}
+
 	meta, n := binary.Uvarint(b)
 	if n <= 0 {
 		return ErrCorrupt
@@ -115,9 +118,11 @@ func (s *scratch) unseal(body string, dicts *trainer) error {
 	default:
 		err = ErrCorrupt
 	}
+
 	if err != nil || meta > uint64(len(s.plain)) {
 		return ErrCorrupt
 	}
 	s.meta = int(meta)
+
 	return nil
 }

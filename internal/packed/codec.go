@@ -36,6 +36,7 @@ func (c *Codec) Kind(gvk schema.GroupVersionKind) *Kind {
 	c.mu.RLock()
 	k := c.kinds[gvk].Value()
 	c.mu.RUnlock()
+
 	if k != nil {
 		return k
 	}
@@ -46,6 +47,7 @@ func (c *Codec) Kind(gvk schema.GroupVersionKind) *Kind {
 		c.kinds[gvk] = weak.Make(k)
 		runtime.AddCleanup(k, c.drop, gvk)
 	}
+
 	return k
 }
 

@@ -65,6 +65,7 @@ func (d *decoder) value() any {
 		}
 		return c == 't'
 	}
+
 	return number(d.scalar())
 }
 
@@ -85,6 +86,7 @@ func (d *decoder) object(m map[string]any) map[string]any {
 	}
 	clear(members)
 	d.entries = d.entries[:base]
+
 	return m
 }
 
@@ -99,6 +101,7 @@ func (d *decoder) array() []any {
 	copy(a, elements)
 	clear(elements)
 	d.values = d.values[:base]
+
 	return a
 }
 
@@ -141,6 +144,7 @@ func (a *arena) string(b []byte) string {
 	}
 	n := len(a.chunk)
 	a.chunk = append(a.chunk, b...)
+
 	// Bytes that have been appended are never overwritten.
 	return unsafe.String(&a.chunk[n], len(b))
 }
@@ -169,5 +173,6 @@ func (t *keyTable) string(b []byte) string {
 	}
 	s := string(b)
 	slot.Store(&s)
+
 	return s
 }

@@ -39,6 +39,7 @@ func (o *Object) Into(dst runtime.Object) error {
 		return o.decodeError(dst, err)
 	}
 	defer s.close()
+
 	switch dst := dst.(type) {
 	case *unstructured.Unstructured:
 		dst.Object = o.content(s)
@@ -54,11 +55,13 @@ func (o *Object) Into(dst runtime.Object) error {
 			return nil
 		}
 	}
+
 	v.Elem().SetZero()
 	if err := o.intoByLibrary(s, dst); err != nil {
 		v.Elem().SetZero()
 		return o.decodeError(dst, err)
 	}
+
 	return nil
 }
 
@@ -85,6 +88,7 @@ func (o *Object) typed(s *scratch, p *plan, v reflect.Value) bool {
 		return false
 	}
 	d.reader = reader{b: s.plain[s.meta:]}
+
 	return p.members(d, v)
 }
 
@@ -102,6 +106,7 @@ func (o *Object) objectMeta(s *scratch, m *metav1.ObjectMeta) bool {
 	defer d.close()
 	d.reader = reader{b: s.plain[:s.meta]}
 	p := planOf(reflect.TypeFor[metav1.ObjectMeta]())
+
 	return p.members(d, reflect.ValueOf(m).Elem())
 }
 
@@ -134,6 +139,7 @@ func (o *Object) content(s *scratch) map[string]any {
 	content["apiVersion"], content["kind"] = o.kind.apiVersion, o.kind.gvk.Kind
 	content["metadata"] = meta
 	d.reader = reader{b: s.plain[s.meta:]}
+
 	return d.object(content)
 }
 

@@ -85,6 +85,7 @@ func (t *trainer) learn(o *Object) {
 func (t *trainer) collect(o *Object) ([]*Object, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if t.gen > 0 {
 		t.count++
 	}
@@ -101,6 +102,7 @@ func (t *trainer) collect(o *Object) ([]*Object, int) {
 			kept = append(kept, w)
 		}
 	}
+
 	t.seen = append(kept, weak.Make(o))
 	objects = append(objects, o)
 	if len(objects) < samples {
@@ -109,6 +111,7 @@ func (t *trainer) collect(o *Object) ([]*Object, int) {
 	gen := t.gen
 	t.gen++
 	t.seen = nil
+
 	return objects, gen
 }
 
@@ -124,6 +127,7 @@ func (t *trainer) train(objects []*Object, gen byte) *dictionary {
 		plain = append(plain, append([]byte(nil), s.plain...))
 		s.close()
 	}
+
 	half := len(plain) / 2
 	if !pays(plain[half:], t.newest.Load(), newDictionary(plain[:half], gen)) {
 		return nil
@@ -142,6 +146,7 @@ func pays(bodies [][]byte, without, with *dictionary) bool {
 		before += len(s.seal(without))
 		after += len(s.seal(with))
 	}
+
 	return with != nil && after <= before*9/10 && after <= raw*9/10
 }
 
@@ -159,5 +164,10 @@ func newDictionary(bodies [][]byte, gen byte) *dictionary {
 	if decoder == nil || len(content) < margin {
 		return nil
 	}
-	return &dictionary{gen: gen, content: content, at: index(content), decoder: decoder}
+	return &dictionary{
+		gen:     gen,
+		content: content,
+		at:      index(content),
+		decoder: decoder,
+	}
 }

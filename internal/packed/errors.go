@@ -57,8 +57,11 @@ func (e *DecodeError) Unwrap() error { return e.Err }
 // secret.
 func (o *Object) decodeError(dst runtime.Object, err error) error {
 	d := &DecodeError{
-		GVK: o.kind.gvk, Namespace: o.GetNamespace(), Name: o.name,
-		Target: fmt.Sprintf("%T", dst), Err: ErrMismatch,
+		GVK:       o.kind.gvk,
+		Namespace: o.GetNamespace(),
+		Name:      o.name,
+		Target:    fmt.Sprintf("%T", dst),
+		Err:       ErrMismatch,
 	}
 	switch {
 	case errors.Is(err, ErrTarget), errors.Is(err, ErrCorrupt):
@@ -68,6 +71,7 @@ func (o *Object) decodeError(dst runtime.Object, err error) error {
 			d.Field = t.Struct + "." + t.Field
 		}
 	}
+
 	return d
 }
 

@@ -33,6 +33,7 @@ func (o *Object) appendJSON(dst []byte, s *scratch) []byte {
 	if rest := s.plain[s.meta:]; len(rest) > 0 {
 		dst = append(append(dst, ','), rest...)
 	}
+
 	return append(dst, '}')
 }
 
@@ -63,6 +64,7 @@ func (o *Object) appendMetadata(dst []byte, s *scratch) []byte {
 	if s.meta > 0 {
 		dst = append(comma(dst, start), s.plain[:s.meta]...)
 	}
+
 	return dst
 }
 

@@ -87,6 +87,7 @@ func (o *Object) GetUID() types.UID {
 		}
 		return ""
 	}
+
 	var buf [uidLen]byte
 	return types.UID(appendUID(buf[:0], o.uid))
 }
@@ -99,6 +100,7 @@ func (o *Object) GetResourceVersion() string {
 	case o.rare != nil:
 		return o.rare.version
 	}
+
 	return ""
 }
 
@@ -118,6 +120,7 @@ func (o *Object) GetCreationTimestamp() metav1.Time {
 	case o.rare != nil:
 		return o.rare.created
 	}
+
 	return metav1.Time{}
 }
 
@@ -189,6 +192,7 @@ func (o *Object) SameContent(p *Object) bool {
 		return false
 	}
 	defer b.close()
+
 	return a.meta == b.meta && string(a.plain) == string(b.plain)
 }
 

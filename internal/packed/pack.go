@@ -40,6 +40,7 @@ func (c *Codec) PackShared(k *Kind, it wire.Item, shared *Shared) (*Object, erro
 	s.plain = it.AppendRest(s.plain)
 	o.body = s.seal(k.dict.newest.Load())
 	k.dict.learn(o)
+
 	return o, nil
 }
 
@@ -82,6 +83,7 @@ func (o *Object) takeHeader(it *wire.Item, shared *Shared) wire.Fields {
 	} else if g != 0 {
 		o.more().generation = g
 	}
+
 	if o.labels = shared.text(it.Labels); o.labels != nil {
 		drop |= wire.FieldLabels
 	}
@@ -100,6 +102,7 @@ func (o *Object) takeHeader(it *wire.Item, shared *Shared) wire.Fields {
 	if it.Has()&wire.FieldDeletionGracePeriodSeconds != 0 {
 		o.flags |= hasGracePeriod
 	}
+
 	return drop
 }
 
@@ -117,6 +120,7 @@ func (o *Object) takeUID(uid string) wire.Fields {
 	} else {
 		o.more().uid = strings.Clone(uid)
 	}
+
 	return wire.FieldUID
 }
 
@@ -140,7 +144,9 @@ func parseUID(uid string) (b [16]byte, ok bool) {
 			return b, false
 		}
 	}
+
 	_, err := hex.Decode(b[:], digits[:])
+
 	return b, err == nil
 }
 
@@ -152,6 +158,7 @@ func appendUID(dst []byte, b [16]byte) []byte {
 		to := [...]int{4, 6, 8, 10, 16}[i]
 		dst = hex.AppendEncode(dst, b[from:to])
 	}
+
 	return dst
 }
 
@@ -168,6 +175,7 @@ func (o *Object) takeVersion(rv string) wire.Fields {
 	} else {
 		o.more().version = strings.Clone(rv)
 	}
+
 	return wire.FieldResourceVersion
 }
 
@@ -184,6 +192,7 @@ func (o *Object) takeTimes(it *wire.Item) wire.Fields {
 			o.more().created = metav1.Time{Time: t.Local()}
 		}
 	}
+
 	if it.DeletionTimestamp != "" {
 		t, _ := parseTime(it.DeletionTimestamp)
 		o.more().deleted = metav1.Time{Time: t.Local()}

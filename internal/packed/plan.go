@@ -52,12 +52,14 @@ func planOf(t reflect.Type) *plan {
 	}
 	plansMu.Lock()
 	defer plansMu.Unlock()
+
 	making := map[reflect.Type]*plan{}
 	p := makePlan(t, making)
 	// Plans refer to each other, so they are published once all are complete.
 	for t, p := range making {
 		plans.LoadOrStore(t, p)
 	}
+
 	return p
 }
 
@@ -81,6 +83,7 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 	case pointer.Implements(textUnmarshaler), t == numberType:
 		return p
 	}
+
 	switch t.Kind() {
 	case reflect.String:
 		p.read = (*plan).string
@@ -107,6 +110,7 @@ func makePlan(t reflect.Type, making map[reflect.Type]*plan) *plan {
 	case reflect.Struct:
 		p.structure(making)
 	}
+
 	return p
 }
 
@@ -135,6 +139,7 @@ func collect(t reflect.Type, path []int, fields map[string]*field, making map[re
 		case noField:
 			continue
 		}
+
 		index := append(append([]int(nil), path...), i)
 		if use == promotedFields {
 			if f.Type.Kind() != reflect.Struct || !collect(f.Type, index, fields, making) {
@@ -142,11 +147,13 @@ func collect(t reflect.Type, path []int, fields map[string]*field, making map[re
 			}
 			continue
 		}
+
 		if _, twice := fields[name]; twice {
 			return false
 		}
 		fields[name] = &field{index: index, bit: uint(len(fields)), plan: makePlan(f.Type, making)}
 	}
+
 	return true
 }
 
@@ -172,6 +179,7 @@ func fieldName(f reflect.StructField) (string, int) {
 			return "", unusualField
 		}
 	}
+
 	for i := range len(name) {
 		switch c := name[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.', c == '$':
@@ -179,6 +187,7 @@ func fieldName(f reflect.StructField) (string, int) {
 			return "", unusualField
 		}
 	}
+
 	switch {
 	case name == "" && f.Anonymous:
 		return "", promotedFields
@@ -187,5 +196,6 @@ func fieldName(f reflect.StructField) (string, int) {
 	case name == "":
 		return f.Name, namedField
 	}
+
 	return name, namedField
 }

@@ -23,6 +23,7 @@ func appendQuoted(dst []byte, s string) []byte {
 		}
 		from = i + 1
 	}
+
 	dst = append(dst, s[from:]...)
 	return append(dst, '"')
 }

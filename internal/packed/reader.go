@@ -44,6 +44,7 @@ func (r *reader) more() bool {
 		r.i++
 		return false
 	}
+
 	return r.i < len(r.b)
 }
 
@@ -70,6 +71,7 @@ func (r *reader) literal() (quoted []byte, plain bool) {
 			}
 			i += bits.TrailingZeros64(mark) / 8
 		}
+
 		switch c := b[i]; {
 		case c == '\\':
 			plain = false
@@ -79,8 +81,10 @@ func (r *reader) literal() (quoted []byte, plain bool) {
 			i++
 		}
 	}
+
 	quoted = b[r.i : i+1]
 	r.i = i + 1
+
 	return quoted, plain && (ascii || utf8.Valid(quoted))
 }
 
@@ -114,6 +118,7 @@ func (r *reader) scalar() []byte {
 			return r.b[start:r.i]
 		}
 	}
+
 	return r.b[start:r.i]
 }
 
@@ -128,6 +133,7 @@ func (r *reader) raw() []byte {
 	default:
 		return r.scalar()
 	}
+
 	return r.b[start:r.i]
 }
 
@@ -146,6 +152,7 @@ func (r *reader) container() {
 				return
 			}
 		}
+
 		r.i++
 	}
 }

@@ -83,6 +83,7 @@ func (t *text) Lookup(label string) (value string, ok bool) {
 			r.raw()
 		}
 	}
+
 	return value, ok
 }
 
@@ -131,6 +132,7 @@ func (t *text) owner(r *reader) (ref metav1.OwnerReference) {
 			r.raw()
 		}
 	}
+
 	return ref
 }
 

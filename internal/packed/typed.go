@@ -29,6 +29,7 @@ func (p *plan) object(d *decoder, v reflect.Value) bool {
 		d.enter()
 		return p.members(d, v)
 	}
+
 	return false
 }
 
@@ -51,6 +52,7 @@ func (p *plan) members(d *decoder, v reflect.Value) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -83,6 +85,7 @@ func (p *plan) time(d *decoder, v reflect.Value) bool {
 		}
 		return false
 	}
+
 	return t.UnmarshalJSON(d.raw()) == nil
 }
 
@@ -95,6 +98,7 @@ func (p *plan) string(d *decoder, v reflect.Value) bool {
 		d.scalar()
 		return true
 	}
+
 	return false
 }
 
@@ -108,6 +112,7 @@ func (p *plan) bool(d *decoder, v reflect.Value) bool {
 	default:
 		return false
 	}
+
 	d.scalar()
 	return true
 }
@@ -122,6 +127,7 @@ func (p *plan) int(d *decoder, v reflect.Value) bool {
 		return false
 	}
 	v.SetInt(n)
+
 	return true
 }
 
@@ -147,6 +153,7 @@ func (p *plan) slice(d *decoder, v reflect.Value) bool {
 	default:
 		return false
 	}
+
 	n := 0
 	for ; d.more(); n++ {
 		if n == v.Cap() {
@@ -157,6 +164,7 @@ func (p *plan) slice(d *decoder, v reflect.Value) bool {
 			return false
 		}
 	}
+
 	if n == 0 {
 		v.Set(reflect.MakeSlice(p.typ, 0, 0))
 	}
@@ -173,6 +181,7 @@ func (p *plan) bytes(d *decoder, v reflect.Value) bool {
 	default:
 		return false
 	}
+
 	text := d.text()
 	b := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(b, text)
@@ -180,6 +189,7 @@ func (p *plan) bytes(d *decoder, v reflect.Value) bool {
 		return false
 	}
 	v.SetBytes(b[:n])
+
 	return true
 }
 
@@ -194,6 +204,7 @@ func (p *plan) mapping(d *decoder, v reflect.Value) bool {
 	default:
 		return false
 	}
+
 	m := reflect.MakeMap(p.typ)
 	v.Set(m)
 	if m, ok := reflect.TypeAssert[map[string]string](m); ok {
@@ -208,6 +219,7 @@ func (p *plan) mapping(d *decoder, v reflect.Value) bool {
 		}
 		m.SetMapIndex(reflect.ValueOf(key).Convert(p.typ.Key()), elem)
 	}
+
 	return true
 }
 
@@ -225,6 +237,7 @@ func (d *decoder) stringMap(m map[string]string) bool {
 			return false
 		}
 	}
+
 	return true
 }
 

@@ -69,6 +69,7 @@ func lacking(names []string) Verbs {
 			v |= Watch
 		}
 	}
+
 	return allVerbs &^ v
 }
 
@@ -93,6 +94,7 @@ func (v *version) kind(kind string) *resource {
 			best = r
 		}
 	}
+
 	return best
 }
 
@@ -141,6 +143,7 @@ func (d *document) fingerprint() fingerprint {
 			line = strconv.AppendQuote(line, v.name)
 			line = strconv.AppendBool(line, v.stale)
 			h.Write(line)
+
 			for _, r := range v.resources {
 				line = strconv.AppendQuote(line[:0], r.name)
 				line = strconv.AppendQuote(line, r.singular)
@@ -151,6 +154,7 @@ func (d *document) fingerprint() fingerprint {
 			}
 		}
 	}
+
 	return fingerprint(h.Sum(nil))
 }
 
@@ -175,9 +179,11 @@ func (d *document) compacted() *document {
 					lacks:      r.lacks,
 				}
 			}
+
 			out.groups[i].versions[j] = copied
 		}
 	}
+
 	return out
 }
 

@@ -59,6 +59,7 @@ func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 		return answer{}, fmt.Errorf("discover %s: %w", path, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+
 	switch {
 	case resp.StatusCode == http.StatusNotModified && etag != "":
 		return answer{status: resp.StatusCode}, nil
@@ -68,6 +69,7 @@ func (m *Mapper) get(ctx context.Context, path, etag string) (answer, error) {
 		return answer{}, fmt.Errorf("discover %s: %w", path,
 			apierrors.NewGenericServerResponse(resp.StatusCode, "get", schema.GroupResource{}, "", "", 0, true))
 	}
+
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
 		return answer{}, fmt.Errorf("discover %s: %w", path, err)
@@ -94,6 +96,7 @@ func (m *Mapper) fetch(ctx context.Context, path string, old part) (part, error)
 		old.failed = true
 		return old, err
 	}
+
 	p.at = time.Now()
 	return p, nil
 }
@@ -124,6 +127,7 @@ func (m *Mapper) fetchPart(ctx context.Context, path string, old part) (part, er
 		}
 		return part{entry: m.table.add(path, doc, "")}, nil // the ETag, if any, covers only the list
 	}
+
 	verified := ""
 	if verifies(a.etag, a.body) {
 		verified = a.etag
@@ -131,6 +135,7 @@ func (m *Mapper) fetchPart(ctx context.Context, path string, old part) (part, er
 			return part{entry: e, etag: verified}, nil
 		}
 	}
+
 	doc, err := parseAggregated(a.body)
 	if err != nil {
 		return part{}, fmt.Errorf("discover %s: %w", path, err)
@@ -159,6 +164,7 @@ func (m *Mapper) legacy(ctx context.Context, path string, body []byte) (*documen
 			return err
 		})
 	}
+
 	if err := work.Wait(); err != nil {
 		return nil, err
 	}
@@ -183,5 +189,6 @@ func (m *Mapper) legacyList(ctx context.Context, path string) (*metav1.APIResour
 	} else if list.Kind != "APIResourceList" {
 		return nil, fmt.Errorf("discover %s: %w", path, ErrMalformed)
 	}
+
 	return list, nil
 }

@@ -35,6 +35,7 @@ func legacyVersions(path string, body []byte) ([]schema.GroupVersion, error) {
 			case b.Version == preferred:
 				return 1
 			}
+
 			return 0
 		})
 		for _, v := range g.Versions {
@@ -43,6 +44,7 @@ func legacyVersions(path string, body []byte) ([]schema.GroupVersion, error) {
 			}
 		}
 	}
+
 	return limited(versions)
 }
 
@@ -83,6 +85,7 @@ func legacyDocument(versions []schema.GroupVersion, lists []*metav1.APIResourceL
 		if lists[i] == nil {
 			continue
 		}
+
 		for _, r := range lists[i].APIResources {
 			if strings.Contains(r.Name, "/") {
 				continue // a subresource
@@ -99,5 +102,6 @@ func legacyDocument(versions []schema.GroupVersion, lists []*metav1.APIResourceL
 			}
 		}
 	}
+
 	return b.document(), nil
 }

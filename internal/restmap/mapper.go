@@ -57,7 +57,13 @@ type uses struct {
 // NewMapper returns a mapper for the cluster whose API is reached through do at
 // base, a URL without a trailing slash.
 func (t *Table) NewMapper(do func(*http.Request) (*http.Response, error), base string, opts Options) *Mapper {
-	m := &Mapper{table: t, do: do, base: base, opts: opts.withDefaults(), uses: &uses{}}
+	m := &Mapper{
+		table: t,
+		do:    do,
+		base:  base,
+		opts:  opts.withDefaults(),
+		uses:  &uses{},
+	}
 	runtime.AddCleanup(m, func(u *uses) { u.replace(t, nil, nil) }, m.uses)
 	return m
 }
@@ -131,6 +137,7 @@ func (m *Mapper) Reset() {
 	m.changes.Add(1)
 	m.invalid.Store(true)
 	m.mu.Unlock()
+
 	m.uses.replace(m.table, nil, nil)
 }
 
@@ -184,6 +191,7 @@ func (m *Mapper) resolve(ctx context.Context, q question) ([]Mapping, error) {
 	case unavailable:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errUndecided(q.none))
 	}
+
 	return nil, q.none
 }
 
@@ -241,6 +249,7 @@ func (m *Mapper) discover(ctx context.Context) error {
 			m.mu.Unlock()
 			return m.lead(ctx, f)
 		}
+
 		m.mu.Unlock()
 
 		select {
@@ -262,10 +271,12 @@ func (m *Mapper) lead(ctx context.Context, f *flight) error {
 	m.mu.Lock()
 	resets := m.resets
 	m.mu.Unlock()
+
 	next, err := m.ask(bounded)
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	defer close(f.done)
 
 	if m.resets != resets { // the discovery queried the previous cluster
@@ -274,6 +285,7 @@ func (m *Mapper) lead(ctx context.Context, f *flight) error {
 		f.err, f.abandoned = errReset, true
 		return errReset
 	}
+
 	if old := m.known.Load(); old == nil || old.core.entry != next.core.entry || old.apis.entry != next.apis.entry {
 		m.changes.Add(1)
 	}
@@ -287,6 +299,7 @@ func (m *Mapper) lead(ctx context.Context, f *flight) error {
 	} else {
 		m.invalid.Store(true)
 	}
+
 	return err
 }
 
@@ -303,5 +316,6 @@ func (m *Mapper) ask(ctx context.Context) (*snapshot, error) {
 		next.at = old.at
 	}
 	next.kept = old.keep(next)
+
 	return next, errors.Join(coreErr, apisErr)
 }

@@ -84,6 +84,7 @@ func parseAggregated(body []byte) (*document, error) {
 			}
 		}
 	}
+
 	return b.document(), nil
 }
 
@@ -97,6 +98,7 @@ func decode(body []byte, into any) error {
 	case err != nil:
 		return ErrMalformed
 	}
+
 	return nil
 }
 
@@ -123,6 +125,7 @@ func (b *builder) version(groupName, name string, stale bool) (*version, error) 
 		b.index[groupName] = i
 		b.doc.groups = append(b.doc.groups, group{name: groupName})
 	}
+
 	g := &b.doc.groups[i]
 	if g.version(name) != nil {
 		return nil, nil
@@ -131,6 +134,7 @@ func (b *builder) version(groupName, name string, stale bool) (*version, error) 
 		return nil, fmt.Errorf("%w: more than %d versions", ErrTooLarge, maxVersions)
 	}
 	g.versions = append(g.versions, version{name: name, stale: stale})
+
 	return &g.versions[len(g.versions)-1], nil
 }
 
@@ -197,5 +201,6 @@ func verifies(etag string, body []byte) bool {
 			return bytes.Equal(h.Sum(nil), want)
 		}
 	}
+
 	return false
 }

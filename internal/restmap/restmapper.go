@@ -94,6 +94,7 @@ func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*me
 			Resource: mapping.Resource, GroupVersionKind: mapping.GroupVersionKind(), Scope: scope,
 		})
 	}
+
 	return mappings, err
 }
 

@@ -59,6 +59,7 @@ func (s *snapshot) trusts(group string, every bool, ttl time.Duration) bool {
 	case group == "":
 		return fresh(s.core)
 	}
+
 	return fresh(s.apis)
 }
 
@@ -71,6 +72,7 @@ func (s *snapshot) group(name string) []group {
 	case name == "":
 		return s.core.entry.only(name)
 	}
+
 	return s.apis.entry.only(name)
 }
 
@@ -131,11 +133,15 @@ func (s *snapshot) find(groups []group, versionName string, match func(*version)
 				continue
 			}
 			found = append(found, Mapping{
-				Resource: schema.GroupVersionResource{Group: g.name, Version: v.name, Resource: r.name},
-				Kind:     r.kind, Singular: r.singular, Namespaced: r.namespaced, Lacks: r.lacks,
+				Resource:   schema.GroupVersionResource{Group: g.name, Version: v.name, Resource: r.name},
+				Kind:       r.kind,
+				Singular:   r.singular,
+				Namespaced: r.namespaced,
+				Lacks:      r.lacks,
 			})
 		}
 	}
+
 	return found, unavailable
 }
 
@@ -173,5 +179,6 @@ func (s *snapshot) keep(next *snapshot) []kept {
 			}
 		}
 	}
+
 	return slices.Clip(remembered)
 }

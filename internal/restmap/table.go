@@ -68,6 +68,7 @@ func (t *Table) common(path string) (*entry, string) {
 		return nil, ""
 	}
 	most.uses++
+
 	return most, most.etags[len(most.etags)-1]
 }
 
@@ -97,6 +98,7 @@ func (t *Table) add(path string, doc *document, verified string) *entry {
 		t.entries[key] = e
 	}
 	e.uses++
+
 	if verified != "" && t.etags[tag{path, verified}] == nil {
 		if len(e.etags) == maxETags {
 			delete(t.etags, tag{path, e.etags[0]})
@@ -105,6 +107,7 @@ func (t *Table) add(path string, doc *document, verified string) *entry {
 		e.etags = append(e.etags, verified)
 		t.etags[tag{path, verified}] = e
 	}
+
 	return e
 }
 

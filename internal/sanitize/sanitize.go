@@ -44,7 +44,10 @@ func Text(s string) string {
 // value of the response's header, in seconds.
 func Status(status metav1.Status, code int, retryAfter int32) *apierrors.StatusError {
 	out := metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReason(Text(string(status.Reason))), Message: Text(status.Message), //nolint:gosec // three digits
+		Status:  metav1.StatusFailure,
+		Code:    int32(code),
+		Reason:  metav1.StatusReason(Text(string(status.Reason))),
+		Message: Text(status.Message), //nolint:gosec // three digits
 	}
 	if d := status.Details; d != nil || retryAfter > 0 {
 		out.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
@@ -58,6 +61,7 @@ func Status(status metav1.Status, code int, retryAfter int32) *apierrors.StatusE
 			}
 		}
 	}
+
 	return &apierrors.StatusError{ErrStatus: out}
 }
 
@@ -73,9 +77,13 @@ func FromClient(err error) error {
 	if quotes(status) {
 		status.Message = fmt.Sprintf("status %d, which no Kubernetes API explains", status.Code)
 		status.Details = &metav1.StatusDetails{
-			Name: status.Details.Name, Group: status.Details.Group, Kind: status.Details.Kind, RetryAfterSeconds: status.Details.RetryAfterSeconds,
+			Name:              status.Details.Name,
+			Group:             status.Details.Group,
+			Kind:              status.Details.Kind,
+			RetryAfterSeconds: status.Details.RetryAfterSeconds,
 		}
 	}
+
 	return Status(status, int(status.Code), 0)
 }
 

@@ -60,22 +60,39 @@ func (s *Server) RoundTrip(req *http.Request) (*http.Response, error) {
 	case "/api/v1/namespaces/kube-system":
 		return respond(req, http.StatusOK, map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"uid": s.Name}}), nil
 	}
+
 	for i, resource := range Resources {
 		if path == "/api/v1/"+resource && req.URL.Query().Get("watch") != "" {
 			return s.watch(req, Kinds[i]), nil
 		}
 	}
-	return respond(req, http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}), nil
+	return respond(req, http.StatusNotFound, map[string]any{
+		"kind":       "Status",
+		"apiVersion": "v1",
+		"status":     "Failure",
+		"reason":     "NotFound",
+		"code":       404,
+	}), nil
 }
 
 func discovery() map[string]any {
 	var resources []any
 	for i, name := range Resources {
 		resources = append(resources, map[string]any{
-			"name": name, "singularName": strings.ToLower(Kinds[i]), "namespaced": true, "kind": Kinds[i], "verbs": []string{"get", "list", "watch"},
+			"name":         name,
+			"singularName": strings.ToLower(Kinds[i]),
+			"namespaced":   true,
+			"kind":         Kinds[i],
+			"verbs":        []string{"get", "list", "watch"},
 		})
 	}
-	return map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": resources}
+
+	return map[string]any{
+		"kind":         "APIResourceList",
+		"apiVersion":   "v1",
+		"groupVersion": "v1",
+		"resources":    resources,
+	}
 }
 
 // watch sends the existing objects if requested, and nothing else.
@@ -85,21 +102,31 @@ func (s *Server) watch(req *http.Request, kind string) *http.Response {
 	if req.URL.Query().Get("sendInitialEvents") == "true" {
 		for i := range s.Objects {
 			_ = out.Encode(map[string]any{"type": "ADDED", "object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
-				"namespace": "default", "name": fmt.Sprintf("object-%d", i), "uid": fmt.Sprintf("%s-%s-%d", s.Name, kind, i), "resourceVersion": "10",
+				"namespace":       "default",
+				"name":            fmt.Sprintf("object-%d", i),
+				"uid":             fmt.Sprintf("%s-%s-%d", s.Name, kind, i),
+				"resourceVersion": "10",
 			}}})
 		}
 	}
+
 	_ = out.Encode(map[string]any{"type": "BOOKMARK", "object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
 		"resourceVersion": "10", "annotations": map[string]any{"k8s.io/initial-events-end": "true"},
 	}}})
 	resp := respond(req, http.StatusOK, nil)
 	resp.Body = &silence{Reader: bytes.NewReader(text.Bytes()), ctx: req.Context(), closed: make(chan struct{})}
+
 	return resp
 }
 
 func respond(req *http.Request, status int, body any) *http.Response {
 	resp := &http.Response{
-		StatusCode: status, Proto: "HTTP/2.0", ProtoMajor: 2, Header: http.Header{"Content-Type": {"application/json"}}, Request: req, ContentLength: -1,
+		StatusCode:    status,
+		Proto:         "HTTP/2.0",
+		ProtoMajor:    2,
+		Header:        http.Header{"Content-Type": {"application/json"}},
+		Request:       req,
+		ContentLength: -1,
 	}
 	text, isText := body.(string)
 	if isText {
@@ -108,6 +135,7 @@ func respond(req *http.Request, status int, body any) *http.Response {
 		encoded, _ := json.Marshal(body) // maps of strings and numbers cannot fail
 		text = string(encoded)
 	}
+
 	resp.Body = io.NopCloser(strings.NewReader(text))
 	return resp
 }

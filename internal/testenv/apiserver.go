@@ -60,6 +60,7 @@ func newAPIServer(c *Cluster, name string, as settings) (*APIServer, error) {
 		return nil, errors.Join(err, a.port.Close())
 	}
 	a.configure()
+
 	return a, nil
 }
 
@@ -108,6 +109,7 @@ func (a *APIServer) certify(by *authority, notBefore, notAfter time.Time) error 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ca = by
+
 	return nil
 }
 
@@ -213,6 +215,7 @@ func (a *APIServer) run(ctx context.Context) error {
 			return err
 		}
 	}
+
 	if err := a.ready(ctx); err != nil {
 		return fmt.Errorf("wait for %s: %w\n%s", a.Addr(), err, a.proc.tail())
 	}

@@ -145,6 +145,7 @@ func (a *APIServer) Requests(matches ...Match) ([]Request, error) {
 			found = append(found, r)
 		}
 	}
+
 	return slices.DeleteFunc(found, func(r Request) bool {
 		return slices.ContainsFunc(matches, func(m Match) bool { return !m(r) })
 	}), nil

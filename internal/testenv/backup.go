@@ -37,6 +37,7 @@ func (c *Cluster) Backup(ctx context.Context) (*Backup, error) {
 	c.snapshots++
 	b := &Backup{cluster: c, file: filepath.Join(c.dir, fmt.Sprintf("backup-%d.db", c.snapshots))}
 	c.mu.Unlock()
+
 	err = command(ctx, tools.Etcdctl, "--endpoints", "http://"+c.etcd.port.Addr(), "snapshot", "save", b.file)
 	if err != nil {
 		return nil, fmt.Errorf("back up cluster %s: %w", c.name, err)

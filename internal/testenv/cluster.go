@@ -56,8 +56,13 @@ type Cluster struct {
 // newCluster prepares a cluster without starting any process.
 func newCluster(dir, name string, o options, binaries assets.Binaries, p *pki) (*Cluster, error) {
 	c := &Cluster{
-		name: name, dir: filepath.Join(dir, name), options: o, binaries: binaries, pki: p,
-		serving: p.serving, turn: make(chan struct{}, 1),
+		name:     name,
+		dir:      filepath.Join(dir, name),
+		options:  o,
+		binaries: binaries,
+		pki:      p,
+		serving:  p.serving,
+		turn:     make(chan struct{}, 1),
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.stop = sync.OnceValue(c.close)
@@ -126,10 +131,12 @@ func (c *Cluster) renewClient() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if c.transport != nil {
 		utilnet.CloseIdleConnectionsFor(c.transport)
 	}
 	c.client, c.transport = made, httpClient.Transport
+
 	return nil
 }
 
@@ -144,6 +151,7 @@ func (c *Cluster) authority() *authority {
 func (c *Cluster) servers() []*APIServer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	var all []*APIServer
 	if c.APIServer != nil {
 		all = append(all, c.APIServer)
@@ -161,6 +169,7 @@ func (c *Cluster) begin(ctx context.Context) (_ context.Context, done func(), _ 
 	case <-c.life.Done():
 		return nil, nil, ErrStopped
 	}
+
 	if c.life.Err() != nil { // both were ready
 		<-c.turn
 		return nil, nil, ErrStopped
@@ -186,6 +195,7 @@ func (c *Cluster) close() error {
 	proxies, transport := c.proxies, c.transport
 	c.proxies = nil
 	c.mu.Unlock()
+
 	var errs []error
 	for _, p := range proxies {
 		errs = append(errs, p.Close())

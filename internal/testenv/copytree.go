@@ -25,6 +25,7 @@ func copyTree(from, to string) error {
 		if err != nil {
 			return err
 		}
+
 		switch target := filepath.Join(to, relative); {
 		case entry.IsDir():
 			return os.Mkdir(target, 0o700)

@@ -30,10 +30,15 @@ func SimpleCRD(group, kind string, scope ...apiextensionsv1.ResourceScope) *apie
 			Group: group,
 			Scope: where,
 			Names: apiextensionsv1.CustomResourceDefinitionNames{
-				Plural: plural, Singular: singular, Kind: kind, ListKind: kind + "List",
+				Plural:   plural,
+				Singular: singular,
+				Kind:     kind,
+				ListKind: kind + "List",
 			},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
+				Name:    "v1",
+				Served:  true,
+				Storage: true,
 				Subresources: &apiextensionsv1.CustomResourceSubresources{
 					Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
 				},
@@ -83,6 +88,7 @@ func (c *Cluster) served(ctx context.Context, crds []*apiextensionsv1.CustomReso
 	}
 	look := time.NewTicker(pollEvery)
 	defer look.Stop()
+
 	for _, crd := range crds {
 		for _, version := range crd.Spec.Versions {
 			url := fmt.Sprintf("https://%s/apis/%s/%s/%s?limit=1", c.Addr(), crd.Spec.Group, version.Name, crd.Spec.Names.Plural)
@@ -99,5 +105,6 @@ func (c *Cluster) served(ctx context.Context, crds []*apiextensionsv1.CustomReso
 			}
 		}
 	}
+
 	return nil
 }

@@ -79,6 +79,7 @@ func Start(t testing.TB, n int, opts ...Option) []*Cluster {
 	if err := e.start(ctx, o); err != nil {
 		t.Fatalf("start clusters: %v", err)
 	}
+
 	return e.Clusters
 }
 
@@ -95,6 +96,7 @@ func beforeDeadline(t testing.TB) (context.Context, context.CancelFunc) {
 		return context.WithCancel(ctx)
 	}
 	reserve := min(deadlineReserve, time.Until(deadline)/4)
+
 	return context.WithDeadlineCause(ctx, deadline.Add(-reserve), errors.New("the test's time is up"))
 }
 
@@ -134,6 +136,7 @@ func newEnv(n int, o options, binaries assets.Binaries) (_ *Env, err error) {
 		}
 		e.Clusters = append(e.Clusters, c)
 	}
+
 	return e, nil
 }
 
@@ -156,11 +159,13 @@ func (e *Env) start(ctx context.Context, o options) error {
 			}
 		})
 	}
+
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	o.log(fmt.Sprintf("%d clusters started in %s", len(e.Clusters), time.Since(begin).Round(100*time.Millisecond)))
+
 	return nil
 }
 
@@ -179,5 +184,6 @@ func (e *Env) close() error {
 	}
 	wg.Wait()
 	errs[len(e.Clusters)] = e.watchdog.stop()
+
 	return errors.Join(errs...)
 }

@@ -50,6 +50,7 @@ func newEtcd(dir, program string, t *thread) (*etcdServer, error) {
 		Set("listen-peer-urls", "http://"+port.Host+":0"). // there are no peers
 		Set("log-level", "warn")
 	s.start, s.stop = e.envtest.Start, e.envtest.Stop
+
 	return e, nil
 }
 

@@ -106,6 +106,7 @@ func (a *APIServer) newGateway() (*Gateway, error) {
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}
 	g.serving.Go(func() { _ = g.server.ServeTLS(g.listener, "", "") }) // until close
+
 	return g, nil
 }
 
@@ -129,10 +130,13 @@ func (g *Gateway) SetBackend(servers ...*APIServer) error {
 		b.ended, b.end = context.WithCancel(context.Background())
 		backends = append(backends, b)
 	}
+
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	g.old = append(g.old, g.backends...)
 	g.backends = backends
+
 	return nil
 }
 
@@ -142,6 +146,7 @@ func (g *Gateway) EndStreams() {
 	old := g.old
 	g.old = nil
 	g.mu.Unlock()
+
 	for _, b := range old {
 		b.end()
 		b.transport.CloseIdleConnections()
@@ -223,6 +228,7 @@ func (g *Gateway) roundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = &closing{ReadCloser: resp.Body, done: done}
+
 	return resp, nil
 }
 
@@ -252,6 +258,7 @@ func (g *Gateway) close() error {
 	g.mu.Lock()
 	g.old = append(g.old, g.backends...)
 	g.mu.Unlock()
+
 	g.EndStreams()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -303,6 +310,7 @@ func (e *events) Read(p []byte) (int, error) {
 			e.listing = false
 		}
 	}
+
 	n := copy(p, e.rest)
 	e.rest = e.rest[n:]
 	return n, nil

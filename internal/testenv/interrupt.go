@@ -27,6 +27,7 @@ func stopOnInterrupt(e *Env) (release func()) {
 	i := &interrupts
 	i.mu.Lock()
 	defer i.mu.Unlock()
+
 	if len(i.envs) == 0 {
 		i.envs = map[*Env]struct{}{}
 		i.signals = make(chan os.Signal, 1)
@@ -34,7 +35,9 @@ func stopOnInterrupt(e *Env) (release func()) {
 		signal.Notify(i.signals, os.Interrupt, syscall.SIGTERM)
 		go awaitInterrupt(i.signals, i.done)
 	}
+
 	i.envs[e] = struct{}{}
+
 	return func() { releaseInterrupt(e) }
 }
 
@@ -50,6 +53,7 @@ func releaseInterrupt(e *Env) {
 	close(i.signals)
 	done := i.done
 	i.mu.Unlock()
+
 	<-done
 }
 
@@ -66,6 +70,7 @@ func awaitInterrupt(signals <-chan os.Signal, done chan<- struct{}) {
 		envs = append(envs, e)
 	}
 	interrupts.mu.Unlock()
+
 	var wg sync.WaitGroup
 	for _, e := range envs {
 		wg.Go(func() { _ = e.Stop() })

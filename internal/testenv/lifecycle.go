@@ -61,6 +61,7 @@ func (c *Cluster) recertify(ctx context.Context, by *authority, notBefore, notAf
 	c.mu.Lock()
 	c.serving = by
 	c.mu.Unlock()
+
 	for _, a := range c.servers() {
 		if err := a.proc.terminate(ctx); err != nil {
 			return err
@@ -72,6 +73,7 @@ func (c *Cluster) recertify(ctx context.Context, by *authority, notBefore, notAf
 			return err
 		}
 	}
+
 	return c.renewClient()
 }
 
@@ -99,6 +101,7 @@ func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 	c.snapshots++
 	s := &Snapshot{cluster: c, dir: fmt.Sprintf("%s/snapshot-%d", c.dir, c.snapshots)}
 	c.mu.Unlock()
+
 	if err := c.etcd.copyData(ctx, s.dir); err != nil {
 		return nil, fmt.Errorf("take a snapshot of cluster %s: %w", c.name, err)
 	}
@@ -180,6 +183,7 @@ func (c *Cluster) AddReplica(ctx context.Context, opts ...ServerOption) (*APISer
 	c.mu.Lock()
 	name := fmt.Sprintf("replica-%d", len(c.replicas)+1)
 	c.mu.Unlock()
+
 	a, err := newAPIServer(c, name, as)
 	if err != nil {
 		return nil, err
@@ -187,6 +191,7 @@ func (c *Cluster) AddReplica(ctx context.Context, opts ...ServerOption) (*APISer
 	c.mu.Lock()
 	c.replicas = append(c.replicas, a) // from here on Stop will close it
 	c.mu.Unlock()
+
 	if err := a.run(ctx); err != nil {
 		return nil, errors.Join(err, a.proc.kill())
 	}

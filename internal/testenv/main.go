@@ -80,6 +80,7 @@ func Main(m *testing.M, opts ...MainOption) {
 			os.Exit(1)
 		}
 	}
+
 	if o.verifyLeaks {
 		goleak.VerifyTestMain(m, o.goleak...)
 	}
@@ -114,6 +115,7 @@ func prepare(start time.Time, limit time.Duration) error {
 				"run the tests again, or first: go run ./internal/testenv/install"))
 		defer cancel()
 	}
+
 	if _, err := assets.Find(ctx, progress()); err != nil {
 		return err
 	}

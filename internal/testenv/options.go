@@ -89,6 +89,7 @@ func parseArgs(args []string) [][2]string {
 		}
 		parsed = append(parsed, [2]string{flag, value})
 	}
+
 	return parsed
 }
 
@@ -122,6 +123,7 @@ func progress() func(string) {
 	return func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
+
 		line = "testenv: " + line + "\n"
 		_, _ = io.WriteString(os.Stderr, line)
 		if info, err := os.Stderr.Stat(); err != nil || info.Mode()&os.ModeCharDevice != 0 {

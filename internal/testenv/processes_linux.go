@@ -34,6 +34,7 @@ func processesUnder(dir string) (map[int]string, error) {
 			found[pid] = string(path)
 		}
 	}
+
 	return found, nil
 }
 

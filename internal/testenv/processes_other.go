@@ -29,6 +29,7 @@ func processesUnder(dir string) (map[int]string, error) {
 			found[pid] = fields[1]
 		}
 	}
+
 	return found, nil
 }
 

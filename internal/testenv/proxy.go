@@ -35,6 +35,7 @@ func (a *APIServer) NewProxy() (*Proxy, error) {
 		c.proxies = append(c.proxies, p)
 	}
 	c.mu.Unlock()
+
 	if stopped { // Stop has already taken the list
 		return nil, errors.Join(ErrStopped, inner.Close())
 	}

@@ -32,6 +32,7 @@ func (a *APIServer) ready(ctx context.Context) error {
 	}
 	look := time.NewTicker(5 * pollEvery)
 	defer look.Stop()
+
 	for _, path := range []string{"/readyz", "/api/v1/namespaces/kube-system", "/api/v1/namespaces/default"} {
 		for {
 			err := ask(ctx, client, "https://"+a.Addr()+path)
@@ -45,6 +46,7 @@ func (a *APIServer) ready(ctx context.Context) error {
 			}
 		}
 	}
+
 	return nil
 }
 

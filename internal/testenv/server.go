@@ -80,10 +80,12 @@ func (s *server) run(ctx context.Context) error {
 		}
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
+
 	if err != nil {
 		_ = s.kill()
 		return fmt.Errorf("start %s: %w\n%s", filepath.Base(s.path), err, s.tail())
 	}
+
 	return nil
 }
 
@@ -138,6 +140,7 @@ func (s *server) end(ctx context.Context, sig syscall.Signal) error {
 			return err
 		}
 	}
+
 	// This updates envtest's own state. envtest may not have noticed the end
 	// yet, and then fails to signal a process that no longer exists.
 	if err := s.stop(); err != nil && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, os.ErrProcessDone) {
@@ -158,6 +161,7 @@ func gone(ctx context.Context, pid int) error {
 			return context.Cause(ctx)
 		}
 	}
+
 	return nil
 }
 
@@ -182,6 +186,7 @@ func (s *server) pause(ctx context.Context) error {
 			return fmt.Errorf("pause %s: %w", filepath.Base(s.path), context.Cause(ctx))
 		}
 	}
+
 	return nil
 }
 

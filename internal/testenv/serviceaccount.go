@@ -35,7 +35,8 @@ type ServiceAccount struct {
 // grants it the rules in all namespaces, and issues a token for it.
 func (c *Cluster) AddServiceAccount(ctx context.Context, namespace, name string, rules ...rbacv1.PolicyRule) (*ServiceAccount, error) {
 	s := &ServiceAccount{namespace: namespace, name: name, access: access{
-		cluster: c, user: "system:serviceaccount:" + namespace + ":" + name,
+		cluster: c,
+		user:    "system:serviceaccount:" + namespace + ":" + name,
 		role:    "testenv:serviceaccount:" + namespace + ":" + name,
 		subject: rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name},
 	}}
@@ -47,6 +48,7 @@ func (c *Cluster) AddServiceAccount(ctx context.Context, namespace, name string,
 			return nil, fmt.Errorf("add %s: %w", s.user, err)
 		}
 	}
+
 	if err := s.Grant(ctx, rules...); err != nil {
 		return nil, err
 	}
@@ -66,7 +68,10 @@ func (s *ServiceAccount) Reissue(ctx context.Context) error {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: new(int64(3600)),
 		BoundObjectRef: &authenticationv1.BoundObjectReference{
-			APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID,
+			APIVersion: "v1",
+			Kind:       "Secret",
+			Name:       secret.Name,
+			UID:        secret.UID,
 		},
 	}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name}}
@@ -76,6 +81,7 @@ func (s *ServiceAccount) Reissue(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.bound = request.Status.Token, secret.Name
+
 	return nil
 }
 
@@ -86,6 +92,7 @@ func (s *ServiceAccount) Revoke(ctx context.Context) error {
 	s.mu.Lock()
 	token, bound := s.token, s.bound
 	s.mu.Unlock()
+
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: bound}}
 	if err := client.IgnoreNotFound(s.cluster.Client().Delete(ctx, secret)); err != nil {
 		return fmt.Errorf("revoke the token of %s: %w", s.user, err)
@@ -97,6 +104,7 @@ func (s *ServiceAccount) Revoke(ctx context.Context) error {
 	anonymous.Transport.(*http.Transport).TLSClientConfig.Certificates = nil
 	look := time.NewTicker(10 * pollEvery)
 	defer look.Stop()
+
 	for {
 		code, err := status(ctx, anonymous, "https://"+s.cluster.Addr()+"/version", token)
 		if err != nil {

@@ -87,6 +87,7 @@ func (a *access) await(ctx context.Context, rules []rbacv1.PolicyRule, allowed b
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -104,7 +105,10 @@ func question(rule rbacv1.PolicyRule) authorizationv1.SubjectAccessReviewSpec {
 		}}
 	}
 	return authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Verb: first(rule.Verbs), Group: first(rule.APIGroups), Resource: first(rule.Resources), Name: first(rule.ResourceNames),
+		Verb:     first(rule.Verbs),
+		Group:    first(rule.APIGroups),
+		Resource: first(rule.Resources),
+		Name:     first(rule.ResourceNames),
 	}}
 }
 
@@ -125,7 +129,9 @@ func (c *Cluster) AddUser(ctx context.Context, name string, rules ...rbacv1.Poli
 		return nil, fmt.Errorf("add user %s: %w", name, err)
 	}
 	u := &User{pair: pair, access: access{
-		cluster: c, user: name, role: "testenv:user:" + name,
+		cluster: c,
+		user:    name,
+		role:    "testenv:user:" + name,
 		subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name},
 	}}
 	if err := u.Grant(ctx, rules...); err != nil {
@@ -144,6 +150,7 @@ func (u *User) Reissue(notAfter time.Time) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.pair = pair
+
 	return nil
 }
 

@@ -55,6 +55,7 @@ func (c *Cluster) settings(ctx context.Context, opts []ServerOption) (settings, 
 	}
 	found, err := assets.FindVersion(ctx, o.kubernetes, c.options.log)
 	as.program = found.APIServer
+
 	return as, err
 }
 
@@ -81,6 +82,7 @@ func (a *APIServer) RestartAs(ctx context.Context, opts ...ServerOption) error {
 	}
 	a.as = as
 	a.configure()
+
 	return a.run(ctx)
 }
 
@@ -108,6 +110,7 @@ func (a *APIServer) StreamsLists(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = resp.Body.Close() }()
+
 	switch resp.StatusCode {
 	case http.StatusOK:
 		return true, nil

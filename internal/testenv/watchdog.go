@@ -82,5 +82,6 @@ func sweep(dir string) error {
 			return nil
 		}
 	}
+
 	return last
 }

@@ -54,6 +54,7 @@ func (q *Timers) SetSooner(t *Timer, at time.Time) {
 	q.mu.Lock()
 	later := !t.Listed() || at.Before(t.At())
 	q.mu.Unlock()
+
 	if later {
 		q.Set(t, at)
 	}
@@ -89,6 +90,7 @@ func (q *Timers) fireDue(now time.Time) time.Duration {
 			q.mu.Unlock()
 			return wait
 		}
+
 		q.firing = time.Now()
 		q.mu.Unlock()
 
@@ -101,6 +103,7 @@ func (q *Timers) fireDue(now time.Time) time.Duration {
 func (q *Timers) Late(now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	var late time.Duration
 	if first := q.due.First(); first != nil {
 		late = now.Sub(first.At())
@@ -108,5 +111,6 @@ func (q *Timers) Late(now time.Time) time.Duration {
 	if !q.firing.IsZero() {
 		late = max(late, now.Sub(q.firing))
 	}
+
 	return max(late, 0)
 }

@@ -99,5 +99,6 @@ func (h *entries[T]) Pop() any {
 	(*h)[last] = nil // so that the removed entry is not retained
 	*h = (*h)[:last]
 	e.place = 0
+
 	return e
 }

@@ -78,10 +78,17 @@ func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	a := &access{revision: revision, base: base, tls: tlsConfig, dialer: config.DialHolder.Dial, config: config}
+	a := &access{
+		revision: revision,
+		base:     base,
+		tls:      tlsConfig,
+		dialer:   config.DialHolder.Dial,
+		config:   config,
+	}
 	if config.BearerTokenFile != "" {
 		a.tokenFile = transport.NewCachedFileTokenSource(config.BearerTokenFile)
 	}
+
 	return a, nil
 }
 
@@ -98,6 +105,7 @@ func serverURL(cfg *rest.Config) (*url.URL, error) {
 	case base.User != nil:
 		return nil, errors.New("server address holds a user name")
 	}
+
 	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimRight(base.Path, "/")}, nil
 }
 
@@ -164,6 +172,7 @@ func (a *access) authorize(h http.Header, userAgent string) error {
 		}
 		h.Set("User-Agent", userAgent)
 	}
+
 	if h.Get("Authorization") != "" {
 		return nil
 	}
@@ -180,6 +189,7 @@ func (a *access) authorize(h http.Header, userAgent string) error {
 	case a.config.BearerToken != "":
 		h.Set("Authorization", "Bearer "+a.config.BearerToken)
 	}
+
 	return nil
 }
 
@@ -200,5 +210,6 @@ func (a *access) rewrite(u *url.URL) *url.URL {
 			out.RawPath = a.base.EscapedPath() + u.RawPath
 		}
 	}
+
 	return &out
 }

@@ -47,6 +47,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if n > 0 && b.alive {
 		b.s.lives()
 	}
+
 	switch {
 	case err == io.EOF && b.watch && b.l.g.endedFor(true) != nil: //nolint:errorlint // net/http may say so of a body that was cut
 		err = b.fail(err)
@@ -55,6 +56,7 @@ func (b *body) Read(p []byte) (int, error) {
 	case err != nil:
 		err = b.fail(err)
 	}
+
 	return n, err
 }
 

@@ -61,7 +61,12 @@ func (t ticket) passage(ctx context.Context) (context.Context, *passage) {
 	if t.transport == nil || (t.round == nil && check == nil) {
 		return ctx, nil
 	}
-	p := &passage{t: t, check: check, ctx: ctx, cancel: func(error) {}}
+	p := &passage{
+		t:      t,
+		check:  check,
+		ctx:    ctx,
+		cancel: func(error) {},
+	}
 	if check != nil {
 		ctx, p.cancel = context.WithCancelCause(ctx)
 	}
@@ -89,6 +94,7 @@ func (p *passage) got(info httptrace.GotConnInfo) {
 	}
 	p.refused.Store(&err)
 	p.cancel(err)
+
 	if !multiplexed {
 		// HTTP/2 checks the context before it writes; HTTP/1.1 does not, so the
 		// connection is cut. No other request uses it.
@@ -112,6 +118,7 @@ func (p *passage) ended(resp *http.Response, err error) (*http.Response, error) 
 		}
 		resp, err = nil, &trusted{err: *why}
 	}
+
 	if err != nil {
 		p.cancel(nil)
 		return nil, err

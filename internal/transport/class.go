@@ -91,6 +91,7 @@ func Classify(err error) Class {
 			return class
 		}
 	}
+
 	return Unknown
 }
 
@@ -110,6 +111,7 @@ func classifyStatus(code int) Class {
 	case code >= http.StatusInternalServerError:
 		return Server
 	}
+
 	return Unknown
 }
 
@@ -124,6 +126,7 @@ func classifyOwn(err error) Class {
 	case errors.Is(err, context.DeadlineExceeded):
 		return Timeout
 	}
+
 	return ""
 }
 
@@ -143,6 +146,7 @@ func classifyTLS(err error) Class {
 		}
 		return TLS
 	}
+
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return TLS
 	}
@@ -164,6 +168,7 @@ func classifyCertificate(invalid x509.CertificateInvalidError) Class {
 	case invalid.Cert != nil && time.Now().Before(invalid.Cert.NotBefore):
 		return TLSNotYetValid
 	}
+
 	return TLSExpired
 }
 

@@ -100,6 +100,7 @@ func explain(err error) string {
 			return sentinel.Error()
 		}
 	}
+
 	for _, explain := range []func(error) string{explainTLS, explainNet} {
 		if text := explain(err); text != "" {
 			return text
@@ -134,6 +135,7 @@ func explainTLS(err error) string {
 				time.Now().UTC().Format(time.RFC3339))
 		}
 	}
+
 	if alert := remoteAlert(err); alert != "" {
 		return "remote error: " + alert
 	}
@@ -164,6 +166,7 @@ func explainNet(err error) string {
 		}
 		return where + ": " + reason
 	}
+
 	return reason
 }
 
@@ -181,6 +184,7 @@ func explainReason(err error) string {
 	case errors.Is(err, io.EOF):
 		return "the connection broke: EOF"
 	}
+
 	if strings.Contains(err.Error(), "TLS handshake timeout") {
 		return "TLS handshake timeout"
 	}

@@ -45,7 +45,12 @@ type generation struct {
 }
 
 func newGeneration(a *access, forget func(*generation)) *generation {
-	g := &generation{access: a, forget: forget, done: make(chan struct{}), cuts: map[cutter]struct{}{}}
+	g := &generation{
+		access: a,
+		forget: forget,
+		done:   make(chan struct{}),
+		cuts:   map[cutter]struct{}{},
+	}
 	if a.wrapped() {
 		g.foreign = a.wrap(roundTripperFunc(throughLane))
 	}
@@ -86,6 +91,7 @@ func (g *generation) endWatches() {
 			delete(g.cuts, c)
 		}
 	}
+
 	g.mu.Unlock()
 
 	for _, c := range watches {
@@ -102,6 +108,7 @@ func (g *generation) carriesWatches(c cutter) bool {
 	case *call:
 		return c.watch
 	}
+
 	return false
 }
 

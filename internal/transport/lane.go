@@ -85,6 +85,7 @@ func (g *generation) tryEnter() (t ticket, wait *round, err error) {
 	}
 	l.inflight++
 	g.inflight++
+
 	return t, nil, nil
 }
 
@@ -101,6 +102,7 @@ func (g *generation) laneLocked() *lane {
 			cold = l
 		}
 	}
+
 	if cold == nil {
 		cold = g.newLane()
 		g.lanes = append(g.lanes, cold)
@@ -133,6 +135,7 @@ func (g *generation) enterProof(anew bool) (ticket, error) {
 	}
 	l.inflight++
 	g.inflight++
+
 	return t, nil
 }
 
@@ -149,6 +152,7 @@ func (g *generation) proofLaneLocked(anew bool) *lane {
 			cold = l
 		}
 	}
+
 	switch {
 	case cold != nil:
 	case len(g.lanes) == 0:
@@ -158,6 +162,7 @@ func (g *generation) proofLaneLocked(anew bool) *lane {
 		cold = g.newLane()
 		cold.transport.DisableKeepAlives = true
 	}
+
 	return cold
 }
 
@@ -179,6 +184,7 @@ func (t ticket) connected(info httptrace.GotConnInfo) {
 			t.ready++
 		}
 	}
+
 	t.finishLocked(nil)
 }
 
@@ -232,6 +238,7 @@ func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, err
 		_ = nc.Close()
 		return nil, l.g.cause
 	}
+
 	return c, nil
 }
 

@@ -100,5 +100,6 @@ func (o Options) withDefaults() Options {
 	if o.Unauthorized == nil {
 		o.Unauthorized = func(string) {}
 	}
+
 	return o
 }

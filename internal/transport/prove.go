@@ -51,14 +51,26 @@ type Candidate struct {
 func (s *Transport) Candidate(cfg *rest.Config, revision string) (*Candidate, error) {
 	a, err := newAccess(cfg, revision, s.opts.Dial)
 	if err != nil {
-		return nil, &Error{Cluster: s.opts.Cluster, Op: "configure", Class: BadConfig, Err: &trusted{err: err}}
+		return nil, &Error{
+			Cluster: s.opts.Cluster,
+			Op:      "configure",
+			Class:   BadConfig,
+			Err:     &trusted{err: err},
+		}
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	if s.closed {
-		return nil, &Error{Cluster: s.opts.Cluster, Op: "configure", Class: Cut, Err: ErrClosed}
+		return nil, &Error{
+			Cluster: s.opts.Cluster,
+			Op:      "configure",
+			Class:   Cut,
+			Err:     ErrClosed,
+		}
 	}
+
 	return &Candidate{s: s, g: s.generationLocked(a)}, nil
 }
 
@@ -82,8 +94,14 @@ func (c *Candidate) Use() error {
 	s.mu.Lock()
 	if c.settled || s.closed {
 		s.mu.Unlock()
-		return &Error{Cluster: s.opts.Cluster, Op: "configure", Class: Cut, Err: ErrClosed}
+		return &Error{
+			Cluster: s.opts.Cluster,
+			Op:      "configure",
+			Class:   Cut,
+			Err:     ErrClosed,
+		}
 	}
+
 	c.settled = true
 	old := s.current
 	s.current = c.g
@@ -97,6 +115,7 @@ func (c *Candidate) Use() error {
 		old.retire()
 	}
 	s.opts.Logger.V(1).Info("using new access", "cluster", s.opts.Cluster, "revision", c.g.revision)
+
 	return nil
 }
 
@@ -176,6 +195,7 @@ func (s *Transport) warm(ctx context.Context, g *generation) error {
 		}
 		return s.failed("connect", g, err)
 	}
+
 	return nil
 }
 
@@ -194,8 +214,14 @@ func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof
 	ctx = context.WithValue(ctx, probingKey{}, true)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+path, nil)
 	if err != nil {
-		return Proof{}, &Error{Cluster: s.opts.Cluster, Op: "GET", Class: BadConfig, Err: errors.New("bad path")}
+		return Proof{}, &Error{
+			Cluster: s.opts.Cluster,
+			Op:      "GET",
+			Class:   BadConfig,
+			Err:     errors.New("bad path"),
+		}
 	}
+
 	req.Header.Set("Accept", "application/json")
 	if !s.begin() {
 		return Proof{}, s.fail(req, Cut, ErrClosed)
@@ -250,6 +276,7 @@ func (s *Transport) judge(req *http.Request, status int, header http.Header) err
 	case foreign && (status < 300 || status == http.StatusForbidden || status == http.StatusNotFound):
 		return s.fail(req, NotKubernetes, fmt.Errorf("status %d: an HTML page, %w", status, ErrNotKubernetes))
 	}
+
 	return s.fail(req, classifyStatus(status), answerOf(status))
 }
 

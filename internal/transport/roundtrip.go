@@ -109,6 +109,7 @@ func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error
 		}
 		return resp, nil
 	}
+
 	if errors.Is(err, h2.ErrNotHTTP2) {
 		t.leave()
 		return nil, err // nothing has been sent
@@ -127,6 +128,7 @@ func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error
 	if failure.Class == Unauthorized {
 		s.unauthorized(t.g)
 	}
+
 	return nil, failure
 }
 
@@ -150,6 +152,7 @@ func (s *Transport) sendWith(ctx context.Context, req *http.Request, t ticket) (
 		s.panicked(err)
 		return resp, err
 	}
+
 	// The config's own round trippers may wait for something that cutting our
 	// connections does not end. A watch that shares its connection with other
 	// requests has to be cut without cutting that connection.
@@ -174,6 +177,7 @@ func (s *Transport) sendWith(ctx context.Context, req *http.Request, t ticket) (
 		return nil, err
 	}
 	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
+
 	return resp, nil
 }
 
@@ -194,6 +198,7 @@ func (s *Transport) address(ctx context.Context, req *http.Request, g *generatio
 	if out.Header == nil {
 		out.Header = http.Header{}
 	}
+
 	return out, g.authorize(out.Header, s.opts.UserAgent)
 }
 
@@ -216,7 +221,13 @@ func (s *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch
 	if isRedirect(resp.StatusCode) {
 		return refuse(fmt.Errorf("status %d, redirect not followed: %w", resp.StatusCode, ErrRefused))
 	}
-	b := &body{rc: resp.Body, s: s, l: l, method: req.Method, path: req.URL.Path}
+	b := &body{
+		rc:     resp.Body,
+		s:      s,
+		l:      l,
+		method: req.Method,
+		path:   req.URL.Path,
+	}
 	switch {
 	case !good:
 		b.left, b.clip = s.opts.MaxErrorBody, true
@@ -228,6 +239,7 @@ func (s *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch
 			return refuse(ErrBodyTooLarge)
 		}
 	}
+
 	capRetryAfter(resp.Header, s.opts.MaxRetryAfter)
 	switch {
 	case good && l.g.adopted.Load():
@@ -236,12 +248,14 @@ func (s *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch
 	case good: // a candidate may turn out to be another cluster: Use decides
 		l.g.answered.Store(s.age())
 	}
+
 	if watch && good {
 		b.watch = true
 		s.streams.Add(1)
 		resp.Header = slim(resp.Header)
 	}
 	resp.Body = b
+
 	return resp, nil
 }
 

@@ -43,6 +43,7 @@ func (s *Transport) throttle(ctx context.Context) error {
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
+
 	select {
 	case <-timer.C:
 		return nil
@@ -53,7 +54,9 @@ func (s *Transport) throttle(ctx context.Context) error {
 			err = ErrShut // it was opened again meanwhile
 		}
 	}
+
 	token.Cancel()
+
 	return err
 }
 

@@ -204,6 +204,7 @@ func (s *Transport) shutLocked(cause error, affected func(*generation) bool) []*
 			cut = append(cut, g)
 		}
 	}
+
 	return cut
 }
 
@@ -275,6 +276,7 @@ func (s *Transport) live() (*generation, error) {
 	case s.current == nil:
 		return nil, ErrNoAccess
 	}
+
 	return s.current, nil
 }
 
@@ -306,6 +308,7 @@ func (s *Transport) failure(req *http.Request, g *generation, err error) *Error 
 		}
 		err = contextError(req.Context(), err)
 	}
+
 	return s.failed(operation(req.Method, req.URL.Path), g, err)
 }
 
@@ -322,18 +325,34 @@ func contextError(ctx context.Context, err error) error {
 // ended, the cause of its end explains every later failure.
 func (s *Transport) failed(op string, g *generation, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok { // from the request that tried to connect on behalf of this one
-		return &Error{Cluster: e.Cluster, Op: op, Class: e.Class, Err: e.Err}
+		return &Error{
+			Cluster: e.Cluster,
+			Op:      op,
+			Class:   e.Class,
+			Err:     e.Err,
+		}
 	}
+
 	if g != nil {
 		if cause := g.ended(); cause != nil {
 			err = cause
 		}
 	}
-	return &Error{Cluster: s.opts.Cluster, Op: op, Class: Classify(err), Err: redact(err)}
+	return &Error{
+		Cluster: s.opts.Cluster,
+		Op:      op,
+		Class:   Classify(err),
+		Err:     redact(err),
+	}
 }
 
 func (s *Transport) fail(req *http.Request, class Class, err error) *Error {
-	return &Error{Cluster: s.opts.Cluster, Op: operation(req.Method, req.URL.Path), Class: class, Err: err}
+	return &Error{
+		Cluster: s.opts.Cluster,
+		Op:      operation(req.Method, req.URL.Path),
+		Class:   class,
+		Err:     err,
+	}
 }
 
 func operation(method, path string) string { return clip(method + " " + path) }

@@ -34,8 +34,12 @@ func newWatches(s *Transport, g *generation) *watches {
 	}
 	w := &watches{s: s, g: g, lane: lane{g: g}}
 	w.transport = h2.New(h2.Options{
-		Dial: w.dial, PingAfter: pingAfter, PingTimeout: pingTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxResponseHeader, StreamWindow: streamWindow,
+		Dial:           w.dial,
+		PingAfter:      pingAfter,
+		PingTimeout:    pingTimeout,
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: maxResponseHeader,
+		StreamWindow:   streamWindow,
 	})
 	return w
 }
@@ -51,6 +55,7 @@ func (w *watches) enter() (ticket, error) {
 	}
 	w.lane.inflight++
 	w.g.inflight++
+
 	return ticket{lane: &w.lane}, nil
 }
 
@@ -104,6 +109,7 @@ func (w *watches) dial(ctx context.Context, address string) (net.Conn, error) {
 		_ = c.Close()
 		return nil, err
 	}
+
 	return secure, nil
 }
 
@@ -119,6 +125,7 @@ func handshake(ctx context.Context, c net.Conn, config *tls.Config, address stri
 		}
 		config.ServerName = host
 	}
+
 	secure := tls.Client(c, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ func (a *ahead) scan(w *window) (Item, error) {
 		}
 		a.done = true
 	}
+
 	return w.buf.scan.it, nil
 }
 

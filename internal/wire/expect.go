@@ -31,6 +31,7 @@ func (e Expect) Check(it Item) error {
 	if err := e.checkNamespace(it.Namespace); err != nil {
 		return err
 	}
+
 	switch {
 	case it.UID == "":
 		return &FieldError{"metadata.uid", "is missing"}
@@ -41,6 +42,7 @@ func (e Expect) Check(it Item) error {
 	case len(it.ResourceVersion) > MaxVersion:
 		return &FieldError{"metadata.resourceVersion", "is too long"}
 	}
+
 	return nil
 }
 
@@ -64,6 +66,7 @@ func (e Expect) CheckKind(it Item) error {
 	case e.APIVersion != "" && it.APIVersion != "" && it.APIVersion != e.APIVersion:
 		return &FieldError{"apiVersion", "is " + Excerpt(it.APIVersion) + ", not " + Excerpt(e.APIVersion)}
 	}
+
 	return nil
 }
 
@@ -75,6 +78,7 @@ func (e Expect) checkNamespace(namespace string) error {
 		}
 		return nil
 	}
+
 	if e.Namespaced != nil && !*e.Namespaced {
 		return &FieldError{field, "is " + Excerpt(namespace) + ", but the kind has no namespaces"}
 	}
@@ -104,5 +108,6 @@ func badSegment(name string) string {
 	case strings.ContainsAny(name, "\x00\uFFFD"):
 		return "holds NUL or invalid UTF-8"
 	}
+
 	return ""
 }

@@ -71,6 +71,7 @@ func (f *FrameReader) Next() (Frame, error) {
 		return Frame{}, err
 	}
 	f.ahead.raw = fr.Object
+
 	return fr, nil
 }
 
@@ -106,6 +107,7 @@ func (f *FrameReader) next() (Frame, error) {
 			}
 			tried = true
 		}
+
 		raw, err := f.splitOff(pending)
 		if err != nil {
 			return Frame{}, err
@@ -137,6 +139,7 @@ func (f *FrameReader) scanAhead(pending []byte) (Frame, bool) {
 	f.w.pos += end + 1
 	f.ahead.size = end + 1
 	f.split, f.fed = splitter{}, 0
+
 	return Frame{Type: kind, Object: pending[from:end:end]}, true
 }
 
@@ -153,12 +156,14 @@ func (f *FrameReader) splitOff(pending []byte) ([]byte, error) {
 		}
 		return f.passBy(end, done)
 	}
+
 	if !done {
 		f.fed = end
 		return nil, nil
 	}
 	f.w.pos += end
 	f.fed = 0
+
 	return pending[:end:end], nil
 }
 
@@ -194,6 +199,7 @@ func (f *FrameReader) wait() error {
 	}
 	f.w.makeRoom()
 	f.w.end += copy(f.w.buf.b, f.tiny[:n])
+
 	return nil
 }
 
@@ -208,6 +214,7 @@ func (f *FrameReader) parse(raw []byte) (Frame, error) {
 			return Frame{}, f.locate(err, len(raw))
 		}
 	}
+
 	if len(fr.Object) > f.max {
 		if f.pass == 0 {
 			return Frame{}, f.tooLarge()
@@ -215,6 +222,7 @@ func (f *FrameReader) parse(raw []byte) (Frame, error) {
 		f.ahead.over = f.tooLarge()
 		fr.Object = Identify(fr.Object).appendStub(nil)
 	}
+
 	return fr, nil
 }
 

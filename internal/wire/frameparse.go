@@ -64,8 +64,10 @@ func parseFrame(raw []byte) (Frame, error) {
 		case keyIs(key.of(raw), "object"):
 			object = value
 		}
+
 		i, more = p.next(end)
 	}
+
 	if p.err != nil {
 		return Frame{}, p.err
 	}
@@ -80,6 +82,7 @@ func newFrame(kind, object []byte) (Frame, error) {
 	case len(object) == 0 || object[0] != '{':
 		return Frame{}, &FieldError{"object", "is missing or not an object"}
 	}
+
 	name := unquote(kind)
 	if known := frameType([]byte(name)); known != "" {
 		return Frame{Type: known, Object: object}, nil
@@ -101,5 +104,6 @@ func frameType(b []byte) string {
 	case Error:
 		return Error
 	}
+
 	return ""
 }

@@ -97,6 +97,7 @@ func (c *capture) char(x byte) {
 		c.ended()
 		return
 	}
+
 	if c.depth > captureDepth || c.depth < 1 {
 		return
 	}
@@ -139,6 +140,7 @@ func (c *capture) field() *string {
 	case c.depth != c.base+1 || c.keys[c.base] != "metadata":
 		return nil
 	}
+
 	switch key {
 	case "namespace":
 		return &c.found.Namespace
@@ -149,6 +151,7 @@ func (c *capture) field() *string {
 	case "resourceVersion":
 		return &c.found.ResourceVersion
 	}
+
 	return nil
 }
 
@@ -166,6 +169,7 @@ func (id Identity) appendStub(dst []byte) []byte {
 	dst = appendJSON(append(dst, `,"name":`...), id.Name)
 	dst = appendJSON(append(dst, `,"uid":`...), id.UID)
 	dst = appendJSON(append(dst, `,"resourceVersion":`...), id.ResourceVersion)
+
 	return append(dst, "}}"...)
 }
 
@@ -194,6 +198,7 @@ func (w *window) pass(split *splitter, done bool, end int, limit int64, c *captu
 		end, done = split.scan(b, 0)
 		c.feed(b[:end])
 	}
+
 	w.pos += end
 	return nil
 }

@@ -64,6 +64,7 @@ func (it *Item) Append(dst []byte) []byte {
 		dst = it.AppendMetadata(dst, FieldManagedFields)
 		dst = append(dst, '}')
 	}
+
 	if it.shape != metadataAbsent && it.top.n > 0 {
 		dst = append(dst, ',')
 	}
@@ -108,6 +109,7 @@ func (it *Item) appendMembers(dst []byte, list *memberList, drop Fields) []byte 
 		first = false
 		dst = append(dst, it.object[m.from:m.to]...)
 	}
+
 	return dst
 }
 

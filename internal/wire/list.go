@@ -26,7 +26,12 @@ type ListReader struct {
 
 // NewListReader returns a reader of the list page in r.
 func NewListReader(r io.Reader, l Limits) *ListReader {
-	return &ListReader{w: window{r: r, limit: l.response()}, max: l.object(), pass: l.passing(), state: (*ListReader).begin}
+	return &ListReader{
+		w:     window{r: r, limit: l.response()},
+		max:   l.object(),
+		pass:  l.passing(),
+		state: (*ListReader).begin,
+	}
 }
 
 // Next returns the next item's raw JSON, not yet validated (see Scan) and valid
@@ -44,6 +49,7 @@ func (l *ListReader) Next() ([]byte, error) {
 		}
 		l.err = err
 	}
+
 	l.w.close()
 	return nil, l.err
 }
@@ -113,6 +119,7 @@ func (l *ListReader) begin() ([]byte, error) {
 	if c == '}' {
 		l.state = (*ListReader).afterMember
 	}
+
 	return nil, nil
 }
 
@@ -142,6 +149,7 @@ func (l *ListReader) member() ([]byte, error) {
 		return nil, l.enterItems()
 	}
 	l.state = (*ListReader).afterMember
+
 	return nil, l.readMember(key)
 }
 
@@ -171,6 +179,7 @@ func (l *ListReader) enterItems() error {
 		l.w.pos++
 		l.state = (*ListReader).afterMember
 	}
+
 	return nil
 }
 
@@ -207,6 +216,7 @@ func (l *ListReader) scanAhead() []byte {
 		return nil
 	}
 	l.w.pos += end
+
 	return pending[:end:end]
 }
 
@@ -224,6 +234,7 @@ func (l *ListReader) afterItem() ([]byte, error) {
 	default:
 		return nil, l.fail("expected a comma or the end of the items")
 	}
+
 	l.w.pos++
 	return nil, nil
 }
@@ -242,6 +253,7 @@ func (l *ListReader) afterMember() ([]byte, error) {
 	default:
 		return nil, l.fail("expected a comma or the end of the list")
 	}
+
 	l.w.pos++
 	return nil, nil
 }
@@ -255,6 +267,7 @@ func (l *ListReader) finish() ([]byte, error) {
 			return nil, err
 		}
 	}
+
 	return nil, l.fail("more after the end of the list")
 }
 
@@ -267,5 +280,6 @@ func (l *ListReader) verdict() error {
 	case !l.items:
 		return ErrNoItems
 	}
+
 	return io.EOF
 }

@@ -44,6 +44,7 @@ func (l *ListReader) readMember(key string) error {
 	default:
 		end = s.value(0)
 	}
+
 	if end >= 0 && end != len(raw) {
 		s.fail(end, "more after a value")
 	}
@@ -71,6 +72,7 @@ func (s *scanner) listMeta(into *ListHeader) int {
 	default:
 		return s.wrongType(0, "metadata", "is not an object")
 	}
+
 	for i, more := s.open(0); ; i, more = s.next(i) {
 		if !more {
 			return i
@@ -79,6 +81,7 @@ func (s *scanner) listMeta(into *ListHeader) int {
 		if from < 0 {
 			return -1
 		}
+
 		switch unquote(key.of(s.b)) {
 		case "resourceVersion":
 			i = s.text(from, "metadata.resourceVersion", &q)
@@ -91,6 +94,7 @@ func (s *scanner) listMeta(into *ListHeader) int {
 		default:
 			i = s.value(from)
 		}
+
 		if i < 0 {
 			return -1
 		}

@@ -27,6 +27,7 @@ func (l *ListReader) bounded(pass bool) ([]byte, error) {
 		default:
 			end, done = scalarEnd(pending, fed)
 		}
+
 		if end > l.max && pass && pending[0] == '{' {
 			return l.passBy(&split, end, done)
 		}
@@ -56,6 +57,7 @@ func (l *ListReader) passBy(split *splitter, end int, done bool) ([]byte, error)
 		return nil, err
 	}
 	l.ahead.over = &LimitError{What: "object bytes", Limit: int64(l.max)}
+
 	return c.identity().appendStub(nil), nil
 }
 
@@ -67,6 +69,7 @@ func scalarEnd(b []byte, i int) (int, bool) {
 			return i, true
 		}
 	}
+
 	return i, false
 }
 

@@ -38,6 +38,7 @@ func (p *parser) str(i int) int {
 				break
 			}
 		}
+
 		for i < len(b) && b[i] != '"' && b[i] != '\\' && b[i] >= 0x20 {
 			i++
 		}
@@ -49,6 +50,7 @@ func (p *parser) str(i int) int {
 		case b[i] != '\\':
 			return p.fail(i, "control character in a string")
 		}
+
 		if i = p.escape(i); i < 0 {
 			return -1
 		}
@@ -68,6 +70,7 @@ func (p *parser) escape(i int) int {
 		}
 		return i + 6
 	}
+
 	return p.fail(i+1, "invalid escape")
 }
 
@@ -90,11 +93,13 @@ func (p *parser) number(i int) int {
 	default:
 		return p.fail(i, "invalid number")
 	}
+
 	if p.at(i) == '.' {
 		if i = p.someDigits(i + 1); i < 0 {
 			return -1
 		}
 	}
+
 	if c := p.at(i); c == 'e' || c == 'E' {
 		exponent = true
 		i++
@@ -105,11 +110,13 @@ func (p *parser) number(i int) int {
 			return -1
 		}
 	}
+
 	if exponent || i-start > maxPlainNumber {
 		if _, err := strconv.ParseFloat(string(p.b[start:i]), 64); err != nil {
 			return p.fail(start, "number out of range")
 		}
 	}
+
 	return i
 }
 
@@ -138,6 +145,7 @@ func plain(quoted []byte) bool {
 			return bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted)
 		}
 	}
+
 	return true
 }
 

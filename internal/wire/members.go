@@ -44,6 +44,7 @@ func (p *parser) next(i int) (int, bool) {
 	case '}':
 		return i + 1, false
 	}
+
 	return p.fail(i, "expected a comma or the end of the object"), false
 }
 
@@ -55,6 +56,7 @@ func (p *parser) nextElement(i int) (int, bool) {
 	case ']':
 		return i + 1, false
 	}
+
 	return p.fail(i, "expected a comma or the end of the array"), false
 }
 
@@ -80,6 +82,7 @@ func members(object []byte) iter.Seq[member] {
 		if p.at(i) != '{' {
 			return
 		}
+
 		for i, more := p.open(i); more; {
 			key, from := p.name(i)
 			if from < 0 {

@@ -46,6 +46,7 @@ func fieldOf(key []byte) Fields {
 	case `"managedFields"`:
 		return FieldManagedFields
 	}
+
 	return 0
 }
 
@@ -59,6 +60,7 @@ func (s *scanner) metadata(i int) int {
 	default:
 		return s.wrongType(i, "metadata", "is not an object")
 	}
+
 	s.it.shape = metadataObject
 	for i, more := s.open(i); ; i, more = s.next(i) {
 		if !more {
@@ -112,6 +114,7 @@ func (s *scanner) field(field Fields, i int) int {
 	case FieldFinalizers:
 		return s.array(i, "metadata.finalizers", &s.finalizers)
 	}
+
 	return s.value(i)
 }
 
@@ -131,6 +134,7 @@ func (s *scanner) integer(i int, field string, into *int64) int {
 		return s.refuse(field, "is not an integer")
 	}
 	*into = n
+
 	return end
 }
 
@@ -165,6 +169,7 @@ func isUTC(literal []byte) bool {
 	}
 	two := func(at int) int { return int(literal[at]-'0')*10 + int(literal[at+1]-'0') }
 	month, day := two(6), two(9)
+
 	return 1 <= month && month <= 12 && 1 <= day && day <= 28 && two(12) < 24 && two(15) < 60 && two(18) < 60
 }
 
@@ -179,6 +184,7 @@ func (s *scanner) stringMap(i int, field string, into *span) int {
 	default:
 		return s.wrongType(i, field, "is not an object")
 	}
+
 	var ignored quoted
 	for i, more := s.open(i); ; i, more = s.next(i) {
 		if !more {
@@ -187,6 +193,7 @@ func (s *scanner) stringMap(i int, field string, into *span) int {
 			}
 			return i
 		}
+
 		_, from := s.name(i)
 		if from < 0 {
 			return -1
@@ -208,11 +215,13 @@ func (s *scanner) array(i int, field string, into *span) int {
 	default:
 		return s.wrongType(i, field, "is not an array")
 	}
+
 	i = s.space(i + 1)
 	if s.at(i) == ']' {
 		*into = spanOf(start, i+1)
 		return i + 1
 	}
+
 	for more := true; more; {
 		if into == &s.owners {
 			i = s.owner(i)
@@ -224,9 +233,11 @@ func (s *scanner) array(i int, field string, into *span) int {
 		}
 		i, more = s.nextElement(i)
 	}
+
 	if i >= 0 {
 		*into = spanOf(start, i)
 	}
+
 	return i
 }
 

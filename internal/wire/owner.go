@@ -30,6 +30,7 @@ func (s *scanner) owner(i int) int {
 		default:
 			i = s.boolean(from, field)
 		}
+
 		if i < 0 {
 			return -1
 		}
@@ -63,6 +64,7 @@ func ownerField(key []byte) uint8 {
 	case `"blockOwnerDeletion"`:
 		return ownerBlock
 	}
+
 	return 0
 }
 

@@ -30,6 +30,7 @@ func (s *scanner) scan(object []byte) error {
 	if !s.document() {
 		return s.err
 	}
+
 	if s.twice {
 		var err error
 		if object, err = resolve(object); err != nil {
@@ -38,7 +39,9 @@ func (s *scanner) scan(object []byte) error {
 		*s = scanner{parser: parser{b: object}}
 		s.document()
 	}
+
 	s.finish(object)
+
 	return nil
 }
 
@@ -54,6 +57,7 @@ func (s *scanner) scanFirst(b []byte) int {
 		return -1
 	}
 	s.finish(b[:end:end])
+
 	return end
 }
 
@@ -118,6 +122,7 @@ func (s *scanner) document() bool {
 		}
 		return false
 	}
+
 	if i = s.object(i); i < 0 {
 		return false
 	}
@@ -153,6 +158,7 @@ func (s *scanner) object(i int) int {
 		default:
 			i = s.keep(&s.it.top, start, from, 0)
 		}
+
 		if i < 0 {
 			return -1
 		}
@@ -177,6 +183,7 @@ func topField(key []byte) uint8 {
 	case `"metadata"`:
 		return topMetadata
 	}
+
 	return 0
 }
 
@@ -207,6 +214,7 @@ func (s *scanner) text(i int, field string, into *quoted) int {
 	case 'n':
 		return s.literal(i, "null")
 	}
+
 	return s.wrongType(i, field, "is not a string")
 }
 
@@ -249,6 +257,7 @@ func (s *scanner) copyStrings() {
 	}
 	var b strings.Builder
 	b.Grow(size)
+
 	for _, t := range all {
 		if t.from.to == 0 {
 			continue

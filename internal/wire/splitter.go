@@ -13,8 +13,10 @@ const (
 )
 
 var splitClass = [256]uint8{
-	'{': classOpen, '[': classOpen,
-	'}': classClose, ']': classClose,
+	'{': classOpen,
+	'[': classOpen,
+	'}': classClose,
+	']': classClose,
 	'"': classQuote,
 }
 
@@ -43,12 +45,14 @@ func (s *splitter) scan(b []byte, i int) (int, bool) {
 			}
 			continue
 		}
+
 		for i < len(b) && splitClass[b[i]] == 0 {
 			i++
 		}
 		if i == len(b) {
 			break
 		}
+
 		switch splitClass[b[i]] {
 		case classQuote:
 			s.inString = true
@@ -60,11 +64,13 @@ func (s *splitter) scan(b []byte, i int) (int, bool) {
 				s.inner, s.innerEnd = s.inner+1, i+1
 			}
 		}
+
 		i++
 		if s.depth <= 0 && !s.inString {
 			return i, true
 		}
 	}
+
 	return len(b), false
 }
 
@@ -98,5 +104,6 @@ func (s *splitter) skipString(b []byte, i int) int {
 			return end + 1
 		}
 	}
+
 	return len(b)
 }

@@ -106,6 +106,7 @@ func (p *parser) container(i int) int {
 		} else if i = p.scalar(i, c); i < 0 {
 			return -1
 		}
+
 		for i = p.space(i); p.at(i) != ','; i = p.space(i) {
 			if i >= len(p.b) || array && p.b[i] != ']' || !array && p.b[i] != '}' {
 				return p.badEnd(i)
@@ -116,6 +117,7 @@ func (p *parser) container(i int) int {
 			}
 			array = outer.pop(depth)
 		}
+
 		if i = p.space(i + 1); !array {
 			i = p.key(i)
 		}

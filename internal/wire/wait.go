@@ -15,5 +15,6 @@ func (f *FrameReader) Wait() error {
 			f.w.close()
 		}
 	}
+
 	return f.err
 }

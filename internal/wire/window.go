@@ -43,6 +43,7 @@ func (w *window) skipSpace() bool {
 		}
 		w.pos++
 	}
+
 	w.space += w.pos - from
 	return false
 }
@@ -121,6 +122,7 @@ func readSome(r io.Reader, b []byte) (int, error) {
 			return n, err
 		}
 	}
+
 	return 0, io.ErrNoProgress
 }
 

@@ -92,7 +92,9 @@ func (q *Queue) Submit(start func()) *Slot {
 	q.peak = max(q.peak, q.length)
 	begin := q.advanceLocked(0)
 	q.mu.Unlock()
+
 	run(begin)
+
 	return s
 }
 
@@ -107,9 +109,11 @@ func (s *Slot) Free() {
 	case counted:
 		q.counted--
 	}
+
 	s.state = ended
 	begin := q.advanceLocked(0)
 	q.mu.Unlock()
+
 	run(begin)
 }
 
@@ -124,6 +128,7 @@ func (q *Queue) Waiting() bool {
 func (q *Queue) Succeeded(took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	if !q.known {
 		q.known, q.mean, q.deviation = true, took, took/2
 		return
@@ -164,6 +169,7 @@ func (q *Queue) advanceLocked(due int) []*Slot {
 		q.running = append(q.running, s)
 		begin = append(begin, s)
 	}
+
 	switch {
 	case q.length == 0: // a burst must not retain its memory
 		q.waiting, q.peak, q.natural, q.hung = nil, 0, 0, false
@@ -171,6 +177,7 @@ func (q *Queue) advanceLocked(due int) []*Slot {
 		q.ticking = true
 		time.AfterFunc(Patience/ticks, q.tick)
 	}
+
 	return begin
 }
 
@@ -187,9 +194,11 @@ func (q *Queue) letGoLocked(now time.Time) {
 			q.counted--
 			q.hung = q.hung || q.length > 0
 		}
+
 		q.running[0] = nil
 		q.running = q.running[1:]
 	}
+
 	if len(q.running) == 0 {
 		q.running = nil
 	}
@@ -206,6 +215,7 @@ func (q *Queue) tick() {
 	begin := q.advanceLocked(due)
 	q.natural = 0
 	q.mu.Unlock()
+
 	run(begin)
 }
 

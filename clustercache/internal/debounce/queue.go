@@ -79,16 +79,23 @@ func (q *Queue[request]) Add(r request, low bool) {
 	q.mu.Lock()
 	if (q.config.Window == 0 && !q.paused) || q.closed {
 		q.mu.Unlock()
+
 		enqueue(q.queue, r, low)
 		return
 	}
 	defer q.mu.Unlock()
+
 	now := time.Now()
 	if w := q.pending[r]; w != nil {
 		w.last, w.low = now, w.low && low // its place in the heap is corrected when it reaches the top
 		return
 	}
-	w := &pending[request]{request: r, first: now, last: now, low: low}
+	w := &pending[request]{
+		request: r,
+		first:   now,
+		last:    now,
+		low:     low,
+	}
 	w.entry.Value = w
 	q.due.Set(&w.entry, q.dueAt(w))
 	q.pending[r] = w
@@ -122,6 +129,7 @@ func (q *Queue[request]) flushDue() {
 func (q *Queue[request]) takeDue(now time.Time) []*pending[request] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	var ready []*pending[request]
 	for !q.paused {
 		e := q.due.PopDue(now)
@@ -136,11 +144,13 @@ func (q *Queue[request]) takeDue(now time.Time) []*pending[request] {
 		delete(q.pending, w.request)
 		ready = append(ready, w)
 	}
+
 	q.setTimerLocked()
 	if q.due.Len() == 0 {
 		q.due = timetable.Table[*pending[request]]{}
 		q.pending = map[request]*pending[request]{} // do not keep the memory of a burst
 	}
+
 	return ready
 }
 
@@ -180,6 +190,7 @@ func (q *Queue[request]) Close() {
 	clear(q.pending)
 	q.setTimerLocked()
 	q.mu.Unlock()
+
 	q.flush(ready)
 }
 

@@ -7,7 +7,12 @@ import "time"
 
 // Next returns the state after e, and the actions that follow from it.
 func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
-	m := machine{cfg: cfg, State: s, e: e, now: now}
+	m := machine{
+		cfg:   cfg,
+		State: s,
+		e:     e,
+		now:   now,
+	}
 	switch e.Kind {
 	case Asked:
 		if m.Running == None && (m.Phase == Gone || (m.Phase == Pending && m.Gen == 0)) {
@@ -45,6 +50,7 @@ func Next(cfg Config, s State, e Event, now time.Time) (State, []Action) {
 		m.gone()
 		m.Err, m.Reason = nil, e.Reason
 	}
+
 	if m.Connected && m.Running != Connect && m.ResolveAt.IsZero() && cfg.ResolveInterval > 0 {
 		m.ResolveAt = m.after(now, cfg.ResolveInterval)
 	}
@@ -176,6 +182,7 @@ func (m *machine) tick() {
 			}
 			return
 		}
+
 		m.Gen++
 		m.Running, m.ProbeAt, m.ProbeStart = Probe, time.Time{}, m.now
 		m.do(StartProbe)
@@ -219,6 +226,7 @@ func (m *machine) endGrace() {
 		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
 		return
 	}
+
 	if m.Running == Probe {
 		m.do(Cancel)
 		m.Gen++
@@ -278,6 +286,7 @@ func (m *machine) succeeded() {
 	default:
 		m.proven()
 	}
+
 	if m.outdated() {
 		m.connect()
 	}
@@ -299,6 +308,7 @@ func (m *machine) proven() {
 	case m.e.NewEpoch:
 		m.do(Renew)
 	}
+
 	m.ProbeAt = m.after(m.now, m.cfg.ProbeInterval)
 }
 
@@ -375,6 +385,7 @@ func (m *machine) refreshFailed() {
 	if m.e.Class != NoAccess && m.e.Class != Unknown {
 		m.GraceUntil, m.GraceGone = time.Time{}, false // access exists again, although it does not work
 	}
+
 	switch {
 	case m.e.Class == NoAccess || m.e.Class == Unknown:
 		// Secrets are also rotated by deleting and creating them.

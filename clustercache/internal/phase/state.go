@@ -150,6 +150,7 @@ func (s State) Deadline() time.Time {
 			due = earliest(due, s.ResolveAt)
 		}
 	}
+
 	return due
 }
 

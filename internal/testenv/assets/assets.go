@@ -73,6 +73,7 @@ func find(ctx context.Context, log func(string), every time.Duration) (Binaries,
 		}
 		return found, nil
 	}
+
 	if dir := os.Getenv(envAssets); dir != "" {
 		found, err := inDir(dir, "$"+envAssets)
 		if err != nil {
@@ -80,6 +81,7 @@ func find(ctx context.Context, log func(string), every time.Duration) (Binaries,
 		}
 		return found, nil
 	}
+
 	if found, ok := installed(); ok {
 		return found, nil
 	}
@@ -246,5 +248,6 @@ func installed() (Binaries, bool) {
 		}
 		best, newest = found, v
 	}
+
 	return best, best.APIServer != ""
 }

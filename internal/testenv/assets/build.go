@@ -119,6 +119,7 @@ func (b builder) build(ctx context.Context) error {
 	if err := b.compile(ctx, out, work); err != nil {
 		return fmt.Errorf("build %s: %w", b.content, err)
 	}
+
 	for _, p := range b.programs {
 		if err := os.Rename(filepath.Join(out, p.built), filepath.Join(out, p.name)); err != nil {
 			return err
@@ -127,6 +128,7 @@ func (b builder) build(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return os.Rename(out, b.target)
 }
 
@@ -161,6 +163,7 @@ func (b builder) compile(ctx context.Context, out, work string) error {
 	tick := time.NewTicker(b.every)
 	defer tick.Stop()
 	b.report("building %s from source (%s), once for all: kept in %s", b.content, b.effort, b.target)
+
 	for {
 		select {
 		case <-tick.C:
@@ -200,6 +203,7 @@ type output struct {
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	lines := strings.Split(o.partial+string(p), "\n")
 	o.partial = lines[len(lines)-1]
 	for _, line := range lines[:len(lines)-1] {
@@ -212,6 +216,7 @@ func (o *output) Write(p []byte) (int, error) {
 			o.errors = append(o.errors[max(0, len(o.errors)-29):], line)
 		}
 	}
+
 	return len(p), nil
 }
 

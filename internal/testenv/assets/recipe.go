@@ -124,6 +124,7 @@ func (r *recipe) complete(read func(mod []byte) (name string, err error)) error 
 		digest.Write(fmt.Appendf(nil, "%d\n%s", len(part), part))
 	}
 	r.target = filepath.Join(r.cache, fmt.Sprintf("%s_%s-%s_%x", name, runtime.GOOS, runtime.GOARCH, digest.Sum(nil)[:6]))
+
 	return nil
 }
 
@@ -145,7 +146,9 @@ func controlPlanes() ([]recipe, error) {
 		}
 		all = append(all, r)
 	}
+
 	slices.SortFunc(all, func(a, b recipe) int { return compareVersions(a.kubernetes, b.kubernetes) })
+
 	return all, nil
 }
 
@@ -162,6 +165,7 @@ func choose(given string) (recipe, error) {
 		}
 		known = append(known, strings.TrimPrefix(r.kubernetes, "v"))
 	}
+
 	return recipe{}, fmt.Errorf("no module builds Kubernetes %s, only %s", given, strings.Join(known, ", "))
 }
 
@@ -203,6 +207,7 @@ func moduleDir() (string, error) {
 			return candidate, nil
 		}
 	}
+
 	return "", errors.New("internal/testenv/binaries/go.mod, which pins what to build, is nowhere: not run from a checkout of fleetcache?")
 }
 
@@ -235,6 +240,8 @@ func (r recipe) ldflags() string {
 			flags = append(flags, fmt.Sprintf("-X %s.%s=%s", pkg, v[0], v[1]))
 		}
 	}
+
 	flags = append(flags, "-X go.etcd.io/etcd/api/v3/version.GitSHA="+r.etcd)
+
 	return strings.Join(flags, " ")
 }

@@ -30,7 +30,13 @@ type conn struct {
 
 func newConn(p *Proxy, client *net.TCPConn) *conn {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &conn{proxy: p, ctx: ctx, cancel: cancel, gone: make(chan struct{}), client: client}
+	return &conn{
+		proxy:  p,
+		ctx:    ctx,
+		cancel: cancel,
+		gone:   make(chan struct{}),
+		client: client,
+	}
 }
 
 // serve connects to the backend and forwards bytes until both sides are done or
@@ -51,6 +57,7 @@ func (c *conn) serve() {
 		wg.Go(pipe.read)
 		wg.Go(pipe.write)
 	}
+
 	wg.Wait()
 	c.close()
 }
@@ -63,6 +70,7 @@ func (c *conn) dial() (*net.TCPConn, error) {
 	c.proxy.mu.Lock()
 	backend := c.proxy.backend
 	c.proxy.mu.Unlock()
+
 	var d net.Dialer
 	raw, err := d.DialContext(c.ctx, "tcp", backend)
 	if err != nil {
@@ -74,10 +82,12 @@ func (c *conn) dial() (*net.TCPConn, error) {
 	end := c.end
 	c.server = server
 	c.mu.Unlock()
+
 	if end != nil { // ended while dialing: no other goroutine knows this socket
 		end(server)
 		return nil, net.ErrClosed
 	}
+
 	return server, nil
 }
 
@@ -106,6 +116,7 @@ func (c *conn) cutOff() {
 	c.mu.Lock()
 	server := c.server
 	c.mu.Unlock()
+
 	_ = server.CloseWrite()
 	_ = server.Close()
 	_ = c.client.CloseWrite()
@@ -121,6 +132,7 @@ func (c *conn) finish(end func(*net.TCPConn)) {
 	c.end = end
 	server := c.server
 	c.mu.Unlock()
+
 	c.cancel()
 	end(c.client)
 	if server != nil {

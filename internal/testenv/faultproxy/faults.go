@@ -79,6 +79,7 @@ func (p *Proxy) Heal() error {
 func (p *Proxy) change(edit func(*faults)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	old := p.faults
 	next := *old
 	edit(&next)

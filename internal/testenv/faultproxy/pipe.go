@@ -44,8 +44,13 @@ type pipe struct {
 
 func newPipe(c *conn, d Direction, src, dst *net.TCPConn, delivered *atomic.Int64) *pipe {
 	return &pipe{
-		conn: c, direction: d, src: src, dst: dst, delivered: delivered,
-		queue: make(chan chunk, queued), ended: make(chan struct{}),
+		conn:      c,
+		direction: d,
+		src:       src,
+		dst:       dst,
+		delivered: delivered,
+		queue:     make(chan chunk, queued),
+		ended:     make(chan struct{}),
 	}
 }
 
@@ -145,6 +150,7 @@ func (p *pipe) pause(f *faults, d time.Duration) bool {
 	case <-p.conn.ctx.Done():
 		return false
 	}
+
 	return true
 }
 
@@ -157,6 +163,7 @@ func (p *pipe) allowed(f *faults, n int) int {
 			p.left = f.cut.after
 		}
 	}
+
 	if p.cut != nil {
 		n = int(min(int64(n), p.left))
 	}

@@ -90,7 +90,12 @@ func (p *Proxy) Stats() Stats {
 	p.mu.Lock()
 	open := len(p.conns)
 	p.mu.Unlock()
-	return Stats{Accepted: p.accepted.Load(), Open: open, ToServer: p.toServer.Load(), ToClient: p.toClient.Load()}
+	return Stats{
+		Accepted: p.accepted.Load(),
+		Open:     open,
+		ToServer: p.toServer.Load(),
+		ToClient: p.toClient.Load(),
+	}
 }
 
 // WaitAccepted blocks until n connections have been accepted in total, or
@@ -100,6 +105,7 @@ func (p *Proxy) WaitAccepted(ctx context.Context, n int64) error {
 		p.mu.Lock()
 		news := p.news
 		p.mu.Unlock()
+
 		if p.accepted.Load() >= n {
 			return nil
 		}
@@ -140,12 +146,15 @@ func (p *Proxy) ResetAll() { p.endAll((*conn).reset) }
 func (p *Proxy) Close() error {
 	p.switching.Lock()
 	defer p.switching.Unlock()
+
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
+
 	p.unlisten()
 	p.ResetAll()
 	p.wg.Wait()
+
 	return p.reserved.Close()
 }
 
@@ -154,9 +163,11 @@ func (p *Proxy) Close() error {
 func (p *Proxy) listen() error {
 	p.switching.Lock()
 	defer p.switching.Unlock()
+
 	p.mu.Lock()
 	closed, listening := p.closed, p.listener != nil
 	p.mu.Unlock()
+
 	if closed {
 		return ErrClosed
 	}
@@ -171,7 +182,9 @@ func (p *Proxy) listen() error {
 	p.mu.Lock()
 	p.listener = l
 	p.mu.Unlock()
+
 	p.wg.Go(func() { p.accept(l) })
+
 	return nil
 }
 
@@ -182,6 +195,7 @@ func (p *Proxy) unlisten() {
 	l := p.listener
 	p.listener = nil
 	p.mu.Unlock()
+
 	if l == nil {
 		return
 	}
@@ -204,6 +218,7 @@ func (p *Proxy) accept(l *listener) {
 		news := p.news
 		p.news = make(chan struct{})
 		p.mu.Unlock()
+
 		close(news)
 		p.wg.Go(c.serve)
 	}
@@ -217,6 +232,7 @@ func (p *Proxy) endAll(end func(*conn)) {
 		conns = append(conns, c)
 	}
 	p.mu.Unlock()
+
 	for _, c := range conns {
 		end(c)
 	}
@@ -230,5 +246,6 @@ func (p *Proxy) forget(c *conn) {
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()
+
 	close(c.gone)
 }

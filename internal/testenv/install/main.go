@@ -45,12 +45,14 @@ func install(ctx context.Context, versions []string) error {
 		show(found)
 		return nil
 	}
+
 	if len(versions) == 1 && versions[0] == "all" {
 		var err error
 		if versions, err = assets.Versions(); err != nil {
 			return err
 		}
 	}
+
 	for _, version := range versions {
 		found, err := assets.FindVersion(ctx, version, report)
 		if err != nil {
@@ -58,6 +60,7 @@ func install(ctx context.Context, versions []string) error {
 		}
 		show(found)
 	}
+
 	return nil
 }
 

@@ -72,6 +72,7 @@ func versions(ctx context.Context, what []string) error {
 		}
 		what = append(all, upgrades)
 	}
+
 	var table []string
 	var failed bool
 	for _, version := range what {
@@ -91,6 +92,7 @@ func versions(ctx context.Context, what []string) error {
 			}
 		}
 	}
+
 	fmt.Println()
 	for _, line := range table {
 		fmt.Println(line)
@@ -147,6 +149,7 @@ func (s suite) test(ctx context.Context, version string) result {
 		err = cmd.Wait()
 	}
 	r.ok, r.took = err == nil && r.passed > 0, time.Since(began)
+
 	return r
 }
 
@@ -174,5 +177,6 @@ func (r *result) count(lines *bufio.Scanner) {
 			}
 		}
 	}
+
 	slices.Sort(r.failed)
 }

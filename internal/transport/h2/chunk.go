@@ -39,6 +39,7 @@ func newChunk(n int) *chunk {
 		}
 		return &chunk{buf: make([]byte, class.size)}
 	}
+
 	panic("h2: no chunk is that large")
 }
 
@@ -76,6 +77,7 @@ func (q *chunkQueue) push(k *chunk) {
 	} else {
 		q.first = k
 	}
+
 	q.last = k
 }
 
@@ -90,6 +92,7 @@ func (q *chunkQueue) read(p []byte) (n int) {
 		}
 		q.pop()
 	}
+
 	return n
 }
 

@@ -73,7 +73,9 @@ type reads struct {
 // caller must be a dial that is registered in Transport.running.
 func newConn(p *pool, nc net.Conn) *conn {
 	c := &conn{
-		t: p.t, pool: p, nc: nc,
+		t:       p.t,
+		pool:    p,
+		nc:      nc,
 		born:    time.Now(),
 		ready:   make(chan struct{}),
 		streams: map[uint32]*stream{},
@@ -95,7 +97,9 @@ func newConn(p *pool, nc net.Conn) *conn {
 	c.introduceLocked()
 	c.alive.startLocked(c)
 	c.mu.Unlock()
+
 	c.t.running.Go(c.readLoop)
+
 	return c
 }
 
@@ -170,6 +174,7 @@ func (c *conn) open(ctx context.Context, fields []hpack.HeaderField) (*stream, e
 			s.cancel(ctx.Err())
 		})
 	}
+
 	if err := c.start(s, fields); err != nil {
 		c.finish(s)
 		return nil, err
@@ -184,6 +189,7 @@ func (c *conn) start(s *stream, fields []hpack.HeaderField) error {
 
 	c.reserved--
 	c.idleLocked()
+
 	switch {
 	case s.err != nil: // the context has ended
 		return s.err
@@ -194,6 +200,7 @@ func (c *conn) start(s *stream, fields []hpack.HeaderField) error {
 	case listSize(fields) > c.maxHeader:
 		return fmt.Errorf("%w: the server accepts %d bytes", ErrHeaderTooLarge, c.maxHeader)
 	}
+
 	s.id = c.nextID
 	s.window = int32(c.t.opts.StreamWindow)
 	s.sendable = c.streamWindow
@@ -202,6 +209,7 @@ func (c *conn) start(s *stream, fields []hpack.HeaderField) error {
 	c.retired = c.nextID > maxStreamID
 	c.out.headers(s.id, fields)
 	c.flushLocked()
+
 	return nil
 }
 
@@ -233,6 +241,7 @@ func (c *conn) finish(ended ...*stream) {
 			c.t.running.Done()
 		}
 	}
+
 	c.mu.Lock()
 	over := c.overLocked()
 	c.mu.Unlock()
@@ -252,6 +261,7 @@ func (c *conn) overLocked() error {
 	case c.goAway != nil:
 		return ErrConnectionLost // shut adds the details
 	}
+
 	return errRetired
 }
 

@@ -22,6 +22,7 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 			return err
 		}
 	}
+
 	// One adjustment for all changes in the frame, so that their number does
 	// not matter.
 	err := c.adjustLocked(c.streamWindow - window)
@@ -36,6 +37,7 @@ func (c *conn) onSettings(f *http2.SettingsFrame) error {
 	c.mu.Unlock()
 
 	c.pool.serve() // the peer may have raised the limit
+
 	return err
 }
 
@@ -50,6 +52,7 @@ func (c *conn) settingLocked(s http2.Setting) error {
 		}
 		return &ProtocolError{code, fmt.Sprintf("invalid setting %v", s)}
 	}
+
 	switch s.ID {
 	case http2.SettingHeaderTableSize:
 		c.out.enc.SetMaxDynamicTableSize(s.Val)
@@ -60,6 +63,7 @@ func (c *conn) settingLocked(s http2.Setting) error {
 	case http2.SettingMaxHeaderListSize:
 		c.maxHeader = int64(s.Val)
 	}
+
 	return nil
 }
 
@@ -90,9 +94,11 @@ func (c *conn) onPing(f *http2.PingFrame) error {
 		_ = c.out.fr.WritePing(true, f.Data)
 		c.flushLocked()
 	}
+
 	c.mu.Unlock()
 
 	c.pool.serve() // the answer may confirm the end of streams
+
 	return nil
 }
 
@@ -108,6 +114,7 @@ func (c *conn) onWindowUpdate(f *http2.WindowUpdateFrame) error {
 		}
 		return nil
 	}
+
 	s, err := c.lookupLocked(f.StreamID)
 	if s == nil {
 		return err
@@ -129,11 +136,13 @@ func (c *conn) onReset(f *http2.RSTStreamFrame) error {
 			c.refusedLocked()
 		}
 	}
+
 	c.mu.Unlock()
 
 	if s != nil {
 		c.finish(s)
 	}
+
 	return err
 }
 
@@ -157,9 +166,11 @@ func (c *conn) onGoAway(f *http2.GoAwayFrame) error {
 			c.endLocked(s, fmt.Errorf("%w: %w", ErrUnprocessed, c.goAway))
 		}
 	}
+
 	err := c.spendLocked()
 	c.mu.Unlock()
 
 	c.finish(ended...)
+
 	return err
 }

@@ -87,6 +87,7 @@ func (c *conn) readBlock(fh http2.FrameHeader) error {
 			return err
 		}
 	}
+
 	if err := b.dec.Close(); err != nil {
 		return &ProtocolError{http2.ErrCodeCompression, "truncated header block"}
 	}
@@ -100,6 +101,7 @@ func fragmentOf(f http2.Frame) (fragment []byte, last bool) {
 	case *http2.ContinuationFrame:
 		return f.HeaderBlockFragment(), f.HeadersEnded()
 	}
+
 	panic("h2: not part of a header block")
 }
 
@@ -126,12 +128,14 @@ func (c *conn) readHeaders(fh http2.FrameHeader) error {
 	default:
 		err = s.headersLocked(fields, last)
 	}
+
 	ended := s != nil && s.err != nil
 	c.mu.Unlock()
 
 	if ended {
 		c.finish(s)
 	}
+
 	return err
 }
 
@@ -144,6 +148,7 @@ func (s *stream) headersLocked(fields []hpack.HeaderField, last bool) error {
 	case h == nil:
 		return s.c.spendLocked() // an interim response
 	}
+
 	s.c.budget.forgiveLocked(perResponse)
 	s.answered = true
 	s.head = h
@@ -155,6 +160,7 @@ func (s *stream) headersLocked(fields []hpack.HeaderField, last bool) error {
 		s.c.endLocked(s, s.endOfData())
 	}
 	s.cond.Broadcast()
+
 	return nil
 }
 

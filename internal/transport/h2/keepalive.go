@@ -118,12 +118,15 @@ func (c *conn) look() error {
 	default:
 		next = heard + opts.PingAfter
 	}
+
 	if c.usedLocked() == 0 {
 		if time.Since(c.idle) >= opts.IdleTimeout {
 			c.retired = true // prevents a new stream in between
 			return errIdle
 		}
 	}
+
 	k.armLocked(c, min(next-now, opts.IdleTimeout))
+
 	return nil
 }

@@ -55,6 +55,7 @@ func (o Options) withDefaults() Options {
 	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 256<<10)
 	o.StreamWindow = cmp.Or(o.StreamWindow, 256<<10)
 	o.ConnWindow = cmp.Or(o.ConnWindow, 4<<20)
+
 	return o
 }
 

@@ -80,7 +80,10 @@ func (o *outbox) headers(id uint32, fields []hpack.HeaderField) {
 	first := rest[:min(len(rest), maxFrame)]
 	rest = rest[len(first):]
 	_ = o.fr.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: id, BlockFragment: first, EndStream: true, EndHeaders: len(rest) == 0,
+		StreamID:      id,
+		BlockFragment: first,
+		EndStream:     true,
+		EndHeaders:    len(rest) == 0,
 	})
 	for len(rest) > 0 {
 		next := rest[:min(len(rest), maxFrame)]
@@ -110,6 +113,7 @@ func (c *conn) write() {
 			}
 			return
 		}
+
 		_ = c.nc.SetWriteDeadline(time.Now().Add(c.t.opts.PingTimeout))
 		if last || c.cause() != nil {
 			// shut sets the cause before it sets its deadline, so either shut

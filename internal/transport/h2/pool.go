@@ -74,6 +74,7 @@ func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
 	t.waiting.Add(1)
 	place := p.waiters.PushBack(&waiter{done: make(chan struct{})})
 	p.serveLocked() // again: room made before the waiter was counted was not announced
+
 	return nil, p, place, nil
 }
 
@@ -123,6 +124,7 @@ func (p *pool) serveLocked() {
 		}
 		p.nextLocked(c, nil)
 	}
+
 	if p.waiters.Len() == 0 || p.dial != nil || p.t.closed || slices.ContainsFunc(p.conns, (*conn).promising) {
 		return
 	}
@@ -220,6 +222,7 @@ func (p *pool) join(c *conn, err error) bool {
 	}
 	p.conns = append(p.conns, c)
 	p.serveLocked()
+
 	return true
 }
 

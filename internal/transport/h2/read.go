@@ -64,6 +64,7 @@ func (c *conn) readFirst() error {
 	case fh.Type != http2.FrameSettings || fh.Flags.Has(http2.FlagSettingsAck):
 		return &ProtocolError{http2.ErrCodeProtocol, "the first frame is not SETTINGS"}
 	}
+
 	return c.excuse(fh, c.readFrame(fh))
 }
 
@@ -85,6 +86,7 @@ func (c *conn) excuse(fh http2.FrameHeader, err error) error {
 		}
 		return c.resetStream(&StreamError{bad.StreamID, bad.Code, errMalformed})
 	}
+
 	if bad, ok := errors.AsType[*StreamError](err); ok {
 		return c.resetStream(bad)
 	}
@@ -128,6 +130,7 @@ func (c *conn) apply(f http2.Frame) error {
 	case *http2.GoAwayFrame:
 		return c.onGoAway(f)
 	}
+
 	if err := c.spend(); err != nil {
 		return err
 	}
@@ -139,6 +142,7 @@ func (c *conn) apply(f http2.Frame) error {
 	case *http2.WindowUpdateFrame:
 		return c.onWindowUpdate(f)
 	}
+
 	return nil // PRIORITY has no meaning for a client
 }
 
@@ -181,6 +185,7 @@ func (c *conn) resetStream(why *StreamError) error {
 	if s != nil {
 		c.finish(s)
 	}
+
 	return err
 }
 
@@ -204,6 +209,7 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 			return &ProtocolError{http2.ErrCodeProtocol, "DATA with more padding than payload"}
 		}
 	}
+
 	k := newChunk(n)
 	err := k.fill(c.reads.br, n)
 	if err == nil {
@@ -213,6 +219,7 @@ func (c *conn) readData(fh http2.FrameHeader) error {
 		k.free()
 		return err
 	}
+
 	return c.deliver(fh, k)
 }
 
@@ -233,6 +240,7 @@ func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
 	if ended {
 		c.finish(s)
 	}
+
 	return err
 }
 
@@ -261,6 +269,7 @@ func (s *stream) receiveLocked(fh http2.FrameHeader, k *chunk) error {
 	case s.left != unknown && int64(n) > s.left:
 		return &StreamError{s.id, http2.ErrCodeProtocol, errTooLong}
 	}
+
 	last := fh.Flags.Has(http2.FlagDataEndStream)
 	if n == 0 && !last {
 		if err := s.c.spendLocked(); err != nil {
@@ -277,10 +286,12 @@ func (s *stream) receiveLocked(fh http2.FrameHeader, k *chunk) error {
 	} else {
 		k.free()
 	}
+
 	if last {
 		s.c.endLocked(s, s.endOfData())
 	}
 	s.openLocked(int(fh.Length) - n) // padding is never read, so its window is opened at once
+
 	return nil
 }
 

@@ -38,6 +38,7 @@ func check(req *http.Request) error {
 	case len(req.Trailer) > 0:
 		return fmt.Errorf("%w: it has trailers", ErrUnsupported)
 	}
+
 	return nil
 }
 
@@ -69,6 +70,7 @@ func newRequest(req *http.Request) (request, error) {
 		hpack.HeaderField{Name: ":scheme", Value: "https"},
 	)
 	fields, err = appendHeader(fields, req.Header)
+
 	return request{addr: addr, fields: fields}, err
 }
 
@@ -107,6 +109,7 @@ func appendHeader(fields []hpack.HeaderField, header http.Header) ([]hpack.Heade
 			}
 			continue
 		}
+
 		if !httpguts.ValidHeaderFieldName(name) {
 			return nil, fmt.Errorf("%w: invalid header name", ErrUnsupported)
 		}
@@ -117,6 +120,7 @@ func appendHeader(fields []hpack.HeaderField, header http.Header) ([]hpack.Heade
 			fields = append(fields, hpack.HeaderField{Name: name, Value: value, Sensitive: secret(name)})
 		}
 	}
+
 	if !httpguts.ValidHeaderFieldValue(agent) {
 		return nil, fmt.Errorf("%w: invalid value of header %q", ErrUnsupported, "user-agent")
 	}
@@ -138,6 +142,7 @@ func harmless(name string, values []string) bool {
 			return false
 		}
 	}
+
 	return true
 }
 

@@ -38,7 +38,13 @@ func newHead(fields []hpack.HeaderField, last bool) (*head, error) {
 		}
 		return nil, nil
 	}
-	h := &head{status: int(status), fields: fields[1:], length: unknown, last: last}
+
+	h := &head{
+		status: int(status),
+		fields: fields[1:],
+		length: unknown,
+		last:   last,
+	}
 	if err := h.inspect(); err != nil {
 		return nil, err
 	}
@@ -51,6 +57,7 @@ func newHead(fields []hpack.HeaderField, last bool) (*head, error) {
 	case last:
 		h.length = 0
 	}
+
 	return h, nil
 }
 
@@ -73,6 +80,7 @@ func (h *head) inspect() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -113,5 +121,6 @@ func (h *head) header() http.Header {
 		values[i] = f.Value
 		header[key] = values[i : i+1 : i+1]
 	}
+
 	return header
 }

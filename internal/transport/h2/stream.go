@@ -76,11 +76,13 @@ func (s *stream) Read(p []byte) (int, error) {
 		}
 		s.cond.Wait()
 	}
+
 	if s.data.first == nil {
 		return 0, s.endOfBodyLocked()
 	}
 	n := s.data.read(p)
 	s.openLocked(n)
+
 	return n, nil
 }
 
@@ -92,6 +94,7 @@ func (s *stream) endOfBodyLocked() error {
 		}
 		t.fields = nil
 	}
+
 	return s.err
 }
 
@@ -139,5 +142,6 @@ func (s *stream) abandon(err error) bool {
 	}
 	s.err = err
 	s.data.clear()
+
 	return ended
 }

@@ -63,6 +63,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+
 	out, err := newRequest(req)
 	if err != nil {
 		return nil, err
@@ -96,6 +97,7 @@ func (t *Transport) Connect(ctx context.Context, u *url.URL) error {
 	if err == nil {
 		c.unreserve()
 	}
+
 	return err
 }
 
@@ -150,6 +152,7 @@ func (t *Transport) Close() {
 			p.dial.cancel()
 		}
 	}
+
 	t.mu.Unlock()
 
 	for _, c := range t.conns() {

@@ -31,6 +31,7 @@ func Pod(i int) []byte {
 	b.WriteString(`},"status":{`)
 	p.status(&b)
 	b.WriteString(`}}`)
+
 	return []byte(b.String())
 }
 
@@ -65,6 +66,7 @@ func newPod(i int) pod {
 	}
 	p.rv = 1_000_000 + r.IntN(9_000_000)
 	p.created = time.Date(2025, 3, 1+r.IntN(28), r.IntN(24), r.IntN(60), r.IntN(60), 0, time.UTC)
+
 	return p
 }
 
@@ -113,6 +115,7 @@ func (p *pod) managedFields(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, `"k:{\"name\":\"%s\"}":{".":{},"f:args":{},"f:env":{".":{},"k:{\"name\":\"LOG_LEVEL\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"POD_IP\"}":{".":{},"f:name":{},"f:valueFrom":{".":{},"f:fieldRef":{}}},"k:{\"name\":\"POD_NAME\"}":{".":{},"f:name":{},"f:valueFrom":{".":{},"f:fieldRef":{}}}},"f:image":{},"f:imagePullPolicy":{},"f:livenessProbe":{".":{},"f:failureThreshold":{},"f:httpGet":{".":{},"f:path":{},"f:port":{},"f:scheme":{}},"f:periodSeconds":{},"f:successThreshold":{},"f:timeoutSeconds":{}},"f:name":{},"f:ports":{".":{},"k:{\"containerPort\":8080,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{},"f:name":{},"f:protocol":{}}},"f:readinessProbe":{".":{},"f:failureThreshold":{},"f:httpGet":{".":{},"f:path":{},"f:port":{},"f:scheme":{}},"f:periodSeconds":{},"f:successThreshold":{},"f:timeoutSeconds":{}},"f:resources":{".":{},"f:limits":{".":{},"f:memory":{}},"f:requests":{".":{},"f:cpu":{},"f:memory":{}}},"f:terminationMessagePath":{},"f:terminationMessagePolicy":{}}`, name)
 	}
+
 	fmt.Fprintf(b, `},"f:dnsPolicy":{},"f:enableServiceLinks":{},"f:restartPolicy":{},"f:schedulerName":{},"f:securityContext":{},"f:serviceAccount":{},"f:serviceAccountName":{},"f:terminationGracePeriodSeconds":{},"f:volumes":{".":{},"k:{\"name\":\"config\"}":{".":{},"f:configMap":{".":{},"f:defaultMode":{},"f:name":{}},"f:name":{}}}}}},{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"ContainersReady\"}":{".":{},"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Initialized\"}":{".":{},"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}},"k:{\"type\":\"Ready\"}":{".":{},"f:lastProbeTime":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},"f:phase":{},"f:podIP":{},"f:podIPs":{".":{},"k:{\"ip\":\"%s\"}":{".":{},"f:ip":{}}},"f:startTime":{}}},"subresource":"status"}]`, p.at(9), p.ip)
 }
 
@@ -125,6 +128,7 @@ func (p *pod) spec(b *strings.Builder) {
 		fmt.Fprintf(b, `{"name":%q,"image":%q,"args":["--config=/etc/%s/config.yaml","--listen=:8080"],"ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],"env":[{"name":"LOG_LEVEL","value":"info"},{"name":"POD_NAME","valueFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}}},{"name":"POD_IP","valueFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"status.podIP"}}}],"resources":{"limits":{"memory":"512Mi"},"requests":{"cpu":"100m","memory":"256Mi"}},"volumeMounts":[{"name":"config","mountPath":"/etc/%s"},{"name":"kube-api-access-%s","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}],"livenessProbe":{"httpGet":{"path":"/healthz","port":8080,"scheme":"HTTP"},"timeoutSeconds":1,"periodSeconds":10,"successThreshold":1,"failureThreshold":3},"readinessProbe":{"httpGet":{"path":"/readyz","port":8080,"scheme":"HTTP"},"timeoutSeconds":1,"periodSeconds":10,"successThreshold":1,"failureThreshold":3},"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent"}`,
 			name, p.images[c], p.app, p.app, p.token)
 	}
+
 	fmt.Fprintf(b, `],"restartPolicy":"Always","terminationGracePeriodSeconds":30,"dnsPolicy":"ClusterFirst","serviceAccountName":%q,"serviceAccount":%q,"nodeName":%q,"securityContext":{},"schedulerName":"default-scheduler","tolerations":[{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300},{"key":"node.kubernetes.io/unreachable","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}],"priority":0,"enableServiceLinks":true,"preemptionPolicy":"PreemptLowerPriority"`, p.app, p.app, p.node)
 }
 
@@ -139,6 +143,7 @@ func (p *pod) status(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, `{"type":%q,"status":"True","lastProbeTime":null,"lastTransitionTime":%q}`, cond.name, p.at(cond.at))
 	}
+
 	fmt.Fprintf(b, `],"hostIP":%q,"hostIPs":[{"ip":%q}],"podIP":%q,"podIPs":[{"ip":%q}],"startTime":%q,"containerStatuses":[`, p.hostIP, p.hostIP, p.ip, p.ip, p.at(0))
 	for c, name := range [...]string{"app", "proxy"} {
 		if c > 0 {
@@ -147,5 +152,6 @@ func (p *pod) status(b *strings.Builder) {
 		fmt.Fprintf(b, `{"name":%q,"state":{"running":{"startedAt":%q}},"lastState":{},"ready":true,"restartCount":0,"image":%q,"imageID":"registry.example.com/%s@sha256:%s","containerID":"containerd://%s","started":true}`,
 			name, p.at(2+c), p.images[c], name, p.imageIDs[c], p.containerIDs[c])
 	}
+
 	b.WriteString(`],"qosClass":"Burstable"`)
 }

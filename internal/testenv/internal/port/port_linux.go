@@ -26,6 +26,7 @@ func Reserve() (*Reservation, error) {
 	}
 	// Only once, because the number of a closed descriptor may be reused.
 	release := sync.OnceValue(func() error { return os.NewSyscallError("close", syscall.Close(fd)) })
+
 	return &Reservation{port: number, release: release}, nil
 }
 
