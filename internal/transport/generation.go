@@ -134,7 +134,16 @@ func (g *generation) end(cause error) {
 	g.forget(g)
 }
 
-// retire lets the running requests finish and then ends the generation.
+// replaced reports whether a newer generation has taken this one's place.
+func (g *generation) replaced() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return g.retired
+}
+
+// retire admits no more requests, lets the running requests finish and then
+// ends the generation.
 func (g *generation) retire() {
 	g.mu.Lock()
 	g.retired = true

@@ -55,7 +55,7 @@ func (g *generation) enter(ctx context.Context) (ticket, error) {
 		}
 		select {
 		case <-wait.done:
-			if wait.err != nil {
+			if wait.err != nil && !g.replaced() { // the newer access may do better
 				return ticket{}, wait.err
 			}
 		case <-g.done:
@@ -71,7 +71,7 @@ func (g *generation) tryEnter() (t ticket, wait *round, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if g.cause != nil {
+	if g.cause != nil || g.retired {
 		return ticket{}, nil, errGone
 	}
 	l := g.laneLocked()
@@ -124,7 +124,7 @@ func (g *generation) enterProof(anew bool) (ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if g.cause != nil {
+	if g.cause != nil || g.retired {
 		return ticket{}, errGone
 	}
 	l := g.proofLaneLocked(anew)

@@ -4,6 +4,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -81,7 +82,7 @@ func (c *Candidate) Get(ctx context.Context, path string) (Proof, error) {
 	return c.s.ask(ctx, path, func(ctx context.Context) (ticket, error) {
 		t, err := c.g.enter(ctx)
 		if errors.Is(err, errGone) {
-			err = c.g.ended()
+			err = cmp.Or(c.g.ended(), error(ErrSuperseded))
 		}
 		return t, err
 	})

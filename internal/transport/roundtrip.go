@@ -5,6 +5,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,14 +51,46 @@ func (s *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, e
 			return nil, s.failure(req, nil, err)
 		}
 	}
+
 	t, resp, err := s.dispatch(req, watch)
 	if errors.Is(err, h2.ErrNotHTTP2) {
 		t, resp, err = s.dispatch(req, false)
+	}
+	for again := outdated(req, t, err); again != nil; again = outdated(req, t, err) {
+		t, resp, err = s.dispatch(again, false)
+		if resp != nil {
+			resp.Request = req
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return s.admit(req, resp, t.lane, watch, stream)
+}
+
+// outdated returns req, to be sent once more, if it failed since the access
+// that it began with was replaced while it made its connection: an authority
+// that is rotated does not know the server's new certificate. Nothing of req
+// has been sent then. Otherwise it returns nil.
+func outdated(req *http.Request, t ticket, err error) *http.Request {
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	if !unverified || t.lane == nil || !t.g.replaced() {
+		return nil
+	}
+	if req.Body == nil || req.Body == http.NoBody {
+		return req
+	}
+	if req.GetBody == nil {
+		return nil
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return nil
+	}
+	again := req.WithContext(req.Context()) // a shallow copy: a RoundTripper must not change req
+	again.Body = body
+
+	return again
 }
 
 // dispatch admits req and sends it. If watch is true, it uses the connections

@@ -50,7 +50,7 @@ func (w *watches) enter() (ticket, error) {
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
 
-	if w.g.cause != nil {
+	if w.g.cause != nil || w.g.retired {
 		return ticket{}, errGone
 	}
 	w.lane.inflight++
