@@ -4,6 +4,7 @@
 package packed
 
 import (
+	"bytes"
 	"runtime"
 	"testing"
 
@@ -48,6 +49,35 @@ func BenchmarkScanAndPack(b *testing.B) {
 			b.Fatal(err)
 		}
 		i++
+	}
+}
+
+// BenchmarkEncode compares encodeBlock with the encoders of s2, whose blocks
+// have the same format.
+func BenchmarkEncode(b *testing.B) {
+	codec, kind := trained(b)
+	dict := kind.dict.newest.Load()
+	bodies := make([][]byte, 256)
+	for i := range bodies {
+		s, err := mustPack(b, codec, kind, wiretest.Pod(5000+i)).open()
+		require.NoError(b, err)
+		bodies[i] = bytes.Clone(s.plain)
+		s.close()
+	}
+
+	room := make([]byte, maxBlock)
+	for name, encode := range map[string]func(body []byte) []byte{
+		"encodeBlock":  func(body []byte) []byte { return encodeBlock(room[:0], body, dict) },
+		"Encode":       func(body []byte) []byte { return dict.decoder.Encode(room, body) },
+		"EncodeBetter": func(body []byte) []byte { return dict.decoder.EncodeBetter(room, body) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			size := 0
+			for i := 0; b.Loop(); i++ {
+				size += len(encode(bodies[i%len(bodies)]))
+			}
+			b.ReportMetric(float64(size)/float64(b.N), "B/body")
+		})
 	}
 }
 

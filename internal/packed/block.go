@@ -13,8 +13,10 @@ import (
 // s2.Dict.Decode. It exists for two reasons. The stock encoder keeps a 64 KiB
 // table on the stack of the calling goroutine; a fleet has a goroutine per
 // informer, and their stacks would stay grown until the garbage collector has
-// run several times. Also, small objects cost less to encode if the table is
-// pooled and never cleared.
+// run several times. Also, its blocks are smaller: BenchmarkEncode measures
+// 646 bytes in 8.2 µs for a pod, against 682 in 3.7 µs with s2.Dict.Encode and
+// 673 in 18.8 µs with EncodeBetter (the best of 40 runs of 500, on two shared
+// cores of an Intel Xeon). An object is encoded once and rests for long.
 
 const (
 	hashBits = 14
