@@ -34,8 +34,8 @@ func (c *Cluster) Backup(ctx context.Context) (*Backup, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	c.snapshots++
-	b := &Backup{cluster: c, file: filepath.Join(c.dir, fmt.Sprintf("backup-%d.db", c.snapshots))}
+	c.mu.snapshots++
+	b := &Backup{cluster: c, file: filepath.Join(c.dir, fmt.Sprintf("backup-%d.db", c.mu.snapshots))}
 	c.mu.Unlock()
 
 	err = command(ctx, tools.Etcdctl, "--endpoints", "http://"+c.etcd.port.Addr(), "snapshot", "save", b.file)

@@ -43,14 +43,16 @@ type Cluster struct {
 	end  context.CancelFunc
 	stop func() error // runs the actual Stop once
 
-	// mu protects the fields below.
-	mu        sync.Mutex
-	serving   *authority // signs new certificates of API servers
-	client    client.Client
-	transport http.RoundTripper // of client
-	replicas  []*APIServer
-	proxies   []*Proxy
-	snapshots int
+	mu struct {
+		sync.Mutex
+
+		serving   *authority // signs new certificates of API servers
+		client    client.Client
+		transport http.RoundTripper // of client
+		replicas  []*APIServer
+		proxies   []*Proxy
+		snapshots int
+	}
 }
 
 // newCluster prepares a cluster without starting any process.
@@ -61,9 +63,9 @@ func newCluster(dir, name string, o options, binaries assets.Binaries, p *pki) (
 		options:  o,
 		binaries: binaries,
 		pki:      p,
-		serving:  p.serving,
 		turn:     make(chan struct{}, 1),
 	}
+	c.mu.serving = p.serving
 	c.life, c.end = context.WithCancel(context.Background())
 	c.stop = sync.OnceValue(c.close)
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
@@ -111,7 +113,7 @@ func (c *Cluster) Name() string { return c.name }
 func (c *Cluster) Client() client.Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.client
+	return c.mu.client
 }
 
 // renewClient replaces the client by one that trusts the current CA.
@@ -132,10 +134,10 @@ func (c *Cluster) renewClient() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	if c.transport != nil {
-		utilnet.CloseIdleConnectionsFor(c.transport)
+	if c.mu.transport != nil {
+		utilnet.CloseIdleConnectionsFor(c.mu.transport)
 	}
-	c.client, c.transport = made, httpClient.Transport
+	c.mu.client, c.mu.transport = made, httpClient.Transport
 
 	return nil
 }
@@ -144,7 +146,7 @@ func (c *Cluster) renewClient() error {
 func (c *Cluster) authority() *authority {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.serving
+	return c.mu.serving
 }
 
 // servers returns all API servers.
@@ -156,7 +158,7 @@ func (c *Cluster) servers() []*APIServer {
 	if c.APIServer != nil {
 		all = append(all, c.APIServer)
 	}
-	return append(all, c.replicas...)
+	return append(all, c.mu.replicas...)
 }
 
 // begin takes a turn. The returned context ends with ctx and with the cluster.
@@ -192,8 +194,8 @@ func (c *Cluster) close() error {
 	c.end()
 	c.turn <- struct{}{} // never given back
 	c.mu.Lock()
-	proxies, transport := c.proxies, c.transport
-	c.proxies = nil
+	proxies, transport := c.mu.proxies, c.mu.transport
+	c.mu.proxies = nil
 	c.mu.Unlock()
 
 	var errs []error

@@ -59,7 +59,7 @@ func (c *Cluster) recertify(ctx context.Context, by *authority, notBefore, notAf
 	}
 	defer done()
 	c.mu.Lock()
-	c.serving = by
+	c.mu.serving = by
 	c.mu.Unlock()
 
 	for _, a := range c.servers() {
@@ -98,8 +98,8 @@ func (c *Cluster) Snapshot(ctx context.Context) (*Snapshot, error) {
 	}
 	defer done()
 	c.mu.Lock()
-	c.snapshots++
-	s := &Snapshot{cluster: c, dir: fmt.Sprintf("%s/snapshot-%d", c.dir, c.snapshots)}
+	c.mu.snapshots++
+	s := &Snapshot{cluster: c, dir: fmt.Sprintf("%s/snapshot-%d", c.dir, c.mu.snapshots)}
 	c.mu.Unlock()
 
 	if err := c.etcd.copyData(ctx, s.dir); err != nil {
@@ -181,7 +181,7 @@ func (c *Cluster) AddReplica(ctx context.Context, opts ...ServerOption) (*APISer
 		return nil, err
 	}
 	c.mu.Lock()
-	name := fmt.Sprintf("replica-%d", len(c.replicas)+1)
+	name := fmt.Sprintf("replica-%d", len(c.mu.replicas)+1)
 	c.mu.Unlock()
 
 	a, err := newAPIServer(c, name, as)
@@ -189,7 +189,7 @@ func (c *Cluster) AddReplica(ctx context.Context, opts ...ServerOption) (*APISer
 		return nil, err
 	}
 	c.mu.Lock()
-	c.replicas = append(c.replicas, a) // from here on Stop will close it
+	c.mu.replicas = append(c.mu.replicas, a) // from here on Stop will close it
 	c.mu.Unlock()
 
 	if err := a.run(ctx); err != nil {

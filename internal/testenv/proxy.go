@@ -32,7 +32,7 @@ func (a *APIServer) NewProxy() (*Proxy, error) {
 	c.mu.Lock()
 	stopped := c.life.Err() != nil
 	if !stopped {
-		c.proxies = append(c.proxies, p)
+		c.mu.proxies = append(c.mu.proxies, p)
 	}
 	c.mu.Unlock()
 

@@ -44,6 +44,11 @@ type Item struct {
 	// right type (see StringMap, Strings); nil if absent or null.
 	Labels, Annotations, OwnerReferences, Finalizers []byte
 
+	layout
+}
+
+// layout is where the parts of an object are.
+type layout struct {
 	object []byte
 	shape  shape
 	top    memberList // members of the object, except apiVersion, kind and metadata
