@@ -32,10 +32,10 @@
 // seed may have to be run more than once. Clocks that jump are not simulated:
 // the clock of a bubble cannot jump.
 //
-//	go test ./internal/simulation                                # 500 seeds
-//	go test ./internal/simulation -seeds 10000 -from 5000        # others
-//	go test ./internal/simulation -seed 4711 -story              # one again, with all that happened
-//	go test ./internal/simulation -seeds 100 -faults restore-bumped,html   # of these families only
+//	go test ./test/simulation                                # 500 seeds
+//	go test ./test/simulation -seeds 10000 -from 5000        # others
+//	go test ./test/simulation -seed 4711 -story              # one again, with all that happened
+//	go test ./test/simulation -seeds 100 -faults restore-bumped,html   # of these families only
 //
 // A seed that fails is printed and written to testdata/seeds; every run begins
 // with those seeds. docs/testing.md has a table of the families.

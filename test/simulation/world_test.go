@@ -348,7 +348,7 @@ func (w *world) report() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	names := w.familyNames()
-	out := fmt.Sprintf("seed %d (%s):\n  %s\nonce more: go test ./internal/simulation -run TestSeeds -seed %d -faults %s -story",
+	out := fmt.Sprintf("seed %d (%s):\n  %s\nonce more: go test ./test/simulation -run TestSeeds -seed %d -faults %s -story",
 		w.seed, strings.Join(names, ","), strings.Join(w.failures, "\n  "), w.seed, strings.Join(names, "+"))
 	if *storied {
 		out += "\n" + strings.Join(w.log, "\n")
