@@ -50,7 +50,7 @@ func (a *attempt) run() {
 	defer a.cancel()
 	var m message
 	asOf := a.news.Load()
-	if err := a.c.cc.call("transport of the access", func() error {
+	if err := a.c.cc.calls.Call("transport of the access", func() error {
 		m = a.work(a)
 		return nil
 	}, "cluster", a.c.name); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -130,7 +131,7 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 		UserAgent: cc.options.UserAgent,
 		Logger:    cc.log,
 		Panicked: func(p *callback.PanicError) {
-			_ = cc.panicked(p, "cluster", c.name)
+			_ = cc.calls.Panicked(p, "cluster", c.name)
 		},
 		Unauthorized: func(revision string) {
 			c.post(message{Event: phase.Event{Kind: phase.Unauthorized, Revision: revision}})
@@ -327,7 +328,7 @@ var errRenewed = errors.New("another history is served")
 // earlier request would look to the transport like that of the failed one.
 func (c *cluster) notConnected() error {
 	if err := c.state.Err; err != nil {
-		return fmt.Errorf("%w: %s", ErrNotConnected, unnamed(c.name, err))
+		return fmt.Errorf("%w: %s", ErrNotConnected, clustername.Omit(c.name, err))
 	}
 	if c.state.Phase == phase.Connecting {
 		return ErrConnecting
@@ -366,7 +367,7 @@ func (c *cluster) announce(before phase.State) {
 		keys = append(keys, "reason", s.Reason)
 	}
 	if s.Err != nil {
-		keys = append(keys, "error", unnamed(c.name, s.Err))
+		keys = append(keys, "error", clustername.Omit(c.name, s.Err))
 	}
 	c.cc.log.Info("Cluster changed phase", keys...)
 	if before.Connected == s.Connected {

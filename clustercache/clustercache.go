@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -38,7 +39,7 @@ type ClusterCache struct {
 	timers  *timetable.Timers
 	// declared holds the watches that owners declared.
 	declared *declared
-	underWay underWay
+	calls    *callback.Calls // of the functions that the operator gave
 	// connect, probe and lookUp are the queues of connect attempts, of probes
 	// and of look-ups of kinds.
 	connect, probe, lookUp workers
@@ -93,6 +94,7 @@ func New(o Options) (*ClusterCache, error) {
 		clusters:   map[client.ObjectKey]*cluster{},
 		feeds:      map[*feed]struct{}{},
 	}
+	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.metrics = newMetrics(cc)
 	cc.connect = newWorkers(o.ConnectConcurrency, cc.spawn)
 	cc.lookUp = newWorkers(o.ConnectConcurrency, cc.spawn)
@@ -102,9 +104,9 @@ func New(o Options) (*ClusterCache, error) {
 	informers.OnRollback = cc.rolledBack
 	informers.OnListed = cc.tookList
 	if user := informers.OnPanic; user != nil {
-		informers.OnPanic = func(name string) { cc.informerPanicked(name); user(name) }
+		informers.OnPanic = func(name string) { cc.countPanic(name); user(name) }
 	} else {
-		informers.OnPanic = cc.informerPanicked
+		informers.OnPanic = cc.countPanic
 	}
 	informers.OnFailed = cc.informerFailed
 	if cc.pool, err = informerpool.New(informers); err != nil {
@@ -250,9 +252,9 @@ func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 	}
 }
 
-// informerPanicked counts the panic of a function that an informer called. The
-// informer has logged it.
-func (cc *ClusterCache) informerPanicked(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
+// countPanic counts the panic of a function of the operator. Its caller logs
+// it.
+func (cc *ClusterCache) countPanic(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
 
 // rolledBack is called by an informer whose server's history went backwards.
 //

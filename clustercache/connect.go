@@ -102,13 +102,13 @@ func (c *cluster) resolve(ctx context.Context) (Access, error) {
 	select {
 	case c.asking <- struct{}{}:
 	case <-ctx.Done():
-		return Access{}, &deafError{callback: name, cause: context.Cause(ctx)}
+		return Access{}, &callback.DeafError{Callback: name, Cause: context.Cause(ctx)}
 	}
-	return aside(ctx, c.cc, name, func() (Access, error) {
+	return callback.Until(ctx, c.cc.calls, name, func() (Access, error) {
 		defer func() { <-c.asking }()
 		access, err := c.cc.options.Resolver.Resolve(ctx, c.key)
 		if p, ok := errors.AsType[*callback.PanicError](err); ok { // from a function that the resolver calls
-			_ = c.cc.panicked(p, "cluster", c.name)
+			_ = c.cc.calls.Panicked(p, "cluster", c.name)
 		}
 		return access, err
 	}, func(Access, error) {})

@@ -46,7 +46,7 @@ func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool,
 		return nil
 	}
 	return func(ctx context.Context, owner Owner) (used bool, err error) {
-		err = cc.call("GC.InUse", func() (err error) {
+		err = cc.calls.Call("GC.InUse", func() (err error) {
 			used, err = inUse(ctx, owner)
 			return err
 		}, "owner", owner.String())

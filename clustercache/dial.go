@@ -4,9 +4,12 @@
 package clustercache
 
 import (
+	"context"
+	"net"
 	"os"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -31,4 +34,21 @@ func (cc *ClusterCache) dialer(access Access, own transport.DialFunc) transport.
 	}
 
 	return cc.guarded
+}
+
+// bounded makes a user's dialer heed its context, and cancels that context when
+// the cache ends: net/http continues a dial for a while after its request was
+// cancelled.
+func (cc *ClusterCache) bounded(name string, dial transport.DialFunc) transport.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		// The context is not cancelled when the dial returns: a dialer may bind
+		// its connection to it.
+		defer context.AfterFunc(cc.ctx, func() { cancel(ErrClosed) })()
+		return callback.Until(ctx, cc.calls, name, func() (net.Conn, error) { return dial(ctx, network, address) }, func(conn net.Conn, err error) {
+			if err == nil && conn != nil {
+				_ = conn.Close()
+			}
+		})
+	}
 }

@@ -6,7 +6,6 @@ package clustercache
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -90,14 +89,7 @@ func (e *ClusterError) Error() string {
 		b.WriteString(" " + kindName(e.GVK))
 	}
 	name := clusterName(e.Cluster)
-	return b.String() + " in cluster " + name + ": " + unnamed(name, e.Err)
-}
-
-// unnamed returns the text of an error without the cluster's name, for messages
-// that name the cluster already. The errors of the transport and of resolvers
-// include the name, since they also appear alone.
-func unnamed(cluster string, err error) string {
-	return strings.NewReplacer("cluster "+strconv.Quote(cluster)+": ", "", "cluster "+cluster+": ", "").Replace(fmt.Sprint(err))
+	return b.String() + " in cluster " + name + ": " + clustername.Omit(name, e.Err)
 }
 
 // Unwrap returns the cause.

@@ -120,7 +120,7 @@ func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views
 
 // handle passes an event on if the predicates accept it.
 func (f *feed) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
-	defer f.cc.underWay.enter("predicate or handler of an ObjectFeed")()
+	defer f.cc.calls.Enter("predicate or handler of an ObjectFeed")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
 	v := &views{cc: f.cc, form: f.form(gvk)}
 	ok, err := v.passes(f.spec.Predicates, e)
@@ -201,7 +201,7 @@ func (f *feed) wants(c *cluster) (ok bool) {
 	if f.spec.Clusters == nil {
 		return true
 	}
-	err := f.cc.call("ObjectFeed.Clusters", func() error {
+	err := f.cc.calls.Call("ObjectFeed.Clusters", func() error {
 		ok = f.spec.Clusters(c.key)
 		return nil
 	}, "cluster", c.name)

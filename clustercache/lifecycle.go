@@ -101,12 +101,12 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	}()
 	select {
 	case <-quiet:
-		cc.underWay.wait(ctx)
+		cc.calls.Wait(ctx)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
 
-	late := cc.underWay.String()
+	late := cc.calls.String()
 	cc.log.Info("Stopped")
 	switch {
 	case late != "":
@@ -130,11 +130,21 @@ func (cc *ClusterCache) spawn(f func()) bool {
 	return true
 }
 
+// Protect calls f, a function that an operator gave to an adapter such as
+// clustercache/multicluster, and returns its error. If f panics, or ends its
+// goroutine as t.FailNow does, Protect returns an error that names the
+// callback, logs it with the keys and values, and counts it in
+// fleetcache_callback_panics_total. If f still runs when Start ends, the error
+// of Start names it.
+func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {
+	return cc.calls.Call(callback, f, keysAndValues...)
+}
+
 // notified passes on the resolver's reports of changes until it stops
 // reporting.
 func (cc *ClusterCache) notified(n Notifier) {
 	for cc.ctx.Err() == nil {
-		err := cc.call("Resolver.Notify", func() error { return n.Notify(cc.ctx, cc.changed) })
+		err := cc.calls.Call("Resolver.Notify", func() error { return n.Notify(cc.ctx, cc.changed) })
 		if cc.ctx.Err() != nil {
 			return
 		}
@@ -214,7 +224,7 @@ func (cc *ClusterCache) discover() {
 
 // listClusters returns the resolver's list.
 func (cc *ClusterCache) listClusters(lister Lister) (keys []client.ObjectKey, err error) {
-	err = cc.call("Resolver.Clusters", func() (err error) {
+	err = cc.calls.Call("Resolver.Clusters", func() (err error) {
 		keys, err = lister.Clusters(cc.ctx)
 		return err
 	})

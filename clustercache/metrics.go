@@ -127,7 +127,7 @@ func (m *metrics) register(to prometheus.Registerer, name string) error {
 			label = fmt.Sprintf("%s-%d", name, i+1)
 		}
 		r := prometheus.WrapRegistererWith(prometheus.Labels{"cache": label}, to)
-		err := m.cc.call("Options.MetricsRegisterer", func() error { return r.Register(m) })
+		err := m.cc.calls.Call("Options.MetricsRegisterer", func() error { return r.Register(m) })
 		if err == nil {
 			m.registered = r
 			return nil
@@ -142,7 +142,7 @@ func (m *metrics) register(to prometheus.Registerer, name string) error {
 
 func (m *metrics) unregister() {
 	if m.registered != nil {
-		_ = m.cc.call("Options.MetricsRegisterer", func() error {
+		_ = m.cc.calls.Call("Options.MetricsRegisterer", func() error {
 			m.registered.Unregister(m)
 			return nil
 		})

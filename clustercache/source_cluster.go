@@ -144,7 +144,7 @@ func (s *TypedClusterSource[request]) ended(r *clusterRun[request]) {
 }
 
 func (s *TypedClusterSource[request]) handle(r *clusterRun[request], e ClusterEvent) {
-	err := s.cc.call("mapping or filter of a ClusterSource", func() error {
+	err := s.cc.calls.Call("mapping or filter of a ClusterSource", func() error {
 		r.worker.Store(goroutine.ID())
 		if !s.wants(e) {
 			return nil

@@ -54,7 +54,7 @@ type registered struct {
 
 // Handle implements informerpool.Handler.
 func (h *registered) Handle(e informerpool.Event) {
-	defer h.r.w.c.cc.underWay.enter("handler of a Watch")()
+	defer h.r.w.c.cc.calls.Enter("handler of a Watch")()
 	h.Handler.Handle(e)
 }
 

@@ -7,6 +7,7 @@ package clustername
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -32,6 +33,13 @@ func Of(key types.NamespacedName) string {
 		return name
 	}
 	return escape(key.Namespace, true) + "/" + name
+}
+
+// Omit returns the text of an error without the name of a cluster, for messages
+// that name the cluster already. The errors of the transport and of resolvers
+// include the name, since they also appear alone.
+func Omit(name string, err error) string {
+	return strings.NewReplacer("cluster "+strconv.Quote(name)+": ", "", "cluster "+name+": ", "").Replace(fmt.Sprint(err))
 }
 
 func escape(text string, slash bool) string {
