@@ -13,16 +13,16 @@ type mark struct{ then func() }
 // if the lease is released or removed, or the subscription ends, before that
 // point. A lease that is not part of the subscription counts as delivered.
 func (s *Subscription) After(l *Lease, then func()) {
-	e := l.lock().entry
-	defer e.mu.Unlock()
-	if e.evicted { // the deletes are still to come
-		e.forgotten = append(e.forgotten, func() { s.pushMark(l, then) })
+	i := l.lock().informer
+	defer i.mu.Unlock()
+	if i.evicted { // the deletes are still to come
+		i.forgotten = append(i.forgotten, func() { s.pushMark(l, then) })
 		return
 	}
 	s.pushMark(l, then)
 }
 
-// pushMark queues a mark. The lock of the lease's entry is held, so the mark
+// pushMark queues a mark. The lock of the lease's informer is held, so the mark
 // comes after every change made so far.
 func (s *Subscription) pushMark(l *Lease, then func()) {
 	s.mu.Lock()

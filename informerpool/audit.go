@@ -83,7 +83,7 @@ var errUnsettled = errors.New("informer moved on")
 //	           └─► it was silent, or passed the list's version without it
 //	                 └─► a second list differs there, too: ErrHistory
 type audit struct {
-	*entry
+	*informer
 
 	epoch Epoch
 	lists int                                 // lists the informer had committed before
@@ -104,8 +104,8 @@ type difference struct {
 
 // audit compares the informer with its server. It returns [ErrHistory] if they
 // differ, and another error if the comparison could not be made.
-func (e *entry) audit(ctx context.Context) error {
-	a := &audit{entry: e}
+func (i *informer) audit(ctx context.Context) error {
+	a := &audit{informer: i}
 	if !a.begin() {
 		return errUnsettled
 	}
@@ -174,7 +174,7 @@ func (a *audit) begin() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.epoch, a.lists = a.entry.epoch, a.taken
+	a.epoch, a.lists = a.informer.epoch, a.taken
 	if !a.followsLocked() {
 		return false
 	}
@@ -410,40 +410,40 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // distrust calls doubtful after an audit has found that the store is of another
 // history.
-func (e *entry) distrust(found error) {
-	e.mu.Lock()
-	e.doubt = found
-	e.mu.Unlock()
+func (i *informer) distrust(found error) {
+	i.mu.Lock()
+	i.doubt = found
+	i.mu.Unlock()
 
-	e.doubtful(found)
+	i.doubtful(found)
 }
 
-// doubtful makes the feed give up its watch and list.
-func (e *entry) doubtful(why error) {
-	e.mu.Lock()
-	e.finding = why
-	cancel := e.attempt
-	e.mu.Unlock()
+// doubtful makes the reflector give up its watch and list.
+func (i *informer) doubtful(why error) {
+	i.mu.Lock()
+	i.finding = why
+	cancel := i.attempt
+	i.mu.Unlock()
 
 	if cancel != nil {
 		cancel(errAudited)
 	}
-	e.kick()
+	i.kick()
 }
 
 // takeFinding acts, once, on an audit's finding since the last attempt.
-func (f *feed) takeFinding() {
-	f.mu.Lock()
-	found := f.finding
-	f.finding = nil
-	f.mu.Unlock()
+func (r *reflector) takeFinding() {
+	r.mu.Lock()
+	found := r.finding
+	r.finding = nil
+	r.mu.Unlock()
 
 	switch {
 	case errors.Is(found, ErrHistory):
-		_ = f.checkHistory(found)
-		f.fail(found)
+		_ = r.checkHistory(found)
+		r.fail(found)
 	case found != nil:
-		f.distrust = found
-		f.note(found)
+		r.distrust = found
+		r.note(found)
 	}
 }

@@ -84,8 +84,8 @@ type audits struct {
 // appointment is when an informer is to be audited. It is void if the informer
 // has a newer appointment.
 type appointment struct {
-	at    time.Time
-	entry *entry
+	at       time.Time
+	informer *informer
 }
 
 // Len, Less, Swap, Push and Pop implement heap.Interface.
@@ -113,22 +113,22 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 	if a == nil || p.options.AuditInterval < 0 {
 		return
 	}
-	for e := range a.entries {
-		p.bringForwardLocked(e, time.Now().Add(auditSoon+rand.N(auditSpread)))
+	for i := range a.informers {
+		p.bringForwardLocked(i, time.Now().Add(auditSoon+rand.N(auditSpread)))
 	}
 	p.wakeAuditsLocked()
 }
 
 // bringForwardLocked schedules the informer's audit for a time, unless it is
 // due earlier.
-func (p *Pool) bringForwardLocked(e *entry, at time.Time) {
+func (p *Pool) bringForwardLocked(i *informer, at time.Time) {
 	switch {
-	case !e.auditAt.IsZero():
-		if at.Before(e.auditAt) {
-			p.appointLocked(e, at)
+	case !i.auditAt.IsZero():
+		if at.Before(i.auditAt) {
+			p.appointLocked(i, at)
 		}
-	case e.auditThen.IsZero() || at.Before(e.auditThen):
-		e.auditThen = at // the running audit may have compared the state before
+	case i.auditThen.IsZero() || at.Before(i.auditThen):
+		i.auditThen = at // the running audit may have compared the state before
 	}
 }
 
@@ -136,40 +136,40 @@ func (p *Pool) bringForwardLocked(e *entry, at time.Time) {
 // which was seen elsewhere and which it should have by now: the object was
 // deleted unseen, or the informer is of another history. If audits are
 // disabled, the informer lists.
-func (p *Pool) auditSeen(e *entry) {
+func (p *Pool) auditSeen(i *informer) {
 	if p.options.AuditInterval < 0 {
-		e.doubtful(fmt.Errorf("%s: %w", e.key, errUntold))
+		i.doubtful(fmt.Errorf("%s: %w", i.key, errUntold))
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if p.closed || p.entries[e.key] != e {
+	if p.closed || p.informers[i.key] != i {
 		return
 	}
-	p.bringForwardLocked(e, time.Now())
+	p.bringForwardLocked(i, time.Now())
 	p.wakeAuditsLocked()
 }
 
 // scheduleAuditLocked gives an informer its regular appointment, or the earlier
 // one that was requested while it was being audited.
-func (p *Pool) scheduleAuditLocked(e *entry) {
+func (p *Pool) scheduleAuditLocked(i *informer) {
 	if p.options.AuditInterval <= 0 {
 		return
 	}
 	at := time.Now().Add(p.options.nextAudit())
-	e.auditBy, e.auditFailures = at, 0
-	if next := e.auditThen; !next.IsZero() && next.Before(at) {
+	i.auditBy, i.auditFailures = at, 0
+	if next := i.auditThen; !next.IsZero() && next.Before(at) {
 		at = next
 	}
-	p.appointLocked(e, at)
+	p.appointLocked(i, at)
 	p.wakeAuditsLocked()
 }
 
-func (p *Pool) appointLocked(e *entry, at time.Time) {
-	e.auditAt, e.auditThen = at, time.Time{}
-	heap.Push(&p.audits, appointment{at: at, entry: e})
-	if len(p.audits.due) > 2*len(p.entries)+64 { // most are void, and keep their informers in memory
+func (p *Pool) appointLocked(i *informer, at time.Time) {
+	i.auditAt, i.auditThen = at, time.Time{}
+	heap.Push(&p.audits, appointment{at: at, informer: i})
+	if len(p.audits.due) > 2*len(p.informers)+64 { // most are void, and keep their informers in memory
 		p.audits.due = slices.DeleteFunc(p.audits.due, func(a appointment) bool { return !p.validLocked(a) })
 		heap.Init(&p.audits)
 	}
@@ -177,7 +177,7 @@ func (p *Pool) appointLocked(e *entry, at time.Time) {
 
 // validLocked reports whether an appointment is not void.
 func (p *Pool) validLocked(a appointment) bool {
-	return p.entries[a.entry.key] == a.entry && a.entry.auditAt.Equal(a.at)
+	return p.informers[a.informer.key] == a.informer && a.informer.auditAt.Equal(a.at)
 }
 
 // wakeAuditsLocked sets the timer to the next appointment.
@@ -221,41 +221,41 @@ func (p *Pool) auditNext() {
 		p.wakeAuditsLocked() // the timer fired while it was being reset
 		return
 	}
-	e := heap.Pop(&p.audits).(appointment).entry
-	if margin := p.options.margin(); p.permits.busy() && now.Before(e.auditBy.Add(margin)) {
-		p.appointLocked(e, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
+	i := heap.Pop(&p.audits).(appointment).informer
+	if margin := p.options.margin(); p.permits.busy() && now.Before(i.auditBy.Add(margin)) {
+		p.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
 		p.wakeAuditsLocked()
 		return
 	}
-	e.auditAt = time.Time{}
+	i.auditAt = time.Time{}
 	p.audits.last = now
 	p.audits.running++
-	p.running.Go(func() { p.runAudit(e) }) // under the lock and after the check of closed, as for informers
+	p.running.Go(func() { p.runAudit(i) }) // under the lock and after the check of closed, as for informers
 	p.wakeAuditsLocked()
 }
 
 // runAudit audits one informer and schedules its next audit.
-func (p *Pool) runAudit(e *entry) {
+func (p *Pool) runAudit(i *informer) {
 	release := sync.OnceFunc(p.auditDone)
 	hold := time.AfterFunc(auditHold, release)
-	err := e.audit(e.ctx)
+	err := i.audit(i.ctx)
 	hold.Stop()
 	failed := false
 	switch {
 	case err == nil:
-		e.counters.audits.inc()
+		i.counters.audits.inc()
 	case errors.Is(err, ErrHistory):
-		e.counters.differences.inc()
-		e.distrust(err)
-	case errors.Is(err, errUnsettled), errors.Is(err, ErrEpochChanged), e.ctx.Err() != nil:
+		i.counters.differences.inc()
+		i.distrust(err)
+	case errors.Is(err, errUnsettled), errors.Is(err, ErrEpochChanged), i.ctx.Err() != nil:
 	default:
 		failed = true
-		e.counters.unaudited.inc()
-		p.options.Logger.V(1).Info("Audit failed", "informer", e.key.String(), "error", err.Error())
+		i.counters.unaudited.inc()
+		p.options.Logger.V(1).Info("Audit failed", "informer", i.key.String(), "error", err.Error())
 	}
 
-	if p.audited(e, err, failed) {
-		e.doubtful(fmt.Errorf("%s: %w: %w", e.key, errUnaudited, err))
+	if p.audited(i, err, failed) {
+		i.doubtful(fmt.Errorf("%s: %w: %w", i.key, errUnaudited, err))
 	}
 	release()
 }
@@ -263,27 +263,27 @@ func (p *Pool) runAudit(e *entry) {
 // audited schedules the next audit of an informer. It reports whether the
 // informer has to list because its regular audit failed repeatedly: the result
 // of that list then decides the state of the cache.
-func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
+func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
 	if failed {
-		e.auditFailures++
+		i.auditFailures++
 	} else {
-		e.auditFailures = 0
+		i.auditFailures = 0
 	}
-	late := time.Since(e.auditBy)
-	list = failed && late >= 0 && (e.auditFailures >= maxFailures || late > 2*p.options.margin()) && !e.spares(err, late)
+	late := time.Since(i.auditBy)
+	list = failed && late >= 0 && (i.auditFailures >= maxFailures || late > 2*p.options.margin()) && !i.spares(err, late)
 	switch {
-	case p.entries[e.key] != e || !e.auditAt.IsZero():
+	case p.informers[i.key] != i || !i.auditAt.IsZero():
 	case list || err == nil || errors.Is(err, ErrHistory):
-		p.scheduleAuditLocked(e)
+		p.scheduleAuditLocked(i)
 	default:
 		at := time.Now().Add(jitter(min(auditAgain, p.options.margin())))
-		if next := e.auditThen; !next.IsZero() && next.Before(at) {
+		if next := i.auditThen; !next.IsZero() && next.Before(at) {
 			at = next
 		}
-		p.appointLocked(e, at)
+		p.appointLocked(i, at)
 		p.wakeAuditsLocked() // auditDone does not, if the audit took longer than auditHold
 	}
 
@@ -295,8 +295,8 @@ func (p *Pool) audited(e *entry, err error, failed bool) (list bool) {
 // informer lists in pages, its own list would be refused as the audit's was,
 // and meanwhile it would follow nothing. A streamed list is a watch, and so is
 // not affected.
-func (e *entry) spares(err error, late time.Duration) bool {
-	pages := e.pool.options.PagedLists || e.account.paged(e.key)
+func (i *informer) spares(err error, late time.Duration) bool {
+	pages := i.pool.options.PagedLists || i.account.paged(i.key)
 	return pages && late < auditBusy && apierrors.IsTooManyRequests(err)
 }
 

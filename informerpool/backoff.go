@@ -23,7 +23,7 @@ const (
 	healthy = 10 * time.Second
 )
 
-// backoff computes the waits between the attempts of one feed.
+// backoff computes the waits between the attempts of one reflector.
 type backoff struct {
 	limit time.Duration
 	next  time.Duration

@@ -7,83 +7,83 @@ import "slices"
 
 // put stores a state of an object, unless it is no newer than the cached one,
 // and offers the change to the taps.
-func (e *entry) put(o *Object) {
-	values := e.lockWith(one(o)) // only the feed replaces e.store, and this is the feed's goroutine
-	defer e.mu.Unlock()
+func (i *informer) put(o *Object) {
+	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
+	defer i.mu.Unlock()
 
-	e.refused.forget(nameOf(o))
-	e.touchLocked(o)
-	old := e.store.get(o.GetNamespace(), o.GetName())
+	i.refused.forget(nameOf(o))
+	i.touchLocked(o)
+	old := i.store.get(o.GetNamespace(), o.GetName())
 	if old != nil && !newer(o, old) {
-		e.chargeLocked() // room was reserved for it
+		i.chargeLocked() // room was reserved for it
 		return
 	}
-	e.store.put(old, o, values.of(o))
-	e.chargeLocked()
-	e.emitSeenLocked(change{old: old, new: o}, o)
+	i.store.put(old, o, values.of(o))
+	i.chargeLocked()
+	i.emitSeenLocked(change{old: old, new: o}, o)
 }
 
 // remove removes an object from the store; final is its last state.
-func (e *entry) remove(final *Object) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (i *informer) remove(final *Object) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	e.refused.forget(nameOf(final))
-	e.touchLocked(final)
-	old := e.store.get(final.GetNamespace(), final.GetName())
+	i.refused.forget(nameOf(final))
+	i.touchLocked(final)
+	old := i.store.get(final.GetNamespace(), final.GetName())
 	switch {
-	case old == nil && e.reachesSeenLocked(final):
-		e.passedLocked(nameOf(final), nil, nil)
-		e.dropSeenLocked(nameOf(final))
+	case old == nil && i.reachesSeenLocked(final):
+		i.passedLocked(nameOf(final), nil, nil)
+		i.dropSeenLocked(nameOf(final))
 		return
 	case old == nil || older(final, old):
 		return
 	}
 
-	e.store.remove(old)
-	e.chargeLocked()
-	e.emitSeenLocked(change{old: old, final: final}, final)
+	i.store.remove(old)
+	i.chargeLocked()
+	i.emitSeenLocked(change{old: old, final: final}, final)
 }
 
 // touchLocked records a change that a stream brought. The store and the version
 // it has reached change in one step, so that an audit finds them in agreement.
-func (e *entry) touchLocked(o *Object) {
-	e.rv = further(e.rv, o.GetResourceVersion())
-	e.touched.note(o)
+func (i *informer) touchLocked(o *Object) {
+	i.rv = further(i.rv, o.GetResourceVersion())
+	i.touched.note(o)
 }
 
 // stage keeps an object of a list under way, in place of an earlier state that
 // the same list brought.
-func (e *entry) stage(earlier, o *Object) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.staged.put(earlier, o, nil)
-	e.chargeLocked()
+func (i *informer) stage(earlier, o *Object) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.staged.put(earlier, o, nil)
+	i.chargeLocked()
 }
 
 // unstage drops an object of a list under way.
-func (e *entry) unstage(o *Object) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.staged.remove(o)
-	e.chargeLocked()
+func (i *informer) unstage(o *Object) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.staged.remove(o)
+	i.chargeLocked()
 }
 
 // discard drops a list under way.
-func (e *entry) discard() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.discardLocked()
-	e.chargeLocked()
+func (i *informer) discard() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.discardLocked()
+	i.chargeLocked()
 }
 
-func (e *entry) discardLocked() {
-	if e.staged != nil {
-		for o := range e.staged.all() {
-			e.store.shared.Release(o)
+func (i *informer) discardLocked() {
+	if i.staged != nil {
+		for o := range i.staged.all() {
+			i.store.shared.Release(o)
 		}
 	}
-	e.staged = nil
+	i.staged = nil
 }
 
 // commit makes a complete list the informer's state: staged objects are stored,
@@ -91,122 +91,122 @@ func (e *entry) discardLocked() {
 // one step. The first list makes the store readable. An object that the list
 // refused exists, or may exist, and keeps its last known state. commit reports
 // whether a seen object requires an audit.
-func (e *entry) commit(l *listing, rv string, epoch Epoch) (ask bool) {
-	values := e.lockWith(e.staged.all())
-	defer e.mu.Unlock()
+func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask bool) {
+	values := i.lockWith(i.staged.all())
+	defer i.mu.Unlock()
 
-	e.refused = l.refused
-	found := e.missedLocked(l.look, rv, !e.synced, l.shows)
-	e.sweepLocked(l)
-	e.mergeLocked(values)
-	e.epoch, e.history = epoch, l.history
-	e.syncedLocked(rv)
-	e.listed.Store(&epoch)
+	i.refused = l.refused
+	found := i.missedLocked(l.look, rv, !i.synced, l.shows)
+	i.sweepLocked(l)
+	i.mergeLocked(values)
+	i.epoch, i.history = epoch, l.history
+	i.syncedLocked(rv)
+	i.listed.Store(&epoch)
 	for _, name := range found {
-		e.foundLocked(name)
+		i.foundLocked(name)
 	}
 	if l.another {
-		e.loosenSeenLocked()
+		i.loosenSeenLocked()
 	}
 
-	return e.settleSeenLocked()
+	return i.settleSeenLocked()
 }
 
 // sweepLocked removes the objects that a complete list lacks.
-func (e *entry) sweepLocked(l *listing) {
-	for _, o := range slices.Collect(e.store.all()) {
+func (i *informer) sweepLocked(l *listing) {
+	for _, o := range slices.Collect(i.store.all()) {
 		_, kept := l.seen[o]
-		if kept || e.refused.has(nameOf(o)) || e.staged != nil && e.staged.get(o.GetNamespace(), o.GetName()) != nil {
+		if kept || i.refused.has(nameOf(o)) || i.staged != nil && i.staged.get(o.GetNamespace(), o.GetName()) != nil {
 			continue
 		}
-		e.store.remove(o)
-		e.emitLocked(change{old: o, final: o, unknown: true})
+		i.store.remove(o)
+		i.emitLocked(change{old: o, final: o, unknown: true})
 	}
 }
 
 // commitTrimmed is commit for a list that did not fit as a whole. Any object
 // may be one that was skipped, so the state of all is unknown.
-func (e *entry) commitTrimmed(l *listing, rv string) {
-	values := e.lockWith(e.staged.all())
-	defer e.mu.Unlock()
+func (i *informer) commitTrimmed(l *listing, rv string) {
+	values := i.lockWith(i.staged.all())
+	defer i.mu.Unlock()
 
-	e.refused = l.refused
-	e.sweepLocked(l)
-	e.mergeLocked(values)
-	e.refused.addAll(l.cramped)
-	e.partial = rv
-	e.chargeLocked()
+	i.refused = l.refused
+	i.sweepLocked(l)
+	i.mergeLocked(values)
+	i.refused.addAll(l.cramped)
+	i.partial = rv
+	i.chargeLocked()
 }
 
 // giveUp is commitTrimmed for a list of another history. Of the store's own
 // history only the objects remain that the list has, too, in whatever state.
-func (e *entry) giveUp(l *listing) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (i *informer) giveUp(l *listing) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	e.refused = l.refused
-	for o := range e.staged.all() {
-		if old := e.store.get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
+	i.refused = l.refused
+	for o := range i.staged.all() {
+		if old := i.store.get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
 			l.seen[old] = struct{}{}
 		}
 	}
-	e.discardLocked()
-	e.sweepLocked(l)
-	e.refused.addAll(l.cramped)
-	e.chargeLocked()
+	i.discardLocked()
+	i.sweepLocked(l)
+	i.refused.addAll(l.cramped)
+	i.chargeLocked()
 }
 
-func (e *entry) mergeLocked(values indexed) {
-	for o := range e.staged.all() {
-		old := e.store.get(o.GetNamespace(), o.GetName())
-		e.store.put(old, o, values.of(o))
-		e.store.shared.Release(o) // the reference held by the staged store
-		e.refused.forget(nameOf(o))
-		e.emitSeenLocked(change{old: old, new: o}, o)
+func (i *informer) mergeLocked(values indexed) {
+	for o := range i.staged.all() {
+		old := i.store.get(o.GetNamespace(), o.GetName())
+		i.store.put(old, o, values.of(o))
+		i.store.shared.Release(o) // the reference held by the staged store
+		i.refused.forget(nameOf(o))
+		i.emitSeenLocked(change{old: old, new: o}, o)
 	}
 
-	e.staged = nil
+	i.staged = nil
 }
 
 // vanish removes all objects: the resource does not exist any more.
-func (e *entry) vanish() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (i *informer) vanish() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	for name := range e.seen {
-		e.passedLocked(name, e.store.get(name.Namespace, name.Name), nil)
-		defer e.foundLocked(name)
+	for name := range i.seen {
+		i.passedLocked(name, i.store.get(name.Namespace, name.Name), nil)
+		defer i.foundLocked(name)
 	}
-	for _, o := range slices.Collect(e.store.all()) {
-		e.store.remove(o)
-		e.emitLocked(change{old: o, final: o, unknown: true})
+	for _, o := range slices.Collect(i.store.all()) {
+		i.store.remove(o)
+		i.emitLocked(change{old: o, final: o, unknown: true})
 	}
-	e.unserved = true
-	e.chargeLocked()
+	i.unserved = true
+	i.chargeLocked()
 }
 
 // emitSeenLocked is emitLocked for a state that the stream or a list has shown.
 // Afterwards an earlier state that users saw need not be remembered.
-func (e *entry) emitSeenLocked(c change, shown *Object) {
-	name, reached := nameOf(shown), e.reachesSeenLocked(shown)
+func (i *informer) emitSeenLocked(c change, shown *Object) {
+	name, reached := nameOf(shown), i.reachesSeenLocked(shown)
 	if reached {
-		e.passedLocked(name, c.old, c.new)
+		i.passedLocked(name, c.old, c.new)
 	}
-	e.emitLocked(c)
+	i.emitLocked(c)
 	if reached {
-		e.foundLocked(name)
+		i.foundLocked(name)
 	}
 }
 
 // emitLocked offers a change to every tap. Nothing is offered before the first
 // list is complete: then the whole list is replayed, so that a handler that
 // reads the store finds the objects it receives.
-func (e *entry) emitLocked(c change) {
-	if !e.synced {
+func (i *informer) emitLocked(c change) {
+	if !i.synced {
 		return
 	}
-	c.sight = e.store.sight.next()
-	for _, t := range e.taps {
+	c.sight = i.store.sight.next()
+	for _, t := range i.taps {
 		t.offer(c)
 	}
 }

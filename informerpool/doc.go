@@ -25,7 +25,7 @@
 //	Source         opens the request, returns its body
 //	    │  JSON
 //	    ▼
-//	feed           checks kind, identity, version and size; applies Transforms;
+//	reflector      checks kind, identity, version and size; applies Transforms;
 //	    │          resumes, or lists again
 //	    │  packed object
 //	    ▼
@@ -40,8 +40,8 @@
 //	    ▼
 //	Handler
 //
-// One feed writes the store of one informer. Each lease in a subscription has a
-// tap of its own.
+// One reflector writes the store of one informer. Each lease in a subscription
+// has a tap of its own.
 //
 // # Objects
 //

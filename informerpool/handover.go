@@ -24,9 +24,9 @@ const forsakenAfter = time.Minute
 
 // ownedLocked reports whether any lease is held on exactly the informer's key.
 // The pool's lock is held.
-func (e *entry) ownedLocked() bool {
-	for l := range e.leases {
-		if l.Key() == e.key {
+func (i *informer) ownedLocked() bool {
+	for l := range i.leases {
+		if l.Key() == i.key {
 			return true
 		}
 	}
@@ -34,29 +34,29 @@ func (e *entry) ownedLocked() bool {
 }
 
 // move is a lease on its way to another informer.
-type move struct{ from, to *entry }
+type move struct{ from, to *informer }
 
 // handOverLocked finds another informer for every rider. The pool's lock is
 // held; begin does the rest without it.
-func (p *Pool) handOverLocked(e *entry) []move {
+func (p *Pool) handOverLocked(i *informer) []move {
 	if p.closed {
 		return nil
 	}
 	var moves []move
-	for l := range e.leases {
+	for l := range i.leases {
 		key := l.Key()
-		if key == e.key || l.next != nil {
+		if key == i.key || l.next != nil {
 			continue
 		}
-		to := p.findLocked(key, e)
+		to := p.findLocked(key, i)
 		if to == nil {
 			to = p.startLocked(key)
 		}
 		l.next = to
 		to.heirs[l] = struct{}{}
 		to.moving.Add(1)
-		e.moving.Add(1)
-		moves = append(moves, move{from: e, to: to})
+		i.moving.Add(1)
+		moves = append(moves, move{from: i, to: to})
 	}
 
 	return moves
@@ -72,18 +72,18 @@ func (p *Pool) begin(moves []move) {
 }
 
 // copyIndexes adds the indexes of another informer.
-func (e *entry) copyIndexes(from *entry) {
+func (i *informer) copyIndexes(from *informer) {
 	from.mu.RLock()
 	indexes := from.store.indexes // never changed in place
 	from.mu.RUnlock()
 
 	for _, x := range indexes {
-		_ = e.addIndex(x.name, x.values) // it may have the index already
+		_ = i.addIndex(x.name, x.values) // it may have the index already
 	}
 }
 
 // successor returns the informer that a lease is on its way to, or nil.
-func (p *Pool) successor(l *Lease) *entry {
+func (p *Pool) successor(l *Lease) *informer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return l.next
@@ -91,7 +91,7 @@ func (p *Pool) successor(l *Lease) *entry {
 
 // unhandLocked cancels the move of a lease. It returns the informer that is no
 // longer needed, if any, removed from the pool.
-func (p *Pool) unhandLocked(l *Lease) []*entry {
+func (p *Pool) unhandLocked(l *Lease) []*informer {
 	to := l.next
 	if to == nil {
 		return nil
@@ -99,62 +99,62 @@ func (p *Pool) unhandLocked(l *Lease) []*entry {
 	l.next = nil
 	delete(to.heirs, l)
 	to.moving.Add(-1)
-	l.entry().moving.Add(-1)
+	l.informer().moving.Add(-1)
 
 	return p.unlinkUnusedLocked(to)
 }
 
 // unlinkUnusedLocked removes an informer from the pool if no lease needs it and
 // it does not linger.
-func (p *Pool) unlinkUnusedLocked(e *entry) []*entry {
-	if len(e.leases)+len(e.heirs) > 0 || e.linger != nil || p.entries[e.key] != e {
+func (p *Pool) unlinkUnusedLocked(i *informer) []*informer {
+	if len(i.leases)+len(i.heirs) > 0 || i.linger != nil || p.informers[i.key] != i {
 		return nil
 	}
-	p.unlinkLocked(e)
-	return []*entry{e}
+	p.unlinkLocked(i)
+	return []*informer{i}
 }
 
 // forsake hands over the riders of an informer that was refused, or that has
 // been degraded for long: informers of their own may be allowed, or may work.
-func (p *Pool) forsake(e *entry, err error) {
-	if !permanent(err) && !e.degradedFor(forsakenAfter) {
+func (p *Pool) forsake(i *informer, err error) {
+	if !permanent(err) && !i.degradedFor(forsakenAfter) {
 		return
 	}
 	p.mu.Lock()
 	var moves []move
-	if p.entries[e.key] == e {
-		moves = p.handOverLocked(e)
+	if p.informers[i.key] == i {
+		moves = p.handOverLocked(i)
 	}
 	p.mu.Unlock()
 
 	p.begin(moves)
 }
 
-func (e *entry) degradedFor(d time.Duration) bool {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.state == StateDegraded && time.Since(e.since) > d
+func (i *informer) degradedFor(d time.Duration) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.state == StateDegraded && time.Since(i.since) > d
 }
 
 // takeOver moves the waiting leases to an informer that has made progress, and
 // cancels the moves away from it if there is no reason for them any more.
-func (p *Pool) takeOver(e *entry) {
-	if e.moving.Load() == 0 {
+func (p *Pool) takeOver(i *informer) {
+	if i.moving.Load() == 0 {
 		return
 	}
-	var unused []*entry
+	var unused []*informer
 	p.mu.Lock()
-	for l := range e.heirs {
-		from := l.entry()
+	for l := range i.heirs {
+		from := l.informer()
 		if from.ownedLocked() && from.healthy() {
 			unused = append(unused, p.unhandLocked(l)...)
-		} else if l.moveLocked(e) {
+		} else if l.moveLocked(i) {
 			unused = append(unused, p.unlinkUnusedLocked(from)...)
 		}
 	}
 
-	if e.ownedLocked() && e.healthy() {
-		for l := range e.leases {
+	if i.ownedLocked() && i.healthy() {
+		for l := range i.leases {
 			unused = append(unused, p.unhandLocked(l)...)
 		}
 	}
@@ -164,40 +164,40 @@ func (p *Pool) takeOver(e *entry) {
 }
 
 // moveLocked makes e serve the lease unless e is behind the informer that
-// serves it now. The pool's lock is held, so the locks of two entries are never
-// taken in different orders.
-func (l *Lease) moveLocked(e *entry) bool {
+// serves it now. The pool's lock is held, so the locks of two informers are
+// never taken in different orders.
+func (l *Lease) moveLocked(i *informer) bool {
 	from := l.at.Load()
-	to := &place{key: from.key, entry: e, filter: newFilter(e.key, from.key)}
-	from.entry.mu.Lock()
-	defer from.entry.mu.Unlock()
+	to := &place{key: from.key, informer: i, filter: newFilter(i.key, from.key)}
+	from.informer.mu.Lock()
+	defer from.informer.mu.Unlock()
 
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	if !e.synced || to.behindLocked(from) {
+	if !i.synced || to.behindLocked(from) {
 		return false
 	}
 	l.next = nil
-	delete(e.heirs, l)
-	e.moving.Add(-1)
-	from.entry.moving.Add(-1)
+	delete(i.heirs, l)
+	i.moving.Add(-1)
+	from.informer.moving.Add(-1)
 	l.replaceLocked(from, to)
 
 	return true
 }
 
 // replaceLocked replaces the lease's place and moves its taps along. The locks
-// of both entries and of the pool are held.
+// of both informers and of the pool are held.
 func (l *Lease) replaceLocked(from, to *place) {
-	delete(from.entry.leases, l)
-	to.entry.leases[l] = struct{}{}
+	delete(from.informer.leases, l)
+	to.informer.leases[l] = struct{}{}
 	var told []*Object
-	if from.entry.synced {
+	if from.informer.synced {
 		told = from.selectedLocked()
 	}
-	taps := from.entry.taps[:0:0]
-	for _, t := range from.entry.taps {
+	taps := from.informer.taps[:0:0]
+	for _, t := range from.informer.taps {
 		if t.lease != l {
 			taps = append(taps, t)
 			continue
@@ -206,23 +206,23 @@ func (l *Lease) replaceLocked(from, to *place) {
 			t.inherited = t.told(told)
 		}
 		t.wants.lease = to.filter
-		to.entry.taps = append(to.entry.taps, t)
-		if to.entry.synced {
-			t.catchUpLocked(to.entry.store)
+		to.informer.taps = append(to.informer.taps, t)
+		if to.informer.synced {
+			t.catchUpLocked(to.informer.store)
 		}
 	}
 
-	from.entry.taps = taps
-	to.entry.takeSeenLocked(from.entry, to.key)
+	from.informer.taps = taps
+	to.informer.takeSeenLocked(from.informer, to.key)
 	l.at.Store(to)
-	from.entry.broadcastLocked()
+	from.informer.broadcastLocked()
 }
 
 // selectedLocked returns the objects of the place's informer that pass its
 // filter.
 func (p *place) selectedLocked() []*Object {
 	out := []*Object{}
-	for o := range p.entry.store.in(p.filter.namespace) {
+	for o := range p.informer.store.in(p.filter.namespace) {
 		if p.filter.empty() || p.filter.match(o) {
 			out = append(out, o)
 		}
@@ -234,7 +234,7 @@ func (p *place) selectedLocked() []*Object {
 // shown. Only versions of one history can be compared: between histories, the
 // newer list is right.
 func (p *place) behindLocked(other *place) bool {
-	a, b := p.entry, other.entry
+	a, b := p.informer, other.informer
 	if !b.synced || a.epoch != b.epoch || b.doubt != nil {
 		return false
 	}
@@ -286,9 +286,9 @@ func (t *tap) told(objects []*Object) map[types.NamespacedName]*Object {
 	return out
 }
 
-// catchUpLocked begins a tap at an entry that has synced. It offers every
-// object, or the difference if the tap came from another entry. The entry's
-// lock is held.
+// catchUpLocked begins a tap at an informer that has synced. It offers every
+// object, or the difference if the tap came from another informer. The
+// informer's lock is held.
 func (t *tap) catchUpLocked(s *store) {
 	was := t.inherited
 	t.inherited = nil
@@ -328,7 +328,7 @@ func (t *tap) catchUpLocked(s *store) {
 }
 
 // disinheritLocked offers the deletes of the objects inherited from another
-// entry: the cluster is gone.
+// informer: the cluster is gone.
 func (t *tap) disinheritLocked() {
 	for _, o := range t.inherited {
 		t.offerAll(evicted(o))
@@ -360,23 +360,23 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	}
 	unused := p.unhandLocked(l)
 	from := l.at.Load()
-	e := p.findLocked(key, nil)
-	if e == nil {
-		e = p.startLocked(key)
+	i := p.findLocked(key, nil)
+	if i == nil {
+		i = p.startLocked(key)
 	}
-	if e.linger != nil {
-		e.linger.Stop()
-		e.linger = nil
+	if i.linger != nil {
+		i.linger.Stop()
+		i.linger = nil
 	}
-	l.retargetLocked(from, &place{key: key, entry: e, filter: newFilter(e.key, key)})
+	l.retargetLocked(from, &place{key: key, informer: i, filter: newFilter(i.key, key)})
 	var moves []move
-	if !from.entry.ownedLocked() {
-		unused = append(unused, p.unlinkUnusedLocked(from.entry)...)
-		moves = p.handOverLocked(from.entry)
+	if !from.informer.ownedLocked() {
+		unused = append(unused, p.unlinkUnusedLocked(from.informer)...)
+		moves = p.handOverLocked(from.informer)
 	}
 	p.mu.Unlock()
 
-	e.copyIndexes(from.entry)
+	i.copyIndexes(from.informer)
 	p.stopUnused(unused)
 	p.begin(moves)
 
@@ -386,17 +386,17 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 // retargetLocked moves the lease even if the new informer is behind. The pool's
 // lock is held.
 func (l *Lease) retargetLocked(from, to *place) {
-	if from.entry == to.entry {
-		from.entry.mu.Lock()
-		defer from.entry.mu.Unlock()
+	if from.informer == to.informer {
+		from.informer.mu.Lock()
+		defer from.informer.mu.Unlock()
 		l.replaceLocked(from, to)
 		return
 	}
 
-	from.entry.mu.Lock()
-	defer from.entry.mu.Unlock()
+	from.informer.mu.Lock()
+	defer from.informer.mu.Unlock()
 
-	to.entry.mu.Lock()
-	defer to.entry.mu.Unlock()
+	to.informer.mu.Lock()
+	defer to.informer.mu.Unlock()
 	l.replaceLocked(from, to)
 }

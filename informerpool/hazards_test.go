@@ -45,7 +45,7 @@ func TestReleaseWhileTheServerHangsEndsTheInformer(t *testing.T) {
 				}
 				l.Release()
 				synctest.Wait()
-				require.NotContains(t, stacks(), "(*feed).run(", "no goroutine is left")
+				require.NotContains(t, stacks(), "(*reflector).run(", "no goroutine is left")
 				require.Empty(t, p.Keys())
 				if !half {
 					require.ErrorIs(t, <-waited, informerpool.ErrReleased)
@@ -121,7 +121,7 @@ func TestCyclesOfAcquireAndReleaseLeaveNothing(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Empty(t, p.Keys())
-		require.NotContains(t, stacks(), "(*feed).run(")
+		require.NotContains(t, stacks(), "(*reflector).run(")
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		require.Empty(t, s.watchers, "every stream is closed")

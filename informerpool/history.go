@@ -37,14 +37,14 @@ var errMute = errors.New("streams are silent")
 // that the informer has seen? A server whose etcd was restored from an older
 // snapshot accepts a resourceVersion from the future and then is silent until
 // its own history gets there, in practice for ever.
-func (f *feed) guard(ctx context.Context) error {
-	server, err := f.currentVersion(ctx)
+func (r *reflector) guard(ctx context.Context) error {
+	server, err := r.currentVersion(ctx)
 	if err != nil {
 		return err
 	}
-	f.unanswered = time.Time{}
-	if behind(server, f.resume) {
-		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", f.key, ErrHistory, server, f.resume)
+	r.unanswered = time.Time{}
+	if behind(server, r.resume) {
+		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", r.key, ErrHistory, server, r.resume)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (f *feed) guard(ctx context.Context) error {
 // user. A server that is merely busy is asked again for a while, since it would
 // most likely have no time for a list either. A connection that breaks or is
 // silent proves nothing.
-func (f *feed) listsInstead(err error) bool {
+func (r *reflector) listsInstead(err error) bool {
 	if errors.Is(err, ErrHistory) || errors.Is(err, ErrEpochChanged) {
 		return false
 	}
@@ -65,11 +65,11 @@ func (f *feed) listsInstead(err error) bool {
 	switch {
 	case answered && !busy(status.Status()), cannotStream(err):
 		return true
-	case answered && f.unanswered.IsZero():
-		f.unanswered = time.Now()
+	case answered && r.unanswered.IsZero():
+		r.unanswered = time.Now()
 	}
 
-	return answered && time.Since(f.unanswered) >= maxUnanswered
+	return answered && time.Since(r.unanswered) >= maxUnanswered
 }
 
 // busy reports whether a response concerns the server's current condition
@@ -82,29 +82,29 @@ func busy(s metav1.Status) bool {
 // resource. If lists are streamed, it requests the stream of a name that does
 // not exist: the bookmark that ends it is the answer, and the request is no
 // LIST.
-func (f *feed) currentVersion(ctx context.Context) (string, error) {
-	if f.paged() {
-		rv, err := f.pagedVersion(ctx, true)
+func (r *reflector) currentVersion(ctx context.Context) (string, error) {
+	if r.paged() {
+		rv, err := r.pagedVersion(ctx, true)
 		if apierrors.IsTooManyRequests(err) {
-			return f.busyVersion(ctx, err)
+			return r.busyVersion(ctx, err)
 		}
 		return rv, err
 	}
 
-	rv, err := f.streamedVersion(ctx)
+	rv, err := r.streamedVersion(ctx)
 	if errors.Is(err, errMute) {
 		// Lists may work where streams are silent. Their answer concerns the
 		// history; it does not show that a watch would carry changes.
-		return f.pagedVersion(ctx, false)
+		return r.pagedVersion(ctx, false)
 	}
 	if !cannotStream(err) {
 		return rv, err
 	}
 	// The server is not the one that the cache was listed from: it was upgraded
 	// or downgraded, or there are several.
-	rv, err = f.pagedVersion(ctx, true)
+	rv, err = r.pagedVersion(ctx, true)
 	if err == nil {
-		f.account.pages(f.key)
+		r.account.pages(r.key)
 	}
 
 	return rv, err
@@ -114,16 +114,16 @@ func (f *feed) currentVersion(ctx context.Context) (string, error) {
 // too busy: the server may have time for watches, such as the one that is to be
 // resumed. It asks only once in a row, and not where streams are known not to
 // work.
-func (f *feed) busyVersion(ctx context.Context, refused error) (string, error) {
-	if !f.unanswered.IsZero() || f.account.paged(f.key) {
+func (r *reflector) busyVersion(ctx context.Context, refused error) (string, error) {
+	if !r.unanswered.IsZero() || r.account.paged(r.key) {
 		return "", refused
 	}
-	rv, err := f.streamedVersion(ctx)
+	rv, err := r.streamedVersion(ctx)
 	switch {
 	case err == nil:
 		return rv, nil
 	case cannotStream(err):
-		f.account.pages(f.key)
+		r.account.pages(r.key)
 	case errors.Is(err, ErrEpochChanged):
 		return "", err
 	}
@@ -131,10 +131,10 @@ func (f *feed) busyVersion(ctx context.Context, refused error) (string, error) {
 	return "", refused
 }
 
-func (f *feed) streamedVersion(ctx context.Context) (string, error) {
-	opts := streamOptions(f.question())
+func (r *reflector) streamedVersion(ctx context.Context) (string, error) {
+	opts := streamOptions(r.question())
 	opts.TimeoutSeconds = new(int64(questionTimeout / time.Second * 2 / 3)) // the server should end it before the informer does
-	s, err := f.open(ctx, opts, questionTimeout)
+	s, err := r.open(ctx, opts, questionTimeout)
 	if err != nil {
 		return "", err
 	}
@@ -143,7 +143,7 @@ func (f *feed) streamedVersion(ctx context.Context) (string, error) {
 	for {
 		frame, err := s.next()
 		silent := errors.Is(err, io.EOF) || errors.Is(err, ErrStalled)
-		if silent && !f.ends {
+		if silent && !r.ends {
 			return "", errNoStream // it was no streamed list, or one without an end
 		}
 		if silent {
@@ -153,7 +153,7 @@ func (f *feed) streamedVersion(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if end, it, err := initialEventsEnd(frame); end || err != nil {
-			f.ends = f.ends || end
+			r.ends = r.ends || end
 			return it.ResourceVersion, err
 		}
 	}
@@ -161,13 +161,13 @@ func (f *feed) streamedVersion(ctx context.Context) (string, error) {
 
 // pagedVersion asks by a list of one object. proof reports whether a response
 // counts as a sign of life.
-func (f *feed) pagedVersion(ctx context.Context, proof bool) (string, error) {
+func (r *reflector) pagedVersion(ctx context.Context, proof bool) (string, error) {
 	opts := metav1.ListOptions{}
-	if namesOne(f.key) {
-		opts = f.listOptions()
+	if namesOne(r.key) {
+		opts = r.listOptions()
 	}
 	opts.Limit = 1
-	page, err := f.openPage(ctx, opts, questionTimeout)
+	page, err := r.openPage(ctx, opts, questionTimeout)
 	if err != nil {
 		return "", err
 	}
@@ -186,9 +186,9 @@ func (f *feed) pagedVersion(ctx context.Context, proof bool) (string, error) {
 // Permissions can be limited to objects by name, so a key that names its object
 // asks with its own selector; every other permission covers the narrower
 // selection.
-func (f *feed) question() metav1.ListOptions {
-	o := f.listOptions()
-	if !namesOne(f.key) {
+func (r *reflector) question() metav1.ListOptions {
+	o := r.listOptions()
+	if !namesOne(r.key) {
 		o.FieldSelector = strings.TrimSuffix(nobody+","+o.FieldSelector, ",")
 	}
 	return o
@@ -205,12 +205,12 @@ func namesOne(k Key) bool {
 }
 
 // rolledBack reports that the server's history is not the store's.
-func (f *feed) rolledBack(cause error) {
-	f.counters.rollbacks.inc()
-	f.options.Logger.Info("History of the server is another one", "informer", f.key.String(), "error", cause.Error())
-	if f.options.OnRollback != nil {
-		_ = f.pool.callApart("OnRollback", f.key, func() error {
-			f.options.OnRollback(f.key)
+func (r *reflector) rolledBack(cause error) {
+	r.counters.rollbacks.inc()
+	r.options.Logger.Info("History of the server is another one", "informer", r.key.String(), "error", cause.Error())
+	if r.options.OnRollback != nil {
+		_ = r.pool.callApart("OnRollback", r.key, func() error {
+			r.options.OnRollback(r.key)
 			return nil
 		})
 	}

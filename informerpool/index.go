@@ -91,7 +91,7 @@ type computed struct {
 // compute calls the index function for each object, without locks, and recovers
 // from its panics. The first panic is logged, without the object's content:
 // objects may be secrets.
-func (e *entry) compute(x *index, objects []*Object) []computed {
+func (i *informer) compute(x *index, objects []*Object) []computed {
 	out := make([]computed, 0, len(objects))
 	if x.name == ownerIndex { // it is not the user's
 		for _, o := range objects {
@@ -113,11 +113,11 @@ func (e *entry) compute(x *index, objects []*Object) []computed {
 			break
 		}
 		if !said {
-			callback.Log(e.pool.options.Logger, caught, "Callback panicked", "informer", e.key.String(), "index", x.name)
+			callback.Log(i.pool.options.Logger, caught, "Callback panicked", "informer", i.key.String(), "index", x.name)
 		}
 		said = true
 		out = append(out, computed{err: ErrIndexPanicked})
-		e.pool.panicked(caught.Callback)
+		i.pool.panicked(caught.Callback)
 	}
 
 	return out
@@ -214,19 +214,19 @@ func one(o *Object) iter.Seq[*Object] {
 	return func(yield func(*Object) bool) { yield(o) }
 }
 
-// lockWith takes the entry's lock together with the objects' values for every
-// index of the current store. The values are computed without the lock, since
-// the functions are the user's; if an index is added meanwhile, lockWith starts
-// over.
-func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
+// lockWith takes the informer's lock together with the objects' values for
+// every index of the current store. The values are computed without the lock,
+// since the functions are the user's; if an index is added meanwhile, lockWith
+// starts over.
+func (i *informer) lockWith(objects iter.Seq[*Object]) indexed {
 	var values indexed
 	for {
-		e.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(e.store.indexes), func(x *index) bool { _, ok := values[x]; return ok })
+		i.mu.Lock()
+		missing := slices.DeleteFunc(slices.Clone(i.store.indexes), func(x *index) bool { _, ok := values[x]; return ok })
 		if len(missing) == 0 {
 			return values
 		}
-		e.mu.Unlock()
+		i.mu.Unlock()
 
 		if values == nil {
 			values = make(indexed, len(missing))
@@ -234,8 +234,8 @@ func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
 		for _, x := range missing {
 			values[x] = map[*Object]computed{}
 			all := slices.Collect(objects)
-			for i, c := range e.compute(x, all) {
-				values[x][all[i]] = c
+			for n, c := range i.compute(x, all) {
+				values[x][all[n]] = c
 			}
 		}
 	}
@@ -245,19 +245,19 @@ func (e *entry) lockWith(objects iter.Seq[*Object]) indexed {
 // can use it. Once the index is registered, the writer supplies the values of
 // every object it puts; addIndex computes those of the objects that are already
 // there.
-func (e *entry) addIndex(name string, f TryIndexFunc) error {
-	x, missing, err := e.registerIndex(name, f)
+func (i *informer) addIndex(name string, f TryIndexFunc) error {
+	x, missing, err := i.registerIndex(name, f)
 	if err != nil || x == nil {
 		return err
 	}
-	values := e.compute(x, missing)
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	values := i.compute(x, missing)
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	for i, o := range missing {
+	for n, o := range missing {
 		// An object that was replaced meanwhile is no longer in the store.
-		if e.store.get(o.GetNamespace(), o.GetName()) == o {
-			x.add(o, values[i])
+		if i.store.get(o.GetNamespace(), o.GetName()) == o {
+			x.add(o, values[n])
 		}
 	}
 
@@ -268,28 +268,28 @@ func (e *entry) addIndex(name string, f TryIndexFunc) error {
 
 // registerIndex returns the new index and the objects it lacks, or nil if it is
 // the built-in one and exists.
-func (e *entry) registerIndex(name string, values TryIndexFunc) (*index, []*Object, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (i *informer) registerIndex(name string, values TryIndexFunc) (*index, []*Object, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	if x := e.store.index(name); x != nil {
+	if x := i.store.index(name); x != nil {
 		if name == ownerIndex {
 			return nil, nil, nil
 		}
-		return nil, nil, fmt.Errorf("informer %s: index %q: %w", e.key, name, ErrIndexExists)
+		return nil, nil, fmt.Errorf("informer %s: index %q: %w", i.key, name, ErrIndexExists)
 	}
 
 	x := newIndex(name, values)
-	e.store.indexes = append(slices.Clip(e.store.indexes), x)
+	i.store.indexes = append(slices.Clip(i.store.indexes), x)
 
-	return x, slices.Collect(e.store.all()), nil
+	return x, slices.Collect(i.store.all()), nil
 }
 
 // indexReady reports whether queries can use an index.
-func (e *entry) indexReady(name string) bool {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	x := e.store.index(name)
+func (i *informer) indexReady(name string) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	x := i.store.index(name)
 	return x != nil && x.ready
 }
 

@@ -24,18 +24,18 @@ type KindSource interface {
 	KindOf(ctx context.Context, r Request) (string, error)
 }
 
-// learnKind makes sure that the feed knows the kind it may store. The kind is
-// part of the key, or the server states it about the resource as a whole. An
+// learnKind makes sure that the reflector knows the kind it may store. The kind
+// is part of the key, or the server states it about the resource as a whole. An
 // object in a stream never decides it: if a stream began with an object of
 // another kind, that kind would be served for the whole resource.
-func (f *feed) learnKind(ctx context.Context) error {
-	if f.kind != nil {
+func (r *reflector) learnKind(ctx context.Context) error {
+	if r.kind != nil {
 		return nil
 	}
-	kind := f.key.Kind
-	if source, ok := f.options.Source.(KindSource); ok && kind == "" {
-		err := f.pool.callApart("Source", f.key, func() (err error) {
-			kind, err = source.KindOf(ctx, Request{Key: f.key, Epoch: f.known})
+	kind := r.key.Kind
+	if source, ok := r.options.Source.(KindSource); ok && kind == "" {
+		err := r.pool.callApart("Source", r.key, func() (err error) {
+			kind, err = source.KindOf(ctx, Request{Key: r.key, Epoch: r.known})
 			return err
 		})
 		if err != nil {
@@ -45,31 +45,31 @@ func (f *feed) learnKind(ctx context.Context) error {
 
 	if kind == "" {
 		var err error
-		if kind, err = f.listKind(ctx); err != nil {
+		if kind, err = r.listKind(ctx); err != nil {
 			return err
 		}
 	}
 
-	f.kind = f.pool.codec.Kind(f.key.Resource.GroupVersion().WithKind(kind))
+	r.kind = r.pool.codec.Kind(r.key.Resource.GroupVersion().WithKind(kind))
 
 	return nil
 }
 
 // forgetKind makes the next list learn the kind again: a definition may have
 // been replaced by one of another kind. A kind that the key names stays.
-func (f *feed) forgetKind() {
-	f.listsAs = ""
-	if f.key.Kind == "" {
-		f.kind = nil
+func (r *reflector) forgetKind() {
+	r.listsAs = ""
+	if r.key.Kind == "" {
+		r.kind = nil
 	}
 }
 
 // listKind requests the shortest possible list, and returns the kind of its
 // items.
-func (f *feed) listKind(ctx context.Context) (string, error) {
-	opts := f.listOptions()
+func (r *reflector) listKind(ctx context.Context) (string, error) {
+	opts := r.listOptions()
 	opts.Limit = 1
-	page, err := f.openPage(ctx, opts, questionTimeout)
+	page, err := r.openPage(ctx, opts, questionTimeout)
 	if err != nil {
 		return "", err
 	}
@@ -82,7 +82,7 @@ func (f *feed) listKind(ctx context.Context) (string, error) {
 	}
 	kind, ok := strings.CutSuffix(page.header().Kind, listSuffix)
 	if !ok || kind == "" {
-		return "", fmt.Errorf("%s: %w: the list does not name it", f.key, ErrKind)
+		return "", fmt.Errorf("%s: %w: the list does not name it", r.key, ErrKind)
 	}
 	return kind, nil
 }
@@ -96,19 +96,19 @@ const anyList = "List"
 // refuses the whole response rather than that object: the server, or a proxy,
 // answered another request, so objects missing from the response may well
 // exist.
-func (f *feed) checkItemKind(it *wire.Item) error {
-	if want := f.kind.GVK().Kind; it.Kind != "" && it.Kind != want {
-		return fmt.Errorf("%s: %w: %s instead of %s", f.key, ErrKind, wire.Excerpt(it.Kind), want)
+func (r *reflector) checkItemKind(it *wire.Item) error {
+	if want := r.kind.GVK().Kind; it.Kind != "" && it.Kind != want {
+		return fmt.Errorf("%s: %w: %s instead of %s", r.key, ErrKind, wire.Excerpt(it.Kind), want)
 	}
 	return nil
 }
 
 // checkBookmark is checkItemKind for a bookmark, whose version is kept, too.
-func (f *feed) checkBookmark(it *wire.Item) error {
+func (r *reflector) checkBookmark(it *wire.Item) error {
 	if len(it.ResourceVersion) > wire.MaxVersion {
-		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", f.key, ErrRefused, len(it.ResourceVersion))
+		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", r.key, ErrRefused, len(it.ResourceVersion))
 	}
-	return f.checkItemKind(it)
+	return r.checkItemKind(it)
 }
 
 // checkUnnamed is checkItemKind for an object without a kind of its own, as
@@ -116,15 +116,15 @@ func (f *feed) checkBookmark(it *wire.Item) error {
 // its items, since the members of a JSON object have no order. Such items stay
 // invisible until the end of the page, where checkListKind accepts or refuses
 // them all.
-func (f *feed) checkUnnamed(header wire.ListHeader) error {
+func (r *reflector) checkUnnamed(header wire.ListHeader) error {
 	switch {
 	case header.Kind != "":
-		return f.checkListKind(header, 1, 1)
-	case !f.inPage:
+		return r.checkListKind(header, 1, 1)
+	case !r.inPage:
 		return &wire.FieldError{Field: "kind", Reason: "missing"}
 	}
 
-	f.unnamed++
+	r.unnamed++
 	return nil
 }
 
@@ -133,26 +133,26 @@ func (f *feed) checkUnnamed(header wire.ListHeader) error {
 // has named differently. It is accepted only if it has items and each of them
 // names its kind. An empty list of such a kind removes nothing unless lists of
 // that kind have held such items before.
-func (f *feed) checkListKind(header wire.ListHeader, items, unnamed int) error {
-	want := f.kind.GVK().Kind
+func (r *reflector) checkListKind(header wire.ListHeader, items, unnamed int) error {
+	want := r.kind.GVK().Kind
 	if len(header.ResourceVersion) > wire.MaxVersion {
-		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", f.key, ErrRefused, len(header.ResourceVersion))
+		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", r.key, ErrRefused, len(header.ResourceVersion))
 	}
 	named := items > 0 && unnamed == 0
-	own := header.Kind != "" && header.APIVersion == f.kind.GVK().GroupVersion().String()
+	own := header.Kind != "" && header.APIVersion == r.kind.GVK().GroupVersion().String()
 	switch {
 	case header.Kind == want+listSuffix:
 		return nil
 	case own && named:
-		f.listsAs = header.Kind
+		r.listsAs = header.Kind
 		return nil
-	case own && unnamed == 0 && header.Kind == f.listsAs:
+	case own && unnamed == 0 && header.Kind == r.listsAs:
 		return nil
 	case named && (header.Kind == "" || header.Kind == anyList):
 		return nil
 	}
 
-	return fmt.Errorf("%s: %w: a list of kind %s instead of %s", f.key, ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
+	return fmt.Errorf("%s: %w: a list of kind %s instead of %s", r.key, ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
 }
 
 // discoveredKind returns the kind of a resource in a discovery document.

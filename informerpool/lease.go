@@ -24,10 +24,10 @@ import (
 type Lease struct {
 	pool     *Pool
 	owner    string
-	at       atomic.Pointer[place] // replaced with the locks of both entries held
+	at       atomic.Pointer[place] // replaced with the locks of both informers held
 	released chan struct{}
 	once     sync.Once
-	next     *entry // the informer the lease is being handed over to; protected by the pool's lock
+	next     *informer // the informer the lease is being handed over to; protected by the pool's lock
 
 	mu   sync.Mutex // protects taps; never held while another lock is taken
 	taps []*tap
@@ -35,23 +35,23 @@ type Lease struct {
 
 // place is the informer that serves a lease.
 type place struct {
-	key    Key
-	entry  *entry
-	filter filter // narrows a wider informer down to key
+	key      Key
+	informer *informer
+	filter   filter // narrows a wider informer down to key
 }
 
-func (l *Lease) entry() *entry { return l.at.Load().entry }
+func (l *Lease) informer() *informer { return l.at.Load().informer }
 
-// lock locks the entry that serves the lease. The same entry serves it for as
-// long as the lock is held.
+// lock locks the informer that serves the lease. The same informer serves it
+// for as long as the lock is held.
 func (l *Lease) lock() *place {
 	for {
 		at := l.at.Load()
-		at.entry.mu.Lock()
+		at.informer.mu.Lock()
 		if l.at.Load() == at {
 			return at
 		}
-		at.entry.mu.Unlock() // handed over meanwhile
+		at.informer.mu.Unlock() // handed over meanwhile
 	}
 }
 
@@ -59,11 +59,11 @@ func (l *Lease) lock() *place {
 func (l *Lease) rlock() *place {
 	for {
 		at := l.at.Load()
-		at.entry.mu.RLock()
+		at.informer.mu.RLock()
 		if l.at.Load() == at {
 			return at
 		}
-		at.entry.mu.RUnlock()
+		at.informer.mu.RUnlock()
 	}
 }
 
@@ -120,18 +120,18 @@ func (l *Lease) attach(t *tap) bool {
 	l.taps = append(l.taps, t)
 	l.mu.Unlock()
 
-	e := l.lock().entry
-	defer e.mu.Unlock()
+	i := l.lock().informer
+	defer i.mu.Unlock()
 
 	// A Release that found the tap may already have detached it: it closed
 	// released before that, so the check below sees it. A later Release
 	// detaches what is attached here.
-	if l.gone() != nil || e.state == StateDying || e.state == StateGone {
+	if l.gone() != nil || i.state == StateDying || i.state == StateGone {
 		return false
 	}
-	e.taps = append(e.taps, t)
-	if e.synced {
-		t.replayLocked(e.store)
+	i.taps = append(i.taps, t)
+	if i.synced {
+		t.replayLocked(i.store)
 	}
 
 	return true
@@ -142,9 +142,9 @@ func (l *Lease) detach(t *tap) {
 	l.taps = slices.DeleteFunc(l.taps, func(x *tap) bool { return x == t })
 	l.mu.Unlock()
 
-	e := l.lock().entry
-	defer e.mu.Unlock()
-	e.taps = slices.DeleteFunc(e.taps, func(x *tap) bool { return x == t })
+	i := l.lock().informer
+	defer i.mu.Unlock()
+	i.taps = slices.DeleteFunc(i.taps, func(x *tap) bool { return x == t })
 }
 
 // gone returns ErrReleased after the release, ErrClosed after the pool was
@@ -155,19 +155,19 @@ func (l *Lease) gone() error {
 		return ErrReleased
 	default:
 	}
-	if l.entry().ctx.Err() != nil {
+	if l.informer().ctx.Err() != nil {
 		return ErrClosed
 	}
 	return nil
 }
 
-// readableLocked returns why the store cannot be read, or nil. The entry's lock
-// is held.
+// readableLocked returns why the store cannot be read, or nil. The informer's
+// lock is held.
 func (l *Lease) readableLocked() error {
 	if err := l.gone(); err != nil {
 		return fmt.Errorf("%s: %w", l.Key(), err)
 	}
-	if !l.entry().synced {
+	if !l.informer().synced {
 		return fmt.Errorf("%s: %w", l.Key(), ErrNotSynced)
 	}
 	return nil
@@ -179,13 +179,13 @@ func (l *Lease) readableLocked() error {
 func (l *Lease) Get(namespace, name string) (*Object, error) {
 	at := l.rlock()
 	err := l.readableLocked()
-	e := at.entry
-	e.store.sight.look()
-	o := e.store.get(namespace, name)
-	if err == nil && o == nil && e.refused.has(types.NamespacedName{Namespace: namespace, Name: name}) {
-		err = refusedError(at.key, e.refused.last)
+	i := at.informer
+	i.store.sight.look()
+	o := i.store.get(namespace, name)
+	if err == nil && o == nil && i.refused.has(types.NamespacedName{Namespace: namespace, Name: name}) {
+		err = refusedError(at.key, i.refused.last)
 	}
-	e.mu.RUnlock()
+	i.mu.RUnlock()
 
 	if err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (l *Lease) GetInto(namespace, name string, dst runtime.Object) error {
 // re-created with another scope, and the cached objects show that before
 // discovery is queried again.
 func (l *Lease) Namespaced() (namespaced, known bool) {
-	s := scope(l.entry().scope.Load())
+	s := scope(l.informer().scope.Load())
 	return s == scopeNamespace, s != scopeUnknown
 }
 
@@ -234,7 +234,7 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 	if name == "" || name == ownerIndex {
 		return fmt.Errorf("%s: index %q: %w", l.Key(), name, ErrIndexExists)
 	}
-	if err := l.entry().addIndex(name, values); err != nil {
+	if err := l.informer().addIndex(name, values); err != nil {
 		return err
 	}
 	if next := l.pool.successor(l); next != nil {
@@ -246,16 +246,16 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 // HasSynced reports whether the informer's first list is complete, so that
 // reads are served.
 func (l *Lease) HasSynced() bool {
-	defer l.rlock().entry.mu.RUnlock()
+	defer l.rlock().informer.mu.RUnlock()
 	return l.readableLocked() == nil
 }
 
 // Polls reports whether the informer lists its resource periodically because
 // the server does not let it watch: the cache is as old as the last list.
 func (l *Lease) Polls() bool {
-	e := l.rlock().entry
-	defer e.mu.RUnlock()
-	return e.polling
+	i := l.rlock().informer
+	defer i.mu.RUnlock()
+	return i.polling
 }
 
 // WaitForSync waits for the informer's first list. It returns nil once that
@@ -265,12 +265,12 @@ func (l *Lease) Polls() bool {
 // resource that no longer exists counts as refused, too. After a refusal the
 // informer keeps trying, and the caller may wait again.
 func (l *Lease) WaitForSync(ctx context.Context) error {
-	return l.await(ctx, func(e *entry) error {
+	return l.await(ctx, func(i *informer) error {
 		switch {
-		case e.synced && (!e.unserved || e.cause == nil):
+		case i.synced && (!i.unserved || i.cause == nil):
 			return nil
-		case e.cause != nil:
-			return e.cause
+		case i.cause != nil:
+			return i.cause
 		}
 
 		return errWait
@@ -281,12 +281,12 @@ func (l *Lease) WaitForSync(ctx context.Context) error {
 // informer has listed only in another one, it keeps waiting as long as waiting
 // can help.
 func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
-	return l.await(ctx, func(e *entry) error {
+	return l.await(ctx, func(i *informer) error {
 		switch {
-		case e.synced && e.epoch == epoch && (!e.unserved || e.cause == nil):
+		case i.synced && i.epoch == epoch && (!i.unserved || i.cause == nil):
 			return nil
-		case e.cause != nil:
-			return e.cause
+		case i.cause != nil:
+			return i.cause
 		}
 
 		return errWait
@@ -300,11 +300,11 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 		return fmt.Errorf("%s: resourceVersion: %w", l.Key(), err)
 	}
-	return l.await(ctx, func(e *entry) error {
-		if !e.synced {
+	return l.await(ctx, func(i *informer) error {
+		if !i.synced {
 			return errWait
 		}
-		if order, err := resourceversion.CompareResourceVersion(e.rv, rv); err != nil || order < 0 {
+		if order, err := resourceversion.CompareResourceVersion(i.rv, rv); err != nil || order < 0 {
 			return errWait
 		}
 		return nil
@@ -314,21 +314,21 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 // ResourceVersion returns the version that the cache has reached, by events and
 // bookmarks; empty before the first list.
 func (l *Lease) ResourceVersion() string {
-	e := l.rlock().entry
-	defer e.mu.RUnlock()
-	return e.rv
+	i := l.rlock().informer
+	defer i.mu.RUnlock()
+	return i.rv
 }
 
 // Epoch returns the epoch of the objects that reads return now.
 func (l *Lease) Epoch() Epoch {
-	e := l.rlock().entry
-	defer e.mu.RUnlock()
-	return e.epoch
+	i := l.rlock().informer
+	defer i.mu.RUnlock()
+	return i.epoch
 }
 
 // ListedIn reports whether reads return objects of an epoch: the informer's
 // last list was in it. Unlike the other methods it takes no lock.
 func (l *Lease) ListedIn(epoch Epoch) bool {
-	in := l.entry().listed.Load()
+	in := l.informer().listed.Load()
 	return in != nil && *in == epoch
 }

@@ -54,11 +54,11 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, 
 }
 
 // lineage returns the number of the history that the current list shows.
-func (f *feed) lineage(l *listing) int {
-	f.mu.RLock()
-	another, own := f.epoch == f.known && (f.replace || l.broken != nil), f.history
-	f.mu.RUnlock()
-	return f.account.lineages.at(f.key.Resource.GroupResource(), f.known, another, own)
+func (r *reflector) lineage(l *listing) int {
+	r.mu.RLock()
+	another, own := r.epoch == r.known && (r.replace || l.broken != nil), r.history
+	r.mu.RUnlock()
+	return r.account.lineages.at(r.key.Resource.GroupResource(), r.known, another, own)
 }
 
 // disproved returns the proof that a complete list at a version is of another
@@ -67,12 +67,12 @@ func (f *feed) lineage(l *listing) int {
 // its server was restored has nothing in its own store that contradicts the
 // list.
 func (l *listing) disproved(rv string) error {
-	f := l.feed
-	if counts, ok := f.options.Source.(interface{ counting(key Key) bool }); ok && counts.counting(f.key) {
+	r := l.reflector
+	if counts, ok := r.options.Source.(interface{ counting(key Key) bool }); ok && counts.counting(r.key) {
 		return nil // each informer counts its own versions
 	}
-	for _, e := range f.pool.siblings(f.entry) {
-		if proof := l.disprovedBy(e, rv); proof != nil {
+	for _, i := range r.pool.siblings(r.informer) {
+		if proof := l.disprovedBy(i, rv); proof != nil {
 			return proof
 		}
 	}
@@ -80,12 +80,12 @@ func (l *listing) disproved(rv string) error {
 }
 
 // disprovedBy is disproved for one of the other informers.
-func (l *listing) disprovedBy(e *entry, rv string) error {
-	f := l.feed
-	e.mu.RLock()
-	defer e.mu.RUnlock()
+func (l *listing) disprovedBy(i *informer, rv string) error {
+	r := l.reflector
+	i.mu.RLock()
+	defer i.mu.RUnlock()
 
-	if !e.synced || e.epoch != f.known || e.history != f.history {
+	if !i.synced || i.epoch != r.known || i.history != r.history {
 		return nil
 	}
 	contradicts := func(listed, shown *Object) bool {
@@ -93,10 +93,10 @@ func (l *listing) disprovedBy(e *entry, rv string) error {
 	}
 	proof := func(listed, shown *Object) error {
 		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",
-			f.key, nameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), e.key)
+			r.key, nameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), i.key)
 	}
-	if e.store.count <= f.store.count+f.staged.count {
-		for shown := range e.store.all() {
+	if i.store.count <= r.store.count+r.staged.count {
+		for shown := range i.store.all() {
 			if listed := l.shows(nameOf(shown)); contradicts(listed, shown) {
 				return proof(listed, shown)
 			}
@@ -104,8 +104,8 @@ func (l *listing) disprovedBy(e *entry, rv string) error {
 		return nil
 	}
 
-	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(f.staged.all())) {
-		if shown := e.store.get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
+	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.staged.all())) {
+		if shown := i.store.get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
 			return proof(listed, shown)
 		}
 	}
@@ -114,13 +114,13 @@ func (l *listing) disprovedBy(e *entry, rv string) error {
 }
 
 // siblings returns the other informers of an informer's resource.
-func (p *Pool) siblings(of *entry) (siblings []*entry) {
+func (p *Pool) siblings(of *informer) (siblings []*informer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	for e := range of.account.entries {
-		if e != of && e.key.Resource.GroupResource() == of.key.Resource.GroupResource() {
-			siblings = append(siblings, e)
+	for i := range of.account.informers {
+		if i != of && i.key.Resource.GroupResource() == of.key.Resource.GroupResource() {
+			siblings = append(siblings, i)
 		}
 	}
 	return siblings

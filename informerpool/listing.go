@@ -23,15 +23,15 @@ import (
 // stay as they are, so that a list costs memory only for changed objects, and
 // causes no event for unchanged ones.
 type listing struct {
-	feed    *feed
-	seen    marks  // cached objects that the list has, too, unchanged
-	version string // of the whole list, once it is known
-	broken  error  // the proof that the store is of another history
-	repeats int    // objects that it showed again, unchanged
-	over    bool
-	history int  // number of the history that it shows, once it is known
-	another bool // whether that is another history than the store's
-	look    int  // number of the list among the informer's looks at its server
+	reflector *reflector
+	seen      marks  // cached objects that the list has, too, unchanged
+	version   string // of the whole list, once it is known
+	broken    error  // the proof that the store is of another history
+	repeats   int    // objects that it showed again, unchanged
+	over      bool
+	history   int  // number of the history that it shows, once it is known
+	another   bool // whether that is another history than the store's
+	look      int  // number of the list among the informer's looks at its server
 
 	cramped error // why objects were skipped: there was no room for them
 	passed  int   // how many of the skipped objects are new
@@ -45,39 +45,39 @@ type listing struct {
 // marks are cached objects that a list has confirmed.
 type marks map[*Object]struct{}
 
-func (f *feed) beginList() *listing {
-	l := &listing{feed: f, seen: marks{}}
-	f.listing = l
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (r *reflector) beginList() *listing {
+	l := &listing{reflector: r, seen: marks{}}
+	r.listing = l
+	r.mu.Lock()
+	defer r.mu.Unlock()
 
-	if f.synced {
-		f.counters.resyncs.inc()
+	if r.synced {
+		r.counters.resyncs.inc()
 	}
-	f.staged, l.look = f.store.stage(), f.lookLocked()
+	r.staged, l.look = r.store.stage(), r.lookLocked()
 
 	return l
 }
 
 // restart drops everything that the list has brought so far.
 func (l *listing) restart() {
-	f := l.feed
-	f.discard()
-	f.mu.Lock()
-	f.staged = f.store.stage()
-	f.mu.Unlock()
+	r := l.reflector
+	r.discard()
+	r.mu.Lock()
+	r.staged = r.store.stage()
+	r.mu.Unlock()
 
-	*l = listing{feed: f, seen: marks{}, look: l.look}
+	*l = listing{reflector: r, seen: marks{}, look: l.look}
 }
 
 // apply applies one object of the list, or one change that arrived while it was
 // streamed.
 func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error {
-	f := l.feed
+	r := l.reflector
 	if header.ResourceVersion != "" {
 		l.version = header.ResourceVersion
 	}
-	o, err := f.object(frame, at, header)
+	o, err := r.object(frame, at, header)
 	if err != nil {
 		return err
 	}
@@ -93,18 +93,18 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	if err := l.take(o); err != nil {
 		return err
 	}
-	if n := len(l.seen) + f.staged.count + l.passed; f.options.MaxObjects > 0 && n > f.options.MaxObjects {
-		return fmt.Errorf("list %s: more than %d objects: %w", f.key, f.options.MaxObjects, ErrBudget)
+	if n := len(l.seen) + r.staged.count + l.passed; r.options.MaxObjects > 0 && n > r.options.MaxObjects {
+		return fmt.Errorf("list %s: more than %d objects: %w", r.key, r.options.MaxObjects, ErrBudget)
 	}
 	return nil
 }
 
-// take compares an object with the cached one of its name. Only the feed
+// take compares an object with the cached one of its name. Only the reflector
 // changes the objects of a store, and this is its goroutine, so that reading
 // the store needs no lock.
 func (l *listing) take(o *Object) error {
-	f := l.feed
-	if earlier := f.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
+	r := l.reflector
+	if earlier := r.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
 		if newer(o, earlier) { // it changed while the list was streamed
 			return l.stage(earlier, o)
 		}
@@ -112,7 +112,7 @@ func (l *listing) take(o *Object) error {
 		return nil
 	}
 
-	old := f.store.get(o.GetNamespace(), o.GetName())
+	old := r.store.get(o.GetNamespace(), o.GetName())
 	_, seen := l.seen[old]
 	switch {
 	case old == nil:
@@ -122,8 +122,8 @@ func (l *listing) take(o *Object) error {
 	case sameState(old, o):
 		l.seen[old] = struct{}{}
 		return nil
-	case !f.replace && goesBack(old, o):
-		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", f.key, nameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
+	case !r.replace && goesBack(old, o):
+		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", r.key, nameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
 	}
 
 	delete(l.seen, old)
@@ -133,10 +133,10 @@ func (l *listing) take(o *Object) error {
 
 // stage keeps an object, unless it exceeds the budget.
 func (l *listing) stage(earlier, o *Object) error {
-	if err := l.feed.checkBytes(earlier, o); err != nil {
+	if err := l.reflector.checkBytes(earlier, o); err != nil {
 		return l.pass(o, err)
 	}
-	l.feed.stage(earlier, o)
+	l.reflector.stage(earlier, o)
 	return nil
 }
 
@@ -145,12 +145,12 @@ func (l *listing) stage(earlier, o *Object) error {
 // informer that is full could never list again, whatever was deleted, or if its
 // own history is over. No more is skipped than may be cached.
 func (l *listing) pass(o *Object, err error) error {
-	f := l.feed
-	if l.weight += int64(o.Size()); !f.hasSynced() || l.weight > f.options.MaxClusterBytes {
+	r := l.reflector
+	if l.weight += int64(o.Size()); !r.hasSynced() || l.weight > r.options.MaxClusterBytes {
 		return err
 	}
 	l.cramped = err
-	if old := f.store.get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
+	if old := r.store.get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
 		l.seen[old] = struct{}{}
 	} else {
 		l.passed++
@@ -160,22 +160,22 @@ func (l *listing) pass(o *Object, err error) error {
 
 // drop removes an object that was deleted while the list was streamed.
 func (l *listing) drop(final *Object) {
-	f := l.feed
-	if o := f.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
-		f.unstage(o)
+	r := l.reflector
+	if o := r.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
+		r.unstage(o)
 	}
-	if old := f.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
+	if old := r.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
 		delete(l.seen, old)
 	}
 }
 
-// shows returns the complete list's object of a name, or nil. The entry's lock
-// is held.
+// shows returns the complete list's object of a name, or nil. The informer's
+// lock is held.
 func (l *listing) shows(name types.NamespacedName) *Object {
-	if o := l.feed.staged.get(name.Namespace, name.Name); o != nil {
+	if o := l.reflector.staged.get(name.Namespace, name.Name); o != nil {
 		return o
 	}
-	o := l.feed.store.get(name.Namespace, name.Name)
+	o := l.reflector.store.get(name.Namespace, name.Name)
 	if _, kept := l.seen[o]; kept {
 		return o
 	}
@@ -184,7 +184,7 @@ func (l *listing) shows(name types.NamespacedName) *Object {
 
 // apart reports whether the list is known to be of another history than the
 // store.
-func (l *listing) apart() bool { return l.feed.replace || l.broken != nil }
+func (l *listing) apart() bool { return l.reflector.replace || l.broken != nil }
 
 // contradict records the first proof that the store is of another history.
 func (l *listing) contradict(proof error) {
@@ -198,34 +198,34 @@ func (l *listing) finish(rv string) error {
 	if err := l.verdict(); err != nil {
 		return err
 	}
-	f := l.feed
-	if !f.replace && behind(rv, f.reach) {
-		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", f.key, rv, f.reach))
+	r := l.reflector
+	if !r.replace && behind(rv, r.reach) {
+		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.key, rv, r.reach))
 	}
 	if l.cramped != nil { // skipped objects would look as if they had gone back
 		return l.trim(rv)
 	}
-	if !f.replace && l.broken == nil {
+	if !r.replace && l.broken == nil {
 		if proof := l.disproved(rv); proof != nil {
 			l.contradict(proof)
 		}
 	}
 	l.over = true
-	f.listing, f.distrust = nil, nil
-	l.history = f.lineage(l)
+	r.listing, r.distrust = nil, nil
+	l.history = r.lineage(l)
 	if l.another = l.apart(); l.another {
-		f.reach = ""
+		r.reach = ""
 	}
-	f.resume, f.reach, f.replace, f.absent = rv, further(f.reach, rv), false, absence{}
-	f.unanswered, f.unstreamed = time.Time{}, 0
-	f.proof()
-	if f.commit(l, rv, f.known) {
-		f.pool.auditSeen(f.entry)
+	r.resume, r.reach, r.replace, r.absent = rv, further(r.reach, rv), false, absence{}
+	r.unanswered, r.unstreamed = time.Time{}, 0
+	r.proof()
+	if r.commit(l, rv, r.known) {
+		r.pool.auditSeen(r.informer)
 	}
 	if l.broken != nil {
-		f.rolledBack(l.broken)
+		r.rolledBack(l.broken)
 	}
-	f.pool.takeOver(f.entry)
+	r.pool.takeOver(r.informer)
 
 	return nil
 }
@@ -235,17 +235,17 @@ func (l *listing) finish(rv string) error {
 // not the informer's state. No object of another history is stored, so that no
 // read shows objects of both.
 func (l *listing) trim(rv string) error {
-	f := l.feed
+	r := l.reflector
 	another := l.apart()
-	l.over, f.listing, f.resume = true, nil, "" // a stream would bring deleted objects once more
+	l.over, r.listing, r.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
-		f.commitTrimmed(l, rv)
+		r.commitTrimmed(l, rv)
 		return l.cramped
 	}
-	f.giveUp(l)
-	f.replace = true // the next list may not contradict the remaining objects
+	r.giveUp(l)
+	r.replace = true // the next list may not contradict the remaining objects
 	if l.broken != nil {
-		f.rolledBack(l.broken)
+		r.rolledBack(l.broken)
 	}
 
 	return l.cramped
@@ -259,16 +259,16 @@ func (l *listing) abort(err error) {
 	if l.over {
 		return
 	}
-	f := l.feed
-	f.listing = nil
-	confirmed := !f.inPage || f.unnamed == 0
-	f.inPage = false
-	own := confirmed && l.broken == nil && !f.replace && ordered(l.version) && !behind(l.version, f.reach)
-	if own && f.hasSynced() && !errors.Is(err, ErrBudget) {
-		f.commitPart()
+	r := l.reflector
+	r.listing = nil
+	confirmed := !r.inPage || r.unnamed == 0
+	r.inPage = false
+	own := confirmed && l.broken == nil && !r.replace && ordered(l.version) && !behind(l.version, r.reach)
+	if own && r.hasSynced() && !errors.Is(err, ErrBudget) {
+		r.commitPart()
 		return
 	}
-	f.discard()
+	r.discard()
 }
 
 // sameState reports whether a list shows the cached state of an object. An

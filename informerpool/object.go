@@ -23,30 +23,30 @@ type scanner interface {
 // that does not belong to the key, has no identity or is too large, and returns
 // nil for it: a broken object must not stop the others. An error ends the
 // stream.
-func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object, error) {
+func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*Object, error) {
 	it, err := at.Scan()
 	id := it.Identity()
 	if err != nil {
 		id = wire.Identify(at.Object())
 	} else {
-		err = f.check(&it, header)
+		err = r.check(&it, header)
 	}
 	var o *Object
 	if err == nil {
-		o, err = f.pool.codec.PackShared(f.kind, it, f.store.shared)
+		o, err = r.pool.codec.PackShared(r.kind, it, r.store.shared)
 	}
 	if err == nil {
-		o, err = f.transform(o)
+		o, err = r.transform(o)
 	}
-	if isRefusal(err) || errors.Is(err, ErrKind) && f.listing == nil {
-		f.refuse(frame, id, err)
+	if isRefusal(err) || errors.Is(err, ErrKind) && r.listing == nil {
+		r.refuse(frame, id, err)
 		return nil, nil
 	}
 	if errors.Is(err, ErrKind) { // the error names the key
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.key, err)
+		return nil, fmt.Errorf("%s: %w", r.key, err)
 	}
 	return o, nil
 }
@@ -58,23 +58,23 @@ func (f *feed) object(frame string, at scanner, header wire.ListHeader) (*Object
 // continues a list it makes every object unknown, and the stream ends when the
 // server next pauses, so that the frames that arrived together with it are
 // still used.
-func (f *feed) check(it *wire.Item, header wire.ListHeader) error {
-	if err := f.checkItemKind(it); err != nil {
+func (r *reflector) check(it *wire.Item, header wire.ListHeader) error {
+	if err := r.checkItemKind(it); err != nil {
 		return err
 	}
 	if it.Kind == "" {
-		if err := f.checkUnnamed(header); err != nil {
+		if err := r.checkUnnamed(header); err != nil {
 			return err
 		}
 	}
-	expect := wire.Expect{APIVersion: f.key.Resource.GroupVersion().String(), Namespace: f.key.Namespace}
+	expect := wire.Expect{APIVersion: r.key.Resource.GroupVersion().String(), Namespace: r.key.Namespace}
 	return expect.Check(*it)
 }
 
 // transform applies the user's transform, which must not change the object's
 // identity.
-func (f *feed) transform(o *Object) (*Object, error) {
-	change := f.options.Transforms[f.key.Resource.GroupResource()]
+func (r *reflector) transform(o *Object) (*Object, error) {
+	change := r.options.Transforms[r.key.Resource.GroupResource()]
 	if change == nil {
 		return o, nil
 	}
@@ -84,12 +84,12 @@ func (f *feed) transform(o *Object) (*Object, error) {
 	}
 	if err := callTransform(change, u); err != nil {
 		if p, ok := errors.AsType[*callback.PanicError](err); ok {
-			f.pool.panicked(p.Callback)
+			r.pool.panicked(p.Callback)
 		}
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
 
-	changed, err := f.pool.codec.PackUnstructuredShared(f.kind, u, f.store.shared)
+	changed, err := r.pool.codec.PackUnstructuredShared(r.kind, u, r.store.shared)
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}

@@ -11,11 +11,11 @@ var errPolled = errors.New("resource cannot be watched, only polled")
 
 // polled records a successful poll: until the next one is due, the list is as
 // good as a watch.
-func (e *entry) polled() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (i *informer) polled() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	e.polling = true
-	e.attachLocked()
-	e.broadcastLocked()
+	i.polling = true
+	i.attachLocked()
+	i.broadcastLocked()
 }

@@ -27,15 +27,15 @@ type Pool struct {
 
 	ctx     context.Context //nolint:containedctx // the pool's lifetime, parent of its informers' contexts
 	cancel  context.CancelCauseFunc
-	running sync.WaitGroup // feeds, and deliveries of subscriptions
+	running sync.WaitGroup // reflectors, and deliveries of subscriptions
 
-	mu       sync.Mutex // protects the fields below, and leases and linger of every entry; taken before an entry's lock
-	entries  map[Key]*entry
-	accounts map[types.NamespacedName]*account // kept until Forget
-	past     Totals                            // of closed clusters
-	subs     map[*Subscription]struct{}
-	closed   bool
-	audits   audits
+	mu        sync.Mutex // protects the fields below, and leases and linger of every informer; taken before an informer's lock
+	informers map[Key]*informer
+	accounts  map[types.NamespacedName]*account // kept until Forget
+	past      Totals                            // of closed clusters
+	subs      map[*Subscription]struct{}
+	closed    bool
+	audits    audits
 }
 
 // New returns a pool. It does no I/O and starts nothing: informers start when
@@ -50,16 +50,16 @@ func New(o Options) (*Pool, error) {
 	codec.DropManagedFields = o.DropManagedFields
 
 	return &Pool{
-		options:  o,
-		codec:    codec,
-		permits:  newPermits(o.ListConcurrency, o.PermitTimeout),
-		decoded:  newDecodedCache(o.DecodedBytes),
-		clock:    clock{zero: time.Now()},
-		ctx:      ctx,
-		cancel:   cancel,
-		entries:  map[Key]*entry{},
-		accounts: map[types.NamespacedName]*account{},
-		subs:     map[*Subscription]struct{}{},
+		options:   o,
+		codec:     codec,
+		permits:   newPermits(o.ListConcurrency, o.PermitTimeout),
+		decoded:   newDecodedCache(o.DecodedBytes),
+		clock:     clock{zero: time.Now()},
+		ctx:       ctx,
+		cancel:    cancel,
+		informers: map[Key]*informer{},
+		accounts:  map[types.NamespacedName]*account{},
+		subs:      map[*Subscription]struct{}{},
 	}, nil
 }
 
@@ -98,44 +98,44 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	if p.closed {
 		return nil, false, ErrClosed
 	}
-	e := p.findLocked(key, nil)
-	if e == nil {
-		e, started = p.startLocked(key), true
+	i := p.findLocked(key, nil)
+	if i == nil {
+		i, started = p.startLocked(key), true
 	}
-	if e.linger != nil {
-		e.linger.Stop() // if it has fired, it finds the lease
-		e.linger = nil
+	if i.linger != nil {
+		i.linger.Stop() // if it has fired, it finds the lease
+		i.linger = nil
 	}
 	l := &Lease{pool: p, owner: owner, released: make(chan struct{})}
-	l.at.Store(&place{key: key, entry: e, filter: newFilter(e.key, key)})
-	e.leases[l] = struct{}{}
+	l.at.Store(&place{key: key, informer: i, filter: newFilter(i.key, key)})
+	i.leases[l] = struct{}{}
 
 	return l, started, nil
 }
 
 // startLocked starts an informer. The caller has checked p.closed under the
 // same lock, so Close waits for every informer there can be.
-func (p *Pool) startLocked(key Key) *entry {
-	e := newEntry(p, key)
-	p.entries[key] = e
-	p.scheduleAuditLocked(e)
-	e.account.entries[e] = struct{}{}
-	p.running.Go(e.run)
+func (p *Pool) startLocked(key Key) *informer {
+	i := newInformer(p, key)
+	p.informers[key] = i
+	p.scheduleAuditLocked(i)
+	i.account.informers[i] = struct{}{}
+	p.running.Go(i.run)
 
-	return e
+	return i
 }
 
 // findLocked returns the informer for key, or one other than except that covers
 // it. A covering informer must have synced and must be held by leases of its
-// own key, since it ends with those. Entries in the map are alive: they are
+// own key, since it ends with those. Informers in the map are alive: they are
 // removed from it before they are stopped.
-func (p *Pool) findLocked(key Key, except *entry) *entry {
-	if e := p.entries[key]; e != nil {
-		return e
+func (p *Pool) findLocked(key Key, except *informer) *informer {
+	if i := p.informers[key]; i != nil {
+		return i
 	}
 	for _, wider := range key.wider() {
-		if e := p.entries[wider]; e != nil && e != except && e.ownedLocked() && e.healthy() {
-			return e
+		if i := p.informers[wider]; i != nil && i != except && i.ownedLocked() && i.healthy() {
+			return i
 		}
 	}
 	return nil
@@ -143,30 +143,30 @@ func (p *Pool) findLocked(key Key, except *entry) *entry {
 
 // healthy reports whether a narrower key may rely on the informer. An informer
 // that cannot sync may be refused where one for the narrower key is not.
-func (e *entry) healthy() bool {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.state == StateSynced
+func (i *informer) healthy() bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.state == StateSynced
 }
 
 // release takes back a lease. The last lease of the informer's own key starts
 // the linger, or ends the informer if it is not to linger.
 func (p *Pool) release(l *Lease, linger time.Duration) {
 	p.mu.Lock()
-	e := l.entry() // stays the same while the pool's lock is held
-	delete(e.leases, l)
+	i := l.informer() // stays the same while the pool's lock is held
+	delete(i.leases, l)
 	end := p.unhandLocked(l)
-	if e.ownedLocked() || p.entries[e.key] != e {
+	if i.ownedLocked() || p.informers[i.key] != i {
 		p.mu.Unlock()
 
 		p.stopUnused(end)
 		return
 	}
-	idle := len(e.leases)+len(e.heirs) == 0
-	if linger > 0 && (idle || e.linger == nil && e.key == l.Key()) {
+	idle := len(i.leases)+len(i.heirs) == 0
+	if linger > 0 && (idle || i.linger == nil && i.key == l.Key()) {
 		var t *time.Timer
-		t = time.AfterFunc(linger, func() { p.expire(e, &t) })
-		e.linger = t
+		t = time.AfterFunc(linger, func() { p.expire(i, &t) })
+		i.linger = t
 		p.mu.Unlock()
 
 		p.stopUnused(end)
@@ -176,10 +176,10 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 	var moves []move
 	switch {
 	case idle:
-		p.unlinkLocked(e)
-		end = append(end, e)
-	case e.linger == nil:
-		moves = p.handOverLocked(e)
+		p.unlinkLocked(i)
+		end = append(end, i)
+	case i.linger == nil:
+		moves = p.handOverLocked(i)
 	}
 
 	p.mu.Unlock()
@@ -189,45 +189,45 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 }
 
 // stopUnused stops informers that were taken out of the pool.
-func (p *Pool) stopUnused(entries []*entry) {
-	for _, e := range entries {
-		p.options.Logger.V(1).Info("Informer stopped", "informer", e.key.String())
-		e.stop(ErrReleased)
+func (p *Pool) stopUnused(informers []*informer) {
+	for _, i := range informers {
+		p.options.Logger.V(1).Info("Informer stopped", "informer", i.key.String())
+		i.stop(ErrReleased)
 	}
 }
 
 // unlinkLocked takes an informer out of the pool, so that it is not found any
 // more.
-func (p *Pool) unlinkLocked(e *entry) {
-	delete(p.entries, e.key)
-	delete(e.account.entries, e)
-	p.settleLocked(e.key.Cluster, e.account)
+func (p *Pool) unlinkLocked(i *informer) {
+	delete(p.informers, i.key)
+	delete(i.account.informers, i)
+	p.settleLocked(i.key.Cluster, i.account)
 }
 
 // expire stops an informer whose linger is over, unless it was acquired at the
 // moment the timer fired.
-func (p *Pool) expire(e *entry, timer **time.Timer) {
+func (p *Pool) expire(i *informer, timer **time.Timer) {
 	p.mu.Lock()
 	// The timer of an earlier linger may get here after the informer was
 	// acquired and released again: e.linger is another timer then. Reading
 	// *timer under the lock orders the read after its assignment.
-	if e.ownedLocked() || p.entries[e.key] != e || e.linger != *timer {
+	if i.ownedLocked() || p.informers[i.key] != i || i.linger != *timer {
 		p.mu.Unlock()
 		return
 	}
-	e.linger = nil
-	if len(e.leases)+len(e.heirs) > 0 { // leases of narrower keys use it
-		moves := p.handOverLocked(e)
+	i.linger = nil
+	if len(i.leases)+len(i.heirs) > 0 { // leases of narrower keys use it
+		moves := p.handOverLocked(i)
 		p.mu.Unlock()
 
 		p.begin(moves)
 		return
 	}
 
-	p.unlinkLocked(e)
+	p.unlinkLocked(i)
 	p.mu.Unlock()
 
-	p.stopUnused([]*entry{e})
+	p.stopUnused([]*informer{i})
 }
 
 // Wake makes the cluster's informers that wait between two attempts try at
@@ -240,8 +240,8 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 	if a != nil {
 		a.forget() // another server may answer now
 	}
-	for _, e := range p.of(cluster) {
-		e.kick()
+	for _, i := range p.of(cluster) {
+		i.kick()
 	}
 }
 
@@ -249,8 +249,8 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 // once, as Wake does, but without a reason to expect success: if the attempt
 // fails, the next wait is as long as it would have been.
 func (p *Pool) Nudge(cluster types.NamespacedName) {
-	for _, e := range p.of(cluster) {
-		e.nudge()
+	for _, i := range p.of(cluster) {
+		i.nudge()
 	}
 }
 
@@ -258,12 +258,12 @@ func (p *Pool) Nudge(cluster types.NamespacedName) {
 // receive deletes, reads fail with [ErrNotSynced], and leases remain. The
 // informers list again when the source's Ready returns. Evict does not wait.
 func (p *Pool) Evict(cluster types.NamespacedName) {
-	for _, e := range p.of(cluster) {
-		e.evict()
+	for _, i := range p.of(cluster) {
+		i.evict()
 	}
 }
 
-func (p *Pool) of(cluster types.NamespacedName) []*entry {
+func (p *Pool) of(cluster types.NamespacedName) []*informer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -271,7 +271,7 @@ func (p *Pool) of(cluster types.NamespacedName) []*entry {
 	if a == nil {
 		return nil
 	}
-	return slices.Collect(maps.Keys(a.entries))
+	return slices.Collect(maps.Keys(a.informers))
 }
 
 // Close stops every informer and subscription and waits until all their
@@ -281,18 +281,18 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
 	p.stopAuditsLocked()
-	entries := p.entries
-	p.entries = map[Key]*entry{}
+	informers := p.informers
+	p.informers = map[Key]*informer{}
 	for _, a := range p.accounts {
-		clear(a.entries)
+		clear(a.informers)
 	}
 	subs := make([]*Subscription, 0, len(p.subs))
 	for s := range p.subs {
 		subs = append(subs, s)
 	}
-	for _, e := range entries {
-		if e.linger != nil {
-			e.linger.Stop()
+	for _, i := range informers {
+		if i.linger != nil {
+			i.linger.Stop()
 		}
 	}
 	p.mu.Unlock()
@@ -300,8 +300,8 @@ func (p *Pool) Close(ctx context.Context) error {
 	for _, s := range subs {
 		s.Stop()
 	}
-	for _, e := range entries {
-		e.stop(ErrClosed)
+	for _, i := range informers {
+		i.stop(ErrClosed)
 	}
 	p.cancel(ErrClosed)
 
@@ -310,7 +310,7 @@ func (p *Pool) Close(ctx context.Context) error {
 
 func (p *Pool) wait(ctx context.Context) error {
 	done := make(chan struct{})
-	go func() { // ends with the last feed: feeds end with their ctx
+	go func() { // ends with the last reflector: reflectors end with their ctx
 		p.running.Wait()
 		close(done)
 	}()
@@ -326,5 +326,5 @@ func (p *Pool) wait(ctx context.Context) error {
 func (p *Pool) Keys() []Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(p.entries), compareKeys)
+	return slices.SortedFunc(maps.Keys(p.informers), compareKeys)
 }

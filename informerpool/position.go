@@ -22,33 +22,33 @@ type Position struct {
 // Position returns the position of the lease's informer. Within one history it
 // never moves backwards.
 func (l *Lease) Position() Position {
-	e := l.rlock().entry
-	defer e.mu.RUnlock()
+	i := l.rlock().informer
+	defer i.mu.RUnlock()
 
 	p := Position{
 		Synced:          l.readableLocked() == nil,
-		ResourceVersion: e.rv,
-		Epoch:           e.epoch,
-		History:         e.history,
-		Shown:           e.rv,
+		ResourceVersion: i.rv,
+		Epoch:           i.epoch,
+		History:         i.history,
+		Shown:           i.rv,
 	}
-	if behind(p.Shown, e.partial) {
-		p.Shown = e.partial
+	if behind(p.Shown, i.partial) {
+		p.Shown = i.partial
 	}
 	return p
 }
 
 // commitPart stores the objects that a broken list had brought, and removes
 // none.
-func (e *entry) commitPart() {
-	values := e.lockWith(e.staged.all())
-	defer e.mu.Unlock()
+func (i *informer) commitPart() {
+	values := i.lockWith(i.staged.all())
+	defer i.mu.Unlock()
 
-	for o := range e.staged.all() {
-		if rv := o.GetResourceVersion(); e.partial == "" || behind(e.partial, rv) {
-			e.partial = rv
+	for o := range i.staged.all() {
+		if rv := o.GetResourceVersion(); i.partial == "" || behind(i.partial, rv) {
+			i.partial = rv
 		}
 	}
-	e.mergeLocked(values)
-	e.chargeLocked()
+	i.mergeLocked(values)
+	i.chargeLocked()
 }

@@ -66,43 +66,43 @@ type absence struct {
 // missing investigates a list that failed with 404, and removes the objects if
 // the absence is proven. It returns the error, extended by its cause as far as
 // it is known.
-func (f *feed) missing(ctx context.Context, err error) error {
+func (r *reflector) missing(ctx context.Context, err error) error {
 	needed := wordProofTime
-	if source, ok := f.options.Source.(Discoverer); ok {
+	if source, ok := r.options.Source.(Discoverer); ok {
 		needed = proofTime
-		if builtIn(f.key.Resource.Group) {
+		if builtIn(r.key.Resource.Group) {
 			needed = builtInProofTime
 		}
 		var found Discovery
-		unknown := f.pool.callApart("Source", f.key, func() (err error) {
-			found, err = source.Discover(ctx, Request{Key: f.key, Epoch: f.known})
+		unknown := r.pool.callApart("Source", r.key, func() (err error) {
+			found, err = source.Discover(ctx, Request{Key: r.key, Epoch: r.known})
 			return err
 		})
 		switch {
 		case errors.Is(unknown, ErrEpochChanged):
 			return unknown
 		case unknown != nil:
-			f.absent = absence{}
+			r.absent = absence{}
 			return fmt.Errorf("%w; it is not known whether the resource exists: %s", err, unknown.Error())
 		case found.Served:
-			f.absent = absence{}
+			r.absent = absence{}
 			return fmt.Errorf("%w; discovery has the resource", err)
 		case len(found.Versions) > 0:
-			f.absent = absence{}
+			r.absent = absence{}
 			return fmt.Errorf("%w: %w: it is served as %s", ErrOtherVersion, err, strings.Join(found.Versions, ", "))
 		}
 	} else if !ownWord(err) {
-		f.absent = absence{}
+		r.absent = absence{}
 		return err
 	}
 
-	if f.absent.proofs++; f.absent.proofs == 1 {
-		f.absent.since = time.Now()
+	if r.absent.proofs++; r.absent.proofs == 1 {
+		r.absent.since = time.Now()
 	}
-	if !f.absent.proven && f.absent.proofs >= minProofs && time.Since(f.absent.since) >= needed {
-		f.absent.proven = true
-		f.resume = ""
-		f.vanish()
+	if !r.absent.proven && r.absent.proofs >= minProofs && time.Since(r.absent.since) >= needed {
+		r.absent.proven = true
+		r.resume = ""
+		r.vanish()
 	}
 	return err
 }

@@ -76,7 +76,7 @@ func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 // first such query builds. Queries that arrive while it is being built scan
 // every object instead.
 func (l *Lease) byOwner(q *Query) Query {
-	if q.Owner != "" && q.Index == "" && l.entry().addIndex(ownerIndex, ownerUIDs) == nil && l.entry().indexReady(ownerIndex) {
+	if q.Owner != "" && q.Index == "" && l.informer().addIndex(ownerIndex, ownerUIDs) == nil && l.informer().indexReady(ownerIndex) {
 		q.Index, q.Value, q.Owner = ownerIndex, string(q.Owner), ""
 	}
 	return *q
@@ -86,39 +86,39 @@ func (l *Lease) byOwner(q *Query) Query {
 // other criteria are checked without the lock.
 func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter, err error) {
 	at := l.rlock()
-	e := at.entry
-	defer e.mu.RUnlock()
+	i := at.informer
+	defer i.mu.RUnlock()
 
 	if err := l.readableLocked(); err != nil {
 		return nil, "", narrow, err
 	}
-	e.store.sight.look()
+	i.store.sight.look()
 
 	if q.Index != "" {
-		x := e.store.index(q.Index)
+		x := i.store.index(q.Index)
 		if x == nil || !x.ready {
 			return nil, "", narrow, fmt.Errorf("%s: index %q: %w", at.key, q.Index, ErrNoIndex)
 		}
 		if err := x.check(at.key); err != nil {
 			return nil, "", narrow, err
 		}
-		return x.lookup(q.Value, nil), e.rv, at.filter, nil
+		return x.lookup(q.Value, nil), i.rv, at.filter, nil
 	}
 
 	namespace := q.Namespace
 	if namespace == "" {
 		namespace = at.filter.namespace
 	}
-	size := e.store.count
+	size := i.store.count
 	if namespace != "" {
-		size = e.store.countIn(namespace)
+		size = i.store.countIn(namespace)
 	}
 	objects = make([]*Object, 0, size)
-	for o := range e.store.in(namespace) {
+	for o := range i.store.in(namespace) {
 		objects = append(objects, o)
 	}
 
-	return objects, e.rv, at.filter, nil
+	return objects, i.rv, at.filter, nil
 }
 
 // selects reports whether a query selects an object that passes the filter.

@@ -6,7 +6,7 @@ package informerpool
 import "slices"
 
 // offer queues a change, merged with the pending change of the same object. The
-// entry's lock is held, so changes are queued in order.
+// informer's lock is held, so changes are queued in order.
 func (t *tap) offer(c change) {
 	if c, relevant := c.narrow(t.wants); relevant {
 		t.offerAll(c)
@@ -55,7 +55,7 @@ func (t *tap) offerAll(c change) {
 // Since reads may have returned the states between, the object is delivered
 // once more, as if it had been requested. The restored state is another object
 // in memory, for which the one the handler has received stands in. The locks of
-// the entry and the subscription are held.
+// the informer and the subscription are held.
 func (t *tap) returnedLocked(p *pending) {
 	told, is := p.old, p.new
 	if told == nil || is == nil || told == is || told.GetUID() != is.GetUID() || !sameState(told, is) {

@@ -100,20 +100,20 @@ func (r *refusals) in(namespace string) bool {
 // any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
 func (l *Lease) Unknown(namespace, name string) error {
 	at := l.rlock()
-	e := at.entry
-	defer e.mu.RUnlock()
+	i := at.informer
+	defer i.mu.RUnlock()
 
 	if at.filter.namespace != "" {
 		namespace = at.filter.namespace
 	}
 	switch {
-	case name == "" && e.refused.in(namespace):
-	case name != "" && e.refused.has(types.NamespacedName{Namespace: namespace, Name: name}):
+	case name == "" && i.refused.in(namespace):
+	case name != "" && i.refused.has(types.NamespacedName{Namespace: namespace, Name: name}):
 	default:
 		return nil
 	}
 
-	return refusedError(at.key, e.refused.last)
+	return refusedError(at.key, i.refused.last)
 }
 
 func refusedError(key Key, why error) error {
@@ -134,44 +134,44 @@ func isRefusal(err error) bool {
 // refuse records that an object was refused: its state is unknown from now on.
 // A frame that deletes the object needs no more than its identity, and is
 // applied.
-func (f *feed) refuse(frame string, id wire.Identity, why error) {
-	f.counters.rejected.inc()
+func (r *reflector) refuse(frame string, id wire.Identity, why error) {
+	r.counters.rejected.inc()
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
-		if f.listing != nil {
-			f.listing.dropNamed(id)
+		if r.listing != nil {
+			r.listing.dropNamed(id)
 		} else {
-			f.removeNamed(id)
+			r.removeNamed(id)
 		}
 		return
 	}
 
 	news := false
 	switch {
-	case f.listing != nil:
-		news = f.listing.refuse(name, why) && !f.refused.has(name)
+	case r.listing != nil:
+		news = r.listing.refuse(name, why) && !r.refused.has(name)
 	case errors.Is(why, ErrKind):
-		news = f.refused.all == nil
-		f.unknown(func(r *refusals) { r.addAll(why) })
+		news = r.refused.all == nil
+		r.unknown(func(r *refusals) { r.addAll(why) })
 	default:
-		f.unknown(func(r *refusals) { news = r.add(name, why) })
+		r.unknown(func(r *refusals) { news = r.add(name, why) })
 	}
 
-	if f.listing == nil && f.refused.all != nil {
-		f.distrust = f.refused.all // only the feed writes it, so the feed reads it without a lock
+	if r.listing == nil && r.refused.all != nil {
+		r.distrust = r.refused.all // only the reflector writes it, so the reflector reads it without a lock
 	}
-	log := f.options.Logger.V(1)
+	log := r.options.Logger.V(1)
 	if news {
-		log = f.options.Logger
+		log = r.options.Logger
 	}
-	log.Info("Object refused: its state is unknown", "informer", f.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
+	log.Info("Object refused: its state is unknown", "informer", r.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
 }
 
 // unknown changes the set of unknown objects.
-func (e *entry) unknown(change func(*refusals)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	change(&e.refused)
+func (i *informer) unknown(change func(*refusals)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	change(&i.refused)
 }
 
 // refuse records a refused object of the list. It reports whether the object
@@ -203,17 +203,17 @@ func (l *listing) nonsense() error {
 }
 
 func (l *listing) refusal() error {
-	return refusedError(l.feed.key, fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.last))
+	return refusedError(l.reflector.key, fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.last))
 }
 
 // dropNamed is drop for an object of which only the identity is known.
 func (l *listing) dropNamed(id wire.Identity) {
-	f := l.feed
+	r := l.reflector
 	l.refused.forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
-	if o := f.staged.get(id.Namespace, id.Name); o != nil && ends(id, o) {
-		f.unstage(o)
+	if o := r.staged.get(id.Namespace, id.Name); o != nil && ends(id, o) {
+		r.unstage(o)
 	}
-	if old := f.store.get(id.Namespace, id.Name); old != nil && ends(id, old) {
+	if old := r.store.get(id.Namespace, id.Name); old != nil && ends(id, old) {
 		delete(l.seen, old)
 	}
 }
@@ -222,25 +222,25 @@ func (l *listing) dropNamed(id wire.Identity) {
 // only the identity is usable: the last known state stands in for it. The
 // unknown object may have been another object of the same name, whose creation
 // was missed: then the last known one was deleted earlier.
-func (f *feed) removeNamed(id wire.Identity) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (r *reflector) removeNamed(id wire.Identity) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
-	unknown := f.refused.has(name)
+	unknown := r.refused.has(name)
 	over := func(o *Object) bool { return ends(id, o) || unknown && succeeds(id, o) }
-	f.refused.forget(name)
-	old := f.store.get(id.Namespace, id.Name)
-	if s := f.seen[name]; s != nil && over(s.Object) {
-		f.passedLocked(name, old, nil)
-		defer f.foundLocked(name)
+	r.refused.forget(name)
+	old := r.store.get(id.Namespace, id.Name)
+	if s := r.seen[name]; s != nil && over(s.Object) {
+		r.passedLocked(name, old, nil)
+		defer r.foundLocked(name)
 	}
 	if old == nil || !over(old) {
 		return
 	}
-	f.store.remove(old)
-	f.chargeLocked()
-	f.emitLocked(change{old: old, final: old, unknown: true})
+	r.store.remove(old)
+	r.chargeLocked()
+	r.emitLocked(change{old: old, final: old, unknown: true})
 }
 
 // ends reports whether a delete with this identity ends the cached object,

@@ -25,22 +25,22 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	growth := int64(o.Size()) + entryBytes
 	a, options := &account{}, &Options{MaxClusterBytes: 4*growth + growth/2}
 	stored := 0
-	var feeds []*feed
+	var reflectors []*reflector
 	for range 10 {
-		f := &feed{entry: &entry{store: newStore(), account: a}, options: options}
-		f.staged = f.store.stage()
-		if err := f.checkBytes(nil, o); err == nil {
+		r := &reflector{informer: &informer{store: newStore(), account: a}, options: options}
+		r.staged = r.store.stage()
+		if err := r.checkBytes(nil, o); err == nil {
 			stored++
-			feeds = append(feeds, f)
+			reflectors = append(reflectors, r)
 		} else {
 			require.ErrorIs(t, err, ErrBudget)
 		}
 	}
 	require.Equal(t, 4, stored)
-	for _, f := range feeds {
-		f.stage(nil, o)
-		require.Equal(t, f.staged.bytes, f.charged, "known to the byte")
-		f.discard()
+	for _, r := range reflectors {
+		r.stage(nil, o)
+		require.Equal(t, r.staged.bytes, r.charged, "known to the byte")
+		r.discard()
 	}
 	require.Zero(t, a.bytes.Load())
 }

@@ -56,11 +56,11 @@ func (u *unresumable) lists() bool {
 }
 
 // followed records that a stream was followed.
-func (f *feed) followed() { f.unresumed, f.unresumable = 0, unresumable{} }
+func (r *reflector) followed() { r.unresumed, r.unresumable = 0, unresumable{} }
 
 // refusesResuming reports whether a server has refused to resume for so long
 // that a list is due.
-func (f *feed) refusesResuming(err error) bool {
+func (r *reflector) refusesResuming(err error) bool {
 	_, resuming := errors.AsType[resumeError](err)
-	return resuming && f.unresumable.lists()
+	return resuming && r.unresumable.lists()
 }

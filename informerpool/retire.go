@@ -25,13 +25,12 @@ func (l *Lease) Retire() {
 // part separates a tap from the lease. It offers the deletes of the objects the
 // tap has delivered, whether or not the informer has already forgotten them.
 func (l *Lease) part(t *tap) {
-	e := l.lock().entry
-	i := slices.Index(e.taps, t)
-	if i >= 0 {
-		e.taps = slices.Delete(e.taps, i, i+1)
-		t.evictLocked(e)
+	i := l.lock().informer
+	if at := slices.Index(i.taps, t); at >= 0 {
+		i.taps = slices.Delete(i.taps, at, at+1)
+		t.evictLocked(i)
 	}
-	e.mu.Unlock()
+	i.mu.Unlock()
 
 	l.mu.Lock()
 	l.taps = slices.DeleteFunc(l.taps, func(x *tap) bool { return x == t })
@@ -40,14 +39,14 @@ func (l *Lease) part(t *tap) {
 	t.sub.part(t)
 }
 
-// evictLocked offers the deletes of all objects. The entry's lock is held.
-func (t *tap) evictLocked(e *entry) {
-	if e.synced {
-		for o := range e.store.all() {
+// evictLocked offers the deletes of all objects. The informer's lock is held.
+func (t *tap) evictLocked(i *informer) {
+	if i.synced {
+		for o := range i.store.all() {
 			t.offer(evicted(o))
 		}
 	}
-	t.evictSeenLocked(e)
+	t.evictSeenLocked(i)
 	t.disinheritLocked()
 }
 

@@ -66,12 +66,12 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	if err != nil || !newFilter(Key{}, key).match(o) {
 		return
 	}
-	e := l.lock().entry
-	ask := l.gone() == nil && e.noteSeenLocked(o)
-	e.mu.Unlock()
+	i := l.lock().informer
+	ask := l.gone() == nil && i.noteSeenLocked(o)
+	i.mu.Unlock()
 
 	if ask {
-		l.pool.auditSeen(e)
+		l.pool.auditSeen(i)
 	}
 }
 
@@ -84,48 +84,48 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 		return
 	}
 	selected := newFilter(Key{}, key)
-	e := l.lock().entry
+	i := l.lock().informer
 	ask := false
-	if l.gone() == nil && len(e.taps) > 0 {
+	if l.gone() == nil && len(i.taps) > 0 {
 		for _, o := range objects {
-			s := e.seen[nameOf(o)]
-			again := s != nil && s.Object == o && !e.synced // reads may repeat as fast as they like
+			s := i.seen[nameOf(o)]
+			again := s != nil && s.Object == o && !i.synced // reads may repeat as fast as they like
 			if !again && selected.match(o) {
-				ask = e.noteSeenLocked(o) || ask
+				ask = i.noteSeenLocked(o) || ask
 			}
 		}
 	}
 
-	e.mu.Unlock()
+	i.mu.Unlock()
 
 	if ask {
-		l.pool.auditSeen(e)
+		l.pool.auditSeen(i)
 	}
 }
 
-func (e *entry) noteSeenLocked(o *Object) (ask bool) {
+func (i *informer) noteSeenLocked(o *Object) (ask bool) {
 	name, size := nameOf(o), int64(o.Size())
-	if now := e.store.get(name.Namespace, name.Name); passes(now, o) {
-		e.laterLocked(o, now)
+	if now := i.store.get(name.Namespace, name.Name); passes(now, o) {
+		i.laterLocked(o, now)
 		return false
 	}
-	switch before := e.seen[name]; {
+	switch before := i.seen[name]; {
 	case before != nil && older(o, before.Object):
 		return false
 	case before != nil:
-		e.dropSeenLocked(name)
+		i.dropSeenLocked(name)
 	}
 
-	if len(e.seen) >= maxSeen || e.account.seen.Load()+size > maxSeenBytes {
+	if len(i.seen) >= maxSeen || i.account.seen.Load()+size > maxSeenBytes {
 		return false
 	}
-	if e.seen == nil {
-		e.seen = map[types.NamespacedName]*seen{}
+	if i.seen == nil {
+		i.seen = map[types.NamespacedName]*seen{}
 	}
-	e.seen[name] = &seen{Object: o, looks: e.looks}
-	e.weighSeenLocked(e.seenBytes + size)
+	i.seen[name] = &seen{Object: o, looks: i.looks}
+	i.weighSeenLocked(i.seenBytes + size)
 
-	return e.synced && e.settleSeenLocked()
+	return i.synced && i.settleSeenLocked()
 }
 
 // passes reports whether a state of the store is the one that was seen under
@@ -144,96 +144,96 @@ func isOrdered(o *Object) bool {
 // laterLocked handles an object of which the store has a later state than was
 // shown. Handlers have received that state, or are about to. A handler that
 // selects the state that was shown and not the current one receives a delete.
-func (e *entry) laterLocked(o, now *Object) {
-	e.dropSeenLocked(nameOf(o))
-	for _, t := range e.taps {
+func (i *informer) laterLocked(o, now *Object) {
+	i.dropSeenLocked(nameOf(o))
+	for _, t := range i.taps {
 		if !t.wants.empty() && t.wants.match(o) && !t.wants.match(now) {
 			t.lose(o, false)
 		}
 	}
-	e.shownLocked(o)
+	i.shownLocked(o)
 }
 
 // takeSeenLocked takes over the objects that the user of a lease was shown
-// while another entry served it: that entry may not have known them either. The
-// locks of both entries are held.
-func (e *entry) takeSeenLocked(from *entry, key Key) {
-	if from == e || !localFields(key.FieldSelector) {
+// while another informer served it: that informer may not have known them
+// either. The locks of both informers are held.
+func (i *informer) takeSeenLocked(from *informer, key Key) {
+	if from == i || !localFields(key.FieldSelector) {
 		return
 	}
 	selected := newFilter(Key{}, key)
 	for name, s := range from.seen {
-		if e.seen[name] != nil || !selected.match(s.Object) {
+		if i.seen[name] != nil || !selected.match(s.Object) {
 			continue
 		}
-		e.noteSeenLocked(s.Object)
-		if taken := e.seen[name]; taken != nil {
+		i.noteSeenLocked(s.Object)
+		if taken := i.seen[name]; taken != nil {
 			taken.adrift = s.adrift
 		}
 	}
 }
 
-func (e *entry) dropSeenLocked(name types.NamespacedName) {
-	s := e.seen[name]
+func (i *informer) dropSeenLocked(name types.NamespacedName) {
+	s := i.seen[name]
 	if s == nil {
 		return
 	}
-	delete(e.seen, name)
-	e.weighSeenLocked(e.seenBytes - int64(s.Size()))
+	delete(i.seen, name)
+	i.weighSeenLocked(i.seenBytes - int64(s.Size()))
 }
 
 // weighSeenLocked records the memory that seen objects take.
-func (e *entry) weighSeenLocked(bytes int64) {
-	e.account.seen.Add(bytes - e.seenBytes)
-	e.seenBytes = bytes
+func (i *informer) weighSeenLocked(bytes int64) {
+	i.account.seen.Add(bytes - i.seenBytes)
+	i.seenBytes = bytes
 }
 
 // lookLocked numbers a list, or an audit, that begins.
-func (e *entry) lookLocked() int {
-	e.looks++
-	return e.looks
+func (i *informer) lookLocked() int {
+	i.looks++
+	return i.looks
 }
 
 // loosenSeenLocked records that the server's history is another one from now
 // on, and may differ from the one in which objects were seen. The current look
 // at the server began before.
-func (e *entry) loosenSeenLocked() {
-	for _, o := range e.seen {
+func (i *informer) loosenSeenLocked() {
+	for _, o := range i.seen {
 		if o.adrift.IsZero() {
-			o.adrift, o.looks, o.asked = time.Now(), e.looks, false
+			o.adrift, o.looks, o.asked = time.Now(), i.looks, false
 		}
 	}
 }
 
-func (e *entry) loosenSeen() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.loosenSeenLocked()
+func (i *informer) loosenSeen() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.loosenSeenLocked()
 }
 
 // settleSeenLocked drops the objects that the store has in the state that was
 // seen, or a later one: handlers receive the changes of those as of all others.
 // It reports whether to request an audit, since the stream has passed a state
 // without bringing it.
-func (e *entry) settleSeenLocked() (ask bool) {
-	if len(e.seen) == 0 {
+func (i *informer) settleSeenLocked() (ask bool) {
+	if len(i.seen) == 0 {
 		return false
 	}
-	pause := time.Since(e.seenAudit) < seenAuditPace
-	for name, o := range e.seen {
-		now := e.store.get(name.Namespace, name.Name)
+	pause := time.Since(i.seenAudit) < seenAuditPace
+	for name, o := range i.seen {
+		now := i.store.get(name.Namespace, name.Name)
 		switch {
 		case passes(now, o.Object):
-			e.passedLocked(name, now, now)
-			e.foundLocked(name)
-		case o.asked, pause, e.refused.has(name), behind(e.rv, o.GetResourceVersion()) && !o.incomparable():
+			i.passedLocked(name, now, now)
+			i.foundLocked(name)
+		case o.asked, pause, i.refused.has(name), behind(i.rv, o.GetResourceVersion()) && !o.incomparable():
 		default:
 			o.asked, ask = true, true
 		}
 	}
 
 	if ask {
-		e.seenAudit = time.Now()
+		i.seenAudit = time.Now()
 	}
 	return ask
 }
@@ -245,14 +245,14 @@ func (e *entry) settleSeenLocked() (ask bool) {
 // that was left meanwhile. The store is still the one before the list. The
 // caller must pass the returned names to foundLocked once the changes are
 // delivered.
-func (e *entry) missedLocked(look int, rv string, first bool, now func(types.NamespacedName) *Object) (found []types.NamespacedName) {
-	for name, o := range e.seen {
+func (i *informer) missedLocked(look int, rv string, first bool, now func(types.NamespacedName) *Object) (found []types.NamespacedName) {
+	for name, o := range i.seen {
 		is := now(name)
 		early := !first && o.looks >= look || behind(rv, o.GetResourceVersion()) && !o.incomparable()
-		if e.refused.has(name) || early && (is == nil || older(is, o.Object)) {
+		if i.refused.has(name) || early && (is == nil || older(is, o.Object)) {
 			continue
 		}
-		e.passedLocked(name, e.store.get(name.Namespace, name.Name), is)
+		i.passedLocked(name, i.store.get(name.Namespace, name.Name), is)
 		found = append(found, name)
 	}
 
@@ -271,13 +271,13 @@ func (e *entry) missedLocked(look int, rv string, first bool, now func(types.Nam
 // the seen one: the seen one is then of a history that is over. Its delete
 // would leave the handler without an object that exists, so the handler
 // receives that object once more instead.
-func (e *entry) passedLocked(name types.NamespacedName, old, now *Object) {
-	s := e.seen[name]
+func (i *informer) passedLocked(name types.NamespacedName, old, now *Object) {
+	s := i.seen[name]
 	if s == nil || s.passed {
 		return
 	}
 	s.passed = true // a list passes it, and then the change that it makes
-	for _, t := range e.taps {
+	for _, t := range i.taps {
 		known := t.knows(name, old)
 		switch {
 		case known != nil && !t.stays(known, now): // the change is delivered
@@ -324,26 +324,26 @@ func (t *tap) selects(o *Object) bool { return o != nil && (t.wants.empty() || t
 
 // reachesSeenLocked reports whether a state that the stream shows is no earlier
 // than the object that was seen under its name.
-func (e *entry) reachesSeenLocked(o *Object) bool {
-	s := e.seen[nameOf(o)]
+func (i *informer) reachesSeenLocked(o *Object) bool {
+	s := i.seen[nameOf(o)]
 	return s != nil && passes(o, s.Object)
 }
 
 // foundLocked drops a seen object that the store has had by now. As long as a
 // handler has not received it, its delete is still to be delivered.
-func (e *entry) foundLocked(name types.NamespacedName) {
-	s := e.seen[name]
+func (i *informer) foundLocked(name types.NamespacedName) {
+	s := i.seen[name]
 	if s == nil {
 		return
 	}
-	e.dropSeenLocked(name)
-	e.shownLocked(s.Object)
+	i.dropSeenLocked(name)
+	i.shownLocked(s.Object)
 }
 
 // shownLocked records that an object was shown which handlers are about to
 // receive.
-func (e *entry) shownLocked(o *Object) {
-	for _, t := range e.taps {
+func (i *informer) shownLocked(o *Object) {
+	for _, t := range i.taps {
 		t.sub.mu.Lock()
 		if p := t.sub.pending[item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}]; p != nil {
 			p.shown = o
@@ -354,17 +354,17 @@ func (e *entry) shownLocked(o *Object) {
 
 // forgetSeenLocked delivers the deletes of all seen objects, because the
 // cluster is gone. Objects that the store has, too, are deleted with the store.
-func (e *entry) forgetSeenLocked() {
-	for _, t := range e.taps {
-		t.evictSeenLocked(e)
+func (i *informer) forgetSeenLocked() {
+	for _, t := range i.taps {
+		t.evictSeenLocked(i)
 	}
-	e.seen = nil
-	e.weighSeenLocked(0)
+	i.seen = nil
+	i.weighSeenLocked(0)
 }
 
-func (t *tap) evictSeenLocked(e *entry) {
-	for name, o := range e.seen {
-		now := e.store.get(name.Namespace, name.Name)
+func (t *tap) evictSeenLocked(i *informer) {
+	for name, o := range i.seen {
+		now := i.store.get(name.Namespace, name.Name)
 		if t.knows(name, now) == nil && t.misses(o.Object, now) {
 			t.lose(o.Object, true)
 		}
@@ -373,7 +373,7 @@ func (t *tap) evictSeenLocked(e *entry) {
 
 // lose queues the delete of an object that the handler did not receive. An
 // object that came and went while the handler was busy is delivered all the
-// same. The entry's lock is held.
+// same. The informer's lock is held.
 func (t *tap) lose(o *Object, evicted bool) {
 	s := t.sub
 	it := item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}

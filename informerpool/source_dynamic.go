@@ -154,7 +154,7 @@ func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resou
 }
 
 // earlyLife is how long a watch opened for a list waits to be taken over; the
-// feed does so as soon as it has read the list.
+// reflector does so as soon as it has read the list.
 const earlyLife = time.Minute
 
 // dropEarly stops a watch that was not taken over.

@@ -86,15 +86,15 @@ func (s Status) MarshalJSON() ([]byte, error) {
 
 // Status returns the status of the informer that serves the lease. Key is that
 // of the informer, which may cover more than the lease's.
-func (l *Lease) Status() Status { return l.pool.status(l.entry()) }
+func (l *Lease) Status() Status { return l.pool.status(l.informer()) }
 
 // Status returns the status of all informers, sorted by key. It waits only for
 // locks that are held briefly.
 func (p *Pool) Status() []Status {
 	p.mu.Lock()
-	entries := slices.Collect(maps.Values(p.entries))
+	informers := slices.Collect(maps.Values(p.informers))
 	p.mu.Unlock()
-	return p.statuses(entries)
+	return p.statuses(informers)
 }
 
 // ClusterStatus returns the status of one cluster's informers, sorted by key.
@@ -102,30 +102,30 @@ func (p *Pool) ClusterStatus(cluster types.NamespacedName) []Status {
 	return p.statuses(p.of(cluster))
 }
 
-func (p *Pool) statuses(entries []*entry) []Status {
-	out := make([]Status, 0, len(entries))
-	for _, e := range entries {
-		out = append(out, p.status(e))
+func (p *Pool) statuses(informers []*informer) []Status {
+	out := make([]Status, 0, len(informers))
+	for _, i := range informers {
+		out = append(out, p.status(i))
 	}
 	slices.SortFunc(out, func(a, b Status) int { return compareKeys(a.Key, b.Key) })
 	return out
 }
 
-func (p *Pool) status(e *entry) Status {
+func (p *Pool) status(i *informer) Status {
 	s := Status{
-		Key:       e.key,
-		LastEvent: p.clock.at(e.lastEvent.Load()),
-		Lists:     e.counters.lists.load(),
-		Watches:   e.counters.watches.load(),
-		Resumes:   e.counters.resumes.load(),
-		Resyncs:   e.counters.resyncs.load(),
-		Stalls:    e.counters.stalls.load(),
-		Rejected:  e.counters.rejected.load(),
-		Rollbacks: e.counters.rollbacks.load(),
+		Key:       i.key,
+		LastEvent: p.clock.at(i.lastEvent.Load()),
+		Lists:     i.counters.lists.load(),
+		Watches:   i.counters.watches.load(),
+		Resumes:   i.counters.resumes.load(),
+		Resyncs:   i.counters.resyncs.load(),
+		Stalls:    i.counters.stalls.load(),
+		Rejected:  i.counters.rejected.load(),
+		Rollbacks: i.counters.rollbacks.load(),
 	}
 	p.mu.Lock()
-	s.Leases = len(e.leases)
-	for l := range e.leases {
+	s.Leases = len(i.leases)
+	for l := range i.leases {
 		if l.owner != "" {
 			s.Owners = append(s.Owners, l.owner)
 		}
@@ -134,18 +134,18 @@ func (p *Pool) status(e *entry) Status {
 
 	slices.Sort(s.Owners)
 	s.Owners = slices.Compact(s.Owners)
-	e.mu.RLock()
-	defer e.mu.RUnlock()
+	i.mu.RLock()
+	defer i.mu.RUnlock()
 
-	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = e.state, e.since, e.synced, e.rv, e.epoch
-	s.History, s.LastProof = e.history, e.provenLocked()
-	s.Unknown, s.AllUnknown = len(e.refused.names), e.refused.all != nil
+	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = i.state, i.since, i.synced, i.rv, i.epoch
+	s.History, s.LastProof = i.history, i.provenLocked()
+	s.Unknown, s.AllUnknown = len(i.refused.names), i.refused.all != nil
 	if s.Unknown > 0 || s.AllUnknown {
-		s.LastRefusal = e.refused.last.Error()
+		s.LastRefusal = i.refused.last.Error()
 	}
-	s.LastError, s.Objects, s.Bytes = e.lastErr, e.store.count, e.sizeLocked()
-	s.SeenBytes = e.seenBytes
-	s.Polling = e.polling
+	s.LastError, s.Objects, s.Bytes = i.lastErr, i.store.count, i.sizeLocked()
+	s.SeenBytes = i.seenBytes
+	s.Polling = i.polling
 
 	return s
 }

@@ -22,30 +22,30 @@ import (
 // for the stall time-out, the body ends.
 type body struct {
 	io.ReadCloser
-	feed    *feed
-	ctx     context.Context //nolint:containedctx // the request's lifetime, to distinguish a stall from other ends
-	cancel  context.CancelCauseFunc
-	silence time.Duration // how long nothing may arrive
-	quiet   bool          // silence alone does not prove that the stream is broken
-	within  bool          // part of a frame has arrived, and the rest is due
-	timer   *time.Timer
+	reflector *reflector
+	ctx       context.Context //nolint:containedctx // the request's lifetime, to distinguish a stall from other ends
+	cancel    context.CancelCauseFunc
+	silence   time.Duration // how long nothing may arrive
+	quiet     bool          // silence alone does not prove that the stream is broken
+	within    bool          // part of a frame has arrived, and the rest is due
+	timer     *time.Timer
 
 	unproven bool // arriving data is no sign of life of the informer's own stream
 }
 
 // send opens a body. Waiting for the response's header counts as a stall, too.
-func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions, silence time.Duration) (*body, error) {
+func (r *reflector) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions, silence time.Duration) (*body, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b := &body{
-		feed:    f,
-		ctx:     ctx,
-		cancel:  cancel,
-		silence: silence,
+		reflector: r,
+		ctx:       ctx,
+		cancel:    cancel,
+		silence:   silence,
 	}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	var rc io.ReadCloser
-	err := f.pool.callApart("Source", f.key, func() (err error) {
-		rc, err = open(ctx, Request{Key: f.key, Epoch: f.known, Options: opts})
+	err := r.pool.callApart("Source", r.key, func() (err error) {
+		rc, err = open(ctx, Request{Key: r.key, Epoch: r.known, Options: opts})
 		return err
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io
 		return nil, err
 	}
 
-	b.ReadCloser = &calledBody{rc, f.pool, f.key}
+	b.ReadCloser = &calledBody{rc, r.pool, r.key}
 
 	return b, nil
 }
@@ -64,7 +64,7 @@ func (f *feed) send(ctx context.Context, open func(context.Context, Request) (io
 func (b *body) alive() {
 	b.timer.Reset(b.silence)
 	if !b.unproven {
-		b.feed.proof()
+		b.reflector.proof()
 	}
 }
 
@@ -80,7 +80,7 @@ func (b *body) limit(silence time.Duration) {
 // there.
 func (b *body) calm(quiet bool) {
 	b.quiet = quiet
-	b.silence = b.feed.options.StallTimeout
+	b.silence = b.reflector.options.StallTimeout
 	if quiet {
 		b.silence -= questionTimeout
 	}
@@ -96,11 +96,11 @@ func (b *body) explain(err error) error {
 	cause := context.Cause(b.ctx)
 	if errors.Is(cause, ErrStalled) {
 		if b.quiet && !b.within {
-			b.feed.quiet()
+			b.reflector.quiet()
 			return errQuiet
 		}
-		b.feed.counters.stalls.inc()
-		return fmt.Errorf("%s: %w: nothing received for %s", b.feed.key, ErrStalled, b.silence)
+		b.reflector.counters.stalls.inc()
+		return fmt.Errorf("%s: %w: nothing received for %s", b.reflector.key, ErrStalled, b.silence)
 	}
 
 	return cause
@@ -114,16 +114,18 @@ func (b *body) close() {
 
 // limits are those of readers. Objects that are too large are skipped: an
 // object that any user may create must not end the stream of all others.
-func (f *feed) limits() wire.Limits { return wire.Limits{Object: f.options.MaxObjectBytes, Pass: true} }
+func (r *reflector) limits() wire.Limits {
+	return wire.Limits{Object: r.options.MaxObjectBytes, Pass: true}
+}
 
 // asBudget marks the error of a body that is too large, and adds the informer's
 // key to that of a malformed one.
-func (f *feed) asBudget(err error) error {
+func (r *reflector) asBudget(err error) error {
 	if _, limit := errors.AsType[*wire.LimitError](err); limit {
-		return fmt.Errorf("%s: %w: %w", f.key, ErrBudget, err)
+		return fmt.Errorf("%s: %w: %w", r.key, ErrBudget, err)
 	}
 	if _, malformed := errors.AsType[*wire.SyntaxError](err); malformed {
-		return fmt.Errorf("%s: %w", f.key, err)
+		return fmt.Errorf("%s: %w", r.key, err)
 	}
 	return err
 }
@@ -134,19 +136,19 @@ type stream struct {
 	frames *wire.FrameReader
 }
 
-func (f *feed) open(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*stream, error) {
-	b, err := f.send(ctx, f.options.Source.Watch, opts, silence)
+func (r *reflector) open(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*stream, error) {
+	b, err := r.send(ctx, r.options.Source.Watch, opts, silence)
 	if err != nil {
 		return nil, err
 	}
-	return &stream{body: b, frames: wire.NewFrameReader(b.ReadCloser, f.limits())}, nil
+	return &stream{body: b, frames: wire.NewFrameReader(b.ReadCloser, r.limits())}, nil
 }
 
 // wait waits until a frame begins to arrive, holding next to no memory
 // meanwhile.
 func (s *stream) wait() error {
 	if err := s.frames.Wait(); err != nil {
-		return s.feed.asBudget(s.explain(err))
+		return s.reflector.asBudget(s.explain(err))
 	}
 	s.within = true
 	return nil
@@ -157,10 +159,10 @@ func (s *stream) wait() error {
 func (s *stream) next() (wire.Frame, error) {
 	frame, err := s.frames.Next()
 	if _, field := errors.AsType[*wire.FieldError](err); field {
-		return frame, refusedError(s.feed.key, err)
+		return frame, refusedError(s.reflector.key, err)
 	}
 	if err != nil {
-		return frame, s.feed.asBudget(s.explain(err))
+		return frame, s.reflector.asBudget(s.explain(err))
 	}
 	s.within = false
 	s.alive()
@@ -182,12 +184,12 @@ type page struct {
 	count int // items read
 }
 
-func (f *feed) openPage(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
-	b, err := f.send(ctx, f.options.Source.List, opts, silence)
+func (r *reflector) openPage(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
+	b, err := r.send(ctx, r.options.Source.List, opts, silence)
 	if err != nil {
 		return nil, err
 	}
-	limits := f.limits()
+	limits := r.limits()
 	limits.Response = pageBytes(opts.Limit)
 	return &page{body: b, items: wire.NewListReader(b.ReadCloser, limits)}, nil
 }
@@ -206,7 +208,7 @@ func pageBytes(limit int64) int64 {
 // next advances to the next item.
 func (p *page) next() error {
 	if _, err := p.items.Next(); err != nil {
-		return p.feed.asBudget(p.explain(err))
+		return p.reflector.asBudget(p.explain(err))
 	}
 	p.count++
 	p.alive()

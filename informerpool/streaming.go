@@ -84,13 +84,13 @@ const maxUnstreamed = 3
 
 // failsStreaming reports whether a server keeps failing at streamed lists:
 // other requests may still work.
-func (f *feed) failsStreaming(err error) bool {
+func (r *reflector) failsStreaming(err error) bool {
 	if !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) {
-		f.unstreamed = 0
+		r.unstreamed = 0
 		return false
 	}
-	f.unstreamed++
-	return f.unstreamed >= maxUnstreamed
+	r.unstreamed++
+	return r.unstreamed >= maxUnstreamed
 }
 
 // pagedGroups are the API groups of a cluster whose server does not stream
@@ -136,9 +136,9 @@ func (g *pagedGroups) forget() {
 }
 
 // paged reports whether lists are requested in pages.
-func (f *feed) paged() bool {
-	return f.options.PagedLists || !f.watchable() || f.account.paged(f.key)
+func (r *reflector) paged() bool {
+	return r.options.PagedLists || !r.watchable() || r.account.paged(r.key)
 }
 
 // watchable reports whether watches of the resource are requested.
-func (f *feed) watchable() bool { return time.Now().After(f.unwatchable) }
+func (r *reflector) watchable() bool { return time.Now().After(r.unwatchable) }

@@ -25,7 +25,7 @@ type Subscription struct {
 	handler Handler
 	panics  atomic.Int64
 
-	mu      sync.Mutex // protects the fields below; taken with an entry's lock held, never the other way round
+	mu      sync.Mutex // protects the fields below; taken with an informer's lock held, never the other way round
 	taps    map[*Lease]*tap
 	queue   []item
 	stale   int // pending changes that were dropped and whose places are still in queue
@@ -55,11 +55,11 @@ type tap struct {
 	sub   *Subscription
 	lease *Lease
 
-	// wants, inherited and alias are protected by the lock of the entry that
+	// wants, inherited and alias are protected by the lock of the informer that
 	// serves the lease. inherited holds the objects that the handler received
-	// through another entry, until this entry has synced; nil if there was
-	// none. alias maps an object of this entry to the equal one that the
-	// handler received through another entry: the old state in an event is
+	// through another informer, until this informer has synced; nil if there
+	// was none. alias maps an object of this informer to the equal one that the
+	// handler received through another informer: the old state in an event is
 	// always the object that the handler last received.
 	wants     sieve
 	inherited map[types.NamespacedName]*Object
@@ -229,12 +229,12 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 	if t == nil {
 		return
 	}
-	e := l.rlock().entry // so that no change is offered between reading the object and offering its old state
-	defer e.mu.RUnlock()
-	if !e.synced {
+	i := l.rlock().informer // so that no change is offered between reading the object and offering its old state
+	defer i.mu.RUnlock()
+	if !i.synced {
 		return
 	}
-	for o := range objects(e.store) {
+	for o := range objects(i.store) {
 		t.offer(change{old: o, new: o, resync: true})
 	}
 }
@@ -317,7 +317,7 @@ func (s *Subscription) drain(ctx context.Context, t *tap) error {
 }
 
 // replayLocked offers every object of the store, and then marks the end of the
-// replay. The entry's lock is held.
+// replay. The informer's lock is held.
 func (t *tap) replayLocked(s *store) {
 	now := s.sight.next()
 	for o := range s.in(t.wants.lease.namespace) {

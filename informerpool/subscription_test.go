@@ -327,6 +327,6 @@ func TestSubscriptionHasNoGoroutineWhenIdle(t *testing.T) {
 		}
 		synctest.Wait()
 		require.NotContains(t, stacks(), "(*Subscription).deliver")
-		require.Equal(t, 1, strings.Count(stacks(), "(*feed).run("), "and an informer has one")
+		require.Equal(t, 1, strings.Count(stacks(), "(*reflector).run("), "and an informer has one")
 	})
 }

@@ -77,7 +77,7 @@ func (p *Pool) Forget(cluster types.NamespacedName) {
 // no informers. An informer that is still stopping may count a little more,
 // which is lost.
 func (p *Pool) settleLocked(cluster types.NamespacedName, a *account) {
-	if a.leaving && len(a.entries) == 0 {
+	if a.leaving && len(a.informers) == 0 {
 		p.past.add(a.totals())
 		delete(p.accounts, cluster)
 	}
@@ -107,15 +107,15 @@ type Summary struct {
 // ClusterSummary summarizes the informers of one cluster. It costs less than
 // ClusterStatus, and waits only for locks that are held briefly.
 func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
-	var buffer [32]*entry // most clusters have no more, and need no allocation then
-	entries := buffer[:0]
+	var buffer [32]*informer // most clusters have no more, and need no allocation then
+	informers := buffer[:0]
 	var s Summary
 	p.mu.Lock()
 	a := p.accounts[cluster]
 	if a != nil {
-		for e := range a.entries {
-			entries = append(entries, e)
-			s.Leases += len(e.leases)
+		for i := range a.informers {
+			informers = append(informers, i)
+			s.Leases += len(i.leases)
 		}
 	}
 
@@ -124,16 +124,16 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	if a == nil {
 		return s
 	}
-	s.Informers, s.Totals = len(entries), a.totals()
+	s.Informers, s.Totals = len(informers), a.totals()
 	var lastEvent int64
-	for _, e := range entries { // without the pool's lock: an informer that replaces its store holds its own for a while
-		lastEvent = max(lastEvent, e.lastEvent.Load())
-		e.mu.RLock()
-		synced, proof := e.synced, e.provenLocked()
-		s.Objects += e.store.count
-		s.Bytes += e.sizeLocked()
-		s.SeenBytes += e.seenBytes
-		e.mu.RUnlock()
+	for _, i := range informers { // without the pool's lock: an informer that replaces its store holds its own for a while
+		lastEvent = max(lastEvent, i.lastEvent.Load())
+		i.mu.RLock()
+		synced, proof := i.synced, i.provenLocked()
+		s.Objects += i.store.count
+		s.Bytes += i.sizeLocked()
+		s.SeenBytes += i.seenBytes
+		i.mu.RUnlock()
 
 		if !synced {
 			continue
@@ -151,10 +151,10 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 
 // account holds the shared state of one cluster's informers.
 type account struct {
-	bytes   atomic.Int64        // memory they hold
-	seen    atomic.Int64        // memory for objects that users saw in other ways
-	entries map[*entry]struct{} // those in the pool; protected by its lock
-	leaving bool                // to be closed with its last entry; protected by the pool's lock
+	bytes     atomic.Int64           // memory they hold
+	seen      atomic.Int64           // memory for objects that users saw in other ways
+	informers map[*informer]struct{} // those in the pool; protected by its lock
+	leaving   bool                   // to be closed with its last informer; protected by the pool's lock
 
 	lists, watches, resumes, resyncs, stalls, rejected, rollbacks atomic.Int64
 	audits, differences, unaudited                                atomic.Int64
@@ -183,7 +183,7 @@ func (a *account) totals() Totals {
 func (p *Pool) accountLocked(cluster types.NamespacedName) *account {
 	a := p.accounts[cluster]
 	if a == nil {
-		a = &account{entries: map[*entry]struct{}{}}
+		a = &account{informers: map[*informer]struct{}{}}
 		p.accounts[cluster] = a
 	}
 	a.leaving = false

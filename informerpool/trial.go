@@ -40,41 +40,41 @@ type trial struct {
 }
 
 // accepted records that the server has accepted a watch from a version.
-func (e *entry) accepted(rv string) {
-	e.mu.Lock()
-	t := &trial{before: e.standing, accepted: time.Now()}
-	if e.misled {
-		t.settle = time.AfterFunc(settling, func() { e.settled(t) })
-		e.trial = t
-		e.mu.Unlock()
+func (i *informer) accepted(rv string) {
+	i.mu.Lock()
+	t := &trial{before: i.standing, accepted: time.Now()}
+	if i.misled {
+		t.settle = time.AfterFunc(settling, func() { i.settled(t) })
+		i.trial = t
+		i.mu.Unlock()
 		return
 	}
 
-	ask := e.advanceLocked(rv)
-	e.trial = t
-	e.mu.Unlock()
+	ask := i.advanceLocked(rv)
+	i.trial = t
+	i.mu.Unlock()
 
-	e.advanced(ask)
+	i.advanced(ask)
 }
 
 // settled records that a stream has lasted.
-func (e *entry) settled(t *trial) {
-	e.mu.Lock()
-	if e.trial != t || e.state == StateDying {
-		e.mu.Unlock()
+func (i *informer) settled(t *trial) {
+	i.mu.Lock()
+	if i.trial != t || i.state == StateDying {
+		i.mu.Unlock()
 		return
 	}
-	ask := e.advanceLocked(e.rv)
-	e.mu.Unlock()
+	ask := i.advanceLocked(i.rv)
+	i.mu.Unlock()
 
-	e.advanced(ask)
+	i.advanced(ask)
 }
 
 // endTrialLocked is called when an attempt ends. It reports whether a stream
 // was still on trial: that stream does not count.
-func (e *entry) endTrialLocked() (misled bool) {
-	t := e.trial
-	e.trial = nil
+func (i *informer) endTrialLocked() (misled bool) {
+	t := i.trial
+	i.trial = nil
 	switch {
 	case t == nil:
 		return false
@@ -85,9 +85,9 @@ func (e *entry) endTrialLocked() (misled bool) {
 		return false
 	}
 
-	e.misled = true
-	if e.state == StateSynced { // it may be dying
-		e.standing = t.before
+	i.misled = true
+	if i.state == StateSynced { // it may be dying
+		i.standing = t.before
 	}
 
 	return true
@@ -95,21 +95,21 @@ func (e *entry) endTrialLocked() (misled bool) {
 
 // endsAtOnce returns an error if the server ends one accepted stream after
 // another, each in the regular way.
-func (e *entry) endsAtOnce() error {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	if e.trial == nil || e.trial.settle == nil {
+func (i *informer) endsAtOnce() error {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if i.trial == nil || i.trial.settle == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", e.key, ErrDetached)
+	return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", i.key, ErrDetached)
 }
 
 // provenLocked returns when the informer last had a sign of life of the stream
 // it follows. A server's responses while it is not followed, such as to the
 // history question, prove nothing about the cache.
-func (e *entry) provenLocked() time.Time {
-	at := e.pool.clock.at(e.lastProof.Load())
-	if d := e.detached; e.synced && !d.IsZero() && d.Before(at) {
+func (i *informer) provenLocked() time.Time {
+	at := i.pool.clock.at(i.lastProof.Load())
+	if d := i.detached; i.synced && !d.IsZero() && d.Before(at) {
 		return d
 	}
 	return at

@@ -32,13 +32,13 @@ import (
 // An informer that polls because its resource cannot be watched is trusted
 // between two successful polls.
 func (l *Lease) Trust(grace time.Duration) error {
-	e := l.rlock().entry
-	defer e.mu.RUnlock()
+	i := l.rlock().informer
+	defer i.mu.RUnlock()
 
 	if err := l.readableLocked(); err != nil {
 		return err
 	}
-	if err := e.distrustLocked(grace); err != nil {
+	if err := i.distrustLocked(grace); err != nil {
 		return fmt.Errorf("%s: %w", l.Key(), err)
 	}
 	return nil
@@ -46,25 +46,25 @@ func (l *Lease) Trust(grace time.Duration) error {
 
 // distrustLocked returns why the store may differ from the server's state for
 // longer than a resume takes, or nil.
-func (e *entry) distrustLocked(grace time.Duration) error {
+func (i *informer) distrustLocked(grace time.Duration) error {
 	switch {
-	case e.doubt != nil:
-		return e.doubt
-	case e.refused.all != nil:
-		return refusedError(e.key, e.refused.all)
-	case e.cause != nil:
-		return e.cause
-	case e.rejections > 1:
-		return e.lastErr
+	case i.doubt != nil:
+		return i.doubt
+	case i.refused.all != nil:
+		return refusedError(i.key, i.refused.all)
+	case i.cause != nil:
+		return i.cause
+	case i.rejections > 1:
+		return i.lastErr
 	}
 
-	silent := e.silentFor() > max(grace, e.pool.options.StallTimeout)
-	detached := !e.detached.IsZero() && time.Since(e.detached) > grace
+	silent := i.silentFor() > max(grace, i.pool.options.StallTimeout)
+	detached := !i.detached.IsZero() && time.Since(i.detached) > grace
 	switch {
 	case !silent && !detached:
 		return nil
-	case e.lastErr != nil:
-		return e.lastErr
+	case i.lastErr != nil:
+		return i.lastErr
 	case detached:
 		return ErrDetached
 	}
@@ -73,40 +73,40 @@ func (e *entry) distrustLocked(grace time.Duration) error {
 }
 
 // silentFor returns the time since the server's last sign of life.
-func (e *entry) silentFor() time.Duration {
-	return time.Since(e.pool.clock.at(e.lastProof.Load()))
+func (i *informer) silentFor() time.Duration {
+	return time.Since(i.pool.clock.at(i.lastProof.Load()))
 }
 
 // detachLocked records that no live watch is followed from now on.
-func (e *entry) detachLocked() {
-	if e.detached.IsZero() {
-		e.detached = time.Now()
+func (i *informer) detachLocked() {
+	if i.detached.IsZero() {
+		i.detached = time.Now()
 	}
 }
 
 // attachLocked records that a live watch is followed, or that a list or a poll
 // succeeded: earlier faults are over.
-func (e *entry) attachLocked() {
-	if e.trial != nil && e.trial.settle != nil {
-		e.trial.settle.Stop()
+func (i *informer) attachLocked() {
+	if i.trial != nil && i.trial.settle != nil {
+		i.trial.settle.Stop()
 	}
-	e.trial, e.misled = nil, false
-	e.detached, e.rejections = time.Time{}, 0
-	e.cause, e.lastErr = nil, nil
+	i.trial, i.misled = nil, false
+	i.detached, i.rejections = time.Time{}, 0
+	i.cause, i.lastErr = nil, nil
 }
 
 // suspectLocked records what a failed attempt reveals about the store.
-func (e *entry) suspectLocked(err error) {
-	e.lastErr, e.cause = err, nil
+func (i *informer) suspectLocked(err error) {
+	i.lastErr, i.cause = err, nil
 	if permanent(err) {
-		e.cause = err
+		i.cause = err
 	}
 	if apierrors.IsUnauthorized(err) {
-		e.rejections++ // the first may be a credential that is being replaced
+		i.rejections++ // the first may be a credential that is being replaced
 	} else {
-		e.rejections = 0
+		i.rejections = 0
 	}
 	if errors.Is(err, ErrHistory) || errors.Is(err, ErrEpochChanged) {
-		e.doubt = err
+		i.doubt = err
 	}
 }

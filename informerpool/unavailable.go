@@ -41,21 +41,21 @@ func unavailable(err error) bool {
 
 // resumed schedules an audit of an informer that resumes after its server was
 // not available. since is when it was last followed.
-func (f *feed) resumed(since time.Time) {
-	away := f.away
-	f.away = false
-	if !away || f.options.AuditInterval <= 0 || builtIn(f.key.Resource.Group) {
+func (r *reflector) resumed(since time.Time) {
+	away := r.away
+	r.away = false
+	if !away || r.options.AuditInterval <= 0 || builtIn(r.key.Resource.Group) {
 		return
 	}
 	at := time.Now().Add(auditSoon + rand.N(auditSpread)) // as if the whole cluster had been away
-	if f.awayAlone(since) {
+	if r.awayAlone(since) {
 		at = time.Now().Add(rand.N(auditPromptly))
 	}
-	p := f.pool
+	p := r.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed && p.entries[f.key] == f.entry {
-		p.bringForwardLocked(f.entry, at)
+	if !p.closed && p.informers[r.key] == r.informer {
+		p.bringForwardLocked(r.informer, at)
 		p.wakeAuditsLocked()
 	}
 }
@@ -63,9 +63,9 @@ func (f *feed) resumed(since time.Time) {
 // awayAlone reports whether only the informer's own server was away: an
 // informer of a resource of Kubernetes itself has followed its server all the
 // time.
-func (f *feed) awayAlone(since time.Time) bool {
-	for _, e := range f.pool.of(f.key.Cluster) {
-		if builtIn(e.key.Resource.Group) && e.followedSince(since) {
+func (r *reflector) awayAlone(since time.Time) bool {
+	for _, i := range r.pool.of(r.key.Cluster) {
+		if builtIn(i.key.Resource.Group) && i.followedSince(since) {
 			return true
 		}
 	}
@@ -74,16 +74,16 @@ func (f *feed) awayAlone(since time.Time) bool {
 
 // unfollowed returns since when the informer has not followed its server; zero
 // if it follows it.
-func (e *entry) unfollowed() time.Time {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.detached
+func (i *informer) unfollowed() time.Time {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.detached
 }
 
 // followedSince reports whether an informer has followed its server
 // continuously since t.
-func (e *entry) followedSince(t time.Time) bool {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.state == StateSynced && e.detached.IsZero() && e.since.Before(t)
+func (i *informer) followedSince(t time.Time) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.state == StateSynced && i.detached.IsZero() && i.since.Before(t)
 }

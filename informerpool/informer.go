@@ -33,25 +33,25 @@ const (
 	StateGone     State = "Gone"
 )
 
-// entry is one informer: its store, its state and its listeners. Only its feed
-// writes objects.
-type entry struct {
+// informer caches one key: its store, its state and its listeners. Only its
+// reflector writes objects.
+type informer struct {
 	key    Key
 	pool   *Pool
 	ctx    context.Context //nolint:containedctx // the informer's lifetime, which is part of no call's ctx
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the feed has ended
+	done   chan struct{} // closed when the reflector has ended
 	wake   chan struct{} // one slot: cuts a wait between attempts short
 	anew   atomic.Bool   // set before wake: the next wait is as short as the first
 
 	// leases, heirs and linger are protected by the pool's lock, since they
-	// decide whether the entry stays in the pool's map. heirs are leases that
-	// this entry is going to serve once it has synced.
+	// decide whether the informer stays in the pool's map. heirs are leases
+	// that this informer is going to serve once it has synced.
 	leases map[*Lease]struct{}
 	heirs  map[*Lease]struct{}
 	linger *time.Timer
-	// moving counts heirs, and leases that another entry is going to serve. It
-	// is a hint that avoids taking the pool's lock for each event.
+	// moving counts heirs, and leases that another informer is going to serve.
+	// It is a hint that avoids taking the pool's lock for each event.
 	moving atomic.Int32
 	// auditAt is when the informer is to be audited; zero while it is being
 	// audited. auditBy is its regular appointment, auditThen one that was
@@ -79,11 +79,11 @@ type entry struct {
 	unserved  bool                    // the resource was proven not to exist any more
 	taken     int                     // lists that were committed
 	touched   *touched                // the stream's changes since an audit began; nil without one
-	finding   error                   // of an audit, for the feed
+	finding   error                   // of an audit, for the reflector
 	doubt     error                   // the store is known to be of another history than the server's
-	evicted   bool                    // the feed is to forget everything before its next attempt
+	evicted   bool                    // the reflector is to forget everything before its next attempt
 	forgotten []func()                // called, with the lock held, after that
-	attempt   context.CancelCauseFunc // ends the feed's attempt; nil between attempts
+	attempt   context.CancelCauseFunc // ends the reflector's attempt; nil between attempts
 	changed   chan struct{}           // made by a waiter; closed and set to nil on the next change
 
 	refused refusals                       // objects whose state is not known
@@ -103,10 +103,10 @@ type entry struct {
 }
 
 // newEntry returns a new informer. The pool's lock is held.
-func newEntry(p *Pool, key Key) *entry {
+func newInformer(p *Pool, key Key) *informer {
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	account := p.accountLocked(key.Cluster)
-	return &entry{
+	return &informer{
 		key:      key,
 		pool:     p,
 		ctx:      ctx,
@@ -123,267 +123,267 @@ func newEntry(p *Pool, key Key) *entry {
 }
 
 // run is the informer's goroutine.
-func (e *entry) run() { e.feed(&feed{entry: e, options: &e.pool.options}) }
+func (i *informer) run() { i.reflect(&reflector{informer: i, options: &i.pool.options}) }
 
-// feed runs a feed to its end, on another goroutine if a user's function ends
-// this one.
-func (e *entry) feed(f *feed) {
+// reflect runs a reflector to its end, on another goroutine if a user's
+// function ends this one.
+func (i *informer) reflect(r *reflector) {
 	ended := false
 	defer func() {
 		if !ended {
-			e.pool.running.Go(func() { e.feed(f) })
+			i.pool.running.Go(func() { i.reflect(r) })
 		}
 	}()
-	f.run(e.ctx)
+	r.run(i.ctx)
 	ended = true
-	e.ended()
+	i.ended()
 }
 
-func (e *entry) ended() {
-	defer close(e.done)
-	e.pool.forgetSource(e.key)
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (i *informer) ended() {
+	defer close(i.done)
+	i.pool.forgetSource(i.key)
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	e.setStateLocked(StateGone)
-	e.store, e.staged, e.taps, e.synced = newStore(), nil, nil, false
-	e.listed.Store(nil)
-	e.seen = nil
-	e.weighSeenLocked(0)
-	e.chargeLocked()
-	e.broadcastLocked()
+	i.setStateLocked(StateGone)
+	i.store, i.staged, i.taps, i.synced = newStore(), nil, nil, false
+	i.listed.Store(nil)
+	i.seen = nil
+	i.weighSeenLocked(0)
+	i.chargeLocked()
+	i.broadcastLocked()
 }
 
 // stop ends the informer without waiting; done is closed when it has ended.
-func (e *entry) stop(cause error) {
-	e.mu.Lock()
-	if e.state != StateGone {
-		e.setStateLocked(StateDying)
+func (i *informer) stop(cause error) {
+	i.mu.Lock()
+	if i.state != StateGone {
+		i.setStateLocked(StateDying)
 	}
-	e.broadcastLocked()
-	e.mu.Unlock()
+	i.broadcastLocked()
+	i.mu.Unlock()
 
-	e.cancel(cause)
+	i.cancel(cause)
 }
 
-func (e *entry) setStateLocked(s State) {
-	if e.state != s {
-		e.state, e.since = s, time.Now()
+func (i *informer) setStateLocked(s State) {
+	if i.state != s {
+		i.state, i.since = s, time.Now()
 	}
 }
 
-// broadcastLocked wakes all goroutines that wait for the entry to change.
-func (e *entry) broadcastLocked() {
-	if e.changed != nil {
-		close(e.changed)
-		e.changed = nil
+// broadcastLocked wakes all goroutines that wait for the informer to change.
+func (i *informer) broadcastLocked() {
+	if i.changed != nil {
+		close(i.changed)
+		i.changed = nil
 	}
 }
 
 // await calls check until it returns anything but errWait, and returns that
 // result. It also returns when ctx or the lease ends. check is called with the
-// lock of the entry that serves the lease.
-func (l *Lease) await(ctx context.Context, check func(*entry) error) error {
+// lock of the informer that serves the lease.
+func (l *Lease) await(ctx context.Context, check func(*informer) error) error {
 	for {
 		if err := l.gone(); err != nil {
 			return fmt.Errorf("%s: %w", l.Key(), err)
 		}
-		e := l.lock().entry
-		err := check(e)
+		i := l.lock().informer
+		err := check(i)
 		if err != errWait { //nolint:errorlint // an identity, never wrapped
-			e.mu.Unlock()
+			i.mu.Unlock()
 			return err
 		}
-		if e.changed == nil {
-			e.changed = make(chan struct{})
+		if i.changed == nil {
+			i.changed = make(chan struct{})
 		}
-		changed := e.changed
-		e.mu.Unlock()
+		changed := i.changed
+		i.mu.Unlock()
 
 		select {
 		case <-changed:
 		case <-l.released:
-		case <-e.ctx.Done():
+		case <-i.ctx.Done():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// kick makes a feed that waits between attempts try at once, and resets its
-// back-off.
-func (e *entry) kick() {
-	e.anew.Store(true)
-	e.nudge()
+// kick makes a reflector that waits between attempts try at once, and resets
+// its back-off.
+func (i *informer) kick() {
+	i.anew.Store(true)
+	i.nudge()
 }
 
-// nudge makes a feed that waits between attempts try at once.
-func (e *entry) nudge() {
+// nudge makes a reflector that waits between attempts try at once.
+func (i *informer) nudge() {
 	select {
-	case e.wake <- struct{}{}:
+	case i.wake <- struct{}{}:
 	default: // a wake-up is already pending
 	}
 }
 
 // proof records a sign of life of the server.
-func (e *entry) proof() { e.lastProof.Store(e.pool.clock.now()) }
+func (i *informer) proof() { i.lastProof.Store(i.pool.clock.now()) }
 
 // sizeLocked returns the approximate memory of the informer, without a list
 // under way.
-func (e *entry) sizeLocked() int64 { return e.store.size() + e.seenBytes }
+func (i *informer) sizeLocked() int64 { return i.store.size() + i.seenBytes }
 
 // chargeLocked updates the cluster's account and the scope of the store's
 // objects.
-func (e *entry) chargeLocked() {
-	e.scope.Store(int32(e.store.scope()))
-	bytes := e.store.size()
-	if e.staged != nil {
-		bytes += e.staged.bytes // memory that its objects share is counted in the store
+func (i *informer) chargeLocked() {
+	i.scope.Store(int32(i.store.scope()))
+	bytes := i.store.size()
+	if i.staged != nil {
+		bytes += i.staged.bytes // memory that its objects share is counted in the store
 	}
-	e.account.bytes.Add(bytes - e.charged)
-	e.charged = bytes
+	i.account.bytes.Add(bytes - i.charged)
+	i.charged = bytes
 }
 
-// begin starts an attempt of the feed: one connection, from waiting for the
-// cluster to the end of a watch. If an eviction was requested, it first forgets
-// everything.
-func (e *entry) begin(ctx context.Context) (_ context.Context, forgot bool) {
+// begin starts an attempt of the reflector: one connection, from waiting for
+// the cluster to the end of a watch. If an eviction was requested, it first
+// forgets everything.
+func (i *informer) begin(ctx context.Context) (_ context.Context, forgot bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	if forgot = e.evicted; forgot {
-		e.forgetLocked()
+	if forgot = i.evicted; forgot {
+		i.forgetLocked()
 	}
-	e.evicted, e.attempt = false, cancel
+	i.evicted, i.attempt = false, cancel
 
 	return ctx, forgot
 }
 
 // end ends the attempt. It reports whether the server accepted a stream in it
 // that proved to be none.
-func (e *entry) end() (misled bool) {
-	e.mu.Lock()
-	cancel := e.attempt
-	e.attempt = nil
-	misled = e.endTrialLocked()
-	e.detachLocked()
-	e.mu.Unlock()
+func (i *informer) end() (misled bool) {
+	i.mu.Lock()
+	cancel := i.attempt
+	i.attempt = nil
+	misled = i.endTrialLocked()
+	i.detachLocked()
+	i.mu.Unlock()
 
 	cancel(errAttemptOver)
 
 	return misled
 }
 
-// evict makes the feed abandon its attempt and forget everything. The feed does
-// so itself: if another goroutine did, a running attempt could fill the store
-// again behind its back.
-func (e *entry) evict() {
-	e.mu.Lock()
-	e.evicted = true
-	cancel := e.attempt
-	e.mu.Unlock()
+// evict makes the reflector abandon its attempt and forget everything. The
+// reflector does so itself: if another goroutine did, a running attempt could
+// fill the store again behind its back.
+func (i *informer) evict() {
+	i.mu.Lock()
+	i.evicted = true
+	cancel := i.attempt
+	i.mu.Unlock()
 
 	if cancel != nil {
 		cancel(errEvicted)
 	}
-	e.kick()
+	i.kick()
 }
 
-func (e *entry) forgetLocked() {
-	e.forgetSeenLocked()
-	old := e.store
-	e.store, e.staged = old.emptyCopy(), nil
-	e.refused = refusals{}
+func (i *informer) forgetLocked() {
+	i.forgetSeenLocked()
+	old := i.store
+	i.store, i.staged = old.emptyCopy(), nil
+	i.refused = refusals{}
 	for o := range old.all() {
-		e.emitLocked(evicted(o))
+		i.emitLocked(evicted(o))
 	}
-	for _, t := range e.taps {
+	for _, t := range i.taps {
 		t.disinheritLocked()
 	}
-	e.chargeLocked()
-	e.synced, e.unserved, e.rv, e.partial, e.epoch, e.doubt = false, false, "", "", "", nil
-	e.listed.Store(nil)
-	e.attachLocked()
-	e.setStateLocked(StateStarting)
-	e.broadcastLocked()
-	for _, f := range e.forgotten {
+	i.chargeLocked()
+	i.synced, i.unserved, i.rv, i.partial, i.epoch, i.doubt = false, false, "", "", "", nil
+	i.listed.Store(nil)
+	i.attachLocked()
+	i.setStateLocked(StateStarting)
+	i.broadcastLocked()
+	for _, f := range i.forgotten {
 		f()
 	}
-	e.forgotten = nil
+	i.forgotten = nil
 }
 
-func (e *entry) syncedLocked(rv string) {
-	e.chargeLocked()
-	first := !e.synced
-	e.synced, e.unserved, e.rv, e.partial, e.doubt = true, false, rv, "", nil
-	e.taken++
-	e.attachLocked()
-	e.setStateLocked(StateSynced)
+func (i *informer) syncedLocked(rv string) {
+	i.chargeLocked()
+	first := !i.synced
+	i.synced, i.unserved, i.rv, i.partial, i.doubt = true, false, rv, "", nil
+	i.taken++
+	i.attachLocked()
+	i.setStateLocked(StateSynced)
 	if first {
-		for _, t := range e.taps {
-			t.catchUpLocked(e.store)
+		for _, t := range i.taps {
+			t.catchUpLocked(i.store)
 		}
 	}
-	e.broadcastLocked()
+	i.broadcastLocked()
 }
 
 // advance records the resourceVersion that the stream has reached; on reports
 // whether it is a new one. A stream on trial that repeats a version does not
 // count as a stream yet.
-func (e *entry) advance(rv string, on bool) {
-	e.mu.Lock()
-	if e.trial != nil && !on {
-		e.mu.Unlock()
+func (i *informer) advance(rv string, on bool) {
+	i.mu.Lock()
+	if i.trial != nil && !on {
+		i.mu.Unlock()
 		return
 	}
-	ask := e.advanceLocked(rv)
-	e.mu.Unlock()
+	ask := i.advanceLocked(rv)
+	i.mu.Unlock()
 
-	e.advanced(ask)
+	i.advanced(ask)
 }
 
 // advanceLocked must be followed by advanced, without the lock.
-func (e *entry) advanceLocked(rv string) (ask bool) {
-	e.rv, e.polling = rv, false
-	e.setStateLocked(StateSynced)
-	e.attachLocked()
-	ask = e.settleSeenLocked()
-	e.broadcastLocked()
+func (i *informer) advanceLocked(rv string) (ask bool) {
+	i.rv, i.polling = rv, false
+	i.setStateLocked(StateSynced)
+	i.attachLocked()
+	ask = i.settleSeenLocked()
+	i.broadcastLocked()
 
 	return ask
 }
 
-func (e *entry) advanced(ask bool) {
+func (i *informer) advanced(ask bool) {
 	if ask {
-		e.pool.auditSeen(e)
+		i.pool.auditSeen(i)
 	}
-	e.pool.takeOver(e)
+	i.pool.takeOver(i)
 }
 
 // note records an error that does not end the attempt.
-func (e *entry) note(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lastErr = err
-	e.broadcastLocked()
+func (i *informer) note(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.lastErr = err
+	i.broadcastLocked()
 }
 
 // fail records a failed attempt, and reports whether its error differs from the
 // last one.
-func (e *entry) fail(err error) (news bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (i *informer) fail(err error) (news bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
-	if e.state == StateDying {
+	if i.state == StateDying {
 		return false
 	}
-	news = e.lastErr == nil || e.lastErr.Error() != err.Error()
-	e.suspectLocked(err)
-	if e.synced {
-		e.setStateLocked(StateDegraded)
+	news = i.lastErr == nil || i.lastErr.Error() != err.Error()
+	i.suspectLocked(err)
+	if i.synced {
+		i.setStateLocked(StateDegraded)
 	}
-	e.broadcastLocked()
+	i.broadcastLocked()
 
 	return news
 }

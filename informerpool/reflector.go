@@ -18,13 +18,13 @@ import (
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
-// feed keeps one informer's store equal to the server: it lists, watches and
-// resumes on one goroutine. It is not built on client-go's Reflector because a
-// Reflector cannot be stopped while it waits for a server that refuses
-// connections, starts over when a connection breaks, and never notices a stream
-// that stalls or a history that was rolled back.
-type feed struct {
-	*entry
+// reflector keeps one informer's store equal to the server: it lists, watches
+// and resumes on one goroutine. It is not built on client-go's Reflector
+// because a Reflector cannot be stopped while it waits for a server that
+// refuses connections, starts over when a connection breaks, and never notices
+// a stream that stalls or a history that was rolled back.
+type reflector struct {
+	*informer
 	options *Options
 
 	backoff  backoff
@@ -62,76 +62,76 @@ type feed struct {
 //
 // A source that ends its goroutine ends this one, in the middle of an attempt.
 // The attempt has then failed, and run is called again.
-func (f *feed) run(ctx context.Context) {
-	f.backoff.limit = f.options.MaxBackoff
+func (r *reflector) run(ctx context.Context) {
+	r.backoff.limit = r.options.MaxBackoff
 	for ctx.Err() == nil {
-		if f.wait > 0 && sleep(ctx, f.wait, f.wake) && f.anew.Swap(false) {
-			f.backoff.reset()
+		if r.wait > 0 && sleep(ctx, r.wait, r.wake) && r.anew.Swap(false) {
+			r.backoff.reset()
 		}
 		if ctx.Err() == nil {
-			f.attemptOnce(ctx)
+			r.attemptOnce(ctx)
 		}
 	}
 }
 
 // attemptOnce makes one attempt: it waits for the cluster, lists or resumes,
 // and follows the changes until the stream ends.
-func (f *feed) attemptOnce(ctx context.Context) {
-	ctx, forgot := f.begin(ctx)
+func (r *reflector) attemptOnce(ctx context.Context) {
+	ctx, forgot := r.begin(ctx)
 	if forgot {
-		*f = feed{entry: f.entry, options: f.options, backoff: f.backoff}
+		*r = reflector{informer: r.informer, options: r.options, backoff: r.backoff}
 	}
-	f.relisted = false
-	f.takeFinding()
+	r.relisted = false
+	r.takeFinding()
 	began := time.Now()
 	err := errUnreturned
-	defer func() { f.wait = f.conclude(ctx, began, err) }()
+	defer func() { r.wait = r.conclude(ctx, began, err) }()
 
 	var s *stream
-	s, err = f.connect(ctx)
+	s, err = r.connect(ctx)
 	began = time.Now()
 	if err == nil {
 		err = errUnreturned
 		defer s.close()
-		if err = f.follow(s); err == nil && time.Since(began) < healthy {
-			err = f.endedAt(f.resume)
+		if err = r.follow(s); err == nil && time.Since(began) < healthy {
+			err = r.endedAt(r.resume)
 		}
 	}
 }
 
 // endedAt returns why a watch that ended soon could not last, or nil.
-func (f *feed) endedAt(rv string) error {
-	if !f.relisted || versionless(rv) || ordered(rv) {
-		return f.endsAtOnce()
+func (r *reflector) endedAt(rv string) error {
+	if !r.relisted || versionless(rv) || ordered(rv) {
+		return r.endsAtOnce()
 	}
-	return f.untaken(io.ErrUnexpectedEOF)
+	return r.untaken(io.ErrUnexpectedEOF)
 }
 
 // conclude records how an attempt ended, and returns the wait before the next
 // one. A nil error is the regular end of a watch.
-func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Duration {
+func (r *reflector) conclude(ctx context.Context, began time.Time, err error) time.Duration {
 	cause := context.Cause(ctx)
-	quieted := f.quieted
-	f.quieted = false
-	misled := f.end()
-	f.endUnordered()
+	quieted := r.quieted
+	r.quieted = false
+	misled := r.end()
+	r.endUnordered()
 	if time.Since(began) >= settling {
-		f.followed()
+		r.followed()
 	}
 	if errors.Is(cause, errAudited) {
 		return 0
 	}
 	if errors.Is(cause, errEvicted) {
-		f.backoff.reset()
+		r.backoff.reset()
 		return 0
 	}
-	err = f.checkHistory(err)
-	if misled && !f.relisted && f.unresumable.lists() {
-		f.resume = "" // treat it as if each had been refused
+	err = r.checkHistory(err)
+	if misled && !r.relisted && r.unresumable.lists() {
+		r.resume = "" // treat it as if each had been refused
 	}
-	f.away = f.away || unavailable(err)
-	if !f.absent.proven && !apierrors.IsNotFound(err) {
-		f.absent = absence{} // proofs have to come in a row
+	r.away = r.away || unavailable(err)
+	if !r.absent.proven && !apierrors.IsNotFound(err) {
+		r.absent = absence{} // proofs have to come in a row
 	}
 	if cause != nil {
 		return 0 // the informer has ended
@@ -139,24 +139,24 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 
 	switch {
 	case errors.Is(err, errPolled):
-		f.polled()
-		f.backoff.reset()
-		return jitter(f.options.PollInterval)
+		r.polled()
+		r.backoff.reset()
+		return jitter(r.options.PollInterval)
 	case errors.Is(err, errQuiet):
-		f.quieted = true
+		r.quieted = true
 		return 0 // a new watch gives the proof that the silent one did not
-	case quieted && !f.relisted && forgotten(err):
+	case quieted && !r.relisted && forgotten(err):
 		return 0 // nothing broke: without bookmarks, compaction overtakes an idle watch
 	}
 
 	if err != nil {
-		f.failed(err)
+		r.failed(err)
 	}
 	if errors.Is(err, ErrEpochChanged) {
 		return 0 // Ready knows the new epoch, or waits for it
 	}
-	wait := f.backoff.after(time.Since(began), err)
-	if soon, pending := f.absent.due(); pending && apierrors.IsNotFound(err) {
+	wait := r.backoff.after(time.Since(began), err)
+	if soon, pending := r.absent.due(); pending && apierrors.IsNotFound(err) {
 		wait = min(wait, soon) // deletes wait for it
 	}
 
@@ -165,54 +165,54 @@ func (f *feed) conclude(ctx context.Context, began time.Time, err error) time.Du
 
 // failed records a failed attempt, and reports it to the log and to
 // Options.OnFailed.
-func (f *feed) failed(err error) {
-	if f.fail(err) {
-		f.options.Logger.Info("Informer interrupted", "informer", f.key.String(), "error", err.Error())
+func (r *reflector) failed(err error) {
+	if r.fail(err) {
+		r.options.Logger.Info("Informer interrupted", "informer", r.key.String(), "error", err.Error())
 	}
-	f.pool.forsake(f.entry, err)
-	if f.options.OnFailed == nil {
+	r.pool.forsake(r.informer, err)
+	if r.options.OnFailed == nil {
 		return
 	}
-	_ = f.pool.callApart("OnFailed", f.key, func() error {
-		f.options.OnFailed(f.key, err)
+	_ = r.pool.callApart("OnFailed", r.key, func() error {
+		r.options.OnFailed(r.key, err)
 		return nil
 	})
 }
 
 // connect waits for the cluster and returns a live stream that continues the
 // store.
-func (f *feed) connect(ctx context.Context) (*stream, error) {
-	epoch, err := f.ready(ctx)
+func (r *reflector) connect(ctx context.Context) (*stream, error) {
+	epoch, err := r.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if epoch != f.known {
-		f.replace = f.replace || f.hasSynced()
-		f.known, f.resume, f.reach = epoch, "", ""
-		f.loosenSeen()
-		f.forgetKind()
+	if epoch != r.known {
+		r.replace = r.replace || r.hasSynced()
+		r.known, r.resume, r.reach = epoch, "", ""
+		r.loosenSeen()
+		r.forgetKind()
 	}
 
-	if ordered(f.resume) && f.watchable() && f.distrust == nil {
-		err := f.guard(ctx)
+	if ordered(r.resume) && r.watchable() && r.distrust == nil {
+		err := r.guard(ctx)
 		if err == nil {
-			f.counters.resumes.inc()
-			s, err := f.watch(ctx)
+			r.counters.resumes.inc()
+			s, err := r.watch(ctx)
 			if !errors.Is(err, errPolled) {
 				return s, asResumeError(err)
 			}
-		} else if !f.listsInstead(err) {
+		} else if !r.listsInstead(err) {
 			return nil, err
 		}
 	}
 
-	return f.relist(ctx)
+	return r.relist(ctx)
 }
 
 // ready calls the source, whose panic becomes an error.
-func (f *feed) ready(ctx context.Context) (epoch Epoch, err error) {
-	err = f.pool.call("Source", f.key, func() (err error) {
-		epoch, err = f.pool.options.Source.Ready(ctx, f.key.Cluster)
+func (r *reflector) ready(ctx context.Context) (epoch Epoch, err error) {
+	err = r.pool.call("Source", r.key, func() (err error) {
+		epoch, err = r.pool.options.Source.Ready(ctx, r.key.Cluster)
 		return err
 	})
 	return epoch, err
@@ -220,31 +220,31 @@ func (f *feed) ready(ctx context.Context) (epoch Epoch, err error) {
 
 // checkHistory makes the next attempt a list if an error shows that resuming is
 // not possible any more.
-func (f *feed) checkHistory(err error) error {
+func (r *reflector) checkHistory(err error) error {
 	_, list := errors.AsType[listError](err)
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrHistory):
-		f.resume, f.replace = "", true
-		f.backoff.reset()
-		f.rolledBack(err)
+		r.resume, r.replace = "", true
+		r.backoff.reset()
+		r.rolledBack(err)
 	case errors.Is(err, ErrKind):
-		f.resume = "" // the rest of the response cannot be trusted either
-		f.forgetKind()
+		r.resume = "" // the rest of the response cannot be trusted either
+		r.forgetKind()
 	case list: // the next attempt lists anyhow, or resumes where it can
 	case errors.Is(err, ErrBudget):
 		// A watch would bring the same objects in the same order, including
 		// those that have been deleted meanwhile, and so never get past them.
-		f.resume = ""
+		r.resume = ""
 	case forgotten(err):
-		f.resume = ""
-		if !f.relisted { // a server that does so right after a list must not be sent one list after the other
-			f.backoff.reset()
+		r.resume = ""
+		if !r.relisted { // a server that does so right after a list must not be sent one list after the other
+			r.backoff.reset()
 		}
-	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || f.failsResuming(err) || f.refusesResuming(err):
-		f.resume = "" // the server may never accept what it refuses now
+	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || r.failsResuming(err) || r.refusesResuming(err):
+		r.resume = "" // the server may never accept what it refuses now
 	case apierrors.IsNotFound(err):
-		f.resume = "" // a list shows whether the resource itself is gone
+		r.resume = "" // a list shows whether the resource itself is gone
 	}
 
 	return err
@@ -258,52 +258,52 @@ func forgotten(err error) bool { return apierrors.IsResourceExpired(err) || apie
 // version that was reached: other requests may still work. Errors of the
 // transport do not count: when a server fails at everything, including the
 // proof of its identity, every informer would list once it recovers.
-func (f *feed) failsResuming(err error) bool {
+func (r *reflector) failsResuming(err error) bool {
 	if _, answered := errors.AsType[*apierrors.StatusError](err); !answered || !apierrors.IsInternalError(err) {
 		return false
 	}
-	f.unresumed++
-	return f.unresumed >= maxUnstreamed
+	r.unresumed++
+	return r.unresumed >= maxUnstreamed
 }
 
 // watch opens the live stream from the resourceVersion that was reached.
-func (f *feed) watch(ctx context.Context) (*stream, error) {
-	opts := f.listOptions()
-	opts.ResourceVersion = f.resume
+func (r *reflector) watch(ctx context.Context) (*stream, error) {
+	opts := r.listOptions()
+	opts.ResourceVersion = r.resume
 	opts.AllowWatchBookmarks = true
-	opts.TimeoutSeconds = f.watchSeconds()
-	f.counters.watches.inc()
-	s, err := f.open(ctx, opts, f.options.StallTimeout)
-	f.unordered = versionless(f.resume)
+	opts.TimeoutSeconds = r.watchSeconds()
+	r.counters.watches.inc()
+	s, err := r.open(ctx, opts, r.options.StallTimeout)
+	r.unordered = versionless(r.resume)
 	if apierrors.IsMethodNotSupported(err) {
-		f.unwatchable = time.Now().Add(capabilityAge)
+		r.unwatchable = time.Now().Add(capabilityAge)
 		return nil, errPolled
 	}
 	if err != nil {
-		return nil, f.untaken(err)
+		return nil, r.untaken(err)
 	}
-	s.calm(!f.bookmarks)
-	since := f.unfollowed()
-	f.accepted(f.resume)
-	f.resumed(since)
+	s.calm(!r.bookmarks)
+	since := r.unfollowed()
+	r.accepted(r.resume)
+	r.resumed(since)
 
 	return s, nil
 }
 
 // untaken adds to the error of a watch that its version is not valid, if
 // nothing else is known to be wrong.
-func (f *feed) untaken(err error) error {
-	if versionless(f.resume) || ordered(f.resume) {
+func (r *reflector) untaken(err error) error {
+	if versionless(r.resume) || ordered(r.resume) {
 		return err
 	}
-	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", f.key, ErrVersion, wire.Excerpt(f.resume), err)
+	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", r.key, ErrVersion, wire.Excerpt(r.resume), err)
 }
 
 // endUnordered requests a list after a stream that ended within its initial
 // objects: their versions do not show how far it came.
-func (f *feed) endUnordered() {
-	if f.unordered {
-		f.unordered, f.resume = false, ""
+func (r *reflector) endUnordered() {
+	if r.unordered {
+		r.unordered, r.resume = false, ""
 	}
 }
 
@@ -316,8 +316,8 @@ func eofIsUnexpected(err error) error {
 	return err
 }
 
-func (f *feed) listOptions() metav1.ListOptions {
-	return metav1.ListOptions{LabelSelector: f.key.LabelSelector, FieldSelector: f.key.FieldSelector}
+func (r *reflector) listOptions() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: r.key.LabelSelector, FieldSelector: r.key.FieldSelector}
 }
 
 // streamOptions make a watch begin with the current objects. Bookmarks must be
@@ -330,25 +330,25 @@ func streamOptions(o metav1.ListOptions) metav1.ListOptions {
 	return o
 }
 
-func (f *feed) watchSeconds() *int64 {
-	return new(int64(jitter(f.options.WatchTimeout) / time.Second))
+func (r *reflector) watchSeconds() *int64 {
+	return new(int64(jitter(r.options.WatchTimeout) / time.Second))
 }
 
 // jitter returns between two thirds and four thirds of d, at random.
 func jitter(d time.Duration) time.Duration { return 2*d/3 + rand.N(2*d/3) }
 
-func (f *feed) hasSynced() bool {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.synced
+func (r *reflector) hasSynced() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.synced
 }
 
 // quiet records that a watch carried nothing. The first such watch counts as a
 // stall, since it may have been one; from then on silence is normal for the
 // resource.
-func (f *feed) quiet() {
-	if !f.silent {
-		f.silent = true
-		f.counters.stalls.inc()
+func (r *reflector) quiet() {
+	if !r.silent {
+		r.silent = true
+		r.counters.stalls.inc()
 	}
 }

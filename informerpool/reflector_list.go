@@ -21,43 +21,43 @@ const maxPages = 10_000
 
 // relist makes the store equal to the server's state and returns the stream
 // that follows it.
-func (f *feed) relist(ctx context.Context) (*stream, error) {
-	release, err := f.pool.permits.take(ctx)
+func (r *reflector) relist(ctx context.Context) (*stream, error) {
+	release, err := r.pool.permits.take(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	began := time.Now()
-	f.relisted = true
-	if err := f.learnKind(ctx); err != nil {
-		return nil, f.asListError(ctx, err)
+	r.relisted = true
+	if err := r.learnKind(ctx); err != nil {
+		return nil, r.asListError(ctx, err)
 	}
 	var noStream error
-	if !f.paged() {
-		s, err := f.listStreamed(ctx)
+	if !r.paged() {
+		s, err := r.listStreamed(ctx)
 		if err == nil {
-			f.listed(began)
+			r.listed(began)
 		}
-		if !cannotStream(err) && !f.failsStreaming(err) {
-			return s, f.asListError(ctx, err)
+		if !cannotStream(err) && !r.failsStreaming(err) {
+			return s, r.asListError(ctx, err)
 		}
 		noStream = err
-		f.note(err) // while the paged list runs, this is all that is known
+		r.note(err) // while the paged list runs, this is all that is known
 	}
 
-	if err := f.listPaged(ctx); err != nil {
-		return nil, f.asListError(ctx, err)
+	if err := r.listPaged(ctx); err != nil {
+		return nil, r.asListError(ctx, err)
 	}
 	if noStream != nil {
-		f.account.pages(f.key)
+		r.account.pages(r.key)
 	}
 	release()
-	f.listed(began)
-	if !f.watchable() {
+	r.listed(began)
+	if !r.watchable() {
 		return nil, errPolled
 	}
-	s, err := f.watch(ctx)
-	if err != nil || !f.unordered {
+	s, err := r.watch(ctx)
+	if err != nil || !r.unordered {
 		return s, err
 	}
 	kept := false
@@ -66,8 +66,8 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 			s.close()
 		}
 	}()
-	if err := f.listBehind(ctx, s); err != nil {
-		return nil, f.asListError(ctx, err)
+	if err := r.listBehind(ctx, s); err != nil {
+		return nil, r.asListError(ctx, err)
 	}
 	kept = true
 
@@ -81,18 +81,18 @@ func (f *feed) relist(ctx context.Context) (*stream, error) {
 // since it began, and therefore the latest state of each object that it names.
 // An object that it does not name did not exist when the watch began, and was
 // not created later: the list lacks it, and it is deleted.
-func (f *feed) listBehind(ctx context.Context, s *stream) error {
-	release, err := f.pool.permits.take(ctx)
+func (r *reflector) listBehind(ctx context.Context, s *stream) error {
+	release, err := r.pool.permits.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
 	s.timer.Stop() // nothing reads what arrives meanwhile
-	from := f.resume
-	if err := f.listPaged(ctx); err != nil {
+	from := r.resume
+	if err := r.listPaged(ctx); err != nil {
 		return err
 	}
-	f.resume, f.reach = from, from // changes from before the list are still to come
+	r.resume, r.reach = from, from // changes from before the list are still to come
 	s.calm(s.quiet)
 
 	return nil
@@ -100,12 +100,12 @@ func (f *feed) listBehind(ctx context.Context, s *stream) error {
 
 // listed reports how long a list took. A list also answers the history
 // question.
-func (f *feed) listed(began time.Time) {
-	f.unanswered, f.away = time.Time{}, false
-	f.pool.permits.listed(time.Since(began))
-	if f.options.OnListed != nil {
-		_ = f.pool.callApart("OnListed", f.key, func() error {
-			f.options.OnListed(f.key, time.Since(began))
+func (r *reflector) listed(began time.Time) {
+	r.unanswered, r.away = time.Time{}, false
+	r.pool.permits.listed(time.Since(began))
+	if r.options.OnListed != nil {
+		_ = r.pool.callApart("OnListed", r.key, func() error {
+			r.options.OnListed(r.key, time.Since(began))
 			return nil
 		})
 	}
@@ -118,12 +118,12 @@ type listError struct{ error }
 func (e listError) Unwrap() error { return e.error }
 
 // asListError marks the error of a list, and investigates a 404.
-func (f *feed) asListError(ctx context.Context, err error) error {
+func (r *reflector) asListError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err):
-		err = f.missing(ctx, err)
+		err = r.missing(ctx, err)
 	}
 
 	return listError{err}
@@ -131,11 +131,11 @@ func (f *feed) asListError(ctx context.Context, err error) error {
 
 // listStreamed lists by a watch that begins with the current objects, and
 // returns the stream positioned after them.
-func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
-	opts := streamOptions(f.listOptions())
-	opts.TimeoutSeconds = f.watchSeconds()
-	f.counters.watches.inc()
-	s, err := f.open(ctx, opts, f.options.StallTimeout)
+func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
+	opts := streamOptions(r.listOptions())
+	opts.TimeoutSeconds = r.watchSeconds()
+	r.counters.watches.inc()
+	s, err := r.open(ctx, opts, r.options.StallTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -146,24 +146,24 @@ func (f *feed) listStreamed(ctx context.Context) (*stream, error) {
 		}
 	}()
 	s.limit(initialSilence)
-	if err := f.readInitial(s); err != nil {
+	if err := r.readInitial(s); err != nil {
 		return nil, err
 	}
-	s.calm(!f.bookmarks)
+	s.calm(!r.bookmarks)
 	kept = true
 
 	return s, nil
 }
 
 // readInitial applies the objects a stream begins with.
-func (f *feed) readInitial(s *stream) (err error) {
-	l := f.beginList()
+func (r *reflector) readInitial(s *stream) (err error) {
+	l := r.beginList()
 	defer func() { l.abort(err) }()
 	var bound endless
 	for {
 		frame, err := s.next()
 		if errors.Is(err, ErrStalled) || bound.passed(frame.Type, l.repeats) {
-			return fmt.Errorf("%s: %w", f.key, errEndless)
+			return fmt.Errorf("%s: %w", r.key, errEndless)
 		}
 		if err != nil {
 			return eofIsUnexpected(err)
@@ -172,7 +172,7 @@ func (f *feed) readInitial(s *stream) (err error) {
 		if frame.Type == wire.Bookmark {
 			end, it, err := initialEventsEnd(frame)
 			if err == nil {
-				err = f.checkBookmark(&it)
+				err = r.checkBookmark(&it)
 			}
 			if err != nil {
 				return err
@@ -180,7 +180,7 @@ func (f *feed) readInitial(s *stream) (err error) {
 			if !end {
 				return errNoStream
 			}
-			f.ends = true
+			r.ends = true
 			return l.finish(it.ResourceVersion)
 		}
 
@@ -191,61 +191,61 @@ func (f *feed) readInitial(s *stream) (err error) {
 }
 
 // listPaged lists page by page.
-func (f *feed) listPaged(ctx context.Context) (err error) {
-	l := f.beginList()
+func (r *reflector) listPaged(ctx context.Context) (err error) {
+	l := r.beginList()
 	defer func() { l.abort(err) }()
-	opts := f.listOptions()
-	opts.Limit = max(f.options.PageSize>>f.smaller, 1)
-	f.counters.lists.inc()
+	opts := r.listOptions()
+	opts.Limit = max(r.options.PageSize>>r.smaller, 1)
+	r.counters.lists.inc()
 
 	for range maxPages {
-		header, err := f.listPage(ctx, opts, l)
+		header, err := r.listPage(ctx, opts, l)
 		if opts.Continue != "" && apierrors.IsResourceExpired(err) {
 			// The server forgets the version of the list faster than the pages
 			// are read. A list in a single response has a single version: start
 			// over with that.
 			l.restart()
 			opts.Limit, opts.Continue = 0, ""
-			f.counters.lists.inc()
-			header, err = f.listPage(ctx, opts, l)
+			r.counters.lists.inc()
+			header, err = r.listPage(ctx, opts, l)
 		}
 
 		if err != nil {
-			f.shrink(opts.Limit, err)
+			r.shrink(opts.Limit, err)
 			return err
 		}
 		if header.Continue == "" {
 			return l.finish(header.ResourceVersion)
 		}
 		if header.Continue == opts.Continue {
-			return fmt.Errorf("list %s: server repeats a page: %w", f.key, ErrBudget)
+			return fmt.Errorf("list %s: server repeats a page: %w", r.key, ErrBudget)
 		}
 		opts.Continue = header.Continue
 	}
 
-	return fmt.Errorf("list %s: more than %d pages: %w", f.key, maxPages, ErrBudget)
+	return fmt.Errorf("list %s: more than %d pages: %w", r.key, maxPages, ErrBudget)
 }
 
 // shrink makes the pages of the next list smaller after one was too large: the
 // objects in it may be valid.
-func (f *feed) shrink(limit int64, err error) {
+func (r *reflector) shrink(limit int64, err error) {
 	if e, ok := errors.AsType[*wire.LimitError](err); ok && e.What == wire.ResponseBytes && limit > 1 {
-		f.smaller++
+		r.smaller++
 	}
 }
 
-func (f *feed) listPage(ctx context.Context, opts metav1.ListOptions, l *listing) (wire.ListHeader, error) {
-	p, err := f.openPage(ctx, opts, f.options.StallTimeout)
+func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *listing) (wire.ListHeader, error) {
+	p, err := r.openPage(ctx, opts, r.options.StallTimeout)
 	if err != nil {
 		return wire.ListHeader{}, err
 	}
 	defer p.close()
-	f.unnamed, f.inPage = 0, true
+	r.unnamed, r.inPage = 0, true
 	for {
 		err := p.next()
 		if errors.Is(err, io.EOF) {
-			err = f.checkListKind(p.header(), p.count, f.unnamed)
-			f.inPage = err != nil
+			err = r.checkListKind(p.header(), p.count, r.unnamed)
+			r.inPage = err != nil
 			return p.header(), err
 		}
 		if err != nil {
@@ -260,32 +260,32 @@ func (f *feed) listPage(ctx context.Context, opts metav1.ListOptions, l *listing
 // checkBytes fails if storing an object in place of old would exceed the
 // cluster's memory budget. It is checked before storing: a server that is
 // retried repeatedly must not get one more object in with each try.
-func (f *feed) checkBytes(old, o *Object) error {
+func (r *reflector) checkBytes(old, o *Object) error {
 	growth := int64(o.Size()) + entryBytes
 	if old != nil {
 		growth -= int64(old.Size())
 	}
-	limit := f.options.MaxClusterBytes
-	if limit <= 0 || growth <= 0 || f.reserve(growth, limit) {
+	limit := r.options.MaxClusterBytes
+	if limit <= 0 || growth <= 0 || r.reserve(growth, limit) {
 		return nil
 	}
-	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", f.key, limit, ErrBudget)
+	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", r.key, limit, ErrBudget)
 }
 
 // reserve charges the cluster's account for an object that is about to be
 // stored. It reports false if that exceeds the limit. The informers of a
 // cluster fill one budget concurrently: without the reservation each would find
 // room that does not suffice for all of them.
-func (e *entry) reserve(growth, limit int64) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (i *informer) reserve(growth, limit int64) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	for {
-		taken := e.account.bytes.Load()
+		taken := i.account.bytes.Load()
 		if taken+growth > limit {
 			return false
 		}
-		if e.account.bytes.CompareAndSwap(taken, taken+growth) {
-			e.charged += growth // until the exact size is known
+		if i.account.bytes.CompareAndSwap(taken, taken+growth) {
+			i.charged += growth // until the exact size is known
 			return true
 		}
 	}
@@ -293,107 +293,107 @@ func (e *entry) reserve(growth, limit int64) bool {
 
 // checkRoom is checkBytes for an object of a stream, and also checks the number
 // of objects.
-func (f *feed) checkRoom(o *Object) error {
-	old := f.store.get(o.GetNamespace(), o.GetName())
-	if limit := f.options.MaxObjects; limit > 0 && old == nil && f.store.count >= limit {
-		return fmt.Errorf("%s: more than %d objects: %w", f.key, limit, ErrBudget)
+func (r *reflector) checkRoom(o *Object) error {
+	old := r.store.get(o.GetNamespace(), o.GetName())
+	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.store.count >= limit {
+		return fmt.Errorf("%s: more than %d objects: %w", r.key, limit, ErrBudget)
 	}
-	return f.checkBytes(old, o)
+	return r.checkBytes(old, o)
 }
 
 // follow applies a live stream until it ends; a regular end is nil.
-func (f *feed) follow(s *stream) error {
+func (r *reflector) follow(s *stream) error {
 	for {
 		if err := s.wait(); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			if errors.Is(err, ErrStalled) {
-				f.bookmarks = false // must be seen again before silence means anything
+				r.bookmarks = false // must be seen again before silence means anything
 			}
 			return err
 		}
 
-		if err := f.applyNext(s); err != nil {
+		if err := r.applyNext(s); err != nil {
 			return err
 		}
 	}
 }
 
 // applyNext applies the next frame, which has begun to arrive.
-func (f *feed) applyNext(s *stream) error {
+func (r *reflector) applyNext(s *stream) error {
 	frame, err := s.next()
 	if err != nil {
 		return eofIsUnexpected(err)
 	}
-	f.unordered = f.unordered && frame.Type == wire.Added
+	r.unordered = r.unordered && frame.Type == wire.Added
 	if frame.Type == wire.Bookmark {
 		it, err := s.frames.Scan()
 		if err == nil {
-			err = f.checkBookmark(&it)
+			err = r.checkBookmark(&it)
 		}
 		if err == nil {
-			err = f.distrust
+			err = r.distrust
 		}
 		if err != nil {
 			return err
 		}
-		if !f.bookmarks {
-			f.bookmarks = true
+		if !r.bookmarks {
+			r.bookmarks = true
 			s.calm(false)
 		}
-		return f.reached(it.ResourceVersion)
+		return r.reached(it.ResourceVersion)
 	}
 
-	o, err := f.object(frame.Type, s.frames, wire.ListHeader{})
+	o, err := r.object(frame.Type, s.frames, wire.ListHeader{})
 	if o == nil || err != nil {
 		return err
 	}
-	if err := f.checkOrder(o.GetResourceVersion()); err != nil {
+	if err := r.checkOrder(o.GetResourceVersion()); err != nil {
 		return err // before it does harm
 	}
-	f.lastEvent.Store(f.lastProof.Load())
+	r.lastEvent.Store(r.lastProof.Load())
 
 	if frame.Type == wire.Deleted {
-		f.remove(o)
+		r.remove(o)
 	} else {
-		if err := f.checkRoom(o); err != nil {
-			f.unknown(func(r *refusals) { r.add(nameOf(o), err) })
+		if err := r.checkRoom(o); err != nil {
+			r.unknown(func(r *refusals) { r.add(nameOf(o), err) })
 			return err
 		}
-		f.put(o)
+		r.put(o)
 	}
 
-	return f.reached(o.GetResourceVersion())
+	return r.reached(o.GetResourceVersion())
 }
 
 // checkOrder fails if a stream shows a version before the one it has reached:
 // versions of one history only grow. The initial objects of a watch without a
 // version have no order.
-func (f *feed) checkOrder(rv string) error {
-	if !f.unordered && behind(rv, f.resume) {
-		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", f.key, ErrHistory, f.resume, rv)
+func (r *reflector) checkOrder(rv string) error {
+	if !r.unordered && behind(rv, r.resume) {
+		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", r.key, ErrHistory, r.resume, rv)
 	}
 	return nil
 }
 
 // reached records how far the stream has come.
-func (f *feed) reached(rv string) error {
+func (r *reflector) reached(rv string) error {
 	if rv == "" {
 		return nil
 	}
-	if err := f.checkOrder(rv); err != nil {
+	if err := r.checkOrder(rv); err != nil {
 		return err
 	}
-	if behind(rv, f.resume) {
-		rv = f.resume
+	if behind(rv, r.resume) {
+		rv = r.resume
 	}
-	rv = further(f.resume, rv)
-	on := rv != f.resume
-	f.resume, f.reach = rv, rv
+	rv = further(r.resume, rv)
+	on := rv != r.resume
+	r.resume, r.reach = rv, rv
 	if on {
-		f.followed()
+		r.followed()
 	}
-	f.advance(rv, on)
+	r.advance(rv, on)
 
 	return nil
 }
