@@ -151,15 +151,7 @@ func (s *Transport) ProbeAnew(ctx context.Context, path string) (Proof, error) {
 }
 
 func (s *Transport) enterProof(anew bool) (ticket, error) {
-	for {
-		g, err := s.live()
-		if err != nil {
-			return ticket{}, err
-		}
-		if t, err := g.enterProof(anew); !errors.Is(err, errGone) {
-			return t, err
-		}
-	}
+	return s.enterBy(func(g *generation) (ticket, error) { return g.enterProof(anew) })
 }
 
 // Warm makes the connection that watches will use, if there is none yet and
@@ -177,7 +169,7 @@ func (c *Candidate) Warm(ctx context.Context) error { return c.s.warm(ctx, c.g) 
 
 func (s *Transport) warm(ctx context.Context, g *generation) error {
 	w := g.watches
-	if w == nil || w.plain.Load() || w.transport.Connections() > 0 {
+	if !w.multiplexed() || w.transport.Connections() > 0 {
 		return nil
 	}
 	if !s.begin() {
@@ -207,9 +199,6 @@ type probingKey struct{}
 // Candidate's Get.
 func Probing(ctx context.Context) bool { return ctx.Value(probingKey{}) != nil }
 
-// entrance admits a request to a generation.
-type entrance func(context.Context) (ticket, error)
-
 // ask sends one GET and judges the response.
 func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof, error) {
 	ctx = context.WithValue(ctx, probingKey{}, true)
@@ -229,11 +218,7 @@ func (s *Transport) ask(ctx context.Context, path string, enter entrance) (Proof
 	}
 	defer s.running.Done()
 
-	t, err := enter(ctx)
-	if err != nil {
-		return Proof{}, s.failure(req, nil, err)
-	}
-	resp, err := s.exchange(req, t)
+	t, resp, err := s.dispatch(req, enter)
 	if err != nil {
 		return Proof{}, err
 	}

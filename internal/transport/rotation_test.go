@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
 // rotating is a server whose certificate, of an authority of its own, can be
@@ -66,13 +68,21 @@ func (r *rotating) trusting(i int) *rest.Config {
 // access, and makes its connection when the server has the new certificate.
 // Nothing of it has been sent, so it is sent with the new access.
 func TestHazardRotatedAuthorityFailsARequestUnderWay(t *testing.T) {
-	for _, http2 := range []bool{true, false} {
-		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			t.Run(method+map[bool]string{true: " HTTP/2", false: " HTTP/1.1"}[http2], func(t *testing.T) {
+	requests := map[string]struct{ method, path, body string }{
+		"read":  {method: http.MethodGet, path: "/api", body: "body"},
+		"write": {method: http.MethodPost, path: "/api", body: "body"},
+		"watch": {method: http.MethodGet, path: "/api?watch=true"},
+	}
+	for name, r := range requests {
+		t.Run(name, func(t *testing.T) {
+			protocols(t, func(t *testing.T, http2 bool) {
 				srv := serveRotating(t, http2)
 				dialing, release := make(chan struct{}), make(chan struct{})
-				var dials atomic.Int32
+				var dials, forStreams atomic.Int32
 				s := connect(t, Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+					if ForStreams(ctx) {
+						forStreams.Add(1)
+					}
 					if dials.Add(1) == 1 {
 						close(dialing)
 						<-release
@@ -81,23 +91,7 @@ func TestHazardRotatedAuthorityFailsARequestUnderWay(t *testing.T) {
 				}}, srv.trusting(0))
 
 				results := make(chan error, 2)
-				send := func() {
-					req, err := http.NewRequestWithContext(t.Context(), method, s.URL()+"/api", strings.NewReader("body"))
-					if err != nil {
-						results <- err
-						return
-					}
-					resp, err := s.Client().Do(req)
-					if err == nil {
-						var body []byte
-						body, err = io.ReadAll(resp.Body)
-						_ = resp.Body.Close()
-						if string(body) != "body" {
-							err = io.ErrUnexpectedEOF
-						}
-					}
-					results <- err
-				}
+				send := func() { results <- sendBody(t.Context(), s, r.method, r.path, r.body) }
 				go send()
 				<-dialing
 				go send() // waits for the connection, or makes its own
@@ -107,9 +101,47 @@ func TestHazardRotatedAuthorityFailsARequestUnderWay(t *testing.T) {
 				close(release)
 				require.NoError(t, <-results)
 				require.NoError(t, <-results)
+				if http2 && name == "watch" {
+					require.Equal(t, dials.Load(), forStreams.Load(), "watches keep to their own connections")
+				}
 			})
-		}
+		})
 	}
+}
+
+// sendBody sends a request to a server that answers with the request's body.
+func sendBody(ctx context.Context, s *Transport, method, path, body string) error {
+	var sent io.Reader
+	if body != "" {
+		sent = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.URL()+path, sent)
+	if err != nil {
+		return err
+	}
+	resp, err := s.Client().Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	received, err := io.ReadAll(resp.Body)
+	if err == nil && string(received) != body {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// TestHazardWatchWithABodyHangs: the connections for watches carry none. It
+// fails before anything is dialed.
+func TestHazardWatchWithABodyHangs(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		srv := serve(t, http2, func(http.ResponseWriter, *http.Request) {})
+		s := connect(t, Options{}, srv.config("one"))
+		err := sendBody(t.Context(), s, http.MethodGet, "/api?watch=true", "body")
+		require.ErrorIs(t, err, h2.ErrUnsupported)
+		require.ErrorAs(t, err, new(*Error))
+		require.Zero(t, srv.conns.Load())
+	})
 }
 
 // TestHazardRetiredAccessAdmitsRequests: one that looked before the access was
@@ -136,4 +168,19 @@ func TestHazardRetiredAccessAdmitsRequests(t *testing.T) {
 	require.ErrorIs(t, err, errGone)
 	_, _, err = fetch(t.Context(), s, "/api")
 	require.NoError(t, err)
+}
+
+// TestHazardProbeOfStreamsFailsWithoutHTTP2: the access was replaced since the
+// server was last asked, and nothing has yet shown that it has no HTTP/2.
+func TestHazardProbeOfStreamsFailsWithoutHTTP2(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		srv := serve(t, http2, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+		s := connect(t, Options{}, srv.config("one"))
+		for _, revision := range []string{"second", "third"} {
+			proof, err := s.ProbeStreams(t.Context(), "/version")
+			require.NoError(t, err)
+			require.Equal(t, "{}", string(proof.Body))
+			require.NoError(t, s.Swap(srv.config("two"), revision))
+		}
+	})
 }

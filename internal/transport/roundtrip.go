@@ -52,20 +52,39 @@ func (s *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, e
 		}
 	}
 
-	t, resp, err := s.dispatch(req, watch)
-	if errors.Is(err, h2.ErrNotHTTP2) {
-		t, resp, err = s.dispatch(req, false)
+	enter := s.enter
+	if watch {
+		enter = s.enterWatch
 	}
-	for again := outdated(req, t, err); again != nil; again = outdated(req, t, err) {
-		t, resp, err = s.dispatch(again, false)
-		if resp != nil {
-			resp.Request = req
-		}
-	}
+	t, resp, err := s.dispatch(req, enter)
 	if err != nil {
 		return nil, err
 	}
 	return s.admit(req, resp, t.lane, watch, stream)
+}
+
+// dispatch admits req and sends it. If it could not be sent, dispatch admits it
+// once more where there is another way: a generation whose watches turned out
+// not to have HTTP/2, or one whose access was replaced.
+func (s *Transport) dispatch(req *http.Request, enter entrance) (ticket, *http.Response, error) {
+	for next := req; ; {
+		t, err := enter(req.Context())
+		if err != nil {
+			return t, nil, s.failure(req, nil, err)
+		}
+		resp, err := s.exchange(next, t)
+		if errors.Is(err, h2.ErrNotHTTP2) {
+			continue // only watches and probes get here, which have no body
+		}
+		if again := outdated(req, t, err); again != nil {
+			next = again
+			continue
+		}
+		if resp != nil {
+			resp.Request = req
+		}
+		return t, resp, err
+	}
 }
 
 // outdated returns req, to be sent once more, if it failed since the access
@@ -74,7 +93,7 @@ func (s *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, e
 // has been sent then. Otherwise it returns nil.
 func outdated(req *http.Request, t ticket, err error) *http.Request {
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
-	if !unverified || t.lane == nil || !t.g.replaced() {
+	if !unverified || !t.g.replaced() {
 		return nil
 	}
 	if req.Body == nil || req.Body == http.NoBody {
@@ -93,36 +112,35 @@ func outdated(req *http.Request, t ticket, err error) *http.Request {
 	return again
 }
 
-// dispatch admits req and sends it. If watch is true, it uses the connections
-// for watches.
-func (s *Transport) dispatch(req *http.Request, watch bool) (ticket, *http.Response, error) {
-	t, err := s.enterAs(req.Context(), watch)
-	if err != nil {
-		return t, nil, s.failure(req, nil, err)
-	}
-	resp, err := s.exchange(req, t)
-	return t, resp, err
-}
+// entrance admits a request to a generation.
+type entrance func(context.Context) (ticket, error)
 
 // enter admits a request to the current generation.
-func (s *Transport) enter(ctx context.Context) (ticket, error) { return s.enterAs(ctx, false) }
+func (s *Transport) enter(ctx context.Context) (ticket, error) {
+	return s.enterBy(func(g *generation) (ticket, error) { return g.enter(ctx) })
+}
 
-// enterAs admits a request or a watch to the current generation. If a
-// generation ends before the request can enter it, either a newer one has
-// replaced it or the transport has been shut, so enterAs looks again.
-func (s *Transport) enterAs(ctx context.Context, watch bool) (ticket, error) {
+// enterWatch is like enter, but uses the connections for watches, if there are
+// any.
+func (s *Transport) enterWatch(ctx context.Context) (ticket, error) {
+	return s.enterBy(func(g *generation) (ticket, error) {
+		if g.watches.multiplexed() {
+			return g.watches.enter()
+		}
+		return g.enter(ctx)
+	})
+}
+
+// enterBy admits a request to the current generation. If a generation ends
+// before the request can enter it, either a newer one has replaced it or the
+// transport has been shut, so enterBy looks again.
+func (s *Transport) enterBy(enter func(*generation) (ticket, error)) (ticket, error) {
 	for {
 		g, err := s.live()
 		if err != nil {
 			return ticket{}, err
 		}
-		var t ticket
-		if watch && g.watches != nil && !g.watches.plain.Load() {
-			t, err = g.watches.enter()
-		} else {
-			t, err = g.enter(ctx)
-		}
-		if !errors.Is(err, errGone) {
+		if t, err := enter(g); !errors.Is(err, errGone) {
 			return t, err
 		}
 	}
@@ -135,7 +153,6 @@ func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error
 	resp, err := s.send(req, t)
 	if err == nil {
 		t.finish(nil)
-		resp.Request = req
 		if resp.StatusCode == http.StatusUnauthorized {
 			t.g.renewToken(asked)
 			s.unauthorized(t.g)

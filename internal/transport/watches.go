@@ -44,6 +44,10 @@ func newWatches(s *Transport, g *generation) *watches {
 	return w
 }
 
+// multiplexed reports whether watches have connections of their own. w may be
+// nil.
+func (w *watches) multiplexed() bool { return w != nil && !w.plain.Load() }
+
 // enter admits a watch. It does not wait for a connection: the h2.Transport
 // makes one for all watches that need it.
 func (w *watches) enter() (ticket, error) {
@@ -69,25 +73,16 @@ func ForStreams(ctx context.Context) bool { return ctx.Value(streamDialKey{}) !=
 // ProbeStreams is like ProbeAside, but uses the connection of the watches if
 // they have one of their own.
 func (s *Transport) ProbeStreams(ctx context.Context, path string) (Proof, error) {
-	return s.ask(ctx, path, func(context.Context) (ticket, error) { return s.enterStreams() })
+	return s.ask(ctx, path, s.enterStreams)
 }
 
-func (s *Transport) enterStreams() (ticket, error) {
-	for {
-		g, err := s.live()
-		if err != nil {
-			return ticket{}, err
+func (s *Transport) enterStreams(context.Context) (ticket, error) {
+	return s.enterBy(func(g *generation) (ticket, error) {
+		if g.watches.multiplexed() {
+			return g.watches.enter()
 		}
-		var t ticket
-		if g.watches != nil && !g.watches.plain.Load() {
-			t, err = g.watches.enter()
-		} else {
-			t, err = g.enterProof(false)
-		}
-		if !errors.Is(err, errGone) {
-			return t, err
-		}
-	}
+		return g.enterProof(false)
+	})
 }
 
 // dial makes a connection on which HTTP/2 was negotiated.
