@@ -23,17 +23,21 @@ const module = "github.com/fleetcache/fleetcache/"
 // production code. A package that is not here may import none.
 var allowed = map[string][]string{
 	"clustercache": {
-		"clustercache/internal/debounce", "clustercache/internal/phase", "clustercache/resolver",
+		"clustercache/internal/apistatus", "clustercache/internal/debounce", "clustercache/internal/liveclient",
+		"clustercache/internal/phase", "clustercache/resolver",
 		"gc", "informerpool",
-		"internal/callback", "internal/clustername", "internal/goroutine", "internal/meter", "internal/packed",
-		"internal/restmap", "internal/sanitize", "internal/timetable", "internal/transport", "internal/wire",
-		"internal/workpool",
+		"internal/callback", "internal/clustername", "internal/goroutine", "internal/packed", "internal/restmap",
+		"internal/timetable", "internal/transport", "internal/workpool",
 	},
 	"clustercache/clustercachetest":  {"clustercache", "clustercache/resolver", "informerpool", "internal/fakeapi", "internal/memnet"},
 	"clustercache/internal/debounce": {"internal/timetable"},
-	"clustercache/multicluster":      {"clustercache", "clustercache/resolver", "informerpool", "internal/callback"},
-	"clustercache/resolver":          {"internal/callback", "internal/dial"},
-	"gc":                             {"internal/timetable"},
+	"clustercache/internal/liveclient": {
+		"clustercache/internal/apistatus", "informerpool",
+		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",
+	},
+	"clustercache/multicluster": {"clustercache", "clustercache/resolver", "informerpool", "internal/callback"},
+	"clustercache/resolver":     {"internal/callback", "internal/dial"},
+	"gc":                        {"internal/timetable"},
 	"informerpool": {
 		"internal/callback", "internal/goroutine", "internal/meter", "internal/packed", "internal/sanitize",
 		"internal/wire", "internal/workpool",

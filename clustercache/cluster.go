@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -47,7 +48,7 @@ type cluster struct {
 	transport *transport.Transport
 	mapper    *restmap.Mapper
 	reader    *reader
-	writer    clients
+	live      *liveclient.Factory
 	holds     holds
 	tick      *timetable.Timer
 
@@ -140,9 +141,10 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	c.transport.Shut(ErrConnecting)
 	// Discovery needs proof of the server's identity, as reads do: the kinds
 	// that another cluster serves must not be taken for those of this one.
-	discovery := &liveGuard{c: c, next: c.transport.Client().Transport}
-	c.mapper = cc.kinds.NewMapper(discovery.RoundTrip, c.transport.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
+	guarded := &liveGuard{c: c, next: c.transport.Client().Transport}
+	c.mapper = cc.kinds.NewMapper(guarded.RoundTrip, c.transport.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
 	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
+	c.live = newLive(c, guarded)
 	c.holds.init(c)
 	c.prover.init(c)
 	c.tick = timetable.NewTimer(func() {

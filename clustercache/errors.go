@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -62,7 +63,7 @@ var (
 	ErrKind = informerpool.ErrKind
 	// ErrAnswer indicates that a successful response does not answer the
 	// request: it holds a different object, or cannot be decoded.
-	ErrAnswer = errors.New("answer cannot be used")
+	ErrAnswer = liveclient.ErrAnswer
 	// ErrNotKubernetes indicates that something other than a Kubernetes API
 	// answered, such as a login page.
 	ErrNotKubernetes = transport.ErrNotKubernetes

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
@@ -52,7 +53,7 @@ func saysGone(err error) bool {
 		return true
 	}
 	if status, ok := err.(apierrors.APIStatus); ok {
-		return apierrors.IsNotFound(err) && !ofGateway(err) && !ofSecret(status.Status().Details)
+		return apierrors.IsNotFound(err) && !apistatus.OfGateway(err) && !ofSecret(status.Status().Details)
 	}
 	if known, ok := err.(interface{ Is(target error) bool }); ok && (known.Is(resolver.ErrClusterNotFound) || known.Is(fs.ErrNotExist)) {
 		return true

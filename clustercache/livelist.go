@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -39,7 +40,7 @@ func (c *cluster) listLive(ctx context.Context, live client.Client, gvk schema.G
 		return fmt.Errorf("%w: a continue token with a field that has an index", ErrUnsupported)
 	}
 	s := liveSelection{c: c, gvk: gvk, indexed: indexed}
-	if err := s.read(withLiveBudget(ctx, c.cc.options.MaxLiveBytes), live, lo, rest); err != nil {
+	if err := s.read(liveclient.WithBudget(ctx, c.cc.options.MaxLiveBytes), live, lo, rest); err != nil {
 		return err
 	}
 	return s.fill(list)

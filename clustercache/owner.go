@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 )
 
 // Owner identifies what needs a declaration: usually the object that a
@@ -108,7 +110,7 @@ func OwnerExists(hub client.Reader) func(context.Context, Owner) (bool, error) {
 		}
 		obj := Kind(owner.GVK)
 		switch err := hub.Get(ctx, owner.ObjectKey, obj); {
-		case apierrors.IsNotFound(err) && !ofGateway(err):
+		case apierrors.IsNotFound(err) && !apistatus.OfGateway(err):
 			return false, nil
 		case err != nil:
 			return false, err

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -149,11 +150,11 @@ func nameKinds(list client.ObjectList, gvk schema.GroupVersionKind) {
 // answered that there is no such object: that is no failure. No other failure
 // is mistaken for that answer.
 func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
-	if err == nil || saysAbsent(err) {
+	if err == nil || apistatus.SaysAbsent(err) {
 		return err
 	}
-	if !isAnswer(err) {
-		err = aboutOther(err)
+	if !apistatus.IsAnswer(err) {
+		err = apistatus.AboutOther(err)
 	}
 	return &ClusterError{
 		Cluster: r.key,
@@ -212,7 +213,7 @@ func (c *cluster) whyNot() error {
 		base = ErrConnecting
 	}
 	if v.err != nil {
-		return fmt.Errorf("%w: %w", base, aboutOther(v.err))
+		return fmt.Errorf("%w: %w", base, apistatus.AboutOther(v.err))
 	}
 	return base
 }
@@ -409,13 +410,13 @@ func notWatched(o *readOptions) error {
 
 // liveRead queries the API server.
 func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error {
-	live, err := c.writer.get(c)
+	live, err := c.live.Client()
 	if err != nil {
 		return err
 	}
 	v := c.view.Load()
 	err = read(live)
-	if err != nil && !saysAbsent(err) {
+	if err != nil && !apistatus.SaysAbsent(err) {
 		return err
 	}
 	if c.view.Load().epoch != v.epoch {

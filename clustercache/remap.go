@@ -200,7 +200,7 @@ func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 // happen so fast that none of its attempts fails. Resources that Kubernetes
 // itself serves do not change that way.
 func (r *remap) relisted(key informerpool.Key) {
-	if isOwnGroup(key.Resource.Group) {
+	if restmap.BuiltIn(key.Resource.Group) {
 		return
 	}
 	for _, h := range r.s.leases() {

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 )
 
 // TransportConfig returns a config for your own clients whose requests take the
@@ -61,6 +63,6 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	d := &deadline{next: &liveGuard{c: c, next: c.transport.Client().Transport}, after: f.cc.options.RequestTimeout}
-	return d.RoundTrip(req)
+	guarded := &liveGuard{c: c, next: c.transport.Client().Transport}
+	return liveclient.NewDeadline(guarded, f.cc.options.RequestTimeout).RoundTrip(req)
 }

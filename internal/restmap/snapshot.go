@@ -5,6 +5,7 @@ package restmap
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -181,4 +182,9 @@ func (s *snapshot) keep(next *snapshot) []kept {
 	}
 
 	return slices.Clip(remembered)
+}
+
+// BuiltIn reports whether an API group belongs to Kubernetes itself.
+func BuiltIn(group string) bool {
+	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }

@@ -1,23 +1,24 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package liveclient
 
 import (
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/internal/meter"
+	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
 const kindStatus = "Status"
 
 var (
-	errNoObject = fmt.Errorf("%w: no kind, %w", ErrAnswer, ErrNotKubernetes)
-	errNoName   = fmt.Errorf("%w: an object without a name, %w", ErrAnswer, ErrNotKubernetes)
+	errNoObject = fmt.Errorf("%w: no kind, %w", ErrAnswer, transport.ErrNotKubernetes)
+	errNoName   = fmt.Errorf("%w: an object without a name, %w", ErrAnswer, transport.ErrNotKubernetes)
 	errAnother  = fmt.Errorf("%w: it is another object's", ErrAnswer)
 )
 
@@ -33,7 +34,7 @@ type whose struct {
 func whoseIs(obj any) *whose {
 	switch o := obj.(type) {
 	case client.Object:
-		if isNil(o) {
+		if absent(o) {
 			return nil
 		}
 		return &whose{
@@ -69,7 +70,7 @@ func deref(s *string) string {
 // checkObject returns an error if a document is not an object that may be the
 // answer. None of it has been decoded yet: the answer to a write is decoded
 // into the object that the caller sent.
-func (c *liveCall) checkObject(m *meter.Meter) error {
+func (c *callState) checkObject(m *meter.Meter) error {
 	apiVersion, kind := m.TypeMeta()
 	if err := c.check(apiVersion, kind); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (c *liveCall) checkObject(m *meter.Meter) error {
 func differs(name, expected string) bool { return name != "" && expected != "" && name != expected }
 
 // written returns a call that writes obj, whose answer is decoded into it.
-func (l *liveClient) written(obj any) *liveCall {
+func (l *bounded) written(obj any) *callState {
 	c := l.answer(obj)
 	c.write, c.whose = true, whoseIs(obj)
 	if c.want.Kind == "Binding" {
@@ -104,7 +105,7 @@ func (l *liveClient) written(obj any) *liveCall {
 }
 
 // created is written for an object to create.
-func (l *liveClient) created(obj client.Object) *liveCall {
+func (l *bounded) created(obj client.Object) *callState {
 	c := l.written(obj)
 	c.creates = true
 	return c
@@ -113,18 +114,13 @@ func (l *liveClient) created(obj client.Object) *liveCall {
 // isMadeOf reports whether an answer of an API version may be what a server
 // creates from an object of another kind, as OpenShift creates a Project from a
 // ProjectRequest. Kubernetes' own groups have no such kinds.
-func (c *liveCall) isMadeOf(apiVersion string) bool {
-	return isVersion(apiVersion, c.want) && apiVersion != "" && !isOwnGroup(c.want.Group)
-}
-
-// isOwnGroup reports whether an API group belongs to Kubernetes itself.
-func isOwnGroup(group string) bool {
-	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
+func (c *callState) isMadeOf(apiVersion string) bool {
+	return isVersion(apiVersion, c.want) && apiVersion != "" && !restmap.BuiltIn(c.want.Group)
 }
 
 // deleted is written for a delete, which the server answers with the deleted
 // object or a status. The answer is not decoded.
-func (l *liveClient) deleted(obj client.Object) *liveCall {
+func (l *bounded) deleted(obj client.Object) *callState {
 	c := l.written(obj)
 	c.into, c.deletes, c.also = nil, true, []string{kindStatus}
 	return c
@@ -132,7 +128,7 @@ func (l *liveClient) deleted(obj client.Object) *liveCall {
 
 // deletedAll is deleted for many objects; a server may answer with a list of
 // them.
-func (l *liveClient) deletedAll(obj client.Object) *liveCall {
+func (l *bounded) deletedAll(obj client.Object) *callState {
 	c := l.deleted(obj)
 	c.whose = nil
 	c.also = append(c.also, "PartialObjectMetadataList")
@@ -158,7 +154,7 @@ var ownSubresources = map[string][]string{
 }
 
 // subresource is written for a subresource of obj.
-func (l *liveClient) subresource(obj, sub any, name string) *liveCall {
+func (l *bounded) subresource(obj, sub any, name string) *callState {
 	c := l.written(sub)
 	kinds, own := ownSubresources[name]
 	if !own {
@@ -176,7 +172,7 @@ func (l *liveClient) subresource(obj, sub any, name string) *liveCall {
 
 // readSubresource is answer for a subresource of obj. In some groups,
 // subresources do not have its name.
-func (l *liveClient) readSubresource(obj, sub any) *liveCall {
+func (l *bounded) readSubresource(obj, sub any) *callState {
 	c := l.answer(sub)
 	c.nameOf(obj)
 	if c.whose != nil {
@@ -186,7 +182,7 @@ func (l *liveClient) readSubresource(obj, sub any) *liveCall {
 }
 
 // nameOf requires the answer to be obj's, if it is decoded.
-func (c *liveCall) nameOf(obj any) {
+func (c *callState) nameOf(obj any) {
 	if c.into != nil {
 		c.whose = whoseIs(obj)
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package liveclient
 
 import (
 	"context"
@@ -16,15 +16,17 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/sanitize"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// liveClient bounds what client-go does for one call: the time of all its tries
+// bounded bounds what client-go does for one call: the time of all its tries
 // together, the memory that the decoded answer takes, what it logs, which at
 // high verbosity is whole bodies, and what it quotes in errors. It refuses
 // answers of another kind, which client-go would decode into an empty object.
-type liveClient struct {
+type bounded struct {
 	client.Client
 
 	after time.Duration
@@ -33,35 +35,35 @@ type liveClient struct {
 }
 
 // answer returns a call whose answer is decoded into obj; nil if none is.
-func (l *liveClient) answer(obj any) *liveCall {
-	return (&liveCall{scheme: l.Scheme()}).expect(obj)
+func (l *bounded) answer(obj any) *callState {
+	return (&callState{scheme: l.Scheme()}).expect(obj)
 }
 
 // do makes one call.
-func (l *liveClient) do(ctx context.Context, answer *liveCall, call func(context.Context) error) error {
+func (l *bounded) do(ctx context.Context, answer *callState, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.after, errDeadline)
 	defer cancel()
-	if answer.budget, _ = ctx.Value(liveBudgetKey{}).(*liveBudget); answer.budget == nil {
-		answer.budget = &liveBudget{limit: l.limit}
+	if answer.budget, _ = ctx.Value(budgetKey{}).(*budget); answer.budget == nil {
+		answer.budget = &budget{limit: l.limit}
 	}
-	ctx = context.WithValue(klog.NewContext(ctx, logr.Discard()), liveCallKey{}, answer)
+	ctx = context.WithValue(klog.NewContext(ctx, logr.Discard()), callKey{}, answer)
 	err := call(ctx)
 	if err == nil {
 		return nil
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		if ofGateway(err) {
-			return aboutOther(sanitize.FromClient(err))
+		if apistatus.OfGateway(err) {
+			return apistatus.AboutOther(sanitize.FromClient(err))
 		}
 		return sanitize.FromClient(err)
 	}
 
 	_, told := errors.AsType[*transport.Error](err) // for example if the connection breaks in the middle of a body
 	switch {
-	case errors.Is(answer.failed, ErrBudget), errors.Is(answer.failed, ErrKind), errors.Is(answer.failed, ErrNotKubernetes), errors.Is(answer.failed, ErrAnswer):
+	case errors.Is(answer.failed, informerpool.ErrBudget), errors.Is(answer.failed, informerpool.ErrKind), errors.Is(answer.failed, transport.ErrNotKubernetes), errors.Is(answer.failed, ErrAnswer):
 		return answer.failed
 	case errors.Is(err, transport.ErrBodyTooLarge):
-		return fmt.Errorf("%w: %w", ErrBudget, err)
+		return fmt.Errorf("%w: %w", informerpool.ErrBudget, err)
 	case answer.answered && !told && ctx.Err() == nil:
 		return &answerError{err: err}
 	}
@@ -82,7 +84,7 @@ func (e *answerError) Is(target error) bool { return target == ErrAnswer }
 func (e *answerError) Unwrap() error { return e.err }
 
 // Get implements client.Client.
-func (l *liveClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (l *bounded) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	answer := l.answer(obj)
 	if err := l.do(ctx, answer, func(ctx context.Context) error { return l.Client.Get(ctx, key, obj, opts...) }); err != nil {
 		return err
@@ -113,8 +115,8 @@ func identified(key client.ObjectKey, obj client.Object) error {
 }
 
 // List implements client.Client.
-func (l *liveClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	answer := (&liveCall{scheme: l.Scheme(), item: l.item}).expectList(list)
+func (l *bounded) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	answer := (&callState{scheme: l.Scheme(), item: l.item}).expectList(list)
 	err := l.do(ctx, answer, func(ctx context.Context) error { return l.Client.List(ctx, list, opts...) })
 	if err == nil && answer.list != nil {
 		answer.list.fill(list, answer.want)
@@ -123,61 +125,61 @@ func (l *liveClient) List(ctx context.Context, list client.ObjectList, opts ...c
 }
 
 // Apply implements client.Client.
-func (l *liveClient) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+func (l *bounded) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Apply(ctx, obj, opts...) })
 }
 
 // Create implements client.Client.
-func (l *liveClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+func (l *bounded) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	return l.do(ctx, l.created(obj), func(ctx context.Context) error { return l.Client.Create(ctx, obj, opts...) })
 }
 
 // Delete implements client.Client.
-func (l *liveClient) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
+func (l *bounded) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	return l.do(ctx, l.deleted(obj), func(ctx context.Context) error { return l.Client.Delete(ctx, obj, opts...) })
 }
 
 // Update implements client.Client.
-func (l *liveClient) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
+func (l *bounded) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
 	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Update(ctx, obj, opts...) })
 }
 
 // Patch implements client.Client.
-func (l *liveClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (l *bounded) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Patch(ctx, obj, patch, opts...) })
 }
 
 // DeleteAllOf implements client.Client.
-func (l *liveClient) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
+func (l *bounded) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
 	return l.do(ctx, l.deletedAll(obj), func(ctx context.Context) error { return l.Client.DeleteAllOf(ctx, obj, opts...) })
 }
 
 // Status implements client.Client.
-func (l *liveClient) Status() client.SubResourceWriter { return l.SubResource("status") }
+func (l *bounded) Status() client.SubResourceWriter { return l.SubResource("status") }
 
 // SubResource implements client.Client.
-func (l *liveClient) SubResource(name string) client.SubResourceClient {
-	return &liveSubResource{l: l, name: name, inner: l.Client.SubResource(name)}
+func (l *bounded) SubResource(name string) client.SubResourceClient {
+	return &boundedSubresource{l: l, name: name, inner: l.Client.SubResource(name)}
 }
 
-type liveSubResource struct {
-	l     *liveClient
+type boundedSubresource struct {
+	l     *bounded
 	name  string
 	inner client.SubResourceClient
 }
 
 // Get implements client.SubResourceClient.
-func (s *liveSubResource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
+func (s *boundedSubresource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
 	return s.l.do(ctx, s.l.readSubresource(obj, sub), func(ctx context.Context) error { return s.inner.Get(ctx, obj, sub, opts...) })
 }
 
 // Create implements client.SubResourceClient.
-func (s *liveSubResource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
+func (s *boundedSubresource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
 	return s.l.do(ctx, s.l.subresource(obj, sub, s.name), func(ctx context.Context) error { return s.inner.Create(ctx, obj, sub, opts...) })
 }
 
 // Update implements client.SubResourceClient.
-func (s *liveSubResource) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+func (s *boundedSubresource) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
 	body := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts).SubResourceBody
 	if body == nil {
 		body = obj
@@ -186,7 +188,7 @@ func (s *liveSubResource) Update(ctx context.Context, obj client.Object, opts ..
 }
 
 // Patch implements client.SubResourceClient.
-func (s *liveSubResource) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+func (s *boundedSubresource) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	body := (&client.SubResourcePatchOptions{}).ApplyOptions(opts).SubResourceBody
 	if body == nil {
 		body = obj
@@ -195,7 +197,7 @@ func (s *liveSubResource) Patch(ctx context.Context, obj client.Object, patch cl
 }
 
 // Apply implements client.SubResourceClient.
-func (s *liveSubResource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+func (s *boundedSubresource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
 	body := (&client.SubResourceApplyOptions{}).ApplyOpts(opts).SubResourceBody
 	if body == nil {
 		body = obj

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package liveclient
 
 import (
 	"context"
@@ -11,26 +11,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 )
 
-// followingClient sends each call through a client that is up to date with
+// following sends each call through a client that is up to date with
 // discovery. A call that fails as if its kind were not served, or were served
 // elsewhere, is repeated once if discovery has changed.
-type followingClient struct{ c *cluster }
+type following struct{ from *Factory }
 
-var _ client.Client = (*followingClient)(nil)
+var _ client.Client = (*following)(nil)
 
-func (f *followingClient) do(ctx context.Context, call func(client.Client) error) error {
-	known := f.c.mapper.Changes()
-	inner, err := f.c.writer.current(f.c)
+func (f *following) do(ctx context.Context, call func(client.Client) error) error {
+	known := f.from.config.Mapper.Changes()
+	inner, err := f.from.current()
 	if err != nil {
 		return err
 	}
 	err = call(inner)
-	if err == nil || !elsewhere(err) || !f.c.writer.askAgain(ctx, f.c, known) {
+	if err == nil || !elsewhere(err) || !f.from.askAgain(ctx, known) {
 		return err
 	}
-	if inner, again := f.c.writer.current(f.c); again == nil {
+	if inner, again := f.from.current(); again == nil {
 		return call(inner)
 	}
 	return err
@@ -43,66 +45,66 @@ func (f *followingClient) do(ctx context.Context, call func(client.Client) error
 // kind recover by themselves, and writes must not lag behind them.
 func elsewhere(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.IsMethodNotSupported(err) ||
-		apierrors.IsNotFound(err) && ofGateway(err)
+		apierrors.IsNotFound(err) && apistatus.OfGateway(err)
 }
 
 // Get implements client.Client.
-func (f *followingClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+func (f *following) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	return f.do(ctx, func(c client.Client) error { return c.Get(ctx, key, obj, opts...) })
 }
 
 // List implements client.Client.
-func (f *followingClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+func (f *following) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	return f.do(ctx, func(c client.Client) error { return c.List(ctx, list, opts...) })
 }
 
 // Apply implements client.Client.
-func (f *followingClient) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+func (f *following) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	return f.do(ctx, func(c client.Client) error { return c.Apply(ctx, obj, opts...) })
 }
 
 // Create implements client.Client.
-func (f *followingClient) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
+func (f *following) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
 	return f.do(ctx, func(c client.Client) error { return c.Create(ctx, obj, opts...) })
 }
 
 // Delete implements client.Client.
-func (f *followingClient) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
+func (f *following) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	return f.do(ctx, func(c client.Client) error { return c.Delete(ctx, obj, opts...) })
 }
 
 // Update implements client.Client.
-func (f *followingClient) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
+func (f *following) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
 	return f.do(ctx, func(c client.Client) error { return c.Update(ctx, obj, opts...) })
 }
 
 // Patch implements client.Client.
-func (f *followingClient) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (f *following) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	return f.do(ctx, func(c client.Client) error { return c.Patch(ctx, obj, patch, opts...) })
 }
 
 // DeleteAllOf implements client.Client.
-func (f *followingClient) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
+func (f *following) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
 	return f.do(ctx, func(c client.Client) error { return c.DeleteAllOf(ctx, obj, opts...) })
 }
 
 // Status implements client.Client.
-func (f *followingClient) Status() client.SubResourceWriter { return f.SubResource("status") }
+func (f *following) Status() client.SubResourceWriter { return f.SubResource("status") }
 
 // SubResource implements client.Client.
-func (f *followingClient) SubResource(name string) client.SubResourceClient {
-	return &followingSubResource{f: f, name: name}
+func (f *following) SubResource(name string) client.SubResourceClient {
+	return &followingSubresource{f: f, name: name}
 }
 
 // Scheme implements client.Client.
-func (f *followingClient) Scheme() *runtime.Scheme { return f.c.cc.options.Scheme }
+func (f *following) Scheme() *runtime.Scheme { return f.from.config.Scheme }
 
 // RESTMapper implements client.Client.
-func (f *followingClient) RESTMapper() meta.RESTMapper { return f.c.mapper.RESTMapper() }
+func (f *following) RESTMapper() meta.RESTMapper { return f.from.config.Mapper.RESTMapper() }
 
 // GroupVersionKindFor implements client.Client.
-func (f *followingClient) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionKind, error) {
-	inner, err := f.c.writer.current(f.c)
+func (f *following) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionKind, error) {
+	inner, err := f.from.current()
 	if err != nil {
 		return schema.GroupVersionKind{}, err
 	}
@@ -110,45 +112,45 @@ func (f *followingClient) GroupVersionKindFor(obj runtime.Object) (schema.GroupV
 }
 
 // IsObjectNamespaced implements client.Client.
-func (f *followingClient) IsObjectNamespaced(obj runtime.Object) (bool, error) {
-	inner, err := f.c.writer.current(f.c)
+func (f *following) IsObjectNamespaced(obj runtime.Object) (bool, error) {
+	inner, err := f.from.current()
 	if err != nil {
 		return false, err
 	}
 	return inner.IsObjectNamespaced(obj)
 }
 
-// followingSubResource is followingClient for a subresource.
-type followingSubResource struct {
-	f    *followingClient
+// followingSubresource is following for a subresource.
+type followingSubresource struct {
+	f    *following
 	name string
 }
 
-func (s *followingSubResource) do(ctx context.Context, call func(client.SubResourceClient) error) error {
+func (s *followingSubresource) do(ctx context.Context, call func(client.SubResourceClient) error) error {
 	return s.f.do(ctx, func(c client.Client) error { return call(c.SubResource(s.name)) })
 }
 
 // Get implements client.SubResourceClient.
-func (s *followingSubResource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
+func (s *followingSubresource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
 	return s.do(ctx, func(c client.SubResourceClient) error { return c.Get(ctx, obj, sub, opts...) })
 }
 
 // Create implements client.SubResourceClient.
-func (s *followingSubResource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
+func (s *followingSubresource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
 	return s.do(ctx, func(c client.SubResourceClient) error { return c.Create(ctx, obj, sub, opts...) })
 }
 
 // Update implements client.SubResourceClient.
-func (s *followingSubResource) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+func (s *followingSubresource) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
 	return s.do(ctx, func(c client.SubResourceClient) error { return c.Update(ctx, obj, opts...) })
 }
 
 // Patch implements client.SubResourceClient.
-func (s *followingSubResource) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+func (s *followingSubresource) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	return s.do(ctx, func(c client.SubResourceClient) error { return c.Patch(ctx, obj, patch, opts...) })
 }
 
 // Apply implements client.SubResourceClient.
-func (s *followingSubResource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+func (s *followingSubresource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
 	return s.do(ctx, func(c client.SubResourceClient) error { return c.Apply(ctx, obj, opts...) })
 }

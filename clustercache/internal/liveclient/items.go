@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package liveclient
 
 import (
 	"bytes"
@@ -18,26 +18,28 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/meter"
+	"github.com/fleetcache/fleetcache/internal/transport"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 const (
-	// maxLiveItem is the largest object of a live list in JSON, unless
+	// maxItem is the largest object of a live list in JSON, unless
 	// informers accept larger ones.
-	maxLiveItem = 16 << 20
-	// maxLiveList is the largest live list in JSON, unless MaxLiveBytes is
+	maxItem = 16 << 20
+	// maxList is the largest live list in JSON, unless MaxLiveBytes is
 	// more.
-	maxLiveList = 1 << 30
+	maxList = 1 << 30
 
 	listSuffix = "List"
 	anyList    = "List"
 )
 
-// liveItems extracts the items of a list from its body one by one while the
+// items extracts the items of a list from its body one by one while the
 // body is read, so that neither the whole body nor its garbage is ever in
 // memory. client-go decodes the rest, a list without items.
-type liveItems struct {
+type items struct {
 	element  reflect.Type  // of the list's Items
 	items    reflect.Value // the decoded items: a slice of elements
 	unnamed  int           // items that do not name their kind
@@ -45,9 +47,9 @@ type liveItems struct {
 	metadata bool          // a list of metadata only
 }
 
-// newLiveItems returns nil for lists whose JSON is not a member items with an
+// newItems returns nil for lists whose JSON is not a member items with an
 // array of objects.
-func newLiveItems(list client.ObjectList) *liveItems {
+func newItems(list client.ObjectList) *items {
 	t := reflect.TypeOf(list)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return nil
@@ -65,7 +67,7 @@ func newLiveItems(list client.ObjectList) *liveItems {
 
 	_, metadata := list.(*metav1.PartialObjectMetadataList)
 
-	return &liveItems{element: field.Type.Elem(), metadata: metadata}
+	return &items{element: field.Type.Elem(), metadata: metadata}
 }
 
 func structOf(t reflect.Type) reflect.Type {
@@ -76,7 +78,7 @@ func structOf(t reflect.Type) reflect.Type {
 }
 
 // fill sets the items of the list.
-func (l *liveItems) fill(list client.ObjectList, kind schema.GroupVersionKind) {
+func (l *items) fill(list client.ObjectList, kind schema.GroupVersionKind) {
 	if !l.items.IsValid() {
 		return
 	}
@@ -93,7 +95,7 @@ func (l *liveItems) fill(list client.ObjectList, kind schema.GroupVersionKind) {
 type listBody struct {
 	io.ReadCloser
 
-	call *liveCall
+	call *callState
 	rest io.Reader
 	err  error
 }
@@ -124,9 +126,9 @@ func (c *countedBody) Read(p []byte) (int, error) {
 }
 
 // read extracts the items from a list, and returns the rest.
-func (l *liveItems) read(call *liveCall, body io.Reader) ([]byte, error) {
+func (l *items) read(call *callState, body io.Reader) ([]byte, error) {
 	l.items, l.unnamed, l.largest = reflect.MakeSlice(reflect.SliceOf(l.element), 0, 0), 0, 0
-	r := wire.NewListReader(body, wire.Limits{Object: max(maxLiveItem, call.item), Response: max(maxLiveList, call.budget.limit)})
+	r := wire.NewListReader(body, wire.Limits{Object: max(maxItem, call.item), Response: max(maxList, call.budget.limit)})
 	defer r.Close()
 	r.KeepMembers()
 	m := meter.New(reflect.PointerTo(l.decoded()))
@@ -143,7 +145,7 @@ func (l *liveItems) read(call *liveCall, body io.Reader) ([]byte, error) {
 		m.Next()
 		m.Feed(raw)
 		l.largest = max(l.largest, int64(len(raw)))
-		if err := call.budget.check(l.cost(m) + liveCopies*l.largest); err != nil {
+		if err := call.budget.check(l.cost(m) + copies*l.largest); err != nil {
 			return nil, call.fail(err)
 		}
 		if err := l.check(call, m); err != nil {
@@ -157,20 +159,20 @@ func (l *liveItems) read(call *liveCall, body io.Reader) ([]byte, error) {
 
 // cost returns what the items take together with the current one, in a slice
 // that grows.
-func (l *liveItems) cost(m *meter.Meter) int64 {
+func (l *items) cost(m *meter.Meter) int64 {
 	return m.Cost() + int64(l.items.Len()+1)*int64(l.element.Size())*9/4 //nolint:gosec // sizes are small
 }
 
 // limited turns the errors of a list that is too large into an ErrBudget.
 func limited(err error) error {
 	if limit, ok := errors.AsType[*wire.LimitError](err); ok {
-		return fmt.Errorf("%w: %w", ErrBudget, limit)
+		return fmt.Errorf("%w: %w", informerpool.ErrBudget, limit)
 	}
 	return err
 }
 
 // decoded returns the type that one item is decoded into.
-func (l *liveItems) decoded() reflect.Type {
+func (l *items) decoded() reflect.Type {
 	if l.element == reflect.TypeFor[unstructured.Unstructured]() {
 		return reflect.TypeFor[map[string]any]()
 	}
@@ -178,7 +180,7 @@ func (l *liveItems) decoded() reflect.Type {
 }
 
 // check refuses an item of another kind.
-func (l *liveItems) check(call *liveCall, m *meter.Meter) error {
+func (l *items) check(call *callState, m *meter.Meter) error {
 	apiVersion, kind := m.TypeMeta()
 	if kind == "" {
 		l.unnamed++
@@ -190,7 +192,7 @@ func (l *liveItems) check(call *liveCall, m *meter.Meter) error {
 }
 
 // add decodes an item the way client-go does.
-func (l *liveItems) add(raw []byte) error {
+func (l *items) add(raw []byte) error {
 	into := reflect.New(l.decoded())
 	if err := utiljson.Unmarshal(raw, into.Interface()); err != nil {
 		return err
@@ -213,7 +215,7 @@ func (l *liveItems) add(raw []byte) error {
 }
 
 // finish checks the list as a whole, and returns it without its items.
-func (l *liveItems) finish(call *liveCall, r *wire.ListReader, isList bool) ([]byte, error) {
+func (l *items) finish(call *callState, r *wire.ListReader, isList bool) ([]byte, error) {
 	header := r.Header()
 	if err := l.checkList(call, header, isList); err != nil {
 		return nil, call.fail(err)
@@ -239,11 +241,11 @@ func (l *liveItems) finish(call *liveCall, r *wire.ListReader, isList bool) ([]b
 // checkList refuses a list of another kind. Definitions may give their lists
 // any name: then each item has to name its own kind. An empty list of another
 // kind is no evidence for the requested kind, and neither is a single object.
-func (l *liveItems) checkList(call *liveCall, header wire.ListHeader, isList bool) error {
+func (l *items) checkList(call *callState, header wire.ListHeader, isList bool) error {
 	want := call.want
 	switch {
 	case l.items.Len() == 0 && header.ResourceVersion == "" && (header.Kind == "" || header.Kind == anyList):
-		return fmt.Errorf("%w: an empty list of no kind and no version, %w", ErrAnswer, ErrNotKubernetes)
+		return fmt.Errorf("%w: an empty list of no kind and no version, %w", ErrAnswer, transport.ErrNotKubernetes)
 	case want.Empty(), header.Kind == "":
 		return nil
 	case header.Kind == want.Kind+listSuffix && isVersion(header.APIVersion, want), header.Kind == anyList:
@@ -254,12 +256,12 @@ func (l *liveItems) checkList(call *liveCall, header wire.ListHeader, isList boo
 		return nil
 	}
 
-	return fmt.Errorf("%w: %s of %s instead of %s of %s", ErrKind, wire.Excerpt(header.Kind), wire.Excerpt(header.APIVersion),
+	return fmt.Errorf("%w: %s of %s instead of %s of %s", informerpool.ErrKind, wire.Excerpt(header.Kind), wire.Excerpt(header.APIVersion),
 		wire.Excerpt(want.Kind+listSuffix), wire.Excerpt(want.GroupVersion().String()))
 }
 
 // inferKinds sets the kind of items that have none, according to the list's.
-func (l *liveItems) inferKinds(want schema.GroupVersionKind, header wire.ListHeader) {
+func (l *items) inferKinds(want schema.GroupVersionKind, header wire.ListHeader) {
 	if (header.Kind == "" || header.Kind == anyList) && !want.Empty() {
 		header.APIVersion, header.Kind = want.GroupVersion().String(), want.Kind
 	}
@@ -271,3 +273,7 @@ func (l *liveItems) inferKinds(want schema.GroupVersionKind, header wire.ListHea
 		}
 	}
 }
+
+// unstructuredList is the type that lists of unstructured objects are decoded
+// into.
+var unstructuredList = reflect.TypeFor[unstructured.UnstructuredList]()

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+// Package apistatus distinguishes what the API server answered from what only
+// looks like it: the answer of a gateway, or to another question.
+package apistatus
 
 import (
 	"errors"
@@ -10,33 +12,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// saysAbsent reports whether an error is the answer that the object does not
+// SaysAbsent reports whether an error is the answer that the object does not
 // exist. An error that merely wraps such an answer, to another question, does
 // not count.
-func saysAbsent(err error) bool {
-	return isAnswer(err) && apierrors.IsNotFound(err)
+func SaysAbsent(err error) bool {
+	return IsAnswer(err) && apierrors.IsNotFound(err)
 }
 
-// ofGateway reports whether an error is not explained by the status of an API
+// OfGateway reports whether an error is not explained by the status of an API
 // server: a gateway in between answered, or the path is not served. Neither
 // knows which objects exist.
-func ofGateway(err error) bool {
+func OfGateway(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// isAnswer reports whether an error is itself the status that the API server
+// IsAnswer reports whether an error is itself the status that the API server
 // answered with. An error that merely wraps a status does not count.
-func isAnswer(err error) bool {
+func IsAnswer(err error) bool {
 	_, itself := any(err).(*apierrors.StatusError)
 	return itself
 }
 
-// aboutOther hides the cause of an error from apimachinery's functions if they
+// AboutOther hides the cause of an error from apimachinery's functions if they
 // would take it for an answer about the object, although it answers another
 // question: about the Secret of a cluster that is not connected, or about a
 // path that a proxy does not know. Otherwise a caller that ignores NotFound
 // errors would take the object for absent.
-func aboutOther(err error) error {
+func AboutOther(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsGone(err) ||
 		apierrors.IsResourceExpired(err) || apierrors.IsInvalid(err) {
 		return &otherError{err}
