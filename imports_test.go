@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 		"internal/wire", "internal/workpool",
 	},
 	"internal/packed":             {"internal/wire"},
+	"internal/pooltest":           {"informerpool"},
 	"internal/restmap":            {"internal/meter"},
 	"internal/testenv":            {"internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port"},
 	"internal/testenv/faultproxy": {"internal/testenv/internal/port"},

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,32 +16,33 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
 
 func TestBrokenWatchResumesWithoutAList(t *testing.T) {
 	for _, cause := range []error{io.EOF, io.ErrUnexpectedEOF, errors.New("http2: client connection lost")} {
 		t.Run(cause.Error(), func(t *testing.T) {
-			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-				s.put("ns", "a", 1)
-				s.put("ns", "b", 1)
-				l := acquireSynced(t, p, everything)
-				r := newRecorder()
-				subscribe(t, p, l, r)
-				after(time.Minute)
-				r.take()
-				s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
-				s.cut(cause)
+			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				s.Put("ns", "a", 1)
+				s.Put("ns", "b", 1)
+				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+				r := pooltest.NewRecorder()
+				pooltest.Subscribe(t, p, l, r)
+				pooltest.After(time.Minute)
+				r.Take()
+				s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+				s.Cut(cause)
 				time.Sleep(time.Second)
-				s.put("ns", "a", 2) // while no watch is open
-				s.delete("ns", "b")
-				s.put("ns", "c", 1)
-				s.set(func(s *modelServer) { s.fail = nil })
-				after(time.Minute)
-				require.Equal(t, []string{"Updated ns/a@103", "Deleted ns/b@104", "Added ns/c@105"}, r.take())
-				require.Equal(t, s.state(nil), contents(t, l))
-				require.Equal(t, 1, s.count("stream"))
-				require.Zero(t, s.count("list"))
-				r.requireSound(t)
+				s.Put("ns", "a", 2) // while no watch is open
+				s.Delete("ns", "b")
+				s.Put("ns", "c", 1)
+				s.Set(func(s *pooltest.Server) { s.Fail = nil })
+				pooltest.After(time.Minute)
+				require.Equal(t, []string{"Updated ns/a@103", "Deleted ns/b@104", "Added ns/c@105"}, r.Take())
+				require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+				require.Equal(t, 1, s.Count("stream"))
+				require.Zero(t, s.Count("list"))
+				r.RequireSound(t)
 			})
 		})
 	}
@@ -51,81 +51,81 @@ func TestBrokenWatchResumesWithoutAList(t *testing.T) {
 func TestGoneResyncsWithoutEventsForUnchanged(t *testing.T) {
 	for _, paged := range []bool{false, true} {
 		t.Run(fmt.Sprint("paged ", paged), func(t *testing.T) {
-			bubble(t, func(o *informerpool.Options) { o.PagedLists = paged; o.PageSize = 2 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = paged; o.PageSize = 2 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				for _, name := range []string{"a", "b", "c", "d"} {
-					s.put("ns", name, 1)
+					s.Put("ns", name, 1)
 				}
-				l := acquireSynced(t, p, everything)
-				r := newRecorder()
-				subscribe(t, p, l, r)
-				after(time.Minute)
-				r.take()
-				s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
-				s.cut(io.ErrUnexpectedEOF)
+				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+				r := pooltest.NewRecorder()
+				pooltest.Subscribe(t, p, l, r)
+				pooltest.After(time.Minute)
+				r.Take()
+				s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+				s.Cut(io.ErrUnexpectedEOF)
 				time.Sleep(time.Second)
-				s.put("ns", "a", 2)
-				s.delete("ns", "b")
-				s.put("ns", "e", 1)
-				s.compact()
-				s.set(func(s *modelServer) { s.fail = nil })
-				after(time.Minute)
-				require.ElementsMatch(t, []string{"Updated ns/a@105", "Deleted ns/b@102", "Added ns/e@107"}, r.take())
-				require.Equal(t, s.state(nil), contents(t, l))
+				s.Put("ns", "a", 2)
+				s.Delete("ns", "b")
+				s.Put("ns", "e", 1)
+				s.Compact()
+				s.Set(func(s *pooltest.Server) { s.Fail = nil })
+				pooltest.After(time.Minute)
+				require.ElementsMatch(t, []string{"Updated ns/a@105", "Deleted ns/b@102", "Added ns/e@107"}, r.Take())
+				require.Equal(t, s.State(nil), pooltest.Contents(t, l))
 				require.EqualValues(t, 1, l.Status().Resyncs)
-				r.requireSound(t)
+				r.RequireSound(t)
 			})
 		})
 	}
 }
 
 func TestDeletesFoundByAListHaveAnUnknownFinalState(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		s.put("ns", "b", 1)
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		s.Put("ns", "b", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		unknown := map[string]bool{}
-		subscribe(t, p, l, informerpool.HandlerFunc(func(e informerpool.Event) {
+		pooltest.Subscribe(t, p, l, informerpool.HandlerFunc(func(e informerpool.Event) {
 			if e.Type == informerpool.Deleted {
 				unknown[e.Old.GetName()] = e.FinalStateUnknown
 			}
 		}))
 		synctest.Wait()
-		s.delete("ns", "a")
+		s.Delete("ns", "a")
 		synctest.Wait()
-		s.cut(io.ErrUnexpectedEOF)
-		s.delete("ns", "b")
-		s.compact()
-		after(time.Minute)
+		s.Cut(io.ErrUnexpectedEOF)
+		s.Delete("ns", "b")
+		s.Compact()
+		pooltest.After(time.Minute)
 		require.Equal(t, map[string]bool{"a": false, "b": true}, unknown)
 	})
 }
 
 func TestListBrokenHalfWayKeepsWhatWasThere(t *testing.T) {
-	bubble(t, func(o *informerpool.Options) { o.PagedLists = true }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = true }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 20 {
-			s.put("ns", fmt.Sprint("o", i), 1)
+			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
-		subscribe(t, p, l, r)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
-		r.take()
-		s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
-		s.cut(io.ErrUnexpectedEOF)
+		r.Take()
+		s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+		s.Cut(io.ErrUnexpectedEOF)
 		time.Sleep(time.Second)
-		s.put("ns", "new", 1)
-		s.compact()
-		s.set(func(s *modelServer) { s.fail, s.cutAfter = nil, 1500 })
-		after(time.Minute)
-		require.Len(t, contents(t, l), 21, "the broken list's first objects are taken, and nothing is taken away")
-		require.Equal(t, []string{"Added ns/new@121"}, r.take())
+		s.Put("ns", "new", 1)
+		s.Compact()
+		s.Set(func(s *pooltest.Server) { s.Fail, s.CutAfter = nil, 1500 })
+		pooltest.After(time.Minute)
+		require.Len(t, pooltest.Contents(t, l), 21, "the broken list's first objects are taken, and nothing is taken away")
+		require.Equal(t, []string{"Added ns/new@121"}, r.Take())
 		require.Error(t, l.Status().LastError)
 		require.Equal(t, informerpool.StateDegraded, l.Status().State)
-		s.delete("ns", "o3")
-		s.set(func(s *modelServer) { s.cutAfter = 0 })
-		after(time.Minute)
-		require.Equal(t, s.state(nil), contents(t, l))
-		require.Len(t, r.take(), 1)
+		s.Delete("ns", "o3")
+		s.Set(func(s *pooltest.Server) { s.CutAfter = 0 })
+		pooltest.After(time.Minute)
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+		require.Len(t, r.Take(), 1)
 		require.NoError(t, l.Status().LastError)
 	})
 }
@@ -134,82 +134,73 @@ func TestRollbackStartsANewHistory(t *testing.T) {
 	for _, paged := range []bool{false, true} {
 		t.Run(fmt.Sprint("paged ", paged), func(t *testing.T) {
 			var reported []informerpool.Key
-			bubble(t, func(o *informerpool.Options) {
+			pooltest.Bubble(t, func(o *informerpool.Options) {
 				o.PagedLists = paged
 				o.OnRollback = func(k informerpool.Key) { reported = append(reported, k) }
-			}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-				s.put("ns", "kept", 1)
-				before := *snapshot(s)
-				s.put("ns", "ghost", 1)
-				s.put("ns", "kept", 2)
-				l := acquireSynced(t, p, everything)
-				r := newRecorder()
-				r.epochs = true
-				subscribe(t, p, l, r)
+			}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				s.Put("ns", "kept", 1)
+				before := *pooltest.Copy(s)
+				s.Put("ns", "ghost", 1)
+				s.Put("ns", "kept", 2)
+				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+				r := pooltest.NewRecorder()
+				r.Epochs = true
+				pooltest.Subscribe(t, p, l, r)
 				synctest.Wait()
-				r.take()
-				s.set(func(s *modelServer) { s.objects, s.rv, s.log = before.objects, before.rv, nil })
-				s.cut(io.ErrUnexpectedEOF)
-				after(time.Minute)
-				s.put("ns", "late", 1)
-				after(time.Minute)
-				require.Equal(t, s.state(nil), contents(t, l))
-				require.ElementsMatch(t, []string{"Deleted ns/ghost@102", "Updated ns/kept@101", "Added ns/late@102"}, r.take())
-				require.Equal(t, []informerpool.Key{everything}, reported)
-				r.requireSound(t)
+				r.Take()
+				s.Set(func(s *pooltest.Server) { s.Objects, s.Version, s.Log = before.Objects, before.Version, nil })
+				s.Cut(io.ErrUnexpectedEOF)
+				pooltest.After(time.Minute)
+				s.Put("ns", "late", 1)
+				pooltest.After(time.Minute)
+				require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+				require.ElementsMatch(t, []string{"Deleted ns/ghost@102", "Updated ns/kept@101", "Added ns/late@102"}, r.Take())
+				require.Equal(t, []informerpool.Key{pooltest.Everything}, reported)
+				r.RequireSound(t)
 			})
 		})
 	}
 }
 
-func snapshot(s *modelServer) *modelServer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := newModelServer()
-	maps.Copy(c.objects, s.objects)
-	c.rv = s.rv
-	return c
-}
-
 func TestNewEpochReplacesTheStoreAtOnce(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 50 {
-			s.put("ns", fmt.Sprint("o", i), 1)
+			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
-		r.epochs = true
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		r.Epochs = true
 		// Each read shows a single epoch, including reads by a handler while it
 		// handles the change.
-		r.before = func(informerpool.Event) {
+		r.Before = func(informerpool.Event) {
 			objects, _, err := l.List(informerpool.Query{})
 			require.NoError(t, err)
 			for _, o := range objects {
 				require.Equal(t, objects[0].GetUID()[0], o.GetUID()[0])
 			}
 		}
-		subscribe(t, p, l, r)
+		pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
-		r.take()
-		s.become("b", 1000) // far beyond: the resourceVersion alone would not show it
+		r.Take()
+		s.Become("b", 1000) // far beyond: the resourceVersion alone would not show it
 		for i := range 20 {
-			s.put("ns", fmt.Sprint("o", i), 1)
+			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
-		after(time.Minute)
-		require.Equal(t, s.state(nil), contents(t, l))
+		pooltest.After(time.Minute)
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
 		require.EqualValues(t, "b", l.Epoch())
-		require.Len(t, r.take(), 50+20, "a delete for each old object, an add for each new one")
-		require.Equal(t, s.state(nil), r.told())
-		r.requireSound(t)
+		require.Len(t, r.Take(), 50+20, "a delete for each old object, an add for each new one")
+		require.Equal(t, s.State(nil), r.State())
+		r.RequireSound(t)
 	})
 }
 
 func TestStalledWatchIsCut(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		for range 10 { // an idle server sends one a minute
-			after(time.Minute)
-			s.bookmark()
+			pooltest.After(time.Minute)
+			s.SendBookmark()
 		}
 		synctest.Wait()
 		require.Zero(t, l.Status().Stalls)
@@ -218,20 +209,20 @@ func TestStalledWatchIsCut(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		require.InDelta(t, informerpool.DefaultStallTimeout.Seconds(), time.Since(began).Seconds(), 1)
-		s.put("ns", "a", 1)
+		s.Put("ns", "a", 1)
 		time.Sleep(time.Second)
-		require.Equal(t, s.state(nil), contents(t, l))
-		require.Equal(t, 1, s.count("stream"), "resumed, not listed")
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+		require.Equal(t, 1, s.Count("stream"), "resumed, not listed")
 	})
 }
 
 func TestHungRequestIsCut(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.block = hang()
-		l := acquire(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Block = pooltest.Hang()
+		l := pooltest.Acquire(t, p, pooltest.Everything)
 		time.Sleep(informerpool.DefaultStallTimeout + time.Second)
 		require.ErrorIs(t, l.Status().LastError, informerpool.ErrStalled)
-		s.set(func(s *modelServer) { s.block = nil })
+		s.Set(func(s *pooltest.Server) { s.Block = nil })
 		require.NoError(t, l.WaitForSync(context.Background()))
 	})
 }
@@ -241,21 +232,21 @@ func TestRefusalIsReportedAndHeals(t *testing.T) {
 		err error
 		is  func(error) bool
 	}{
-		"forbidden": {apierrors.NewForbidden(widgets.GroupResource(), "", errors.New("no")), apierrors.IsForbidden},
-		"not found": {apierrors.NewNotFound(widgets.GroupResource(), ""), apierrors.IsNotFound},
+		"forbidden": {apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no")), apierrors.IsForbidden},
+		"not found": {apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""), apierrors.IsNotFound},
 		"bad":       {apierrors.NewBadRequest("field label not supported"), apierrors.IsBadRequest},
 	}
 	for name, refusal := range refusals {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-				s.fail = func(string) error { return refusal.err }
-				l := acquire(t, p, everything)
+			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				s.Fail = func(string) error { return refusal.err }
+				l := pooltest.Acquire(t, p, pooltest.Everything)
 				began := time.Now()
 				err := l.WaitForSync(context.Background())
 				require.True(t, refusal.is(err), "%v", err)
 				require.Less(t, time.Since(began), time.Second)
-				s.set(func(s *modelServer) { s.fail = nil })
-				after(time.Minute)
+				s.Set(func(s *pooltest.Server) { s.Fail = nil })
+				pooltest.After(time.Minute)
 				require.NoError(t, l.WaitForSync(context.Background()))
 			})
 		})
@@ -263,20 +254,22 @@ func TestRefusalIsReportedAndHeals(t *testing.T) {
 }
 
 func TestRefusalAfterSyncKeepsObjectsAndSaysSo(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
-		subscribe(t, p, l, r)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
-		r.take()
-		s.set(func(s *modelServer) {
-			s.fail = func(string) error { return apierrors.NewForbidden(widgets.GroupResource(), "", errors.New("no")) }
+		r.Take()
+		s.Set(func(s *pooltest.Server) {
+			s.Fail = func(string) error {
+				return apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no"))
+			}
 		})
-		s.cut(io.ErrUnexpectedEOF)
+		s.Cut(io.ErrUnexpectedEOF)
 		time.Sleep(10 * time.Minute)
-		require.Empty(t, r.take())
-		require.Len(t, contents(t, l), 1)
+		require.Empty(t, r.Take())
+		require.Len(t, pooltest.Contents(t, l), 1)
 		st := l.Status()
 		require.Equal(t, informerpool.StateDegraded, st.State)
 		require.True(t, apierrors.IsForbidden(st.LastError))
@@ -284,93 +277,93 @@ func TestRefusalAfterSyncKeepsObjectsAndSaysSo(t *testing.T) {
 }
 
 func TestObjectsOfADeletedDefinitionAreTakenAway(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
-		subscribe(t, p, l, r)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
-		r.take()
-		missing := func(string) error { return apierrors.NewNotFound(widgets.GroupResource(), "") }
-		s.set(func(s *modelServer) { s.fail = missing })
-		s.cut(io.EOF)
+		r.Take()
+		missing := func(string) error { return apierrors.NewNotFound(pooltest.Widgets.GroupResource(), "") }
+		s.Set(func(s *pooltest.Server) { s.Fail = missing })
+		s.Cut(io.EOF)
 		time.Sleep(10 * time.Minute)
-		require.Equal(t, []string{"Deleted ns/a@101"}, r.take())
-		require.Empty(t, contents(t, l))
+		require.Equal(t, []string{"Deleted ns/a@101"}, r.Take())
+		require.Empty(t, pooltest.Contents(t, l))
 		require.True(t, apierrors.IsNotFound(l.Status().LastError))
-		requests := s.count("stream")
+		requests := s.Count("stream")
 		time.Sleep(10 * time.Minute)
-		require.LessOrEqual(t, s.count("stream")-requests, 40, "no busy loop")
-		s.set(func(s *modelServer) { s.fail = nil })
-		after(time.Minute)
-		require.Equal(t, []string{"Added ns/a@101"}, r.take())
-		r.requireSound(t)
+		require.LessOrEqual(t, s.Count("stream")-requests, 40, "no busy loop")
+		s.Set(func(s *pooltest.Server) { s.Fail = nil })
+		pooltest.After(time.Minute)
+		require.Equal(t, []string{"Added ns/a@101"}, r.Take())
+		r.RequireSound(t)
 	})
 }
 
 func TestOneMissingAnswerTakesNothingAway(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
-		subscribe(t, p, l, r)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
-		r.take()
+		r.Take()
 		failures := 0
-		s.set(func(s *modelServer) {
-			s.fail = func(verb string) error {
+		s.Set(func(s *pooltest.Server) {
+			s.Fail = func(verb string) error {
 				if failures++; failures <= 2 && verb != "list" { // those of the guard and of one list
-					return apierrors.NewNotFound(widgets.GroupResource(), "")
+					return apierrors.NewNotFound(pooltest.Widgets.GroupResource(), "")
 				}
 				return nil
 			}
 		})
-		s.cut(io.EOF)
-		after(time.Minute)
-		require.Empty(t, r.take())
+		s.Cut(io.EOF)
+		pooltest.After(time.Minute)
+		require.Empty(t, r.Take())
 	})
 }
 
 func TestServerThatOverlooksStreamingIsListed(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, _ *informerpool.Pool) {
-		s.put("ns", "a", 1)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
+		s.Put("ns", "a", 1)
 		p2, err := informerpool.New(informerpool.Options{Source: overlooking{s}})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, p2.Close(context.Background())) }()
-		l := acquire(t, p2, everything)
+		l := pooltest.Acquire(t, p2, pooltest.Everything)
 		time.Sleep(2 * time.Minute)
-		s.bookmark()
+		s.SendBookmark()
 		require.NoError(t, l.WaitForSync(context.Background()))
-		require.Equal(t, 1, s.count("list"))
+		require.Equal(t, 1, s.Count("list"))
 	})
 }
 
 // overlooking is a server that predates streamed lists: it treats such a
 // request as one for a plain watch.
-type overlooking struct{ *modelServer }
+type overlooking struct{ *pooltest.Server }
 
 func (o overlooking) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
 	if r.Options.SendInitialEvents != nil {
 		r.Options.SendInitialEvents = nil
 		r.Options.ResourceVersion = "100"
 	}
-	return o.modelServer.Watch(ctx, r)
+	return o.Server.Watch(ctx, r)
 }
 
 func TestListsOfTheFleetAreBounded(t *testing.T) {
-	bubble(t, func(o *informerpool.Options) { o.ListConcurrency = 3 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.block = hang()
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.ListConcurrency = 3 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Block = pooltest.Hang()
 		leases := make([]*informerpool.Lease, 20)
 		for i := range leases {
-			leases[i] = acquire(t, p, in(fmt.Sprint("ns", i)))
+			leases[i] = pooltest.Acquire(t, p, pooltest.In(fmt.Sprint("ns", i)))
 		}
 		synctest.Wait()
-		require.Equal(t, 3, s.count("stream"))
+		require.Equal(t, 3, s.Count("stream"))
 		time.Sleep(informerpool.DefaultPermitTimeout - time.Millisecond)
-		require.Equal(t, 3, s.count("stream"))
+		require.Equal(t, 3, s.Count("stream"))
 		time.Sleep(500 * time.Millisecond)
-		require.Equal(t, 20, s.count("stream"), "lists that hang do not hold back the others")
-		close(s.block)
+		require.Equal(t, 20, s.Count("stream"), "lists that hang do not hold back the others")
+		close(s.Block)
 		for _, l := range leases {
 			require.NoError(t, l.WaitForSync(context.Background()))
 		}
@@ -379,9 +372,9 @@ func TestListsOfTheFleetAreBounded(t *testing.T) {
 
 func TestRetryAfterIsHonouredAndCapped(t *testing.T) {
 	for seconds, bound := range map[int]time.Duration{5: 6 * time.Second, 86400: 31 * time.Second} {
-		bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+		pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 			throttled := true
-			s.fail = func(string) error {
+			s.Fail = func(string) error {
 				if throttled {
 					throttled = false
 					return apierrors.NewTooManyRequests("later", seconds)
@@ -389,7 +382,7 @@ func TestRetryAfterIsHonouredAndCapped(t *testing.T) {
 				return nil
 			}
 			began := time.Now()
-			acquireSynced(t, p, everything)
+			pooltest.AcquireSynced(t, p, pooltest.Everything)
 			require.GreaterOrEqual(t, time.Since(began), min(time.Duration(seconds)*time.Second, 30*time.Second))
 			require.Less(t, time.Since(began), bound)
 		})
@@ -397,55 +390,55 @@ func TestRetryAfterIsHonouredAndCapped(t *testing.T) {
 }
 
 func TestWakeCutsTheWaitShort(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.fail = func(string) error { return errUnreachable }
-		l := acquire(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Fail = func(string) error { return pooltest.ErrUnreachable }
+		l := pooltest.Acquire(t, p, pooltest.Everything)
 		time.Sleep(10 * time.Minute)
-		s.set(func(s *modelServer) { s.fail = nil })
+		s.Set(func(s *pooltest.Server) { s.Fail = nil })
 		began := time.Now()
-		p.Wake(everything.Cluster)
+		p.Wake(pooltest.Everything.Cluster)
 		require.NoError(t, l.WaitForSync(context.Background()))
 		require.Zero(t, time.Since(began))
 	})
 }
 
 func TestEvictForgetsTheClusterAndComesBack(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
-		subscribe(t, p, l, r)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
-		r.take()
-		s.set(func(s *modelServer) { s.notReady = hang() })
-		p.Evict(everything.Cluster)
+		r.Take()
+		s.Set(func(s *pooltest.Server) { s.NotReady = pooltest.Hang() })
+		p.Evict(pooltest.Everything.Cluster)
 		synctest.Wait()
-		require.Equal(t, []string{"Deleted ns/a@101"}, r.take())
+		require.Equal(t, []string{"Deleted ns/a@101"}, r.Take())
 		_, err := l.Get("ns", "a")
 		require.ErrorIs(t, err, informerpool.ErrNotSynced)
 		require.Zero(t, l.Status().Objects)
-		requests := s.count("stream")
-		time.Sleep(long)
-		require.Equal(t, requests, s.count("stream"), "a parked informer asks nothing")
-		s.set(func(s *modelServer) { close(s.notReady); s.notReady = nil })
+		requests := s.Count("stream")
+		time.Sleep(pooltest.Long)
+		require.Equal(t, requests, s.Count("stream"), "a parked informer asks nothing")
+		s.Set(func(s *pooltest.Server) { close(s.NotReady); s.NotReady = nil })
 		require.NoError(t, l.WaitForSync(context.Background()))
 		synctest.Wait()
-		require.Equal(t, []string{"Added ns/a@101"}, r.take())
-		r.requireSound(t)
+		require.Equal(t, []string{"Added ns/a@101"}, r.Take())
+		r.RequireSound(t)
 	})
 }
 
 func TestWaitForVersionSeesEventsAndBookmarks(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		l := acquireSynced(t, p, everything)
-		rv := s.put("ns", "a", 1)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		rv := s.Put("ns", "a", 1)
 		require.NoError(t, l.WaitForVersion(context.Background(), fmt.Sprint(rv)))
 		done := make(chan error, 1)
 		go func() { done <- l.WaitForVersion(context.Background(), fmt.Sprint(rv+5)) }()
 		synctest.Wait()
 		require.Empty(t, done)
-		s.set(func(s *modelServer) { s.rv += 5 })
-		s.bookmark()
+		s.Set(func(s *pooltest.Server) { s.Version += 5 })
+		s.SendBookmark()
 		require.NoError(t, <-done)
 		require.Error(t, l.WaitForVersion(context.Background(), "x"))
 		require.Equal(t, fmt.Sprint(rv+5), l.ResourceVersion())
@@ -453,14 +446,14 @@ func TestWaitForVersionSeesEventsAndBookmarks(t *testing.T) {
 }
 
 func TestForeignAndBrokenObjectsAreRefused(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, in("ns"))
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
 		send := func(object string) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for w := range s.watchers {
-				w.push(frame("ADDED", []byte(object)))
+			s.Mu.Lock()
+			defer s.Mu.Unlock()
+			for w := range s.Watchers {
+				w.Push(pooltest.Frame("ADDED", []byte(object)))
 			}
 		}
 		for _, object := range []string{
@@ -477,46 +470,46 @@ func TestForeignAndBrokenObjectsAreRefused(t *testing.T) {
 		}
 		synctest.Wait()
 		require.EqualValues(t, 8, l.Status().Rejected)
-		require.Equal(t, s.state(nil), contents(t, l))
-		s.put("ns", "b", 1)
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+		s.Put("ns", "b", 1)
 		synctest.Wait()
-		require.Equal(t, s.state(nil), contents(t, l))
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
 	})
 }
 
 func TestClusterBudgetRefusesTheInformerThatGrows(t *testing.T) {
-	bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 20_000 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 20_000 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 500 {
-			s.put("big", fmt.Sprint("o", i), 1)
+			s.Put("big", fmt.Sprint("o", i), 1)
 		}
-		s.put("small", "one", 1)
-		small := acquireSynced(t, p, in("small"))
-		big := acquire(t, p, in("big"))
+		s.Put("small", "one", 1)
+		small := pooltest.AcquireSynced(t, p, pooltest.In("small"))
+		big := pooltest.Acquire(t, p, pooltest.In("big"))
 		require.ErrorIs(t, big.WaitForSync(context.Background()), informerpool.ErrBudget)
 		require.True(t, small.HasSynced())
-		other := in("big")
+		other := pooltest.In("big")
 		other.Cluster.Name = "two"
-		s.delete("big", "o0")
+		s.Delete("big", "o0")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, acquire(t, p, other).WaitForSync(ctx), informerpool.ErrBudget, "each cluster has a budget of its own")
+		require.ErrorIs(t, pooltest.Acquire(t, p, other).WaitForSync(ctx), informerpool.ErrBudget, "each cluster has a budget of its own")
 		for i := range 480 {
-			s.delete("big", fmt.Sprint("o", i))
+			s.Delete("big", fmt.Sprint("o", i))
 		}
-		after(time.Minute)
+		pooltest.After(time.Minute)
 		require.NoError(t, big.WaitForSync(context.Background()), "it heals when there is less")
 		require.LessOrEqual(t, big.Status().Bytes+small.Status().Bytes, int64(20_000))
 	})
 }
 
 func TestObjectBudgetRefusesTheInformer(t *testing.T) {
-	bubble(t, func(o *informerpool.Options) { o.MaxObjects = 3 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxObjects = 3 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 4 {
-			s.put("ns", fmt.Sprint("o", i), 1)
-			s.put("small", "one", 1)
+			s.Put("ns", fmt.Sprint("o", i), 1)
+			s.Put("small", "one", 1)
 		}
-		l := acquire(t, p, in("ns"))
+		l := pooltest.Acquire(t, p, pooltest.In("ns"))
 		require.ErrorIs(t, l.WaitForSync(context.Background()), informerpool.ErrBudget)
-		acquireSynced(t, p, in("small"))
+		pooltest.AcquireSynced(t, p, pooltest.In("small"))
 	})
 }

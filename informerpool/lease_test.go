@@ -18,33 +18,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
 
-// widget is a typed form of the model server's objects.
-type widget struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Value int `json:"value"`
-	} `json:"spec"`
-}
-
-func (w *widget) DeepCopyObject() runtime.Object {
-	c := *w
-	w.DeepCopyInto(&c.ObjectMeta)
-	return &c
-}
-
 func TestEveryFormIsTheCallersOwn(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 7, "app=x")
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 7, "app=x")
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		for range 5 { // from the second read on, the typed form comes from the cache of decoded objects
-			var typed widget
+			var typed pooltest.Widget
 			typed.Labels = map[string]string{"left": "over"}
 			require.NoError(t, l.GetInto("ns", "a", &typed))
 			require.Equal(t, 7, typed.Spec.Value)
@@ -64,20 +49,20 @@ func TestEveryFormIsTheCallersOwn(t *testing.T) {
 			require.Equal(t, "x", m.Labels["app"])
 			m.Labels["app"] = "mine"
 		}
-		s.put("ns", "a", 70)
+		s.Put("ns", "a", 70)
 		synctest.Wait()
-		var typed widget
+		var typed pooltest.Widget
 		require.NoError(t, l.GetInto("ns", "a", &typed))
 		require.Equal(t, 70, typed.Spec.Value, "a new state is never served from the old one's decoded form")
 	})
 }
 
 func TestListNarrowsByEverythingAQueryCanSay(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 30 {
-			s.put(fmt.Sprint("ns", i%3), fmt.Sprint("o", i), i%5, fmt.Sprint("n=", i%2))
+			s.Put(fmt.Sprint("ns", i%3), fmt.Sprint("o", i), i%5, fmt.Sprint("n=", i%2))
 		}
-		l := acquireSynced(t, p, everything)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		count := func(q informerpool.Query) int {
 			objects, rv, err := l.List(q)
 			require.NoError(t, err)
@@ -85,7 +70,7 @@ func TestListNarrowsByEverythingAQueryCanSay(t *testing.T) {
 			return len(objects)
 		}
 		byValue := func(o *informerpool.Object) []string {
-			var w widget
+			var w pooltest.Widget
 			if o.Into(&w) != nil {
 				return nil
 			}
@@ -105,28 +90,28 @@ func TestListNarrowsByEverythingAQueryCanSay(t *testing.T) {
 		require.Zero(t, count(informerpool.Query{Owner: "nobody"}))
 		_, _, err := l.List(informerpool.Query{Index: "none"})
 		require.ErrorIs(t, err, informerpool.ErrNoIndex)
-		s.put("ns0", "o3", 4) // was 3
-		s.delete("ns0", "o18")
+		s.Put("ns0", "o3", 4) // was 3
+		s.Delete("ns0", "o18")
 		synctest.Wait()
 		require.Equal(t, 4, count(informerpool.Query{Index: "value", Value: "3"}))
-		s.become("b", 10)
-		s.put("ns0", "x", 3)
-		after(long)
+		s.Become("b", 10)
+		s.Put("ns0", "x", 3)
+		pooltest.After(pooltest.Long)
 		require.Equal(t, 1, count(informerpool.Query{Index: "value", Value: "3"}), "indexes follow into a new epoch")
 	})
 }
 
 func TestIndexAddedBeforeTheFirstListSurvivesItsFailures(t *testing.T) {
-	bubble(t, func(o *informerpool.Options) { o.PagedLists = true }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = true }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 20 {
-			s.put("ns", fmt.Sprint("o", i), 1)
+			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
-		s.cutAfter = 1500
-		l := acquire(t, p, everything)
+		s.CutAfter = 1500
+		l := pooltest.Acquire(t, p, pooltest.Everything)
 		require.NoError(t, l.AddIndex("all", func(*informerpool.Object) []string { return []string{"all"} }))
-		after(time.Minute)
+		pooltest.After(time.Minute)
 		require.Zero(t, l.Status().Objects, "nothing of a first list that broke is kept")
-		s.set(func(s *modelServer) { s.cutAfter = 0 })
+		s.Set(func(s *pooltest.Server) { s.CutAfter = 0 })
 		require.NoError(t, l.WaitForSync(context.Background()))
 		found, _, err := l.List(informerpool.Query{Index: "all", Value: "all"})
 		require.NoError(t, err)
@@ -135,11 +120,11 @@ func TestIndexAddedBeforeTheFirstListSurvivesItsFailures(t *testing.T) {
 }
 
 func TestObjectsAreFoundByTheirOwner(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1, "owner=x")
-		s.put("other", "b", 1, "owner=x")
-		s.put("ns", "c", 1, "owner=y")
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1, "owner=x")
+		s.Put("other", "b", 1, "owner=x")
+		s.Put("ns", "c", 1, "owner=y")
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		owned := func(q informerpool.Query) []string {
 			objects, err := l.All(q)
 			require.NoError(t, err)
@@ -156,8 +141,8 @@ func TestObjectsAreFoundByTheirOwner(t *testing.T) {
 		require.Equal(t, []string{"a", "b"}, owned(informerpool.Query{Owner: "x"}))
 		require.Equal(t, []string{"a"}, owned(informerpool.Query{Owner: "x", Namespace: "ns"}))
 		require.Len(t, owned(informerpool.Query{Owner: "x", Limit: 1}), 1)
-		s.put("ns", "c", 2, "owner=x")
-		s.delete("ns", "a")
+		s.Put("ns", "c", 2, "owner=x")
+		s.Delete("ns", "a")
 		synctest.Wait()
 		require.Equal(t, []string{"b", "c"}, owned(informerpool.Query{Owner: "x"}))
 		require.Empty(t, owned(informerpool.Query{Owner: "y"}))
@@ -170,26 +155,26 @@ func TestObjectsAreFoundByTheirOwner(t *testing.T) {
 // TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList: a list by an index that
 // lacks objects fails as long as it lacks them, and nothing else is affected.
 func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		s.put("ns", "bad", 1)
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		s.Put("ns", "bad", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		require.NoError(t, l.AddIndex("name", func(o *informerpool.Object) []string {
 			if o.GetName() == "bad" {
 				panic("no")
 			}
 			return []string{o.GetName()}
 		}))
-		s.put("ns", "b", 1)
+		s.Put("ns", "b", 1)
 		synctest.Wait()
-		require.Len(t, contents(t, l), 3)
+		require.Len(t, pooltest.Contents(t, l), 3)
 		_, _, err := l.List(informerpool.Query{Index: "name", Value: "a"})
 		failed, ok := errors.AsType[*informerpool.IndexError](err)
 		require.True(t, ok, "%v", err)
 		require.ErrorIs(t, err, informerpool.ErrIndexPanicked)
 		require.Equal(t, "bad", failed.Object.Name)
 		require.Equal(t, 1, failed.Objects)
-		s.delete("ns", "bad")
+		s.Delete("ns", "bad")
 		synctest.Wait()
 		found, _, err := l.List(informerpool.Query{Index: "name", Value: "b"})
 		require.NoError(t, err)
@@ -202,14 +187,14 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 // another.
 func TestFirstQueriesForAnOwnerAreAllAnswered(t *testing.T) {
 	const objects = 3000
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range objects {
-			s.put("ns", fmt.Sprint("o", i), 1, "owner=x")
+			s.Put("ns", fmt.Sprint("o", i), 1, "owner=x")
 		}
 		for i := range 10 {
-			k := everything
+			k := pooltest.Everything
 			k.Cluster.Name = fmt.Sprint("cluster", i)
-			l := acquireSynced(t, p, k)
+			l := pooltest.AcquireSynced(t, p, k)
 			var readers sync.WaitGroup
 			for range 16 {
 				readers.Go(func() {
@@ -227,14 +212,14 @@ func TestFirstQueriesForAnOwnerAreAllAnswered(t *testing.T) {
 // TestIndexAddedWhileObjectsComeMissesNone adds an index amid writes, during
 // which no lock is held.
 func TestIndexAddedWhileObjectsComeMissesNone(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		for round := range 50 {
 			name := fmt.Sprint("index", round)
 			var writers sync.WaitGroup
 			writers.Go(func() {
 				for i := range 20 {
-					s.put("ns", fmt.Sprint("o", i), round)
+					s.Put("ns", fmt.Sprint("o", i), round)
 				}
 			})
 			require.NoError(t, l.AddIndex(name, func(o *informerpool.Object) []string { return []string{o.GetResourceVersion()} }))
@@ -271,28 +256,28 @@ func TestTransformRunsOncePerStateAndCannotChangeIdentity(t *testing.T) {
 		u.Object["spec"] = map[string]any{"value": int64(42)}
 		return nil
 	}
-	bubble(t, func(o *informerpool.Options) {
-		o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{widgets.GroupResource(): change}
-	}, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{pooltest.Widgets.GroupResource(): change}
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for _, name := range []string{"a", "renamed", "failed", "panicked"} {
-			s.put("ns", name, 1)
+			s.Put("ns", name, 1)
 		}
-		l := acquireSynced(t, p, everything)
-		require.Equal(t, []string{"ns/a"}, sorted(contents(t, l)))
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		require.Equal(t, []string{"ns/a"}, pooltest.Sorted(pooltest.Contents(t, l)))
 		require.EqualValues(t, 3, l.Status().Rejected)
 		require.Equal(t, 4, calls)
-		var w widget
+		var w pooltest.Widget
 		require.NoError(t, l.GetInto("ns", "a", &w))
 		require.Equal(t, 42, w.Spec.Value)
 	})
 }
 
 func TestStatusNamesOwnersAndCounts(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		first, err := p.AcquireAs(t.Context(), "zeta", everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		first, err := p.AcquireAs(t.Context(), "zeta", pooltest.Everything)
 		require.NoError(t, err)
-		_, err = p.AcquireAs(t.Context(), "alpha", everything)
+		_, err = p.AcquireAs(t.Context(), "alpha", pooltest.Everything)
 		require.NoError(t, err)
 		require.NoError(t, first.WaitForSync(t.Context()))
 		st := p.Status()
@@ -304,8 +289,8 @@ func TestStatusNamesOwnersAndCounts(t *testing.T) {
 		require.Equal(t, informerpool.StateSynced, st[0].State)
 		require.Equal(t, "101", st[0].ResourceVersion)
 		require.False(t, st[0].LastProof.IsZero())
-		require.Equal(t, st, p.ClusterStatus(everything.Cluster))
-		s.delete("ns", "a")
+		require.Equal(t, st, p.ClusterStatus(pooltest.Everything.Cluster))
+		s.Delete("ns", "a")
 		synctest.Wait()
 		require.Zero(t, p.Status()[0].Objects)
 		require.Zero(t, p.Status()[0].Bytes)

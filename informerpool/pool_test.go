@@ -16,15 +16,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
 
 func TestOneRequestHoweverManyLeases(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
 		var leases sync.WaitGroup
 		for range 100 {
 			leases.Go(func() {
-				l, err := p.Acquire(context.Background(), everything)
+				l, err := p.Acquire(context.Background(), pooltest.Everything)
 				if err == nil {
 					err = l.WaitForSync(context.Background())
 				}
@@ -35,42 +36,42 @@ func TestOneRequestHoweverManyLeases(t *testing.T) {
 		}
 		leases.Wait()
 		synctest.Wait()
-		require.Equal(t, 1, s.count("stream"))
-		require.Zero(t, s.count("list")+s.count("watch"))
+		require.Equal(t, 1, s.Count("stream"))
+		require.Zero(t, s.Count("list")+s.Count("watch"))
 		require.Len(t, p.Keys(), 1)
 	})
 }
 
 func TestPagedListsWhereTheServerDoesNotStream(t *testing.T) {
-	bubble(t, func(o *informerpool.Options) { o.PageSize = 2 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.noStream = true
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.PageSize = 2 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.NoStream = true
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			s.put("ns", name, 1)
+			s.Put("ns", name, 1)
 		}
-		l := acquireSynced(t, p, everything)
-		require.Equal(t, s.state(nil), contents(t, l))
-		require.Equal(t, 3, s.count("list"))
-		s.put("ns", "f", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+		require.Equal(t, 3, s.Count("list"))
+		s.Put("ns", "f", 1)
 		synctest.Wait()
-		require.Equal(t, s.state(nil), contents(t, l))
-		s.cut(errUnreachable)
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
+		s.Cut(pooltest.ErrUnreachable)
 		time.Sleep(time.Minute)
-		require.Equal(t, 1, s.count("stream"), "what the server cannot do is asked for once")
+		require.Equal(t, 1, s.Count("stream"), "what the server cannot do is asked for once")
 	})
 }
 
 func TestReadsBeforeSyncAreNotSyncedNeverNotFound(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.block = hang()
-		s.put("ns", "a", 1)
-		l := acquire(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Block = pooltest.Hang()
+		s.Put("ns", "a", 1)
+		l := pooltest.Acquire(t, p, pooltest.Everything)
 		synctest.Wait()
 		_, err := l.Get("ns", "a")
 		require.ErrorIs(t, err, informerpool.ErrNotSynced)
 		_, _, err = l.List(informerpool.Query{})
 		require.ErrorIs(t, err, informerpool.ErrNotSynced)
 		require.False(t, l.HasSynced())
-		close(s.block)
+		close(s.Block)
 		require.NoError(t, l.WaitForSync(context.Background()))
 		o, err := l.Get("ns", "a")
 		require.NoError(t, err)
@@ -81,10 +82,10 @@ func TestReadsBeforeSyncAreNotSyncedNeverNotFound(t *testing.T) {
 }
 
 func TestAcquireReturnsAtOnceWhileTheServerHangs(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.block = hang()
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Block = pooltest.Hang()
 		began := time.Now()
-		l := acquire(t, p, everything)
+		l := pooltest.Acquire(t, p, pooltest.Everything)
 		p.Status()
 		p.Keys()
 		l.Status()
@@ -93,12 +94,12 @@ func TestAcquireReturnsAtOnceWhileTheServerHangs(t *testing.T) {
 }
 
 func TestAnotherLeasesEndChangesNothing(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.block = hang()
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Block = pooltest.Hang()
 		ctx, cancel := context.WithCancel(context.Background())
-		first, err := p.Acquire(ctx, everything)
+		first, err := p.Acquire(ctx, pooltest.Everything)
 		require.NoError(t, err)
-		second := acquire(t, p, everything)
+		second := pooltest.Acquire(t, p, pooltest.Everything)
 		waited := make(chan error, 1)
 		go func() { waited <- first.WaitForSync(ctx) }()
 		synctest.Wait()
@@ -108,19 +109,19 @@ func TestAnotherLeasesEndChangesNothing(t *testing.T) {
 		synctest.Wait()
 		first.Release()
 		require.ErrorIs(t, <-waited, informerpool.ErrReleased)
-		close(s.block)
+		close(s.Block)
 		require.NoError(t, second.WaitForSync(context.Background()))
-		require.Equal(t, 1, s.count("stream"))
+		require.Equal(t, 1, s.Count("stream"))
 	})
 }
 
 func TestReleaseIsIdempotentAndPerHandle(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
-		first, second := acquireSynced(t, p, everything), acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
+		first, second := pooltest.AcquireSynced(t, p, pooltest.Everything), pooltest.AcquireSynced(t, p, pooltest.Everything)
 		for range 3 {
 			first.Release()
 		}
-		time.Sleep(long)
+		time.Sleep(pooltest.Long)
 		require.True(t, second.HasSynced())
 		_, err := first.Get("ns", "a")
 		require.ErrorIs(t, err, informerpool.ErrReleased)
@@ -128,86 +129,86 @@ func TestReleaseIsIdempotentAndPerHandle(t *testing.T) {
 		require.ErrorIs(t, err, informerpool.ErrReleased)
 		require.ErrorIs(t, first.WaitForSync(context.Background()), informerpool.ErrReleased)
 		require.Equal(t, 1, second.Status().Leases)
-		require.ErrorIs(t, p.Subscribe(newRecorder()).Add(first), informerpool.ErrReleased)
+		require.ErrorIs(t, p.Subscribe(pooltest.NewRecorder()).Add(first), informerpool.ErrReleased)
 	})
 }
 
 func TestLingerCostsNoRequest(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for range 5 {
-			acquireSynced(t, p, everything).Release()
+			pooltest.AcquireSynced(t, p, pooltest.Everything).Release()
 			time.Sleep(informerpool.DefaultLinger - time.Second)
 		}
-		require.Equal(t, 1, s.count("stream"))
+		require.Equal(t, 1, s.Count("stream"))
 		require.Len(t, p.Keys(), 1)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Empty(t, p.Keys())
-		acquireSynced(t, p, everything)
-		require.Equal(t, 2, s.count("stream"))
+		pooltest.AcquireSynced(t, p, pooltest.Everything)
+		require.Equal(t, 2, s.Count("stream"))
 	})
 }
 
 func TestAcquireAtTheEndOfTheLingerIsAlive(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 200 {
-			acquireSynced(t, p, everything).Release()
+			pooltest.AcquireSynced(t, p, pooltest.Everything).Release()
 			time.Sleep(informerpool.DefaultLinger) // up to the very moment the timer fires
-			l := acquire(t, p, everything)
+			l := pooltest.Acquire(t, p, pooltest.Everything)
 			require.NoError(t, l.WaitForSync(context.Background()))
-			s.put("ns", "a", i)
+			s.Put("ns", "a", i)
 			synctest.Wait()
-			require.Equal(t, s.state(nil), contents(t, l))
+			require.Equal(t, s.State(nil), pooltest.Contents(t, l))
 			l.Release()
 			if i%2 == 0 {
-				time.Sleep(long)
+				time.Sleep(pooltest.Long)
 			}
 		}
 	})
 }
 
 func TestReleaseNowSkipsTheLingerButNotOtherLeases(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		first, second := acquireSynced(t, p, everything), acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		first, second := pooltest.AcquireSynced(t, p, pooltest.Everything), pooltest.AcquireSynced(t, p, pooltest.Everything)
 		first.ReleaseNow()
 		first.Release()
-		after(time.Second)
+		pooltest.After(time.Second)
 		require.True(t, second.HasSynced())
 		require.Len(t, p.Keys(), 1)
 		second.ReleaseNow()
 		require.Empty(t, p.Keys())
 		_, _, err := second.List(informerpool.Query{})
 		require.ErrorIs(t, err, informerpool.ErrReleased)
-		acquireSynced(t, p, everything)
-		require.Equal(t, 2, s.count("stream"))
+		pooltest.AcquireSynced(t, p, pooltest.Everything)
+		require.Equal(t, 2, s.Count("stream"))
 	})
 }
 
 func TestReacquireDoesNotWaitForTheDyingInformer(t *testing.T) {
-	bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.fail = func(string) error { return errUnreachable }
-		l := acquire(t, p, everything)
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Fail = func(string) error { return pooltest.ErrUnreachable }
+		l := pooltest.Acquire(t, p, pooltest.Everything)
 		time.Sleep(5 * time.Minute) // deep in back-off
 		l.Release()
-		s.set(func(s *modelServer) { s.fail = nil })
+		s.Set(func(s *pooltest.Server) { s.Fail = nil })
 		began := time.Now()
-		acquireSynced(t, p, everything)
+		pooltest.AcquireSynced(t, p, pooltest.Everything)
 		require.Zero(t, time.Since(began))
 	})
 }
 
 func TestWaitersAreReleasedWithThePool(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.block = hang()
-		l := acquire(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Block = pooltest.Hang()
+		l := pooltest.Acquire(t, p, pooltest.Everything)
 		waited := make(chan error, 1)
 		go func() { waited <- l.WaitForSync(context.Background()) }()
 		synctest.Wait()
 		require.NoError(t, p.Close(context.Background()))
 		require.ErrorIs(t, <-waited, informerpool.ErrClosed)
-		_, err := p.Acquire(context.Background(), everything)
+		_, err := p.Acquire(context.Background(), pooltest.Everything)
 		require.ErrorIs(t, err, informerpool.ErrClosed)
-		require.ErrorIs(t, p.Subscribe(newRecorder()).Add(l), informerpool.ErrClosed)
+		require.ErrorIs(t, p.Subscribe(pooltest.NewRecorder()).Add(l), informerpool.ErrClosed)
 		_, err = l.Get("ns", "a")
 		require.ErrorIs(t, err, informerpool.ErrClosed)
 		l.Release()
@@ -215,7 +216,7 @@ func TestWaitersAreReleasedWithThePool(t *testing.T) {
 }
 
 func TestInvalidKeysFailBeforeAnyRequest(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for field, change := range map[string]func(*informerpool.Key){
 			"Resource.Resource": func(k *informerpool.Key) { k.Resource.Resource = "" },
 			"Resource.Version":  func(k *informerpool.Key) { k.Resource.Version = "" },
@@ -225,7 +226,7 @@ func TestInvalidKeysFailBeforeAnyRequest(t *testing.T) {
 			"FieldSelector":     func(k *informerpool.Key) { k.FieldSelector = "metadata.name" },
 			"FieldSelector ":    func(k *informerpool.Key) { k.FieldSelector = "metadata.name=x,=y" },
 		} {
-			k := everything
+			k := pooltest.Everything
 			change(&k)
 			_, err := p.Acquire(context.Background(), k)
 			ke, ok := errors.AsType[*informerpool.KeyError](err)
@@ -233,82 +234,84 @@ func TestInvalidKeysFailBeforeAnyRequest(t *testing.T) {
 			require.Equal(t, strings.TrimSpace(field), ke.Field)
 		}
 		synctest.Wait()
-		require.Zero(t, s.count("stream"))
+		require.Zero(t, s.Count("stream"))
 	})
 }
 
 func TestSelectorsThatMeanTheSameShareAnInformer(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, _ *modelServer, p *informerpool.Pool) {
-		a, b := everything, everything
+	pooltest.Bubble(t, nil, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
+		a, b := pooltest.Everything, pooltest.Everything
 		a.LabelSelector, b.LabelSelector = "x=1,y in (b,a)", "y in (a, b) , x==1"
 		a.FieldSelector, b.FieldSelector = "metadata.name=n,spec.x=1", "spec.x==1,metadata.name=n"
-		require.Equal(t, acquireSynced(t, p, a).Key(), acquireSynced(t, p, b).Key())
+		require.Equal(t, pooltest.AcquireSynced(t, p, a).Key(), pooltest.AcquireSynced(t, p, b).Key())
 		require.Len(t, p.Keys(), 1)
 	})
 }
 
 func TestWiderInformerServesNarrowerKeys(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1, "app=x")
-		s.put("ns", "b", 1, "app=y")
-		s.put("other", "c", 1, "app=x")
-		acquireSynced(t, p, everything)
-		narrow := in("ns")
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1, "app=x")
+		s.Put("ns", "b", 1, "app=y")
+		s.Put("other", "c", 1, "app=x")
+		pooltest.AcquireSynced(t, p, pooltest.Everything)
+		narrow := pooltest.In("ns")
 		narrow.LabelSelector = "app=x"
-		l := acquireSynced(t, p, narrow)
-		require.Equal(t, 1, s.count("stream"))
-		require.Equal(t, []string{"ns/a"}, sorted(contents(t, l)))
+		l := pooltest.AcquireSynced(t, p, narrow)
+		require.Equal(t, 1, s.Count("stream"))
+		require.Equal(t, []string{"ns/a"}, pooltest.Sorted(pooltest.Contents(t, l)))
 		_, err := l.Get("ns", "b")
 		require.True(t, apierrors.IsNotFound(err))
 		_, err = l.Get("other", "c")
 		require.True(t, apierrors.IsNotFound(err))
 
-		r := newRecorder()
-		subscribe(t, p, l, r)
+		r := pooltest.NewRecorder()
+		pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
-		require.Equal(t, []string{"Added ns/a@101"}, r.take())
-		s.put("ns", "a", 1, "app=y") // leaves the selector
-		s.put("ns", "b", 1, "app=x") // enters it
-		s.put("other", "d", 1, "app=x")
+		require.Equal(t, []string{"Added ns/a@101"}, r.Take())
+		s.Put("ns", "a", 1, "app=y") // leaves the selector
+		s.Put("ns", "b", 1, "app=x") // enters it
+		s.Put("other", "d", 1, "app=x")
 		synctest.Wait()
-		require.ElementsMatch(t, []string{"Deleted ns/a@104", "Added ns/b@105"}, r.take())
-		r.requireSound(t)
+		require.ElementsMatch(t, []string{"Deleted ns/a@104", "Added ns/b@105"}, r.Take())
+		r.RequireSound(t)
 	})
 }
 
 func TestOnlyMetadataFieldsAreEvaluatedHere(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		acquireSynced(t, p, everything)
-		byName, byStatus := everything, everything
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		pooltest.AcquireSynced(t, p, pooltest.Everything)
+		byName, byStatus := pooltest.Everything, pooltest.Everything
 		byName.FieldSelector = "metadata.name=a"
 		byStatus.FieldSelector = "status.phase=Running"
-		acquireSynced(t, p, byName)
-		require.Equal(t, 1, s.count("stream"))
-		acquireSynced(t, p, byStatus)
-		require.Equal(t, 2, s.count("stream"))
+		pooltest.AcquireSynced(t, p, byName)
+		require.Equal(t, 1, s.Count("stream"))
+		pooltest.AcquireSynced(t, p, byStatus)
+		require.Equal(t, 2, s.Count("stream"))
 	})
 }
 
 func TestStopIsPrompt(t *testing.T) {
-	states := map[string]func(*modelServer){
-		"waiting for the cluster": func(s *modelServer) { s.notReady = hang() },
-		"server hangs":            func(s *modelServer) { s.block = hang() },
-		"refused":                 func(s *modelServer) { s.fail = func(string) error { return errUnreachable } },
-		"throttled": func(s *modelServer) {
-			s.fail = func(string) error { return apierrors.NewTooManyRequests("later", 86400) }
+	states := map[string]func(*pooltest.Server){
+		"waiting for the cluster": func(s *pooltest.Server) { s.NotReady = pooltest.Hang() },
+		"server hangs":            func(s *pooltest.Server) { s.Block = pooltest.Hang() },
+		"refused":                 func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } },
+		"throttled": func(s *pooltest.Server) {
+			s.Fail = func(string) error { return apierrors.NewTooManyRequests("later", 86400) }
 		},
-		"watching": func(*modelServer) {},
-		"forbidden": func(s *modelServer) {
-			s.fail = func(string) error { return apierrors.NewForbidden(widgets.GroupResource(), "", errors.New("no")) }
+		"watching": func(*pooltest.Server) {},
+		"forbidden": func(s *pooltest.Server) {
+			s.Fail = func(string) error {
+				return apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no"))
+			}
 		},
 	}
 	for name, change := range states {
 		for _, after := range []time.Duration{0, 10 * time.Second, 10 * time.Minute} {
 			t.Run(name+" after "+after.String(), func(t *testing.T) {
-				bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-					s.set(change)
-					l := acquire(t, p, everything)
-					subscribe(t, p, l, newRecorder())
+				pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+					s.Set(change)
+					l := pooltest.Acquire(t, p, pooltest.Everything)
+					pooltest.Subscribe(t, p, l, pooltest.NewRecorder())
 					time.Sleep(after)
 				}) // which closes the pool and checks how long that takes
 			})

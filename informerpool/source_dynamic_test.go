@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
 
 // TestFakeDynamicClientWorksInABubble runs the pool for an hour of virtual time
@@ -40,12 +41,12 @@ func TestFakeDynamicClientWorksInABubble(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, pool.Close(context.Background())) }()
-		l := acquire(t, pool, informerpool.Key{Resource: configMaps})
-		r := newRecorder()
-		subscribe(t, pool, l, r)
+		l := pooltest.Acquire(t, pool, informerpool.Key{Resource: configMaps})
+		r := pooltest.NewRecorder()
+		pooltest.Subscribe(t, pool, l, r)
 		require.NoError(t, l.WaitForSync(context.Background()))
 		synctest.Wait()
-		require.Len(t, r.take(), 2)
+		require.Len(t, r.Take(), 2)
 
 		api := client.Resource(configMaps).Namespace("ns")
 		_, err = api.Create(context.Background(), object("c", "1"), metav1.CreateOptions{})
@@ -54,14 +55,14 @@ func TestFakeDynamicClientWorksInABubble(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, api.Delete(context.Background(), "b", metav1.DeleteOptions{}))
 		synctest.Wait()
-		require.Len(t, r.take(), 3)
-		after(time.Hour) // stalls and re-lists on the way, since the fake sends no bookmarks
-		require.Empty(t, r.take(), "no event for what did not change")
+		require.Len(t, r.Take(), 3)
+		pooltest.After(time.Hour) // stalls and re-lists on the way, since the fake sends no bookmarks
+		require.Empty(t, r.Take(), "no event for what did not change")
 		_, err = api.Update(context.Background(), object("a", "3"), metav1.UpdateOptions{})
 		require.NoError(t, err)
-		after(time.Minute)
-		require.Len(t, r.take(), 1)
-		r.requireSound(t)
+		pooltest.After(time.Minute)
+		require.Len(t, r.Take(), 1)
+		r.RequireSound(t)
 
 		var typed corev1.ConfigMap
 		require.NoError(t, l.GetInto("ns", "a", &typed))

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
 
 // served runs a handler and returns a source for it.
@@ -90,7 +91,7 @@ func TestAnswersThatAreNoListAreTypedErrorsWithoutTheBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := served(t, c.handler)
-			_, err := source.List(t.Context(), informerpool.Request{Key: everything})
+			_, err := source.List(t.Context(), informerpool.Request{Key: pooltest.Everything})
 			require.Error(t, err)
 			require.True(t, c.check(err), "%v", err)
 			require.NotContains(t, err.Error(), "canary")
@@ -114,7 +115,7 @@ func TestRequestOfAnotherEpochIsNotSent(t *testing.T) {
 	epoch, err := source.Ready(t.Context(), types.NamespacedName{})
 	require.NoError(t, err)
 	require.EqualValues(t, "new", epoch)
-	_, err = source.Watch(t.Context(), informerpool.Request{Key: everything, Epoch: "old"})
+	_, err = source.Watch(t.Context(), informerpool.Request{Key: pooltest.Everything, Epoch: "old"})
 	require.ErrorIs(t, err, informerpool.ErrEpochChanged)
 	require.False(t, sent)
 }
@@ -122,7 +123,7 @@ func TestRequestOfAnotherEpochIsNotSent(t *testing.T) {
 func TestTransportErrorsDoNotQuoteTheURL(t *testing.T) {
 	source, err := informerpool.FromConfig(&rest.Config{Host: "https://127.0.0.1:1/canary-path"})
 	require.NoError(t, err)
-	_, err = source.List(t.Context(), informerpool.Request{Key: everything})
+	_, err = source.List(t.Context(), informerpool.Request{Key: pooltest.Everything})
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "canary")
 	_, isURL := errors.AsType[*url.Error](err)

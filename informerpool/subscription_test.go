@@ -17,38 +17,39 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
 )
 
 func TestLateSubscriberIsToldOfEverythingOnce(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 100 {
-			s.put("ns", fmt.Sprint("o", i), 1)
+			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
-		l := acquireSynced(t, p, everything)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		for range 20 {
-			r := newRecorder()
-			go s.put("ns", "live", 1)
-			sub := subscribe(t, p, l, r)
-			go s.put("ns", "o5", 2)
+			r := pooltest.NewRecorder()
+			go s.Put("ns", "live", 1)
+			sub := pooltest.Subscribe(t, p, l, r)
+			go s.Put("ns", "o5", 2)
 			require.NoError(t, sub.WaitForSync(context.Background(), l))
 			require.True(t, sub.HasSynced(l))
-			require.GreaterOrEqual(t, len(r.told()), 100, "synced means told")
+			require.GreaterOrEqual(t, len(r.State()), 100, "synced means told")
 			synctest.Wait()
-			require.Equal(t, s.state(nil), r.told())
-			r.requireSound(t)
+			require.Equal(t, s.State(nil), r.State())
+			r.RequireSound(t)
 		}
 	})
 }
 
 func TestHandlerFindsWhatItIsToldOf(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 20 {
-			s.put("ns", fmt.Sprint("o", i), 1)
+			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
-		s.block = hang()
-		l := acquire(t, p, everything)
+		s.Block = pooltest.Hang()
+		l := pooltest.Acquire(t, p, pooltest.Everything)
 		var initial, missing atomic.Int32
-		subscribe(t, p, l, informerpool.HandlerFunc(func(e informerpool.Event) {
+		pooltest.Subscribe(t, p, l, informerpool.HandlerFunc(func(e informerpool.Event) {
 			if e.Initial {
 				initial.Add(1)
 			}
@@ -57,10 +58,10 @@ func TestHandlerFindsWhatItIsToldOf(t *testing.T) {
 			}
 		}))
 		synctest.Wait()
-		close(s.block)
+		close(s.Block)
 		require.NoError(t, l.WaitForSync(context.Background()))
 		synctest.Wait()
-		s.put("ns", "later", 1)
+		s.Put("ns", "later", 1)
 		synctest.Wait()
 		require.EqualValues(t, 20, initial.Load())
 		require.Zero(t, missing.Load())
@@ -68,47 +69,47 @@ func TestHandlerFindsWhatItIsToldOf(t *testing.T) {
 }
 
 func TestSlowSubscriberIsBoundedAndStopsNobody(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		block := make(chan struct{})
-		slow := newRecorder()
-		slow.before = func(informerpool.Event) { <-block }
-		fast := newRecorder()
-		slowSub := subscribe(t, p, l, slow)
-		subscribe(t, p, l, fast)
+		slow := pooltest.NewRecorder()
+		slow.Before = func(informerpool.Event) { <-block }
+		fast := pooltest.NewRecorder()
+		slowSub := pooltest.Subscribe(t, p, l, slow)
+		pooltest.Subscribe(t, p, l, fast)
 		for i := range 2000 {
-			s.put("ns", fmt.Sprint("o", i%10), i)
+			s.Put("ns", fmt.Sprint("o", i%10), i)
 			synctest.Wait()
 		}
-		require.Len(t, fast.take(), 2000)
+		require.Len(t, fast.Take(), 2000)
 		require.LessOrEqual(t, slowSub.Pending(), 10)
 		close(block)
 		synctest.Wait()
-		require.Equal(t, s.state(nil), slow.told())
-		require.LessOrEqual(t, len(slow.take()), 20)
-		slow.requireSound(t)
-		fast.requireSound(t)
+		require.Equal(t, s.State(nil), slow.State())
+		require.LessOrEqual(t, len(slow.Take()), 20)
+		slow.RequireSound(t)
+		fast.RequireSound(t)
 	})
 }
 
 func TestNoCallAfterClose(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 300 {
 			var closed, late atomic.Bool
-			l := acquireSynced(t, p, everything)
-			sub := subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) {
+			l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+			sub := pooltest.Subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) {
 				if closed.Load() {
 					late.Store(true)
 				}
 			}))
-			go s.put("ns", "a", i)
+			go s.Put("ns", "a", i)
 			if i%2 == 0 {
 				require.NoError(t, l.Close(context.Background()))
 			} else {
 				require.NoError(t, sub.Close(context.Background()))
 			}
 			closed.Store(true)
-			s.put("ns", "a", -i)
+			s.Put("ns", "a", -i)
 			synctest.Wait()
 			require.False(t, late.Load())
 			l.Release()
@@ -117,11 +118,11 @@ func TestNoCallAfterClose(t *testing.T) {
 }
 
 func TestCloseWaitsForTheRunningCall(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		var returned atomic.Bool
-		subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) {
+		pooltest.Subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) {
 			time.Sleep(time.Second)
 			returned.Store(true)
 		}))
@@ -136,11 +137,11 @@ func TestCloseWaitsForTheRunningCall(t *testing.T) {
 }
 
 func TestHandlerMayCloseWhatCallsIt(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		s.put("ns", "b", 1)
-		l := acquireSynced(t, p, everything)
-		other := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		s.Put("ns", "b", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		other := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		var calls atomic.Int32
 		var sub *informerpool.Subscription
 		ready := make(chan struct{})
@@ -165,11 +166,11 @@ func TestHandlerMayCloseWhatCallsIt(t *testing.T) {
 }
 
 func TestBlockedHandlerDoesNotHoldUpOtherInformers(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		block := make(chan struct{})
-		subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) { <-block }))
+		pooltest.Subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) { <-block }))
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -179,88 +180,88 @@ func TestBlockedHandlerDoesNotHoldUpOtherInformers(t *testing.T) {
 }
 
 func TestPanicsAreIsolatedAndCounted(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
-		bad := subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) { panic("no") }))
-		good := newRecorder()
-		subscribe(t, p, l, good)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		bad := pooltest.Subscribe(t, p, l, informerpool.HandlerFunc(func(informerpool.Event) { panic("no") }))
+		good := pooltest.NewRecorder()
+		pooltest.Subscribe(t, p, l, good)
 		synctest.Wait()
-		s.put("ns", "a", 2)
+		s.Put("ns", "a", 2)
 		synctest.Wait()
 		require.EqualValues(t, 2, bad.Panics())
-		require.Len(t, good.take(), 2)
+		require.Len(t, good.Take(), 2)
 		require.NoError(t, bad.Close(context.Background()))
 	})
 }
 
 func TestReusedNameIsADeleteAndAnAdd(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
 		block := make(chan struct{})
-		r.before = func(informerpool.Event) { <-block }
-		subscribe(t, p, l, r)
-		s.put("ns", "b", 1) // keeps the handler busy if it comes first
+		r.Before = func(informerpool.Event) { <-block }
+		pooltest.Subscribe(t, p, l, r)
+		s.Put("ns", "b", 1) // keeps the handler busy if it comes first
 		synctest.Wait()
-		s.delete("ns", "a")
-		s.put("ns", "a", 2)
+		s.Delete("ns", "a")
+		s.Put("ns", "a", 2)
 		synctest.Wait()
 		close(block)
 		synctest.Wait()
-		r.requireSound(t)
-		require.Equal(t, s.state(nil), r.told())
+		r.RequireSound(t)
+		require.Equal(t, s.State(nil), r.State())
 	})
 }
 
 func TestResyncAndTrigger(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		s.put("ns", "b", 1)
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
-		sub := subscribe(t, p, l, r)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		s.Put("ns", "b", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		sub := pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
-		r.take()
+		r.Take()
 		sub.Resync(l)
 		synctest.Wait()
-		require.ElementsMatch(t, []string{"Updated ns/a@101", "Updated ns/b@102"}, r.take())
+		require.ElementsMatch(t, []string{"Updated ns/a@101", "Updated ns/b@102"}, r.Take())
 		sub.Trigger(l, "ns", "b")
 		sub.Trigger(l, "ns", "none")
 		synctest.Wait()
-		require.Equal(t, []string{"Updated ns/b@102"}, r.take())
-		r.requireSound(t)
+		require.Equal(t, []string{"Updated ns/b@102"}, r.Take())
+		r.RequireSound(t)
 	})
 }
 
 func TestPauseKeepsTheCacheAndMerges(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		l := acquireSynced(t, p, everything)
-		r := newRecorder()
-		sub := subscribe(t, p, l, r)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		sub := pooltest.Subscribe(t, p, l, r)
 		sub.Pause()
 		for i := range 5 {
-			s.put("ns", "a", i)
+			s.Put("ns", "a", i)
 		}
 		synctest.Wait()
-		require.Empty(t, r.take())
-		require.Equal(t, s.state(nil), contents(t, l))
+		require.Empty(t, r.Take())
+		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
 		sub.Continue()
 		synctest.Wait()
-		require.Equal(t, []string{"Added ns/a@105"}, r.take())
+		require.Equal(t, []string{"Added ns/a@105"}, r.Take())
 	})
 }
 
 func TestOneSubscriptionOverManyInformers(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		r := newRecorder()
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		r := pooltest.NewRecorder()
 		sub := p.Subscribe(r)
 		var leases []*informerpool.Lease
 		for i := range 10 {
 			ns := fmt.Sprint("ns", i)
-			s.put(ns, "a", 1)
-			l := acquire(t, p, in(ns))
+			s.Put(ns, "a", 1)
+			l := pooltest.Acquire(t, p, pooltest.In(ns))
 			require.NoError(t, sub.Add(l))
 			require.NoError(t, sub.Add(l), "adding again changes nothing")
 			leases = append(leases, l)
@@ -268,24 +269,24 @@ func TestOneSubscriptionOverManyInformers(t *testing.T) {
 		for _, l := range leases {
 			require.NoError(t, sub.WaitForSync(context.Background(), l))
 		}
-		require.Len(t, r.take(), 10)
+		require.Len(t, r.Take(), 10)
 		leases[3].Release()
-		s.put("ns3", "a", 2)
-		s.put("ns4", "a", 2)
+		s.Put("ns3", "a", 2)
+		s.Put("ns4", "a", 2)
 		synctest.Wait()
-		require.Equal(t, []string{"Updated ns4/a@112"}, r.take())
+		require.Equal(t, []string{"Updated ns4/a@112"}, r.Take())
 		require.False(t, sub.HasSynced(leases[3]))
 	})
 }
 
 func TestResourceEventHandlerGetsTombstonesOnlyForUnknownStates(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		s.put("ns", "b", 1)
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		s.Put("ns", "b", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		var adds, initial, updates int
 		var deleted []any
-		subscribe(t, p, l, informerpool.ResourceEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		pooltest.Subscribe(t, p, l, informerpool.ResourceEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(_ any, isInInitialList bool) {
 				adds++
 				if isInInitialList {
@@ -296,17 +297,17 @@ func TestResourceEventHandlerGetsTombstonesOnlyForUnknownStates(t *testing.T) {
 			DeleteFunc: func(o any) { deleted = append(deleted, o) },
 		}))
 		synctest.Wait()
-		s.put("ns", "c", 1)
-		s.put("ns", "c", 2)
+		s.Put("ns", "c", 1)
+		s.Put("ns", "c", 2)
 		synctest.Wait()
-		s.delete("ns", "a")
+		s.Delete("ns", "a")
 		synctest.Wait()
-		s.set(func(s *modelServer) { s.fail = func(string) error { return errUnreachable } })
-		s.cut(io.ErrUnexpectedEOF)
-		s.delete("ns", "b")
-		s.compact()
-		s.set(func(s *modelServer) { s.fail = nil })
-		after(time.Minute)
+		s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+		s.Cut(io.ErrUnexpectedEOF)
+		s.Delete("ns", "b")
+		s.Compact()
+		s.Set(func(s *pooltest.Server) { s.Fail = nil })
+		pooltest.After(time.Minute)
 		require.Equal(t, 3, adds)
 		require.Equal(t, 2, initial)
 		require.Len(t, deleted, 2)
@@ -319,14 +320,14 @@ func TestResourceEventHandlerGetsTombstonesOnlyForUnknownStates(t *testing.T) {
 }
 
 func TestSubscriptionHasNoGoroutineWhenIdle(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *modelServer, p *informerpool.Pool) {
-		s.put("ns", "a", 1)
-		l := acquireSynced(t, p, everything)
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		for range 100 {
-			subscribe(t, p, l, newRecorder())
+			pooltest.Subscribe(t, p, l, pooltest.NewRecorder())
 		}
 		synctest.Wait()
-		require.NotContains(t, stacks(), "(*Subscription).deliver")
-		require.Equal(t, 1, strings.Count(stacks(), "(*reflector).run("), "and an informer has one")
+		require.NotContains(t, pooltest.Stacks(), "(*Subscription).deliver")
+		require.Equal(t, 1, strings.Count(pooltest.Stacks(), "(*reflector).run("), "and an informer has one")
 	})
 }

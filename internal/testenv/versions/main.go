@@ -40,7 +40,7 @@ type suite struct {
 
 var suites = []suite{
 	{pkg: "./clustercache", run: "^TestReal"},
-	{pkg: "./informerpool", run: "^TestOnRealClusters$"},
+	{pkg: "./test/pool/model", run: "^TestOnRealClusters$"},
 	{pkg: "./clustercache/multicluster", run: "^TestReal"},
 	{pkg: "./clustercache/resolver/realhub"},
 	{pkg: "./test/conformance"},

@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hazards_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/pooltest"
+)
+
+const grace = 10 * time.Second
+
+func TestTrustEndsWithThePermission(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.Acquire(t, p, pooltest.Everything)
+		require.ErrorIs(t, l.Trust(grace), informerpool.ErrNotSynced)
+		synctest.Wait()
+		require.NoError(t, l.Trust(grace))
+		s.Set(func(s *pooltest.Server) {
+			s.Fail = func(string) error {
+				return apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no"))
+			}
+		})
+		s.Cut(io.ErrUnexpectedEOF)
+		pooltest.After(time.Second)
+		require.True(t, apierrors.IsForbidden(l.Trust(time.Hour)), "no grace for what is refused: %v", l.Trust(time.Hour))
+		s.Set(func(s *pooltest.Server) { s.Fail = nil })
+		pooltest.After(time.Minute)
+		require.NoError(t, l.Trust(0))
+		l.Release()
+		require.ErrorIs(t, l.Trust(grace), informerpool.ErrReleased)
+	})
+}
+
+func TestTrustLastsAGraceAfterABreak(t *testing.T) {
+	for name, cause := range map[string]error{"error": io.ErrUnexpectedEOF, "regular end": io.EOF} {
+		t.Run(name, func(t *testing.T) {
+			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+				pooltest.After(time.Minute)
+				s.Set(func(s *pooltest.Server) { s.NotReady = pooltest.Hang() })
+				s.Cut(cause)
+				pooltest.After(grace)
+				require.NoError(t, l.Trust(grace))
+				pooltest.After(time.Millisecond)
+				require.Error(t, l.Trust(grace))
+				s.Set(func(s *pooltest.Server) { close(s.NotReady); s.NotReady = nil })
+				synctest.Wait()
+				require.NoError(t, l.Trust(0))
+			})
+		})
+	}
+}
+
+func TestTrustSurvivesOneRefusedCredential(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		pooltest.After(time.Minute)
+		s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return apierrors.NewUnauthorized("who") } })
+		s.Cut(io.ErrUnexpectedEOF)
+		for s.Count("guard") == 0 {
+			pooltest.After(time.Millisecond)
+		}
+		require.NoError(t, l.Trust(grace), "the credential may be being replaced")
+		pooltest.After(5 * time.Second)
+		require.True(t, apierrors.IsUnauthorized(l.Trust(time.Hour)))
+	})
+}
+
+func TestTrustIsWithdrawnUntilTheNewHistoryIsListed(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		s.Set(func(s *pooltest.Server) {
+			s.Version, s.Log = 50, nil
+			s.Fail = func(verb string) error {
+				if verb != "guard" {
+					return pooltest.ErrUnreachable
+				}
+				return nil
+			}
+		})
+		s.Cut(io.ErrUnexpectedEOF)
+		pooltest.After(5 * time.Second)
+		require.ErrorIs(t, l.Trust(time.Hour), informerpool.ErrHistory)
+		s.Set(func(s *pooltest.Server) { s.Fail = nil })
+		pooltest.After(time.Minute)
+		require.NoError(t, l.Trust(0))
+	})
+}
