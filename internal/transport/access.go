@@ -44,6 +44,7 @@ type access struct {
 	dialer    DialFunc
 	config    *transport.Config
 	tokenFile transport.ResettableTokenSource // nil unless the config names a token file
+	foreign   http.RoundTripper               // the config's own round trippers; nil if it has none
 }
 
 // newAccess checks cfg and reads the files it names. It ignores cfg.Timeout,
@@ -87,6 +88,9 @@ func newAccess(cfg *rest.Config, revision string, dial DialFunc) (*access, error
 	}
 	if config.BearerTokenFile != "" {
 		a.tokenFile = transport.NewCachedFileTokenSource(config.BearerTokenFile)
+	}
+	if a.wrapped() {
+		a.foreign = a.wrap(roundTripperFunc(throughLane)) // here, where no lock is held: it calls the operator's code
 	}
 
 	return a, nil

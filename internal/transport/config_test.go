@@ -197,3 +197,27 @@ func TestPlaceholderIsStableAndNamesNoHost(t *testing.T) {
 		require.Equal(t, want, New(Options{Cluster: cluster}).URL())
 	}
 }
+
+// TestHazardWrapTransportRunsUnderALock: it is the operator's code, which may
+// block, panic, or look at the state of the cluster.
+func TestHazardWrapTransportRunsUnderALock(t *testing.T) {
+	srv := serve(t, true, echo)
+	s := newTransport(t, Options{})
+	cfg := srv.config("secret")
+	calls := 0
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		calls++
+		free := s.mu.TryLock()
+		if free {
+			s.mu.Unlock()
+		}
+		require.True(t, free)
+		return rt
+	})
+	require.NoError(t, s.Swap(cfg, "first"))
+	s.Shut(nil)
+	s.Open()
+	_, _, err := fetch(t.Context(), s, "/")
+	require.NoError(t, err)
+	require.Equal(t, 1, calls)
+}

@@ -24,7 +24,6 @@ type generation struct {
 	*access
 
 	forget    func(*generation) // called once, outside the lock, when the generation has ended
-	foreign   http.RoundTripper // the config's own round trippers; nil if it has none
 	watches   *watches          // nil if watches use the lanes, as other requests do
 	rejected  atomic.Bool       // the cluster rejected our credentials
 	adopted   atomic.Bool       // in use, now or earlier: no longer a candidate
@@ -45,16 +44,12 @@ type generation struct {
 }
 
 func newGeneration(a *access, forget func(*generation)) *generation {
-	g := &generation{
+	return &generation{
 		access: a,
 		forget: forget,
 		done:   make(chan struct{}),
 		cuts:   map[cutter]struct{}{},
 	}
-	if a.wrapped() {
-		g.foreign = a.wrap(roundTripperFunc(throughLane))
-	}
-	return g
 }
 
 // ended returns the cause if the generation has ended, or else nil.
@@ -213,7 +208,7 @@ func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) {
 type laneKey struct{}
 
 // throughLane is the innermost round tripper below the config's own ones. Those
-// exist once per generation, but a generation has several transports, so
+// exist once per access, but its generations have several transports, so
 // throughLane finds the lane in the request's context.
 func throughLane(req *http.Request) (*http.Response, error) {
 	l, ok := req.Context().Value(laneKey{}).(*lane)
