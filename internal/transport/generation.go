@@ -138,12 +138,15 @@ func (g *generation) replaced() bool {
 }
 
 // retire admits no more requests, lets the running requests finish and then
-// ends the generation.
+// ends the generation. Requests that wait for a connection leave at once.
 func (g *generation) retire() {
 	g.mu.Lock()
 	g.retired = true
 	idle := g.inflight == 0
 	lanes := slices.Clone(g.lanes)
+	for _, l := range lanes {
+		ticket{lane: l, round: l.round}.finishLocked(nil)
+	}
 	g.mu.Unlock()
 
 	if idle {

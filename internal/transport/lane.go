@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+
+	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
 // streamsPerLane is how many requests share one HTTP/2 connection. It is
@@ -228,6 +230,14 @@ func (l *lane) dial(ctx context.Context, network, address string) (net.Conn, err
 	l.overflowing()
 	ctx, release := l.g.bind(ctx, false)
 	defer release()
+
+	return l.connect(ctx, network, address)
+}
+
+// connect makes a connection that the end of the generation cuts.
+func (l *lane) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dial.Timeout) // net/http sets no deadline
+	defer cancel()
 
 	nc, err := l.g.dialer(ctx, network, address)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/internal/dial"
 )
 
 // bubbles runs the test in virtual time, over HTTP/2 and HTTP/1.1.
@@ -327,5 +329,55 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		_, _, err = fetch(t.Context(), s, "/version")
 		require.NoError(t, err)
 		require.EqualValues(t, 2, n.dials.Load())
+	})
+}
+
+// TestHazardDialWithoutDeadlineNeverEnds: neither net/http nor a request without
+// a deadline bounds a dial, and a dialer may wait for as long as its context
+// lasts.
+func TestHazardDialWithoutDeadlineNeverEnds(t *testing.T) {
+	for _, path := range []string{"/version", "/api/v1/pods?watch=1"} {
+		bubbles(t, func(t *testing.T, http2 bool) {
+			n := newMemnet(t, http2, hangOrStream)
+			s := connect(t, Options{Dial: blocked}, n.config())
+			start := time.Now()
+			results := make(chan error, 2)
+			for range 2 { // the second waits for the connection of the first
+				go func() {
+					_, _, err := fetch(t.Context(), s, path)
+					results <- err
+				}()
+			}
+			for range 2 {
+				requireClass(t, Timeout, <-results)
+			}
+			require.Equal(t, dial.Timeout, time.Since(start))
+		})
+	}
+}
+
+// TestHazardReplacedAccessHoldsRequestsThatWaitForItsDial: they have sent
+// nothing, so they need not wait until an address that is no longer right times
+// out.
+func TestHazardReplacedAccessHoldsRequestsThatWaitForItsDial(t *testing.T) {
+	bubbles(t, func(t *testing.T, http2 bool) {
+		n := newMemnet(t, http2, hangOrStream)
+		old := n.config()
+		old.Host, old.Dial = "https://old.example", blocked
+		s := connect(t, Options{Dial: n.dial}, old)
+		start := time.Now()
+		results := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, _, err := fetch(t.Context(), s, "/version")
+				results <- err
+			}()
+		}
+		synctest.Wait()
+		require.NoError(t, s.Swap(n.config(), "second"))
+		require.NoError(t, <-results)
+		require.Zero(t, time.Since(start))
+		requireClass(t, Timeout, <-results)
+		require.Zero(t, generations(s)-1, "the replaced one has ended")
 	})
 }

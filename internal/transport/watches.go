@@ -90,14 +90,9 @@ func (w *watches) dial(ctx context.Context, address string) (net.Conn, error) {
 	ctx, release := w.g.bind(context.WithValue(ctx, streamDialKey{}, true), true)
 	defer release()
 
-	nc, err := w.g.dialer(ctx, "tcp", address)
+	c, err := w.lane.connect(ctx, "tcp", address)
 	if err != nil {
-		return nil, &trusted{err: err}
-	}
-	c := &conn{Conn: nc, l: &w.lane}
-	if !w.g.add(c) { // the generation ended during the dial
-		_ = nc.Close()
-		return nil, w.g.cause
+		return nil, err
 	}
 	secure, err := handshake(ctx, c, w.g.tls, address)
 	if err != nil {
