@@ -15,8 +15,8 @@ type mark struct{ then func() }
 func (s *Subscription) After(l *Lease, then func()) {
 	i := l.lock().informer
 	defer i.mu.Unlock()
-	if i.evicted { // the deletes are still to come
-		i.forgotten = append(i.forgotten, func() { s.pushMark(l, then) })
+	if i.mu.attempt.evicted { // the deletes are still to come
+		i.mu.attempt.forgotten = append(i.mu.attempt.forgotten, func() { s.pushMark(l, then) })
 		return
 	}
 	s.pushMark(l, then)

@@ -142,7 +142,7 @@ func (a *audit) settleSeen() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.blind && a.followsLocked() {
-		same := func(name types.NamespacedName) *Object { return a.store.get(name.Namespace, name.Name) }
+		same := func(name types.NamespacedName) *Object { return a.mu.store.get(name.Namespace, name.Name) }
 		a.postponeLocked()
 		for _, name := range a.missedLocked(a.since, "", false, same) {
 			a.foundLocked(name)
@@ -155,8 +155,8 @@ func (a *audit) settleSeen() {
 // exist, and the cache lacks it so far, or refuses it.
 func (a *audit) postponeLocked() {
 	for name, open := range a.noted {
-		if s := a.seen[name]; open && s != nil {
-			s.looks = a.looks
+		if s := a.mu.seen.objects[name]; open && s != nil {
+			s.looks = a.mu.seen.looks
 		}
 	}
 }
@@ -174,11 +174,11 @@ func (a *audit) begin() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.epoch, a.lists = a.informer.epoch, a.taken
+	a.epoch, a.lists = a.informer.mu.epoch, a.mu.taken
 	if !a.followsLocked() {
 		return false
 	}
-	a.touched, a.since = &touched{versions: map[types.NamespacedName]string{}}, a.lookLocked()
+	a.mu.touched, a.since = &touched{versions: map[types.NamespacedName]string{}}, a.lookLocked()
 
 	return true
 }
@@ -186,13 +186,13 @@ func (a *audit) begin() bool {
 func (a *audit) finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.touched = nil
+	a.mu.touched = nil
 }
 
 // followsLocked reports whether the informer follows its server, in the history
 // it followed when the audit began, and has not listed since.
 func (a *audit) followsLocked() bool {
-	return a.state == StateSynced && !a.polling && a.doubt == nil && a.detached.IsZero() && a.lists == a.taken
+	return a.mu.state == StateSynced && !a.mu.polling && a.mu.doubt == nil && a.mu.detached.IsZero() && a.lists == a.mu.taken
 }
 
 // look compares the current cache with a list of the server's current state.
@@ -250,12 +250,12 @@ func (a *audit) snapshot() bool {
 		return false
 	}
 	a.wrong, a.blind = map[types.NamespacedName]difference{}, false
-	a.noted = make(map[types.NamespacedName]bool, len(a.seen))
-	for name := range a.seen {
+	a.noted = make(map[types.NamespacedName]bool, len(a.mu.seen.objects))
+	for name := range a.mu.seen.objects {
 		a.noted[name] = false
 	}
-	a.rest = make(map[string]map[string]*Object, len(a.store.objects))
-	for namespace, n := range a.store.objects {
+	a.rest = make(map[string]map[string]*Object, len(a.mu.store.objects))
+	for namespace, n := range a.mu.store.objects {
 		a.rest[namespace] = maps.Clone(n.objects)
 	}
 
@@ -361,26 +361,26 @@ func (a *audit) drop(differences map[types.NamespacedName]difference) (string, e
 	if !a.followsLocked() {
 		return "", errUnsettled
 	}
-	if a.touched.over {
+	if a.mu.touched.over {
 		return "", errTooMuch
 	}
 	for name, d := range differences {
-		if a.refused.has(name) || a.settledLocked(name, d) {
+		if a.mu.refused.has(name) || a.settledLocked(name, d) {
 			delete(differences, name)
 		}
 	}
 
-	return a.rv, nil
+	return a.mu.rv, nil
 }
 
 // settledLocked reports whether the stream has brought the state that a list
 // showed, or a later one. If versions have no order, any change counts.
 func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
-	version, touched := a.touched.versions[name]
+	version, touched := a.mu.touched.versions[name]
 	if !d.absent {
 		return touched && !behind(version, d.version)
 	}
-	o := a.store.get(name.Namespace, name.Name)
+	o := a.mu.store.get(name.Namespace, name.Name)
 	return o == nil || touched && !atMost(o, d.version)
 }
 
@@ -406,44 +406,4 @@ func (a *audit) verdict() error {
 func pause(ctx context.Context, d time.Duration) bool {
 	sleep(ctx, d, nil)
 	return ctx.Err() == nil
-}
-
-// distrust calls doubtful after an audit has found that the store is of another
-// history.
-func (i *informer) distrust(found error) {
-	i.mu.Lock()
-	i.doubt = found
-	i.mu.Unlock()
-
-	i.doubtful(found)
-}
-
-// doubtful makes the reflector give up its watch and list.
-func (i *informer) doubtful(why error) {
-	i.mu.Lock()
-	i.finding = why
-	cancel := i.attempt
-	i.mu.Unlock()
-
-	if cancel != nil {
-		cancel(errAudited)
-	}
-	i.kick()
-}
-
-// takeFinding acts, once, on an audit's finding since the last attempt.
-func (r *reflector) takeFinding() {
-	r.mu.Lock()
-	found := r.finding
-	r.finding = nil
-	r.mu.Unlock()
-
-	switch {
-	case errors.Is(found, ErrHistory):
-		_ = r.checkHistory(found)
-		r.fail(found)
-	case found != nil:
-		r.distrust = found
-		r.note(found)
-	}
 }

@@ -102,6 +102,14 @@ func (a *audits) Pop() any {
 	return last
 }
 
+// auditPlan is when one informer is to be audited. The pool's lock protects it.
+type auditPlan struct {
+	at       time.Time // zero while it is being audited
+	by       time.Time // its regular appointment
+	then     time.Time // an appointment that was requested during an audit
+	failures int       // audits in a row that failed
+}
+
 // AuditSoon brings the audits of a cluster's informers forward: they are
 // compared with the server within five minutes. Call it for a cluster that was
 // away, or whose server was replaced. It does not wait.
@@ -123,12 +131,12 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 // due earlier.
 func (p *Pool) bringForwardLocked(i *informer, at time.Time) {
 	switch {
-	case !i.auditAt.IsZero():
-		if at.Before(i.auditAt) {
+	case !i.audits.at.IsZero():
+		if at.Before(i.audits.at) {
 			p.appointLocked(i, at)
 		}
-	case i.auditThen.IsZero() || at.Before(i.auditThen):
-		i.auditThen = at // the running audit may have compared the state before
+	case i.audits.then.IsZero() || at.Before(i.audits.then):
+		i.audits.then = at // the running audit may have compared the state before
 	}
 }
 
@@ -158,8 +166,8 @@ func (p *Pool) scheduleAuditLocked(i *informer) {
 		return
 	}
 	at := time.Now().Add(p.options.nextAudit())
-	i.auditBy, i.auditFailures = at, 0
-	if next := i.auditThen; !next.IsZero() && next.Before(at) {
+	i.audits.by, i.audits.failures = at, 0
+	if next := i.audits.then; !next.IsZero() && next.Before(at) {
 		at = next
 	}
 	p.appointLocked(i, at)
@@ -167,7 +175,7 @@ func (p *Pool) scheduleAuditLocked(i *informer) {
 }
 
 func (p *Pool) appointLocked(i *informer, at time.Time) {
-	i.auditAt, i.auditThen = at, time.Time{}
+	i.audits.at, i.audits.then = at, time.Time{}
 	heap.Push(&p.audits, appointment{at: at, informer: i})
 	if len(p.audits.due) > 2*len(p.informers)+64 { // most are void, and keep their informers in memory
 		p.audits.due = slices.DeleteFunc(p.audits.due, func(a appointment) bool { return !p.validLocked(a) })
@@ -177,7 +185,7 @@ func (p *Pool) appointLocked(i *informer, at time.Time) {
 
 // validLocked reports whether an appointment is not void.
 func (p *Pool) validLocked(a appointment) bool {
-	return p.informers[a.informer.key] == a.informer && a.informer.auditAt.Equal(a.at)
+	return p.informers[a.informer.key] == a.informer && a.informer.audits.at.Equal(a.at)
 }
 
 // wakeAuditsLocked sets the timer to the next appointment.
@@ -222,12 +230,12 @@ func (p *Pool) auditNext() {
 		return
 	}
 	i := heap.Pop(&p.audits).(appointment).informer
-	if margin := p.options.margin(); p.permits.busy() && now.Before(i.auditBy.Add(margin)) {
+	if margin := p.options.margin(); p.permits.busy() && now.Before(i.audits.by.Add(margin)) {
 		p.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
 		p.wakeAuditsLocked()
 		return
 	}
-	i.auditAt = time.Time{}
+	i.audits.at = time.Time{}
 	p.audits.last = now
 	p.audits.running++
 	p.running.Go(func() { p.runAudit(i) }) // under the lock and after the check of closed, as for informers
@@ -243,14 +251,14 @@ func (p *Pool) runAudit(i *informer) {
 	failed := false
 	switch {
 	case err == nil:
-		i.counters.audits.inc()
+		i.stats.audits.inc()
 	case errors.Is(err, ErrHistory):
-		i.counters.differences.inc()
+		i.stats.differences.inc()
 		i.distrust(err)
 	case errors.Is(err, errUnsettled), errors.Is(err, ErrEpochChanged), i.ctx.Err() != nil:
 	default:
 		failed = true
-		i.counters.unaudited.inc()
+		i.stats.unaudited.inc()
 		p.options.Logger.V(1).Info("Audit failed", "informer", i.key.String(), "error", err.Error())
 	}
 
@@ -268,19 +276,19 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 	defer p.mu.Unlock()
 
 	if failed {
-		i.auditFailures++
+		i.audits.failures++
 	} else {
-		i.auditFailures = 0
+		i.audits.failures = 0
 	}
-	late := time.Since(i.auditBy)
-	list = failed && late >= 0 && (i.auditFailures >= maxFailures || late > 2*p.options.margin()) && !i.spares(err, late)
+	late := time.Since(i.audits.by)
+	list = failed && late >= 0 && (i.audits.failures >= maxFailures || late > 2*p.options.margin()) && !i.spares(err, late)
 	switch {
-	case p.informers[i.key] != i || !i.auditAt.IsZero():
+	case p.informers[i.key] != i || !i.audits.at.IsZero():
 	case list || err == nil || errors.Is(err, ErrHistory):
 		p.scheduleAuditLocked(i)
 	default:
 		at := time.Now().Add(jitter(min(auditAgain, p.options.margin())))
-		if next := i.auditThen; !next.IsZero() && next.Before(at) {
+		if next := i.audits.then; !next.IsZero() && next.Before(at) {
 			at = next
 		}
 		p.appointLocked(i, at)
@@ -296,7 +304,7 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 // and meanwhile it would follow nothing. A streamed list is a watch, and so is
 // not affected.
 func (i *informer) spares(err error, late time.Duration) bool {
-	pages := i.pool.options.PagedLists || i.account.paged(i.key)
+	pages := i.pool.options.PagedLists || i.cluster.paged(i.key)
 	return pages && late < auditBusy && apierrors.IsTooManyRequests(err)
 }
 

@@ -6,6 +6,7 @@ package informerpool
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -69,4 +70,32 @@ func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bo
 	}
 
 	return false
+}
+
+// waker cuts the waits of a reflector between its attempts short.
+type waker struct {
+	slot chan struct{} // one wake-up
+	anew atomic.Bool   // set before the wake-up: the next wait is as short as the first
+}
+
+func newWaker() waker { return waker{slot: make(chan struct{}, 1)} }
+
+// kick makes a waiting reflector try at once, and resets its back-off.
+func (w *waker) kick() {
+	w.anew.Store(true)
+	w.nudge()
+}
+
+// nudge makes a waiting reflector try at once.
+func (w *waker) nudge() {
+	select {
+	case w.slot <- struct{}{}:
+	default: // a wake-up is already pending
+	}
+}
+
+// sleep waits for d, for a wake-up, or for the end of ctx. It reports whether
+// the back-off is to be reset.
+func (w *waker) sleep(ctx context.Context, d time.Duration) (anew bool) {
+	return sleep(ctx, d, w.slot) && w.anew.Swap(false)
 }

@@ -5,20 +5,30 @@ package informerpool
 
 import "slices"
 
+// contents are the objects of an informer. informer.mu protects them.
+type contents struct {
+	store    *store
+	staged   *store   // objects of a list under way that store lacks
+	refused  refusals // objects whose state is not known
+	charged  int64    // the informer's share of the cluster's budget
+	synced   bool     // reads are served
+	unserved bool     // the resource was proven not to exist any more
+}
+
 // put stores a state of an object, unless it is no newer than the cached one,
 // and offers the change to the taps.
 func (i *informer) put(o *Object) {
 	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
 	defer i.mu.Unlock()
 
-	i.refused.forget(nameOf(o))
+	i.mu.refused.forget(nameOf(o))
 	i.touchLocked(o)
-	old := i.store.get(o.GetNamespace(), o.GetName())
+	old := i.mu.store.get(o.GetNamespace(), o.GetName())
 	if old != nil && !newer(o, old) {
 		i.chargeLocked() // room was reserved for it
 		return
 	}
-	i.store.put(old, o, values.of(o))
+	i.mu.store.put(old, o, values.of(o))
 	i.chargeLocked()
 	i.emitSeenLocked(change{old: old, new: o}, o)
 }
@@ -28,9 +38,9 @@ func (i *informer) remove(final *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	i.refused.forget(nameOf(final))
+	i.mu.refused.forget(nameOf(final))
 	i.touchLocked(final)
-	old := i.store.get(final.GetNamespace(), final.GetName())
+	old := i.mu.store.get(final.GetNamespace(), final.GetName())
 	switch {
 	case old == nil && i.reachesSeenLocked(final):
 		i.passedLocked(nameOf(final), nil, nil)
@@ -40,7 +50,7 @@ func (i *informer) remove(final *Object) {
 		return
 	}
 
-	i.store.remove(old)
+	i.mu.store.remove(old)
 	i.chargeLocked()
 	i.emitSeenLocked(change{old: old, final: final}, final)
 }
@@ -48,8 +58,8 @@ func (i *informer) remove(final *Object) {
 // touchLocked records a change that a stream brought. The store and the version
 // it has reached change in one step, so that an audit finds them in agreement.
 func (i *informer) touchLocked(o *Object) {
-	i.rv = further(i.rv, o.GetResourceVersion())
-	i.touched.note(o)
+	i.mu.rv = further(i.mu.rv, o.GetResourceVersion())
+	i.mu.touched.note(o)
 }
 
 // stage keeps an object of a list under way, in place of an earlier state that
@@ -57,7 +67,7 @@ func (i *informer) touchLocked(o *Object) {
 func (i *informer) stage(earlier, o *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.staged.put(earlier, o, nil)
+	i.mu.staged.put(earlier, o, nil)
 	i.chargeLocked()
 }
 
@@ -65,7 +75,7 @@ func (i *informer) stage(earlier, o *Object) {
 func (i *informer) unstage(o *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.staged.remove(o)
+	i.mu.staged.remove(o)
 	i.chargeLocked()
 }
 
@@ -78,12 +88,12 @@ func (i *informer) discard() {
 }
 
 func (i *informer) discardLocked() {
-	if i.staged != nil {
-		for o := range i.staged.all() {
-			i.store.shared.Release(o)
+	if i.mu.staged != nil {
+		for o := range i.mu.staged.all() {
+			i.mu.store.shared.Release(o)
 		}
 	}
-	i.staged = nil
+	i.mu.staged = nil
 }
 
 // commit makes a complete list the informer's state: staged objects are stored,
@@ -92,16 +102,16 @@ func (i *informer) discardLocked() {
 // refused exists, or may exist, and keeps its last known state. commit reports
 // whether a seen object requires an audit.
 func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask bool) {
-	values := i.lockWith(i.staged.all())
+	values := i.lockWith(i.mu.staged.all())
 	defer i.mu.Unlock()
 
-	i.refused = l.refused
-	found := i.missedLocked(l.look, rv, !i.synced, l.shows)
+	i.mu.refused = l.refused
+	found := i.missedLocked(l.look, rv, !i.mu.synced, l.shows)
 	i.sweepLocked(l)
 	i.mergeLocked(values)
-	i.epoch, i.history = epoch, l.history
+	i.mu.epoch, i.mu.history = epoch, l.history
 	i.syncedLocked(rv)
-	i.listed.Store(&epoch)
+	i.published.listed.Store(&epoch)
 	for _, name := range found {
 		i.foundLocked(name)
 	}
@@ -114,12 +124,12 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 
 // sweepLocked removes the objects that a complete list lacks.
 func (i *informer) sweepLocked(l *listing) {
-	for _, o := range slices.Collect(i.store.all()) {
+	for _, o := range slices.Collect(i.mu.store.all()) {
 		_, kept := l.seen[o]
-		if kept || i.refused.has(nameOf(o)) || i.staged != nil && i.staged.get(o.GetNamespace(), o.GetName()) != nil {
+		if kept || i.mu.refused.has(nameOf(o)) || i.mu.staged != nil && i.mu.staged.get(o.GetNamespace(), o.GetName()) != nil {
 			continue
 		}
-		i.store.remove(o)
+		i.mu.store.remove(o)
 		i.emitLocked(change{old: o, final: o, unknown: true})
 	}
 }
@@ -127,14 +137,14 @@ func (i *informer) sweepLocked(l *listing) {
 // commitTrimmed is commit for a list that did not fit as a whole. Any object
 // may be one that was skipped, so the state of all is unknown.
 func (i *informer) commitTrimmed(l *listing, rv string) {
-	values := i.lockWith(i.staged.all())
+	values := i.lockWith(i.mu.staged.all())
 	defer i.mu.Unlock()
 
-	i.refused = l.refused
+	i.mu.refused = l.refused
 	i.sweepLocked(l)
 	i.mergeLocked(values)
-	i.refused.addAll(l.cramped)
-	i.partial = rv
+	i.mu.refused.addAll(l.cramped)
+	i.mu.partial = rv
 	i.chargeLocked()
 }
 
@@ -144,28 +154,28 @@ func (i *informer) giveUp(l *listing) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	i.refused = l.refused
-	for o := range i.staged.all() {
-		if old := i.store.get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
+	i.mu.refused = l.refused
+	for o := range i.mu.staged.all() {
+		if old := i.mu.store.get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
 			l.seen[old] = struct{}{}
 		}
 	}
 	i.discardLocked()
 	i.sweepLocked(l)
-	i.refused.addAll(l.cramped)
+	i.mu.refused.addAll(l.cramped)
 	i.chargeLocked()
 }
 
 func (i *informer) mergeLocked(values indexed) {
-	for o := range i.staged.all() {
-		old := i.store.get(o.GetNamespace(), o.GetName())
-		i.store.put(old, o, values.of(o))
-		i.store.shared.Release(o) // the reference held by the staged store
-		i.refused.forget(nameOf(o))
+	for o := range i.mu.staged.all() {
+		old := i.mu.store.get(o.GetNamespace(), o.GetName())
+		i.mu.store.put(old, o, values.of(o))
+		i.mu.store.shared.Release(o) // the reference held by the staged store
+		i.mu.refused.forget(nameOf(o))
 		i.emitSeenLocked(change{old: old, new: o}, o)
 	}
 
-	i.staged = nil
+	i.mu.staged = nil
 }
 
 // vanish removes all objects: the resource does not exist any more.
@@ -173,15 +183,15 @@ func (i *informer) vanish() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	for name := range i.seen {
-		i.passedLocked(name, i.store.get(name.Namespace, name.Name), nil)
+	for name := range i.mu.seen.objects {
+		i.passedLocked(name, i.mu.store.get(name.Namespace, name.Name), nil)
 		defer i.foundLocked(name)
 	}
-	for _, o := range slices.Collect(i.store.all()) {
-		i.store.remove(o)
+	for _, o := range slices.Collect(i.mu.store.all()) {
+		i.mu.store.remove(o)
 		i.emitLocked(change{old: o, final: o, unknown: true})
 	}
-	i.unserved = true
+	i.mu.unserved = true
 	i.chargeLocked()
 }
 
@@ -202,11 +212,42 @@ func (i *informer) emitSeenLocked(c change, shown *Object) {
 // list is complete: then the whole list is replayed, so that a handler that
 // reads the store finds the objects it receives.
 func (i *informer) emitLocked(c change) {
-	if !i.synced {
+	if !i.mu.synced {
 		return
 	}
-	c.sight = i.store.sight.next()
-	for _, t := range i.taps {
+	c.sight = i.mu.store.sight.next()
+	for _, t := range i.mu.listeners {
 		t.offer(c)
 	}
+}
+
+// sizeLocked returns the approximate memory of the informer, without a list
+// under way.
+func (i *informer) sizeLocked() int64 { return i.mu.store.size() + i.mu.seen.bytes }
+
+// chargeLocked updates the cluster's account and the scope of the store's
+// objects.
+func (i *informer) chargeLocked() {
+	i.published.scope.Store(int32(i.mu.store.scope()))
+	bytes := i.mu.store.size()
+	if i.mu.staged != nil {
+		bytes += i.mu.staged.bytes // memory that its objects share is counted in the store
+	}
+	i.cluster.bytes.Add(bytes - i.mu.charged)
+	i.mu.charged = bytes
+}
+
+func (i *informer) syncedLocked(rv string) {
+	i.chargeLocked()
+	first := !i.mu.synced
+	i.mu.synced, i.mu.unserved, i.mu.rv, i.mu.partial, i.mu.doubt = true, false, rv, "", nil
+	i.mu.taken++
+	i.mu.attach()
+	i.mu.setState(StateSynced)
+	if first {
+		for _, t := range i.mu.listeners {
+			t.catchUpLocked(i.mu.store)
+		}
+	}
+	i.mu.waiters.wake()
 }

@@ -74,8 +74,11 @@ var (
 	errWait        = errors.New("not yet")
 	errAttemptOver = errors.New("attempt over")
 	errQuiet       = errors.New("nothing happened")
-	errAudited     = errors.New("an audit found a difference")
-	errEvicted     = errors.New("cluster evicted")
+	// errPolled ends an attempt of an informer whose resource can be listed but
+	// not watched. The informer lists again after PollInterval.
+	errPolled  = errors.New("resource cannot be watched, only polled")
+	errAudited = errors.New("an audit found a difference")
+	errEvicted = errors.New("cluster evicted")
 )
 
 // KeyError describes an invalid field of a key.

@@ -22,17 +22,6 @@ import (
 // stop relying on it.
 const forsakenAfter = time.Minute
 
-// ownedLocked reports whether any lease is held on exactly the informer's key.
-// The pool's lock is held.
-func (i *informer) ownedLocked() bool {
-	for l := range i.leases {
-		if l.Key() == i.key {
-			return true
-		}
-	}
-	return false
-}
-
 // move is a lease on its way to another informer.
 type move struct{ from, to *informer }
 
@@ -43,7 +32,7 @@ func (p *Pool) handOverLocked(i *informer) []move {
 		return nil
 	}
 	var moves []move
-	for l := range i.leases {
+	for l := range i.holders.leases {
 		key := l.Key()
 		if key == i.key || l.next != nil {
 			continue
@@ -53,9 +42,9 @@ func (p *Pool) handOverLocked(i *informer) []move {
 			to = p.startLocked(key)
 		}
 		l.next = to
-		to.heirs[l] = struct{}{}
-		to.moving.Add(1)
-		i.moving.Add(1)
+		to.holders.heirs[l] = struct{}{}
+		to.holders.moving.Add(1)
+		i.holders.moving.Add(1)
 		moves = append(moves, move{from: i, to: to})
 	}
 
@@ -74,7 +63,7 @@ func (p *Pool) begin(moves []move) {
 // copyIndexes adds the indexes of another informer.
 func (i *informer) copyIndexes(from *informer) {
 	from.mu.RLock()
-	indexes := from.store.indexes // never changed in place
+	indexes := from.mu.store.indexes // never changed in place
 	from.mu.RUnlock()
 
 	for _, x := range indexes {
@@ -97,21 +86,11 @@ func (p *Pool) unhandLocked(l *Lease) []*informer {
 		return nil
 	}
 	l.next = nil
-	delete(to.heirs, l)
-	to.moving.Add(-1)
-	l.informer().moving.Add(-1)
+	delete(to.holders.heirs, l)
+	to.holders.moving.Add(-1)
+	l.informer().holders.moving.Add(-1)
 
 	return p.unlinkUnusedLocked(to)
-}
-
-// unlinkUnusedLocked removes an informer from the pool if no lease needs it and
-// it does not linger.
-func (p *Pool) unlinkUnusedLocked(i *informer) []*informer {
-	if len(i.leases)+len(i.heirs) > 0 || i.linger != nil || p.informers[i.key] != i {
-		return nil
-	}
-	p.unlinkLocked(i)
-	return []*informer{i}
 }
 
 // forsake hands over the riders of an informer that was refused, or that has
@@ -133,18 +112,18 @@ func (p *Pool) forsake(i *informer, err error) {
 func (i *informer) degradedFor(d time.Duration) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return i.state == StateDegraded && time.Since(i.since) > d
+	return i.mu.state == StateDegraded && time.Since(i.mu.since) > d
 }
 
 // takeOver moves the waiting leases to an informer that has made progress, and
 // cancels the moves away from it if there is no reason for them any more.
 func (p *Pool) takeOver(i *informer) {
-	if i.moving.Load() == 0 {
+	if i.holders.moving.Load() == 0 {
 		return
 	}
 	var unused []*informer
 	p.mu.Lock()
-	for l := range i.heirs {
+	for l := range i.holders.heirs {
 		from := l.informer()
 		if from.ownedLocked() && from.healthy() {
 			unused = append(unused, p.unhandLocked(l)...)
@@ -154,7 +133,7 @@ func (p *Pool) takeOver(i *informer) {
 	}
 
 	if i.ownedLocked() && i.healthy() {
-		for l := range i.leases {
+		for l := range i.holders.leases {
 			unused = append(unused, p.unhandLocked(l)...)
 		}
 	}
@@ -175,13 +154,13 @@ func (l *Lease) moveLocked(i *informer) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	if !i.synced || to.behindLocked(from) {
+	if !i.mu.synced || to.behindLocked(from) {
 		return false
 	}
 	l.next = nil
-	delete(i.heirs, l)
-	i.moving.Add(-1)
-	from.informer.moving.Add(-1)
+	delete(i.holders.heirs, l)
+	i.holders.moving.Add(-1)
+	from.informer.holders.moving.Add(-1)
 	l.replaceLocked(from, to)
 
 	return true
@@ -190,14 +169,14 @@ func (l *Lease) moveLocked(i *informer) bool {
 // replaceLocked replaces the lease's place and moves its taps along. The locks
 // of both informers and of the pool are held.
 func (l *Lease) replaceLocked(from, to *place) {
-	delete(from.informer.leases, l)
-	to.informer.leases[l] = struct{}{}
+	delete(from.informer.holders.leases, l)
+	to.informer.holders.leases[l] = struct{}{}
 	var told []*Object
-	if from.informer.synced {
+	if from.informer.mu.synced {
 		told = from.selectedLocked()
 	}
-	taps := from.informer.taps[:0:0]
-	for _, t := range from.informer.taps {
+	taps := from.informer.mu.listeners[:0:0]
+	for _, t := range from.informer.mu.listeners {
 		if t.lease != l {
 			taps = append(taps, t)
 			continue
@@ -206,23 +185,23 @@ func (l *Lease) replaceLocked(from, to *place) {
 			t.inherited = t.told(told)
 		}
 		t.wants.lease = to.filter
-		to.informer.taps = append(to.informer.taps, t)
-		if to.informer.synced {
-			t.catchUpLocked(to.informer.store)
+		to.informer.mu.listeners = append(to.informer.mu.listeners, t)
+		if to.informer.mu.synced {
+			t.catchUpLocked(to.informer.mu.store)
 		}
 	}
 
-	from.informer.taps = taps
+	from.informer.mu.listeners = taps
 	to.informer.takeSeenLocked(from.informer, to.key)
 	l.at.Store(to)
-	from.informer.broadcastLocked()
+	from.informer.mu.waiters.wake()
 }
 
 // selectedLocked returns the objects of the place's informer that pass its
 // filter.
 func (p *place) selectedLocked() []*Object {
 	out := []*Object{}
-	for o := range p.informer.store.in(p.filter.namespace) {
+	for o := range p.informer.mu.store.in(p.filter.namespace) {
 		if p.filter.empty() || p.filter.match(o) {
 			out = append(out, o)
 		}
@@ -235,27 +214,27 @@ func (p *place) selectedLocked() []*Object {
 // newer list is right.
 func (p *place) behindLocked(other *place) bool {
 	a, b := p.informer, other.informer
-	if !b.synced || a.epoch != b.epoch || b.doubt != nil {
+	if !b.mu.synced || a.mu.epoch != b.mu.epoch || b.mu.doubt != nil {
 		return false
 	}
 	for _, o := range other.selectedLocked() {
-		if a.refused.has(nameOf(o)) {
+		if a.mu.refused.has(nameOf(o)) {
 			return true // it refused the object: handlers must not receive a delete
 		}
 	}
-	if !behind(a.rv, b.rv) {
+	if !behind(a.mu.rv, b.mu.rv) {
 		return false
 	}
 	for _, o := range other.selectedLocked() {
-		n := a.store.get(o.GetNamespace(), o.GetName())
-		if n == nil && !atMost(o, a.rv) || n != nil && older(n, o) {
+		n := a.mu.store.get(o.GetNamespace(), o.GetName())
+		if n == nil && !atMost(o, a.mu.rv) || n != nil && older(n, o) {
 			return true
 		}
 	}
 
 	for _, n := range p.selectedLocked() {
-		o := b.store.get(n.GetNamespace(), n.GetName())
-		if (o == nil || !other.filter.empty() && !other.filter.match(o)) && atMost(n, b.rv) {
+		o := b.mu.store.get(n.GetNamespace(), n.GetName())
+		if (o == nil || !other.filter.empty() && !other.filter.match(o)) && atMost(n, b.mu.rv) {
 			return true // it was deleted, or left the selection, since
 		}
 	}
@@ -364,10 +343,7 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	if i == nil {
 		i = p.startLocked(key)
 	}
-	if i.linger != nil {
-		i.linger.Stop()
-		i.linger = nil
-	}
+	i.holders.stay()
 	l.retargetLocked(from, &place{key: key, informer: i, filter: newFilter(i.key, key)})
 	var moves []move
 	if !from.informer.ownedLocked() {

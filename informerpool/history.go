@@ -104,7 +104,7 @@ func (r *reflector) currentVersion(ctx context.Context) (string, error) {
 	// or downgraded, or there are several.
 	rv, err = r.pagedVersion(ctx, true)
 	if err == nil {
-		r.account.pages(r.key)
+		r.cluster.pages(r.key)
 	}
 
 	return rv, err
@@ -115,7 +115,7 @@ func (r *reflector) currentVersion(ctx context.Context) (string, error) {
 // resumed. It asks only once in a row, and not where streams are known not to
 // work.
 func (r *reflector) busyVersion(ctx context.Context, refused error) (string, error) {
-	if !r.unanswered.IsZero() || r.account.paged(r.key) {
+	if !r.unanswered.IsZero() || r.cluster.paged(r.key) {
 		return "", refused
 	}
 	rv, err := r.streamedVersion(ctx)
@@ -123,7 +123,7 @@ func (r *reflector) busyVersion(ctx context.Context, refused error) (string, err
 	case err == nil:
 		return rv, nil
 	case cannotStream(err):
-		r.account.pages(r.key)
+		r.cluster.pages(r.key)
 	case errors.Is(err, ErrEpochChanged):
 		return "", err
 	}
@@ -206,7 +206,7 @@ func namesOne(k Key) bool {
 
 // rolledBack reports that the server's history is not the store's.
 func (r *reflector) rolledBack(cause error) {
-	r.counters.rollbacks.inc()
+	r.stats.rollbacks.inc()
 	r.options.Logger.Info("History of the server is another one", "informer", r.key.String(), "error", cause.Error())
 	if r.options.OnRollback != nil {
 		_ = r.pool.callApart("OnRollback", r.key, func() error {

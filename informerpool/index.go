@@ -222,7 +222,7 @@ func (i *informer) lockWith(objects iter.Seq[*Object]) indexed {
 	var values indexed
 	for {
 		i.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(i.store.indexes), func(x *index) bool { _, ok := values[x]; return ok })
+		missing := slices.DeleteFunc(slices.Clone(i.mu.store.indexes), func(x *index) bool { _, ok := values[x]; return ok })
 		if len(missing) == 0 {
 			return values
 		}
@@ -256,7 +256,7 @@ func (i *informer) addIndex(name string, f TryIndexFunc) error {
 
 	for n, o := range missing {
 		// An object that was replaced meanwhile is no longer in the store.
-		if i.store.get(o.GetNamespace(), o.GetName()) == o {
+		if i.mu.store.get(o.GetNamespace(), o.GetName()) == o {
 			x.add(o, values[n])
 		}
 	}
@@ -272,7 +272,7 @@ func (i *informer) registerIndex(name string, values TryIndexFunc) (*index, []*O
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	if x := i.store.index(name); x != nil {
+	if x := i.mu.store.index(name); x != nil {
 		if name == ownerIndex {
 			return nil, nil, nil
 		}
@@ -280,16 +280,16 @@ func (i *informer) registerIndex(name string, values TryIndexFunc) (*index, []*O
 	}
 
 	x := newIndex(name, values)
-	i.store.indexes = append(slices.Clip(i.store.indexes), x)
+	i.mu.store.indexes = append(slices.Clip(i.mu.store.indexes), x)
 
-	return x, slices.Collect(i.store.all()), nil
+	return x, slices.Collect(i.mu.store.all()), nil
 }
 
 // indexReady reports whether queries can use an index.
 func (i *informer) indexReady(name string) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	x := i.store.index(name)
+	x := i.mu.store.index(name)
 	return x != nil && x.ready
 }
 

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // Lease is one user's hold on an informer. The informer runs as long as any
@@ -126,12 +125,12 @@ func (l *Lease) attach(t *tap) bool {
 	// A Release that found the tap may already have detached it: it closed
 	// released before that, so the check below sees it. A later Release
 	// detaches what is attached here.
-	if l.gone() != nil || i.state == StateDying || i.state == StateGone {
+	if l.gone() != nil || i.mu.state == StateDying || i.mu.state == StateGone {
 		return false
 	}
-	i.taps = append(i.taps, t)
-	if i.synced {
-		t.replayLocked(i.store)
+	i.mu.listeners = append(i.mu.listeners, t)
+	if i.mu.synced {
+		t.replayLocked(i.mu.store)
 	}
 
 	return true
@@ -144,7 +143,7 @@ func (l *Lease) detach(t *tap) {
 
 	i := l.lock().informer
 	defer i.mu.Unlock()
-	i.taps = slices.DeleteFunc(i.taps, func(x *tap) bool { return x == t })
+	i.mu.listeners = slices.DeleteFunc(i.mu.listeners, func(x *tap) bool { return x == t })
 }
 
 // gone returns ErrReleased after the release, ErrClosed after the pool was
@@ -167,7 +166,7 @@ func (l *Lease) readableLocked() error {
 	if err := l.gone(); err != nil {
 		return fmt.Errorf("%s: %w", l.Key(), err)
 	}
-	if !l.informer().synced {
+	if !l.informer().mu.synced {
 		return fmt.Errorf("%s: %w", l.Key(), ErrNotSynced)
 	}
 	return nil
@@ -180,10 +179,10 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	at := l.rlock()
 	err := l.readableLocked()
 	i := at.informer
-	i.store.sight.look()
-	o := i.store.get(namespace, name)
-	if err == nil && o == nil && i.refused.has(types.NamespacedName{Namespace: namespace, Name: name}) {
-		err = refusedError(at.key, i.refused.last)
+	i.mu.store.sight.look()
+	o := i.mu.store.get(namespace, name)
+	if err == nil && o == nil && i.mu.refused.has(types.NamespacedName{Namespace: namespace, Name: name}) {
+		err = refusedError(at.key, i.mu.refused.last)
 	}
 	i.mu.RUnlock()
 
@@ -215,7 +214,7 @@ func (l *Lease) GetInto(namespace, name string, dst runtime.Object) error {
 // re-created with another scope, and the cached objects show that before
 // discovery is queried again.
 func (l *Lease) Namespaced() (namespaced, known bool) {
-	s := scope(l.informer().scope.Load())
+	s := scope(l.informer().published.scope.Load())
 	return s == scopeNamespace, s != scopeUnknown
 }
 
@@ -255,60 +254,7 @@ func (l *Lease) HasSynced() bool {
 func (l *Lease) Polls() bool {
 	i := l.rlock().informer
 	defer i.mu.RUnlock()
-	return i.polling
-}
-
-// WaitForSync waits for the informer's first list. It returns nil once that
-// list is complete. It returns an error as soon as waiting longer is known not
-// to help: the server's refusal (which apierrors.IsForbidden, IsNotFound and so
-// on recognize), [ErrReleased], [ErrClosed], or the cause of ctx's end. A
-// resource that no longer exists counts as refused, too. After a refusal the
-// informer keeps trying, and the caller may wait again.
-func (l *Lease) WaitForSync(ctx context.Context) error {
-	return l.await(ctx, func(i *informer) error {
-		switch {
-		case i.synced && (!i.unserved || i.cause == nil):
-			return nil
-		case i.cause != nil:
-			return i.cause
-		}
-
-		return errWait
-	})
-}
-
-// WaitForSyncIn is WaitForSync for a list of the given epoch: while the
-// informer has listed only in another one, it keeps waiting as long as waiting
-// can help.
-func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
-	return l.await(ctx, func(i *informer) error {
-		switch {
-		case i.synced && i.epoch == epoch && (!i.unserved || i.cause == nil):
-			return nil
-		case i.cause != nil:
-			return i.cause
-		}
-
-		return errWait
-	})
-}
-
-// WaitForVersion waits until the cache has reached the given resourceVersion or
-// a later one, such as the version that a write returned. An idle server
-// reports its version once a minute.
-func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
-	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
-		return fmt.Errorf("%s: resourceVersion: %w", l.Key(), err)
-	}
-	return l.await(ctx, func(i *informer) error {
-		if !i.synced {
-			return errWait
-		}
-		if order, err := resourceversion.CompareResourceVersion(i.rv, rv); err != nil || order < 0 {
-			return errWait
-		}
-		return nil
-	})
+	return i.mu.polling
 }
 
 // ResourceVersion returns the version that the cache has reached, by events and
@@ -316,19 +262,19 @@ func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
 func (l *Lease) ResourceVersion() string {
 	i := l.rlock().informer
 	defer i.mu.RUnlock()
-	return i.rv
+	return i.mu.rv
 }
 
 // Epoch returns the epoch of the objects that reads return now.
 func (l *Lease) Epoch() Epoch {
 	i := l.rlock().informer
 	defer i.mu.RUnlock()
-	return i.epoch
+	return i.mu.epoch
 }
 
 // ListedIn reports whether reads return objects of an epoch: the informer's
 // last list was in it. Unlike the other methods it takes no lock.
 func (l *Lease) ListedIn(epoch Epoch) bool {
-	in := l.informer().listed.Load()
+	in := l.informer().published.listed.Load()
 	return in != nil && *in == epoch
 }

@@ -56,9 +56,9 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, 
 // lineage returns the number of the history that the current list shows.
 func (r *reflector) lineage(l *listing) int {
 	r.mu.RLock()
-	another, own := r.epoch == r.known && (r.replace || l.broken != nil), r.history
+	another, own := r.mu.epoch == r.known && (r.replace || l.broken != nil), r.mu.history
 	r.mu.RUnlock()
-	return r.account.lineages.at(r.key.Resource.GroupResource(), r.known, another, own)
+	return r.cluster.lineages.at(r.key.Resource.GroupResource(), r.known, another, own)
 }
 
 // disproved returns the proof that a complete list at a version is of another
@@ -85,7 +85,7 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 
-	if !i.synced || i.epoch != r.known || i.history != r.history {
+	if !i.mu.synced || i.mu.epoch != r.known || i.mu.history != r.mu.history {
 		return nil
 	}
 	contradicts := func(listed, shown *Object) bool {
@@ -95,8 +95,8 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",
 			r.key, nameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), i.key)
 	}
-	if i.store.count <= r.store.count+r.staged.count {
-		for shown := range i.store.all() {
+	if i.mu.store.count <= r.mu.store.count+r.mu.staged.count {
+		for shown := range i.mu.store.all() {
 			if listed := l.shows(nameOf(shown)); contradicts(listed, shown) {
 				return proof(listed, shown)
 			}
@@ -104,8 +104,8 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 		return nil
 	}
 
-	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.staged.all())) {
-		if shown := i.store.get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
+	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.mu.staged.all())) {
+		if shown := i.mu.store.get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
 			return proof(listed, shown)
 		}
 	}
@@ -118,7 +118,7 @@ func (p *Pool) siblings(of *informer) (siblings []*informer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	for i := range of.account.informers {
+	for i := range of.cluster.informers {
 		if i != of && i.key.Resource.GroupResource() == of.key.Resource.GroupResource() {
 			siblings = append(siblings, i)
 		}

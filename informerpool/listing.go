@@ -51,10 +51,10 @@ func (r *reflector) beginList() *listing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	if r.synced {
-		r.counters.resyncs.inc()
+	if r.mu.synced {
+		r.stats.resyncs.inc()
 	}
-	r.staged, l.look = r.store.stage(), r.lookLocked()
+	r.mu.staged, l.look = r.mu.store.stage(), r.lookLocked()
 
 	return l
 }
@@ -64,7 +64,7 @@ func (l *listing) restart() {
 	r := l.reflector
 	r.discard()
 	r.mu.Lock()
-	r.staged = r.store.stage()
+	r.mu.staged = r.mu.store.stage()
 	r.mu.Unlock()
 
 	*l = listing{reflector: r, seen: marks{}, look: l.look}
@@ -93,7 +93,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	if err := l.take(o); err != nil {
 		return err
 	}
-	if n := len(l.seen) + r.staged.count + l.passed; r.options.MaxObjects > 0 && n > r.options.MaxObjects {
+	if n := len(l.seen) + r.mu.staged.count + l.passed; r.options.MaxObjects > 0 && n > r.options.MaxObjects {
 		return fmt.Errorf("list %s: more than %d objects: %w", r.key, r.options.MaxObjects, ErrBudget)
 	}
 	return nil
@@ -104,7 +104,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 // the store needs no lock.
 func (l *listing) take(o *Object) error {
 	r := l.reflector
-	if earlier := r.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
+	if earlier := r.mu.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
 		if newer(o, earlier) { // it changed while the list was streamed
 			return l.stage(earlier, o)
 		}
@@ -112,7 +112,7 @@ func (l *listing) take(o *Object) error {
 		return nil
 	}
 
-	old := r.store.get(o.GetNamespace(), o.GetName())
+	old := r.mu.store.get(o.GetNamespace(), o.GetName())
 	_, seen := l.seen[old]
 	switch {
 	case old == nil:
@@ -150,7 +150,7 @@ func (l *listing) pass(o *Object, err error) error {
 		return err
 	}
 	l.cramped = err
-	if old := r.store.get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
+	if old := r.mu.store.get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
 		l.seen[old] = struct{}{}
 	} else {
 		l.passed++
@@ -161,10 +161,10 @@ func (l *listing) pass(o *Object, err error) error {
 // drop removes an object that was deleted while the list was streamed.
 func (l *listing) drop(final *Object) {
 	r := l.reflector
-	if o := r.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
+	if o := r.mu.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
 		r.unstage(o)
 	}
-	if old := r.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
+	if old := r.mu.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
 		delete(l.seen, old)
 	}
 }
@@ -172,10 +172,10 @@ func (l *listing) drop(final *Object) {
 // shows returns the complete list's object of a name, or nil. The informer's
 // lock is held.
 func (l *listing) shows(name types.NamespacedName) *Object {
-	if o := l.reflector.staged.get(name.Namespace, name.Name); o != nil {
+	if o := l.reflector.mu.staged.get(name.Namespace, name.Name); o != nil {
 		return o
 	}
-	o := l.reflector.store.get(name.Namespace, name.Name)
+	o := l.reflector.mu.store.get(name.Namespace, name.Name)
 	if _, kept := l.seen[o]; kept {
 		return o
 	}

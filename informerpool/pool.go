@@ -29,7 +29,7 @@ type Pool struct {
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // reflectors, and deliveries of subscriptions
 
-	mu        sync.Mutex // protects the fields below, and leases and linger of every informer; taken before an informer's lock
+	mu        sync.Mutex // protects the fields below, and holders and audits of every informer; taken before an informer's lock
 	informers map[Key]*informer
 	accounts  map[types.NamespacedName]*account // kept until Forget
 	past      Totals                            // of closed clusters
@@ -102,132 +102,12 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	if i == nil {
 		i, started = p.startLocked(key), true
 	}
-	if i.linger != nil {
-		i.linger.Stop() // if it has fired, it finds the lease
-		i.linger = nil
-	}
+	i.holders.stay()
 	l := &Lease{pool: p, owner: owner, released: make(chan struct{})}
 	l.at.Store(&place{key: key, informer: i, filter: newFilter(i.key, key)})
-	i.leases[l] = struct{}{}
+	i.holders.leases[l] = struct{}{}
 
 	return l, started, nil
-}
-
-// startLocked starts an informer. The caller has checked p.closed under the
-// same lock, so Close waits for every informer there can be.
-func (p *Pool) startLocked(key Key) *informer {
-	i := newInformer(p, key)
-	p.informers[key] = i
-	p.scheduleAuditLocked(i)
-	i.account.informers[i] = struct{}{}
-	p.running.Go(i.run)
-
-	return i
-}
-
-// findLocked returns the informer for key, or one other than except that covers
-// it. A covering informer must have synced and must be held by leases of its
-// own key, since it ends with those. Informers in the map are alive: they are
-// removed from it before they are stopped.
-func (p *Pool) findLocked(key Key, except *informer) *informer {
-	if i := p.informers[key]; i != nil {
-		return i
-	}
-	for _, wider := range key.wider() {
-		if i := p.informers[wider]; i != nil && i != except && i.ownedLocked() && i.healthy() {
-			return i
-		}
-	}
-	return nil
-}
-
-// healthy reports whether a narrower key may rely on the informer. An informer
-// that cannot sync may be refused where one for the narrower key is not.
-func (i *informer) healthy() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.state == StateSynced
-}
-
-// release takes back a lease. The last lease of the informer's own key starts
-// the linger, or ends the informer if it is not to linger.
-func (p *Pool) release(l *Lease, linger time.Duration) {
-	p.mu.Lock()
-	i := l.informer() // stays the same while the pool's lock is held
-	delete(i.leases, l)
-	end := p.unhandLocked(l)
-	if i.ownedLocked() || p.informers[i.key] != i {
-		p.mu.Unlock()
-
-		p.stopUnused(end)
-		return
-	}
-	idle := len(i.leases)+len(i.heirs) == 0
-	if linger > 0 && (idle || i.linger == nil && i.key == l.Key()) {
-		var t *time.Timer
-		t = time.AfterFunc(linger, func() { p.expire(i, &t) })
-		i.linger = t
-		p.mu.Unlock()
-
-		p.stopUnused(end)
-		return
-	}
-
-	var moves []move
-	switch {
-	case idle:
-		p.unlinkLocked(i)
-		end = append(end, i)
-	case i.linger == nil:
-		moves = p.handOverLocked(i)
-	}
-
-	p.mu.Unlock()
-
-	p.stopUnused(end)
-	p.begin(moves)
-}
-
-// stopUnused stops informers that were taken out of the pool.
-func (p *Pool) stopUnused(informers []*informer) {
-	for _, i := range informers {
-		p.options.Logger.V(1).Info("Informer stopped", "informer", i.key.String())
-		i.stop(ErrReleased)
-	}
-}
-
-// unlinkLocked takes an informer out of the pool, so that it is not found any
-// more.
-func (p *Pool) unlinkLocked(i *informer) {
-	delete(p.informers, i.key)
-	delete(i.account.informers, i)
-	p.settleLocked(i.key.Cluster, i.account)
-}
-
-// expire stops an informer whose linger is over, unless it was acquired at the
-// moment the timer fired.
-func (p *Pool) expire(i *informer, timer **time.Timer) {
-	p.mu.Lock()
-	// The timer of an earlier linger may get here after the informer was
-	// acquired and released again: e.linger is another timer then. Reading
-	// *timer under the lock orders the read after its assignment.
-	if i.ownedLocked() || p.informers[i.key] != i || i.linger != *timer {
-		p.mu.Unlock()
-		return
-	}
-	i.linger = nil
-	if len(i.leases)+len(i.heirs) > 0 { // leases of narrower keys use it
-		moves := p.handOverLocked(i)
-		p.mu.Unlock()
-
-		p.begin(moves)
-		return
-	}
-
-	p.unlinkLocked(i)
-	p.mu.Unlock()
-
-	p.stopUnused([]*informer{i})
 }
 
 // Wake makes the cluster's informers that wait between two attempts try at
@@ -241,7 +121,7 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 		a.forget() // another server may answer now
 	}
 	for _, i := range p.of(cluster) {
-		i.kick()
+		i.wake.kick()
 	}
 }
 
@@ -250,7 +130,7 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 // fails, the next wait is as long as it would have been.
 func (p *Pool) Nudge(cluster types.NamespacedName) {
 	for _, i := range p.of(cluster) {
-		i.nudge()
+		i.wake.nudge()
 	}
 }
 
@@ -291,9 +171,7 @@ func (p *Pool) Close(ctx context.Context) error {
 		subs = append(subs, s)
 	}
 	for _, i := range informers {
-		if i.linger != nil {
-			i.linger.Stop()
-		}
+		i.holders.stay()
 	}
 	p.mu.Unlock()
 

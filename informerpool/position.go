@@ -19,6 +19,15 @@ type Position struct {
 	Shown string
 }
 
+// position is the Position as the reflector writes it. informer.mu protects it.
+type position struct {
+	epoch   Epoch
+	history int // number of the resource's own history in the epoch
+	rv      string
+	partial string // highest version that broken lists have brought since the last complete one
+	taken   int    // lists that were committed
+}
+
 // Position returns the position of the lease's informer. Within one history it
 // never moves backwards.
 func (l *Lease) Position() Position {
@@ -27,13 +36,13 @@ func (l *Lease) Position() Position {
 
 	p := Position{
 		Synced:          l.readableLocked() == nil,
-		ResourceVersion: i.rv,
-		Epoch:           i.epoch,
-		History:         i.history,
-		Shown:           i.rv,
+		ResourceVersion: i.mu.rv,
+		Epoch:           i.mu.epoch,
+		History:         i.mu.history,
+		Shown:           i.mu.rv,
 	}
-	if behind(p.Shown, i.partial) {
-		p.Shown = i.partial
+	if behind(p.Shown, i.mu.partial) {
+		p.Shown = i.mu.partial
 	}
 	return p
 }
@@ -41,14 +50,47 @@ func (l *Lease) Position() Position {
 // commitPart stores the objects that a broken list had brought, and removes
 // none.
 func (i *informer) commitPart() {
-	values := i.lockWith(i.staged.all())
+	values := i.lockWith(i.mu.staged.all())
 	defer i.mu.Unlock()
 
-	for o := range i.staged.all() {
-		if rv := o.GetResourceVersion(); i.partial == "" || behind(i.partial, rv) {
-			i.partial = rv
+	for o := range i.mu.staged.all() {
+		if rv := o.GetResourceVersion(); i.mu.partial == "" || behind(i.mu.partial, rv) {
+			i.mu.partial = rv
 		}
 	}
 	i.mergeLocked(values)
 	i.chargeLocked()
+}
+
+// advance records the resourceVersion that the stream has reached; on reports
+// whether it is a new one. A stream on trial that repeats a version does not
+// count as a stream yet.
+func (i *informer) advance(rv string, on bool) {
+	i.mu.Lock()
+	if i.mu.trial != nil && !on {
+		i.mu.Unlock()
+		return
+	}
+	ask := i.advanceLocked(rv)
+	i.mu.Unlock()
+
+	i.advanced(ask)
+}
+
+// advanceLocked must be followed by advanced, without the lock.
+func (i *informer) advanceLocked(rv string) (ask bool) {
+	i.mu.rv, i.mu.polling = rv, false
+	i.mu.setState(StateSynced)
+	i.mu.attach()
+	ask = i.settleSeenLocked()
+	i.mu.waiters.wake()
+
+	return ask
+}
+
+func (i *informer) advanced(ask bool) {
+	if ask {
+		i.pool.auditSeen(i)
+	}
+	i.pool.takeOver(i)
 }

@@ -92,33 +92,33 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter
 	if err := l.readableLocked(); err != nil {
 		return nil, "", narrow, err
 	}
-	i.store.sight.look()
+	i.mu.store.sight.look()
 
 	if q.Index != "" {
-		x := i.store.index(q.Index)
+		x := i.mu.store.index(q.Index)
 		if x == nil || !x.ready {
 			return nil, "", narrow, fmt.Errorf("%s: index %q: %w", at.key, q.Index, ErrNoIndex)
 		}
 		if err := x.check(at.key); err != nil {
 			return nil, "", narrow, err
 		}
-		return x.lookup(q.Value, nil), i.rv, at.filter, nil
+		return x.lookup(q.Value, nil), i.mu.rv, at.filter, nil
 	}
 
 	namespace := q.Namespace
 	if namespace == "" {
 		namespace = at.filter.namespace
 	}
-	size := i.store.count
+	size := i.mu.store.count
 	if namespace != "" {
-		size = i.store.countIn(namespace)
+		size = i.mu.store.countIn(namespace)
 	}
 	objects = make([]*Object, 0, size)
-	for o := range i.store.in(namespace) {
+	for o := range i.mu.store.in(namespace) {
 		objects = append(objects, o)
 	}
 
-	return objects, i.rv, at.filter, nil
+	return objects, i.mu.rv, at.filter, nil
 }
 
 // selects reports whether a query selects an object that passes the filter.

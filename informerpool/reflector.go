@@ -65,7 +65,7 @@ type reflector struct {
 func (r *reflector) run(ctx context.Context) {
 	r.backoff.limit = r.options.MaxBackoff
 	for ctx.Err() == nil {
-		if r.wait > 0 && sleep(ctx, r.wait, r.wake) && r.anew.Swap(false) {
+		if r.wait > 0 && r.wake.sleep(ctx, r.wait) {
 			r.backoff.reset()
 		}
 		if ctx.Err() == nil {
@@ -196,7 +196,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 	if ordered(r.resume) && r.watchable() && r.distrust == nil {
 		err := r.guard(ctx)
 		if err == nil {
-			r.counters.resumes.inc()
+			r.stats.resumes.inc()
 			s, err := r.watch(ctx)
 			if !errors.Is(err, errPolled) {
 				return s, asResumeError(err)
@@ -272,7 +272,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	opts.ResourceVersion = r.resume
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = r.watchSeconds()
-	r.counters.watches.inc()
+	r.stats.watches.inc()
 	s, err := r.open(ctx, opts, r.options.StallTimeout)
 	r.unordered = versionless(r.resume)
 	if apierrors.IsMethodNotSupported(err) {
@@ -340,7 +340,7 @@ func jitter(d time.Duration) time.Duration { return 2*d/3 + rand.N(2*d/3) }
 func (r *reflector) hasSynced() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.synced
+	return r.mu.synced
 }
 
 // quiet records that a watch carried nothing. The first such watch counts as a
@@ -349,6 +349,6 @@ func (r *reflector) hasSynced() bool {
 func (r *reflector) quiet() {
 	if !r.silent {
 		r.silent = true
-		r.counters.stalls.inc()
+		r.stats.stalls.inc()
 	}
 }

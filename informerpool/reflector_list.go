@@ -49,7 +49,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 		return nil, r.asListError(ctx, err)
 	}
 	if noStream != nil {
-		r.account.pages(r.key)
+		r.cluster.pages(r.key)
 	}
 	release()
 	r.listed(began)
@@ -134,7 +134,7 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(r.listOptions())
 	opts.TimeoutSeconds = r.watchSeconds()
-	r.counters.watches.inc()
+	r.stats.watches.inc()
 	s, err := r.open(ctx, opts, r.options.StallTimeout)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 	defer func() { l.abort(err) }()
 	opts := r.listOptions()
 	opts.Limit = max(r.options.PageSize>>r.smaller, 1)
-	r.counters.lists.inc()
+	r.stats.lists.inc()
 
 	for range maxPages {
 		header, err := r.listPage(ctx, opts, l)
@@ -206,7 +206,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 			// over with that.
 			l.restart()
 			opts.Limit, opts.Continue = 0, ""
-			r.counters.lists.inc()
+			r.stats.lists.inc()
 			header, err = r.listPage(ctx, opts, l)
 		}
 
@@ -280,12 +280,12 @@ func (i *informer) reserve(growth, limit int64) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for {
-		taken := i.account.bytes.Load()
+		taken := i.cluster.bytes.Load()
 		if taken+growth > limit {
 			return false
 		}
-		if i.account.bytes.CompareAndSwap(taken, taken+growth) {
-			i.charged += growth // until the exact size is known
+		if i.cluster.bytes.CompareAndSwap(taken, taken+growth) {
+			i.mu.charged += growth // until the exact size is known
 			return true
 		}
 	}
@@ -294,8 +294,8 @@ func (i *informer) reserve(growth, limit int64) bool {
 // checkRoom is checkBytes for an object of a stream, and also checks the number
 // of objects.
 func (r *reflector) checkRoom(o *Object) error {
-	old := r.store.get(o.GetNamespace(), o.GetName())
-	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.store.count >= limit {
+	old := r.mu.store.get(o.GetNamespace(), o.GetName())
+	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.mu.store.count >= limit {
 		return fmt.Errorf("%s: more than %d objects: %w", r.key, limit, ErrBudget)
 	}
 	return r.checkBytes(old, o)
@@ -351,7 +351,7 @@ func (r *reflector) applyNext(s *stream) error {
 	if err := r.checkOrder(o.GetResourceVersion()); err != nil {
 		return err // before it does harm
 	}
-	r.lastEvent.Store(r.lastProof.Load())
+	r.signs.event.Store(r.signs.proof.Load())
 
 	if frame.Type == wire.Deleted {
 		r.remove(o)

@@ -107,13 +107,13 @@ func (l *Lease) Unknown(namespace, name string) error {
 		namespace = at.filter.namespace
 	}
 	switch {
-	case name == "" && i.refused.in(namespace):
-	case name != "" && i.refused.has(types.NamespacedName{Namespace: namespace, Name: name}):
+	case name == "" && i.mu.refused.in(namespace):
+	case name != "" && i.mu.refused.has(types.NamespacedName{Namespace: namespace, Name: name}):
 	default:
 		return nil
 	}
 
-	return refusedError(at.key, i.refused.last)
+	return refusedError(at.key, i.mu.refused.last)
 }
 
 func refusedError(key Key, why error) error {
@@ -135,7 +135,7 @@ func isRefusal(err error) bool {
 // A frame that deletes the object needs no more than its identity, and is
 // applied.
 func (r *reflector) refuse(frame string, id wire.Identity, why error) {
-	r.counters.rejected.inc()
+	r.stats.rejected.inc()
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
 		if r.listing != nil {
@@ -149,16 +149,16 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	news := false
 	switch {
 	case r.listing != nil:
-		news = r.listing.refuse(name, why) && !r.refused.has(name)
+		news = r.listing.refuse(name, why) && !r.mu.refused.has(name)
 	case errors.Is(why, ErrKind):
-		news = r.refused.all == nil
+		news = r.mu.refused.all == nil
 		r.unknown(func(r *refusals) { r.addAll(why) })
 	default:
 		r.unknown(func(r *refusals) { news = r.add(name, why) })
 	}
 
-	if r.listing == nil && r.refused.all != nil {
-		r.distrust = r.refused.all // only the reflector writes it, so the reflector reads it without a lock
+	if r.listing == nil && r.mu.refused.all != nil {
+		r.distrust = r.mu.refused.all // only the reflector writes it, so the reflector reads it without a lock
 	}
 	log := r.options.Logger.V(1)
 	if news {
@@ -171,7 +171,7 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 func (i *informer) unknown(change func(*refusals)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	change(&i.refused)
+	change(&i.mu.refused)
 }
 
 // refuse records a refused object of the list. It reports whether the object
@@ -210,10 +210,10 @@ func (l *listing) refusal() error {
 func (l *listing) dropNamed(id wire.Identity) {
 	r := l.reflector
 	l.refused.forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
-	if o := r.staged.get(id.Namespace, id.Name); o != nil && ends(id, o) {
+	if o := r.mu.staged.get(id.Namespace, id.Name); o != nil && ends(id, o) {
 		r.unstage(o)
 	}
-	if old := r.store.get(id.Namespace, id.Name); old != nil && ends(id, old) {
+	if old := r.mu.store.get(id.Namespace, id.Name); old != nil && ends(id, old) {
 		delete(l.seen, old)
 	}
 }
@@ -227,18 +227,18 @@ func (r *reflector) removeNamed(id wire.Identity) {
 	defer r.mu.Unlock()
 
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
-	unknown := r.refused.has(name)
+	unknown := r.mu.refused.has(name)
 	over := func(o *Object) bool { return ends(id, o) || unknown && succeeds(id, o) }
-	r.refused.forget(name)
-	old := r.store.get(id.Namespace, id.Name)
-	if s := r.seen[name]; s != nil && over(s.Object) {
+	r.mu.refused.forget(name)
+	old := r.mu.store.get(id.Namespace, id.Name)
+	if s := r.mu.seen.objects[name]; s != nil && over(s.Object) {
 		r.passedLocked(name, old, nil)
 		defer r.foundLocked(name)
 	}
 	if old == nil || !over(old) {
 		return
 	}
-	r.store.remove(old)
+	r.mu.store.remove(old)
 	r.chargeLocked()
 	r.emitLocked(change{old: old, final: old, unknown: true})
 }

@@ -27,8 +27,9 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	stored := 0
 	var reflectors []*reflector
 	for range 10 {
-		r := &reflector{informer: &informer{store: newStore(), account: a}, options: options}
-		r.staged = r.store.stage()
+		r := &reflector{informer: &informer{cluster: a}, options: options}
+		r.mu.store = newStore()
+		r.mu.staged = r.mu.store.stage()
 		if err := r.checkBytes(nil, o); err == nil {
 			stored++
 			reflectors = append(reflectors, r)
@@ -39,7 +40,7 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	require.Equal(t, 4, stored)
 	for _, r := range reflectors {
 		r.stage(nil, o)
-		require.Equal(t, r.staged.bytes, r.charged, "known to the byte")
+		require.Equal(t, r.mu.staged.bytes, r.mu.charged, "known to the byte")
 		r.discard()
 	}
 	require.Zero(t, a.bytes.Load())

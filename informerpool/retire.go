@@ -26,8 +26,8 @@ func (l *Lease) Retire() {
 // tap has delivered, whether or not the informer has already forgotten them.
 func (l *Lease) part(t *tap) {
 	i := l.lock().informer
-	if at := slices.Index(i.taps, t); at >= 0 {
-		i.taps = slices.Delete(i.taps, at, at+1)
+	if at := slices.Index(i.mu.listeners, t); at >= 0 {
+		i.mu.listeners = slices.Delete(i.mu.listeners, at, at+1)
 		t.evictLocked(i)
 	}
 	i.mu.Unlock()
@@ -41,8 +41,8 @@ func (l *Lease) part(t *tap) {
 
 // evictLocked offers the deletes of all objects. The informer's lock is held.
 func (t *tap) evictLocked(i *informer) {
-	if i.synced {
-		for o := range i.store.all() {
+	if i.mu.synced {
+		for o := range i.mu.store.all() {
 			t.offer(evicted(o))
 		}
 	}

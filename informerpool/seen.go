@@ -37,6 +37,15 @@ type seen struct {
 	adrift time.Time
 }
 
+// seenObjects are the objects that users were shown in other ways, and that are
+// not in the store yet. informer.mu protects them.
+type seenObjects struct {
+	objects map[types.NamespacedName]*seen
+	bytes   int64     // their memory
+	looks   int       // lists and audits that have begun
+	audited time.Time // when an audit was last requested because of one
+}
+
 // incomparable reports whether the version of the seen object says nothing
 // about the server's history any more. For a while it still does, since the
 // object may have been seen in the new history, on a server that was ahead.
@@ -86,10 +95,10 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 	selected := newFilter(Key{}, key)
 	i := l.lock().informer
 	ask := false
-	if l.gone() == nil && len(i.taps) > 0 {
+	if l.gone() == nil && len(i.mu.listeners) > 0 {
 		for _, o := range objects {
-			s := i.seen[nameOf(o)]
-			again := s != nil && s.Object == o && !i.synced // reads may repeat as fast as they like
+			s := i.mu.seen.objects[nameOf(o)]
+			again := s != nil && s.Object == o && !i.mu.synced // reads may repeat as fast as they like
 			if !again && selected.match(o) {
 				ask = i.noteSeenLocked(o) || ask
 			}
@@ -105,27 +114,27 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 
 func (i *informer) noteSeenLocked(o *Object) (ask bool) {
 	name, size := nameOf(o), int64(o.Size())
-	if now := i.store.get(name.Namespace, name.Name); passes(now, o) {
+	if now := i.mu.store.get(name.Namespace, name.Name); passes(now, o) {
 		i.laterLocked(o, now)
 		return false
 	}
-	switch before := i.seen[name]; {
+	switch before := i.mu.seen.objects[name]; {
 	case before != nil && older(o, before.Object):
 		return false
 	case before != nil:
 		i.dropSeenLocked(name)
 	}
 
-	if len(i.seen) >= maxSeen || i.account.seen.Load()+size > maxSeenBytes {
+	if len(i.mu.seen.objects) >= maxSeen || i.cluster.seen.Load()+size > maxSeenBytes {
 		return false
 	}
-	if i.seen == nil {
-		i.seen = map[types.NamespacedName]*seen{}
+	if i.mu.seen.objects == nil {
+		i.mu.seen.objects = map[types.NamespacedName]*seen{}
 	}
-	i.seen[name] = &seen{Object: o, looks: i.looks}
-	i.weighSeenLocked(i.seenBytes + size)
+	i.mu.seen.objects[name] = &seen{Object: o, looks: i.mu.seen.looks}
+	i.weighSeenLocked(i.mu.seen.bytes + size)
 
-	return i.synced && i.settleSeenLocked()
+	return i.mu.synced && i.settleSeenLocked()
 }
 
 // passes reports whether a state of the store is the one that was seen under
@@ -146,7 +155,7 @@ func isOrdered(o *Object) bool {
 // selects the state that was shown and not the current one receives a delete.
 func (i *informer) laterLocked(o, now *Object) {
 	i.dropSeenLocked(nameOf(o))
-	for _, t := range i.taps {
+	for _, t := range i.mu.listeners {
 		if !t.wants.empty() && t.wants.match(o) && !t.wants.match(now) {
 			t.lose(o, false)
 		}
@@ -162,45 +171,45 @@ func (i *informer) takeSeenLocked(from *informer, key Key) {
 		return
 	}
 	selected := newFilter(Key{}, key)
-	for name, s := range from.seen {
-		if i.seen[name] != nil || !selected.match(s.Object) {
+	for name, s := range from.mu.seen.objects {
+		if i.mu.seen.objects[name] != nil || !selected.match(s.Object) {
 			continue
 		}
 		i.noteSeenLocked(s.Object)
-		if taken := i.seen[name]; taken != nil {
+		if taken := i.mu.seen.objects[name]; taken != nil {
 			taken.adrift = s.adrift
 		}
 	}
 }
 
 func (i *informer) dropSeenLocked(name types.NamespacedName) {
-	s := i.seen[name]
+	s := i.mu.seen.objects[name]
 	if s == nil {
 		return
 	}
-	delete(i.seen, name)
-	i.weighSeenLocked(i.seenBytes - int64(s.Size()))
+	delete(i.mu.seen.objects, name)
+	i.weighSeenLocked(i.mu.seen.bytes - int64(s.Size()))
 }
 
 // weighSeenLocked records the memory that seen objects take.
 func (i *informer) weighSeenLocked(bytes int64) {
-	i.account.seen.Add(bytes - i.seenBytes)
-	i.seenBytes = bytes
+	i.cluster.seen.Add(bytes - i.mu.seen.bytes)
+	i.mu.seen.bytes = bytes
 }
 
 // lookLocked numbers a list, or an audit, that begins.
 func (i *informer) lookLocked() int {
-	i.looks++
-	return i.looks
+	i.mu.seen.looks++
+	return i.mu.seen.looks
 }
 
 // loosenSeenLocked records that the server's history is another one from now
 // on, and may differ from the one in which objects were seen. The current look
 // at the server began before.
 func (i *informer) loosenSeenLocked() {
-	for _, o := range i.seen {
+	for _, o := range i.mu.seen.objects {
 		if o.adrift.IsZero() {
-			o.adrift, o.looks, o.asked = time.Now(), i.looks, false
+			o.adrift, o.looks, o.asked = time.Now(), i.mu.seen.looks, false
 		}
 	}
 }
@@ -216,24 +225,24 @@ func (i *informer) loosenSeen() {
 // It reports whether to request an audit, since the stream has passed a state
 // without bringing it.
 func (i *informer) settleSeenLocked() (ask bool) {
-	if len(i.seen) == 0 {
+	if len(i.mu.seen.objects) == 0 {
 		return false
 	}
-	pause := time.Since(i.seenAudit) < seenAuditPace
-	for name, o := range i.seen {
-		now := i.store.get(name.Namespace, name.Name)
+	pause := time.Since(i.mu.seen.audited) < seenAuditPace
+	for name, o := range i.mu.seen.objects {
+		now := i.mu.store.get(name.Namespace, name.Name)
 		switch {
 		case passes(now, o.Object):
 			i.passedLocked(name, now, now)
 			i.foundLocked(name)
-		case o.asked, pause, i.refused.has(name), behind(i.rv, o.GetResourceVersion()) && !o.incomparable():
+		case o.asked, pause, i.mu.refused.has(name), behind(i.mu.rv, o.GetResourceVersion()) && !o.incomparable():
 		default:
 			o.asked, ask = true, true
 		}
 	}
 
 	if ask {
-		i.seenAudit = time.Now()
+		i.mu.seen.audited = time.Now()
 	}
 	return ask
 }
@@ -246,13 +255,13 @@ func (i *informer) settleSeenLocked() (ask bool) {
 // caller must pass the returned names to foundLocked once the changes are
 // delivered.
 func (i *informer) missedLocked(look int, rv string, first bool, now func(types.NamespacedName) *Object) (found []types.NamespacedName) {
-	for name, o := range i.seen {
+	for name, o := range i.mu.seen.objects {
 		is := now(name)
 		early := !first && o.looks >= look || behind(rv, o.GetResourceVersion()) && !o.incomparable()
-		if i.refused.has(name) || early && (is == nil || older(is, o.Object)) {
+		if i.mu.refused.has(name) || early && (is == nil || older(is, o.Object)) {
 			continue
 		}
-		i.passedLocked(name, i.store.get(name.Namespace, name.Name), is)
+		i.passedLocked(name, i.mu.store.get(name.Namespace, name.Name), is)
 		found = append(found, name)
 	}
 
@@ -272,12 +281,12 @@ func (i *informer) missedLocked(look int, rv string, first bool, now func(types.
 // would leave the handler without an object that exists, so the handler
 // receives that object once more instead.
 func (i *informer) passedLocked(name types.NamespacedName, old, now *Object) {
-	s := i.seen[name]
+	s := i.mu.seen.objects[name]
 	if s == nil || s.passed {
 		return
 	}
 	s.passed = true // a list passes it, and then the change that it makes
-	for _, t := range i.taps {
+	for _, t := range i.mu.listeners {
 		known := t.knows(name, old)
 		switch {
 		case known != nil && !t.stays(known, now): // the change is delivered
@@ -325,14 +334,14 @@ func (t *tap) selects(o *Object) bool { return o != nil && (t.wants.empty() || t
 // reachesSeenLocked reports whether a state that the stream shows is no earlier
 // than the object that was seen under its name.
 func (i *informer) reachesSeenLocked(o *Object) bool {
-	s := i.seen[nameOf(o)]
+	s := i.mu.seen.objects[nameOf(o)]
 	return s != nil && passes(o, s.Object)
 }
 
 // foundLocked drops a seen object that the store has had by now. As long as a
 // handler has not received it, its delete is still to be delivered.
 func (i *informer) foundLocked(name types.NamespacedName) {
-	s := i.seen[name]
+	s := i.mu.seen.objects[name]
 	if s == nil {
 		return
 	}
@@ -343,7 +352,7 @@ func (i *informer) foundLocked(name types.NamespacedName) {
 // shownLocked records that an object was shown which handlers are about to
 // receive.
 func (i *informer) shownLocked(o *Object) {
-	for _, t := range i.taps {
+	for _, t := range i.mu.listeners {
 		t.sub.mu.Lock()
 		if p := t.sub.pending[item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}]; p != nil {
 			p.shown = o
@@ -355,16 +364,16 @@ func (i *informer) shownLocked(o *Object) {
 // forgetSeenLocked delivers the deletes of all seen objects, because the
 // cluster is gone. Objects that the store has, too, are deleted with the store.
 func (i *informer) forgetSeenLocked() {
-	for _, t := range i.taps {
+	for _, t := range i.mu.listeners {
 		t.evictSeenLocked(i)
 	}
-	i.seen = nil
+	i.mu.seen.objects = nil
 	i.weighSeenLocked(0)
 }
 
 func (t *tap) evictSeenLocked(i *informer) {
-	for name, o := range i.seen {
-		now := i.store.get(name.Namespace, name.Name)
+	for name, o := range i.mu.seen.objects {
+		now := i.mu.store.get(name.Namespace, name.Name)
 		if t.knows(name, now) == nil && t.misses(o.Object, now) {
 			t.lose(o.Object, true)
 		}

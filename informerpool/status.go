@@ -114,18 +114,18 @@ func (p *Pool) statuses(informers []*informer) []Status {
 func (p *Pool) status(i *informer) Status {
 	s := Status{
 		Key:       i.key,
-		LastEvent: p.clock.at(i.lastEvent.Load()),
-		Lists:     i.counters.lists.load(),
-		Watches:   i.counters.watches.load(),
-		Resumes:   i.counters.resumes.load(),
-		Resyncs:   i.counters.resyncs.load(),
-		Stalls:    i.counters.stalls.load(),
-		Rejected:  i.counters.rejected.load(),
-		Rollbacks: i.counters.rollbacks.load(),
+		LastEvent: p.clock.at(i.signs.event.Load()),
+		Lists:     i.stats.lists.load(),
+		Watches:   i.stats.watches.load(),
+		Resumes:   i.stats.resumes.load(),
+		Resyncs:   i.stats.resyncs.load(),
+		Stalls:    i.stats.stalls.load(),
+		Rejected:  i.stats.rejected.load(),
+		Rollbacks: i.stats.rollbacks.load(),
 	}
 	p.mu.Lock()
-	s.Leases = len(i.leases)
-	for l := range i.leases {
+	s.Leases = len(i.holders.leases)
+	for l := range i.holders.leases {
 		if l.owner != "" {
 			s.Owners = append(s.Owners, l.owner)
 		}
@@ -137,15 +137,15 @@ func (p *Pool) status(i *informer) Status {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 
-	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = i.state, i.since, i.synced, i.rv, i.epoch
-	s.History, s.LastProof = i.history, i.provenLocked()
-	s.Unknown, s.AllUnknown = len(i.refused.names), i.refused.all != nil
+	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = i.mu.state, i.mu.since, i.mu.synced, i.mu.rv, i.mu.epoch
+	s.History, s.LastProof = i.mu.history, i.provenLocked()
+	s.Unknown, s.AllUnknown = len(i.mu.refused.names), i.mu.refused.all != nil
 	if s.Unknown > 0 || s.AllUnknown {
-		s.LastRefusal = i.refused.last.Error()
+		s.LastRefusal = i.mu.refused.last.Error()
 	}
-	s.LastError, s.Objects, s.Bytes = i.lastErr, i.store.count, i.sizeLocked()
-	s.SeenBytes = i.seenBytes
-	s.Polling = i.polling
+	s.LastError, s.Objects, s.Bytes = i.mu.lastErr, i.mu.store.count, i.sizeLocked()
+	s.SeenBytes = i.mu.seen.bytes
+	s.Polling = i.mu.polling
 
 	return s
 }

@@ -99,7 +99,7 @@ func (b *body) explain(err error) error {
 			b.reflector.quiet()
 			return errQuiet
 		}
-		b.reflector.counters.stalls.inc()
+		b.reflector.stats.stalls.inc()
 		return fmt.Errorf("%s: %w: nothing received for %s", b.reflector.key, ErrStalled, b.silence)
 	}
 

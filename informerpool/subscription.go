@@ -231,10 +231,10 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 	}
 	i := l.rlock().informer // so that no change is offered between reading the object and offering its old state
 	defer i.mu.RUnlock()
-	if !i.synced {
+	if !i.mu.synced {
 		return
 	}
-	for o := range objects(i.store) {
+	for o := range objects(i.mu.store) {
 		t.offer(change{old: o, new: o, resync: true})
 	}
 }

@@ -115,7 +115,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	if a != nil {
 		for i := range a.informers {
 			informers = append(informers, i)
-			s.Leases += len(i.leases)
+			s.Leases += len(i.holders.leases)
 		}
 	}
 
@@ -127,12 +127,12 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	s.Informers, s.Totals = len(informers), a.totals()
 	var lastEvent int64
 	for _, i := range informers { // without the pool's lock: an informer that replaces its store holds its own for a while
-		lastEvent = max(lastEvent, i.lastEvent.Load())
+		lastEvent = max(lastEvent, i.signs.event.Load())
 		i.mu.RLock()
-		synced, proof := i.synced, i.provenLocked()
-		s.Objects += i.store.count
+		synced, proof := i.mu.synced, i.provenLocked()
+		s.Objects += i.mu.store.count
 		s.Bytes += i.sizeLocked()
-		s.SeenBytes += i.seenBytes
+		s.SeenBytes += i.mu.seen.bytes
 		i.mu.RUnlock()
 
 		if !synced {

@@ -14,16 +14,6 @@ import (
 // may carry nothing for hours.
 const settling = 5 * time.Second
 
-// standing is the relation of an informer to its server.
-type standing struct {
-	state      State
-	since      time.Time
-	cause      error     // why waiting does not help; nil once an attempt makes progress
-	lastErr    error     // what interrupted it; nil once it makes progress
-	rejections int       // attempts in a row that failed with 401
-	detached   time.Time // since when no live watch is followed; zero while one is
-}
-
 // trial is a stream that was accepted and has not proved itself yet: it has
 // carried nothing new, and is younger than settling. If every accepted stream
 // counted, a server or proxy that ends them all at once would keep an informer
@@ -42,16 +32,16 @@ type trial struct {
 // accepted records that the server has accepted a watch from a version.
 func (i *informer) accepted(rv string) {
 	i.mu.Lock()
-	t := &trial{before: i.standing, accepted: time.Now()}
-	if i.misled {
+	t := &trial{before: i.mu.standing, accepted: time.Now()}
+	if i.mu.misled {
 		t.settle = time.AfterFunc(settling, func() { i.settled(t) })
-		i.trial = t
+		i.mu.trial = t
 		i.mu.Unlock()
 		return
 	}
 
 	ask := i.advanceLocked(rv)
-	i.trial = t
+	i.mu.trial = t
 	i.mu.Unlock()
 
 	i.advanced(ask)
@@ -60,34 +50,34 @@ func (i *informer) accepted(rv string) {
 // settled records that a stream has lasted.
 func (i *informer) settled(t *trial) {
 	i.mu.Lock()
-	if i.trial != t || i.state == StateDying {
+	if i.mu.trial != t || i.mu.state == StateDying {
 		i.mu.Unlock()
 		return
 	}
-	ask := i.advanceLocked(i.rv)
+	ask := i.advanceLocked(i.mu.rv)
 	i.mu.Unlock()
 
 	i.advanced(ask)
 }
 
-// endTrialLocked is called when an attempt ends. It reports whether a stream
-// was still on trial: that stream does not count.
-func (i *informer) endTrialLocked() (misled bool) {
-	t := i.trial
-	i.trial = nil
+// endTrial is called when an attempt ends. It reports whether a stream was
+// still on trial: that stream does not count.
+func (t *trust) endTrial() (misled bool) {
+	trial := t.trial
+	t.trial = nil
 	switch {
-	case t == nil:
+	case trial == nil:
 		return false
-	case t.settle != nil:
-		t.settle.Stop()
+	case trial.settle != nil:
+		trial.settle.Stop()
 		return true
-	case time.Since(t.accepted) >= settling:
+	case time.Since(trial.accepted) >= settling:
 		return false
 	}
 
-	i.misled = true
-	if i.state == StateSynced { // it may be dying
-		i.standing = t.before
+	t.misled = true
+	if t.state == StateSynced { // it may be dying
+		t.standing = trial.before
 	}
 
 	return true
@@ -98,7 +88,7 @@ func (i *informer) endTrialLocked() (misled bool) {
 func (i *informer) endsAtOnce() error {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	if i.trial == nil || i.trial.settle == nil {
+	if i.mu.trial == nil || i.mu.trial.settle == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", i.key, ErrDetached)
@@ -108,8 +98,8 @@ func (i *informer) endsAtOnce() error {
 // it follows. A server's responses while it is not followed, such as to the
 // history question, prove nothing about the cache.
 func (i *informer) provenLocked() time.Time {
-	at := i.pool.clock.at(i.lastProof.Load())
-	if d := i.detached; i.synced && !d.IsZero() && d.Before(at) {
+	at := i.pool.clock.at(i.signs.proof.Load())
+	if d := i.mu.detached; i.mu.synced && !d.IsZero() && d.Before(at) {
 		return d
 	}
 	return at

@@ -11,6 +11,34 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
+// trust is what the informer's relation to its server says about the objects.
+// informer.mu protects it.
+type trust struct {
+	standing
+
+	trial   *trial // of the current stream; nil if it is followed, or there is none
+	misled  bool   // a stream was accepted but proved to be none, since one was last followed
+	polling bool   // the resource can be listed, not watched
+	doubt   error  // the store is known to be of another history than the server's
+}
+
+// standing is the relation of an informer to its server.
+type standing struct {
+	state      State
+	since      time.Time
+	cause      error     // why waiting does not help; nil once an attempt makes progress
+	lastErr    error     // what interrupted it; nil once it makes progress
+	rejections int       // attempts in a row that failed with 401
+	detached   time.Time // since when no live watch is followed; zero while one is
+}
+
+// setState changes the state.
+func (s *standing) setState(to State) {
+	if s.state != to {
+		s.state, s.since = to, time.Now()
+	}
+}
+
 // Trust returns nil if the lease's reads may be taken for the server's state,
 // and otherwise the reason why not. Reads are served in either case: whether
 // the last known state is good enough is the caller's decision.
@@ -48,23 +76,23 @@ func (l *Lease) Trust(grace time.Duration) error {
 // longer than a resume takes, or nil.
 func (i *informer) distrustLocked(grace time.Duration) error {
 	switch {
-	case i.doubt != nil:
-		return i.doubt
-	case i.refused.all != nil:
-		return refusedError(i.key, i.refused.all)
-	case i.cause != nil:
-		return i.cause
-	case i.rejections > 1:
-		return i.lastErr
+	case i.mu.doubt != nil:
+		return i.mu.doubt
+	case i.mu.refused.all != nil:
+		return refusedError(i.key, i.mu.refused.all)
+	case i.mu.cause != nil:
+		return i.mu.cause
+	case i.mu.rejections > 1:
+		return i.mu.lastErr
 	}
 
 	silent := i.silentFor() > max(grace, i.pool.options.StallTimeout)
-	detached := !i.detached.IsZero() && time.Since(i.detached) > grace
+	detached := !i.mu.detached.IsZero() && time.Since(i.mu.detached) > grace
 	switch {
 	case !silent && !detached:
 		return nil
-	case i.lastErr != nil:
-		return i.lastErr
+	case i.mu.lastErr != nil:
+		return i.mu.lastErr
 	case detached:
 		return ErrDetached
 	}
@@ -74,39 +102,77 @@ func (i *informer) distrustLocked(grace time.Duration) error {
 
 // silentFor returns the time since the server's last sign of life.
 func (i *informer) silentFor() time.Duration {
-	return time.Since(i.pool.clock.at(i.lastProof.Load()))
+	return time.Since(i.pool.clock.at(i.signs.proof.Load()))
 }
 
-// detachLocked records that no live watch is followed from now on.
-func (i *informer) detachLocked() {
-	if i.detached.IsZero() {
-		i.detached = time.Now()
+// detach records that no live watch is followed from now on.
+func (t *trust) detach() {
+	if t.detached.IsZero() {
+		t.detached = time.Now()
 	}
 }
 
-// attachLocked records that a live watch is followed, or that a list or a poll
+// attach records that a live watch is followed, or that a list or a poll
 // succeeded: earlier faults are over.
-func (i *informer) attachLocked() {
-	if i.trial != nil && i.trial.settle != nil {
-		i.trial.settle.Stop()
+func (t *trust) attach() {
+	if t.trial != nil && t.trial.settle != nil {
+		t.trial.settle.Stop()
 	}
-	i.trial, i.misled = nil, false
-	i.detached, i.rejections = time.Time{}, 0
-	i.cause, i.lastErr = nil, nil
+	t.trial, t.misled = nil, false
+	t.detached, t.rejections = time.Time{}, 0
+	t.cause, t.lastErr = nil, nil
 }
 
-// suspectLocked records what a failed attempt reveals about the store.
-func (i *informer) suspectLocked(err error) {
-	i.lastErr, i.cause = err, nil
+// suspect records what a failed attempt reveals about the store.
+func (t *trust) suspect(err error) {
+	t.lastErr, t.cause = err, nil
 	if permanent(err) {
-		i.cause = err
+		t.cause = err
 	}
 	if apierrors.IsUnauthorized(err) {
-		i.rejections++ // the first may be a credential that is being replaced
+		t.rejections++ // the first may be a credential that is being replaced
 	} else {
-		i.rejections = 0
+		t.rejections = 0
 	}
 	if errors.Is(err, ErrHistory) || errors.Is(err, ErrEpochChanged) {
-		i.doubt = err
+		t.doubt = err
 	}
+}
+
+// note records an error that does not end the attempt.
+func (i *informer) note(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.lastErr = err
+	i.mu.waiters.wake()
+}
+
+// fail records a failed attempt, and reports whether its error differs from the
+// last one.
+func (i *informer) fail(err error) (news bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+
+	if i.mu.state == StateDying {
+		return false
+	}
+	news = i.mu.lastErr == nil || i.mu.lastErr.Error() != err.Error()
+	i.mu.suspect(err)
+	if i.mu.synced {
+		i.mu.setState(StateDegraded)
+	}
+	i.mu.waiters.wake()
+
+	return news
+}
+
+// polled records a successful poll: until the next one is due, the list is as
+// good as a watch.
+func (i *informer) polled() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+
+	i.mu.polling = true
+	i.mu.attach()
+	i.mu.waiters.wake()
 }

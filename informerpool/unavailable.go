@@ -77,7 +77,7 @@ func (r *reflector) awayAlone(since time.Time) bool {
 func (i *informer) unfollowed() time.Time {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return i.detached
+	return i.mu.detached
 }
 
 // followedSince reports whether an informer has followed its server
@@ -85,5 +85,5 @@ func (i *informer) unfollowed() time.Time {
 func (i *informer) followedSince(t time.Time) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return i.state == StateSynced && i.detached.IsZero() && i.since.Before(t)
+	return i.mu.state == StateSynced && i.mu.detached.IsZero() && i.mu.since.Before(t)
 }

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"errors"
+)
+
+// attempt is how others end the reflector's attempt: one connection, from
+// waiting for the cluster to the end of a watch. informer.mu protects it.
+//
+// INVARIANT: only the reflector acts on evicted and finding, between two
+// attempts. If another goroutine did, a running attempt could fill the store
+// again behind its back.
+type attempt struct {
+	cancel    context.CancelCauseFunc // ends the attempt; nil between attempts
+	evicted   bool                    // everything is to be forgotten before the next one
+	forgotten []func()                // called, with the lock held, after that
+	finding   error                   // of an audit
+}
+
+// begin starts an attempt of the reflector: one connection, from waiting for
+// the cluster to the end of a watch. If an eviction was requested, it first
+// forgets everything.
+func (i *informer) begin(ctx context.Context) (_ context.Context, forgot bool) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+
+	if forgot = i.mu.attempt.evicted; forgot {
+		i.forgetLocked()
+	}
+	i.mu.attempt.evicted, i.mu.attempt.cancel = false, cancel
+
+	return ctx, forgot
+}
+
+// end ends the attempt. It reports whether the server accepted a stream in it
+// that proved to be none.
+func (i *informer) end() (misled bool) {
+	i.mu.Lock()
+	cancel := i.mu.attempt.cancel
+	i.mu.attempt.cancel = nil
+	misled = i.mu.endTrial()
+	i.mu.detach()
+	i.mu.Unlock()
+
+	cancel(errAttemptOver)
+
+	return misled
+}
+
+// evict makes the reflector abandon its attempt and forget everything. The
+// reflector does so itself: if another goroutine did, a running attempt could
+// fill the store again behind its back.
+func (i *informer) evict() {
+	i.mu.Lock()
+	i.mu.attempt.evicted = true
+	cancel := i.mu.attempt.cancel
+	i.mu.Unlock()
+
+	if cancel != nil {
+		cancel(errEvicted)
+	}
+	i.wake.kick()
+}
+
+func (i *informer) forgetLocked() {
+	i.forgetSeenLocked()
+	old := i.mu.store
+	i.mu.store, i.mu.staged = old.emptyCopy(), nil
+	i.mu.refused = refusals{}
+	for o := range old.all() {
+		i.emitLocked(evicted(o))
+	}
+	for _, t := range i.mu.listeners {
+		t.disinheritLocked()
+	}
+	i.chargeLocked()
+	i.mu.synced, i.mu.unserved, i.mu.rv, i.mu.partial, i.mu.epoch, i.mu.doubt = false, false, "", "", "", nil
+	i.published.listed.Store(nil)
+	i.mu.attach()
+	i.mu.setState(StateStarting)
+	i.mu.waiters.wake()
+	for _, f := range i.mu.attempt.forgotten {
+		f()
+	}
+	i.mu.attempt.forgotten = nil
+}
+
+// distrust calls doubtful after an audit has found that the store is of another
+// history.
+func (i *informer) distrust(found error) {
+	i.mu.Lock()
+	i.mu.doubt = found
+	i.mu.Unlock()
+
+	i.doubtful(found)
+}
+
+// doubtful makes the reflector give up its watch and list.
+func (i *informer) doubtful(why error) {
+	i.mu.Lock()
+	i.mu.attempt.finding = why
+	cancel := i.mu.attempt.cancel
+	i.mu.Unlock()
+
+	if cancel != nil {
+		cancel(errAudited)
+	}
+	i.wake.kick()
+}
+
+// takeFinding acts, once, on an audit's finding since the last attempt.
+func (r *reflector) takeFinding() {
+	r.mu.Lock()
+	found := r.mu.attempt.finding
+	r.mu.attempt.finding = nil
+	r.mu.Unlock()
+
+	switch {
+	case errors.Is(found, ErrHistory):
+		_ = r.checkHistory(found)
+		r.fail(found)
+	case found != nil:
+		r.distrust = found
+		r.note(found)
+	}
+}

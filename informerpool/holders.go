@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// holders decide how long an informer lives. The pool's lock protects them.
+//
+// INVARIANT: an informer in the pool's map has a lease or an heir, or lingers.
+type holders struct {
+	leases map[*Lease]struct{}
+	heirs  map[*Lease]struct{} // leases that the informer is going to serve once it has synced
+	linger *time.Timer
+	// moving counts heirs, and leases that another informer is going to serve.
+	// It is a hint that avoids taking the pool's lock for each event.
+	moving atomic.Int32
+}
+
+// idle reports whether no lease needs the informer.
+func (h *holders) idle() bool { return len(h.leases)+len(h.heirs) == 0 }
+
+// stay ends the linger. A timer that has fired finds the new lease.
+func (h *holders) stay() {
+	if h.linger != nil {
+		h.linger.Stop()
+		h.linger = nil
+	}
+}
+
+// startLocked starts an informer. The caller has checked p.closed under the
+// same lock, so Close waits for every informer there can be.
+func (p *Pool) startLocked(key Key) *informer {
+	i := newInformer(p, key)
+	p.informers[key] = i
+	p.scheduleAuditLocked(i)
+	i.cluster.informers[i] = struct{}{}
+	p.running.Go(i.run)
+
+	return i
+}
+
+// findLocked returns the informer for key, or one other than except that covers
+// it. A covering informer must have synced and must be held by leases of its
+// own key, since it ends with those. Informers in the map are alive: they are
+// removed from it before they are stopped.
+func (p *Pool) findLocked(key Key, except *informer) *informer {
+	if i := p.informers[key]; i != nil {
+		return i
+	}
+	for _, wider := range key.wider() {
+		if i := p.informers[wider]; i != nil && i != except && i.ownedLocked() && i.healthy() {
+			return i
+		}
+	}
+	return nil
+}
+
+// release takes back a lease. The last lease of the informer's own key starts
+// the linger, or ends the informer if it is not to linger.
+func (p *Pool) release(l *Lease, linger time.Duration) {
+	p.mu.Lock()
+	i := l.informer() // stays the same while the pool's lock is held
+	delete(i.holders.leases, l)
+	end := p.unhandLocked(l)
+	if i.ownedLocked() || p.informers[i.key] != i {
+		p.mu.Unlock()
+
+		p.stopUnused(end)
+		return
+	}
+	idle := i.holders.idle()
+	if linger > 0 && (idle || i.holders.linger == nil && i.key == l.Key()) {
+		var t *time.Timer
+		t = time.AfterFunc(linger, func() { p.expire(i, &t) })
+		i.holders.linger = t
+		p.mu.Unlock()
+
+		p.stopUnused(end)
+		return
+	}
+
+	var moves []move
+	switch {
+	case idle:
+		p.unlinkLocked(i)
+		end = append(end, i)
+	case i.holders.linger == nil:
+		moves = p.handOverLocked(i)
+	}
+
+	p.mu.Unlock()
+
+	p.stopUnused(end)
+	p.begin(moves)
+}
+
+// expire stops an informer whose linger is over, unless it was acquired at the
+// moment the timer fired.
+func (p *Pool) expire(i *informer, timer **time.Timer) {
+	p.mu.Lock()
+	// The timer of an earlier linger may get here after the informer was
+	// acquired and released again: linger is another timer then. Reading
+	// *timer under the lock orders the read after its assignment.
+	if i.ownedLocked() || p.informers[i.key] != i || i.holders.linger != *timer {
+		p.mu.Unlock()
+		return
+	}
+	i.holders.linger = nil
+	if !i.holders.idle() { // leases of narrower keys use it
+		moves := p.handOverLocked(i)
+		p.mu.Unlock()
+
+		p.begin(moves)
+		return
+	}
+
+	p.unlinkLocked(i)
+	p.mu.Unlock()
+
+	p.stopUnused([]*informer{i})
+}
+
+// unlinkLocked takes an informer out of the pool, so that it is not found any
+// more.
+func (p *Pool) unlinkLocked(i *informer) {
+	delete(p.informers, i.key)
+	delete(i.cluster.informers, i)
+	p.settleLocked(i.key.Cluster, i.cluster)
+}
+
+// stopUnused stops informers that were taken out of the pool.
+func (p *Pool) stopUnused(informers []*informer) {
+	for _, i := range informers {
+		p.options.Logger.V(1).Info("Informer stopped", "informer", i.key.String())
+		i.stop(ErrReleased)
+	}
+}
+
+// healthy reports whether a narrower key may rely on the informer. An informer
+// that cannot sync may be refused where one for the narrower key is not.
+func (i *informer) healthy() bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.state == StateSynced
+}
+
+// ownedLocked reports whether any lease is held on exactly the informer's key.
+// The pool's lock is held.
+func (i *informer) ownedLocked() bool {
+	for l := range i.holders.leases {
+		if l.Key() == i.key {
+			return true
+		}
+	}
+	return false
+}
+
+// unlinkUnusedLocked removes an informer from the pool if no lease needs it and
+// it does not linger.
+func (p *Pool) unlinkUnusedLocked(i *informer) []*informer {
+	if !i.holders.idle() || i.holders.linger != nil || p.informers[i.key] != i {
+		return nil
+	}
+	p.unlinkLocked(i)
+	return []*informer{i}
+}

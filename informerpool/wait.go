@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// await calls check until it returns anything but errWait, and returns that
+// result. It also returns when ctx or the lease ends. check is called with the
+// lock of the informer that serves the lease.
+func (l *Lease) await(ctx context.Context, check func(*informer) error) error {
+	for {
+		if err := l.gone(); err != nil {
+			return fmt.Errorf("%s: %w", l.Key(), err)
+		}
+		i := l.lock().informer
+		err := check(i)
+		if err != errWait { //nolint:errorlint // an identity, never wrapped
+			i.mu.Unlock()
+			return err
+		}
+		changed := i.mu.waiters.add()
+		i.mu.Unlock()
+
+		select {
+		case <-changed:
+		case <-l.released:
+		case <-i.ctx.Done():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// waiters are the goroutines that wait for the informer to change. informer.mu
+// protects them.
+type waiters struct {
+	changed chan struct{} // made by a waiter; closed and set to nil on the next change
+}
+
+// add returns a channel that is closed on the next change.
+func (w *waiters) add() <-chan struct{} {
+	if w.changed == nil {
+		w.changed = make(chan struct{})
+	}
+	return w.changed
+}
+
+// wake wakes all of them.
+func (w *waiters) wake() {
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
+	}
+}
+
+// WaitForSync waits for the informer's first list. It returns nil once that
+// list is complete. It returns an error as soon as waiting longer is known not
+// to help: the server's refusal (which apierrors.IsForbidden, IsNotFound and so
+// on recognize), [ErrReleased], [ErrClosed], or the cause of ctx's end. A
+// resource that no longer exists counts as refused, too. After a refusal the
+// informer keeps trying, and the caller may wait again.
+func (l *Lease) WaitForSync(ctx context.Context) error {
+	return l.await(ctx, func(i *informer) error {
+		switch {
+		case i.mu.synced && (!i.mu.unserved || i.mu.cause == nil):
+			return nil
+		case i.mu.cause != nil:
+			return i.mu.cause
+		}
+
+		return errWait
+	})
+}
+
+// WaitForSyncIn is WaitForSync for a list of the given epoch: while the
+// informer has listed only in another one, it keeps waiting as long as waiting
+// can help.
+func (l *Lease) WaitForSyncIn(ctx context.Context, epoch Epoch) error {
+	return l.await(ctx, func(i *informer) error {
+		switch {
+		case i.mu.synced && i.mu.epoch == epoch && (!i.mu.unserved || i.mu.cause == nil):
+			return nil
+		case i.mu.cause != nil:
+			return i.mu.cause
+		}
+
+		return errWait
+	})
+}
+
+// WaitForVersion waits until the cache has reached the given resourceVersion or
+// a later one, such as the version that a write returned. An idle server
+// reports its version once a minute.
+func (l *Lease) WaitForVersion(ctx context.Context, rv string) error {
+	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
+		return fmt.Errorf("%s: resourceVersion: %w", l.Key(), err)
+	}
+	return l.await(ctx, func(i *informer) error {
+		if !i.mu.synced {
+			return errWait
+		}
+		if order, err := resourceversion.CompareResourceVersion(i.mu.rv, rv); err != nil || order < 0 {
+			return errWait
+		}
+		return nil
+	})
+}
