@@ -56,7 +56,7 @@ func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) 
 	if err != nil {
 		return nil, &ClusterError{Cluster: cluster, Op: "client", Err: err}
 	}
-	return &cachedClient{Client: liveclient.Named(live, c.failed), reader: c.reader}, nil
+	return &cachedClient{Client: liveclient.Named(live, c.hooks()), reader: c.reader}, nil
 }
 
 // LiveClient is Client without the cache: reads go to the API server as well,
@@ -70,7 +70,12 @@ func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, err
 	if err != nil {
 		return nil, &ClusterError{Cluster: cluster, Op: "live client", Err: err}
 	}
-	return liveclient.Named(live, c.failed), nil
+	return liveclient.Named(live, c.hooks()), nil
+}
+
+// hooks returns what the clients handed out call.
+func (c *cluster) hooks() liveclient.Hooks {
+	return liveclient.Hooks{Failed: c.failed, Begin: c.holds.beginShowing}
 }
 
 // failed returns the error of an operation on a kind.

@@ -5,6 +5,7 @@ package clustercache
 
 import (
 	"encoding/json"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,6 +34,29 @@ func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
 	}
 	for _, l := range append(leases, s.keepSeen(unmapped, u)...) {
 		l.Seen(u)
+	}
+}
+
+// beginShowing returns a function that records what a call of a client showed,
+// unless another history of the cluster began meanwhile. The answer to a write
+// shows an object as a read does; but one that is being deleted may be gone
+// with that very answer, as with its last finalizer.
+func (s *holds) beginShowing() func(gvk schema.GroupVersionKind, obj any, written bool) {
+	before := s.c.view.Load().epoch
+	return func(gvk schema.GroupVersionKind, obj any, written bool) {
+		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+		all := s.byKind.Load()
+		if s.c.view.Load().epoch != before || len(all.readable[gvk])+len(all.waiting[gvk]) == 0 {
+			return
+		}
+		if list, ok := obj.(client.ObjectList); ok {
+			s.seenAll(gvk, list)
+			return
+		}
+		u := plain(gvk, obj)
+		if u != nil && u.GetUID() != "" && u.GetResourceVersion() != "" && !(written && u.GetDeletionTimestamp() != nil) {
+			s.seen(gvk, u)
+		}
 	}
 }
 
@@ -85,7 +109,7 @@ func (s *holds) seenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
 }
 
 // plain returns the object in the form of its JSON, or nil.
-func plain(gvk schema.GroupVersionKind, obj client.Object) *unstructured.Unstructured {
+func plain(gvk schema.GroupVersionKind, obj any) *unstructured.Unstructured {
 	raw, err := json.Marshal(obj)
 	if err != nil {
 		return nil

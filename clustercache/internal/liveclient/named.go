@@ -13,25 +13,50 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 )
 
-// Named returns a client whose errors are made by fail, from the operation, the
-// kind and the cause. Often the error of a write that reaches a log is all that
-// is known about the write. An answer that there is no object is returned
-// unchanged.
-func Named(c client.Client, fail func(op string, gvk schema.GroupVersionKind, err error) error) client.Client {
-	return &named{Client: c, describe: fail}
+// Hooks are what a named client calls.
+type Hooks struct {
+	// Failed makes an error from the operation, the kind and the cause.
+	Failed func(op string, gvk schema.GroupVersionKind, err error) error
+	// Begin is called before each call, and the function that it returns after
+	// the call's success, with what the answer showed: an object, a list or an
+	// applied configuration. It is not called for dry runs.
+	Begin func() (showed func(gvk schema.GroupVersionKind, obj any, written bool))
 }
+
+// Named returns a client whose errors are made by a hook. Often the error of a
+// write that reaches a log is all that is known about the write. An answer that
+// there is no object is returned unchanged.
+func Named(c client.Client, hooks Hooks) client.Client { return &named{Client: c, hooks: hooks} }
 
 type named struct {
 	client.Client
 
-	describe func(op string, gvk schema.GroupVersionKind, err error) error
+	hooks Hooks
+}
+
+// show makes a call that shows obj.
+func (n *named) show(obj any, written bool, call func() error) error {
+	showed := n.hooks.Begin()
+	err := call()
+	if err == nil {
+		showed(kindSent(obj, n.Scheme()), obj, written)
+	}
+	return err
+}
+
+// write makes a call that writes obj, into which the answer is decoded.
+func (n *named) write(op string, obj any, dryRun []string, call func() error) error {
+	if len(dryRun) > 0 {
+		return n.fail(op, obj, call())
+	}
+	return n.fail(op, obj, n.show(obj, true, call))
 }
 
 func (n *named) fail(op string, obj any, err error) error {
 	if err == nil {
 		return nil
 	}
-	return n.describe(op, kindSent(obj, n.Scheme()), err)
+	return n.hooks.Failed(op, kindSent(obj, n.Scheme()), err)
 }
 
 // failRead is fail for reads, where the absence of an object is no failure.
@@ -44,22 +69,24 @@ func (n *named) failRead(op string, obj any, err error) error {
 
 // Get implements client.Client.
 func (n *named) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	return n.failRead("get", obj, n.Client.Get(ctx, key, obj, opts...))
+	return n.failRead("get", obj, n.show(obj, false, func() error { return n.Client.Get(ctx, key, obj, opts...) }))
 }
 
 // List implements client.Client.
 func (n *named) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	return n.failRead("list", list, n.Client.List(ctx, list, opts...))
+	return n.failRead("list", list, n.show(list, false, func() error { return n.Client.List(ctx, list, opts...) }))
 }
 
 // Apply implements client.Client.
 func (n *named) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	return n.fail("apply", obj, n.Client.Apply(ctx, obj, opts...))
+	o := (&client.ApplyOptions{}).ApplyOptions(opts)
+	return n.write("apply", obj, o.DryRun, func() error { return n.Client.Apply(ctx, obj, opts...) })
 }
 
 // Create implements client.Client.
 func (n *named) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	return n.fail("create", obj, n.Client.Create(ctx, obj, opts...))
+	o := (&client.CreateOptions{}).ApplyOptions(opts)
+	return n.write("create", obj, o.DryRun, func() error { return n.Client.Create(ctx, obj, opts...) })
 }
 
 // Delete implements client.Client.
@@ -69,12 +96,14 @@ func (n *named) Delete(ctx context.Context, obj client.Object, opts ...client.De
 
 // Update implements client.Client.
 func (n *named) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
-	return n.fail("update", obj, n.Client.Update(ctx, obj, opts...))
+	o := (&client.UpdateOptions{}).ApplyOptions(opts)
+	return n.write("update", obj, o.DryRun, func() error { return n.Client.Update(ctx, obj, opts...) })
 }
 
 // Patch implements client.Client.
 func (n *named) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	return n.fail("patch", obj, n.Client.Patch(ctx, obj, patch, opts...))
+	o := (&client.PatchOptions{}).ApplyOptions(opts)
+	return n.write("patch", obj, o.DryRun, func() error { return n.Client.Patch(ctx, obj, patch, opts...) })
 }
 
 // DeleteAllOf implements client.Client.
