@@ -44,12 +44,15 @@ func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
 func (s *holds) beginShowing() func(gvk schema.GroupVersionKind, obj any, written bool) {
 	before := s.c.view.Load().epoch
 	return func(gvk schema.GroupVersionKind, obj any, written bool) {
-		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+		list, isList := obj.(client.ObjectList)
+		if isList {
+			gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+		}
 		all := s.byKind.Load()
 		if s.c.view.Load().epoch != before || len(all.readable[gvk])+len(all.waiting[gvk]) == 0 {
 			return
 		}
-		if list, ok := obj.(client.ObjectList); ok {
+		if isList {
 			s.seenAll(gvk, list)
 			return
 		}
