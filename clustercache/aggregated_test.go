@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,8 @@ type aggregation struct {
 	*fakeAPI
 
 	memory *fakeAPI // serves them as ConfigMaps, which are renamed in transit
+	ctx    context.Context
+	mu     sync.Mutex // protects the fields below
 	life   context.Context
 	end    context.CancelFunc
 	starts int
@@ -37,7 +40,7 @@ type aggregation struct {
 
 func newAggregation(t *testing.T) *aggregation {
 	t.Helper()
-	a := &aggregation{fakeAPI: newFakeAPI(t, "uid-a"), memory: newFakeAPI(t, "memory")}
+	a := &aggregation{fakeAPI: newFakeAPI(t, "uid-a"), memory: newFakeAPI(t, "memory"), ctx: t.Context()}
 	a.server.Handler = a
 	a.restart()
 	return a
@@ -45,14 +48,12 @@ func newAggregation(t *testing.T) *aggregation {
 
 // restart starts a new history, and ends the watches of the old one.
 func (a *aggregation) restart(names ...string) {
-	a.memory.mu.Lock()
+	a.mu.Lock()
 	end := a.end
 	a.starts++
-	a.life, a.end = context.WithCancel(a.memory.t.Context())
-	a.memory.uid = fmt.Sprint("memory-", a.starts)
-	a.memory.rv, a.memory.log = 0, nil
-	clear(a.memory.objects)
-	a.memory.mu.Unlock()
+	a.life, a.end = context.WithCancel(a.ctx)
+	a.memory.restart(fmt.Sprint("memory-", a.starts))
+	a.mu.Unlock()
 	for _, name := range names {
 		a.memory.put(name, "", nil)
 	}
@@ -75,9 +76,9 @@ func (a *aggregation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			map[string]any{"name": "gadgets", "singularName": "gadget", "namespaced": true, "kind": "Gadget", "verbs": []string{"get", "list", "watch"}},
 		}})
 	case served:
-		a.memory.mu.Lock()
+		a.mu.Lock()
 		life := a.life
-		a.memory.mu.Unlock()
+		a.mu.Unlock()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer context.AfterFunc(life, cancel)()
 		defer cancel()
@@ -107,10 +108,8 @@ func (g gadgets) Flush() { g.ResponseWriter.(http.Flusher).Flush() }
 
 // state is the state of the objects in memory.
 func (a *aggregation) state() heard {
-	a.memory.mu.Lock()
-	defer a.memory.mu.Unlock()
 	out := heard{}
-	for _, o := range a.memory.objects {
+	for _, o := range a.memory.stored() {
 		u := &unstructured.Unstructured{Object: o}
 		out[identityOf(gadget.Kind, u)] = u.GetResourceVersion()
 	}
@@ -147,7 +146,7 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 				a.memory.put("changes", fmt.Sprint(n), nil)
 			}
 			synctest.Wait()
-			known.requireTold(t, objects, a.state())
+			requireDelivered(t, known, objects, a.state())
 			a.memory.failWith(http.StatusServiceUnavailable, "/") // while it starts
 			a.restart("both", fmt.Sprint("new", i))
 			for range 20 {
@@ -169,7 +168,7 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 			}
 			require.Equal(t, a.state(), listed)
 		}
-		known.requireTold(t, objects, a.state())
+		requireDelivered(t, known, objects, a.state())
 		require.Equal(t, requests, a.listsOf("/api/v1/configmaps"), "lists of another group")
 		after := status(t, cc)
 		require.Equal(t, before.Epoch, after.Epoch)
@@ -203,7 +202,7 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 				requests := a.listsOf("/api/v1/configmaps")
 
 				for i := range 4 {
-					known.requireTold(t, objects, a.state())
+					requireDelivered(t, known, objects, a.state())
 					reached := a.memory.version()
 					a.memory.failWith(http.StatusServiceUnavailable, "/")
 					a.restart("both", fmt.Sprint("new", i))
@@ -213,7 +212,7 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 					}
 					a.memory.heal()
 					time.Sleep(30 * time.Second)
-					known.requireTold(t, objects, a.state())
+					requireDelivered(t, known, objects, a.state())
 				}
 				require.Equal(t, requests, a.listsOf("/api/v1/configmaps"), "lists of another group")
 			})
@@ -265,9 +264,9 @@ func readOrigin(t *testing.T, cc *clustercache.ClusterCache, o client.Object, na
 
 var keyOfA = key("a")
 
-// requireTold applies the events of Gadgets that were delivered, and compares
+// requireDelivered applies the events of Gadgets that were delivered, and compares
 // the result.
-func (known heard) requireTold(t *testing.T, objects *objectFeed, want heard) {
+func requireDelivered(t *testing.T, known heard, objects *objectFeed, want heard) {
 	t.Helper()
 	for len(objects.events) > 0 {
 		if e := <-objects.events; e.GVK.Kind == gadget.Kind {

@@ -57,7 +57,7 @@ func TestClusterWhoseServerWasExchangedIsAuditedSoon(t *testing.T) {
 				const list = "get /api/v1/configmaps"
 				before := api.count(list)
 				tc.change(t, proxy, api)
-				proxy.net.Reset()
+				proxy.reset()
 				time.Sleep(6 * time.Minute)
 				synctest.Wait()
 				require.Equal(t, tc.audits, api.count(list)-before)

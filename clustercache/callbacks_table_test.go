@@ -232,9 +232,7 @@ func TestHazardPanicOfEachCallback(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				if place == "Informers.OnFailed" {
 					api.failWith(http.StatusInternalServerError, "/v1/configmaps")
-					api.mu.Lock()
-					api.cutLocked()
-					api.mu.Unlock()
+					api.cut()
 				}
 				api.put("two", "2", nil)
 				time.Sleep(30 * time.Second)
@@ -310,9 +308,7 @@ func TestHazardStopWaitsForEachCallback(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				if place == "Informers.OnFailed" {
 					api.failWith(http.StatusInternalServerError, "/v1/configmaps")
-					api.mu.Lock()
-					api.cutLocked()
-					api.mu.Unlock()
+					api.cut()
 					time.Sleep(20 * time.Second)
 				}
 				h.mu.Lock()
@@ -348,9 +344,7 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				if place == "Informers.OnFailed" {
 					api.failWith(http.StatusInternalServerError, "/v1/configmaps")
-					api.mu.Lock()
-					api.cutLocked()
-					api.mu.Unlock()
+					api.cut()
 				}
 				api.put("two", "2", nil)
 				time.Sleep(30 * time.Second)

@@ -321,9 +321,7 @@ func caseHubIsNeverGuessed(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "uid-hub", s.UID)
 				require.Equal(t, "uid-a", status(t, cc).UID)
-				api.mu.Lock()
-				defer api.mu.Unlock()
-				for request := range api.requests {
+				for request := range api.requested() {
 					require.NotContains(t, request, "/pods")
 				}
 			})

@@ -58,7 +58,6 @@ func caseDeadAmongMany(t *testing.T) {
 	const clusters, callers = 100, 100
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()
-		d.news = make(chan client.ObjectKey, 2*clusters)
 		o := silent(d)
 		o.Discover = true
 		o.ConnectConcurrency, o.ProbeConcurrency = 10, 10
@@ -186,7 +185,6 @@ func caseFleetComesBack(t *testing.T) {
 	const budget = 5
 	synctest.Test(t, func(t *testing.T) {
 		d := newDirectory()
-		d.news = make(chan client.ObjectKey, *fleetSize)
 		o := silent(d)
 		o.Discover = true
 		o.Informers.ListConcurrency = budget
@@ -228,7 +226,7 @@ func caseFleetComesBack(t *testing.T) {
 			require.True(t, (<-objects.events).Initial, "an event of an unchanged object")
 		}
 
-		comeBack(t, cc, apis, func(api *fakeAPI) { api.uid += "-restored" })
+		comeBack(t, cc, apis, func(api *fakeAPI) { api.become(api.identity() + "-restored") })
 		settle()
 		total, atOnce = crowd.lists()
 		require.Equal(t, *fleetSize, total)
@@ -248,9 +246,7 @@ func comeBack(t *testing.T, cc *clustercache.ClusterCache, apis []*fakeAPI, chan
 		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
 	}
 	for _, api := range apis {
-		api.mu.Lock()
 		change(api)
-		api.mu.Unlock()
 		api.live()
 	}
 	time.Sleep(2 * clustercache.DefaultMaxBackoff)

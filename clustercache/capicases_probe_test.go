@@ -4,7 +4,6 @@
 package clustercache_test
 
 import (
-	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -14,29 +13,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
 // wrongToken answers requests that carry the token with 401.
-func (f *fakeAPI) wrongToken(token string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = func(r *http.Request) int {
-		if r.Header.Get("Authorization") == "Bearer "+token {
-			return http.StatusUnauthorized
-		}
-		return 0
-	}
+func wrongToken(f *fakeAPI, token string) {
+	f.failIf(http.StatusUnauthorized, func(r *http.Request) bool {
+		return r.Header.Get("Authorization") == "Bearer "+token
+	})
 }
 
 // quietly changes the resolver's answer without reporting the change.
-func (d *directory) quietly(api *fakeAPI, token string) {
+func quietly(d *directory, api *fakeAPI, token string) {
 	config := api.config()
 	config.BearerToken = token
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.entries[key("a")] = func() (clustercache.Access, error) { return resolver.NewAccess(config) }
+	d.setQuietly(key("a"), config)
 }
 
 // caseUnauthorizedProbe: differs in that a 401 does not disconnect before the
@@ -47,8 +37,8 @@ func caseUnauthorizedProbe(t *testing.T) {
 		clusters := follow(t, cc)
 		clusters.wait(key("a"), clustercache.Connected)
 		asked := d.timesAsked(key("a"))
-		d.quietly(api, "renewed")
-		api.wrongToken("t")
+		quietly(d, api, "renewed")
+		wrongToken(api, "t")
 		time.Sleep(clustercache.DefaultProbeInterval)
 		synctest.Wait()
 		require.Equal(t, asked+1, d.timesAsked(key("a")))
@@ -59,15 +49,6 @@ func caseUnauthorizedProbe(t *testing.T) {
 		require.Empty(t, clusters.events, "nobody noticed")
 		require.NoError(t, get(t, cc))
 	})
-
-	// The same on the pure decision: no missed probe, and no wait.
-	s, now := connectedState(t)
-	s, actions := phase.Next(decision, s, phase.Event{Kind: phase.Tick}, now)
-	require.Equal(t, []phase.Action{phase.StartProbe}, actions)
-	s, actions = phase.Next(decision, s, phase.Event{Kind: phase.Failed, Gen: s.Gen, Class: phase.Rejected, Err: errors.New("401")}, now)
-	require.Equal(t, []phase.Action{phase.StartConnect}, actions)
-	require.Zero(t, s.Failures)
-	require.True(t, s.Connected)
 }
 
 func caseOneMissedProbe(t *testing.T) {
@@ -241,7 +222,7 @@ func caseUnauthorizedDisconnects(t *testing.T) {
 		clusters := follow(t, cc)
 		clusters.wait(key("a"), clustercache.Connected)
 		asked := d.timesAsked(key("a"))
-		api.wrongToken("t")
+		wrongToken(api, "t")
 		time.Sleep(clustercache.DefaultProbeInterval)
 		synctest.Wait()
 		e := clusters.wait(key("a"), clustercache.Disconnected)
@@ -256,66 +237,13 @@ func caseUnauthorizedDisconnects(t *testing.T) {
 		synctest.Wait()
 		require.GreaterOrEqual(t, d.timesAsked(key("a")), asked+2)
 
-		d.quietly(api, "renewed") // not reported: the next attempt of the back-off finds it
+		quietly(d, api, "renewed") // not reported: the next attempt of the back-off finds it
 		time.Sleep(clustercache.DefaultMaxBackoff)
 		synctest.Wait()
 		require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
 		require.True(t, w.HasSynced())
 		require.Equal(t, 1, api.count("stream /api/v1/configmaps"))
 	})
-}
-
-var (
-	decision = phase.Config{
-		ProbeInterval: 20 * time.Second, FailureThreshold: 3, SuccessThreshold: 2, Grace: 30 * time.Second, RetryBase: time.Second,
-		RetryMax: 30 * time.Second, ResolveRetry: 10 * time.Second,
-	}
-	decisionStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-)
-
-// connectedState returns the state of a cluster that was just connected, and
-// the time of its first probe.
-func connectedState(t *testing.T) (phase.State, time.Time) {
-	t.Helper()
-	s, actions := phase.Next(decision, phase.State{}, phase.Event{Kind: phase.Asked}, decisionStart)
-	require.Equal(t, []phase.Action{phase.StartConnect}, actions)
-	s, actions = phase.Next(decision, s, phase.Event{Kind: phase.Succeeded, Gen: s.Gen, Revision: "a"}, decisionStart)
-	require.Equal(t, []phase.Action{phase.Up}, actions)
-	return s, decisionStart.Add(decision.ProbeInterval)
-}
-
-func caseDueTimes(t *testing.T) {
-	s, due := connectedState(t) // the attempt began at once
-	require.Equal(t, due, s.Deadline())
-	for at, want := range map[time.Duration][]phase.Action{
-		5 * time.Second:  nil,
-		20 * time.Second: {phase.StartProbe},
-		60 * time.Second: {phase.StartProbe},
-	} {
-		now := decisionStart.Add(at)
-		next, actions := phase.Next(decision, s, phase.Event{Kind: phase.Tick}, now)
-		require.Equal(t, want, actions, "%s of %s", at, decision.ProbeInterval)
-		if want == nil {
-			require.Equal(t, 15*time.Second, next.Deadline().Sub(now))
-		}
-	}
-	// A sign of life 5 s ago leaves 15 s of the interval.
-	next, actions := phase.Next(decision, s, phase.Event{Kind: phase.Tick, Life: due.Add(-5 * time.Second)}, due)
-	require.Empty(t, actions)
-	require.Equal(t, 15*time.Second, next.Deadline().Sub(due))
-}
-
-// caseEarliestDeadline: differs in that sources have no failure windows, whose
-// minimum would have to be found. The due times of one cluster remain of the
-// case; cases 22 to 26 prove that zero options have defaults.
-func caseEarliestDeadline(t *testing.T) {
-	at := func(n int) time.Time { return decisionStart.Add(time.Duration(n) * time.Second) }
-	require.Zero(t, phase.State{}.Deadline())
-	require.Equal(t, at(3), phase.State{Connected: true, ProbeAt: at(3)}.Deadline())
-	require.Equal(t, at(1), phase.State{Connected: true, ProbeAt: at(3), RetryAt: at(2), GraceUntil: at(1)}.Deadline())
-	require.Equal(t, at(2), phase.State{Connected: true, ProbeAt: at(3), RetryAt: at(2), GraceUntil: at(4)}.Deadline())
-	require.Equal(t, at(2), phase.State{ProbeAt: at(1), RetryAt: at(2)}.Deadline(), "no probe without a connection")
-	require.Zero(t, phase.State{Running: phase.Connect, RetryAt: at(1)}.Deadline(), "the end of the attempt comes next")
 }
 
 // caseChangesAreToldOnce: differs in that trouble is reported with the first

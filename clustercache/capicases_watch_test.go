@@ -178,14 +178,6 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 	})
 }
 
-// forget removes a cluster from the directory: it is neither listed nor known.
-func (d *directory) forget(key client.ObjectKey) {
-	d.mu.Lock()
-	delete(d.entries, key)
-	d.mu.Unlock()
-	d.news <- key
-}
-
 // caseDeletedClusterIsForgotten: differs in that the end is reported by the
 // events Disconnected and Removed, and in that the cached objects are delivered
 // as deletes.

@@ -83,9 +83,7 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 
 				api.heal()
 				api.live()
-				d.mu.Lock()
-				d.entries[key("a")] = func() (clustercache.Access, error) { return resolver.NewAccess(api.config()) }
-				d.mu.Unlock()
+				d.setQuietly(key("a"), api.config())
 				time.Sleep(31 * time.Second) // no change is reported by the resolver
 				synctest.Wait()
 				require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
@@ -114,15 +112,13 @@ func TestNothingIsSentWhileThereIsNoAccess(t *testing.T) {
 func TestLeastPrivilegedCredentialsConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newFakeAPI(t, "uid-a")
-		api.mu.Lock()
-		api.fail = func(r *http.Request) int {
+		api.respond(func(r *http.Request) int {
 			switch r.URL.Path {
 			case "/readyz", "/version", "/api/v1/namespaces/kube-system":
 				return http.StatusForbidden
 			}
 			return 0
-		}
-		api.mu.Unlock()
+		})
 		d := newDirectory()
 		d.set(key("a"), api.config())
 		cc := start(t, silent(d))
@@ -257,10 +253,7 @@ func TestCacheOfAnOldEpochIsNotRead(t *testing.T) {
 		synced(t, cc, api)
 		require.NoError(t, get(t, cc, clustercache.CacheOnly))
 		api.failWith(http.StatusInternalServerError, "/v1/configmaps")
-		api.mu.Lock()
-		api.uid = "uid-b"
-		api.cutLocked()
-		api.mu.Unlock()
+		api.become("uid-b")
 		time.Sleep(5 * time.Second)
 		require.Contains(t, status(t, cc).Epoch, "uid-b")
 		require.ErrorIs(t, get(t, cc, clustercache.CacheOnly), clustercache.ErrNotSynced)
@@ -289,10 +282,7 @@ func TestHazardAnotherClusterAnswersSlowlyThatItIsWell(t *testing.T) {
 			inner.ServeHTTP(w, r)
 		})
 		events := follow(t, cc)
-		api.mu.Lock()
-		api.uid = "uid-b"
-		api.cutLocked()
-		api.mu.Unlock()
+		api.become("uid-b")
 		time.Sleep(2 * time.Second)
 		require.Contains(t, status(t, cc).Epoch, "uid-b")
 		synctest.Wait()
@@ -370,9 +360,7 @@ func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 		objects := followObjects(t, cc, clustercache.ObjectFeed{})
 		objects.waitAll("one", "two")
 		api.failWith(http.StatusForbidden, "kube-system")
-		api.mu.Lock()
-		api.cutLocked()
-		api.mu.Unlock()
+		api.cut()
 		api.put("three", "3", nil)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()

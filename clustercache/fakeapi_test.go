@@ -189,26 +189,26 @@ func (f *fakeAPI) live() {
 // failWith answers requests whose path contains part with the status; -1 lets
 // them hang. Running requests continue.
 func (f *fakeAPI) failWith(status int, part string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = func(r *http.Request) int {
-		if strings.Contains(r.URL.Path, part) {
-			return status
-		}
-		return 0
-	}
+	f.failIf(status, func(r *http.Request) bool { return strings.Contains(r.URL.Path, part) })
 }
 
 // failIf answers matching requests with the status.
 func (f *fakeAPI) failIf(status int, matches func(r *http.Request) bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = func(r *http.Request) int {
+	f.respond(func(r *http.Request) int {
 		if matches(r) {
 			return status
 		}
 		return 0
-	}
+	})
+}
+
+// respond answers a request with the status that f returns for it; 0 is the
+// usual answer, and -1 lets it hang. A function that panics ends the connection
+// of its request.
+func (f *fakeAPI) respond(fail func(r *http.Request) int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
 }
 
 // lag withholds the events of the watches of a path; an empty path ends that.
@@ -220,10 +220,43 @@ func (f *fakeAPI) lag(path string) {
 	f.news = make(chan struct{})
 }
 
-func (f *fakeAPI) heal() {
+func (f *fakeAPI) heal() { f.respond(nil) }
+
+// become changes the cluster's identity and cuts all connections.
+func (f *fakeAPI) become(uid string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fail = nil
+	f.uid = uid
+	f.cutLocked()
+}
+
+// restart begins a history without objects.
+func (f *fakeAPI) restart(uid string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.uid, f.rv, f.log = uid, 0, nil
+	clear(f.objects)
+}
+
+// identity returns the cluster's UID.
+func (f *fakeAPI) identity() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.uid
+}
+
+// stored returns the objects by name.
+func (f *fakeAPI) stored() map[string]map[string]any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.objects)
+}
+
+// requested returns how often each verb and path was requested.
+func (f *fakeAPI) requested() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.requests)
 }
 
 func (f *fakeAPI) count(what string) int {
@@ -314,14 +347,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case q.Get("watch") == "true":
 		verb = "watch"
 	}
-	f.mu.Lock()
-	f.requests[verb+" "+r.URL.Path]++
-	status := 0
-	if f.fail != nil {
-		status = f.fail(r)
-	}
-	uid, gitVersion := f.uid, f.gitVersion
-	f.mu.Unlock()
+	status, uid, gitVersion := f.admit(verb, r)
 	switch {
 	case status == -1:
 		<-r.Context().Done()
@@ -354,6 +380,18 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		notFound(w)
 	}
+}
+
+// admit counts a request. It returns the status to answer it with, if that is
+// not the usual one.
+func (f *fakeAPI) admit(verb string, r *http.Request) (status int, uid, gitVersion string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests[verb+" "+r.URL.Path]++
+	if f.fail != nil {
+		status = f.fail(r)
+	}
+	return status, f.uid, f.gitVersion
 }
 
 func answer(w http.ResponseWriter, body any) {

@@ -33,7 +33,7 @@ func TestHazardRemovedClusterIsKnownAgainForAMoment(t *testing.T) {
 		require.Empty(t, cc.Clusters())
 		asked := d.timesAsked(key("a"))
 		clusters := follow(t, cc)
-		d.news <- key("a")
+		d.changed(key("a"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, asked, d.timesAsked(key("a")), "nothing asks for a cluster that no list has")

@@ -31,7 +31,7 @@ type directory struct {
 
 func newDirectory() *directory {
 	return &directory{
-		entries: map[client.ObjectKey]func() (clustercache.Access, error){}, news: make(chan client.ObjectKey, 1000),
+		entries: map[client.ObjectKey]func() (clustercache.Access, error){}, news: make(chan client.ObjectKey, 10_000),
 		asked: map[client.ObjectKey]int{},
 	}
 }
@@ -44,11 +44,36 @@ func (d *directory) fail(key client.ObjectKey, err error) {
 	d.answer(key, func() (clustercache.Access, error) { return clustercache.Access{}, err })
 }
 
+// setQuietly is set without a notification.
+func (d *directory) setQuietly(key client.ObjectKey, config *rest.Config) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.entries[key] = func() (clustercache.Access, error) { return resolver.NewAccess(config) }
+}
+
+// forget removes a cluster: it is neither listed nor known.
+func (d *directory) forget(key client.ObjectKey) {
+	d.forgetQuietly(key)
+	d.changed(key)
+}
+
+// forgetQuietly is forget without a notification.
+func (d *directory) forgetQuietly(keys ...client.ObjectKey) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, key := range keys {
+		delete(d.entries, key)
+	}
+}
+
+// changed reports a change of a cluster.
+func (d *directory) changed(key client.ObjectKey) { d.news <- key }
+
 func (d *directory) answer(key client.ObjectKey, f func() (clustercache.Access, error)) {
 	d.mu.Lock()
 	d.entries[key] = f
 	d.mu.Unlock()
-	d.news <- key
+	d.changed(key)
 }
 
 func (d *directory) timesAsked(key client.ObjectKey) int {

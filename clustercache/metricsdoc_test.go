@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 )
@@ -158,7 +157,6 @@ func TestThousandClustersHaveAtMostTwelveThousandSeries(t *testing.T) {
 		api.put("one", "1", nil)
 		config := expiring(api)
 		d := newDirectory()
-		d.news = make(chan client.ObjectKey, clusters)
 		for i := range clusters {
 			d.set(key(fmt.Sprint("c", i)), config)
 		}

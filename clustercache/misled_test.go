@@ -79,7 +79,7 @@ func TestHazardConnectionOfWatchesLeadsElsewhere(t *testing.T) {
 					}
 				})
 				made.Store(0)
-				proxy.net.Reset()
+				proxy.reset()
 				b.put("seven", "1", nil)
 				a.put("eight", "1", nil)
 				neverMixed(t, cc)
@@ -107,7 +107,7 @@ func TestHazardProxySwitchesWithTheWatch(t *testing.T) {
 			}
 		})
 		armed.Store(true)
-		proxy.net.Reset()
+		proxy.reset()
 		b.put("seven", "1", nil)
 		neverMixed(t, cc)
 		require.Equal(t, []string{"uid-b"}, origins(t, cc))

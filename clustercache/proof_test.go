@@ -108,6 +108,9 @@ func (f *front) config() *rest.Config {
 	return c
 }
 
+// reset breaks the connections.
+func (f *front) reset() { f.net.Reset() }
+
 func (f *front) move(to *fakeAPI) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +142,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.cuts[ctx] = cancel
 	if r.Method != http.MethodGet {
-		f.written[behind.uid]++
+		f.written[behind.identity()]++
 	}
 	f.mu.Unlock()
 	defer func() {

@@ -58,7 +58,7 @@ func TestHazardBusyServerKeepsInformersOut(t *testing.T) {
 				require.NoError(t, syncs(t, cc, &corev1.Secret{}, 5*time.Second))
 				require.Equal(t, "Throttled", status(t, cc).Reason)
 				proxy.cut()
-				proxy.net.Reset()
+				proxy.reset()
 				a.put("five", "1", nil)
 				time.Sleep(10 * time.Second)
 				require.Equal(t, 1, a.watching(pathOf("ConfigMap")))

@@ -49,8 +49,8 @@ func (x *crossroads) lead(to *front) {
 	x.mu.Lock()
 	x.to = to
 	x.mu.Unlock()
-	x.old.net.Reset()
-	x.other.net.Reset()
+	x.old.reset()
+	x.other.reset()
 }
 
 // TestHazardWriteOverAConnectionThatAProbeMade: an admitted write waits for its

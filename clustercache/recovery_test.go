@@ -33,16 +33,14 @@ func TestHazardHalfASuccessSpinsTheInformers(t *testing.T) {
 				time.Sleep(time.Minute)
 
 				var requests atomic.Int64
-				api.mu.Lock()
-				api.cutLocked()
-				api.fail = func(r *http.Request) int {
+				api.respond(func(r *http.Request) int {
 					requests.Add(1)
 					if r.URL.Query().Get("watch") == "true" {
 						return code
 					}
 					return 0
-				}
-				api.mu.Unlock()
+				})
+				api.cut()
 				time.Sleep(10 * time.Minute)
 				require.Less(t, requests.Load(), int64(1800), "three requests a second")
 				api.put("two", "2", nil)
@@ -69,19 +67,16 @@ func TestHazardClosedConnectionsAreTriedWithoutEnd(t *testing.T) {
 		time.Sleep(time.Minute)
 
 		var watches atomic.Int64
-		api.mu.Lock()
-		api.cutLocked()
-		api.fail = func(r *http.Request) int {
+		api.respond(func(r *http.Request) int {
 			if r.URL.Query().Get("watch") != "true" {
 				return 0
 			}
 			if watches.Add(1) > 1000 {
 				return http.StatusBadGateway // without the bound it continues forever
 			}
-			api.mu.Unlock()
 			panic(http.ErrAbortHandler)
-		}
-		api.mu.Unlock()
+		})
+		api.cut()
 		time.Sleep(5 * time.Minute)
 		require.Less(t, watches.Load(), int64(300), "one watch a second")
 		api.heal()

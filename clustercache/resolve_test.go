@@ -57,7 +57,7 @@ func TestNewsWhileTheResolverIsAskedDoNotInterruptIt(t *testing.T) {
 			config := api.config()
 			config.Host = "http://new.test"
 			answer.Store(config)
-			d.news <- key("a")
+			d.changed(key("a"))
 		}
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
@@ -96,7 +96,7 @@ func TestNewsThatChangeNothingDoNotEndAnAttempt(t *testing.T) {
 		asked := d.timesAsked(key("a"))
 		for i := range 4 {
 			time.Sleep(time.Second)
-			d.news <- key("a")
+			d.changed(key("a"))
 			synctest.Wait()
 			require.Equal(t, asked+1+i, d.timesAsked(key("a")))
 		}
@@ -229,10 +229,7 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, cc.Clusters(), 2)
 		require.NoError(t, cc.Engage(key("a")))
-		d.mu.Lock()
-		delete(d.entries, key("a"))
-		delete(d.entries, key("b"))
-		d.mu.Unlock()
+		d.forgetQuietly(key("a"), key("b"))
 		time.Sleep(29 * time.Second)
 		require.Equal(t, []client.ObjectKey{key("a"), key("b")}, cc.Clusters())
 		time.Sleep(2 * time.Minute)

@@ -86,8 +86,8 @@ func watchAll(t *testing.T, cc *clustercache.ClusterCache) []*clustercache.Watch
 
 // waitAllKinds waits until there was an event of each kind with each of the
 // names, and returns the others that came before.
-func (f *objectFeed) waitAllKinds(names ...string) []clustercache.ObjectEvent {
-	f.t.Helper()
+func waitAllKinds(t *testing.T, f *objectFeed, names ...string) []clustercache.ObjectEvent {
+	t.Helper()
 	missing := map[string]bool{}
 	for _, gvk := range threeKinds {
 		for _, name := range names {
@@ -191,7 +191,7 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	clusters := follow(t, cc)
 	objects := followObjects(t, cc, clustercache.ObjectFeed{})
 	watches := watchAll(t, cc)
-	objects.waitAllKinds("one", "two")
+	waitAllKinds(t, objects, "one", "two")
 	connected := clusters.wait(key("a"), clustercache.Connected)
 	requireRequests(t, c, 1, 0)
 	stop := readOn(t, cc)
@@ -220,7 +220,7 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, reads)
 	createAll(t, c, "three")
-	require.Empty(t, objects.waitAllKinds("three"))
+	require.Empty(t, waitAllKinds(t, objects, "three"))
 	requireRequests(t, c, 1, 0)
 	requireNeverDisconnected(t, clusters)
 	s := status(t, cc)
@@ -270,7 +270,7 @@ func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	clusters := follow(t, cc)
 	objects := followObjects(t, cc, clustercache.ObjectFeed{})
 	watchAll(t, cc)
-	objects.waitAllKinds("one", "two")
+	waitAllKinds(t, objects, "one", "two")
 	clusters.wait(key("a"), clustercache.Connected)
 	stop := readOn(t, cc)
 
@@ -281,13 +281,13 @@ func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	_, err = stop()
 	require.NoError(t, err)
 	createAll(t, c, "three")
-	require.Empty(t, objects.waitAllKinds("three"))
+	require.Empty(t, waitAllKinds(t, objects, "three"))
 	requireRequests(t, c, 1, 0)
 	// Streams over the first authority's connections end some day; they
 	// continue over the second one's.
 	door.CloseClientConnections()
 	createAll(t, c, "four")
-	require.Empty(t, objects.waitAllKinds("four"))
+	require.Empty(t, waitAllKinds(t, objects, "four"))
 	for _, resource := range threeResources {
 		lists, _ := counted(t, c, resource)
 		require.Equal(t, 1, lists)
@@ -317,21 +317,21 @@ func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
 	clusters := follow(t, cc)
 	objects := followObjects(t, cc, clustercache.ObjectFeed{})
 	watchAll(t, cc)
-	objects.waitAllKinds("one", "two")
+	waitAllKinds(t, objects, "one", "two")
 	clusters.wait(key("a"), clustercache.Connected)
 	stop := readOn(t, cc)
 	for i, to := range []*testenv.Proxy{second, first} {
 		rotated(t, cc, d, to.Config())
 		name := fmt.Sprintf("moved-%d", i)
 		createAll(t, c, name)
-		require.Empty(t, objects.waitAllKinds(name))
+		require.Empty(t, waitAllKinds(t, objects, name))
 		requireRequests(t, c, 1, i+1)
 	}
 	_, err = stop()
 	require.NoError(t, err)
 	rotated(t, cc, d, replica.Config())
 	createAll(t, c, "on-replica")
-	require.Empty(t, objects.waitAllKinds("on-replica"))
+	require.Empty(t, waitAllKinds(t, objects, "on-replica"))
 	requireNeverDisconnected(t, clusters)
 	s := status(t, cc)
 	require.Equal(t, 1, s.Connects)
@@ -352,9 +352,9 @@ func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.Cluster
 	cc := start(t, brisk(d))
 	objects := followObjects(t, cc, clustercache.ObjectFeed{})
 	watches := watchAll(t, cc)
-	objects.waitAllKinds("one", "two", "gone")
+	waitAllKinds(t, objects, "one", "two", "gone")
 	createAll(t, c, "before")
-	objects.waitAllKinds("before")
+	waitAllKinds(t, objects, "before")
 	proxy.Refuse()
 	return c, proxy, cc, objects, watches
 }
@@ -425,7 +425,7 @@ func TestRealMissedChangesArriveOnceAndInOrder(t *testing.T) {
 	change(t, c)
 	require.NoError(t, proxy.Heal())
 	createAll(t, c, "last")
-	requireChanges(t, objects.waitAllKinds("last"), false)
+	requireChanges(t, waitAllKinds(t, objects, "last"), false)
 	for _, resource := range threeResources {
 		lists, _ := counted(t, c, resource)
 		require.Equal(t, 1, lists)
@@ -449,7 +449,7 @@ func TestRealRestartedServerCostsOneListForEachInformer(t *testing.T) {
 		require.Eventually(t, func() bool { return w.Status().Informer.Resyncs == 1 }, patience, 10*time.Millisecond)
 	}
 	createAll(t, c, "last")
-	requireChanges(t, objects.waitAllKinds("last"), true)
+	requireChanges(t, waitAllKinds(t, objects, "last"), true)
 	for _, w := range watches {
 		require.EqualValues(t, 1, w.Status().Informer.Resyncs)
 	}

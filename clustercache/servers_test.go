@@ -35,14 +35,12 @@ func TestHazardForbiddenEverythingIsReady(t *testing.T) {
 		require.Empty(t, s.UID)
 
 		// One authorized answer is sufficient: discovery.
-		api.mu.Lock()
-		api.fail = func(r *http.Request) int {
+		api.respond(func(r *http.Request) int {
 			if !strings.HasPrefix(r.URL.Path, "/api") || strings.Contains(r.URL.Path, "kube-system") {
 				return http.StatusForbidden
 			}
 			return 0
-		}
-		api.mu.Unlock()
+		})
 		time.Sleep(time.Minute)
 		require.Equal(t, clustercache.PhaseReady, status(t, cc).Phase)
 		require.Contains(t, status(t, cc).UID, "presumed-")
@@ -57,15 +55,13 @@ func TestHazardPublicPathsAreTakenForAnAuthorizedAnswer(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api, d := newFakeAPI(t, "uid-a"), newDirectory()
-				api.mu.Lock()
-				api.fail = func(r *http.Request) int {
+				api.respond(func(r *http.Request) int {
 					switch r.URL.Path {
 					case "/readyz", "/livez", "/healthz", "/version":
 						return 0
 					}
 					return code
-				}
-				api.mu.Unlock()
+				})
 				d.set(key("a"), api.config())
 				cc := start(t, silent(d))
 				require.NoError(t, cc.Engage(key("a")))
@@ -99,14 +95,12 @@ func TestHazardBusyServerIsDead(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		connects := status(t, cc).Connects
 
-		api.mu.Lock()
-		api.fail = func(r *http.Request) int {
+		api.respond(func(r *http.Request) int {
 			if r.URL.Query().Get("watch") == "true" {
 				return 0
 			}
 			return http.StatusTooManyRequests
-		}
-		api.mu.Unlock()
+		})
 		require.NoError(t, cc.Engage(key("b"))) // connects for the first time
 		for range 60 {
 			time.Sleep(time.Second)
@@ -131,7 +125,7 @@ func TestHazardBusyServerIsDead(t *testing.T) {
 func upgradable(t *testing.T) (cc *clustercache.ClusterCache, proxy *front, api, upgraded *fakeAPI) {
 	t.Helper()
 	api, upgraded = newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-a")
-	upgraded.gitVersion = "v1.37.1"
+	upgraded.upgrade("v1.37.1")
 	proxy = newFront(t, false, api)
 	d := newDirectory()
 	d.set(key("a"), proxy.config())

@@ -85,16 +85,13 @@ func TestHazardCachedAnswerIsNotHeardOfByAWatchOfAKindThatIsLookedUp(t *testing.
 				first := watch(t, cc)
 				require.NoError(t, first.WaitForSync(t.Context()))
 				// Another history: the known kinds are forgotten.
-				api.mu.Lock()
-				api.uid = "uid-b"
-				api.fail = func(r *http.Request) int {
+				api.respond(func(r *http.Request) int {
 					if r.URL.Path == "/api/v1" || strings.Contains(r.URL.Path, "/namespaces/default/configmaps") {
 						return http.StatusInternalServerError
 					}
 					return 0
-				}
-				api.cutLocked()
-				api.mu.Unlock()
+				})
+				api.become("uid-b")
 				d.set(key("a"), api.config())
 				time.Sleep(2 * time.Minute)
 				require.True(t, first.HasSynced())

@@ -37,7 +37,7 @@ func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api, d := newFakeAPI(t, "uid-a"), newDirectory()
-				api.gitVersion = tc.answer
+				api.upgrade(tc.answer)
 				if tc.fail != 0 {
 					api.failWith(tc.fail, "/version")
 				}
@@ -46,7 +46,7 @@ func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
 				require.NoError(t, cc.Engage(key("a")))
 				require.NoError(t, cc.WaitConnected(t.Context(), key("a")))
 				require.Equal(t, tc.want, status(t, cc).ServerVersion)
-				d.news <- key("a")
+				d.changed(key("a"))
 				time.Sleep(time.Hour)
 				// At connecting, and every five minutes with the next proof:
 				// servers are upgraded in place. A server that does not answer
@@ -147,7 +147,7 @@ func TestWaitConnectedIsWokenByStateAndTellsWhyNot(t *testing.T) {
 		woken := make(chan error, 1)
 		go func() { woken <- cc.WaitConnected(context.Background(), key("a")) }()
 		api.live()
-		d.news <- key("a")
+		d.changed(key("a"))
 		synctest.Wait()
 		require.NoError(t, <-woken)
 
