@@ -80,7 +80,7 @@ func informersRunning() int {
 	synctest.Wait()
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return bytes.Count(stacks, []byte("informerpool.(*entry).run("))
+	return bytes.Count(stacks, []byte("informerpool.(*informer).run("))
 }
 
 // TestHazardDeletesAreLostWithTheLastRead: in a removed cluster, kinds that
