@@ -42,6 +42,10 @@ var allowed = map[string][]string{
 		"internal/callback", "internal/goroutine", "internal/meter", "internal/packed", "internal/sanitize",
 		"internal/wire", "internal/workpool",
 	},
+	"internal/fleettest": {
+		"clustercache", "clustercache/clustercachetest", "clustercache/resolver", "informerpool",
+		"internal/fakeapi", "internal/memnet", "internal/testenv",
+	},
 	"internal/packed":             {"internal/wire"},
 	"internal/pooltest":           {"informerpool"},
 	"internal/restmap":            {"internal/meter"},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/stillapi"
 )
 
@@ -27,13 +28,13 @@ func stillFleet(tb testing.TB, clusters int) (*clustercache.ClusterCache, []clie
 	configs := map[client.ObjectKey]*rest.Config{}
 	var keys []client.ObjectKey
 	for i := range clusters {
-		k := key(fmt.Sprintf("cluster-%04d", i))
+		k := fleettest.Key(fmt.Sprintf("cluster-%04d", i))
 		keys = append(keys, k)
 		configs[k] = (&stillapi.Server{Name: k.Name, Objects: 2}).Config()
 	}
 	r, err := resolver.Static(configs)
 	require.NoError(tb, err)
-	o := silent(r)
+	o := fleettest.Silent(r)
 	o.ProbeInterval, o.ResolveInterval = time.Hour, -1
 	cc, err := clustercache.New(o)
 	require.NoError(tb, err)

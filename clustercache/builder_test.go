@@ -11,79 +11,38 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-// fakeManager implements the part of a manager that is used without a hub.
-type fakeManager struct {
-	manager.Manager
-
-	scheme  *runtime.Scheme
-	added   []manager.Runnable
-	healthz map[string]healthz.Checker
-	readyz  map[string]healthz.Checker
-}
-
-func newFakeManager() *fakeManager {
-	return &fakeManager{scheme: scheme.Scheme, healthz: map[string]healthz.Checker{}, readyz: map[string]healthz.Checker{}}
-}
-
-func (m *fakeManager) GetScheme() *runtime.Scheme { return m.scheme }
-func (m *fakeManager) GetLogger() logr.Logger     { return logr.Discard() }
-func (m *fakeManager) GetConfig() *rest.Config    { return &rest.Config{Host: "https://192.0.2.1:6443"} }
-func (m *fakeManager) Elected() <-chan struct{}   { return nil }
-
-func (m *fakeManager) GetControllerOptions() config.Controller {
-	return config.Controller{SkipNameValidation: new(true)}
-}
-
-func (m *fakeManager) Add(r manager.Runnable) error {
-	m.added = append(m.added, r)
-	return nil
-}
-
-func (m *fakeManager) AddHealthzCheck(name string, check healthz.Checker) error {
-	m.healthz[name] = check
-	return nil
-}
-
-func (m *fakeManager) AddReadyzCheck(name string, check healthz.Checker) error {
-	m.readyz[name] = check
-	return nil
-}
-
 func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
-	mgr := newFakeManager()
-	mgr.scheme = runtime.NewScheme()
-	cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: newDirectory()})
+	mgr := fleettest.NewManager()
+	mgr.Scheme = runtime.NewScheme()
+	cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: fleettest.NewDirectory()})
 	require.NoError(t, err)
-	require.Equal(t, []manager.Runnable{cc}, mgr.added)
-	require.Same(t, mgr.scheme, cc.Scheme())
-	require.NoError(t, mgr.healthz["fleetcache"](nil))
-	require.Error(t, mgr.readyz["fleetcache"](nil), "not started yet")
+	require.Equal(t, []manager.Runnable{cc}, mgr.Added)
+	require.Same(t, mgr.Scheme, cc.Scheme())
+	require.NoError(t, mgr.Healthz["fleetcache"](nil))
+	require.Error(t, mgr.Readyz["fleetcache"](nil), "not started yet")
 
 	own := runtime.NewScheme()
-	cc, err = clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: newDirectory(), Name: "edge", Scheme: own})
+	cc, err = clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: fleettest.NewDirectory(), Name: "edge", Scheme: own})
 	require.NoError(t, err)
 	require.Same(t, own, cc.Scheme())
-	require.Contains(t, mgr.healthz, "fleetcache-edge")
+	require.Contains(t, mgr.Healthz, "fleetcache-edge")
 
 	_, err = clustercache.SetupWithManager(mgr, clustercache.Options{})
 	require.ErrorContains(t, err, "option Resolver")
@@ -93,21 +52,21 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 // own cluster is refused before any dial.
 func TestSetupWithManagerKnowsTheHub(t *testing.T) {
 	for hub, want := range map[string]clustercache.Phase{"": clustercache.PhaseRefused, "https://192.0.2.7": clustercache.PhaseDisconnected} {
-		d := newDirectory()
-		d.answer(key("a"), func() (clustercache.Access, error) {
+		d := fleettest.NewDirectory()
+		d.Answer(fleettest.Key("a"), func() (clustercache.Access, error) {
 			return resolver.Kubeconfig(testenv.Kubeconfig(&rest.Config{Host: "https://192.0.2.1:6443", BearerToken: "t"}), resolver.KubeconfigOptions{})
 		})
-		o := silent(d)
+		o := fleettest.Silent(d)
 		o.ProbeTimeout = 100 * time.Millisecond // no server answers at a documentation address
 		if hub != "" {
 			o.DialPolicy.Hub = []string{hub}
 		}
-		cc, err := clustercache.SetupWithManager(newFakeManager(), o)
+		cc, err := clustercache.SetupWithManager(fleettest.NewManager(), o)
 		require.NoError(t, err)
-		run(t, cc)
-		require.NoError(t, cc.Engage(key("a")))
+		fleettest.Run(t, cc)
+		require.NoError(t, cc.Engage(fleettest.Key("a")))
 		require.Eventually(t, func() bool {
-			s, err := cc.Status(key("a"))
+			s, err := cc.Status(fleettest.Key("a"))
 			return err == nil && s.Phase == want
 		}, time.Minute, 10*time.Millisecond, "hub %q", hub)
 	}
@@ -123,17 +82,17 @@ type reconciled struct {
 // back-off of errors would hide that the cluster is back.
 func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, dead := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b")
-		dead.die()
-		api.put("one", "1", nil)
-		d := newDirectory()
-		d.set(key("a"), api.config())
-		d.set(key("b"), dead.config())
-		o := silent(d)
+		api, dead := fleettest.NewAPI(t, "uid-a"), fleettest.NewAPI(t, "uid-b")
+		dead.Die()
+		api.Put("one", "1", nil)
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("a"), api.Config())
+		d.Set(fleettest.Key("b"), dead.Config())
+		o := fleettest.Silent(d)
 		o.RetryInterval = 7 * time.Second
-		cc := start(t, o)
-		require.NoError(t, cc.Engage(key("a")))
-		require.NoError(t, cc.Engage(key("b")))
+		cc := fleettest.Start(t, o)
+		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		require.NoError(t, cc.Engage(fleettest.Key("b")))
 		synctest.Wait()
 		var told []reconciled
 		var fail error
@@ -146,25 +105,25 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 				return reconcile.Result{RequeueAfter: time.Hour}, c.Get(ctx, request.NamespacedName, &corev1.ConfigMap{})
 			})
 		})
-		request := clustercache.Request{Cluster: key("a"), ObjectKey: client.ObjectKey{Namespace: "default", Name: "one"}}
+		request := clustercache.Request{Cluster: fleettest.Key("a"), ObjectKey: client.ObjectKey{Namespace: "default", Name: "one"}}
 		result, err := r.Reconcile(t.Context(), request)
 		require.NoError(t, err)
 		require.Equal(t, time.Hour, result.RequeueAfter, "its own result")
 		require.Equal(t, request.ObjectKey, told[0].NamespacedName)
 
-		request.Cluster = key("b")
+		request.Cluster = fleettest.Key("b")
 		result, err = r.Reconcile(t.Context(), request)
 		require.NoError(t, err)
 		require.Equal(t, 7*time.Second, result.RequeueAfter)
 		require.Len(t, told, 2)
 
-		request.Cluster = key("nobody")
+		request.Cluster = fleettest.Key("nobody")
 		result, err = r.Reconcile(t.Context(), request)
 		require.NoError(t, err)
 		require.Zero(t, result)
 		require.Len(t, told, 2, "dropped")
 
-		request.Cluster = key("a")
+		request.Cluster = fleettest.Key("a")
 		fail = errors.New("its own trouble")
 		_, err = r.Reconcile(t.Context(), request)
 		require.ErrorIs(t, err, fail)
@@ -179,26 +138,26 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 // over two clusters, one of which is lost and comes back.
 func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, out := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b"), newFakeAPI(t, "uid-c")
-		b.die()
-		for _, api := range []*fakeAPI{a, b, out} {
-			api.put("one", "1", nil)
+		a, b, out := fleettest.NewAPI(t, "uid-a"), fleettest.NewAPI(t, "uid-b"), fleettest.NewAPI(t, "uid-c")
+		b.Die()
+		for _, api := range []*fleettest.API{a, b, out} {
+			api.Put("one", "1", nil)
 		}
-		d := newDirectory()
-		d.set(key("a"), a.config())
-		d.set(key("b"), b.config())
-		d.set(key("out"), out.config())
-		o := silent(d)
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("a"), a.Config())
+		d.Set(fleettest.Key("b"), b.Config())
+		d.Set(fleettest.Key("out"), out.Config())
+		o := fleettest.Silent(d)
 		o.Discover = true
-		cc := start(t, o)
-		mgr := newFakeManager()
+		cc := fleettest.Start(t, o)
+		mgr := fleettest.NewManager()
 		got := map[string]int{}
 		err := clustercache.NewControllerManagedBy(mgr, cc).
 			For(&corev1.ConfigMap{}).
 			Watches(&corev1.ConfigMap{}, func(_ context.Context, cluster client.ObjectKey, obj client.Object) []clustercache.Request {
 				return []clustercache.Request{{Cluster: cluster, ObjectKey: client.ObjectKey{Name: "mapped-" + obj.GetName()}}}
 			}, predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() == "two" })).
-			InClusters(func(cluster client.ObjectKey) bool { return cluster != key("out") }).
+			InClusters(func(cluster client.ObjectKey) bool { return cluster != fleettest.Key("out") }).
 			WithOptions(controller.TypedOptions[clustercache.Request]{MaxConcurrentReconciles: 1}).
 			Complete(func(c client.Client) reconcile.Reconciler {
 				return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -209,29 +168,29 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 				})
 			})
 		require.NoError(t, err)
-		require.Len(t, mgr.added, 1)
+		require.Len(t, mgr.Added, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- mgr.added[0].Start(ctx) }()
+		go func() { done <- mgr.Added[0].Start(ctx) }()
 		time.Sleep(time.Minute)
 		synctest.Wait() // orders the reconcilers' work before the checks below
 		require.Equal(t, map[string]int{"uid-a one": 1}, got, "one cluster is down, and one was not selected")
-		b.live()
-		a.put("two", "1", nil)
+		b.Live()
+		a.Put("two", "1", nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, map[string]int{"uid-a one": 1, "uid-a two": 1, " mapped-two": 1, "uid-b one": 1}, got)
-		require.Equal(t, 1, a.count("stream /api/v1/configmaps"), "two sources, one list and watch")
+		require.Equal(t, 1, a.Count("stream /api/v1/configmaps"), "two sources, one list and watch")
 		cancel()
 		require.NoError(t, <-done)
 	})
 }
 
 func TestBuilderRefusesWhatCannotBe(t *testing.T) {
-	cc, err := clustercache.New(silent(newDirectory()))
+	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	nothing := func(client.Client) reconcile.Reconciler { return nil }
-	mgr := newFakeManager()
+	mgr := fleettest.NewManager()
 	for text, b := range map[string]*clustercache.Builder{
 		"For or Named":      clustercache.NewControllerManagedBy(mgr, cc).Watches(&corev1.Pod{}, clustercache.EnqueueObject),
 		"Owns needs For":    clustercache.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
@@ -245,23 +204,23 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 
 func TestLiveClientReadsPastTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newFakeAPI(t, "uid-a")
-		api.put("one", "1", nil)
-		d := newDirectory()
-		d.set(key("a"), api.config())
-		cc := start(t, silent(d))
-		_, err := cc.LiveClient(key("a"))
+		api := fleettest.NewAPI(t, "uid-a")
+		api.Put("one", "1", nil)
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("a"), api.Config())
+		cc := fleettest.Start(t, fleettest.Silent(d))
+		_, err := cc.LiveClient(fleettest.Key("a"))
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
-		require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
-		cached, err := cc.Client(key("a"))
+		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+		cached, err := cc.Client(fleettest.Key("a"))
 		require.NoError(t, err)
-		live, err := cc.LiveClient(key("a"))
+		live, err := cc.LiveClient(fleettest.Key("a"))
 		require.NoError(t, err)
 		const path = "get /api/v1/namespaces/default/configmaps/one"
 		one := client.ObjectKey{Namespace: "default", Name: "one"}
 		require.NoError(t, cached.Get(t.Context(), one, &corev1.ConfigMap{}))
-		require.Zero(t, api.count(path))
+		require.Zero(t, api.Count(path))
 		require.NoError(t, live.Get(t.Context(), one, &corev1.ConfigMap{}))
-		require.Equal(t, 1, api.count(path))
+		require.Equal(t, 1, api.Count(path))
 	})
 }

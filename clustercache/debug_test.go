@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/clustername"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // browse sends a query to a debug page, and fails if the status is not the
@@ -38,23 +39,23 @@ func browse(t *testing.T, h http.Handler, query string, status int) string {
 
 func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		east, west := newFakeAPI(t, "uid-east"), newFakeAPI(t, "uid-west")
-		east.put("one", "1", nil)
-		d := newDirectory()
-		d.set(key("east"), east.config())
-		d.set(key("west"), west.config())
-		west.die()
-		o := silent(d)
+		east, west := fleettest.NewAPI(t, "uid-east"), fleettest.NewAPI(t, "uid-west")
+		east.Put("one", "1", nil)
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("east"), east.Config())
+		d.Set(fleettest.Key("west"), west.Config())
+		west.Die()
+		o := fleettest.Silent(d)
 		o.Discover = true
-		cc := start(t, o)
+		cc := fleettest.Start(t, o)
 		page := cc.DebugHandler()
-		w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace("default"), client.MatchingLabels{"app": "web"})
+		w, err := cc.Watch(t.Context(), fleettest.Key("east"), &corev1.ConfigMap{}, client.InNamespace("default"), client.MatchingLabels{"app": "web"})
 		require.NoError(t, err)
-		_, err = cc.Watch(t.Context(), key("east"), clustercache.Kind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}))
+		_, err = cc.Watch(t.Context(), fleettest.Key("east"), clustercache.Kind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}))
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		owner := clustercache.Owner{GVK: corev1.SchemeGroupVersion.WithKind("Secret"), ObjectKey: client.ObjectKey{Namespace: "ns", Name: "needy"}}
-		_, err = cc.Declare(t.Context(), owner, clustercache.Target{Cluster: key("east"), Kind: &corev1.ConfigMap{}})
+		_, err = cc.Declare(t.Context(), owner, clustercache.Target{Cluster: fleettest.Key("east"), Kind: &corev1.ConfigMap{}})
 		require.NoError(t, err)
 		time.Sleep(time.Minute + time.Second)
 
@@ -114,12 +115,12 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hostile = `"><script>alert(1)</script><img src=x onerror='alert(2)'>`
-		d := newDirectory()
+		d := fleettest.NewDirectory()
 		evil := client.ObjectKey{Namespace: hostile, Name: "a&b?cluster=c#d"}
-		d.fail(evil, errors.New(hostile))
-		o := silent(d)
+		d.Fail(evil, errors.New(hostile))
+		o := fleettest.Silent(d)
 		o.Name = hostile
-		cc := start(t, o)
+		cc := fleettest.Start(t, o)
 		require.NoError(t, cc.Engage(evil))
 		_, err := cc.Watch(t.Context(), evil, clustercache.Kind(schema.GroupVersionKind{Group: "g", Version: "v1", Kind: hostile}))
 		require.NoError(t, err)
@@ -139,7 +140,7 @@ func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
 }
 
 func TestDebugPageOnlyAnswersGet(t *testing.T) {
-	cc, err := clustercache.New(silent(newDirectory()))
+	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	w := httptest.NewRecorder()
 	cc.DebugHandler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))

@@ -17,11 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // muteHub is a resolver whose hub does not answer at first.
 type muteHub struct {
-	*directory
+	*fleettest.Directory
 
 	answers atomic.Bool
 }
@@ -30,16 +31,16 @@ func (h *muteHub) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
 	if !h.answers.Load() {
 		return nil, errors.New("hub does not answer")
 	}
-	return h.directory.Clusters(ctx)
+	return h.Directory.Clusters(ctx)
 }
 
 func TestReadyOnceTheResolverHasListedWhateverTheRemotesDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dead := newFakeAPI(t, "uid-a")
-		dead.die()
-		hub := &muteHub{directory: newDirectory()}
-		hub.set(key("a"), dead.config())
-		o := silent(hub)
+		dead := fleettest.NewAPI(t, "uid-a")
+		dead.Die()
+		hub := &muteHub{Directory: fleettest.NewDirectory()}
+		hub.Set(fleettest.Key("a"), dead.Config())
+		o := fleettest.Silent(hub)
 		o.Discover = true
 		cc, err := clustercache.New(o)
 		require.NoError(t, err)
@@ -56,7 +57,7 @@ func TestReadyOnceTheResolverHasListedWhateverTheRemotesDo(t *testing.T) {
 
 		hub.answers.Store(true)
 		time.Sleep(time.Minute)
-		status, err := cc.Status(key("a"))
+		status, err := cc.Status(fleettest.Key("a"))
 		require.NoError(t, err)
 		require.False(t, status.Connected)
 		require.NoError(t, readyz(nil), "a dead remote must not fail us")
@@ -74,10 +75,10 @@ func TestReadyOnceTheResolverHasListedWhateverTheRemotesDo(t *testing.T) {
 
 func TestReadyWithoutDiscoverOnceStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, err := clustercache.New(silent(newDirectory()))
+		cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 		require.NoError(t, err)
 		require.ErrorContains(t, cc.ReadyzCheck()(nil), "not started")
-		run(t, cc)
+		fleettest.Run(t, cc)
 		synctest.Wait()
 		require.NoError(t, cc.ReadyzCheck()(nil))
 	})
@@ -87,12 +88,12 @@ func TestReadyWithoutDiscoverOnceStarted(t *testing.T) {
 // as a bug of the loop would.
 func TestStuckLoopIsNotHealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newFakeAPI(t, "uid-a")
-		d := newDirectory()
-		d.set(key("a"), api.config())
+		api := fleettest.NewAPI(t, "uid-a")
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("a"), api.Config())
 		stuck, free := make(chan struct{}), make(chan struct{})
 		var hold atomic.Bool
-		o := silent(d)
+		o := fleettest.Silent(d)
 		o.Logger = funcr.New(func(_, _ string) {
 			if hold.CompareAndSwap(true, false) {
 				close(stuck)
@@ -101,15 +102,15 @@ func TestStuckLoopIsNotHealthy(t *testing.T) {
 		}, funcr.Options{})
 		o.Informers.Logger = logr.Discard()
 		o.Grace = 5 * time.Second
-		cc := start(t, o)
-		feed := follow(t, cc)
-		require.NoError(t, cc.Engage(key("a")))
-		feed.wait(key("a"), clustercache.Connected)
+		cc := fleettest.Start(t, o)
+		feed := fleettest.Follow(t, cc)
+		require.NoError(t, cc.Engage(fleettest.Key("a")))
+		feed.Wait(fleettest.Key("a"), clustercache.Connected)
 		time.Sleep(time.Hour)
 		require.NoError(t, cc.HealthzCheck()(nil), "an idle loop is a healthy one")
 
 		// The loop handles the end of the grace, and logs it.
-		d.fail(key("a"), clustercache.ErrNoAccess)
+		d.Fail(fleettest.Key("a"), clustercache.ErrNoAccess)
 		synctest.Wait()
 		hold.Store(true)
 		<-stuck

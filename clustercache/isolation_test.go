@@ -25,6 +25,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/stillapi"
 )
 
@@ -104,7 +105,7 @@ func newCrowded(t *testing.T, bad, good int) *crowded {
 	f := &crowded{t: t, members: map[client.ObjectKey]*member{}}
 	configs := map[client.ObjectKey]*rest.Config{}
 	for i := range bad + good {
-		k := key(fmt.Sprintf("c%04d", i))
+		k := fleettest.Key(fmt.Sprintf("c%04d", i))
 		f.members[k] = newMember(k.Name)
 		configs[k] = f.members[k].config()
 		if i < bad {
@@ -115,9 +116,9 @@ func newCrowded(t *testing.T, bad, good int) *crowded {
 	}
 	r, err := resolver.Static(configs)
 	require.NoError(t, err)
-	o := silentWith(r, prometheus.NewRegistry())
+	o := fleettest.SilentWith(r, prometheus.NewRegistry())
 	o.Logger = funcr.New(func(string, string) {}, funcr.Options{})
-	f.cc = start(t, o)
+	f.cc = fleettest.Start(t, o)
 	synctest.Wait()
 	return f
 }
@@ -133,10 +134,10 @@ func (f *crowded) all(keys []client.ObjectKey, c condition) {
 // random, and the longest of a few hundred differ by seconds.
 func (f *crowded) connect(begin func()) []time.Duration {
 	f.t.Helper()
-	events := follow(f.t, f.cc)
+	events := fleettest.Follow(f.t, f.cc)
 	synctest.Wait()
-	for len(events.events) > 0 {
-		<-events.events
+	for len(events.Events) > 0 {
+		<-events.Events
 	}
 	began := time.Now()
 	missing := map[client.ObjectKey]time.Time{}
@@ -150,7 +151,7 @@ func (f *crowded) connect(begin func()) []time.Duration {
 	var took []time.Duration
 	for len(missing) > 0 {
 		select {
-		case e := <-events.events:
+		case e := <-events.Events:
 			if due, is := missing[e.Cluster]; is && e.Type == clustercache.Connected {
 				delete(missing, e.Cluster)
 				took = append(took, time.Since(due))

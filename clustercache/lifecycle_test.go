@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
@@ -21,11 +20,8 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
-
-func objectMeta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: "default", Name: name}
-}
 
 func TestNewNamesEveryBadOption(t *testing.T) {
 	_, err := clustercache.New(clustercache.Options{
@@ -38,7 +34,7 @@ func TestNewNamesEveryBadOption(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, "option "+field+":")
 	}
-	_, err = clustercache.New(clustercache.Options{Resolver: newDirectory(), Informers: informerpool.Options{PageSize: -1}})
+	_, err = clustercache.New(clustercache.Options{Resolver: fleettest.NewDirectory(), Informers: informerpool.Options{PageSize: -1}})
 	e, ok := errors.AsType[*clustercache.OptionError](err)
 	require.True(t, ok)
 	require.Equal(t, "Informers", e.Field)
@@ -46,42 +42,42 @@ func TestNewNamesEveryBadOption(t *testing.T) {
 
 func TestUseBeforeStartBeginsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newFakeAPI(t, "uid-a")
-		api.put("one", "1", nil)
-		d := newDirectory()
-		d.set(key("a"), api.config())
-		cc, err := clustercache.New(silent(d))
+		api := fleettest.NewAPI(t, "uid-a")
+		api.Put("one", "1", nil)
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("a"), api.Config())
+		cc, err := clustercache.New(fleettest.Silent(d))
 		require.NoError(t, err)
 		require.False(t, cc.NeedLeaderElection())
-		w := watch(t, cc)
-		objects := followObjects(t, cc, clustercache.ObjectFeed{})
-		clusters := follow(t, cc)
-		require.ErrorIs(t, get(t, cc), clustercache.ErrNotConnected)
+		w := fleettest.Watch(t, cc)
+		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+		clusters := fleettest.Follow(t, cc)
+		require.ErrorIs(t, fleettest.Get(t, cc), clustercache.ErrNotConnected)
 		time.Sleep(time.Hour)
-		require.Zero(t, api.total())
-		run(t, cc)
+		require.Zero(t, api.Total())
+		fleettest.Run(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
-		objects.waitAll("one")
-		clusters.wait(key("a"), clustercache.Connected)
+		objects.WaitAll("one")
+		clusters.Wait(fleettest.Key("a"), clustercache.Connected)
 	})
 }
 
 func TestStopTakesNoTimeAndEverythingIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hung, good := newFakeAPI(t, "uid-hung"), newFakeAPI(t, "uid-good")
-		hung.failWith(-1, "/")
-		d := newDirectory()
-		d.set(key("hung"), hung.config())
-		d.set(key("a"), good.config())
-		cc, err := clustercache.New(silent(d))
+		hung, good := fleettest.NewAPI(t, "uid-hung"), fleettest.NewAPI(t, "uid-good")
+		hung.FailWith(-1, "/")
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("hung"), hung.Config())
+		d.Set(fleettest.Key("a"), good.Config())
+		cc, err := clustercache.New(fleettest.Silent(d))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- cc.Start(ctx) }()
-		require.NoError(t, cc.Engage(key("hung")))
-		w := watch(t, cc)
+		require.NoError(t, cc.Engage(fleettest.Key("hung")))
+		w := fleettest.Watch(t, cc)
 		waiting := make(chan error, 1)
-		other, err := cc.Watch(ctx, key("hung"), &corev1.ConfigMap{})
+		other, err := cc.Watch(ctx, fleettest.Key("hung"), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		go func() { waiting <- other.WaitForSync(context.Background()) }()
 		require.NoError(t, w.WaitForSync(t.Context()))
@@ -92,8 +88,8 @@ func TestStopTakesNoTimeAndEverythingIsClosed(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		require.ErrorIs(t, <-waiting, clustercache.ErrClosed)
 		for _, err := range []error{
-			get(t, cc), get(t, cc, clustercache.AutoWatch), w.WaitForSync(t.Context()), cc.Engage(key("b")),
-			second(cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{})), second(cc.Client(key("a"))),
+			fleettest.Get(t, cc), fleettest.Get(t, cc, clustercache.AutoWatch), w.WaitForSync(t.Context()), cc.Engage(fleettest.Key("b")),
+			second(cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})), second(cc.Client(fleettest.Key("a"))),
 			clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string { return nil }).Start(t.Context(), nil),
 		} {
 			require.ErrorIs(t, err, clustercache.ErrClosed)
@@ -111,14 +107,14 @@ func second[T any](_ T, err error) error { return err }
 
 func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, _ := oneCluster(t)
-		synced(t, cc, api)
+		cc, api, _ := fleettest.OneCluster(t)
+		fleettest.Synced(t, cc, api)
 		q := priorityqueue.New[reconcile.Request]("test")
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
 		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}},
 			func(_ context.Context, cluster client.ObjectKey, o client.Object) []reconcile.Request {
-				require.Equal(t, key("a"), cluster)
+				require.Equal(t, fleettest.Key("a"), cluster)
 				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 			})
 		require.NoError(t, s.Start(ctx, q))
@@ -128,7 +124,7 @@ func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing
 			require.Equal(t, handler.LowPriority, priority)
 			q.Done(r)
 		}
-		api.put("three", "3", nil)
+		api.Put("three", "3", nil)
 		synctest.Wait()
 		r, priority, _ := q.GetWithPriority()
 		require.Equal(t, "three", r.Name)
@@ -136,7 +132,7 @@ func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing
 		q.Done(r)
 		cancel()
 		synctest.Wait()
-		api.put("four", "4", nil)
+		api.Put("four", "4", nil)
 		synctest.Wait()
 		require.Zero(t, q.Len())
 	})
@@ -144,7 +140,7 @@ func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing
 
 func TestClusterSourceReplaysAndFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, _ := oneCluster(t)
+		cc, api, _ := fleettest.OneCluster(t)
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[clustercache.ClusterEventType]())
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -159,7 +155,7 @@ func TestClusterSourceReplaysAndFollows(t *testing.T) {
 			return e
 		}
 		require.Equal(t, clustercache.Connected, next())
-		api.die()
+		api.Die()
 		time.Sleep(15 * time.Second)
 		require.Equal(t, clustercache.PhaseChanged, next(), "Degraded")
 		time.Sleep(30 * time.Second)
@@ -170,10 +166,10 @@ func TestClusterSourceReplaysAndFollows(t *testing.T) {
 
 func TestFeedThatWatchesCoversClustersThatComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDirectory()
-		o := silent(d)
+		d := fleettest.NewDirectory()
+		o := fleettest.Silent(d)
 		o.Discover = true
-		cc := start(t, o)
+		cc := fleettest.Start(t, o)
 		ctx, cancel := context.WithCancel(t.Context())
 		seen := make(chan string, 100)
 		seq, err := cc.ObjectEvents(ctx, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
@@ -186,22 +182,22 @@ func TestFeedThatWatchesCoversClustersThatComeLater(t *testing.T) {
 			}
 		}()
 		for _, name := range []string{"a", "b"} {
-			api := newFakeAPI(t, name)
-			api.put("in-"+name, "1", nil)
-			d.set(key(name), api.config())
+			api := fleettest.NewAPI(t, name)
+			api.Put("in-"+name, "1", nil)
+			d.Set(fleettest.Key(name), api.Config())
 			require.Equal(t, name+" Added in-"+name, <-seen)
 		}
-		require.Equal(t, []client.ObjectKey{key("a"), key("b")}, cc.Clusters())
+		require.Equal(t, []client.ObjectKey{fleettest.Key("a"), fleettest.Key("b")}, cc.Clusters())
 		cancel()
 		<-done
 		synctest.Wait()
-		require.Zero(t, status(t, cc).Watches)
+		require.Zero(t, fleettest.Status(t, cc).Watches)
 	})
 }
 
 func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, _ := oneCluster(t)
+		cc, api, _ := fleettest.OneCluster(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var types []clustercache.ClusterEventType
@@ -214,9 +210,9 @@ func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
 			last = e.Time
 			if len(types) == 1 { // asleep while the cluster goes and comes ten times
 				for range 10 {
-					api.die()
+					api.Die()
 					time.Sleep(time.Minute)
-					api.live()
+					api.Live()
 					time.Sleep(time.Minute)
 				}
 			}
@@ -225,19 +221,19 @@ func TestSlowSubscriberGetsAlternatingEventsAndTheLastState(t *testing.T) {
 			}
 		}
 		require.Equal(t, []clustercache.ClusterEventType{clustercache.Connected, clustercache.Disconnected, clustercache.Connected}, types)
-		require.Equal(t, 11, status(t, cc).Connects)
-		require.Equal(t, status(t, cc).Since, last, "what was undone before its turn is not told")
+		require.Equal(t, 11, fleettest.Status(t, cc).Connects)
+		require.Equal(t, fleettest.Status(t, cc).Since, last, "what was undone before its turn is not told")
 	})
 }
 
 func TestTwoInstancesInOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := newFakeAPI(t, "uid-a")
-		d, e := newDirectory(), newDirectory()
-		d.set(key("a"), api.config())
-		e.set(key("a"), api.config())
-		one, two := start(t, silent(d)), start(t, silent(e))
-		require.NoError(t, watch(t, one).WaitForSync(t.Context()))
-		require.NoError(t, watch(t, two).WaitForSync(t.Context()))
+		api := fleettest.NewAPI(t, "uid-a")
+		d, e := fleettest.NewDirectory(), fleettest.NewDirectory()
+		d.Set(fleettest.Key("a"), api.Config())
+		e.Set(fleettest.Key("a"), api.Config())
+		one, two := fleettest.Start(t, fleettest.Silent(d)), fleettest.Start(t, fleettest.Silent(e))
+		require.NoError(t, fleettest.Watch(t, one).WaitForSync(t.Context()))
+		require.NoError(t, fleettest.Watch(t, two).WaitForSync(t.Context()))
 	})
 }

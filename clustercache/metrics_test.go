@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // perCluster is the maximum number of series for one cluster.
@@ -22,16 +22,16 @@ const perCluster = 11
 func TestMetricsOfRemovedClustersEndAndInstancesDoNotClash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewPedanticRegistry()
-		api := newFakeAPI(t, "uid-a")
-		api.put("one", "1", nil)
-		d := newDirectory()
-		d.set(key("a"), api.config())
-		o := silent(d)
+		api := fleettest.NewAPI(t, "uid-a")
+		api.Put("one", "1", nil)
+		d := fleettest.NewDirectory()
+		d.Set(fleettest.Key("a"), api.Config())
+		o := fleettest.Silent(d)
 		o.MetricsRegisterer = registry
-		one := start(t, o)
+		one := fleettest.Start(t, o)
 		synctest.Wait() // the first one registered gets the name
-		two := start(t, silentWith(newDirectory(), registry))
-		require.NoError(t, watch(t, one).WaitForSync(t.Context()))
+		two := fleettest.Start(t, fleettest.SilentWith(fleettest.NewDirectory(), registry))
+		require.NoError(t, fleettest.Watch(t, one).WaitForSync(t.Context()))
 		time.Sleep(time.Minute)
 		problems, err := testutil.GatherAndLint(registry)
 		require.NoError(t, err)
@@ -47,36 +47,13 @@ fleetcache_cached_objects{cache="default",cluster="fleet/a"} 1
 # TYPE fleetcache_connects_total counter
 fleetcache_connects_total{cache="default",cluster="fleet/a"} 1
 `), "fleetcache_cluster_up", "fleetcache_cached_objects", "fleetcache_connects_total"))
-		require.LessOrEqual(t, seriesOf(t, registry, "fleet/a"), perCluster)
+		require.LessOrEqual(t, fleettest.SeriesOf(t, registry, "fleet/a"), perCluster)
 
-		require.NoError(t, two.Engage(key("b")))
+		require.NoError(t, two.Engage(fleettest.Key("b")))
 		synctest.Wait()
-		require.Positive(t, seriesOf(t, registry, "fleet/b"))
-		two.Disengage(key("b"))
+		require.Positive(t, fleettest.SeriesOf(t, registry, "fleet/b"))
+		two.Disengage(fleettest.Key("b"))
 		synctest.Wait()
-		require.Zero(t, seriesOf(t, registry, "fleet/b"))
+		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/b"))
 	})
-}
-
-func silentWith(r clustercache.Resolver, registry prometheus.Registerer) clustercache.Options {
-	o := silent(r)
-	o.MetricsRegisterer = registry
-	return o
-}
-
-func seriesOf(t *testing.T, registry prometheus.Gatherer, cluster string) int {
-	t.Helper()
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	n := 0
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if l.GetName() == "cluster" && l.GetValue() == cluster {
-					n++
-				}
-			}
-		}
-	}
-	return n
 }

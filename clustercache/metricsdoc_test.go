@@ -22,13 +22,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 var updateDocs = flag.Bool("docs.update", false, "write docs/metrics.md instead of comparing it")
 
 // expiring returns a config whose token contains its expiry.
-func expiring(api *fakeAPI) *rest.Config {
-	config := api.config()
+func expiring(api *fleettest.API) *rest.Config {
+	config := api.Config()
 	part := base64.RawURLEncoding.EncodeToString
 	config.BearerToken = part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(240*time.Hour).Unix())) + ".x"
 	return config
@@ -38,19 +39,19 @@ func expiring(api *fakeAPI) *rest.Config {
 func busy(t *testing.T, change func(*clustercache.Options)) (*clustercache.ClusterCache, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	api, dead := newFakeAPI(t, "uid-a"), newFakeAPI(t, "uid-b")
-	dead.die()
-	api.put("one", "1", nil)
-	d := newDirectory()
-	d.set(key("a"), expiring(api))
-	d.set(key("b"), dead.config())
-	o := silentWith(d, registry)
+	api, dead := fleettest.NewAPI(t, "uid-a"), fleettest.NewAPI(t, "uid-b")
+	dead.Die()
+	api.Put("one", "1", nil)
+	d := fleettest.NewDirectory()
+	d.Set(fleettest.Key("a"), expiring(api))
+	d.Set(fleettest.Key("b"), dead.Config())
+	o := fleettest.SilentWith(d, registry)
 	o.Discover = true
 	if change != nil {
 		change(&o)
 	}
-	cc := start(t, o)
-	require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
+	cc := fleettest.Start(t, o)
+	require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 	time.Sleep(time.Minute)
 	return cc, registry
 }
@@ -128,8 +129,8 @@ func table(families, fleet []*dto.MetricFamily) string {
 func TestFleetMetricsOnlyLeavesNoSeriesOfACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, registry := busy(t, func(o *clustercache.Options) { o.FleetMetricsOnly = true })
-		require.Zero(t, seriesOf(t, registry, "fleet/a"))
-		require.Zero(t, seriesOf(t, registry, "fleet/b"))
+		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/a"))
+		require.Zero(t, fleettest.SeriesOf(t, registry, "fleet/b"))
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP fleetcache_cached_objects Objects in the cache.
 # TYPE fleetcache_cached_objects gauge
@@ -153,18 +154,18 @@ func TestThousandClustersHaveAtMostTwelveThousandSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clusters = 1000
 		registry := prometheus.NewPedanticRegistry()
-		api := newFakeAPI(t, "uid-a")
-		api.put("one", "1", nil)
+		api := fleettest.NewAPI(t, "uid-a")
+		api.Put("one", "1", nil)
 		config := expiring(api)
-		d := newDirectory()
+		d := fleettest.NewDirectory()
 		for i := range clusters {
-			d.set(key(fmt.Sprint("c", i)), config)
+			d.Set(fleettest.Key(fmt.Sprint("c", i)), config)
 		}
-		o := silentWith(d, registry)
+		o := fleettest.SilentWith(d, registry)
 		o.Discover = true
-		cc := start(t, o)
+		cc := fleettest.Start(t, o)
 		for i := range clusters {
-			w, err := cc.Watch(t.Context(), key(fmt.Sprint("c", i)), &corev1.ConfigMap{})
+			w, err := cc.Watch(t.Context(), fleettest.Key(fmt.Sprint("c", i)), &corev1.ConfigMap{})
 			require.NoError(t, err)
 			require.NoError(t, w.WaitForSync(t.Context()))
 		}
@@ -184,6 +185,6 @@ func TestThousandClustersHaveAtMostTwelveThousandSeries(t *testing.T) {
 		}
 		t.Logf("%d clusters have %d series", clusters, series)
 		require.LessOrEqual(t, series, 12*clusters)
-		require.Equal(t, perCluster, seriesOf(t, registry, "fleet/c7"))
+		require.Equal(t, perCluster, fleettest.SeriesOf(t, registry, "fleet/c7"))
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // hubReader answers reads of metadata by a function.
@@ -61,13 +62,13 @@ func TestOwnerExistsTellsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
 			inUse, err := clustercache.OwnerExists(hubReader{get: func(o *metav1.PartialObjectMetadata) error {
 				asked = clustercache.Owner{GVK: o.GroupVersionKind(), ObjectKey: client.ObjectKeyFromObject(o)}
 				return tc.get(o)
-			}})(t.Context(), owner("o"))
-			require.Equal(t, owner("o"), asked)
+			}})(t.Context(), fleettest.Owner("o"))
+			require.Equal(t, fleettest.Owner("o"), asked)
 			require.Equal(t, tc.inUse, inUse)
 			require.Equal(t, tc.err, err != nil)
 		})
 	}
-	_, err := clustercache.OwnerExists(hubReader{})(t.Context(), clustercache.Owner{ObjectKey: key("a")})
+	_, err := clustercache.OwnerExists(hubReader{})(t.Context(), clustercache.Owner{ObjectKey: fleettest.Key("a")})
 	require.ErrorContains(t, err, "fleet/a")
 }
 
@@ -95,7 +96,7 @@ func TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects(t *testing.T) {
 		var hub atomic.Value
 		hub.Store("there")
 		var looks atomic.Int64
-		cc, apis := fleet(t, 1, func(o *clustercache.Options) {
+		cc, apis := fleettest.NewFleet(t, 1, func(o *clustercache.Options) {
 			o.GC.InUse = clustercache.OwnerExists(hubReader{get: func(o *metav1.PartialObjectMetadata) error {
 				looks.Add(1)
 				switch hub.Load() {
@@ -107,28 +108,28 @@ func TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects(t *testing.T) {
 				return nil
 			}})
 		})
-		declare(t, cc, owner("o"), target("a", "ConfigMap"))
-		require.NoError(t, cc.WaitForSync(t.Context(), owner("o")))
+		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"))
+		require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("o")))
 		time.Sleep(time.Hour)
-		require.Equal(t, 1, apis[0].count("stream "+pathOf("ConfigMap")))
-		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")))
+		require.Equal(t, 1, apis[0].Count("stream "+fleettest.PathOf("ConfigMap")))
+		require.Equal(t, 1, apis[0].Watching(fleettest.PathOf("ConfigMap")))
 		require.InDelta(t, 14, float64(looks.Load()), 4, "2, 4, 8, ... 512 s")
 
 		hub.Store("broken")
 		time.Sleep(time.Hour)
 		_, err := cc.Sweep(t.Context())
 		require.ErrorContains(t, err, "hub does not answer")
-		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")))
+		require.Equal(t, 1, apis[0].Watching(fleettest.PathOf("ConfigMap")))
 		require.ErrorContains(t, cc.Usage().Owners[0].LastError, "hub does not answer")
 
 		hub.Store("gone")
 		_, err = cc.Sweep(t.Context())
 		require.NoError(t, err)
 		require.NotZero(t, cc.Usage().Owners[0].GoneSince)
-		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")), "one answer does not suffice")
+		require.Equal(t, 1, apis[0].Watching(fleettest.PathOf("ConfigMap")), "one answer does not suffice")
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
-		require.Zero(t, apis[0].watching(pathOf("ConfigMap")))
+		require.Zero(t, apis[0].Watching(fleettest.PathOf("ConfigMap")))
 		require.Empty(t, cc.Usage().Owners)
 	})
 }
@@ -137,14 +138,14 @@ func TestOwnerThatVanishesIsFoundAndAnErrorNeverCollects(t *testing.T) {
 // up.
 func TestOwnerThatDeclaresWhileItIsBeingDeletedKeepsWhatItNeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, apis := fleet(t, 1, func(o *clustercache.Options) {
+		cc, apis := fleettest.NewFleet(t, 1, func(o *clustercache.Options) {
 			o.GC.InUse = func(context.Context, clustercache.Owner) (bool, error) { return false, nil }
 		})
 		for range 100 {
-			declare(t, cc, owner("o"), target("a", "ConfigMap"))
+			fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"))
 			time.Sleep(20 * time.Second)
 		}
-		require.Equal(t, 1, apis[0].count("stream "+pathOf("ConfigMap")))
-		require.Equal(t, 1, apis[0].watching(pathOf("ConfigMap")))
+		require.Equal(t, 1, apis[0].Count("stream "+fleettest.PathOf("ConfigMap")))
+		require.Equal(t, 1, apis[0].Watching(fleettest.PathOf("ConfigMap")))
 	})
 }

@@ -15,22 +15,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 var deployment = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 
 func TestRequestSaysAllOfItself(t *testing.T) {
-	r := clustercache.Request{Cluster: key("east"), GVK: deployment, ObjectKey: client.ObjectKey{Namespace: "default", Name: "web"}}
+	r := clustercache.Request{Cluster: fleettest.Key("east"), GVK: deployment, ObjectKey: client.ObjectKey{Namespace: "default", Name: "web"}}
 	require.Equal(t, "fleet/east apps/v1 Deployment default/web", r.String())
 	text, err := json.Marshal(r.MarshalLog())
 	require.NoError(t, err)
 	require.JSONEq(t, `{"cluster":"fleet/east","group":"apps","version":"v1","kind":"Deployment","namespace":"default","name":"web"}`, string(text))
-	require.Equal(t, "hub v1 ConfigMap one", clustercache.Request{GVK: configMap, ObjectKey: client.ObjectKey{Name: "one"}}.String())
-	require.Equal(t, "fleet/east", clustercache.Request{Cluster: key("east")}.String())
+	require.Equal(t, "hub v1 ConfigMap one", clustercache.Request{GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKey{Name: "one"}}.String())
+	require.Equal(t, "fleet/east", clustercache.Request{Cluster: fleettest.Key("east")}.String())
 }
 
 func TestOwnersAreFoundByGroupAndKindWhateverTheVersion(t *testing.T) {
-	o := clustercache.Kind(configMap)
+	o := clustercache.Kind(fleettest.ConfigMap)
 	o.SetNamespace("default")
 	o.SetOwnerReferences([]metav1.OwnerReference{
 		{APIVersion: "apps/v1", Kind: "Deployment", Name: "now", Controller: new(true)},
@@ -42,7 +43,7 @@ func TestOwnersAreFoundByGroupAndKindWhateverTheVersion(t *testing.T) {
 		{Kind: "Deployment", Name: "no version"},
 	})
 	names := func(m clustercache.ObjectMapFunc[clustercache.Request]) (out []string) {
-		for _, r := range m(t.Context(), key("east"), o) {
+		for _, r := range m(t.Context(), fleettest.Key("east"), o) {
 			out = append(out, r.String())
 		}
 		return out
@@ -53,41 +54,41 @@ func TestOwnersAreFoundByGroupAndKindWhateverTheVersion(t *testing.T) {
 		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true})))
 	require.Equal(t, []string{"fleet/east apps/v1 Deployment now"},
 		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true}, clustercache.OwnerOptions{ClusterScoped: true})))
-	require.Empty(t, names(clustercache.EnqueueOwner(configMap)))
+	require.Empty(t, names(clustercache.EnqueueOwner(fleettest.ConfigMap)))
 }
 
 func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
-	o := clustercache.Kind(configMap)
-	require.Empty(t, clustercache.EnqueueLabelled("ns", "n")(t.Context(), key("east"), o))
+	o := clustercache.Kind(fleettest.ConfigMap)
+	require.Empty(t, clustercache.EnqueueLabelled("ns", "n")(t.Context(), fleettest.Key("east"), o))
 	o.SetLabels(map[string]string{"ns": "team", "n": "app"})
 	of := func(namespace, name string) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
 	}
-	require.Equal(t, of("team", "app"), clustercache.EnqueueLabelled("ns", "n")(t.Context(), key("east"), o))
-	require.Equal(t, of("", "app"), clustercache.EnqueueLabelled("", "n")(t.Context(), key("east"), o))
-	require.Equal(t, of("fleet", "east"), clustercache.EnqueueClusterOf(t.Context(), key("east"), o))
-	require.Equal(t, of("fleet", "east"), clustercache.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: key("east")}))
+	require.Equal(t, of("team", "app"), clustercache.EnqueueLabelled("ns", "n")(t.Context(), fleettest.Key("east"), o))
+	require.Equal(t, of("", "app"), clustercache.EnqueueLabelled("", "n")(t.Context(), fleettest.Key("east"), o))
+	require.Equal(t, of("fleet", "east"), clustercache.EnqueueClusterOf(t.Context(), fleettest.Key("east"), o))
+	require.Equal(t, of("fleet", "east"), clustercache.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: fleettest.Key("east")}))
 }
 
 // TestOldAndNewOwnerAreAskedFor: both are, even when the object had changed
 // owners and was deleted before the old owner was reconciled.
 func TestOldAndNewOwnerAreAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, clustercache.EnqueueOwner(deployment))
+		cc, api, q := fleettest.NewSource(t)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueOwner(deployment))
 		require.NoError(t, s.Start(t.Context(), q))
-		require.Empty(t, q.names())
-		api.own("one", "first")
-		require.Equal(t, []string{"first"}, q.names())
-		api.own("one", "second")
-		require.Equal(t, []string{"first", "second"}, q.names())
+		require.Empty(t, q.Names())
+		api.Own("one", "first")
+		require.Equal(t, []string{"first"}, q.Names())
+		api.Own("one", "second")
+		require.Equal(t, []string{"first", "second"}, q.Names())
 		s.Pause()
-		api.own("one", "third")
+		api.Own("one", "third")
 		synctest.Wait()
-		api.delete("one")
+		api.Delete("one")
 		synctest.Wait()
 		s.Continue()
-		require.Equal(t, []string{"second", "third"}, q.names())
+		require.Equal(t, []string{"second", "third"}, q.Names())
 		s.Stop()
 	})
 }

@@ -6,20 +6,17 @@ package clustercache_test
 import (
 	"context"
 	"errors"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -28,38 +25,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
-
-// logbook is a logger that keeps its lines.
-type logbook struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (b *logbook) logger() logr.Logger {
-	return funcr.New(func(prefix, args string) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.lines = append(b.lines, prefix+" "+args)
-	}, funcr.Options{})
-}
-
-// count returns how many lines contain a text.
-func (b *logbook) count(text string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := 0
-	for _, line := range b.lines {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
-}
 
 // TestHazardCacheThatIsNeverStartedSaysSo: without mgr.Add, an operator runs
 // and does nothing.
@@ -68,20 +37,20 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 	to := func(context.Context, client.ObjectKey, client.Object) []reconcile.Request { return nil }
 	feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 	for name, use := range map[string]func(*testing.T, *clustercache.ClusterCache){
-		"engage": func(t *testing.T, cc *clustercache.ClusterCache) { require.NoError(t, cc.Engage(key("a"))) },
+		"engage": func(t *testing.T, cc *clustercache.ClusterCache) { require.NoError(t, cc.Engage(fleettest.Key("a"))) },
 		"watch": func(t *testing.T, cc *clustercache.ClusterCache) {
-			_, err := cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{})
+			_, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
 			require.NoError(t, err)
 		},
 		"declare": func(t *testing.T, cc *clustercache.ClusterCache) {
-			_, err := cc.Declare(t.Context(), owner("o"), target("a", "ConfigMap"))
+			_, err := cc.Declare(t.Context(), fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"))
 			require.NoError(t, err)
 		},
 		"read": func(t *testing.T, cc *clustercache.ClusterCache) {
-			require.Error(t, cc.Reader(key("a")).Get(t.Context(), key("x"), &corev1.ConfigMap{}))
+			require.Error(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{}))
 		},
 		"client": func(t *testing.T, cc *clustercache.ClusterCache) {
-			_, err := cc.Client(key("a"))
+			_, err := cc.Client(fleettest.Key("a"))
 			require.ErrorIs(t, err, clustercache.ErrNotStarted)
 		},
 		"object source": func(t *testing.T, cc *clustercache.ClusterCache) {
@@ -97,40 +66,40 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				book, o := &logbook{}, silent(newDirectory())
-				o.Logger, o.Discover = book.logger(), true
+				book, o := &fleettest.Logbook{}, fleettest.Silent(fleettest.NewDirectory())
+				o.Logger, o.Discover = book.Logger(), true
 				cc, err := clustercache.New(o)
 				require.NoError(t, err)
 				time.Sleep(time.Hour)
-				require.Empty(t, book.lines, "nobody asked for anything")
+				require.Empty(t, book.Lines, "nobody asked for anything")
 				use(t, cc)
 				use(t, cc)
 				time.Sleep(10 * time.Second)
-				require.Equal(t, 1, book.count(line))
-				err = cc.Reader(key("a")).Get(t.Context(), key("x"), &corev1.ConfigMap{})
+				require.Equal(t, 1, book.Count(line))
+				err = cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
 				for _, want := range []error{clustercache.ErrNotStarted, clustercache.ErrNotConnected, clustercache.ErrConnecting} {
 					require.ErrorIs(t, err, want)
 				}
 				require.NotErrorIs(t, err, clustercache.ErrUnknownCluster)
 				require.ErrorIs(t, cc.ReadyzCheck()(nil), clustercache.ErrNotStarted)
 				time.Sleep(time.Hour)
-				require.Equal(t, 1, book.count(line), "once")
-				run(t, cc) // its end releases what was requested
+				require.Equal(t, 1, book.Count(line), "once")
+				fleettest.Run(t, cc) // its end releases what was requested
 				synctest.Wait()
 			})
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		book, o := &logbook{}, silent(newDirectory())
-		o.Logger = book.logger()
+		book, o := &fleettest.Logbook{}, fleettest.Silent(fleettest.NewDirectory())
+		o.Logger = book.Logger()
 		cc, err := clustercache.New(o)
 		require.NoError(t, err)
-		require.NoError(t, cc.Engage(key("a")))
+		require.NoError(t, cc.Engage(fleettest.Key("a")))
 		time.Sleep(time.Second)
-		run(t, cc)
+		fleettest.Run(t, cc)
 		time.Sleep(time.Hour)
-		require.Zero(t, book.count(line), "it was started in time")
-		err = cc.Reader(key("b")).Get(t.Context(), key("x"), &corev1.ConfigMap{})
+		require.Zero(t, book.Count(line), "it was started in time")
+		err = cc.Reader(fleettest.Key("b")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
 		require.NotErrorIs(t, err, clustercache.ErrNotStarted)
 	})
 }
@@ -153,11 +122,11 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 	blind := resolver.Func(func(context.Context, client.ObjectKey) (clustercache.Access, error) {
 		return clustercache.Access{}, resolver.ErrNotReady
 	})
-	itself := func(d *directory) clustercache.Resolver { return d }
-	chained := func(d *directory) clustercache.Resolver { return resolver.Chain(resolver.InCluster(), d) }
-	mutes := func(*directory) clustercache.Resolver { return resolver.Chain(blind) }
+	itself := func(d *fleettest.Directory) clustercache.Resolver { return d }
+	chained := func(d *fleettest.Directory) clustercache.Resolver { return resolver.Chain(resolver.InCluster(), d) }
+	mutes := func(*fleettest.Directory) clustercache.Resolver { return resolver.Chain(blind) }
 	for name, tc := range map[string]struct {
-		resolver func(*directory) clustercache.Resolver
+		resolver func(*fleettest.Directory) clustercache.Resolver
 		discover bool
 		engage   bool
 		want     string
@@ -169,25 +138,25 @@ func TestHazardCacheWithoutClustersSaysSo(t *testing.T) {
 		"engages and lists":  {itself, true, true, ""},
 		"lists nothing":      {mutes, false, false, mute},
 		"asks for one":       {mutes, false, true, ""},
-		"lists take forever": {func(*directory) clustercache.Resolver { return deafLister{blind} }, true, false, late},
+		"lists take forever": {func(*fleettest.Directory) clustercache.Resolver { return deafLister{blind} }, true, false, late},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				book, d := &logbook{}, newDirectory()
-				o := silent(d)
-				o.Resolver, o.Discover, o.Logger = tc.resolver(d), tc.discover, book.logger()
-				cc := start(t, o)
+				book, d := &fleettest.Logbook{}, fleettest.NewDirectory()
+				o := fleettest.Silent(d)
+				o.Resolver, o.Discover, o.Logger = tc.resolver(d), tc.discover, book.Logger()
+				cc := fleettest.Start(t, o)
 				if tc.engage {
-					require.NoError(t, cc.Engage(key("a")))
+					require.NoError(t, cc.Engage(fleettest.Key("a")))
 				}
 				for _, later := range []time.Duration{5*time.Second + time.Millisecond, time.Hour} {
 					time.Sleep(later)
 					if tc.want == "" {
-						require.Zero(t, book.count(any))
+						require.Zero(t, book.Count(any))
 						continue
 					}
-					require.Equal(t, 1, book.count(any))
-					require.Equal(t, 1, book.count(tc.want))
+					require.Equal(t, 1, book.Count(any))
+					require.Equal(t, 1, book.Count(tc.want))
 				}
 			})
 		})
@@ -203,22 +172,23 @@ func (deafLister) Clusters(ctx context.Context) ([]client.ObjectKey, error) {
 }
 
 // lateManager accepts no checks, like a manager that runs.
-type lateManager struct{ *fakeManager }
+type lateManager struct{ *fleettest.Manager }
 
 func (lateManager) AddHealthzCheck(string, healthz.Checker) error {
 	return errors.New("created already")
 }
+
 func (lateManager) AddReadyzCheck(string, healthz.Checker) error {
 	return errors.New("created already")
 }
 
 func TestSetupWithManagerThatRuns(t *testing.T) {
-	book, mgr, o := &logbook{}, lateManager{newFakeManager()}, silent(newDirectory())
-	o.Logger = book.logger()
+	book, mgr, o := &fleettest.Logbook{}, lateManager{fleettest.NewManager()}, fleettest.Silent(fleettest.NewDirectory())
+	o.Logger = book.Logger()
 	cc, err := clustercache.SetupWithManager(mgr, o)
 	require.NoError(t, err)
-	require.Equal(t, []manager.Runnable{cc}, mgr.added)
-	require.Equal(t, 1, book.count("has no checks of this cluster cache"))
+	require.Equal(t, []manager.Runnable{cc}, mgr.Added)
+	require.Equal(t, 1, book.Count("has no checks of this cluster cache"))
 
 	// A real manager that runs.
 	real, err := ctrl.NewManager(mgr.GetConfig(), ctrl.Options{Metrics: server.Options{BindAddress: "0"}})
@@ -240,7 +210,7 @@ func TestSetupWithManagerThatRuns(t *testing.T) {
 
 // ownerManager is a manager with a hub.
 type ownerManager struct {
-	*fakeManager
+	*fleettest.Manager
 
 	hub client.Reader
 }
@@ -251,8 +221,8 @@ func (m ownerManager) GetAPIReader() client.Reader { return m.hub }
 // looked up without configuration.
 func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, d, book := newFakeAPI(t, "uid-a"), newDirectory(), &logbook{}
-		d.set(key("a"), api.config())
+		api, d, book := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory(), &fleettest.Logbook{}
+		d.Set(fleettest.Key("a"), api.Config())
 		there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "there"}}
 		vanishes := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vanishes"}}
 		hub := fake.NewClientBuilder().WithObjects(there, vanishes).WithInterceptorFuncs(interceptor.Funcs{
@@ -263,17 +233,17 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 				return c.Get(ctx, k, obj, opts...)
 			},
 		}).Build()
-		o := silent(d)
-		o.Logger = book.logger()
-		cc, err := clustercache.SetupWithManager(ownerManager{newFakeManager(), hub}, o)
+		o := fleettest.Silent(d)
+		o.Logger = book.Logger()
+		cc, err := clustercache.SetupWithManager(ownerManager{fleettest.NewManager(), hub}, o)
 		require.NoError(t, err)
-		run(t, cc)
+		fleettest.Run(t, cc)
 
 		ids := map[string]clustercache.Owner{
-			"there":    {GVK: configMap, ObjectKey: client.ObjectKeyFromObject(there)},
-			"vanishes": {GVK: configMap, ObjectKey: client.ObjectKeyFromObject(vanishes)},
-			"no kind":  {ObjectKey: key("x")},
-			"unknown":  {GVK: schema.GroupVersionKind{Group: "nobody.example", Version: "v1", Kind: "Thing"}, ObjectKey: key("x")},
+			"there":    {GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKeyFromObject(there)},
+			"vanishes": {GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKeyFromObject(vanishes)},
+			"no kind":  {ObjectKey: fleettest.Key("x")},
+			"unknown":  {GVK: schema.GroupVersionKind{Group: "nobody.example", Version: "v1", Kind: "Thing"}, ObjectKey: fleettest.Key("x")},
 		}
 		uses := func() (out []string) {
 			for name, id := range ids {
@@ -284,7 +254,7 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 			return out
 		}
 		for _, id := range ids {
-			_, err := cc.Declare(t.Context(), id, clustercache.Target{Cluster: key("a"), Kind: &corev1.ConfigMap{}})
+			_, err := cc.Declare(t.Context(), id, clustercache.Target{Cluster: fleettest.Key("a"), Kind: &corev1.ConfigMap{}})
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Hour)
@@ -292,7 +262,7 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 		require.NoError(t, hub.Delete(t.Context(), vanishes))
 		time.Sleep(time.Hour)
 		require.ElementsMatch(t, []string{"there", "no kind", "unknown"}, uses())
-		require.Equal(t, 1, book.count("Owners of a kind cannot be looked for"))
-		require.Zero(t, book.count("set Options.GC.InUse"), "owners of the kind were met there")
+		require.Equal(t, 1, book.Count("Owners of a kind cannot be looked for"))
+		require.Zero(t, book.Count("set Options.GC.InUse"), "owners of the kind were met there")
 	})
 }

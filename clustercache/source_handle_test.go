@@ -18,71 +18,72 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
+		cc, api, q := fleettest.NewSource(t)
 		changes := []predicate.Predicate{predicate.GenerationChangedPredicate{}}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Predicates: changes}, clustercache.EnqueueObject)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: changes}, clustercache.EnqueueObject)
 		s.TriggerAll() // before Start there is nothing to deliver
 		require.NoError(t, s.Start(t.Context(), q))
-		require.Equal(t, []string{"(one)", "(two)"}, q.names())
-		before := api.total()
-		s.Trigger(request("two"))
-		s.Trigger(request("none"))
-		s.Trigger(clustercache.Request{Cluster: key("none"), GVK: configMap, ObjectKey: request("one").ObjectKey})
-		require.Equal(t, []string{"(two)"}, q.names())
+		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
+		before := api.Total()
+		s.Trigger(fleettest.RequestFor("two"))
+		s.Trigger(fleettest.RequestFor("none"))
+		s.Trigger(clustercache.Request{Cluster: fleettest.Key("none"), GVK: fleettest.ConfigMap, ObjectKey: fleettest.RequestFor("one").ObjectKey})
+		require.Equal(t, []string{"(two)"}, q.Names())
 		s.TriggerAll()
-		require.Equal(t, []string{"(one)", "(two)"}, q.names())
-		require.Equal(t, before, api.total(), "no request was sent")
+		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
+		require.Equal(t, before, api.Total(), "no request was sent")
 
 		// An event that is merged with a change that the predicate rejects is
 		// still delivered.
 		s.Pause()
-		s.Trigger(request("one"))
+		s.Trigger(fleettest.RequestFor("one"))
 		synctest.Wait()
-		api.put("one", "2", nil)
+		api.Put("one", "2", nil)
 		synctest.Wait()
 		s.Continue()
-		require.Equal(t, []string{"one"}, q.names())
+		require.Equal(t, []string{"one"}, q.Names())
 		s.Stop()
 		s.TriggerAll()
-		require.Empty(t, q.names())
+		require.Empty(t, q.Names())
 
 		// A predicate may reject triggered objects, independently of changes.
 		never := []predicate.Predicate{predicate.Funcs{GenericFunc: func(event.GenericEvent) bool { return false }}}
-		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Predicates: never}, clustercache.EnqueueObject)
+		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: never}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
-		require.Equal(t, []string{"(one)", "(two)"}, q.names())
+		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		s.TriggerAll()
-		require.Empty(t, q.names())
+		require.Empty(t, q.Names())
 		s.Stop()
 	})
 }
 
 func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
+		cc, api, q := fleettest.NewSource(t)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
-		require.Equal(t, []string{"(one)", "(two)"}, q.names())
-		before := api.count("stream /api/v1/configmaps")
+		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
+		before := api.Count("stream /api/v1/configmaps")
 		for range 3 {
 			time.Sleep(time.Hour)
-			require.Subset(t, q.names(), []string{"(one)", "(two)"})
+			require.Subset(t, q.Names(), []string{"(one)", "(two)"})
 		}
-		require.Equal(t, before, api.count("stream /api/v1/configmaps"), "the server is not asked")
+		require.Equal(t, before, api.Count("stream /api/v1/configmaps"), "the server is not asked")
 		s.Stop()
 		time.Sleep(3 * time.Hour)
-		require.Empty(t, q.names())
+		require.Empty(t, q.Names())
 	})
 }
 
 func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, clustercache.EnqueueObject)
+		cc, api, q := fleettest.NewSource(t)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject)
 		c := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
 			return []clustercache.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
 		})
@@ -91,27 +92,27 @@ func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 		require.NoError(t, s.Start(t.Context(), q))
 		require.NoError(t, c.Start(t.Context(), q))
 		for i := range 5 {
-			api.put("three", strconv.Itoa(i), nil)
+			api.Put("three", strconv.Itoa(i), nil)
 			synctest.Wait()
 		}
-		require.Empty(t, q.names(), "a pause before Start holds from the first event on")
-		require.NoError(t, cc.Reader(key("a")).Get(t.Context(), request("three").ObjectKey, configMaps[0].DeepCopyObject().(client.Object), clustercache.CacheOnly))
-		before := api.total()
+		require.Empty(t, q.Names(), "a pause before Start holds from the first event on")
+		require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.RequestFor("three").ObjectKey, fleettest.ConfigMaps[0].DeepCopyObject().(client.Object), clustercache.CacheOnly))
+		before := api.Total()
 		s.Continue()
 		c.Continue()
-		require.Equal(t, []string{"(Connected)", "(one)", "(two)", "three"}, q.names())
-		require.Equal(t, before, api.total(), "nothing was listed anew")
+		require.Equal(t, []string{"(Connected)", "(one)", "(two)", "three"}, q.Names())
+		require.Equal(t, before, api.Total(), "nothing was listed anew")
 
 		s.Pause()
 		c.Pause()
-		api.put("one", "7", nil)
+		api.Put("one", "7", nil)
 		synctest.Wait()
-		api.die()
+		api.Die()
 		time.Sleep(time.Minute)
-		require.Empty(t, q.names())
+		require.Empty(t, q.Names())
 		s.Continue()
 		c.Continue()
-		require.Equal(t, []string{"Disconnected", "one"}, q.names())
+		require.Equal(t, []string{"Disconnected", "one"}, q.Names())
 		require.NoError(t, s.Close(t.Context()))
 		require.NoError(t, c.Close(t.Context()))
 	})
@@ -119,7 +120,7 @@ func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 
 func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
+		cc, api, q := fleettest.NewSource(t)
 		for i := range 200 {
 			var closed, late atomic.Bool
 			check := func() {
@@ -128,7 +129,7 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 					late.Store(true)
 				}
 			}
-			feed := clustercache.ObjectFeed{Kinds: configMaps, Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
+			feed := clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
 				check()
 				return true
 			})}}
@@ -143,7 +144,7 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			require.NoError(t, s.Start(ctx, q))
 			require.NoError(t, c.Start(ctx, q))
-			go api.put("one", strconv.Itoa(i), nil)
+			go api.Put("one", strconv.Itoa(i), nil)
 			time.Sleep(time.Duration(i%7) * time.Millisecond / 2)
 			if i%3 == 0 {
 				cancel() // the controller ends first; Close waits nevertheless
@@ -156,25 +157,25 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 			require.NoError(t, c.Close(t.Context()))
 			require.NoError(t, s.Close(t.Context()), "it is idempotent")
 			closed.Store(true)
-			api.put("two", strconv.Itoa(i), nil)
+			api.Put("two", strconv.Itoa(i), nil)
 			synctest.Wait()
 			require.False(t, late.Load())
 			cancel()
 		}
 		synctest.Wait()
-		require.Equal(t, 1, status(t, cc).Watches)
+		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
 		require.Zero(t, cc.Feeds())
 	})
 }
 
 func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
+		cc, api, q := fleettest.NewSource(t)
 		var s *clustercache.TypedObjectSource[clustercache.Request]
 		var c *clustercache.TypedClusterSource[clustercache.Request]
 		calls := 0
 		var errs []error
-		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {
+		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {
 			calls++
 			errs = append(errs, s.Close(context.Background()))
 			return nil
@@ -189,7 +190,7 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, calls, "the second object came after the end")
 		require.Equal(t, []error{nil, nil}, errs)
-		api.die()
+		api.Die()
 		time.Sleep(time.Minute)
 		require.Len(t, errs, 2)
 
@@ -214,30 +215,30 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 // leaves nothing behind.
 func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, _ := sourced(t)
-		first, second := &queue[clustercache.Request]{}, &queue[clustercache.Request]{}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Watch: true}, clustercache.EnqueueObject)
+		cc, api, _ := fleettest.NewSource(t)
+		first, second := &fleettest.Queue[clustercache.Request]{}, &fleettest.Queue[clustercache.Request]{}
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Watch: true}, clustercache.EnqueueObject)
 		ctx, end := context.WithCancel(t.Context())
 		require.NoError(t, s.Start(ctx, first))
 		require.NoError(t, s.Start(t.Context(), second))
-		require.Equal(t, []string{"(one)", "(two)"}, first.names())
-		require.Equal(t, []string{"(one)", "(two)"}, second.names(), "every one has every event")
+		require.Equal(t, []string{"(one)", "(two)"}, first.Names())
+		require.Equal(t, []string{"(one)", "(two)"}, second.Names(), "every one has every event")
 		end()
 		synctest.Wait()
-		api.put("one", "2", nil)
-		require.Empty(t, first.names())
-		require.Equal(t, []string{"one"}, second.names())
+		api.Put("one", "2", nil)
+		require.Empty(t, first.Names())
+		require.Equal(t, []string{"one"}, second.Names())
 		for range 100 {
 			require.NoError(t, s.Start(ctx, first)) // this context has ended
-			require.Empty(t, first.names())
+			require.Empty(t, first.Names())
 		}
 		require.NoError(t, s.Start(t.Context(), first))
-		require.Equal(t, []string{"(one)", "(two)"}, first.names())
+		require.Equal(t, []string{"(one)", "(two)"}, first.Names())
 		s.Stop()
 		require.NoError(t, s.Start(t.Context(), first))
 		synctest.Wait()
-		require.Empty(t, first.names())
-		require.Equal(t, 1, status(t, cc).Watches)
+		require.Empty(t, first.Names())
+		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
 		require.Zero(t, cc.Feeds())
 	})
 }
@@ -246,10 +247,10 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 // the controller's end.
 func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, _, q := sourced(t)
+		cc, _, q := fleettest.NewSource(t)
 		for i := range 2000 {
 			ctx, cancel := context.WithCancel(t.Context())
-			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Watch: true, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
+			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Watch: true, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
 			var racers sync.WaitGroup
 			racers.Go(func() {
 				if i%2 == 0 {
@@ -269,52 +270,52 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Zero(t, cc.Feeds())
-		require.Equal(t, 1, status(t, cc).Watches)
-		q.take()
+		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
+		q.Take()
 		time.Sleep(3 * time.Hour)
-		require.Empty(t, q.take())
+		require.Empty(t, q.Take())
 	})
 }
 
 func TestMappingCanBeSwappedWhileTheSourceRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, clustercache.EnqueueObject)
+		cc, api, q := fleettest.NewSource(t)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
-		require.Equal(t, []string{"(one)", "(two)"}, q.names())
+		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		s.SetMapping(func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {
-			return []clustercache.Request{request("swapped")}
+			return []clustercache.Request{fleettest.RequestFor("swapped")}
 		})
-		api.put("one", "2", nil)
-		require.Equal(t, []string{"swapped"}, q.names())
+		api.Put("one", "2", nil)
+		require.Equal(t, []string{"swapped"}, q.Names())
 		s.TriggerAll()
-		require.Equal(t, []string{"(swapped)", "(swapped)"}, q.names())
+		require.Equal(t, []string{"(swapped)", "(swapped)"}, q.Names())
 		s.Stop()
 	})
 }
 
 func TestClusterSourceDeliversWhatItsFiltersLetPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
+		cc, api, q := fleettest.NewSource(t)
 		all := func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
 			return []clustercache.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
 		}
 		for _, o := range []clustercache.ClusterSourceOptions{
 			{Types: []clustercache.ClusterEventType{clustercache.Disconnected}},
-			{Clusters: func(c client.ObjectKey) bool { return c != key("a") }},
+			{Clusters: func(c client.ObjectKey) bool { return c != fleettest.Key("a") }},
 			{Filter: func(e clustercache.ClusterEvent) bool { return e.Phase == clustercache.PhaseDisconnected }},
 		} {
 			s := clustercache.ClusterSource(cc, all, clustercache.ClusterSourceOptions{}, o)
 			require.NoError(t, s.Start(t.Context(), q))
-			require.Empty(t, q.names())
-			api.die()
+			require.Empty(t, q.Names())
+			api.Die()
 			time.Sleep(time.Minute)
 			if o.Clusters == nil {
-				require.Equal(t, []string{"Disconnected"}, q.names())
+				require.Equal(t, []string{"Disconnected"}, q.Names())
 			}
-			api.live()
+			api.Live()
 			time.Sleep(time.Minute)
-			require.Empty(t, q.names())
+			require.Empty(t, q.Names())
 			require.NoError(t, s.Close(t.Context()))
 		}
 		for _, o := range []clustercache.ClusterSourceOptions{{Debounce: -1}, {MaxDelay: -1}} {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,102 +15,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
-
-// queue is a controller's queue that records what is added, and how.
-type queue[request comparable] struct {
-	workqueue.TypedRateLimitingInterface[request] // nil: only the methods below are called
-
-	mu   sync.Mutex // protects what follows
-	log  []queued[request]
-	full func(request) // called with each request, without the lock
-}
-
-type queued[request comparable] struct {
-	request request
-	low     bool
-	at      time.Time
-}
-
-// Add implements workqueue.TypedInterface.
-func (q *queue[request]) Add(r request) { q.put(r, false) }
-
-// AddWithOpts implements priorityqueue.PriorityQueue.
-func (q *queue[request]) AddWithOpts(o priorityqueue.AddOpts, rs ...request) {
-	for _, r := range rs {
-		q.put(r, o.Priority != nil && *o.Priority == handler.LowPriority)
-	}
-}
-
-// GetWithPriority implements priorityqueue.PriorityQueue.
-func (q *queue[request]) GetWithPriority() (r request, priority int, shutdown bool) {
-	return r, 0, true
-}
-
-func (q *queue[request]) put(r request, low bool) {
-	q.mu.Lock()
-	q.log = append(q.log, queued[request]{request: r, low: low, at: time.Now()})
-	q.mu.Unlock()
-	if q.full != nil {
-		q.full(r)
-	}
-}
-
-// take waits until the bubble is idle and returns what was added since the last
-// call.
-func (q *queue[request]) take() []queued[request] {
-	synctest.Wait()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	log := q.log
-	q.log = nil
-	return log
-}
-
-// names returns the names of the taken requests, sorted; a name in parentheses
-// has low priority.
-func (q *queue[request]) names() []string {
-	names := []string{}
-	for _, x := range q.take() {
-		name := any(x.request).(clustercache.Request).Name
-		if x.low {
-			name = "(" + name + ")"
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-var configMaps = []client.Object{&corev1.ConfigMap{}}
-
-func request(name string) clustercache.Request {
-	return clustercache.Request{Cluster: key("a"), GVK: configMap, ObjectKey: client.ObjectKey{Namespace: "default", Name: name}}
-}
-
-// sourced is the set-up of a bubble: a watched cluster with the objects one
-// (app=x) and two (app=y).
-func sourced(t *testing.T) (*clustercache.ClusterCache, *fakeAPI, *queue[clustercache.Request]) {
-	t.Helper()
-	cc, api, _ := oneCluster(t)
-	synced(t, cc, api)
-	return cc, api, &queue[clustercache.Request]{}
-}
 
 func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
+		cc, api, q := fleettest.NewSource(t)
 		selected, err := predicate.LabelSelectorPredicate(metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}})
 		require.NoError(t, err)
 		for _, row := range []struct {
@@ -132,15 +49,15 @@ func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 				},
 			}, []string{}, []string{"two"}, []string{}},
 		} {
-			api.put("two", "2", map[string]any{"app": "y"})
+			api.Put("two", "2", map[string]any{"app": "y"})
 			synctest.Wait()
-			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Predicates: []predicate.Predicate{row.predicate}}, clustercache.EnqueueObject)
+			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{row.predicate}}, clustercache.EnqueueObject)
 			require.NoError(t, s.Start(t.Context(), q))
-			require.Equal(t, row.initial, q.names(), row.name)
-			api.put("two", "2", map[string]any{"app": "z"})
-			require.Equal(t, row.relabel, q.names(), row.name)
-			api.put("two", "3", map[string]any{"app": "z"})
-			require.Equal(t, row.rewrite, q.names(), row.name)
+			require.Equal(t, row.initial, q.Names(), row.name)
+			api.Put("two", "2", map[string]any{"app": "z"})
+			require.Equal(t, row.relabel, q.Names(), row.name)
+			api.Put("two", "3", map[string]any{"app": "z"})
+			require.Equal(t, row.rewrite, q.Names(), row.name)
 			require.NoError(t, s.Close(t.Context()))
 			require.Zero(t, s.Failures())
 		}
@@ -149,18 +66,18 @@ func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 
 func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, _ := sourced(t)
-		before := api.total()
-		events := followObjects(t, cc, clustercache.ObjectFeed{Kinds: configMaps, Options: []client.ListOption{client.MatchingLabels{"app": "x"}}})
-		both := followObjects(t, cc, clustercache.ObjectFeed{Selections: []clustercache.Selection{
-			{Kind: clustercache.Kind(configMap), Options: []client.ListOption{client.MatchingFields{"metadata.name": "two"}, client.InNamespace("default")}},
+		cc, api, _ := fleettest.NewSource(t)
+		before := api.Total()
+		events := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Options: []client.ListOption{client.MatchingLabels{"app": "x"}}})
+		both := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Selections: []clustercache.Selection{
+			{Kind: clustercache.Kind(fleettest.ConfigMap), Options: []client.ListOption{client.MatchingFields{"metadata.name": "two"}, client.InNamespace("default")}},
 			{Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabels{"app": "x"}, client.InNamespace("default")}},
 			{Kind: &corev1.Secret{}},
 		}})
-		types := func(f *objectFeed) (out []string) {
+		types := func(f *fleettest.ObjectFeed) (out []string) {
 			synctest.Wait()
-			for len(f.events) > 0 {
-				e := <-f.events
+			for len(f.Events) > 0 {
+				e := <-f.Events
 				out = append(out, string(e.Type)+" "+e.Object().GetName())
 			}
 			slices.Sort(out)
@@ -168,42 +85,42 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 		}
 		require.Equal(t, []string{"Added one"}, types(events))
 		require.Equal(t, []string{"Added one", "Added two"}, types(both), "either selection")
-		api.put("one", "1", map[string]any{"app": "y"})
+		api.Put("one", "1", map[string]any{"app": "y"})
 		require.Equal(t, []string{"Deleted one"}, types(events))
 		require.Equal(t, []string{"Deleted one"}, types(both))
-		api.put("two", "1", map[string]any{"app": "x"})
+		api.Put("two", "1", map[string]any{"app": "x"})
 		require.Equal(t, []string{"Added two"}, types(events))
 		require.Equal(t, []string{"Updated two"}, types(both))
-		require.Equal(t, before, api.total(), "no request was sent")
+		require.Equal(t, before, api.Total(), "no request was sent")
 	})
 }
 
 func TestFeedThatWatchesHasTheEventsOfItsOwnWatchesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, _, q := sourced(t) // with a watch of everything
+		cc, _, q := fleettest.NewSource(t) // with a watch of everything
 		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Watch: true, Selections: []clustercache.Selection{
 			{Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabels{"app": "x"}}},
 		}}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
-		require.Equal(t, []string{"(one)"}, q.names())
+		require.Equal(t, []string{"(one)"}, q.Names())
 		require.NoError(t, s.Close(t.Context()))
 	})
 }
 
 func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, _ := sourced(t)
-		f := followObjects(t, cc, clustercache.ObjectFeed{
-			Kinds: configMaps, ResyncInterval: time.Hour, Clusters: func(c client.ObjectKey) bool { return c == key("a") },
+		cc, api, _ := fleettest.NewSource(t)
+		f := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{
+			Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour, Clusters: func(c client.ObjectKey) bool { return c == fleettest.Key("a") },
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()["app"] == "x" })},
 		})
 		synctest.Wait()
-		api.put("two", "3", map[string]any{"app": "y"})
+		api.Put("two", "3", map[string]any{"app": "y"})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.Len(t, f.events, 2)
-		require.True(t, (<-f.events).Initial)
-		e := <-f.events
+		require.Len(t, f.Events, 2)
+		require.True(t, (<-f.Events).Initial)
+		e := <-f.Events
 		require.True(t, e.Resync && e.Requested)
 		require.Equal(t, "one", e.New.GetName())
 	})
@@ -212,7 +129,7 @@ func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 // TestControllersDoNotWaitForSources: a controller waits for sources that
 // report when they have synced, and ends if that takes too long.
 func TestControllersDoNotWaitForSources(t *testing.T) {
-	cc, err := clustercache.New(silent(newDirectory()))
+	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	for _, s := range []source.TypedSource[reconcile.Request]{
 		clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf), clustercache.ClusterSource(cc, clustercache.EnqueueCluster),
@@ -223,11 +140,11 @@ func TestControllersDoNotWaitForSources(t *testing.T) {
 }
 
 func TestSourcesNameThemselvesInLogs(t *testing.T) {
-	cc, err := clustercache.New(silent(newDirectory()))
+	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	for want, feed := range map[string]clustercache.ObjectFeed{
 		"fleetcache object source":                             {Watch: true},
-		"fleetcache object source: v1 ConfigMap, v1 Namespace": {Kinds: []client.Object{&corev1.Namespace{}, &corev1.ConfigMap{}, clustercache.Kind(configMap)}},
+		"fleetcache object source: v1 ConfigMap, v1 Namespace": {Kinds: []client.Object{&corev1.Namespace{}, &corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap)}},
 	} {
 		require.Equal(t, want, clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject).String())
 	}
@@ -236,14 +153,14 @@ func TestSourcesNameThemselvesInLogs(t *testing.T) {
 
 func TestFeedNamesWhatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, _, q := sourced(t)
+		cc, _, q := fleettest.NewSource(t)
 		for field, spec := range map[string]clustercache.ObjectFeed{
 			"Watch":              {Watch: true},
 			"ResyncInterval":     {ResyncInterval: -1},
 			"Kinds[1]":           {Kinds: []client.Object{&corev1.Pod{}, nil}},
 			"Selections[0].Kind": {Selections: []clustercache.Selection{{}}},
 			"Options":            {Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
-			"Kinds[0]":           {Kinds: configMaps, Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
+			"Kinds[0]":           {Kinds: fleettest.ConfigMaps, Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
 		} {
 			_, err := cc.ObjectEvents(t.Context(), spec)
 			e, ok := errors.AsType[*clustercache.OptionError](err)
@@ -256,13 +173,13 @@ func TestFeedNamesWhatCannotBe(t *testing.T) {
 			require.True(t, ok, field)
 			require.Equal(t, field, e.Field)
 		}
-		require.Empty(t, q.take())
+		require.Empty(t, q.Take())
 	})
 }
 
 func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
+		cc, api, q := fleettest.NewSource(t)
 		for _, row := range []struct {
 			form clustercache.Form
 			want client.Object
@@ -270,23 +187,23 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 			{clustercache.Packed, &informerpool.Object{}}, {clustercache.Typed, &corev1.ConfigMap{}},
 			{clustercache.Unstructured, &unstructured.Unstructured{}}, {clustercache.Metadata, &metav1.PartialObjectMetadata{}},
 		} {
-			api.put("one", "old", nil)
+			api.Put("one", "old", nil)
 			synctest.Wait()
 			var got []client.Object
-			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps}, func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
+			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
 				got = append(got, o)
 				return clustercache.EnqueueObject(ctx, c, o)
 			}, clustercache.ObjectSourceOptions{Form: row.form})
 			require.NoError(t, s.Start(t.Context(), q))
-			require.Equal(t, []string{"(one)", "(two)"}, q.names())
+			require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 			got = nil
-			api.put("one", "new", nil)
-			require.Equal(t, []clustercache.Request{request("one")}, []clustercache.Request{q.take()[0].request})
+			api.Put("one", "new", nil)
+			require.Equal(t, []clustercache.Request{fleettest.RequestFor("one")}, []clustercache.Request{q.Take()[0].Request})
 			require.Len(t, got, 2, "what it was and what it is")
 			values := []string{}
 			for _, o := range got {
 				require.IsType(t, row.want, o)
-				require.Equal(t, configMap, o.GetObjectKind().GroupVersionKind())
+				require.Equal(t, fleettest.ConfigMap, o.GetObjectKind().GroupVersionKind())
 				switch o := o.(type) {
 				case *corev1.ConfigMap:
 					values = append(values, o.Data["value"])
@@ -309,14 +226,14 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 
 func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, q := sourced(t)
+		cc, api, q := fleettest.NewSource(t)
 		bad := predicate.NewPredicateFuncs(func(o client.Object) bool {
 			if o.GetName() == "predicate" {
 				panic("no")
 			}
 			return true
 		})
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: configMaps, Predicates: []predicate.Predicate{bad}},
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{bad}},
 			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
 				if o.GetName() == "mapping" {
 					panic("no")
@@ -325,10 +242,10 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 			})
 		require.NoError(t, s.Start(t.Context(), q))
 		for _, name := range []string{"mapping", "predicate", "good"} {
-			api.put(name, "1", nil)
+			api.Put(name, "1", nil)
 			synctest.Wait()
 		}
-		require.Equal(t, []string{"(one)", "(two)", "good"}, q.names())
+		require.Equal(t, []string{"(one)", "(two)", "good"}, q.Names())
 		require.EqualValues(t, 2, s.Failures())
 
 		clusters := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
@@ -338,11 +255,11 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 			return []clustercache.Request{{Cluster: e.Cluster}}
 		})
 		require.NoError(t, clusters.Start(t.Context(), q))
-		require.Empty(t, q.take())
+		require.Empty(t, q.Take())
 		require.EqualValues(t, 1, clusters.Failures())
-		api.die()
+		api.Die()
 		time.Sleep(time.Minute)
-		require.NotEmpty(t, q.take(), "it goes on")
+		require.NotEmpty(t, q.Take(), "it goes on")
 		require.NoError(t, clusters.Close(t.Context()))
 		require.NoError(t, s.Close(t.Context()))
 		require.EqualValues(t, 2, s.Failures())
@@ -350,7 +267,7 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 		feed := clustercache.ObjectFeed{Clusters: func(client.ObjectKey) bool { panic("no") }}
 		left := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)
 		require.NoError(t, left.Start(t.Context(), q))
-		require.Empty(t, q.take(), "a cluster that nobody can decide on is left out")
+		require.Empty(t, q.Take(), "a cluster that nobody can decide on is left out")
 		left.Stop()
 	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
@@ -36,22 +37,22 @@ func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api, d := newFakeAPI(t, "uid-a"), newDirectory()
-				api.upgrade(tc.answer)
+				api, d := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory()
+				api.Upgrade(tc.answer)
 				if tc.fail != 0 {
-					api.failWith(tc.fail, "/version")
+					api.FailWith(tc.fail, "/version")
 				}
-				d.set(key("a"), api.config())
-				cc := start(t, silent(d))
-				require.NoError(t, cc.Engage(key("a")))
-				require.NoError(t, cc.WaitConnected(t.Context(), key("a")))
-				require.Equal(t, tc.want, status(t, cc).ServerVersion)
-				d.changed(key("a"))
+				d.Set(fleettest.Key("a"), api.Config())
+				cc := fleettest.Start(t, fleettest.Silent(d))
+				require.NoError(t, cc.Engage(fleettest.Key("a")))
+				require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+				require.Equal(t, tc.want, fleettest.Status(t, cc).ServerVersion)
+				d.Changed(fleettest.Key("a"))
 				time.Sleep(time.Hour)
 				// At connecting, and every five minutes with the next proof:
 				// servers are upgraded in place. A server that does not answer
 				// is not queried more often.
-				require.InDelta(t, 12, api.count("get /version"), 1)
+				require.InDelta(t, 12, api.Count("get /version"), 1)
 			})
 		})
 	}
@@ -59,22 +60,22 @@ func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
 
 func TestStatusesAreSortedAndMarshalToJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, d := oneCluster(t)
-		synced(t, cc, api)
-		for _, k := range []client.ObjectKey{{Name: "c"}, {}, key("b")} {
-			d.fail(k, resolver.ErrNotReady)
+		cc, api, d := fleettest.OneCluster(t)
+		fleettest.Synced(t, cc, api)
+		for _, k := range []client.ObjectKey{{Name: "c"}, {}, fleettest.Key("b")} {
+			d.Fail(k, resolver.ErrNotReady)
 			require.NoError(t, cc.Engage(k))
 		}
 		synctest.Wait()
 		time.Sleep(time.Second)
-		api.put("three", "3", nil)
+		api.Put("three", "3", nil)
 		synctest.Wait()
 		statuses := cc.Statuses()
 		var keys []client.ObjectKey
 		for _, s := range statuses {
 			keys = append(keys, s.Cluster)
 		}
-		require.Equal(t, []client.ObjectKey{{}, {Name: "c"}, key("a"), key("b")}, keys)
+		require.Equal(t, []client.ObjectKey{{}, {Name: "c"}, fleettest.Key("a"), fleettest.Key("b")}, keys)
 		require.Equal(t, time.Now(), statuses[2].LastEvent.Local())
 		require.Equal(t, 3, statuses[2].Objects)
 
@@ -96,15 +97,15 @@ func TestStatusesAreSortedAndMarshalToJSON(t *testing.T) {
 
 func TestWatchStatusesAreSortedAndTellWhatIsSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, _, _ := oneCluster(t)
-		narrow, err := cc.Watch(t.Context(), key("a"), &corev1.ConfigMap{}, client.InNamespace("default"), client.MatchingLabels{"app": "x"})
+		cc, _, _ := fleettest.OneCluster(t)
+		narrow, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"), client.MatchingLabels{"app": "x"})
 		require.NoError(t, err)
 		require.NoError(t, narrow.WaitForSync(t.Context()))
-		require.NoError(t, watch(t, cc).WaitForSync(t.Context()))
-		_, err = cc.Watch(t.Context(), key("a"), &corev1.Node{}) // the cluster serves none
+		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+		_, err = cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Node{}) // the cluster serves none
 		require.NoError(t, err)
 		synctest.Wait()
-		all, err := cc.WatchStatuses(key("a"))
+		all, err := cc.WatchStatuses(fleettest.Key("a"))
 		require.NoError(t, err)
 		require.Len(t, all, 3)
 		require.Equal(t, []string{"ConfigMap", "ConfigMap", "Node"}, []string{all[0].GVK.Kind, all[1].GVK.Kind, all[2].GVK.Kind})
@@ -124,38 +125,38 @@ func TestWatchStatusesAreSortedAndTellWhatIsSelected(t *testing.T) {
 		require.NotEmpty(t, decoded[2]["lastError"])
 		require.NotContains(t, decoded[2], "informer")
 
-		_, err = cc.WatchStatuses(key("b"))
+		_, err = cc.WatchStatuses(fleettest.Key("b"))
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 	})
 }
 
 func TestWaitConnectedIsWokenByStateAndTellsWhyNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, d := oneCluster(t)
-		require.NoError(t, cc.WaitConnected(t.Context(), key("a")))
-		require.ErrorIs(t, cc.WaitConnected(t.Context(), key("b")), clustercache.ErrUnknownCluster)
-		disconnect(t, cc, api)
+		cc, api, d := fleettest.OneCluster(t)
+		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))
+		require.ErrorIs(t, cc.WaitConnected(t.Context(), fleettest.Key("b")), clustercache.ErrUnknownCluster)
+		fleettest.Disconnect(t, cc, api)
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := cc.WaitConnected(ctx, key("a"))
+		err := cc.WaitConnected(ctx, fleettest.Key("a"))
 		require.Equal(t, time.Second, time.Since(begin))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, clustercache.ErrNotConnected)
 		require.ErrorContains(t, err, "connection refused")
 
 		woken := make(chan error, 1)
-		go func() { woken <- cc.WaitConnected(context.Background(), key("a")) }()
-		api.live()
-		d.changed(key("a"))
+		go func() { woken <- cc.WaitConnected(context.Background(), fleettest.Key("a")) }()
+		api.Live()
+		d.Changed(fleettest.Key("a"))
 		synctest.Wait()
 		require.NoError(t, <-woken)
 
-		d.fail(key("b"), resolver.ErrSecretNotFound)
-		require.NoError(t, cc.Engage(key("b")))
-		go func() { woken <- cc.WaitConnected(context.Background(), key("b")) }()
+		d.Fail(fleettest.Key("b"), resolver.ErrSecretNotFound)
+		require.NoError(t, cc.Engage(fleettest.Key("b")))
+		go func() { woken <- cc.WaitConnected(context.Background(), fleettest.Key("b")) }()
 		synctest.Wait()
-		cc.Disengage(key("b"))
+		cc.Disengage(fleettest.Key("b"))
 		synctest.Wait()
 		require.ErrorIs(t, <-woken, clustercache.ErrUnknownCluster)
 	})
@@ -163,25 +164,25 @@ func TestWaitConnectedIsWokenByStateAndTellsWhyNot(t *testing.T) {
 
 func TestErrorsNameTheClusterOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cc, api, d := oneCluster(t)
-		w := watch(t, cc)
+		cc, api, d := fleettest.OneCluster(t)
+		w := fleettest.Watch(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
 		time.Sleep(time.Second) // a sign of life at this very moment is not stale
-		api.failWith(http.StatusInternalServerError, "/")
-		errs := []error{get(t, cc, clustercache.MaxStaleness(1))}
-		api.heal()
-		disconnect(t, cc, api)
-		errs = append(errs, get(t, cc), cc.Reader(key("a")).List(t.Context(), &corev1.ConfigMapList{}))
-		c, err := cc.Client(key("a"))
+		api.FailWith(http.StatusInternalServerError, "/")
+		errs := []error{fleettest.Get(t, cc, clustercache.MaxStaleness(1))}
+		api.Heal()
+		fleettest.Disconnect(t, cc, api)
+		errs = append(errs, fleettest.Get(t, cc), cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}))
+		c, err := cc.Client(fleettest.Key("a"))
 		require.NoError(t, err)
-		errs = append(errs, c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: objectMeta("one")}))
+		errs = append(errs, c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one")}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		errs = append(errs, w.WaitForVersion(ctx, "1000"), cc.WaitConnected(ctx, key("a")))
-		d.fail(key("a"), &resolver.AccessError{Cluster: key("a"), Err: errors.New("bad")})
+		errs = append(errs, w.WaitForVersion(ctx, "1000"), cc.WaitConnected(ctx, fleettest.Key("a")))
+		d.Fail(fleettest.Key("a"), &resolver.AccessError{Cluster: fleettest.Key("a"), Err: errors.New("bad")})
 		synctest.Wait()
-		require.ErrorContains(t, status(t, cc).LastError, "bad")
-		errs = append(errs, get(t, cc))
+		require.ErrorContains(t, fleettest.Status(t, cc).LastError, "bad")
+		errs = append(errs, fleettest.Get(t, cc))
 		for _, err := range errs {
 			require.Error(t, err)
 			require.Equal(t, 1, strings.Count(err.Error(), "fleet/a"), err.Error())

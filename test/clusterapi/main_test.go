@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The cases that Cluster API's ClusterCache has to pass, against this one.
+package clusterapi_test
+
+import (
+	"testing"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }

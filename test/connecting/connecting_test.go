@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connecting_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
+)
+
+// TestHazardFirstUseLooksBroken: until its first attempt to connect has ended,
+// a cluster is "not yet connected", which errors.Is distinguishes from
+// "broken"; both are ErrNotConnected.
+func TestHazardFirstUseLooksBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fleettest.NewAPI(t, "one")
+		api.FailWith(-1, "/readyz")
+		clusters := fleettest.NewDirectory()
+		clusters.Set(fleettest.Key("one"), api.Config())
+		cc, err := clustercache.New(clustercache.Options{Resolver: clusters})
+		require.NoError(t, err)
+		get := func() error {
+			return cc.Reader(fleettest.Key("one")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}, &corev1.ConfigMap{})
+		}
+		create := func() error {
+			c, err := cc.Client(fleettest.Key("one"))
+			require.NoError(t, err)
+			return c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
+		}
+
+		require.NoError(t, cc.Engage(fleettest.Key("one"))) // before Start
+		for _, use := range []func() error{get, create} {
+			require.ErrorIs(t, use(), clustercache.ErrConnecting)
+			require.ErrorIs(t, use(), clustercache.ErrNotConnected)
+		}
+		fleettest.Run(t, cc)
+		synctest.Wait()
+		for _, use := range []func() error{get, create} {
+			require.ErrorIs(t, use(), clustercache.ErrConnecting)
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, cc.WaitConnected(short, fleettest.Key("one")), clustercache.ErrConnecting)
+
+		time.Sleep(10 * time.Second) // the first attempt has failed
+		synctest.Wait()
+		for _, use := range []func() error{get, create} {
+			require.ErrorIs(t, use(), clustercache.ErrNotConnected)
+			require.NotErrorIs(t, use(), clustercache.ErrConnecting)
+		}
+
+		api.Heal()
+		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("one")))
+		api.Die()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ErrorIs(t, get(), clustercache.ErrNotConnected)
+		require.NotErrorIs(t, get(), clustercache.ErrConnecting)
+	})
+}
+
+// TestHazardSilenceIsNotSaid: a cluster's failures are counted, its status
+// holds the times of its probes, and one event is emitted when it has been
+// silent for the configured time.
+func TestHazardSilenceIsNotSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fleettest.NewAPI(t, "one")
+		clusters := fleettest.NewDirectory()
+		clusters.Set(fleettest.Key("one"), api.Config())
+		cc := fleettest.Start(t, clustercache.Options{Resolver: clusters, SilentAfter: 2 * time.Minute})
+		events := fleettest.Follow(t, cc)
+		require.NoError(t, cc.Engage(fleettest.Key("one")))
+		events.Wait(fleettest.Key("one"), clustercache.Connected)
+
+		time.Sleep(10 * time.Minute)
+		s, err := cc.Status(fleettest.Key("one"))
+		require.NoError(t, err)
+		require.Zero(t, s.Failures)
+		require.Less(t, time.Since(s.LastProbeSuccess), 20*time.Second)
+		require.Less(t, time.Since(s.LastProbe), 20*time.Second)
+
+		dead := time.Now()
+		api.Die()
+		time.Sleep(100 * time.Second)
+		events.Wait(fleettest.Key("one"), clustercache.Silent)
+		silence := time.Since(dead)
+		require.Greater(t, silence, 110*time.Second)
+		require.LessOrEqual(t, silence, 120*time.Second)
+		s, err = cc.Status(fleettest.Key("one"))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, s.Failures, 3)
+		require.GreaterOrEqual(t, time.Since(s.LastProbeSuccess), 2*time.Minute)
+		require.Less(t, time.Since(s.LastProbe), time.Minute)
+
+		time.Sleep(time.Hour)
+		api.Live()
+		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("one")))
+		s, err = cc.Status(fleettest.Key("one"))
+		require.NoError(t, err)
+		require.Zero(t, s.Failures)
+		api.Die()
+		time.Sleep(100 * time.Second)
+		events.Wait(fleettest.Key("one"), clustercache.Silent)
+		drained := 0
+		for len(events.Events) > 0 {
+			if e := <-events.Events; e.Type == clustercache.Silent {
+				drained++
+			}
+		}
+		require.Zero(t, drained)
+	})
+}
+
+// TestHazardReleasedLooksLikeVanished: a cluster that is no longer needed is
+// Gone with a reason of its own.
+func TestHazardReleasedLooksLikeVanished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fleettest.NewAPI(t, "one")
+		clusters := fleettest.NewDirectory()
+		clusters.Set(fleettest.Key("one"), api.Config())
+		cc := fleettest.Start(t, clustercache.Options{Resolver: clusters})
+		events := fleettest.Follow(t, cc)
+		require.NoError(t, cc.Engage(fleettest.Key("one")))
+		events.Wait(fleettest.Key("one"), clustercache.Connected)
+		cc.Disengage(fleettest.Key("one"))
+		gone := events.Wait(fleettest.Key("one"), clustercache.Removed)
+		require.Equal(t, clustercache.PhaseGone, gone.Phase)
+		require.Equal(t, clustercache.ReasonReleased, gone.Reason)
+		synctest.Wait()
+		_, err := cc.Status(fleettest.Key("one"))
+		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
+
+		require.NoError(t, cc.Engage(fleettest.Key("one")))
+		e := events.Wait(fleettest.Key("one"), clustercache.Connected)
+		require.Empty(t, e.Reason)
+	})
+}

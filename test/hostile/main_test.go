@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Callbacks, servers and texts that mean harm, or do some.
+package hostile_test
+
+import (
+	"testing"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m, testenv.VerifyNoLeaks()) }

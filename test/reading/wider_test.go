@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reading_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fleettest"
+)
+
+// TestHazardWiderWatchHidesANarrowOne: a list by a field that a narrow watch
+// selects stays cached when another watch covers the whole kind, whose informer
+// cannot select by the field.
+func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := fleettest.OneCluster(t)
+		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"data": "x"}}
+		require.NoError(t, fleettest.Watch(t, cc, narrow...).WaitForSync(t.Context()))
+		list := &corev1.ConfigMapList{}
+		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, append(narrow, clustercache.CacheOnly)...))
+
+		fleettest.Synced(t, cc, api)
+		before := api.Total()
+		for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.Live} {
+			var origin clustercache.Origin
+			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, append(narrow, mode, &origin)...), mode)
+			require.True(t, origin.Cached, mode)
+		}
+		require.Equal(t, before, api.Total(), "a cached read sent a request")
+	})
+}
+
+// TestHazardSelectorHasManySpellings: a list with the selector of a watch is
+// answered from it, in any spelling of the selector.
+func TestHazardSelectorHasManySpellings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, _, _ := fleettest.OneCluster(t)
+		selector, err := labels.Parse("app in (x)")
+		require.NoError(t, err)
+		narrow := client.MatchingLabelsSelector{Selector: selector}
+		require.NoError(t, fleettest.Watch(t, cc, narrow).WaitForSync(t.Context()))
+		for _, spelling := range []client.ListOption{narrow, client.MatchingLabels{"app": "x"}} {
+			list := &corev1.ConfigMapList{}
+			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, spelling, clustercache.CacheOnly))
+			require.Len(t, list.Items, 1)
+		}
+		other := client.MatchingLabels{"app": "y"}
+		err = cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, other, clustercache.CacheOnly)
+		require.ErrorIs(t, err, clustercache.ErrNotWatched)
+	})
+}
