@@ -125,7 +125,7 @@ func (r *reflector) takeFinding() {
 		_ = r.checkHistory(found)
 		r.fail(found)
 	case found != nil:
-		r.distrust = found
+		r.at.distrust = found
 		r.note(found)
 	}
 }

@@ -26,8 +26,9 @@ const (
 
 // backoff computes the waits between the attempts of one reflector.
 type backoff struct {
+	wait  time.Duration // before the next attempt
 	limit time.Duration
-	next  time.Duration
+	next  time.Duration // if that fails, too
 }
 
 // after returns the wait after an attempt that lasted for a time and ended with

@@ -42,9 +42,9 @@ func (r *reflector) guard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.unanswered = time.Time{}
-	if behind(server, r.resume) {
-		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", r.key, ErrHistory, server, r.resume)
+	r.failures.unanswered = time.Time{}
+	if behind(server, r.at.resume) {
+		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", r.key, ErrHistory, server, r.at.resume)
 	}
 	return nil
 }
@@ -65,11 +65,11 @@ func (r *reflector) listsInstead(err error) bool {
 	switch {
 	case answered && !busy(status.Status()), cannotStream(err):
 		return true
-	case answered && r.unanswered.IsZero():
-		r.unanswered = time.Now()
+	case answered && r.failures.unanswered.IsZero():
+		r.failures.unanswered = time.Now()
 	}
 
-	return answered && time.Since(r.unanswered) >= maxUnanswered
+	return answered && time.Since(r.failures.unanswered) >= maxUnanswered
 }
 
 // busy reports whether a response concerns the server's current condition
@@ -115,7 +115,7 @@ func (r *reflector) currentVersion(ctx context.Context) (string, error) {
 // resumed. It asks only once in a row, and not where streams are known not to
 // work.
 func (r *reflector) busyVersion(ctx context.Context, refused error) (string, error) {
-	if !r.unanswered.IsZero() || r.cluster.paged(r.key) {
+	if !r.failures.unanswered.IsZero() || r.cluster.paged(r.key) {
 		return "", refused
 	}
 	rv, err := r.streamedVersion(ctx)
@@ -143,7 +143,7 @@ func (r *reflector) streamedVersion(ctx context.Context) (string, error) {
 	for {
 		frame, err := s.next()
 		silent := errors.Is(err, io.EOF) || errors.Is(err, ErrStalled)
-		if silent && !r.ends {
+		if silent && !r.server.ends {
 			return "", errNoStream // it was no streamed list, or one without an end
 		}
 		if silent {
@@ -153,7 +153,7 @@ func (r *reflector) streamedVersion(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if end, it, err := initialEventsEnd(frame); end || err != nil {
-			r.ends = r.ends || end
+			r.server.ends = r.server.ends || end
 			return it.ResourceVersion, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -24,18 +25,26 @@ type KindSource interface {
 	KindOf(ctx context.Context, r Request) (string, error)
 }
 
+// kindCheck is the kind that the reflector may store, and how it is checked.
+type kindCheck struct {
+	packed  *packed.Kind // nil until it is learned
+	listsAs string       // kind of lists that held the kind, if it is not the usual one
+	inPage  bool         // a page is being read, and its kind is not confirmed yet
+	unnamed int          // items of that page whose kind neither they nor, so far, the page named
+}
+
 // learnKind makes sure that the reflector knows the kind it may store. The kind
 // is part of the key, or the server states it about the resource as a whole. An
 // object in a stream never decides it: if a stream began with an object of
 // another kind, that kind would be served for the whole resource.
 func (r *reflector) learnKind(ctx context.Context) error {
-	if r.kind != nil {
+	if r.kind.packed != nil {
 		return nil
 	}
 	kind := r.key.Kind
 	if source, ok := r.options.Source.(KindSource); ok && kind == "" {
 		err := r.pool.callApart("Source", r.key, func() (err error) {
-			kind, err = source.KindOf(ctx, Request{Key: r.key, Epoch: r.known})
+			kind, err = source.KindOf(ctx, Request{Key: r.key, Epoch: r.at.epoch})
 			return err
 		})
 		if err != nil {
@@ -50,7 +59,7 @@ func (r *reflector) learnKind(ctx context.Context) error {
 		}
 	}
 
-	r.kind = r.pool.codec.Kind(r.key.Resource.GroupVersion().WithKind(kind))
+	r.kind.packed = r.pool.codec.Kind(r.key.Resource.GroupVersion().WithKind(kind))
 
 	return nil
 }
@@ -58,9 +67,9 @@ func (r *reflector) learnKind(ctx context.Context) error {
 // forgetKind makes the next list learn the kind again: a definition may have
 // been replaced by one of another kind. A kind that the key names stays.
 func (r *reflector) forgetKind() {
-	r.listsAs = ""
+	r.kind.listsAs = ""
 	if r.key.Kind == "" {
-		r.kind = nil
+		r.kind.packed = nil
 	}
 }
 
@@ -97,7 +106,7 @@ const anyList = "List"
 // answered another request, so objects missing from the response may well
 // exist.
 func (r *reflector) checkItemKind(it *wire.Item) error {
-	if want := r.kind.GVK().Kind; it.Kind != "" && it.Kind != want {
+	if want := r.kind.packed.GVK().Kind; it.Kind != "" && it.Kind != want {
 		return fmt.Errorf("%s: %w: %s instead of %s", r.key, ErrKind, wire.Excerpt(it.Kind), want)
 	}
 	return nil
@@ -120,11 +129,11 @@ func (r *reflector) checkUnnamed(header wire.ListHeader) error {
 	switch {
 	case header.Kind != "":
 		return r.checkListKind(header, 1, 1)
-	case !r.inPage:
+	case !r.kind.inPage:
 		return &wire.FieldError{Field: "kind", Reason: "missing"}
 	}
 
-	r.unnamed++
+	r.kind.unnamed++
 	return nil
 }
 
@@ -134,19 +143,19 @@ func (r *reflector) checkUnnamed(header wire.ListHeader) error {
 // names its kind. An empty list of such a kind removes nothing unless lists of
 // that kind have held such items before.
 func (r *reflector) checkListKind(header wire.ListHeader, items, unnamed int) error {
-	want := r.kind.GVK().Kind
+	want := r.kind.packed.GVK().Kind
 	if len(header.ResourceVersion) > wire.MaxVersion {
 		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", r.key, ErrRefused, len(header.ResourceVersion))
 	}
 	named := items > 0 && unnamed == 0
-	own := header.Kind != "" && header.APIVersion == r.kind.GVK().GroupVersion().String()
+	own := header.Kind != "" && header.APIVersion == r.kind.packed.GVK().GroupVersion().String()
 	switch {
 	case header.Kind == want+listSuffix:
 		return nil
 	case own && named:
-		r.listsAs = header.Kind
+		r.kind.listsAs = header.Kind
 		return nil
-	case own && unnamed == 0 && header.Kind == r.listsAs:
+	case own && unnamed == 0 && header.Kind == r.kind.listsAs:
 		return nil
 	case named && (header.Kind == "" || header.Kind == anyList):
 		return nil

@@ -56,9 +56,9 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, 
 // lineage returns the number of the history that the current list shows.
 func (r *reflector) lineage(l *listing) int {
 	r.mu.RLock()
-	another, own := r.mu.epoch == r.known && (r.replace || l.broken != nil), r.mu.history
+	another, own := r.mu.epoch == r.at.epoch && (r.at.replace || l.broken != nil), r.mu.history
 	r.mu.RUnlock()
-	return r.cluster.lineages.at(r.key.Resource.GroupResource(), r.known, another, own)
+	return r.cluster.lineages.at(r.key.Resource.GroupResource(), r.at.epoch, another, own)
 }
 
 // disproved returns the proof that a complete list at a version is of another
@@ -85,7 +85,7 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 
-	if !i.mu.synced || i.mu.epoch != r.known || i.mu.history != r.mu.history {
+	if !i.mu.synced || i.mu.epoch != r.at.epoch || i.mu.history != r.mu.history {
 		return nil
 	}
 	contradicts := func(listed, shown *Object) bool {

@@ -122,7 +122,7 @@ func (l *listing) take(o *Object) error {
 	case sameState(old, o):
 		l.seen[old] = struct{}{}
 		return nil
-	case !r.replace && goesBack(old, o):
+	case !r.at.replace && goesBack(old, o):
 		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", r.key, nameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
 	}
 
@@ -184,7 +184,7 @@ func (l *listing) shows(name types.NamespacedName) *Object {
 
 // apart reports whether the list is known to be of another history than the
 // store.
-func (l *listing) apart() bool { return l.reflector.replace || l.broken != nil }
+func (l *listing) apart() bool { return l.reflector.at.replace || l.broken != nil }
 
 // contradict records the first proof that the store is of another history.
 func (l *listing) contradict(proof error) {
@@ -199,27 +199,27 @@ func (l *listing) finish(rv string) error {
 		return err
 	}
 	r := l.reflector
-	if !r.replace && behind(rv, r.reach) {
-		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.key, rv, r.reach))
+	if !r.at.replace && behind(rv, r.at.reach) {
+		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.key, rv, r.at.reach))
 	}
 	if l.cramped != nil { // skipped objects would look as if they had gone back
 		return l.trim(rv)
 	}
-	if !r.replace && l.broken == nil {
+	if !r.at.replace && l.broken == nil {
 		if proof := l.disproved(rv); proof != nil {
 			l.contradict(proof)
 		}
 	}
 	l.over = true
-	r.listing, r.distrust = nil, nil
+	r.listing, r.at.distrust = nil, nil
 	l.history = r.lineage(l)
 	if l.another = l.apart(); l.another {
-		r.reach = ""
+		r.at.reach = ""
 	}
-	r.resume, r.reach, r.replace, r.absent = rv, further(r.reach, rv), false, absence{}
-	r.unanswered, r.unstreamed = time.Time{}, 0
+	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, further(r.at.reach, rv), false, absence{}
+	r.failures.unanswered, r.failures.streams = time.Time{}, 0
 	r.proof()
-	if r.commit(l, rv, r.known) {
+	if r.commit(l, rv, r.at.epoch) {
 		r.pool.auditSeen(r.informer)
 	}
 	if l.broken != nil {
@@ -237,13 +237,13 @@ func (l *listing) finish(rv string) error {
 func (l *listing) trim(rv string) error {
 	r := l.reflector
 	another := l.apart()
-	l.over, r.listing, r.resume = true, nil, "" // a stream would bring deleted objects once more
+	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
 		r.commitTrimmed(l, rv)
 		return l.cramped
 	}
 	r.giveUp(l)
-	r.replace = true // the next list may not contradict the remaining objects
+	r.at.replace = true // the next list may not contradict the remaining objects
 	if l.broken != nil {
 		r.rolledBack(l.broken)
 	}
@@ -261,9 +261,9 @@ func (l *listing) abort(err error) {
 	}
 	r := l.reflector
 	r.listing = nil
-	confirmed := !r.inPage || r.unnamed == 0
-	r.inPage = false
-	own := confirmed && l.broken == nil && !r.replace && ordered(l.version) && !behind(l.version, r.reach)
+	confirmed := !r.kind.inPage || r.kind.unnamed == 0
+	r.kind.inPage = false
+	own := confirmed && l.broken == nil && !r.at.replace && ordered(l.version) && !behind(l.version, r.at.reach)
 	if own && r.hasSynced() && !errors.Is(err, ErrBudget) {
 		r.commitPart()
 		return

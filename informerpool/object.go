@@ -33,7 +33,7 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 	}
 	var o *Object
 	if err == nil {
-		o, err = r.pool.codec.PackShared(r.kind, it, r.mu.store.shared)
+		o, err = r.pool.codec.PackShared(r.kind.packed, it, r.mu.store.shared)
 	}
 	if err == nil {
 		o, err = r.transform(o)
@@ -89,7 +89,7 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
 
-	changed, err := r.pool.codec.PackUnstructuredShared(r.kind, u, r.mu.store.shared)
+	changed, err := r.pool.codec.PackUnstructuredShared(r.kind.packed, u, r.mu.store.shared)
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}

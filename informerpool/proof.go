@@ -75,7 +75,7 @@ func (r *reflector) missing(ctx context.Context, err error) error {
 		}
 		var found Discovery
 		unknown := r.pool.callApart("Source", r.key, func() (err error) {
-			found, err = source.Discover(ctx, Request{Key: r.key, Epoch: r.known})
+			found, err = source.Discover(ctx, Request{Key: r.key, Epoch: r.at.epoch})
 			return err
 		})
 		switch {
@@ -101,7 +101,7 @@ func (r *reflector) missing(ctx context.Context, err error) error {
 	}
 	if !r.absent.proven && r.absent.proofs >= minProofs && time.Since(r.absent.since) >= needed {
 		r.absent.proven = true
-		r.resume = ""
+		r.at.resume = ""
 		r.vanish()
 	}
 	return err

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fleetcache/fleetcache/internal/packed"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -23,37 +22,33 @@ import (
 // because a Reflector cannot be stopped while it waits for a server that
 // refuses connections, starts over when a connection breaks, and never notices
 // a stream that stalls or a history that was rolled back.
+//
+//	       ┌────────────── backoff ◄──────────────────────────────┐
+//	       ▼                                                       │ conclude
+//	attemptOnce ──► connect ──► relist ──► watch ──► follow ───────┘
+//	                   │  streamed, or in pages  ▲
+//	                   └──────── at.resume ──────┘
+//
+// INVARIANT: only the reflector's goroutine uses its fields.
 type reflector struct {
 	*informer
-	options *Options
 
+	options  *Options
 	backoff  backoff
-	known    Epoch        // the epoch resume continues in
-	resume   string       // the resourceVersion to continue at; if empty, list
-	reach    string       // the newest resourceVersion the store has seen in this history
-	replace  bool         // the next list is of a new history: versions are not comparable with those of the store
-	kind     *packed.Kind // nil until it is learned
-	distrust error        // why a list must follow the stream, instead of a resume; nil if it may be resumed
-	unnamed  int          // items of the current page whose kind neither they nor, so far, the page named
-	inPage   bool         // a page is being read, and its kind is not confirmed yet
-	listing  *listing     // the list under way; nil between lists
-	absent   absence      // what lists reported about the resource itself
+	at       cursor
+	kind     kindCheck
+	listing  *listing // the list under way; nil between lists
+	absent   absence  // what lists reported about the resource itself
+	failures failures
+	server   abilities
+	session  session
+}
 
-	unanswered  time.Time     // since when the history question is unanswered
-	wait        time.Duration // before the next attempt
-	ends        bool          // the server has ended a list that it streamed
-	unresumed   int           // resumes in a row that failed with an error inside the server
-	unresumable unresumable   // resumes that were refused
-	unstreamed  int           // streamed lists in a row that failed with an error inside the server
-	smaller     int           // how often the size of pages was halved
-	silent      bool          // this resource's watches have carried nothing while nothing changed
-	bookmarks   bool          // this resource's watches carry bookmarks while nothing changes
-	unwatchable time.Time     // until when the server is not asked to watch, having refused once
-	relisted    bool          // the attempt began with a list
-	unordered   bool          // the stream still shows its initial objects, in no order
-	away        bool          // the server was not available since the last list or resume
-	quieted     bool          // the previous attempt ended for the sake of proof, not because of a fault
-	listsAs     string        // kind of lists that held the kind, if it is not the usual one
+// session is what the current attempt has to know about the stream.
+type session struct {
+	relisted  bool // the attempt began with a list
+	unordered bool // the stream still shows its initial objects, in no order
+	quieted   bool // the previous attempt ended for the sake of proof, not because of a fault
 }
 
 // run makes one attempt after another until ctx ends. The goroutines of idle
@@ -65,7 +60,7 @@ type reflector struct {
 func (r *reflector) run(ctx context.Context) {
 	r.backoff.limit = r.options.MaxBackoff
 	for ctx.Err() == nil {
-		if r.wait > 0 && r.wake.sleep(ctx, r.wait) {
+		if r.backoff.wait > 0 && r.wake.sleep(ctx, r.backoff.wait) {
 			r.backoff.reset()
 		}
 		if ctx.Err() == nil {
@@ -81,11 +76,11 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 	if forgot {
 		*r = reflector{informer: r.informer, options: r.options, backoff: r.backoff}
 	}
-	r.relisted = false
+	r.session.relisted = false
 	r.takeFinding()
 	began := time.Now()
 	err := errUnreturned
-	defer func() { r.wait = r.conclude(ctx, began, err) }()
+	defer func() { r.backoff.wait = r.conclude(ctx, began, err) }()
 
 	var s *stream
 	s, err = r.connect(ctx)
@@ -94,14 +89,14 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 		err = errUnreturned
 		defer s.close()
 		if err = r.follow(s); err == nil && time.Since(began) < healthy {
-			err = r.endedAt(r.resume)
+			err = r.endedAt(r.at.resume)
 		}
 	}
 }
 
 // endedAt returns why a watch that ended soon could not last, or nil.
 func (r *reflector) endedAt(rv string) error {
-	if !r.relisted || versionless(rv) || ordered(rv) {
+	if !r.session.relisted || versionless(rv) || ordered(rv) {
 		return r.endsAtOnce()
 	}
 	return r.untaken(io.ErrUnexpectedEOF)
@@ -111,8 +106,8 @@ func (r *reflector) endedAt(rv string) error {
 // one. A nil error is the regular end of a watch.
 func (r *reflector) conclude(ctx context.Context, began time.Time, err error) time.Duration {
 	cause := context.Cause(ctx)
-	quieted := r.quieted
-	r.quieted = false
+	quieted := r.session.quieted
+	r.session.quieted = false
 	misled := r.end()
 	r.endUnordered()
 	if time.Since(began) >= settling {
@@ -126,10 +121,10 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		return 0
 	}
 	err = r.checkHistory(err)
-	if misled && !r.relisted && r.unresumable.lists() {
-		r.resume = "" // treat it as if each had been refused
+	if misled && !r.session.relisted && r.failures.refused.lists() {
+		r.at.resume = "" // treat it as if each had been refused
 	}
-	r.away = r.away || unavailable(err)
+	r.failures.away = r.failures.away || unavailable(err)
 	if !r.absent.proven && !apierrors.IsNotFound(err) {
 		r.absent = absence{} // proofs have to come in a row
 	}
@@ -143,9 +138,9 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		r.backoff.reset()
 		return jitter(r.options.PollInterval)
 	case errors.Is(err, errQuiet):
-		r.quieted = true
+		r.session.quieted = true
 		return 0 // a new watch gives the proof that the silent one did not
-	case quieted && !r.relisted && forgotten(err):
+	case quieted && !r.session.relisted && forgotten(err):
 		return 0 // nothing broke: without bookmarks, compaction overtakes an idle watch
 	}
 
@@ -186,14 +181,14 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if epoch != r.known {
-		r.replace = r.replace || r.hasSynced()
-		r.known, r.resume, r.reach = epoch, "", ""
+	if epoch != r.at.epoch {
+		r.at.replace = r.at.replace || r.hasSynced()
+		r.at.epoch, r.at.resume, r.at.reach = epoch, "", ""
 		r.loosenSeen()
 		r.forgetKind()
 	}
 
-	if ordered(r.resume) && r.watchable() && r.distrust == nil {
+	if ordered(r.at.resume) && r.watchable() && r.at.distrust == nil {
 		err := r.guard(ctx)
 		if err == nil {
 			r.stats.resumes.inc()
@@ -225,26 +220,26 @@ func (r *reflector) checkHistory(err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrHistory):
-		r.resume, r.replace = "", true
+		r.at.resume, r.at.replace = "", true
 		r.backoff.reset()
 		r.rolledBack(err)
 	case errors.Is(err, ErrKind):
-		r.resume = "" // the rest of the response cannot be trusted either
+		r.at.resume = "" // the rest of the response cannot be trusted either
 		r.forgetKind()
 	case list: // the next attempt lists anyhow, or resumes where it can
 	case errors.Is(err, ErrBudget):
 		// A watch would bring the same objects in the same order, including
 		// those that have been deleted meanwhile, and so never get past them.
-		r.resume = ""
+		r.at.resume = ""
 	case forgotten(err):
-		r.resume = ""
-		if !r.relisted { // a server that does so right after a list must not be sent one list after the other
+		r.at.resume = ""
+		if !r.session.relisted { // a server that does so right after a list must not be sent one list after the other
 			r.backoff.reset()
 		}
 	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || r.failsResuming(err) || r.refusesResuming(err):
-		r.resume = "" // the server may never accept what it refuses now
+		r.at.resume = "" // the server may never accept what it refuses now
 	case apierrors.IsNotFound(err):
-		r.resume = "" // a list shows whether the resource itself is gone
+		r.at.resume = "" // a list shows whether the resource itself is gone
 	}
 
 	return err
@@ -262,29 +257,29 @@ func (r *reflector) failsResuming(err error) bool {
 	if _, answered := errors.AsType[*apierrors.StatusError](err); !answered || !apierrors.IsInternalError(err) {
 		return false
 	}
-	r.unresumed++
-	return r.unresumed >= maxUnstreamed
+	r.failures.resumes++
+	return r.failures.resumes >= maxUnstreamed
 }
 
 // watch opens the live stream from the resourceVersion that was reached.
 func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	opts := r.listOptions()
-	opts.ResourceVersion = r.resume
+	opts.ResourceVersion = r.at.resume
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = r.watchSeconds()
 	r.stats.watches.inc()
 	s, err := r.open(ctx, opts, r.options.StallTimeout)
-	r.unordered = versionless(r.resume)
+	r.session.unordered = versionless(r.at.resume)
 	if apierrors.IsMethodNotSupported(err) {
-		r.unwatchable = time.Now().Add(capabilityAge)
+		r.server.unwatchable = time.Now().Add(capabilityAge)
 		return nil, errPolled
 	}
 	if err != nil {
 		return nil, r.untaken(err)
 	}
-	s.calm(!r.bookmarks)
+	s.calm(!r.server.bookmarks)
 	since := r.unfollowed()
-	r.accepted(r.resume)
+	r.accepted(r.at.resume)
 	r.resumed(since)
 
 	return s, nil
@@ -293,17 +288,17 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 // untaken adds to the error of a watch that its version is not valid, if
 // nothing else is known to be wrong.
 func (r *reflector) untaken(err error) error {
-	if versionless(r.resume) || ordered(r.resume) {
+	if versionless(r.at.resume) || ordered(r.at.resume) {
 		return err
 	}
-	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", r.key, ErrVersion, wire.Excerpt(r.resume), err)
+	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", r.key, ErrVersion, wire.Excerpt(r.at.resume), err)
 }
 
 // endUnordered requests a list after a stream that ended within its initial
 // objects: their versions do not show how far it came.
 func (r *reflector) endUnordered() {
-	if r.unordered {
-		r.unordered, r.resume = false, ""
+	if r.session.unordered {
+		r.session.unordered, r.at.resume = false, ""
 	}
 }
 
@@ -347,8 +342,8 @@ func (r *reflector) hasSynced() bool {
 // stall, since it may have been one; from then on silence is normal for the
 // resource.
 func (r *reflector) quiet() {
-	if !r.silent {
-		r.silent = true
+	if !r.server.silent {
+		r.server.silent = true
 		r.stats.stalls.inc()
 	}
 }

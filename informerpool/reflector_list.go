@@ -28,7 +28,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 	}
 	defer release()
 	began := time.Now()
-	r.relisted = true
+	r.session.relisted = true
 	if err := r.learnKind(ctx); err != nil {
 		return nil, r.asListError(ctx, err)
 	}
@@ -57,7 +57,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 		return nil, errPolled
 	}
 	s, err := r.watch(ctx)
-	if err != nil || !r.unordered {
+	if err != nil || !r.session.unordered {
 		return s, err
 	}
 	kept := false
@@ -88,11 +88,11 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 	}
 	defer release()
 	s.timer.Stop() // nothing reads what arrives meanwhile
-	from := r.resume
+	from := r.at.resume
 	if err := r.listPaged(ctx); err != nil {
 		return err
 	}
-	r.resume, r.reach = from, from // changes from before the list are still to come
+	r.at.resume, r.at.reach = from, from // changes from before the list are still to come
 	s.calm(s.quiet)
 
 	return nil
@@ -101,7 +101,7 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 // listed reports how long a list took. A list also answers the history
 // question.
 func (r *reflector) listed(began time.Time) {
-	r.unanswered, r.away = time.Time{}, false
+	r.failures.unanswered, r.failures.away = time.Time{}, false
 	r.pool.permits.listed(time.Since(began))
 	if r.options.OnListed != nil {
 		_ = r.pool.callApart("OnListed", r.key, func() error {
@@ -149,7 +149,7 @@ func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
 	if err := r.readInitial(s); err != nil {
 		return nil, err
 	}
-	s.calm(!r.bookmarks)
+	s.calm(!r.server.bookmarks)
 	kept = true
 
 	return s, nil
@@ -180,7 +180,7 @@ func (r *reflector) readInitial(s *stream) (err error) {
 			if !end {
 				return errNoStream
 			}
-			r.ends = true
+			r.server.ends = true
 			return l.finish(it.ResourceVersion)
 		}
 
@@ -195,7 +195,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 	l := r.beginList()
 	defer func() { l.abort(err) }()
 	opts := r.listOptions()
-	opts.Limit = max(r.options.PageSize>>r.smaller, 1)
+	opts.Limit = max(r.options.PageSize>>r.server.smaller, 1)
 	r.stats.lists.inc()
 
 	for range maxPages {
@@ -230,7 +230,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 // objects in it may be valid.
 func (r *reflector) shrink(limit int64, err error) {
 	if e, ok := errors.AsType[*wire.LimitError](err); ok && e.What == wire.ResponseBytes && limit > 1 {
-		r.smaller++
+		r.server.smaller++
 	}
 }
 
@@ -240,12 +240,12 @@ func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *li
 		return wire.ListHeader{}, err
 	}
 	defer p.close()
-	r.unnamed, r.inPage = 0, true
+	r.kind.unnamed, r.kind.inPage = 0, true
 	for {
 		err := p.next()
 		if errors.Is(err, io.EOF) {
-			err = r.checkListKind(p.header(), p.count, r.unnamed)
-			r.inPage = err != nil
+			err = r.checkListKind(p.header(), p.count, r.kind.unnamed)
+			r.kind.inPage = err != nil
 			return p.header(), err
 		}
 		if err != nil {
@@ -308,7 +308,7 @@ func (r *reflector) follow(s *stream) error {
 			return nil
 		} else if err != nil {
 			if errors.Is(err, ErrStalled) {
-				r.bookmarks = false // must be seen again before silence means anything
+				r.server.bookmarks = false // must be seen again before silence means anything
 			}
 			return err
 		}
@@ -325,20 +325,20 @@ func (r *reflector) applyNext(s *stream) error {
 	if err != nil {
 		return eofIsUnexpected(err)
 	}
-	r.unordered = r.unordered && frame.Type == wire.Added
+	r.session.unordered = r.session.unordered && frame.Type == wire.Added
 	if frame.Type == wire.Bookmark {
 		it, err := s.frames.Scan()
 		if err == nil {
 			err = r.checkBookmark(&it)
 		}
 		if err == nil {
-			err = r.distrust
+			err = r.at.distrust
 		}
 		if err != nil {
 			return err
 		}
-		if !r.bookmarks {
-			r.bookmarks = true
+		if !r.server.bookmarks {
+			r.server.bookmarks = true
 			s.calm(false)
 		}
 		return r.reached(it.ResourceVersion)
@@ -370,8 +370,8 @@ func (r *reflector) applyNext(s *stream) error {
 // versions of one history only grow. The initial objects of a watch without a
 // version have no order.
 func (r *reflector) checkOrder(rv string) error {
-	if !r.unordered && behind(rv, r.resume) {
-		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", r.key, ErrHistory, r.resume, rv)
+	if !r.session.unordered && behind(rv, r.at.resume) {
+		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", r.key, ErrHistory, r.at.resume, rv)
 	}
 	return nil
 }
@@ -384,12 +384,12 @@ func (r *reflector) reached(rv string) error {
 	if err := r.checkOrder(rv); err != nil {
 		return err
 	}
-	if behind(rv, r.resume) {
-		rv = r.resume
+	if behind(rv, r.at.resume) {
+		rv = r.at.resume
 	}
-	rv = further(r.resume, rv)
-	on := rv != r.resume
-	r.resume, r.reach = rv, rv
+	rv = further(r.at.resume, rv)
+	on := rv != r.at.resume
+	r.at.resume, r.at.reach = rv, rv
 	if on {
 		r.followed()
 	}

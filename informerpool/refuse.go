@@ -158,7 +158,7 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	}
 
 	if r.listing == nil && r.mu.refused.all != nil {
-		r.distrust = r.mu.refused.all // only the reflector writes it, so the reflector reads it without a lock
+		r.at.distrust = r.mu.refused.all // only the reflector writes it, so the reflector reads it without a lock
 	}
 	log := r.options.Logger.V(1)
 	if news {

@@ -35,6 +35,15 @@ func asResumeError(err error) error {
 	return resumeError{err}
 }
 
+// failures are what keeps failing although the server answers.
+type failures struct {
+	unanswered time.Time   // since when the history question is unanswered
+	resumes    int         // resumes in a row that failed with an error inside the server
+	refused    unresumable // resumes that were refused
+	streams    int         // streamed lists in a row that failed with an error inside the server
+	away       bool        // the server was not available since the last list or resume
+}
+
 // unresumable counts refusals of resumes in a row.
 type unresumable struct {
 	since    time.Time     // of the first one; zero if there is none
@@ -56,11 +65,11 @@ func (u *unresumable) lists() bool {
 }
 
 // followed records that a stream was followed.
-func (r *reflector) followed() { r.unresumed, r.unresumable = 0, unresumable{} }
+func (r *reflector) followed() { r.failures.resumes, r.failures.refused = 0, unresumable{} }
 
 // refusesResuming reports whether a server has refused to resume for so long
 // that a list is due.
 func (r *reflector) refusesResuming(err error) bool {
 	_, resuming := errors.AsType[resumeError](err)
-	return resuming && r.unresumable.lists()
+	return resuming && r.failures.refused.lists()
 }

@@ -45,7 +45,7 @@ func (r *reflector) send(ctx context.Context, open func(context.Context, Request
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	var rc io.ReadCloser
 	err := r.pool.callApart("Source", r.key, func() (err error) {
-		rc, err = open(ctx, Request{Key: r.key, Epoch: r.known, Options: opts})
+		rc, err = open(ctx, Request{Key: r.key, Epoch: r.at.epoch, Options: opts})
 		return err
 	})
 	if err != nil {

@@ -39,6 +39,16 @@ var (
 	errEndless = fmt.Errorf("%w: it began one and did not end it", errNoStream)
 )
 
+// abilities are what the reflector has learned about how its server lists and
+// watches the resource.
+type abilities struct {
+	ends        bool      // it has ended a list that it streamed
+	silent      bool      // its watches have carried nothing while nothing changed
+	bookmarks   bool      // its watches carry bookmarks while nothing changes
+	unwatchable time.Time // until when it is not asked to watch, having refused once
+	smaller     int       // how often the size of pages was halved
+}
+
 // endless bounds the initial objects of a stream. A server that treats the
 // request as one for a plain watch keeps sending changes for ever, and the list
 // would never be complete.
@@ -86,11 +96,11 @@ const maxUnstreamed = 3
 // other requests may still work.
 func (r *reflector) failsStreaming(err error) bool {
 	if !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) {
-		r.unstreamed = 0
+		r.failures.streams = 0
 		return false
 	}
-	r.unstreamed++
-	return r.unstreamed >= maxUnstreamed
+	r.failures.streams++
+	return r.failures.streams >= maxUnstreamed
 }
 
 // pagedGroups are the API groups of a cluster whose server does not stream
@@ -141,4 +151,4 @@ func (r *reflector) paged() bool {
 }
 
 // watchable reports whether watches of the resource are requested.
-func (r *reflector) watchable() bool { return time.Now().After(r.unwatchable) }
+func (r *reflector) watchable() bool { return time.Now().After(r.server.unwatchable) }

@@ -42,8 +42,8 @@ func unavailable(err error) bool {
 // resumed schedules an audit of an informer that resumes after its server was
 // not available. since is when it was last followed.
 func (r *reflector) resumed(since time.Time) {
-	away := r.away
-	r.away = false
+	away := r.failures.away
+	r.failures.away = false
 	if !away || r.options.AuditInterval <= 0 || builtIn(r.key.Resource.Group) {
 		return
 	}
