@@ -113,19 +113,22 @@ func (i *informer) doubtful(why error) {
 	i.wake.kick()
 }
 
-// takeFinding acts, once, on an audit's finding since the last attempt.
-func (r *reflector) takeFinding() {
-	r.mu.Lock()
-	found := r.mu.attempt.finding
-	r.mu.attempt.finding = nil
-	r.mu.Unlock()
+// takeFinding returns, once, what an audit has found since the last attempt.
+func (i *informer) takeFinding() (found error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	found, i.mu.attempt.finding = i.mu.attempt.finding, nil
+	return found
+}
 
+// heedAudit acts on the finding of an audit.
+func (r *reflector) heedAudit(found error) {
 	switch {
 	case errors.Is(found, ErrHistory):
 		_ = r.checkHistory(found)
-		r.fail(found)
+		r.informer.fail(found)
 	case found != nil:
 		r.at.distrust = found
-		r.note(found)
+		r.informer.note(found)
 	}
 }

@@ -62,6 +62,27 @@ func (i *informer) touchLocked(o *Object) {
 	i.mu.touched.note(o)
 }
 
+// beginList prepares for the objects of a list. It returns the number of the
+// list among the informer's looks at its server.
+func (i *informer) beginList() (look int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+
+	if i.mu.synced {
+		i.stats.resyncs.inc()
+	}
+	i.mu.staged = i.mu.store.stage()
+
+	return i.lookLocked()
+}
+
+// restage prepares for the objects of a list that starts over.
+func (i *informer) restage() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.staged = i.mu.store.stage()
+}
+
 // stage keeps an object of a list under way, in place of an earlier state that
 // the same list brought.
 func (i *informer) stage(earlier, o *Object) {
@@ -250,4 +271,11 @@ func (i *informer) syncedLocked(rv string) {
 		}
 	}
 	i.mu.waiters.wake()
+}
+
+// hasSynced reports whether reads are served.
+func (i *informer) hasSynced() bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.synced
 }

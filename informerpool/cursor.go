@@ -3,6 +3,8 @@
 
 package informerpool
 
+import "fmt"
+
 // cursor is where a reflector continues.
 type cursor struct {
 	epoch    Epoch  // the epoch that resume belongs to
@@ -10,4 +12,44 @@ type cursor struct {
 	reach    string // the newest resourceVersion the store has seen in this history
 	replace  bool   // the next list is of a new history: versions are not comparable with those of the store
 	distrust error  // why a list must follow the stream, instead of a resume; nil if it may be resumed
+}
+
+// checkOrder fails if a stream shows a version before the one it has reached:
+// versions of one history only grow. The initial objects of a watch without a
+// version have no order.
+func (r *reflector) checkOrder(rv string) error {
+	if !r.session.unordered && behind(rv, r.at.resume) {
+		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", r.informer.key, ErrHistory, r.at.resume, rv)
+	}
+	return nil
+}
+
+// reached records how far the stream has come.
+func (r *reflector) reached(rv string) error {
+	if rv == "" {
+		return nil
+	}
+	if err := r.checkOrder(rv); err != nil {
+		return err
+	}
+	if behind(rv, r.at.resume) {
+		rv = r.at.resume
+	}
+	rv = further(r.at.resume, rv)
+	on := rv != r.at.resume
+	r.at.resume, r.at.reach = rv, rv
+	if on {
+		r.followed()
+	}
+	r.informer.advance(rv, on)
+
+	return nil
+}
+
+// endUnordered requests a list after a stream that ended within its initial
+// objects: their versions do not show how far it came.
+func (r *reflector) endUnordered() {
+	if r.session.unordered {
+		r.session.unordered, r.at.resume = false, ""
+	}
 }

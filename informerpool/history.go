@@ -44,7 +44,7 @@ func (r *reflector) guard(ctx context.Context) error {
 	}
 	r.failures.unanswered = time.Time{}
 	if behind(server, r.at.resume) {
-		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", r.key, ErrHistory, server, r.at.resume)
+		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", r.informer.key, ErrHistory, server, r.at.resume)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (r *reflector) currentVersion(ctx context.Context) (string, error) {
 	// or downgraded, or there are several.
 	rv, err = r.pagedVersion(ctx, true)
 	if err == nil {
-		r.cluster.pages(r.key)
+		r.informer.cluster.pages(r.informer.key)
 	}
 
 	return rv, err
@@ -115,7 +115,7 @@ func (r *reflector) currentVersion(ctx context.Context) (string, error) {
 // resumed. It asks only once in a row, and not where streams are known not to
 // work.
 func (r *reflector) busyVersion(ctx context.Context, refused error) (string, error) {
-	if !r.failures.unanswered.IsZero() || r.cluster.paged(r.key) {
+	if !r.failures.unanswered.IsZero() || r.informer.cluster.paged(r.informer.key) {
 		return "", refused
 	}
 	rv, err := r.streamedVersion(ctx)
@@ -123,7 +123,7 @@ func (r *reflector) busyVersion(ctx context.Context, refused error) (string, err
 	case err == nil:
 		return rv, nil
 	case cannotStream(err):
-		r.cluster.pages(r.key)
+		r.informer.cluster.pages(r.informer.key)
 	case errors.Is(err, ErrEpochChanged):
 		return "", err
 	}
@@ -163,7 +163,7 @@ func (r *reflector) streamedVersion(ctx context.Context) (string, error) {
 // counts as a sign of life.
 func (r *reflector) pagedVersion(ctx context.Context, proof bool) (string, error) {
 	opts := metav1.ListOptions{}
-	if namesOne(r.key) {
+	if namesOne(r.informer.key) {
 		opts = r.listOptions()
 	}
 	opts.Limit = 1
@@ -188,7 +188,7 @@ func (r *reflector) pagedVersion(ctx context.Context, proof bool) (string, error
 // selection.
 func (r *reflector) question() metav1.ListOptions {
 	o := r.listOptions()
-	if !namesOne(r.key) {
+	if !namesOne(r.informer.key) {
 		o.FieldSelector = strings.TrimSuffix(nobody+","+o.FieldSelector, ",")
 	}
 	return o
@@ -206,11 +206,11 @@ func namesOne(k Key) bool {
 
 // rolledBack reports that the server's history is not the store's.
 func (r *reflector) rolledBack(cause error) {
-	r.stats.rollbacks.inc()
-	r.options.Logger.Info("History of the server is another one", "informer", r.key.String(), "error", cause.Error())
+	r.informer.stats.rollbacks.inc()
+	r.options.Logger.Info("History of the server is another one", "informer", r.informer.key.String(), "error", cause.Error())
 	if r.options.OnRollback != nil {
-		_ = r.pool.callApart("OnRollback", r.key, func() error {
-			r.options.OnRollback(r.key)
+		_ = r.informer.pool.callApart("OnRollback", r.informer.key, func() error {
+			r.options.OnRollback(r.informer.key)
 			return nil
 		})
 	}

@@ -41,10 +41,10 @@ func (r *reflector) learnKind(ctx context.Context) error {
 	if r.kind.packed != nil {
 		return nil
 	}
-	kind := r.key.Kind
+	kind := r.informer.key.Kind
 	if source, ok := r.options.Source.(KindSource); ok && kind == "" {
-		err := r.pool.callApart("Source", r.key, func() (err error) {
-			kind, err = source.KindOf(ctx, Request{Key: r.key, Epoch: r.at.epoch})
+		err := r.informer.pool.callApart("Source", r.informer.key, func() (err error) {
+			kind, err = source.KindOf(ctx, Request{Key: r.informer.key, Epoch: r.at.epoch})
 			return err
 		})
 		if err != nil {
@@ -59,7 +59,7 @@ func (r *reflector) learnKind(ctx context.Context) error {
 		}
 	}
 
-	r.kind.packed = r.pool.codec.Kind(r.key.Resource.GroupVersion().WithKind(kind))
+	r.kind.packed = r.informer.pool.codec.Kind(r.informer.key.Resource.GroupVersion().WithKind(kind))
 
 	return nil
 }
@@ -68,7 +68,7 @@ func (r *reflector) learnKind(ctx context.Context) error {
 // been replaced by one of another kind. A kind that the key names stays.
 func (r *reflector) forgetKind() {
 	r.kind.listsAs = ""
-	if r.key.Kind == "" {
+	if r.informer.key.Kind == "" {
 		r.kind.packed = nil
 	}
 }
@@ -91,7 +91,7 @@ func (r *reflector) listKind(ctx context.Context) (string, error) {
 	}
 	kind, ok := strings.CutSuffix(page.header().Kind, listSuffix)
 	if !ok || kind == "" {
-		return "", fmt.Errorf("%s: %w: the list does not name it", r.key, ErrKind)
+		return "", fmt.Errorf("%s: %w: the list does not name it", r.informer.key, ErrKind)
 	}
 	return kind, nil
 }
@@ -107,7 +107,7 @@ const anyList = "List"
 // exist.
 func (r *reflector) checkItemKind(it *wire.Item) error {
 	if want := r.kind.packed.GVK().Kind; it.Kind != "" && it.Kind != want {
-		return fmt.Errorf("%s: %w: %s instead of %s", r.key, ErrKind, wire.Excerpt(it.Kind), want)
+		return fmt.Errorf("%s: %w: %s instead of %s", r.informer.key, ErrKind, wire.Excerpt(it.Kind), want)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (r *reflector) checkItemKind(it *wire.Item) error {
 // checkBookmark is checkItemKind for a bookmark, whose version is kept, too.
 func (r *reflector) checkBookmark(it *wire.Item) error {
 	if len(it.ResourceVersion) > wire.MaxVersion {
-		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", r.key, ErrRefused, len(it.ResourceVersion))
+		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", r.informer.key, ErrRefused, len(it.ResourceVersion))
 	}
 	return r.checkItemKind(it)
 }
@@ -145,7 +145,7 @@ func (r *reflector) checkUnnamed(header wire.ListHeader) error {
 func (r *reflector) checkListKind(header wire.ListHeader, items, unnamed int) error {
 	want := r.kind.packed.GVK().Kind
 	if len(header.ResourceVersion) > wire.MaxVersion {
-		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", r.key, ErrRefused, len(header.ResourceVersion))
+		return fmt.Errorf("%s: %w: a resourceVersion of %d bytes", r.informer.key, ErrRefused, len(header.ResourceVersion))
 	}
 	named := items > 0 && unnamed == 0
 	own := header.Kind != "" && header.APIVersion == r.kind.packed.GVK().GroupVersion().String()
@@ -161,7 +161,7 @@ func (r *reflector) checkListKind(header wire.ListHeader, items, unnamed int) er
 		return nil
 	}
 
-	return fmt.Errorf("%s: %w: a list of kind %s instead of %s", r.key, ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
+	return fmt.Errorf("%s: %w: a list of kind %s instead of %s", r.informer.key, ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
 }
 
 // discoveredKind returns the kind of a resource in a discovery document.

@@ -55,10 +55,10 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, 
 
 // lineage returns the number of the history that the current list shows.
 func (r *reflector) lineage(l *listing) int {
-	r.mu.RLock()
-	another, own := r.mu.epoch == r.at.epoch && (r.at.replace || l.broken != nil), r.mu.history
-	r.mu.RUnlock()
-	return r.cluster.lineages.at(r.key.Resource.GroupResource(), r.at.epoch, another, own)
+	r.informer.mu.RLock()
+	another, own := r.informer.mu.epoch == r.at.epoch && (r.at.replace || l.broken != nil), r.informer.mu.history
+	r.informer.mu.RUnlock()
+	return r.informer.cluster.lineages.at(r.informer.key.Resource.GroupResource(), r.at.epoch, another, own)
 }
 
 // disproved returns the proof that a complete list at a version is of another
@@ -68,10 +68,10 @@ func (r *reflector) lineage(l *listing) int {
 // list.
 func (l *listing) disproved(rv string) error {
 	r := l.reflector
-	if counts, ok := r.options.Source.(interface{ counting(key Key) bool }); ok && counts.counting(r.key) {
+	if counts, ok := r.options.Source.(interface{ counting(key Key) bool }); ok && counts.counting(r.informer.key) {
 		return nil // each informer counts its own versions
 	}
-	for _, i := range r.pool.siblings(r.informer) {
+	for _, i := range r.informer.pool.siblings(r.informer) {
 		if proof := l.disprovedBy(i, rv); proof != nil {
 			return proof
 		}
@@ -85,7 +85,7 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 
-	if !i.mu.synced || i.mu.epoch != r.at.epoch || i.mu.history != r.mu.history {
+	if !i.mu.synced || i.mu.epoch != r.at.epoch || i.mu.history != r.informer.mu.history {
 		return nil
 	}
 	contradicts := func(listed, shown *Object) bool {
@@ -93,9 +93,9 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 	}
 	proof := func(listed, shown *Object) error {
 		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",
-			r.key, nameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), i.key)
+			r.informer.key, nameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), i.key)
 	}
-	if i.mu.store.count <= r.mu.store.count+r.mu.staged.count {
+	if i.mu.store.count <= r.informer.mu.store.count+r.informer.mu.staged.count {
 		for shown := range i.mu.store.all() {
 			if listed := l.shows(nameOf(shown)); contradicts(listed, shown) {
 				return proof(listed, shown)
@@ -104,7 +104,7 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 		return nil
 	}
 
-	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.mu.staged.all())) {
+	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.informer.mu.staged.all())) {
 		if shown := i.mu.store.get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
 			return proof(listed, shown)
 		}

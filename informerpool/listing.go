@@ -48,13 +48,7 @@ type marks map[*Object]struct{}
 func (r *reflector) beginList() *listing {
 	l := &listing{reflector: r, seen: marks{}}
 	r.listing = l
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	if r.mu.synced {
-		r.stats.resyncs.inc()
-	}
-	r.mu.staged, l.look = r.mu.store.stage(), r.lookLocked()
+	l.look = r.informer.beginList()
 
 	return l
 }
@@ -62,11 +56,8 @@ func (r *reflector) beginList() *listing {
 // restart drops everything that the list has brought so far.
 func (l *listing) restart() {
 	r := l.reflector
-	r.discard()
-	r.mu.Lock()
-	r.mu.staged = r.mu.store.stage()
-	r.mu.Unlock()
-
+	r.informer.discard()
+	r.informer.restage()
 	*l = listing{reflector: r, seen: marks{}, look: l.look}
 }
 
@@ -93,8 +84,8 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	if err := l.take(o); err != nil {
 		return err
 	}
-	if n := len(l.seen) + r.mu.staged.count + l.passed; r.options.MaxObjects > 0 && n > r.options.MaxObjects {
-		return fmt.Errorf("list %s: more than %d objects: %w", r.key, r.options.MaxObjects, ErrBudget)
+	if n := len(l.seen) + r.informer.mu.staged.count + l.passed; r.options.MaxObjects > 0 && n > r.options.MaxObjects {
+		return fmt.Errorf("list %s: more than %d objects: %w", r.informer.key, r.options.MaxObjects, ErrBudget)
 	}
 	return nil
 }
@@ -104,7 +95,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 // the store needs no lock.
 func (l *listing) take(o *Object) error {
 	r := l.reflector
-	if earlier := r.mu.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
+	if earlier := r.informer.mu.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
 		if newer(o, earlier) { // it changed while the list was streamed
 			return l.stage(earlier, o)
 		}
@@ -112,7 +103,7 @@ func (l *listing) take(o *Object) error {
 		return nil
 	}
 
-	old := r.mu.store.get(o.GetNamespace(), o.GetName())
+	old := r.informer.mu.store.get(o.GetNamespace(), o.GetName())
 	_, seen := l.seen[old]
 	switch {
 	case old == nil:
@@ -123,7 +114,7 @@ func (l *listing) take(o *Object) error {
 		l.seen[old] = struct{}{}
 		return nil
 	case !r.at.replace && goesBack(old, o):
-		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", r.key, nameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
+		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", r.informer.key, nameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
 	}
 
 	delete(l.seen, old)
@@ -136,7 +127,7 @@ func (l *listing) stage(earlier, o *Object) error {
 	if err := l.reflector.checkBytes(earlier, o); err != nil {
 		return l.pass(o, err)
 	}
-	l.reflector.stage(earlier, o)
+	l.reflector.informer.stage(earlier, o)
 	return nil
 }
 
@@ -146,11 +137,11 @@ func (l *listing) stage(earlier, o *Object) error {
 // own history is over. No more is skipped than may be cached.
 func (l *listing) pass(o *Object, err error) error {
 	r := l.reflector
-	if l.weight += int64(o.Size()); !r.hasSynced() || l.weight > r.options.MaxClusterBytes {
+	if l.weight += int64(o.Size()); !r.informer.hasSynced() || l.weight > r.options.MaxClusterBytes {
 		return err
 	}
 	l.cramped = err
-	if old := r.mu.store.get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
+	if old := r.informer.mu.store.get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
 		l.seen[old] = struct{}{}
 	} else {
 		l.passed++
@@ -161,10 +152,10 @@ func (l *listing) pass(o *Object, err error) error {
 // drop removes an object that was deleted while the list was streamed.
 func (l *listing) drop(final *Object) {
 	r := l.reflector
-	if o := r.mu.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
-		r.unstage(o)
+	if o := r.informer.mu.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
+		r.informer.unstage(o)
 	}
-	if old := r.mu.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
+	if old := r.informer.mu.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
 		delete(l.seen, old)
 	}
 }
@@ -172,10 +163,10 @@ func (l *listing) drop(final *Object) {
 // shows returns the complete list's object of a name, or nil. The informer's
 // lock is held.
 func (l *listing) shows(name types.NamespacedName) *Object {
-	if o := l.reflector.mu.staged.get(name.Namespace, name.Name); o != nil {
+	if o := l.reflector.informer.mu.staged.get(name.Namespace, name.Name); o != nil {
 		return o
 	}
-	o := l.reflector.mu.store.get(name.Namespace, name.Name)
+	o := l.reflector.informer.mu.store.get(name.Namespace, name.Name)
 	if _, kept := l.seen[o]; kept {
 		return o
 	}
@@ -200,7 +191,7 @@ func (l *listing) finish(rv string) error {
 	}
 	r := l.reflector
 	if !r.at.replace && behind(rv, r.at.reach) {
-		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.key, rv, r.at.reach))
+		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.informer.key, rv, r.at.reach))
 	}
 	if l.cramped != nil { // skipped objects would look as if they had gone back
 		return l.trim(rv)
@@ -218,14 +209,14 @@ func (l *listing) finish(rv string) error {
 	}
 	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, further(r.at.reach, rv), false, absence{}
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
-	r.proof()
-	if r.commit(l, rv, r.at.epoch) {
-		r.pool.auditSeen(r.informer)
+	r.informer.proof()
+	if r.informer.commit(l, rv, r.at.epoch) {
+		r.informer.pool.auditSeen(r.informer)
 	}
 	if l.broken != nil {
 		r.rolledBack(l.broken)
 	}
-	r.pool.takeOver(r.informer)
+	r.informer.pool.takeOver(r.informer)
 
 	return nil
 }
@@ -239,10 +230,10 @@ func (l *listing) trim(rv string) error {
 	another := l.apart()
 	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
 	if !another {
-		r.commitTrimmed(l, rv)
+		r.informer.commitTrimmed(l, rv)
 		return l.cramped
 	}
-	r.giveUp(l)
+	r.informer.giveUp(l)
 	r.at.replace = true // the next list may not contradict the remaining objects
 	if l.broken != nil {
 		r.rolledBack(l.broken)
@@ -264,11 +255,11 @@ func (l *listing) abort(err error) {
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
 	own := confirmed && l.broken == nil && !r.at.replace && ordered(l.version) && !behind(l.version, r.at.reach)
-	if own && r.hasSynced() && !errors.Is(err, ErrBudget) {
-		r.commitPart()
+	if own && r.informer.hasSynced() && !errors.Is(err, ErrBudget) {
+		r.informer.commitPart()
 		return
 	}
-	r.discard()
+	r.informer.discard()
 }
 
 // sameState reports whether a list shows the cached state of an object. An

@@ -33,7 +33,7 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 	}
 	var o *Object
 	if err == nil {
-		o, err = r.pool.codec.PackShared(r.kind.packed, it, r.mu.store.shared)
+		o, err = r.informer.pool.codec.PackShared(r.kind.packed, it, r.informer.mu.store.shared)
 	}
 	if err == nil {
 		o, err = r.transform(o)
@@ -46,7 +46,7 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.key, err)
+		return nil, fmt.Errorf("%s: %w", r.informer.key, err)
 	}
 	return o, nil
 }
@@ -67,14 +67,14 @@ func (r *reflector) check(it *wire.Item, header wire.ListHeader) error {
 			return err
 		}
 	}
-	expect := wire.Expect{APIVersion: r.key.Resource.GroupVersion().String(), Namespace: r.key.Namespace}
+	expect := wire.Expect{APIVersion: r.informer.key.Resource.GroupVersion().String(), Namespace: r.informer.key.Namespace}
 	return expect.Check(*it)
 }
 
 // transform applies the user's transform, which must not change the object's
 // identity.
 func (r *reflector) transform(o *Object) (*Object, error) {
-	change := r.options.Transforms[r.key.Resource.GroupResource()]
+	change := r.options.Transforms[r.informer.key.Resource.GroupResource()]
 	if change == nil {
 		return o, nil
 	}
@@ -84,12 +84,12 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 	}
 	if err := callTransform(change, u); err != nil {
 		if p, ok := errors.AsType[*callback.PanicError](err); ok {
-			r.pool.panicked(p.Callback)
+			r.informer.pool.panicked(p.Callback)
 		}
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
 
-	changed, err := r.pool.codec.PackUnstructuredShared(r.kind.packed, u, r.mu.store.shared)
+	changed, err := r.informer.pool.codec.PackUnstructuredShared(r.kind.packed, u, r.informer.mu.store.shared)
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}

@@ -70,12 +70,12 @@ func (r *reflector) missing(ctx context.Context, err error) error {
 	needed := wordProofTime
 	if source, ok := r.options.Source.(Discoverer); ok {
 		needed = proofTime
-		if builtIn(r.key.Resource.Group) {
+		if builtIn(r.informer.key.Resource.Group) {
 			needed = builtInProofTime
 		}
 		var found Discovery
-		unknown := r.pool.callApart("Source", r.key, func() (err error) {
-			found, err = source.Discover(ctx, Request{Key: r.key, Epoch: r.at.epoch})
+		unknown := r.informer.pool.callApart("Source", r.informer.key, func() (err error) {
+			found, err = source.Discover(ctx, Request{Key: r.informer.key, Epoch: r.at.epoch})
 			return err
 		})
 		switch {
@@ -102,7 +102,7 @@ func (r *reflector) missing(ctx context.Context, err error) error {
 	if !r.absent.proven && r.absent.proofs >= minProofs && time.Since(r.absent.since) >= needed {
 		r.absent.proven = true
 		r.at.resume = ""
-		r.vanish()
+		r.informer.vanish()
 	}
 	return err
 }

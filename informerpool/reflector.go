@@ -31,7 +31,7 @@ import (
 //
 // INVARIANT: only the reflector's goroutine uses its fields.
 type reflector struct {
-	*informer
+	informer *informer
 
 	options  *Options
 	backoff  backoff
@@ -60,7 +60,7 @@ type session struct {
 func (r *reflector) run(ctx context.Context) {
 	r.backoff.limit = r.options.MaxBackoff
 	for ctx.Err() == nil {
-		if r.backoff.wait > 0 && r.wake.sleep(ctx, r.backoff.wait) {
+		if r.backoff.wait > 0 && r.informer.wake.sleep(ctx, r.backoff.wait) {
 			r.backoff.reset()
 		}
 		if ctx.Err() == nil {
@@ -72,12 +72,12 @@ func (r *reflector) run(ctx context.Context) {
 // attemptOnce makes one attempt: it waits for the cluster, lists or resumes,
 // and follows the changes until the stream ends.
 func (r *reflector) attemptOnce(ctx context.Context) {
-	ctx, forgot := r.begin(ctx)
+	ctx, forgot := r.informer.begin(ctx)
 	if forgot {
 		*r = reflector{informer: r.informer, options: r.options, backoff: r.backoff}
 	}
 	r.session.relisted = false
-	r.takeFinding()
+	r.heedAudit(r.informer.takeFinding())
 	began := time.Now()
 	err := errUnreturned
 	defer func() { r.backoff.wait = r.conclude(ctx, began, err) }()
@@ -97,7 +97,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 // endedAt returns why a watch that ended soon could not last, or nil.
 func (r *reflector) endedAt(rv string) error {
 	if !r.session.relisted || versionless(rv) || ordered(rv) {
-		return r.endsAtOnce()
+		return r.informer.endsAtOnce()
 	}
 	return r.untaken(io.ErrUnexpectedEOF)
 }
@@ -108,7 +108,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	cause := context.Cause(ctx)
 	quieted := r.session.quieted
 	r.session.quieted = false
-	misled := r.end()
+	misled := r.informer.end()
 	r.endUnordered()
 	if time.Since(began) >= settling {
 		r.followed()
@@ -134,7 +134,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 
 	switch {
 	case errors.Is(err, errPolled):
-		r.polled()
+		r.informer.polled()
 		r.backoff.reset()
 		return jitter(r.options.PollInterval)
 	case errors.Is(err, errQuiet):
@@ -161,15 +161,15 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 // failed records a failed attempt, and reports it to the log and to
 // Options.OnFailed.
 func (r *reflector) failed(err error) {
-	if r.fail(err) {
-		r.options.Logger.Info("Informer interrupted", "informer", r.key.String(), "error", err.Error())
+	if r.informer.fail(err) {
+		r.options.Logger.Info("Informer interrupted", "informer", r.informer.key.String(), "error", err.Error())
 	}
-	r.pool.forsake(r.informer, err)
+	r.informer.pool.forsake(r.informer, err)
 	if r.options.OnFailed == nil {
 		return
 	}
-	_ = r.pool.callApart("OnFailed", r.key, func() error {
-		r.options.OnFailed(r.key, err)
+	_ = r.informer.pool.callApart("OnFailed", r.informer.key, func() error {
+		r.options.OnFailed(r.informer.key, err)
 		return nil
 	})
 }
@@ -182,16 +182,16 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		return nil, err
 	}
 	if epoch != r.at.epoch {
-		r.at.replace = r.at.replace || r.hasSynced()
+		r.at.replace = r.at.replace || r.informer.hasSynced()
 		r.at.epoch, r.at.resume, r.at.reach = epoch, "", ""
-		r.loosenSeen()
+		r.informer.loosenSeen()
 		r.forgetKind()
 	}
 
 	if ordered(r.at.resume) && r.watchable() && r.at.distrust == nil {
 		err := r.guard(ctx)
 		if err == nil {
-			r.stats.resumes.inc()
+			r.informer.stats.resumes.inc()
 			s, err := r.watch(ctx)
 			if !errors.Is(err, errPolled) {
 				return s, asResumeError(err)
@@ -206,8 +206,8 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 
 // ready calls the source, whose panic becomes an error.
 func (r *reflector) ready(ctx context.Context) (epoch Epoch, err error) {
-	err = r.pool.call("Source", r.key, func() (err error) {
-		epoch, err = r.pool.options.Source.Ready(ctx, r.key.Cluster)
+	err = r.informer.pool.call("Source", r.informer.key, func() (err error) {
+		epoch, err = r.informer.pool.options.Source.Ready(ctx, r.informer.key.Cluster)
 		return err
 	})
 	return epoch, err
@@ -267,7 +267,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	opts.ResourceVersion = r.at.resume
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = r.watchSeconds()
-	r.stats.watches.inc()
+	r.informer.stats.watches.inc()
 	s, err := r.open(ctx, opts, r.options.StallTimeout)
 	r.session.unordered = versionless(r.at.resume)
 	if apierrors.IsMethodNotSupported(err) {
@@ -278,8 +278,8 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 		return nil, r.untaken(err)
 	}
 	s.calm(!r.server.bookmarks)
-	since := r.unfollowed()
-	r.accepted(r.at.resume)
+	since := r.informer.unfollowed()
+	r.informer.accepted(r.at.resume)
 	r.resumed(since)
 
 	return s, nil
@@ -291,15 +291,7 @@ func (r *reflector) untaken(err error) error {
 	if versionless(r.at.resume) || ordered(r.at.resume) {
 		return err
 	}
-	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", r.key, ErrVersion, wire.Excerpt(r.at.resume), err)
-}
-
-// endUnordered requests a list after a stream that ended within its initial
-// objects: their versions do not show how far it came.
-func (r *reflector) endUnordered() {
-	if r.session.unordered {
-		r.session.unordered, r.at.resume = false, ""
-	}
+	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", r.informer.key, ErrVersion, wire.Excerpt(r.at.resume), err)
 }
 
 // eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
@@ -312,7 +304,7 @@ func eofIsUnexpected(err error) error {
 }
 
 func (r *reflector) listOptions() metav1.ListOptions {
-	return metav1.ListOptions{LabelSelector: r.key.LabelSelector, FieldSelector: r.key.FieldSelector}
+	return metav1.ListOptions{LabelSelector: r.informer.key.LabelSelector, FieldSelector: r.informer.key.FieldSelector}
 }
 
 // streamOptions make a watch begin with the current objects. Bookmarks must be
@@ -332,18 +324,12 @@ func (r *reflector) watchSeconds() *int64 {
 // jitter returns between two thirds and four thirds of d, at random.
 func jitter(d time.Duration) time.Duration { return 2*d/3 + rand.N(2*d/3) }
 
-func (r *reflector) hasSynced() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.mu.synced
-}
-
 // quiet records that a watch carried nothing. The first such watch counts as a
 // stall, since it may have been one; from then on silence is normal for the
 // resource.
 func (r *reflector) quiet() {
 	if !r.server.silent {
 		r.server.silent = true
-		r.stats.stalls.inc()
+		r.informer.stats.stalls.inc()
 	}
 }

@@ -22,7 +22,7 @@ const maxPages = 10_000
 // relist makes the store equal to the server's state and returns the stream
 // that follows it.
 func (r *reflector) relist(ctx context.Context) (*stream, error) {
-	release, err := r.pool.permits.take(ctx)
+	release, err := r.informer.pool.permits.take(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -42,14 +42,14 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 			return s, r.asListError(ctx, err)
 		}
 		noStream = err
-		r.note(err) // while the paged list runs, this is all that is known
+		r.informer.note(err) // while the paged list runs, this is all that is known
 	}
 
 	if err := r.listPaged(ctx); err != nil {
 		return nil, r.asListError(ctx, err)
 	}
 	if noStream != nil {
-		r.cluster.pages(r.key)
+		r.informer.cluster.pages(r.informer.key)
 	}
 	release()
 	r.listed(began)
@@ -82,7 +82,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 // An object that it does not name did not exist when the watch began, and was
 // not created later: the list lacks it, and it is deleted.
 func (r *reflector) listBehind(ctx context.Context, s *stream) error {
-	release, err := r.pool.permits.take(ctx)
+	release, err := r.informer.pool.permits.take(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,10 +102,10 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 // question.
 func (r *reflector) listed(began time.Time) {
 	r.failures.unanswered, r.failures.away = time.Time{}, false
-	r.pool.permits.listed(time.Since(began))
+	r.informer.pool.permits.listed(time.Since(began))
 	if r.options.OnListed != nil {
-		_ = r.pool.callApart("OnListed", r.key, func() error {
-			r.options.OnListed(r.key, time.Since(began))
+		_ = r.informer.pool.callApart("OnListed", r.informer.key, func() error {
+			r.options.OnListed(r.informer.key, time.Since(began))
 			return nil
 		})
 	}
@@ -134,7 +134,7 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(r.listOptions())
 	opts.TimeoutSeconds = r.watchSeconds()
-	r.stats.watches.inc()
+	r.informer.stats.watches.inc()
 	s, err := r.open(ctx, opts, r.options.StallTimeout)
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (r *reflector) readInitial(s *stream) (err error) {
 	for {
 		frame, err := s.next()
 		if errors.Is(err, ErrStalled) || bound.passed(frame.Type, l.repeats) {
-			return fmt.Errorf("%s: %w", r.key, errEndless)
+			return fmt.Errorf("%s: %w", r.informer.key, errEndless)
 		}
 		if err != nil {
 			return eofIsUnexpected(err)
@@ -196,7 +196,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 	defer func() { l.abort(err) }()
 	opts := r.listOptions()
 	opts.Limit = max(r.options.PageSize>>r.server.smaller, 1)
-	r.stats.lists.inc()
+	r.informer.stats.lists.inc()
 
 	for range maxPages {
 		header, err := r.listPage(ctx, opts, l)
@@ -206,7 +206,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 			// over with that.
 			l.restart()
 			opts.Limit, opts.Continue = 0, ""
-			r.stats.lists.inc()
+			r.informer.stats.lists.inc()
 			header, err = r.listPage(ctx, opts, l)
 		}
 
@@ -218,12 +218,12 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 			return l.finish(header.ResourceVersion)
 		}
 		if header.Continue == opts.Continue {
-			return fmt.Errorf("list %s: server repeats a page: %w", r.key, ErrBudget)
+			return fmt.Errorf("list %s: server repeats a page: %w", r.informer.key, ErrBudget)
 		}
 		opts.Continue = header.Continue
 	}
 
-	return fmt.Errorf("list %s: more than %d pages: %w", r.key, maxPages, ErrBudget)
+	return fmt.Errorf("list %s: more than %d pages: %w", r.informer.key, maxPages, ErrBudget)
 }
 
 // shrink makes the pages of the next list smaller after one was too large: the
@@ -266,10 +266,10 @@ func (r *reflector) checkBytes(old, o *Object) error {
 		growth -= int64(old.Size())
 	}
 	limit := r.options.MaxClusterBytes
-	if limit <= 0 || growth <= 0 || r.reserve(growth, limit) {
+	if limit <= 0 || growth <= 0 || r.informer.reserve(growth, limit) {
 		return nil
 	}
-	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", r.key, limit, ErrBudget)
+	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", r.informer.key, limit, ErrBudget)
 }
 
 // reserve charges the cluster's account for an object that is about to be
@@ -294,9 +294,9 @@ func (i *informer) reserve(growth, limit int64) bool {
 // checkRoom is checkBytes for an object of a stream, and also checks the number
 // of objects.
 func (r *reflector) checkRoom(o *Object) error {
-	old := r.mu.store.get(o.GetNamespace(), o.GetName())
-	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.mu.store.count >= limit {
-		return fmt.Errorf("%s: more than %d objects: %w", r.key, limit, ErrBudget)
+	old := r.informer.mu.store.get(o.GetNamespace(), o.GetName())
+	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.informer.mu.store.count >= limit {
+		return fmt.Errorf("%s: more than %d objects: %w", r.informer.key, limit, ErrBudget)
 	}
 	return r.checkBytes(old, o)
 }
@@ -351,49 +351,17 @@ func (r *reflector) applyNext(s *stream) error {
 	if err := r.checkOrder(o.GetResourceVersion()); err != nil {
 		return err // before it does harm
 	}
-	r.signs.event.Store(r.signs.proof.Load())
+	r.informer.signs.event.Store(r.informer.signs.proof.Load())
 
 	if frame.Type == wire.Deleted {
-		r.remove(o)
+		r.informer.remove(o)
 	} else {
 		if err := r.checkRoom(o); err != nil {
-			r.unknown(func(r *refusals) { r.add(nameOf(o), err) })
+			r.informer.unknown(func(r *refusals) { r.add(nameOf(o), err) })
 			return err
 		}
-		r.put(o)
+		r.informer.put(o)
 	}
 
 	return r.reached(o.GetResourceVersion())
-}
-
-// checkOrder fails if a stream shows a version before the one it has reached:
-// versions of one history only grow. The initial objects of a watch without a
-// version have no order.
-func (r *reflector) checkOrder(rv string) error {
-	if !r.session.unordered && behind(rv, r.at.resume) {
-		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", r.key, ErrHistory, r.at.resume, rv)
-	}
-	return nil
-}
-
-// reached records how far the stream has come.
-func (r *reflector) reached(rv string) error {
-	if rv == "" {
-		return nil
-	}
-	if err := r.checkOrder(rv); err != nil {
-		return err
-	}
-	if behind(rv, r.at.resume) {
-		rv = r.at.resume
-	}
-	rv = further(r.at.resume, rv)
-	on := rv != r.at.resume
-	r.at.resume, r.at.reach = rv, rv
-	if on {
-		r.followed()
-	}
-	r.advance(rv, on)
-
-	return nil
 }

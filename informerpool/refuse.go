@@ -135,13 +135,13 @@ func isRefusal(err error) bool {
 // A frame that deletes the object needs no more than its identity, and is
 // applied.
 func (r *reflector) refuse(frame string, id wire.Identity, why error) {
-	r.stats.rejected.inc()
+	r.informer.stats.rejected.inc()
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
 		if r.listing != nil {
 			r.listing.dropNamed(id)
 		} else {
-			r.removeNamed(id)
+			r.informer.removeNamed(id)
 		}
 		return
 	}
@@ -149,22 +149,22 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	news := false
 	switch {
 	case r.listing != nil:
-		news = r.listing.refuse(name, why) && !r.mu.refused.has(name)
+		news = r.listing.refuse(name, why) && !r.informer.mu.refused.has(name)
 	case errors.Is(why, ErrKind):
-		news = r.mu.refused.all == nil
-		r.unknown(func(r *refusals) { r.addAll(why) })
+		news = r.informer.mu.refused.all == nil
+		r.informer.unknown(func(r *refusals) { r.addAll(why) })
 	default:
-		r.unknown(func(r *refusals) { news = r.add(name, why) })
+		r.informer.unknown(func(r *refusals) { news = r.add(name, why) })
 	}
 
-	if r.listing == nil && r.mu.refused.all != nil {
-		r.at.distrust = r.mu.refused.all // only the reflector writes it, so the reflector reads it without a lock
+	if r.listing == nil && r.informer.mu.refused.all != nil {
+		r.at.distrust = r.informer.mu.refused.all // only the reflector writes it, so the reflector reads it without a lock
 	}
 	log := r.options.Logger.V(1)
 	if news {
 		log = r.options.Logger
 	}
-	log.Info("Object refused: its state is unknown", "informer", r.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
+	log.Info("Object refused: its state is unknown", "informer", r.informer.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
 }
 
 // unknown changes the set of unknown objects.
@@ -203,17 +203,17 @@ func (l *listing) nonsense() error {
 }
 
 func (l *listing) refusal() error {
-	return refusedError(l.reflector.key, fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.last))
+	return refusedError(l.reflector.informer.key, fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.last))
 }
 
 // dropNamed is drop for an object of which only the identity is known.
 func (l *listing) dropNamed(id wire.Identity) {
 	r := l.reflector
 	l.refused.forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
-	if o := r.mu.staged.get(id.Namespace, id.Name); o != nil && ends(id, o) {
-		r.unstage(o)
+	if o := r.informer.mu.staged.get(id.Namespace, id.Name); o != nil && ends(id, o) {
+		r.informer.unstage(o)
 	}
-	if old := r.mu.store.get(id.Namespace, id.Name); old != nil && ends(id, old) {
+	if old := r.informer.mu.store.get(id.Namespace, id.Name); old != nil && ends(id, old) {
 		delete(l.seen, old)
 	}
 }
@@ -222,25 +222,25 @@ func (l *listing) dropNamed(id wire.Identity) {
 // only the identity is usable: the last known state stands in for it. The
 // unknown object may have been another object of the same name, whose creation
 // was missed: then the last known one was deleted earlier.
-func (r *reflector) removeNamed(id wire.Identity) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (i *informer) removeNamed(id wire.Identity) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
-	unknown := r.mu.refused.has(name)
+	unknown := i.mu.refused.has(name)
 	over := func(o *Object) bool { return ends(id, o) || unknown && succeeds(id, o) }
-	r.mu.refused.forget(name)
-	old := r.mu.store.get(id.Namespace, id.Name)
-	if s := r.mu.seen.objects[name]; s != nil && over(s.Object) {
-		r.passedLocked(name, old, nil)
-		defer r.foundLocked(name)
+	i.mu.refused.forget(name)
+	old := i.mu.store.get(id.Namespace, id.Name)
+	if s := i.mu.seen.objects[name]; s != nil && over(s.Object) {
+		i.passedLocked(name, old, nil)
+		defer i.foundLocked(name)
 	}
 	if old == nil || !over(old) {
 		return
 	}
-	r.mu.store.remove(old)
-	r.chargeLocked()
-	r.emitLocked(change{old: old, final: old, unknown: true})
+	i.mu.store.remove(old)
+	i.chargeLocked()
+	i.emitLocked(change{old: old, final: old, unknown: true})
 }
 
 // ends reports whether a delete with this identity ends the cached object,

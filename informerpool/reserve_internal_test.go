@@ -28,8 +28,8 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	var reflectors []*reflector
 	for range 10 {
 		r := &reflector{informer: &informer{cluster: a}, options: options}
-		r.mu.store = newStore()
-		r.mu.staged = r.mu.store.stage()
+		r.informer.mu.store = newStore()
+		r.informer.mu.staged = r.informer.mu.store.stage()
 		if err := r.checkBytes(nil, o); err == nil {
 			stored++
 			reflectors = append(reflectors, r)
@@ -39,9 +39,9 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	}
 	require.Equal(t, 4, stored)
 	for _, r := range reflectors {
-		r.stage(nil, o)
-		require.Equal(t, r.mu.staged.bytes, r.mu.charged, "known to the byte")
-		r.discard()
+		r.informer.stage(nil, o)
+		require.Equal(t, r.informer.mu.staged.bytes, r.informer.mu.charged, "known to the byte")
+		r.informer.discard()
 	}
 	require.Zero(t, a.bytes.Load())
 }

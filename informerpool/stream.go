@@ -44,8 +44,8 @@ func (r *reflector) send(ctx context.Context, open func(context.Context, Request
 	}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	var rc io.ReadCloser
-	err := r.pool.callApart("Source", r.key, func() (err error) {
-		rc, err = open(ctx, Request{Key: r.key, Epoch: r.at.epoch, Options: opts})
+	err := r.informer.pool.callApart("Source", r.informer.key, func() (err error) {
+		rc, err = open(ctx, Request{Key: r.informer.key, Epoch: r.at.epoch, Options: opts})
 		return err
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *reflector) send(ctx context.Context, open func(context.Context, Request
 		return nil, err
 	}
 
-	b.ReadCloser = &calledBody{rc, r.pool, r.key}
+	b.ReadCloser = &calledBody{rc, r.informer.pool, r.informer.key}
 
 	return b, nil
 }
@@ -64,7 +64,7 @@ func (r *reflector) send(ctx context.Context, open func(context.Context, Request
 func (b *body) alive() {
 	b.timer.Reset(b.silence)
 	if !b.unproven {
-		b.reflector.proof()
+		b.reflector.informer.proof()
 	}
 }
 
@@ -99,8 +99,8 @@ func (b *body) explain(err error) error {
 			b.reflector.quiet()
 			return errQuiet
 		}
-		b.reflector.stats.stalls.inc()
-		return fmt.Errorf("%s: %w: nothing received for %s", b.reflector.key, ErrStalled, b.silence)
+		b.reflector.informer.stats.stalls.inc()
+		return fmt.Errorf("%s: %w: nothing received for %s", b.reflector.informer.key, ErrStalled, b.silence)
 	}
 
 	return cause
@@ -122,10 +122,10 @@ func (r *reflector) limits() wire.Limits {
 // key to that of a malformed one.
 func (r *reflector) asBudget(err error) error {
 	if _, limit := errors.AsType[*wire.LimitError](err); limit {
-		return fmt.Errorf("%s: %w: %w", r.key, ErrBudget, err)
+		return fmt.Errorf("%s: %w: %w", r.informer.key, ErrBudget, err)
 	}
 	if _, malformed := errors.AsType[*wire.SyntaxError](err); malformed {
-		return fmt.Errorf("%s: %w", r.key, err)
+		return fmt.Errorf("%s: %w", r.informer.key, err)
 	}
 	return err
 }
@@ -159,7 +159,7 @@ func (s *stream) wait() error {
 func (s *stream) next() (wire.Frame, error) {
 	frame, err := s.frames.Next()
 	if _, field := errors.AsType[*wire.FieldError](err); field {
-		return frame, refusedError(s.reflector.key, err)
+		return frame, refusedError(s.reflector.informer.key, err)
 	}
 	if err != nil {
 		return frame, s.reflector.asBudget(s.explain(err))

@@ -147,7 +147,7 @@ func (g *pagedGroups) forget() {
 
 // paged reports whether lists are requested in pages.
 func (r *reflector) paged() bool {
-	return r.options.PagedLists || !r.watchable() || r.cluster.paged(r.key)
+	return r.options.PagedLists || !r.watchable() || r.informer.cluster.paged(r.informer.key)
 }
 
 // watchable reports whether watches of the resource are requested.

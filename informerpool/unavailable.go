@@ -44,17 +44,17 @@ func unavailable(err error) bool {
 func (r *reflector) resumed(since time.Time) {
 	away := r.failures.away
 	r.failures.away = false
-	if !away || r.options.AuditInterval <= 0 || builtIn(r.key.Resource.Group) {
+	if !away || r.options.AuditInterval <= 0 || builtIn(r.informer.key.Resource.Group) {
 		return
 	}
 	at := time.Now().Add(auditSoon + rand.N(auditSpread)) // as if the whole cluster had been away
 	if r.awayAlone(since) {
 		at = time.Now().Add(rand.N(auditPromptly))
 	}
-	p := r.pool
+	p := r.informer.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed && p.informers[r.key] == r.informer {
+	if !p.closed && p.informers[r.informer.key] == r.informer {
 		p.bringForwardLocked(r.informer, at)
 		p.wakeAuditsLocked()
 	}
@@ -64,7 +64,7 @@ func (r *reflector) resumed(since time.Time) {
 // informer of a resource of Kubernetes itself has followed its server all the
 // time.
 func (r *reflector) awayAlone(since time.Time) bool {
-	for _, i := range r.pool.of(r.key.Cluster) {
+	for _, i := range r.informer.pool.of(r.informer.key.Cluster) {
 		if builtIn(i.key.Resource.Group) && i.followedSince(since) {
 			return true
 		}
