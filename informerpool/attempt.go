@@ -75,8 +75,8 @@ func (i *informer) forgetLocked() {
 	for o := range old.all() {
 		i.emitLocked(evicted(o))
 	}
-	for _, t := range i.mu.listeners {
-		t.disinheritLocked()
+	for _, ln := range i.mu.listeners {
+		ln.disinheritLocked()
 	}
 	i.chargeLocked()
 	i.mu.synced, i.mu.unserved, i.mu.rv, i.mu.partial, i.mu.epoch, i.mu.doubt = false, false, "", "", "", nil

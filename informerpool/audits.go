@@ -45,9 +45,9 @@ const (
 // errUnaudited indicates that audits fail, so that the informer lists instead.
 var errUnaudited = errors.New("audits fail")
 
-// errUntold indicates that a read returned an object which the stream has not
-// delivered.
-var errUntold = errors.New("an object was read that the watch has not told of")
+// errUndelivered indicates that a read returned an object which the stream has
+// not delivered.
+var errUndelivered = errors.New("an object was read that the watch has not delivered")
 
 // margin is the part of the interval reserved for delays between an audit's
 // appointment and its end: waits for lists and further tries, one margin each.
@@ -117,7 +117,7 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	a := p.accounts[cluster]
+	a := p.mu.stats[cluster]
 	if a == nil || p.options.AuditInterval < 0 {
 		return
 	}
@@ -146,13 +146,13 @@ func (p *Pool) bringForwardLocked(i *informer, at time.Time) {
 // disabled, the informer lists.
 func (p *Pool) auditSeen(i *informer) {
 	if p.options.AuditInterval < 0 {
-		i.doubtful(fmt.Errorf("%s: %w", i.key, errUntold))
+		i.doubtful(fmt.Errorf("%s: %w", i.key, errUndelivered))
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if p.closed || p.informers[i.key] != i {
+	if p.mu.closed || p.mu.informers[i.key] != i {
 		return
 	}
 	p.bringForwardLocked(i, time.Now())
@@ -176,45 +176,45 @@ func (p *Pool) scheduleAuditLocked(i *informer) {
 
 func (p *Pool) appointLocked(i *informer, at time.Time) {
 	i.audits.at, i.audits.then = at, time.Time{}
-	heap.Push(&p.audits, appointment{at: at, informer: i})
-	if len(p.audits.due) > 2*len(p.informers)+64 { // most are void, and keep their informers in memory
-		p.audits.due = slices.DeleteFunc(p.audits.due, func(a appointment) bool { return !p.validLocked(a) })
-		heap.Init(&p.audits)
+	heap.Push(&p.mu.audits, appointment{at: at, informer: i})
+	if len(p.mu.audits.due) > 2*len(p.mu.informers)+64 { // most are void, and keep their informers in memory
+		p.mu.audits.due = slices.DeleteFunc(p.mu.audits.due, func(a appointment) bool { return !p.validLocked(a) })
+		heap.Init(&p.mu.audits)
 	}
 }
 
 // validLocked reports whether an appointment is not void.
 func (p *Pool) validLocked(a appointment) bool {
-	return p.informers[a.informer.key] == a.informer && a.informer.audits.at.Equal(a.at)
+	return p.mu.informers[a.informer.key] == a.informer && a.informer.audits.at.Equal(a.at)
 }
 
 // wakeAuditsLocked sets the timer to the next appointment.
 func (p *Pool) wakeAuditsLocked() {
-	for len(p.audits.due) > 0 {
-		if p.validLocked(p.audits.due[0]) {
+	for len(p.mu.audits.due) > 0 {
+		if p.validLocked(p.mu.audits.due[0]) {
 			break
 		}
-		heap.Pop(&p.audits) // the informer has ended, or has another appointment
+		heap.Pop(&p.mu.audits) // the informer has ended, or has another appointment
 	}
 
-	if len(p.audits.due) == 0 || p.closed || p.audits.running >= maxAudits {
+	if len(p.mu.audits.due) == 0 || p.mu.closed || p.mu.audits.running >= maxAudits {
 		p.stopAuditsLocked()
 		return
 	}
-	at := p.audits.due[0].at
-	if paced := p.audits.last.Add(auditPace); at.Before(paced) {
+	at := p.mu.audits.due[0].at
+	if paced := p.mu.audits.last.Add(auditPace); at.Before(paced) {
 		at = paced
 	}
-	if p.audits.timer == nil {
-		p.audits.timer = time.AfterFunc(time.Until(at), p.auditNext)
+	if p.mu.audits.timer == nil {
+		p.mu.audits.timer = time.AfterFunc(time.Until(at), p.auditNext)
 		return
 	}
-	p.audits.timer.Reset(time.Until(at))
+	p.mu.audits.timer.Reset(time.Until(at))
 }
 
 func (p *Pool) stopAuditsLocked() {
-	if p.audits.timer != nil {
-		p.audits.timer.Stop()
+	if p.mu.audits.timer != nil {
+		p.mu.audits.timer.Stop()
 	}
 }
 
@@ -225,19 +225,19 @@ func (p *Pool) auditNext() {
 	defer p.mu.Unlock()
 
 	now := time.Now()
-	if p.closed || p.audits.running >= maxAudits || len(p.audits.due) == 0 || p.audits.due[0].at.After(now) {
+	if p.mu.closed || p.mu.audits.running >= maxAudits || len(p.mu.audits.due) == 0 || p.mu.audits.due[0].at.After(now) {
 		p.wakeAuditsLocked() // the timer fired while it was being reset
 		return
 	}
-	i := heap.Pop(&p.audits).(appointment).informer
+	i := heap.Pop(&p.mu.audits).(appointment).informer
 	if margin := p.options.margin(); p.permits.busy() && now.Before(i.audits.by.Add(margin)) {
 		p.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
 		p.wakeAuditsLocked()
 		return
 	}
 	i.audits.at = time.Time{}
-	p.audits.last = now
-	p.audits.running++
+	p.mu.audits.last = now
+	p.mu.audits.running++
 	p.running.Go(func() { p.runAudit(i) }) // under the lock and after the check of closed, as for informers
 	p.wakeAuditsLocked()
 }
@@ -251,14 +251,14 @@ func (p *Pool) runAudit(i *informer) {
 	failed := false
 	switch {
 	case err == nil:
-		i.stats.audits.inc()
+		i.count(countAudits)
 	case errors.Is(err, ErrHistory):
-		i.stats.differences.inc()
+		i.count(countAuditDifferences)
 		i.distrust(err)
 	case errors.Is(err, errUnsettled), errors.Is(err, ErrEpochChanged), i.ctx.Err() != nil:
 	default:
 		failed = true
-		i.stats.unaudited.inc()
+		i.count(countAuditFailures)
 		p.options.Logger.V(1).Info("Audit failed", "informer", i.key.String(), "error", err.Error())
 	}
 
@@ -283,7 +283,7 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 	late := time.Since(i.audits.by)
 	list = failed && late >= 0 && (i.audits.failures >= maxFailures || late > 2*p.options.margin()) && !i.spares(err, late)
 	switch {
-	case p.informers[i.key] != i || !i.audits.at.IsZero():
+	case p.mu.informers[i.key] != i || !i.audits.at.IsZero():
 	case list || err == nil || errors.Is(err, ErrHistory):
 		p.scheduleAuditLocked(i)
 	default:
@@ -312,6 +312,6 @@ func (i *informer) spares(err error, late time.Duration) bool {
 func (p *Pool) auditDone() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.audits.running--
+	p.mu.audits.running--
 	p.wakeAuditsLocked()
 }

@@ -16,7 +16,7 @@ type contents struct {
 }
 
 // put stores a state of an object, unless it is no newer than the cached one,
-// and offers the change to the taps.
+// and offers the change to the listeners.
 func (i *informer) put(o *Object) {
 	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
 	defer i.mu.Unlock()
@@ -69,7 +69,7 @@ func (i *informer) beginList() (look int) {
 	defer i.mu.Unlock()
 
 	if i.mu.synced {
-		i.stats.resyncs.inc()
+		i.count(countResyncs)
 	}
 	i.mu.staged = i.mu.store.stage()
 
@@ -229,16 +229,16 @@ func (i *informer) emitSeenLocked(c change, shown *Object) {
 	}
 }
 
-// emitLocked offers a change to every tap. Nothing is offered before the first
-// list is complete: then the whole list is replayed, so that a handler that
-// reads the store finds the objects it receives.
+// emitLocked offers a change to every listener. Nothing is offered before the
+// first list is complete: then the whole list is replayed, so that a handler
+// that reads the store finds the objects it receives.
 func (i *informer) emitLocked(c change) {
 	if !i.mu.synced {
 		return
 	}
 	c.sight = i.mu.store.sight.next()
-	for _, t := range i.mu.listeners {
-		t.offer(c)
+	for _, ln := range i.mu.listeners {
+		ln.offer(c)
 	}
 }
 
@@ -246,7 +246,7 @@ func (i *informer) emitLocked(c change) {
 // under way.
 func (i *informer) sizeLocked() int64 { return i.mu.store.size() + i.mu.seen.bytes }
 
-// chargeLocked updates the cluster's account and the scope of the store's
+// chargeLocked updates the cluster's memory and the scope of the store's
 // objects.
 func (i *informer) chargeLocked() {
 	i.published.scope.Store(int32(i.mu.store.scope()))
@@ -266,8 +266,8 @@ func (i *informer) syncedLocked(rv string) {
 	i.mu.attach()
 	i.mu.setState(StateSynced)
 	if first {
-		for _, t := range i.mu.listeners {
-			t.catchUpLocked(i.mu.store)
+		for _, ln := range i.mu.listeners {
+			ln.catchUpLocked(i.mu.store)
 		}
 	}
 	i.mu.waiters.wake()

@@ -32,7 +32,7 @@
 //	store ───────► Lease.Get, Lease.List, Lease.All
 //	    │  change: the state before and the state after
 //	    ▼
-//	tap            passes on what the lease and Subscription.Add select
+//	listener       passes on what the lease and Subscription.Add select
 //	    │
 //	    ▼
 //	Subscription   merges changes: at most one pending change per object
@@ -41,7 +41,7 @@
 //	Handler
 //
 // One reflector writes the store of one informer. Each lease in a subscription
-// has a tap of its own.
+// has a listener of its own.
 //
 // # Objects
 //

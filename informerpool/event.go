@@ -109,14 +109,14 @@ type change struct {
 	sight   moment // from when on reads could see the change
 }
 
-// narrow returns the change as seen through a sieve: an object that begins to
+// narrow returns the change as seen through a filter: an object that begins to
 // match is added, one that stops matching is deleted. It reports false if
 // neither state matches.
-func (c change) narrow(s sieve) (change, bool) {
-	if s.empty() {
+func (c change) narrow(f filter) (change, bool) {
+	if f.empty() {
 		return c, true
 	}
-	was, is := s.match(c.old), s.match(c.new)
+	was, is := f.match(c.old), f.match(c.new)
 	switch {
 	case was && is:
 	case is:
@@ -228,4 +228,14 @@ func (p *pending) events(key Key) []Event {
 		Resync:    p.resync || p.old == p.new,
 		Requested: p.asked,
 	}}
+}
+
+// ReplayHandler is a [Handler] that is notified where the initial objects of a
+// lease end and its changes begin.
+type ReplayHandler interface {
+	Handler
+	// Replayed is called once for each lease that was added, after Handle has
+	// returned for the last initial object; calls of both never overlap. It is
+	// not called for a lease that was removed before.
+	Replayed(key Key)
 }

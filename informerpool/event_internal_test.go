@@ -34,7 +34,7 @@ func TestHazardSlowHandlerIsToldOfOneStateTwice(t *testing.T) {
 	codec := packed.NewCodec()
 	pack := func(uid, version string) *Object { return packBy(t, codec, uid, version) }
 	told, other, again := pack("one", "1"), pack("two", "7"), pack("one", "1")
-	at := &tap{}
+	at := &listener{}
 	p := &pending{change: change{old: told, new: other}}
 	p.merge(change{old: other, new: again})
 	at.returnedLocked(p)

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // A lease may be served by a wider informer than its own key selects. Such an
@@ -28,7 +26,7 @@ type move struct{ from, to *informer }
 // handOverLocked finds another informer for every rider. The pool's lock is
 // held; begin does the rest without it.
 func (p *Pool) handOverLocked(i *informer) []move {
-	if p.closed {
+	if p.mu.closed {
 		return nil
 	}
 	var moves []move
@@ -101,7 +99,7 @@ func (p *Pool) forsake(i *informer, err error) {
 	}
 	p.mu.Lock()
 	var moves []move
-	if p.informers[i.key] == i {
+	if p.mu.informers[i.key] == i {
 		moves = p.handOverLocked(i)
 	}
 	p.mu.Unlock()
@@ -147,7 +145,7 @@ func (p *Pool) takeOver(i *informer) {
 // never taken in different orders.
 func (l *Lease) moveLocked(i *informer) bool {
 	from := l.at.Load()
-	to := &place{key: from.key, informer: i, filter: newFilter(i.key, from.key)}
+	to := &place{key: from.key, informer: i, selector: newSelector(i.key, from.key)}
 	from.informer.mu.Lock()
 	defer from.informer.mu.Unlock()
 
@@ -166,43 +164,43 @@ func (l *Lease) moveLocked(i *informer) bool {
 	return true
 }
 
-// replaceLocked replaces the lease's place and moves its taps along. The locks
-// of both informers and of the pool are held.
+// replaceLocked replaces the lease's place and moves its listeners along. The
+// locks of both informers and of the pool are held.
 func (l *Lease) replaceLocked(from, to *place) {
 	delete(from.informer.holders.leases, l)
 	to.informer.holders.leases[l] = struct{}{}
-	var told []*Object
+	var shown []*Object
 	if from.informer.mu.synced {
-		told = from.selectedLocked()
+		shown = from.selectedLocked()
 	}
-	taps := from.informer.mu.listeners[:0:0]
-	for _, t := range from.informer.mu.listeners {
-		if t.lease != l {
-			taps = append(taps, t)
+	listeners := from.informer.mu.listeners[:0:0]
+	for _, ln := range from.informer.mu.listeners {
+		if ln.lease != l {
+			listeners = append(listeners, ln)
 			continue
 		}
-		if told != nil {
-			t.inherited = t.told(told)
+		if shown != nil {
+			ln.inherited = ln.delivered(shown)
 		}
-		t.wants.lease = to.filter
-		to.informer.mu.listeners = append(to.informer.mu.listeners, t)
+		ln.filter.lease = to.selector
+		to.informer.mu.listeners = append(to.informer.mu.listeners, ln)
 		if to.informer.mu.synced {
-			t.catchUpLocked(to.informer.mu.store)
+			ln.catchUpLocked(to.informer.mu.store)
 		}
 	}
 
-	from.informer.mu.listeners = taps
+	from.informer.mu.listeners = listeners
 	to.informer.takeSeenLocked(from.informer, to.key)
 	l.at.Store(to)
 	from.informer.mu.waiters.wake()
 }
 
 // selectedLocked returns the objects of the place's informer that pass its
-// filter.
+// selector.
 func (p *place) selectedLocked() []*Object {
 	out := []*Object{}
-	for o := range p.informer.mu.store.in(p.filter.namespace) {
-		if p.filter.empty() || p.filter.match(o) {
+	for o := range p.informer.mu.store.in(p.selector.namespace) {
+		if p.selector.empty() || p.selector.match(o) {
 			out = append(out, o)
 		}
 	}
@@ -234,7 +232,7 @@ func (p *place) behindLocked(other *place) bool {
 
 	for _, n := range p.selectedLocked() {
 		o := b.mu.store.get(n.GetNamespace(), n.GetName())
-		if (o == nil || !other.filter.empty() && !other.filter.match(o)) && atMost(n, b.mu.rv) {
+		if (o == nil || !other.selector.empty() && !other.selector.match(o)) && atMost(n, b.mu.rv) {
 			return true // it was deleted, or left the selection, since
 		}
 	}
@@ -245,74 +243,6 @@ func (p *place) behindLocked(other *place) bool {
 // atMost reports whether an object's state is no later than a version.
 func atMost(o *Object, rv string) bool {
 	return reaches(rv, o.GetResourceVersion())
-}
-
-// told returns the objects that the subscription selects, keyed by name, each
-// in the state that the handler has received.
-func (t *tap) told(objects []*Object) map[types.NamespacedName]*Object {
-	out := make(map[types.NamespacedName]*Object, len(objects))
-	for _, o := range objects {
-		if !t.wants.empty() && !t.wants.match(o) {
-			continue
-		}
-		if told, ok := t.alias[o]; ok {
-			o = told
-		}
-		out[nameOf(o)] = o
-	}
-
-	t.alias = nil
-	return out
-}
-
-// catchUpLocked begins a tap at an informer that has synced. It offers every
-// object, or the difference if the tap came from another informer. The
-// informer's lock is held.
-func (t *tap) catchUpLocked(s *store) {
-	was := t.inherited
-	t.inherited = nil
-	if was == nil {
-		t.replayLocked(s)
-		return
-	}
-	known, now := make(map[*Object]struct{}, len(was)), s.sight.next()
-	for _, old := range was {
-		o := s.get(old.GetNamespace(), old.GetName())
-		switch {
-		case o == nil || !t.wants.empty() && !t.wants.match(o):
-			t.offerAll(change{
-				old:     old,
-				final:   old,
-				unknown: true,
-				sight:   now,
-			})
-			continue
-		case o.GetUID() != old.GetUID() || !sameState(old, o):
-			t.offerAll(change{old: old, new: o, sight: now})
-		case o != old:
-			if t.alias == nil {
-				t.alias = map[*Object]*Object{}
-			}
-			t.alias[o] = old
-		}
-
-		known[o] = struct{}{}
-	}
-
-	for o := range s.in(t.wants.lease.namespace) {
-		if _, ok := known[o]; !ok {
-			t.offer(change{new: o, sight: now})
-		}
-	}
-}
-
-// disinheritLocked offers the deletes of the objects inherited from another
-// informer: the cluster is gone.
-func (t *tap) disinheritLocked() {
-	for _, o := range t.inherited {
-		t.offerAll(evicted(o))
-	}
-	t.inherited = nil
 }
 
 // Retarget moves the lease to another key of its cluster, for example when a
@@ -344,7 +274,7 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 		i = p.startLocked(key)
 	}
 	i.holders.stay()
-	l.retargetLocked(from, &place{key: key, informer: i, filter: newFilter(i.key, key)})
+	l.retargetLocked(from, &place{key: key, informer: i, selector: newSelector(i.key, key)})
 	var moves []move
 	if !from.informer.ownedLocked() {
 		unused = append(unused, p.unlinkUnusedLocked(from.informer)...)

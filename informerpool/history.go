@@ -206,7 +206,7 @@ func namesOne(k Key) bool {
 
 // rolledBack reports that the server's history is not the store's.
 func (r *reflector) rolledBack(cause error) {
-	r.informer.stats.rollbacks.inc()
+	r.informer.count(countRollbacks)
 	r.options.Logger.Info("History of the server is another one", "informer", r.informer.key.String(), "error", cause.Error())
 	if r.options.OnRollback != nil {
 		_ = r.informer.pool.callApart("OnRollback", r.informer.key, func() error {

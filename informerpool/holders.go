@@ -35,7 +35,7 @@ func (h *holders) stay() {
 // same lock, so Close waits for every informer there can be.
 func (p *Pool) startLocked(key Key) *informer {
 	i := newInformer(p, key)
-	p.informers[key] = i
+	p.mu.informers[key] = i
 	p.scheduleAuditLocked(i)
 	i.cluster.informers[i] = struct{}{}
 	p.running.Go(i.run)
@@ -48,11 +48,11 @@ func (p *Pool) startLocked(key Key) *informer {
 // own key, since it ends with those. Informers in the map are alive: they are
 // removed from it before they are stopped.
 func (p *Pool) findLocked(key Key, except *informer) *informer {
-	if i := p.informers[key]; i != nil {
+	if i := p.mu.informers[key]; i != nil {
 		return i
 	}
 	for _, wider := range key.wider() {
-		if i := p.informers[wider]; i != nil && i != except && i.ownedLocked() && i.healthy() {
+		if i := p.mu.informers[wider]; i != nil && i != except && i.ownedLocked() && i.healthy() {
 			return i
 		}
 	}
@@ -66,7 +66,7 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 	i := l.informer() // stays the same while the pool's lock is held
 	delete(i.holders.leases, l)
 	end := p.unhandLocked(l)
-	if i.ownedLocked() || p.informers[i.key] != i {
+	if i.ownedLocked() || p.mu.informers[i.key] != i {
 		p.mu.Unlock()
 
 		p.stopUnused(end)
@@ -105,7 +105,7 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 	// The timer of an earlier linger may get here after the informer was
 	// acquired and released again: linger is another timer then. Reading
 	// *timer under the lock orders the read after its assignment.
-	if i.ownedLocked() || p.informers[i.key] != i || i.holders.linger != *timer {
+	if i.ownedLocked() || p.mu.informers[i.key] != i || i.holders.linger != *timer {
 		p.mu.Unlock()
 		return
 	}
@@ -127,9 +127,9 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 // unlinkLocked takes an informer out of the pool, so that it is not found any
 // more.
 func (p *Pool) unlinkLocked(i *informer) {
-	delete(p.informers, i.key)
+	delete(p.mu.informers, i.key)
 	delete(i.cluster.informers, i)
-	p.settleLocked(i.key.Cluster, i.cluster)
+	p.foldLocked(i.key.Cluster, i.cluster)
 }
 
 // stopUnused stops informers that were taken out of the pool.
@@ -162,7 +162,7 @@ func (i *informer) ownedLocked() bool {
 // unlinkUnusedLocked removes an informer from the pool if no lease needs it and
 // it does not linger.
 func (p *Pool) unlinkUnusedLocked(i *informer) []*informer {
-	if !i.holders.idle() || i.holders.linger != nil || p.informers[i.key] != i {
+	if !i.holders.idle() || i.holders.linger != nil || p.mu.informers[i.key] != i {
 		return nil
 	}
 	p.unlinkLocked(i)

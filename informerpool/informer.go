@@ -43,8 +43,8 @@ const (
 type informer struct {
 	key     Key
 	pool    *Pool
-	cluster *account // of the key's cluster
-	stats   counters
+	cluster *clusterStats // of the key's cluster
+	counts  counts
 
 	ctx    context.Context //nolint:containedctx // the informer's lifetime, which is part of no call's ctx
 	cancel context.CancelCauseFunc
@@ -71,7 +71,7 @@ type informer struct {
 		seen      seenObjects
 		touched   *touched // the stream's changes since an audit began; nil without one
 		attempt   attempt
-		listeners []*tap
+		listeners []*listener
 		waiters   waiters
 	}
 }
@@ -88,12 +88,10 @@ type published struct {
 // newInformer returns a new informer. The pool's lock is held.
 func newInformer(p *Pool, key Key) *informer {
 	ctx, cancel := context.WithCancelCause(p.ctx)
-	cluster := p.accountLocked(key.Cluster)
 	i := &informer{
 		key:     key,
 		pool:    p,
-		cluster: cluster,
-		stats:   newCounters(cluster),
+		cluster: p.statsLocked(key.Cluster),
 		ctx:     ctx,
 		cancel:  cancel,
 		done:    make(chan struct{}),

@@ -28,15 +28,18 @@ type Lease struct {
 	once     sync.Once
 	next     *informer // the informer the lease is being handed over to; protected by the pool's lock
 
-	mu   sync.Mutex // protects taps; never held while another lock is taken
-	taps []*tap
+	mu struct { // never held while another lock is taken
+		sync.Mutex
+
+		listeners []*listener
+	}
 }
 
 // place is the informer that serves a lease.
 type place struct {
 	key      Key
 	informer *informer
-	filter   filter // narrows a wider informer down to key
+	selector selector // narrows a wider informer down to key
 }
 
 func (l *Lease) informer() *informer { return l.at.Load().informer }
@@ -85,8 +88,8 @@ func (l *Lease) ReleaseNow() { l.release(0) }
 func (l *Lease) release(linger time.Duration) {
 	l.once.Do(func() {
 		close(l.released)
-		for _, t := range l.attached() {
-			t.sub.Remove(l)
+		for _, ln := range l.attached() {
+			ln.sub.Remove(l)
 		}
 		l.pool.release(l, linger)
 	})
@@ -96,54 +99,54 @@ func (l *Lease) release(linger time.Duration) {
 // its events, or for ctx. If such a handler calls Close, Close does not wait
 // for that handler.
 func (l *Lease) Close(ctx context.Context) error {
-	taps := l.attached()
+	listeners := l.attached()
 	l.Release()
-	for _, t := range taps {
-		if err := t.sub.drain(ctx, t); err != nil {
+	for _, ln := range listeners {
+		if err := ln.sub.drain(ctx, ln); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Lease) attached() []*tap {
+func (l *Lease) attached() []*listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.taps)
+	return slices.Clone(l.mu.listeners)
 }
 
-// attach connects a tap to the informer and replays the cached objects. It
+// attach connects a listener to the informer and replays the cached objects. It
 // reports false if the lease was released.
-func (l *Lease) attach(t *tap) bool {
+func (l *Lease) attach(ln *listener) bool {
 	l.mu.Lock()
-	l.taps = append(l.taps, t)
+	l.mu.listeners = append(l.mu.listeners, ln)
 	l.mu.Unlock()
 
 	i := l.lock().informer
 	defer i.mu.Unlock()
 
-	// A Release that found the tap may already have detached it: it closed
+	// A Release that found the listener may already have detached it: it closed
 	// released before that, so the check below sees it. A later Release
 	// detaches what is attached here.
 	if l.gone() != nil || i.mu.state == StateDying || i.mu.state == StateGone {
 		return false
 	}
-	i.mu.listeners = append(i.mu.listeners, t)
+	i.mu.listeners = append(i.mu.listeners, ln)
 	if i.mu.synced {
-		t.replayLocked(i.mu.store)
+		ln.replayLocked(i.mu.store)
 	}
 
 	return true
 }
 
-func (l *Lease) detach(t *tap) {
+func (l *Lease) detach(ln *listener) {
 	l.mu.Lock()
-	l.taps = slices.DeleteFunc(l.taps, func(x *tap) bool { return x == t })
+	l.mu.listeners = slices.DeleteFunc(l.mu.listeners, func(x *listener) bool { return x == ln })
 	l.mu.Unlock()
 
 	i := l.lock().informer
 	defer i.mu.Unlock()
-	i.mu.listeners = slices.DeleteFunc(i.mu.listeners, func(x *tap) bool { return x == t })
+	i.mu.listeners = slices.DeleteFunc(i.mu.listeners, func(x *listener) bool { return x == ln })
 }
 
 // gone returns ErrReleased after the release, ErrClosed after the pool was
@@ -189,7 +192,7 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !at.filter.empty() && !at.filter.match(o) {
+	if !at.selector.empty() && !at.selector.match(o) {
 		o = nil
 	}
 	if o == nil {

@@ -24,10 +24,10 @@ import (
 // causes no event for unchanged ones.
 type listing struct {
 	reflector *reflector
-	seen      marks  // cached objects that the list has, too, unchanged
-	version   string // of the whole list, once it is known
-	broken    error  // the proof that the store is of another history
-	repeats   int    // objects that it showed again, unchanged
+	seen      map[*Object]struct{} // cached objects that the list has, too, unchanged
+	version   string               // of the whole list, once it is known
+	broken    error                // the proof that the store is of another history
+	repeats   int                  // objects that it showed again, unchanged
 	over      bool
 	history   int  // number of the history that it shows, once it is known
 	another   bool // whether that is another history than the store's
@@ -42,11 +42,8 @@ type listing struct {
 	senseless          bool     // an object was refused for its content, not for its size
 }
 
-// marks are cached objects that a list has confirmed.
-type marks map[*Object]struct{}
-
 func (r *reflector) beginList() *listing {
-	l := &listing{reflector: r, seen: marks{}}
+	l := &listing{reflector: r, seen: map[*Object]struct{}{}}
 	r.listing = l
 	l.look = r.informer.beginList()
 
@@ -58,7 +55,7 @@ func (l *listing) restart() {
 	r := l.reflector
 	r.informer.discard()
 	r.informer.restage()
-	*l = listing{reflector: r, seen: marks{}, look: l.look}
+	*l = listing{reflector: r, seen: map[*Object]struct{}{}, look: l.look}
 }
 
 // apply applies one object of the list, or one change that arrived while it was
@@ -203,7 +200,7 @@ func (l *listing) finish(rv string) error {
 	}
 	l.over = true
 	r.listing, r.at.distrust = nil, nil
-	l.history = r.lineage(l)
+	l.history = r.historyOf(l)
 	if l.another = l.apart(); l.another {
 		r.at.reach = ""
 	}

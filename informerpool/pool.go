@@ -29,13 +29,20 @@ type Pool struct {
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // reflectors, and deliveries of subscriptions
 
-	mu        sync.Mutex // protects the fields below, and holders and audits of every informer; taken before an informer's lock
-	informers map[Key]*informer
-	accounts  map[types.NamespacedName]*account // kept until Forget
-	past      Totals                            // of closed clusters
-	subs      map[*Subscription]struct{}
-	closed    bool
-	audits    audits
+	// mu also protects holders and audits of every informer. It is taken before
+	// an informer's lock.
+	mu struct {
+		sync.Mutex
+
+		// INVARIANT: informers are removed from the map before they are
+		// stopped, so that the ones in it are alive.
+		informers     map[Key]*informer
+		stats         map[types.NamespacedName]*clusterStats // kept until Forget
+		closedStats   Totals                                 // of clusters that were forgotten
+		subscriptions map[*Subscription]struct{}
+		closed        bool
+		audits        audits
+	}
 }
 
 // New returns a pool. It does no I/O and starts nothing: informers start when
@@ -49,18 +56,20 @@ func New(o Options) (*Pool, error) {
 	codec := packed.NewCodec()
 	codec.DropManagedFields = o.DropManagedFields
 
-	return &Pool{
-		options:   o,
-		codec:     codec,
-		permits:   newPermits(o.ListConcurrency, o.PermitTimeout),
-		decoded:   newDecodedCache(o.DecodedBytes),
-		clock:     clock{zero: time.Now()},
-		ctx:       ctx,
-		cancel:    cancel,
-		informers: map[Key]*informer{},
-		accounts:  map[types.NamespacedName]*account{},
-		subs:      map[*Subscription]struct{}{},
-	}, nil
+	p := &Pool{
+		options: o,
+		codec:   codec,
+		permits: newPermits(o.ListConcurrency, o.PermitTimeout),
+		decoded: newDecodedCache(o.DecodedBytes),
+		clock:   clock{zero: time.Now()},
+		ctx:     ctx,
+		cancel:  cancel,
+	}
+	p.mu.informers = map[Key]*informer{}
+	p.mu.stats = map[types.NamespacedName]*clusterStats{}
+	p.mu.subscriptions = map[*Subscription]struct{}{}
+
+	return p, nil
 }
 
 // Acquire returns a lease on the informer for key. It starts that informer
@@ -95,7 +104,7 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if p.closed {
+	if p.mu.closed {
 		return nil, false, ErrClosed
 	}
 	i := p.findLocked(key, nil)
@@ -104,7 +113,7 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 	}
 	i.holders.stay()
 	l := &Lease{pool: p, owner: owner, released: make(chan struct{})}
-	l.at.Store(&place{key: key, informer: i, filter: newFilter(i.key, key)})
+	l.at.Store(&place{key: key, informer: i, selector: newSelector(i.key, key)})
 	i.holders.leases[l] = struct{}{}
 
 	return l, started, nil
@@ -114,7 +123,7 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 // once, for example after a reconnect, and resets their back-off.
 func (p *Pool) Wake(cluster types.NamespacedName) {
 	p.mu.Lock()
-	a := p.accounts[cluster]
+	a := p.mu.stats[cluster]
 	p.mu.Unlock()
 
 	if a != nil {
@@ -147,7 +156,7 @@ func (p *Pool) of(cluster types.NamespacedName) []*informer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	a := p.accounts[cluster]
+	a := p.mu.stats[cluster]
 	if a == nil {
 		return nil
 	}
@@ -159,15 +168,15 @@ func (p *Pool) of(cluster types.NamespacedName) []*informer {
 // Close may be called more than once.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
-	p.closed = true
+	p.mu.closed = true
 	p.stopAuditsLocked()
-	informers := p.informers
-	p.informers = map[Key]*informer{}
-	for _, a := range p.accounts {
+	informers := p.mu.informers
+	p.mu.informers = map[Key]*informer{}
+	for _, a := range p.mu.stats {
 		clear(a.informers)
 	}
-	subs := make([]*Subscription, 0, len(p.subs))
-	for s := range p.subs {
+	subs := make([]*Subscription, 0, len(p.mu.subscriptions))
+	for s := range p.mu.subscriptions {
 		subs = append(subs, s)
 	}
 	for _, i := range informers {
@@ -204,5 +213,5 @@ func (p *Pool) wait(ctx context.Context) error {
 func (p *Pool) Keys() []Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(p.informers), compareKeys)
+	return slices.SortedFunc(maps.Keys(p.mu.informers), compareKeys)
 }

@@ -84,7 +84,7 @@ func (l *Lease) byOwner(q *Query) Query {
 
 // candidates copies the objects that the indexes narrow a query down to. The
 // other criteria are checked without the lock.
-func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter, err error) {
+func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow selector, err error) {
 	at := l.rlock()
 	i := at.informer
 	defer i.mu.RUnlock()
@@ -102,12 +102,12 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter
 		if err := x.check(at.key); err != nil {
 			return nil, "", narrow, err
 		}
-		return x.lookup(q.Value, nil), i.mu.rv, at.filter, nil
+		return x.lookup(q.Value, nil), i.mu.rv, at.selector, nil
 	}
 
 	namespace := q.Namespace
 	if namespace == "" {
-		namespace = at.filter.namespace
+		namespace = at.selector.namespace
 	}
 	size := i.mu.store.count
 	if namespace != "" {
@@ -118,11 +118,11 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow filter
 		objects = append(objects, o)
 	}
 
-	return objects, i.mu.rv, at.filter, nil
+	return objects, i.mu.rv, at.selector, nil
 }
 
-// selects reports whether a query selects an object that passes the filter.
-func (q *Query) selects(o *Object, narrow filter) bool {
+// selects reports whether a query selects an object that passes the selector.
+func (q *Query) selects(o *Object, narrow selector) bool {
 	if q.Namespace != "" && o.GetNamespace() != q.Namespace {
 		return false
 	}

@@ -191,7 +191,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 	if ordered(r.at.resume) && r.watchable() && r.at.distrust == nil {
 		err := r.guard(ctx)
 		if err == nil {
-			r.informer.stats.resumes.inc()
+			r.informer.count(countResumes)
 			s, err := r.watch(ctx)
 			if !errors.Is(err, errPolled) {
 				return s, asResumeError(err)
@@ -267,7 +267,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	opts.ResourceVersion = r.at.resume
 	opts.AllowWatchBookmarks = true
 	opts.TimeoutSeconds = r.watchSeconds()
-	r.informer.stats.watches.inc()
+	r.informer.count(countWatches)
 	s, err := r.open(ctx, opts, r.options.StallTimeout)
 	r.session.unordered = versionless(r.at.resume)
 	if apierrors.IsMethodNotSupported(err) {
@@ -330,6 +330,6 @@ func jitter(d time.Duration) time.Duration { return 2*d/3 + rand.N(2*d/3) }
 func (r *reflector) quiet() {
 	if !r.server.silent {
 		r.server.silent = true
-		r.informer.stats.stalls.inc()
+		r.informer.count(countStalls)
 	}
 }

@@ -134,7 +134,7 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
 	opts := streamOptions(r.listOptions())
 	opts.TimeoutSeconds = r.watchSeconds()
-	r.informer.stats.watches.inc()
+	r.informer.count(countWatches)
 	s, err := r.open(ctx, opts, r.options.StallTimeout)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 	defer func() { l.abort(err) }()
 	opts := r.listOptions()
 	opts.Limit = max(r.options.PageSize>>r.server.smaller, 1)
-	r.informer.stats.lists.inc()
+	r.informer.count(countLists)
 
 	for range maxPages {
 		header, err := r.listPage(ctx, opts, l)
@@ -206,7 +206,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 			// over with that.
 			l.restart()
 			opts.Limit, opts.Continue = 0, ""
-			r.informer.stats.lists.inc()
+			r.informer.count(countLists)
 			header, err = r.listPage(ctx, opts, l)
 		}
 
@@ -272,7 +272,7 @@ func (r *reflector) checkBytes(old, o *Object) error {
 	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", r.informer.key, limit, ErrBudget)
 }
 
-// reserve charges the cluster's account for an object that is about to be
+// reserve charges the cluster's budget for an object that is about to be
 // stored. It reports false if that exceeds the limit. The informers of a
 // cluster fill one budget concurrently: without the reservation each would find
 // room that does not suffice for all of them.

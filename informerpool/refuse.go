@@ -103,8 +103,8 @@ func (l *Lease) Unknown(namespace, name string) error {
 	i := at.informer
 	defer i.mu.RUnlock()
 
-	if at.filter.namespace != "" {
-		namespace = at.filter.namespace
+	if at.selector.namespace != "" {
+		namespace = at.selector.namespace
 	}
 	switch {
 	case name == "" && i.mu.refused.in(namespace):
@@ -135,7 +135,7 @@ func isRefusal(err error) bool {
 // A frame that deletes the object needs no more than its identity, and is
 // applied.
 func (r *reflector) refuse(frame string, id wire.Identity, why error) {
-	r.informer.stats.rejected.inc()
+	r.informer.count(countRejected)
 	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
 	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
 		if r.listing != nil {
@@ -146,22 +146,22 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 		return
 	}
 
-	news := false
+	first := false
 	switch {
 	case r.listing != nil:
-		news = r.listing.refuse(name, why) && !r.informer.mu.refused.has(name)
+		first = r.listing.refuse(name, why) && !r.informer.mu.refused.has(name)
 	case errors.Is(why, ErrKind):
-		news = r.informer.mu.refused.all == nil
+		first = r.informer.mu.refused.all == nil
 		r.informer.unknown(func(r *refusals) { r.addAll(why) })
 	default:
-		r.informer.unknown(func(r *refusals) { news = r.add(name, why) })
+		r.informer.unknown(func(r *refusals) { first = r.add(name, why) })
 	}
 
 	if r.listing == nil && r.informer.mu.refused.all != nil {
 		r.at.distrust = r.informer.mu.refused.all // only the reflector writes it, so the reflector reads it without a lock
 	}
 	log := r.options.Logger.V(1)
-	if news {
+	if first {
 		log = r.options.Logger
 	}
 	log.Info("Object refused: its state is unknown", "informer", r.informer.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())

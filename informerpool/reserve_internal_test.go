@@ -23,7 +23,7 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	o, err := codec.PackUnstructured(codec.Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}), u)
 	require.NoError(t, err)
 	growth := int64(o.Size()) + entryBytes
-	a, options := &account{}, &Options{MaxClusterBytes: 4*growth + growth/2}
+	a, options := &clusterStats{}, &Options{MaxClusterBytes: 4*growth + growth/2}
 	stored := 0
 	var reflectors []*reflector
 	for range 10 {

@@ -12,42 +12,32 @@ import "slices"
 // Retire is idempotent and does not wait.
 func (l *Lease) Retire() {
 	l.once.Do(func() {
-		// Close it before looking at the taps: a tap that is attached later
-		// sees it.
+		// Close it before looking at the listeners: a listener that is attached
+		// later sees it.
 		close(l.released)
-		for _, t := range l.attached() {
-			l.part(t)
+		for _, ln := range l.attached() {
+			l.part(ln)
 		}
 		l.pool.release(l, 0)
 	})
 }
 
-// part separates a tap from the lease. It offers the deletes of the objects the
-// tap has delivered, whether or not the informer has already forgotten them.
-func (l *Lease) part(t *tap) {
+// part separates a listener from the lease. It offers the deletes of the
+// objects the listener has delivered, whether or not the informer has already
+// forgotten them.
+func (l *Lease) part(ln *listener) {
 	i := l.lock().informer
-	if at := slices.Index(i.mu.listeners, t); at >= 0 {
+	if at := slices.Index(i.mu.listeners, ln); at >= 0 {
 		i.mu.listeners = slices.Delete(i.mu.listeners, at, at+1)
-		t.evictLocked(i)
+		ln.evictLocked(i)
 	}
 	i.mu.Unlock()
 
 	l.mu.Lock()
-	l.taps = slices.DeleteFunc(l.taps, func(x *tap) bool { return x == t })
+	l.mu.listeners = slices.DeleteFunc(l.mu.listeners, func(x *listener) bool { return x == ln })
 	l.mu.Unlock()
 
-	t.sub.part(t)
-}
-
-// evictLocked offers the deletes of all objects. The informer's lock is held.
-func (t *tap) evictLocked(i *informer) {
-	if i.mu.synced {
-		for o := range i.mu.store.all() {
-			t.offer(evicted(o))
-		}
-	}
-	t.evictSeenLocked(i)
-	t.disinheritLocked()
+	ln.sub.part(ln)
 }
 
 // evicted returns the delete of an object whose cluster was removed.
@@ -60,29 +50,29 @@ func evicted(o *Object) change {
 	}
 }
 
-// part leaves a tap only its pending deletes, and the marks after them.
-func (s *Subscription) part(t *tap) {
+// part leaves a listener only its pending deletes, and the barriers after them.
+func (s *Subscription) part(ln *listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if t.removed {
+	if ln.removed {
 		return
 	}
-	if s.taps[t.lease] == t {
-		delete(s.taps, t.lease)
+	if s.mu.listeners[ln.lease] == ln {
+		delete(s.mu.listeners, ln.lease)
 	}
-	t.parted = true
-	if !t.replayed {
-		t.replayed = true
-		close(t.changed)
+	ln.parted = true
+	if !ln.replayed {
+		ln.replayed = true
+		close(ln.synced)
 	}
-	s.queue = slices.DeleteFunc(s.queue, func(it item) bool {
-		if it.tap != t || it.mark != nil {
+	s.mu.queue = slices.DeleteFunc(s.mu.queue, func(it item) bool {
+		if it.listener != ln || it.barrier != nil {
 			return false
 		}
-		p := s.pending[it]
+		p := s.mu.pending[it]
 		if p == nil || p.isEmpty() {
-			delete(s.pending, it)
+			delete(s.mu.pending, it)
 			return true
 		}
 		return false

@@ -72,7 +72,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 	codec := l.pool.codec
 	gvk := u.GroupVersionKind()
 	o, err := codec.PackUnstructured(codec.Kind(schema.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}), u)
-	if err != nil || !newFilter(Key{}, key).match(o) {
+	if err != nil || !newSelector(Key{}, key).match(o) {
 		return
 	}
 	i := l.lock().informer
@@ -92,7 +92,7 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 	if !localFields(key.FieldSelector) {
 		return
 	}
-	selected := newFilter(Key{}, key)
+	selected := newSelector(Key{}, key)
 	i := l.lock().informer
 	ask := false
 	if l.gone() == nil && len(i.mu.listeners) > 0 {
@@ -125,7 +125,7 @@ func (i *informer) noteSeenLocked(o *Object) (ask bool) {
 		i.dropSeenLocked(name)
 	}
 
-	if len(i.mu.seen.objects) >= maxSeen || i.cluster.seen.Load()+size > maxSeenBytes {
+	if len(i.mu.seen.objects) >= maxSeen || i.cluster.seenBytes.Load()+size > maxSeenBytes {
 		return false
 	}
 	if i.mu.seen.objects == nil {
@@ -155,9 +155,9 @@ func isOrdered(o *Object) bool {
 // selects the state that was shown and not the current one receives a delete.
 func (i *informer) laterLocked(o, now *Object) {
 	i.dropSeenLocked(nameOf(o))
-	for _, t := range i.mu.listeners {
-		if !t.wants.empty() && t.wants.match(o) && !t.wants.match(now) {
-			t.lose(o, false)
+	for _, ln := range i.mu.listeners {
+		if !ln.filter.empty() && ln.filter.match(o) && !ln.filter.match(now) {
+			ln.lose(o, false)
 		}
 	}
 	i.shownLocked(o)
@@ -170,7 +170,7 @@ func (i *informer) takeSeenLocked(from *informer, key Key) {
 	if from == i || !localFields(key.FieldSelector) {
 		return
 	}
-	selected := newFilter(Key{}, key)
+	selected := newSelector(Key{}, key)
 	for name, s := range from.mu.seen.objects {
 		if i.mu.seen.objects[name] != nil || !selected.match(s.Object) {
 			continue
@@ -193,7 +193,7 @@ func (i *informer) dropSeenLocked(name types.NamespacedName) {
 
 // weighSeenLocked records the memory that seen objects take.
 func (i *informer) weighSeenLocked(bytes int64) {
-	i.cluster.seen.Add(bytes - i.mu.seen.bytes)
+	i.cluster.seenBytes.Add(bytes - i.mu.seen.bytes)
 	i.mu.seen.bytes = bytes
 }
 
@@ -286,14 +286,14 @@ func (i *informer) passedLocked(name types.NamespacedName, old, now *Object) {
 		return
 	}
 	s.passed = true // a list passes it, and then the change that it makes
-	for _, t := range i.mu.listeners {
-		known := t.knows(name, old)
+	for _, ln := range i.mu.listeners {
+		known := ln.knows(name, old)
 		switch {
-		case known != nil && !t.stays(known, now): // the change is delivered
+		case known != nil && !ln.stays(known, now): // the change is delivered
 		case known != nil && !passes(known, s.Object):
-			t.offerAll(change{old: known, new: known, resync: true})
-		case known == nil && t.misses(s.Object, old, now):
-			t.lose(s.Object, false)
+			ln.offerAll(change{old: known, new: known, resync: true})
+		case known == nil && ln.misses(s.Object, old, now):
+			ln.lose(s.Object, false)
 		}
 	}
 }
@@ -301,11 +301,11 @@ func (i *informer) passedLocked(name types.NamespacedName, old, now *Object) {
 // knows returns the object that the handler has received under a name, or is
 // about to receive, or nil. That is the informer's object or, until the
 // informer has listed, the one received through another informer.
-func (t *tap) knows(name types.NamespacedName, cached *Object) *Object {
-	if t.inherited != nil {
-		return t.inherited[name]
+func (ln *listener) knows(name types.NamespacedName, cached *Object) *Object {
+	if ln.inherited != nil {
+		return ln.inherited[name]
 	}
-	if t.selects(cached) {
+	if ln.selects(cached) {
 		return cached
 	}
 	return nil
@@ -313,23 +313,25 @@ func (t *tap) knows(name types.NamespacedName, cached *Object) *Object {
 
 // stays reports whether the handler receives no change between the object it
 // knows and the current one.
-func (t *tap) stays(known, now *Object) bool {
-	if t.inherited == nil {
+func (ln *listener) stays(known, now *Object) bool {
+	if ln.inherited == nil {
 		return known == now
 	}
-	return t.selects(now) && known.GetUID() == now.GetUID() && sameState(known, now)
+	return ln.selects(now) && known.GetUID() == now.GetUID() && sameState(known, now)
 }
 
 // misses reports whether the handler selects a seen object and receives it in
 // none of the informer's states.
-func (t *tap) misses(seen *Object, states ...*Object) bool {
-	return t.selects(seen) && !slices.ContainsFunc(states, func(o *Object) bool {
-		return o != nil && o.GetUID() == seen.GetUID() && t.selects(o)
+func (ln *listener) misses(seen *Object, states ...*Object) bool {
+	return ln.selects(seen) && !slices.ContainsFunc(states, func(o *Object) bool {
+		return o != nil && o.GetUID() == seen.GetUID() && ln.selects(o)
 	})
 }
 
 // selects reports whether o is an object, and one that the handler receives.
-func (t *tap) selects(o *Object) bool { return o != nil && (t.wants.empty() || t.wants.match(o)) }
+func (ln *listener) selects(o *Object) bool {
+	return o != nil && (ln.filter.empty() || ln.filter.match(o))
+}
 
 // reachesSeenLocked reports whether a state that the stream shows is no earlier
 // than the object that was seen under its name.
@@ -352,55 +354,30 @@ func (i *informer) foundLocked(name types.NamespacedName) {
 // shownLocked records that an object was shown which handlers are about to
 // receive.
 func (i *informer) shownLocked(o *Object) {
-	for _, t := range i.mu.listeners {
-		t.sub.mu.Lock()
-		if p := t.sub.pending[item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}]; p != nil {
+	for _, ln := range i.mu.listeners {
+		ln.sub.mu.Lock()
+		if p := ln.sub.mu.pending[item{listener: ln, namespace: o.GetNamespace(), name: o.GetName()}]; p != nil {
 			p.shown = o
 		}
-		t.sub.mu.Unlock()
+		ln.sub.mu.Unlock()
 	}
 }
 
 // forgetSeenLocked delivers the deletes of all seen objects, because the
 // cluster is gone. Objects that the store has, too, are deleted with the store.
 func (i *informer) forgetSeenLocked() {
-	for _, t := range i.mu.listeners {
-		t.evictSeenLocked(i)
+	for _, ln := range i.mu.listeners {
+		ln.evictSeenLocked(i)
 	}
 	i.mu.seen.objects = nil
 	i.weighSeenLocked(0)
 }
 
-func (t *tap) evictSeenLocked(i *informer) {
+func (ln *listener) evictSeenLocked(i *informer) {
 	for name, o := range i.mu.seen.objects {
 		now := i.mu.store.get(name.Namespace, name.Name)
-		if t.knows(name, now) == nil && t.misses(o.Object, now) {
-			t.lose(o.Object, true)
+		if ln.knows(name, now) == nil && ln.misses(o.Object, now) {
+			ln.lose(o.Object, true)
 		}
 	}
-}
-
-// lose queues the delete of an object that the handler did not receive. An
-// object that came and went while the handler was busy is delivered all the
-// same. The informer's lock is held.
-func (t *tap) lose(o *Object, evicted bool) {
-	s := t.sub
-	it := item{tap: t, namespace: o.GetNamespace(), name: o.GetName()}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	if p := s.pending[it]; p != nil && p.old == nil && !t.removed && (p.new == nil || p.new.GetUID() != o.GetUID()) {
-		p.old, p.final, p.unheard, p.unknown, p.evicted = o, o, true, true, evicted
-		return
-	}
-	if t.removed || s.pending[it] != nil {
-		return // a newer change is about to be delivered
-	}
-	s.pending[it] = &pending{change: change{
-		old:     o,
-		final:   o,
-		unknown: true,
-		evicted: evicted,
-	}, unheard: true}
-	s.pushLocked(it)
 }

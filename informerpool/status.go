@@ -92,7 +92,7 @@ func (l *Lease) Status() Status { return l.pool.status(l.informer()) }
 // locks that are held briefly.
 func (p *Pool) Status() []Status {
 	p.mu.Lock()
-	informers := slices.Collect(maps.Values(p.informers))
+	informers := slices.Collect(maps.Values(p.mu.informers))
 	p.mu.Unlock()
 	return p.statuses(informers)
 }
@@ -112,16 +112,17 @@ func (p *Pool) statuses(informers []*informer) []Status {
 }
 
 func (p *Pool) status(i *informer) Status {
+	counted := i.counts.totals()
 	s := Status{
 		Key:       i.key,
 		LastEvent: p.clock.at(i.signs.event.Load()),
-		Lists:     i.stats.lists.load(),
-		Watches:   i.stats.watches.load(),
-		Resumes:   i.stats.resumes.load(),
-		Resyncs:   i.stats.resyncs.load(),
-		Stalls:    i.stats.stalls.load(),
-		Rejected:  i.stats.rejected.load(),
-		Rollbacks: i.stats.rollbacks.load(),
+		Lists:     counted.Lists,
+		Watches:   counted.Watches,
+		Resumes:   counted.Resumes,
+		Resyncs:   counted.Resyncs,
+		Stalls:    counted.Stalls,
+		Rejected:  counted.Rejected,
+		Rollbacks: counted.Rollbacks,
 	}
 	p.mu.Lock()
 	s.Leases = len(i.holders.leases)

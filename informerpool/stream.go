@@ -99,7 +99,7 @@ func (b *body) explain(err error) error {
 			b.reflector.quiet()
 			return errQuiet
 		}
-		b.reflector.informer.stats.stalls.inc()
+		b.reflector.informer.count(countStalls)
 		return fmt.Errorf("%s: %w: nothing received for %s", b.reflector.informer.key, ErrStalled, b.silence)
 	}
 

@@ -9,10 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
 // Subscription delivers the events of any number of leases to one handler, one
@@ -20,75 +16,55 @@ import (
 // memory that a slow handler costs is bounded by the number of objects, and no
 // informer waits for it. It has a goroutine only while there is something to
 // deliver.
+//
+//	informer ──change──► listener ──► mu.queue, in order ──deliver──► Handler
+//	                     of a lease   mu.pending: one merged change
+//	                                  of each object
 type Subscription struct {
 	pool    *Pool
 	handler Handler
 	panics  atomic.Int64
 
-	mu      sync.Mutex // protects the fields below; taken with an informer's lock held, never the other way round
-	taps    map[*Lease]*tap
-	queue   []item
-	stale   int // pending changes that were dropped and whose places are still in queue
-	pending map[item]*pending
-	running bool      // a goroutine is delivering
-	rest    remainder // events that the previous goroutine left undelivered
-	current *tap      // the tap whose event the handler is processing
-	worker  uint64    // the delivering goroutine
-	paused  bool
-	closed  bool
-	idle    chan struct{} // made by a goroutine that waits for the handler; closed when it returns
+	// mu is taken with an informer's lock held, never the other way round.
+	mu struct {
+		sync.Mutex
+
+		listeners map[*Lease]*listener
+		queue     []item
+		stale     int // pending changes that were dropped and whose places are still in queue
+		pending   map[item]*pending
+		running   bool      // a goroutine is delivering
+		rest      remainder // events that the previous goroutine left undelivered
+		current   *listener // the one whose event the handler is processing
+		worker    uint64    // the delivering goroutine
+		paused    bool
+		closed    bool
+		idle      chan struct{} // made by a goroutine that waits for the handler; closed when it returns
+	}
 }
 
-// item is a place in the queue: an object of a tap, a mark, or, without a name,
-// the end of the tap's replay.
+// item is a place in the queue: an object of a listener, a barrier, or, without
+// a name, the end of the listener's replay.
 type item struct {
-	tap             *tap
+	listener        *listener
 	namespace, name string
-	mark            *mark
+	barrier         *barrier
 }
 
 // object reports whether the item is the place of an object.
-func (it item) object() bool { return it.mark == nil && it.name != "" }
-
-// tap carries one lease's events to one subscription.
-type tap struct {
-	sub   *Subscription
-	lease *Lease
-
-	// wants, inherited and alias are protected by the lock of the informer that
-	// serves the lease. inherited holds the objects that the handler received
-	// through another informer, until this informer has synced; nil if there
-	// was none. alias maps an object of this informer to the equal one that the
-	// handler received through another informer: the old state in an event is
-	// always the object that the handler last received.
-	wants     sieve
-	inherited map[types.NamespacedName]*Object
-	alias     map[*Object]*Object
-
-	// removed, parted and replayed are protected by the subscription's lock. A
-	// parted tap has no lease any more; its pending changes are still
-	// delivered.
-	removed  bool
-	parted   bool
-	replayed bool
-	changed  chan struct{} // closed when the replay was delivered
-}
+func (it item) object() bool { return it.barrier == nil && it.name != "" }
 
 // Subscribe returns a subscription without leases. If the pool is closed, so is
 // the subscription.
 func (p *Pool) Subscribe(h Handler) *Subscription {
-	s := &Subscription{
-		pool:    p,
-		handler: h,
-		taps:    map[*Lease]*tap{},
-		pending: map[item]*pending{},
-	}
+	s := &Subscription{pool: p, handler: h}
+	s.mu.listeners, s.mu.pending = map[*Lease]*listener{}, map[item]*pending{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		s.closed = true
+	if p.mu.closed {
+		s.mu.closed = true
 	} else {
-		p.subs[s] = struct{}{}
+		p.mu.subscriptions[s] = struct{}{}
 	}
 	return s
 }
@@ -104,29 +80,29 @@ func (p *Pool) Subscribe(h Handler) *Subscription {
 // are metadata.name and metadata.namespace; for others the error is a
 // [*KeyError].
 func (s *Subscription) Add(l *Lease, narrower ...Key) error {
-	wants, err := newSieve(l, narrower)
+	wants, err := newFilter(l, narrower)
 	if err != nil {
 		return err
 	}
-	t := &tap{
-		sub:     s,
-		lease:   l,
-		wants:   wants,
-		changed: make(chan struct{}),
+	ln := &listener{
+		sub:    s,
+		lease:  l,
+		filter: wants,
+		synced: make(chan struct{}),
 	}
 	s.mu.Lock()
-	if s.closed {
+	if s.mu.closed {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	if s.taps[l] != nil {
+	if s.mu.listeners[l] != nil {
 		s.mu.Unlock()
 		return nil
 	}
-	s.taps[l] = t
+	s.mu.listeners[l] = ln
 	s.mu.Unlock()
 
-	if !l.attach(t) {
+	if !l.attach(ln) {
 		s.Remove(l)
 		return l.gone()
 	}
@@ -140,30 +116,30 @@ func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 // for that.
 func (s *Subscription) Remove(l *Lease) {
 	s.mu.Lock()
-	t := s.taps[l]
-	delete(s.taps, l)
-	if t != nil {
-		s.dropLocked(t)
+	ln := s.mu.listeners[l]
+	delete(s.mu.listeners, l)
+	if ln != nil {
+		s.dropLocked(ln)
 	}
 	s.mu.Unlock()
 
-	if t != nil {
-		l.detach(t)
+	if ln != nil {
+		l.detach(ln)
 	}
 }
 
-func (s *Subscription) dropLocked(t *tap) {
-	t.removed = true
-	if !t.replayed {
-		t.replayed = true
-		close(t.changed)
+func (s *Subscription) dropLocked(ln *listener) {
+	ln.removed = true
+	if !ln.replayed {
+		ln.replayed = true
+		close(ln.synced)
 	}
-	for it := range s.pending {
-		if it.tap == t {
-			delete(s.pending, it)
+	for it := range s.mu.pending {
+		if it.listener == ln {
+			delete(s.mu.pending, it)
 		}
 	}
-	s.queue = slices.DeleteFunc(s.queue, func(it item) bool { return it.tap == t })
+	s.mu.queue = slices.DeleteFunc(s.mu.queue, func(it item) bool { return it.listener == ln })
 	s.clearLocked()
 }
 
@@ -172,8 +148,8 @@ func (s *Subscription) dropLocked(t *tap) {
 func (s *Subscription) HasSynced(l *Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.taps[l]
-	return t != nil && t.replayed
+	ln := s.mu.listeners[l]
+	return ln != nil && ln.replayed
 }
 
 // WaitForSync waits until the handler has received every object that existed
@@ -184,20 +160,20 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 		return err
 	}
 	s.mu.Lock()
-	t := s.taps[l]
+	ln := s.mu.listeners[l]
 	s.mu.Unlock()
 
-	if t == nil {
+	if ln == nil {
 		return ErrReleased
 	}
 	select {
-	case <-t.changed:
+	case <-ln.synced:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.removed || t.parted {
+	if ln.removed || ln.parted {
 		return ErrReleased
 	}
 	return nil
@@ -206,7 +182,7 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 // Resync delivers every object of the lease once more, marked as a resync. It
 // does not wait for the handler.
 func (s *Subscription) Resync(l *Lease) {
-	s.trigger(l, func(st *store) iter.Seq[*Object] { return st.in(l.at.Load().filter.namespace) })
+	s.trigger(l, func(st *store) iter.Seq[*Object] { return st.in(l.at.Load().selector.namespace) })
 }
 
 // Trigger delivers one object of the lease once more, marked as a resync, if
@@ -223,10 +199,10 @@ func (s *Subscription) Trigger(l *Lease, namespace, name string) {
 
 func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object]) {
 	s.mu.Lock()
-	t := s.taps[l]
+	ln := s.mu.listeners[l]
 	s.mu.Unlock()
 
-	if t == nil {
+	if ln == nil {
 		return
 	}
 	i := l.rlock().informer // so that no change is offered between reading the object and offering its old state
@@ -235,7 +211,7 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 		return
 	}
 	for o := range objects(i.mu.store) {
-		t.offer(change{old: o, new: o, resync: true})
+		ln.offer(change{old: o, new: o, resync: true})
 	}
 }
 
@@ -244,14 +220,14 @@ func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object])
 func (s *Subscription) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.paused = true
+	s.mu.paused = true
 }
 
 // Continue ends a pause.
 func (s *Subscription) Continue() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.paused = false
+	s.mu.paused = false
 	s.deliverLocked()
 }
 
@@ -262,27 +238,27 @@ func (s *Subscription) Panics() int64 { return s.panics.Load() }
 func (s *Subscription) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.queue) - s.stale
+	return len(s.mu.queue) - s.mu.stale
 }
 
 // Stop ends the subscription without waiting for a running call of its handler.
 func (s *Subscription) Stop() {
 	s.mu.Lock()
-	taps := s.taps
-	s.taps = map[*Lease]*tap{}
-	s.closed, s.queue, s.stale = true, nil, 0
-	clear(s.pending)
-	for _, t := range taps {
-		s.dropLocked(t)
+	listeners := s.mu.listeners
+	s.mu.listeners = map[*Lease]*listener{}
+	s.mu.closed, s.mu.queue, s.mu.stale = true, nil, 0
+	clear(s.mu.pending)
+	for _, ln := range listeners {
+		s.dropLocked(ln)
 	}
 	s.mu.Unlock()
 
-	for l, t := range taps {
-		l.detach(t)
+	for l, ln := range listeners {
+		l.detach(ln)
 	}
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
-	delete(s.pool.subs, s)
+	delete(s.pool.mu.subscriptions, s)
 }
 
 // Close ends the subscription and waits for a running call of its handler, or
@@ -291,145 +267,4 @@ func (s *Subscription) Stop() {
 func (s *Subscription) Close(ctx context.Context) error {
 	s.Stop()
 	return s.drain(ctx, nil)
-}
-
-// drain waits until the handler is not processing an event of the tap or, if t
-// is nil, any event.
-func (s *Subscription) drain(ctx context.Context, t *tap) error {
-	for {
-		s.mu.Lock()
-		if s.current == nil || (t != nil && s.current != t) || s.worker == goroutine.ID() {
-			s.mu.Unlock()
-			return nil
-		}
-		if s.idle == nil {
-			s.idle = make(chan struct{})
-		}
-		idle := s.idle
-		s.mu.Unlock()
-
-		select {
-		case <-idle:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// replayLocked offers every object of the store, and then marks the end of the
-// replay. The informer's lock is held.
-func (t *tap) replayLocked(s *store) {
-	now := s.sight.next()
-	for o := range s.in(t.wants.lease.namespace) {
-		t.offer(change{new: o, initial: true, sight: now})
-	}
-	t.sub.mu.Lock()
-	defer t.sub.mu.Unlock()
-	if !t.removed && !t.replayed {
-		t.sub.pushLocked(item{tap: t})
-	}
-}
-
-// remainder holds the events that are still to be delivered after the handler
-// ended the goroutine amid several.
-type remainder struct {
-	tap    *tap
-	events []Event
-}
-
-// deliver calls the handler until the queue is empty. If the handler ends the
-// goroutine, another goroutine continues.
-func (s *Subscription) deliver() {
-	id := goroutine.ID()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	defer s.stopLocked()
-	s.worker = id
-	if left := s.rest; left.tap != nil {
-		s.tellLocked(left.tap, left.events, true)
-	}
-
-	for !s.paused && !s.closed && len(s.queue) > 0 {
-		it := s.queue[0]
-		s.queue[0] = item{}
-		if s.queue = s.queue[1:]; len(s.queue) == 0 {
-			s.queue = nil // a burst must not keep its memory
-		}
-
-		switch {
-		case it.mark != nil:
-			s.reachMarkLocked(it)
-			continue
-		case it.name == "":
-			s.endReplayLocked(it.tap)
-			continue
-		}
-
-		p := s.pending[it]
-		if p == nil {
-			s.stale--
-			continue
-		}
-		delete(s.pending, it)
-		s.tellLocked(it.tap, p.events(it.tap.lease.Key()), false)
-	}
-}
-
-// stopLocked records that the delivering goroutine ends. If a user's function
-// ended it, there may be more to deliver.
-func (s *Subscription) stopLocked() {
-	s.running, s.worker = false, 0
-	if len(s.pending) == 0 {
-		s.pending = map[item]*pending{}
-	}
-	s.deliverLocked()
-}
-
-// tellLocked calls the handler with the pending events of one object, unless
-// the handler removes the tap or closes the subscription in between. It
-// releases the lock meanwhile.
-func (s *Subscription) tellLocked(t *tap, events []Event, begun bool) {
-	for i, e := range events {
-		if (i > 0 || begun) && (t.removed || s.closed) {
-			break
-		}
-		s.rest = remainder{tap: t, events: events[i+1:]}
-		s.outsideLocked(t, func() { s.call(e) })
-	}
-
-	s.rest = remainder{}
-}
-
-// outsideLocked calls f, which calls a user's function, without the lock. It
-// takes the lock again even if that function ends the goroutine.
-func (s *Subscription) outsideLocked(t *tap, f func()) {
-	s.current = t
-	s.mu.Unlock()
-
-	defer func() {
-		s.mu.Lock()
-		s.doneLocked()
-	}()
-	f()
-}
-
-func (s *Subscription) call(e Event) {
-	s.guard("Handler", e.Key, string(e.Type), func() { s.handler.Handle(e) })
-}
-
-// guard calls a user's function. A panic is counted and logged, and has no
-// other effect.
-func (s *Subscription) guard(name string, key Key, event string, f func()) {
-	returned := false
-	defer func() {
-		if !returned {
-			s.panics.Add(1)
-		}
-	}()
-	_ = s.pool.call(name, key, func() error {
-		f()
-		returned = true
-		return nil
-	}, "event", event)
 }

@@ -149,21 +149,21 @@ func (i *informer) note(err error) {
 
 // fail records a failed attempt, and reports whether its error differs from the
 // last one.
-func (i *informer) fail(err error) (news bool) {
+func (i *informer) fail(err error) (changed bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
 	if i.mu.state == StateDying {
 		return false
 	}
-	news = i.mu.lastErr == nil || i.mu.lastErr.Error() != err.Error()
+	changed = i.mu.lastErr == nil || i.mu.lastErr.Error() != err.Error()
 	i.mu.suspect(err)
 	if i.mu.synced {
 		i.mu.setState(StateDegraded)
 	}
 	i.mu.waiters.wake()
 
-	return news
+	return changed
 }
 
 // polled records a successful poll: until the next one is due, the list is as

@@ -54,7 +54,7 @@ func (r *reflector) resumed(since time.Time) {
 	p := r.informer.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed && p.informers[r.informer.key] == r.informer {
+	if !p.mu.closed && p.mu.informers[r.informer.key] == r.informer {
 		p.bringForwardLocked(r.informer, at)
 		p.wakeAuditsLocked()
 	}

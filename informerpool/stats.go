@@ -40,9 +40,9 @@ func (p *Pool) Totals() Totals {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	sum := p.past
-	for _, a := range p.accounts {
-		sum.add(a.totals())
+	sum := p.mu.closedStats
+	for _, a := range p.mu.stats {
+		sum.add(a.counts.totals())
 	}
 	return sum
 }
@@ -51,13 +51,13 @@ func (p *Pool) Totals() Totals {
 // informer, or none since it was forgotten.
 func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	p.mu.Lock()
-	a := p.accounts[cluster]
+	a := p.mu.stats[cluster]
 	p.mu.Unlock()
 
 	if a == nil {
 		return Totals{}
 	}
-	return a.totals()
+	return a.counts.totals()
 }
 
 // Forget drops the pool's records of a cluster once the last of its informers
@@ -67,19 +67,19 @@ func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 func (p *Pool) Forget(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.accounts[cluster]; a != nil {
+	if a := p.mu.stats[cluster]; a != nil {
 		a.leaving = true
-		p.settleLocked(cluster, a)
+		p.foldLocked(cluster, a)
 	}
 }
 
-// settleLocked closes the account of a cluster that is to be forgotten and has
+// foldLocked drops the records of a cluster that is to be forgotten and has
 // no informers. An informer that is still stopping may count a little more,
 // which is lost.
-func (p *Pool) settleLocked(cluster types.NamespacedName, a *account) {
+func (p *Pool) foldLocked(cluster types.NamespacedName, a *clusterStats) {
 	if a.leaving && len(a.informers) == 0 {
-		p.past.add(a.totals())
-		delete(p.accounts, cluster)
+		p.mu.closedStats.add(a.counts.totals())
+		delete(p.mu.stats, cluster)
 	}
 }
 
@@ -111,7 +111,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	informers := buffer[:0]
 	var s Summary
 	p.mu.Lock()
-	a := p.accounts[cluster]
+	a := p.mu.stats[cluster]
 	if a != nil {
 		for i := range a.informers {
 			informers = append(informers, i)
@@ -124,7 +124,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	if a == nil {
 		return s
 	}
-	s.Informers, s.Totals = len(informers), a.totals()
+	s.Informers, s.Totals = len(informers), a.counts.totals()
 	var lastEvent int64
 	for _, i := range informers { // without the pool's lock: an informer that replaces its store holds its own for a while
 		lastEvent = max(lastEvent, i.signs.event.Load())
@@ -149,77 +149,69 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	return s
 }
 
-// account holds the shared state of one cluster's informers.
-type account struct {
+// clusterStats is what one cluster's informers share.
+type clusterStats struct {
 	bytes     atomic.Int64           // memory they hold
-	seen      atomic.Int64           // memory for objects that users saw in other ways
+	seenBytes atomic.Int64           // memory for objects that users saw in other ways
 	informers map[*informer]struct{} // those in the pool; protected by its lock
 	leaving   bool                   // to be closed with its last informer; protected by the pool's lock
 
-	lists, watches, resumes, resyncs, stalls, rejected, rollbacks atomic.Int64
-	audits, differences, unaudited                                atomic.Int64
+	counts counts
 
 	pagedGroups
 
-	lineages lineages
+	histories histories
 }
 
-func (a *account) totals() Totals {
-	return Totals{
-		Lists:            a.lists.Load(),
-		Watches:          a.watches.Load(),
-		Resumes:          a.resumes.Load(),
-		Resyncs:          a.resyncs.Load(),
-		Stalls:           a.stalls.Load(),
-		Rejected:         a.rejected.Load(),
-		Rollbacks:        a.rollbacks.Load(),
-		Audits:           a.audits.Load(),
-		AuditDifferences: a.differences.Load(),
-		AuditFailures:    a.unaudited.Load(),
-	}
-}
-
-// accountLocked returns the account of a cluster. The pool's lock is held.
-func (p *Pool) accountLocked(cluster types.NamespacedName) *account {
-	a := p.accounts[cluster]
+// statsLocked returns the records of a cluster. The pool's lock is held.
+func (p *Pool) statsLocked(cluster types.NamespacedName) *clusterStats {
+	a := p.mu.stats[cluster]
 	if a == nil {
-		a = &account{informers: map[*informer]struct{}{}}
-		p.accounts[cluster] = a
+		a = &clusterStats{informers: map[*informer]struct{}{}}
+		p.mu.stats[cluster] = a
 	}
 	a.leaving = false
 	return a
 }
 
-// counters are an informer's own, each paired with that of its cluster.
-type counters struct {
-	lists, watches, resumes, resyncs, stalls, rejected, rollbacks counter
-	audits, differences, unaudited                                counter
+// counted is what is counted, for an informer and for its cluster.
+type counted int
+
+const (
+	countLists counted = iota
+	countWatches
+	countResumes
+	countResyncs
+	countStalls
+	countRejected
+	countRollbacks
+	countAudits
+	countAuditDifferences
+	countAuditFailures
+	allCounted
+)
+
+// counts are the numbers of what was counted.
+type counts [allCounted]atomic.Int64
+
+// count adds one to the counts of the informer and of its cluster.
+func (i *informer) count(what counted) {
+	i.counts[what].Add(1)
+	i.cluster.counts[what].Add(1)
 }
 
-func newCounters(a *account) counters {
-	return counters{
-		lists:       counter{total: &a.lists},
-		watches:     counter{total: &a.watches},
-		resumes:     counter{total: &a.resumes},
-		resyncs:     counter{total: &a.resyncs},
-		stalls:      counter{total: &a.stalls},
-		rejected:    counter{total: &a.rejected},
-		rollbacks:   counter{total: &a.rollbacks},
-		audits:      counter{total: &a.audits},
-		differences: counter{total: &a.differences},
-		unaudited:   counter{total: &a.unaudited},
+// totals returns the counts by name.
+func (c *counts) totals() Totals {
+	return Totals{
+		Lists:            c[countLists].Load(),
+		Watches:          c[countWatches].Load(),
+		Resumes:          c[countResumes].Load(),
+		Resyncs:          c[countResyncs].Load(),
+		Stalls:           c[countStalls].Load(),
+		Rejected:         c[countRejected].Load(),
+		Rollbacks:        c[countRollbacks].Load(),
+		Audits:           c[countAudits].Load(),
+		AuditDifferences: c[countAuditDifferences].Load(),
+		AuditFailures:    c[countAuditFailures].Load(),
 	}
 }
-
-// counter counts for an informer and for its cluster.
-type counter struct {
-	own   atomic.Int64
-	total *atomic.Int64
-}
-
-func (c *counter) inc() {
-	c.own.Add(1)
-	c.total.Add(1)
-}
-
-func (c *counter) load() int64 { return c.own.Load() }

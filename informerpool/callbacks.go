@@ -19,7 +19,7 @@ func (p *Pool) forgetSource(key Key) {
 	}
 	p.mu.Lock() // so that no informer for the key starts meanwhile
 	defer p.mu.Unlock()
-	if p.informers[key] == nil {
+	if p.mu.informers[key] == nil {
 		source.forget(key)
 	}
 }

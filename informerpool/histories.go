@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// lineages number the histories of a cluster's resources within one epoch. A
+// histories number the histories of a cluster's resources within one epoch. A
 // single resource can go back, and each resource goes back a moment before the
 // whole cluster is known to have done so: the epoch is then still the same, and
 // versions cannot be compared.
-type lineages struct {
+type histories struct {
 	mu sync.Mutex // protects the fields below; no other lock is taken under it
-	of map[schema.GroupResource]lineage
+	of map[schema.GroupResource]lastHistory
 }
 
-// lineage is the number of a resource's history in its last epoch.
-type lineage struct {
+// lastHistory is the number of a resource's history in its last epoch.
+type lastHistory struct {
 	epoch  Epoch
 	number int
 }
@@ -31,14 +31,14 @@ type lineage struct {
 // it is not own, the history of the list before in the same epoch. If another
 // informer of the resource has already found that, both have found the same
 // history.
-func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, own int) int {
+func (l *histories) at(resource schema.GroupResource, epoch Epoch, another bool, own int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	now := l.of[resource]
 	switch {
 	case now.epoch != epoch:
-		now = lineage{epoch: epoch}
+		now = lastHistory{epoch: epoch}
 	case another && own == now.number:
 		now.number++
 	default:
@@ -46,19 +46,19 @@ func (l *lineages) at(resource schema.GroupResource, epoch Epoch, another bool, 
 	}
 
 	if l.of == nil {
-		l.of = map[schema.GroupResource]lineage{}
+		l.of = map[schema.GroupResource]lastHistory{}
 	}
 	l.of[resource] = now
 
 	return now.number
 }
 
-// lineage returns the number of the history that the current list shows.
-func (r *reflector) lineage(l *listing) int {
+// historyOf returns the number of the history that the current list shows.
+func (r *reflector) historyOf(l *listing) int {
 	r.informer.mu.RLock()
 	another, own := r.informer.mu.epoch == r.at.epoch && (r.at.replace || l.broken != nil), r.informer.mu.history
 	r.informer.mu.RUnlock()
-	return r.informer.cluster.lineages.at(r.informer.key.Resource.GroupResource(), r.at.epoch, another, own)
+	return r.informer.cluster.histories.at(r.informer.key.Resource.GroupResource(), r.at.epoch, another, own)
 }
 
 // disproved returns the proof that a complete list at a version is of another

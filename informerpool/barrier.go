@@ -3,8 +3,8 @@
 
 package informerpool
 
-// mark is a place in a subscription's queue at which a function is called.
-type mark struct{ then func() }
+// barrier is a place in a subscription's queue at which a function is called.
+type barrier struct{ then func() }
 
 // After calls the function then once the handler has received everything that
 // has happened to the lease's objects so far, including the deletes of an
@@ -16,29 +16,30 @@ func (s *Subscription) After(l *Lease, then func()) {
 	i := l.lock().informer
 	defer i.mu.Unlock()
 	if i.mu.attempt.evicted { // the deletes are still to come
-		i.mu.attempt.forgotten = append(i.mu.attempt.forgotten, func() { s.pushMark(l, then) })
+		i.mu.attempt.forgotten = append(i.mu.attempt.forgotten, func() { s.pushBarrier(l, then) })
 		return
 	}
-	s.pushMark(l, then)
+	s.pushBarrier(l, then)
 }
 
-// pushMark queues a mark. The lock of the lease's informer is held, so the mark
+// pushBarrier queues a barrier. The lock of the lease's informer is held, so it
 // comes after every change made so far.
-func (s *Subscription) pushMark(l *Lease, then func()) {
+func (s *Subscription) pushBarrier(l *Lease, then func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if s.closed || l.gone() != nil {
+	if s.mu.closed || l.gone() != nil {
 		return
 	}
-	t := s.taps[l]
-	if t == nil {
-		t = &tap{sub: s, lease: l, replayed: true}
+	ln := s.mu.listeners[l]
+	if ln == nil {
+		ln = &listener{sub: s, lease: l, replayed: true}
 	}
-	s.pushLocked(item{tap: t, mark: &mark{then: then}})
+	s.pushLocked(item{listener: ln, barrier: &barrier{then: then}})
 }
 
-// reachMarkLocked calls the function of a mark. It releases the lock meanwhile.
-func (s *Subscription) reachMarkLocked(it item) {
-	s.outsideLocked(it.tap, func() { s.guard("After", it.tap.lease.Key(), "After", it.mark.then) })
+// reachBarrierLocked calls the function of a barrier. It releases the lock
+// meanwhile.
+func (s *Subscription) reachBarrierLocked(it item) {
+	s.outsideLocked(it.listener, func() { s.guard("After", it.listener.lease.Key(), "After", it.barrier.then) })
 }

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+
+	"github.com/fleetcache/fleetcache/internal/goroutine"
+)
+
+// remainder holds the events that are still to be delivered after the handler
+// ended the goroutine amid several.
+type remainder struct {
+	listener *listener
+	events   []Event
+}
+
+// deliver calls the handler until the queue is empty. If the handler ends the
+// goroutine, another goroutine continues.
+func (s *Subscription) deliver() {
+	id := goroutine.ID()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	defer s.stopLocked()
+	s.mu.worker = id
+	if left := s.mu.rest; left.listener != nil {
+		s.handleLocked(left.listener, left.events, true)
+	}
+
+	for !s.mu.paused && !s.mu.closed && len(s.mu.queue) > 0 {
+		it := s.mu.queue[0]
+		s.mu.queue[0] = item{}
+		if s.mu.queue = s.mu.queue[1:]; len(s.mu.queue) == 0 {
+			s.mu.queue = nil // a burst must not keep its memory
+		}
+
+		switch {
+		case it.barrier != nil:
+			s.reachBarrierLocked(it)
+			continue
+		case it.name == "":
+			s.endReplayLocked(it.listener)
+			continue
+		}
+
+		p := s.mu.pending[it]
+		if p == nil {
+			s.mu.stale--
+			continue
+		}
+		delete(s.mu.pending, it)
+		s.handleLocked(it.listener, p.events(it.listener.lease.Key()), false)
+	}
+}
+
+// stopLocked records that the delivering goroutine ends. If a user's function
+// ended it, there may be more to deliver.
+func (s *Subscription) stopLocked() {
+	s.mu.running, s.mu.worker = false, 0
+	if len(s.mu.pending) == 0 {
+		s.mu.pending = map[item]*pending{}
+	}
+	s.deliverLocked()
+}
+
+// tellLocked calls the handler with the pending events of one object, unless
+// the handler removes the listener or closes the subscription in between. It
+// releases the lock meanwhile.
+func (s *Subscription) handleLocked(ln *listener, events []Event, begun bool) {
+	for i, e := range events {
+		if (i > 0 || begun) && (ln.removed || s.mu.closed) {
+			break
+		}
+		s.mu.rest = remainder{listener: ln, events: events[i+1:]}
+		s.outsideLocked(ln, func() { s.call(e) })
+	}
+
+	s.mu.rest = remainder{}
+}
+
+// outsideLocked calls f, which calls a user's function, without the lock. It
+// takes the lock again even if that function ends the goroutine.
+func (s *Subscription) outsideLocked(ln *listener, f func()) {
+	s.mu.current = ln
+	s.mu.Unlock()
+
+	defer func() {
+		s.mu.Lock()
+		s.doneLocked()
+	}()
+	f()
+}
+
+// doneLocked records that the handler has returned.
+func (s *Subscription) doneLocked() {
+	s.mu.current = nil
+	if s.mu.idle != nil {
+		close(s.mu.idle)
+		s.mu.idle = nil
+	}
+}
+
+func (s *Subscription) call(e Event) {
+	s.guard("Handler", e.Key, string(e.Type), func() { s.handler.Handle(e) })
+}
+
+// guard calls a user's function. A panic is counted and logged, and has no
+// other effect.
+func (s *Subscription) guard(name string, key Key, event string, f func()) {
+	returned := false
+	defer func() {
+		if !returned {
+			s.panics.Add(1)
+		}
+	}()
+	_ = s.pool.call(name, key, func() error {
+		f()
+		returned = true
+		return nil
+	}, "event", event)
+}
+
+// drain waits until the handler is not processing an event of the listener or,
+// if t is nil, any event.
+func (s *Subscription) drain(ctx context.Context, ln *listener) error {
+	for {
+		s.mu.Lock()
+		if s.mu.current == nil || (ln != nil && s.mu.current != ln) || s.mu.worker == goroutine.ID() {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.mu.idle == nil {
+			s.mu.idle = make(chan struct{})
+		}
+		idle := s.mu.idle
+		s.mu.Unlock()
+
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// endReplayLocked notifies the handler, and waiting goroutines, that a lease's
+// replay is over. It releases the lock meanwhile.
+func (s *Subscription) endReplayLocked(ln *listener) {
+	if ln.replayed {
+		return
+	}
+	defer func() {
+		if !ln.replayed { // the handler may have removed the lease
+			ln.replayed = true
+			close(ln.synced)
+		}
+	}()
+	if h, ok := s.handler.(ReplayHandler); ok {
+		s.outsideLocked(ln, func() { s.callReplayed(h, ln) })
+	}
+}
+
+func (s *Subscription) callReplayed(h ReplayHandler, ln *listener) {
+	s.guard("Handler", ln.lease.Key(), "Replayed", func() { h.Replayed(ln.lease.Key()) })
+}
