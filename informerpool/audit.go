@@ -83,7 +83,7 @@ var errUnsettled = errors.New("informer moved on")
 //	           └─► it was silent, or passed the list's version without it
 //	                 └─► a second list differs there, too: ErrHistory
 type audit struct {
-	*informer
+	informer *informer
 
 	epoch Epoch
 	lists int                                 // lists the informer had committed before
@@ -139,13 +139,13 @@ func (a *audit) differs(ctx context.Context) error {
 // version, that proves that the object is of a history that is over; the
 // informer need not wait until the current history passes the object's version.
 func (a *audit) settleSeen() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.informer.mu.Lock()
+	defer a.informer.mu.Unlock()
 	if !a.blind && a.followsLocked() {
-		same := func(name types.NamespacedName) *Object { return a.mu.store.get(name.Namespace, name.Name) }
+		same := func(name types.NamespacedName) *Object { return a.informer.mu.store.get(name.Namespace, name.Name) }
 		a.postponeLocked()
-		for _, name := range a.missedLocked(a.since, "", false, same) {
-			a.foundLocked(name)
+		for _, name := range a.informer.missedLocked(a.since, "", false, same) {
+			a.informer.foundLocked(name)
 		}
 	}
 }
@@ -155,8 +155,8 @@ func (a *audit) settleSeen() {
 // exist, and the cache lacks it so far, or refuses it.
 func (a *audit) postponeLocked() {
 	for name, open := range a.noted {
-		if s := a.mu.seen.objects[name]; open && s != nil {
-			s.looks = a.mu.seen.looks
+		if s := a.informer.mu.seen.objects[name]; open && s != nil {
+			s.looks = a.informer.mu.seen.looks
 		}
 	}
 }
@@ -171,33 +171,33 @@ func (a *audit) overlook(name types.NamespacedName) {
 // begin makes the informer record the changes that its stream brings from now
 // on. It reports whether the informer follows its server.
 func (a *audit) begin() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.informer.mu.Lock()
+	defer a.informer.mu.Unlock()
 
-	a.epoch, a.lists = a.informer.mu.epoch, a.mu.taken
+	a.epoch, a.lists = a.informer.mu.epoch, a.informer.mu.taken
 	if !a.followsLocked() {
 		return false
 	}
-	a.mu.touched, a.since = &touched{versions: map[types.NamespacedName]string{}}, a.lookLocked()
+	a.informer.mu.touched, a.since = &touched{versions: map[types.NamespacedName]string{}}, a.informer.lookLocked()
 
 	return true
 }
 
 func (a *audit) finish() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.mu.touched = nil
+	a.informer.mu.Lock()
+	defer a.informer.mu.Unlock()
+	a.informer.mu.touched = nil
 }
 
 // followsLocked reports whether the informer follows its server, in the history
 // it followed when the audit began, and has not listed since.
 func (a *audit) followsLocked() bool {
-	return a.mu.state == StateSynced && !a.mu.polling && a.mu.doubt == nil && a.mu.detached.IsZero() && a.lists == a.mu.taken
+	return a.informer.mu.state == StateSynced && !a.informer.mu.polling && a.informer.mu.doubt == nil && a.informer.mu.detached.IsZero() && a.lists == a.informer.mu.taken
 }
 
 // look compares the current cache with a list of the server's current state.
 func (a *audit) look(ctx context.Context) error {
-	err := a.list(ctx, a.pool.options.PageSize)
+	err := a.list(ctx, a.informer.pool.options.PageSize)
 	if apierrors.IsResourceExpired(err) { // its pages are forgotten faster than they are read
 		err = a.list(ctx, 0)
 	}
@@ -225,9 +225,9 @@ func (a *audit) list(ctx context.Context, limit int64) error {
 	if !a.snapshot() {
 		return errUnsettled
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.pool.options.auditTimeout())
+	ctx, cancel := context.WithTimeout(ctx, a.informer.pool.options.auditTimeout())
 	defer cancel()
-	opts := metav1.ListOptions{LabelSelector: a.key.LabelSelector, FieldSelector: a.key.FieldSelector, Limit: limit}
+	opts := metav1.ListOptions{LabelSelector: a.informer.key.LabelSelector, FieldSelector: a.informer.key.FieldSelector, Limit: limit}
 	for range maxPages {
 		header, err := a.page(ctx, opts)
 		if err != nil || header.Continue == "" || header.Continue == opts.Continue {
@@ -237,25 +237,25 @@ func (a *audit) list(ctx context.Context, limit int64) error {
 		opts.Continue = header.Continue
 	}
 
-	return fmt.Errorf("audit %s: more than %d pages: %w", a.key, maxPages, ErrBudget)
+	return fmt.Errorf("audit %s: more than %d pages: %w", a.informer.key, maxPages, ErrBudget)
 }
 
 // snapshot records the objects that are cached now. It reports false if the
 // audit is overtaken.
 func (a *audit) snapshot() bool {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+	a.informer.mu.RLock()
+	defer a.informer.mu.RUnlock()
 
 	if !a.followsLocked() {
 		return false
 	}
 	a.wrong, a.blind = map[types.NamespacedName]difference{}, false
-	a.noted = make(map[types.NamespacedName]bool, len(a.mu.seen.objects))
-	for name := range a.mu.seen.objects {
+	a.noted = make(map[types.NamespacedName]bool, len(a.informer.mu.seen.objects))
+	for name := range a.informer.mu.seen.objects {
 		a.noted[name] = false
 	}
-	a.rest = make(map[string]map[string]*Object, len(a.mu.store.objects))
-	for namespace, n := range a.mu.store.objects {
+	a.rest = make(map[string]map[string]*Object, len(a.informer.mu.store.objects))
+	for namespace, n := range a.informer.mu.store.objects {
 		a.rest[namespace] = maps.Clone(n.objects)
 	}
 
@@ -264,9 +264,9 @@ func (a *audit) snapshot() bool {
 
 func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
 	var body io.ReadCloser
-	err := a.pool.callApart("Source", a.key, func() (err error) {
-		body, err = a.pool.options.Source.List(ctx, Request{
-			Key:          a.key,
+	err := a.informer.pool.callApart("Source", a.informer.key, func() (err error) {
+		body, err = a.informer.pool.options.Source.List(ctx, Request{
+			Key:          a.informer.key,
 			Epoch:        a.epoch,
 			Options:      opts,
 			MetadataOnly: true,
@@ -276,8 +276,8 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 	if err != nil {
 		return wire.ListHeader{}, err
 	}
-	body = &calledBody{body, a.pool, a.key}
-	items := wire.NewListReader(body, wire.Limits{Object: a.pool.options.MaxObjectBytes, Pass: true, Response: pageBytes(opts.Limit)})
+	body = &calledBody{body, a.informer.pool, a.informer.key}
+	items := wire.NewListReader(body, wire.Limits{Object: a.informer.pool.options.MaxObjectBytes, Pass: true, Response: pageBytes(opts.Limit)})
 	defer func() {
 		items.Close()
 		_ = body.Close()
@@ -308,7 +308,7 @@ func (a *audit) pass(id wire.Identity) {
 
 // compare compares one object of the list with the cached one.
 func (a *audit) compare(it wire.Item) {
-	if (wire.Expect{Namespace: a.key.Namespace}).Check(it) != nil {
+	if (wire.Expect{Namespace: a.informer.key.Namespace}).Check(it) != nil {
 		return // a list of the informer refuses it as well
 	}
 	cached := a.rest[it.Namespace][it.Name]
@@ -331,7 +331,7 @@ func (a *audit) differ(name types.NamespacedName, d difference) {
 // settle waits for the stream to bring the differences, and keeps those it did
 // not bring.
 func (a *audit) settle(ctx context.Context) error {
-	silence := a.pool.options.auditSilence()
+	silence := a.informer.pool.options.auditSilence()
 	began := time.Now()
 	moved, last := began, ""
 	for {
@@ -355,32 +355,32 @@ func (a *audit) settle(ctx context.Context) error {
 // drop removes the differences that the stream has settled meanwhile. It
 // returns the version that the stream has reached.
 func (a *audit) drop(differences map[types.NamespacedName]difference) (string, error) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+	a.informer.mu.RLock()
+	defer a.informer.mu.RUnlock()
 
 	if !a.followsLocked() {
 		return "", errUnsettled
 	}
-	if a.mu.touched.over {
+	if a.informer.mu.touched.over {
 		return "", errTooMuch
 	}
 	for name, d := range differences {
-		if a.mu.refused.has(name) || a.settledLocked(name, d) {
+		if a.informer.mu.refused.has(name) || a.settledLocked(name, d) {
 			delete(differences, name)
 		}
 	}
 
-	return a.mu.rv, nil
+	return a.informer.mu.rv, nil
 }
 
 // settledLocked reports whether the stream has brought the state that a list
 // showed, or a later one. If versions have no order, any change counts.
 func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
-	version, touched := a.mu.touched.versions[name]
+	version, touched := a.informer.mu.touched.versions[name]
 	if !d.absent {
 		return touched && !behind(version, d.version)
 	}
-	o := a.mu.store.get(name.Namespace, name.Name)
+	o := a.informer.mu.store.get(name.Namespace, name.Name)
 	return o == nil || touched && !atMost(o, d.version)
 }
 
@@ -397,7 +397,7 @@ func (a *audit) verdict() error {
 		}
 	}
 	if lost > 0 {
-		return fmt.Errorf("%s: %w: %d objects or more differ from the server's at %s", a.key, ErrHistory, lost, a.at)
+		return fmt.Errorf("%s: %w: %d objects or more differ from the server's at %s", a.informer.key, ErrHistory, lost, a.at)
 	}
 	return nil
 }

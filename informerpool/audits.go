@@ -117,11 +117,11 @@ func (p *Pool) AuditSoon(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	a := p.mu.stats[cluster]
-	if a == nil || p.options.AuditInterval < 0 {
+	c := p.mu.stats[cluster]
+	if c == nil || p.options.AuditInterval < 0 {
 		return
 	}
-	for i := range a.informers {
+	for i := range c.informers {
 		p.bringForwardLocked(i, time.Now().Add(auditSoon+rand.N(auditSpread)))
 	}
 	p.wakeAuditsLocked()

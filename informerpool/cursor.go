@@ -39,7 +39,7 @@ func (r *reflector) reached(rv string) error {
 	on := rv != r.at.resume
 	r.at.resume, r.at.reach = rv, rv
 	if on {
-		r.followed()
+		r.failures.followed()
 	}
 	r.informer.advance(rv, on)
 

@@ -49,29 +49,6 @@ func (r *reflector) guard(ctx context.Context) error {
 	return nil
 }
 
-// listsInstead reports whether a failed history question is to be answered by a
-// list. The question is the informer's own, and its user was not required to
-// have the permission for it. So no refusal of the question, whatever its code,
-// keeps the informer from a list, whose own refusal is the one to report to the
-// user. A server that is merely busy is asked again for a while, since it would
-// most likely have no time for a list either. A connection that breaks or is
-// silent proves nothing.
-func (r *reflector) listsInstead(err error) bool {
-	if errors.Is(err, ErrHistory) || errors.Is(err, ErrEpochChanged) {
-		return false
-	}
-	var status apierrors.APIStatus
-	answered := errors.As(err, &status)
-	switch {
-	case answered && !busy(status.Status()), cannotStream(err):
-		return true
-	case answered && r.failures.unanswered.IsZero():
-		r.failures.unanswered = time.Now()
-	}
-
-	return answered && time.Since(r.failures.unanswered) >= maxUnanswered
-}
-
 // busy reports whether a response concerns the server's current condition
 // rather than the request.
 func busy(s metav1.Status) bool {

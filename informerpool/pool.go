@@ -123,11 +123,11 @@ func (p *Pool) lease(owner string, key Key) (_ *Lease, started bool, _ error) {
 // once, for example after a reconnect, and resets their back-off.
 func (p *Pool) Wake(cluster types.NamespacedName) {
 	p.mu.Lock()
-	a := p.mu.stats[cluster]
+	c := p.mu.stats[cluster]
 	p.mu.Unlock()
 
-	if a != nil {
-		a.forget() // another server may answer now
+	if c != nil {
+		c.forget() // another server may answer now
 	}
 	for _, i := range p.of(cluster) {
 		i.wake.kick()
@@ -156,11 +156,11 @@ func (p *Pool) of(cluster types.NamespacedName) []*informer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	a := p.mu.stats[cluster]
-	if a == nil {
+	c := p.mu.stats[cluster]
+	if c == nil {
 		return nil
 	}
-	return slices.Collect(maps.Keys(a.informers))
+	return slices.Collect(maps.Keys(c.informers))
 }
 
 // Close stops every informer and subscription and waits until all their
@@ -172,8 +172,8 @@ func (p *Pool) Close(ctx context.Context) error {
 	p.stopAuditsLocked()
 	informers := p.mu.informers
 	p.mu.informers = map[Key]*informer{}
-	for _, a := range p.mu.stats {
-		clear(a.informers)
+	for _, c := range p.mu.stats {
+		clear(c.informers)
 	}
 	subs := make([]*Subscription, 0, len(p.mu.subscriptions))
 	for s := range p.mu.subscriptions {

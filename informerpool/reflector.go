@@ -111,7 +111,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	misled := r.informer.end()
 	r.endUnordered()
 	if time.Since(began) >= settling {
-		r.followed()
+		r.failures.followed()
 	}
 	if errors.Is(cause, errAudited) {
 		return 0
@@ -188,7 +188,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		r.forgetKind()
 	}
 
-	if ordered(r.at.resume) && r.watchable() && r.at.distrust == nil {
+	if ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
 		err := r.guard(ctx)
 		if err == nil {
 			r.informer.count(countResumes)
@@ -196,7 +196,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 			if !errors.Is(err, errPolled) {
 				return s, asResumeError(err)
 			}
-		} else if !r.listsInstead(err) {
+		} else if !r.failures.listsInstead(err) {
 			return nil, err
 		}
 	}
@@ -236,7 +236,7 @@ func (r *reflector) checkHistory(err error) error {
 		if !r.session.relisted { // a server that does so right after a list must not be sent one list after the other
 			r.backoff.reset()
 		}
-	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || r.failsResuming(err) || r.refusesResuming(err):
+	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || r.failures.failsResuming(err) || r.failures.refusesResuming(err):
 		r.at.resume = "" // the server may never accept what it refuses now
 	case apierrors.IsNotFound(err):
 		r.at.resume = "" // a list shows whether the resource itself is gone
@@ -248,18 +248,6 @@ func (r *reflector) checkHistory(err error) error {
 // forgotten reports whether an error indicates that the server no longer knows
 // the version to resume at.
 func forgotten(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
-
-// failsResuming reports whether a server keeps failing at watches from the
-// version that was reached: other requests may still work. Errors of the
-// transport do not count: when a server fails at everything, including the
-// proof of its identity, every informer would list once it recovers.
-func (r *reflector) failsResuming(err error) bool {
-	if _, answered := errors.AsType[*apierrors.StatusError](err); !answered || !apierrors.IsInternalError(err) {
-		return false
-	}
-	r.failures.resumes++
-	return r.failures.resumes >= maxUnstreamed
-}
 
 // watch opens the live stream from the resourceVersion that was reached.
 func (r *reflector) watch(ctx context.Context) (*stream, error) {

@@ -38,7 +38,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 		if err == nil {
 			r.listed(began)
 		}
-		if !cannotStream(err) && !r.failsStreaming(err) {
+		if !cannotStream(err) && !r.failures.failsStreaming(err) {
 			return s, r.asListError(ctx, err)
 		}
 		noStream = err
@@ -53,7 +53,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 	}
 	release()
 	r.listed(began)
-	if !r.watchable() {
+	if !r.server.watchable() {
 		return nil, errPolled
 	}
 	s, err := r.watch(ctx)
@@ -195,7 +195,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 	l := r.beginList()
 	defer func() { l.abort(err) }()
 	opts := r.listOptions()
-	opts.Limit = max(r.options.PageSize>>r.server.smaller, 1)
+	opts.Limit = r.server.pageSize(r.options)
 	r.informer.count(countLists)
 
 	for range maxPages {
@@ -211,7 +211,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 		}
 
 		if err != nil {
-			r.shrink(opts.Limit, err)
+			r.server.shrink(opts.Limit, err)
 			return err
 		}
 		if header.Continue == "" {
@@ -224,14 +224,6 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 	}
 
 	return fmt.Errorf("list %s: more than %d pages: %w", r.informer.key, maxPages, ErrBudget)
-}
-
-// shrink makes the pages of the next list smaller after one was too large: the
-// objects in it may be valid.
-func (r *reflector) shrink(limit int64, err error) {
-	if e, ok := errors.AsType[*wire.LimitError](err); ok && e.What == wire.ResponseBytes && limit > 1 {
-		r.server.smaller++
-	}
 }
 
 func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *listing) (wire.ListHeader, error) {

@@ -23,11 +23,11 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	o, err := codec.PackUnstructured(codec.Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}), u)
 	require.NoError(t, err)
 	growth := int64(o.Size()) + entryBytes
-	a, options := &clusterStats{}, &Options{MaxClusterBytes: 4*growth + growth/2}
+	c, options := &clusterStats{}, &Options{MaxClusterBytes: 4*growth + growth/2}
 	stored := 0
 	var reflectors []*reflector
 	for range 10 {
-		r := &reflector{informer: &informer{cluster: a}, options: options}
+		r := &reflector{informer: &informer{cluster: c}, options: options}
 		r.informer.mu.store = newStore()
 		r.informer.mu.staged = r.informer.mu.store.stage()
 		if err := r.checkBytes(nil, o); err == nil {
@@ -43,5 +43,5 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 		require.Equal(t, r.informer.mu.staged.bytes, r.informer.mu.charged, "known to the byte")
 		r.informer.discard()
 	}
-	require.Zero(t, a.bytes.Load())
+	require.Zero(t, c.bytes.Load())
 }

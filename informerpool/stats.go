@@ -41,8 +41,8 @@ func (p *Pool) Totals() Totals {
 	defer p.mu.Unlock()
 
 	sum := p.mu.closedStats
-	for _, a := range p.mu.stats {
-		sum.add(a.counts.totals())
+	for _, c := range p.mu.stats {
+		sum.add(c.counts.totals())
 	}
 	return sum
 }
@@ -51,13 +51,13 @@ func (p *Pool) Totals() Totals {
 // informer, or none since it was forgotten.
 func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 	p.mu.Lock()
-	a := p.mu.stats[cluster]
+	c := p.mu.stats[cluster]
 	p.mu.Unlock()
 
-	if a == nil {
+	if c == nil {
 		return Totals{}
 	}
-	return a.counts.totals()
+	return c.counts.totals()
 }
 
 // Forget drops the pool's records of a cluster once the last of its informers
@@ -67,18 +67,18 @@ func (p *Pool) ClusterTotals(cluster types.NamespacedName) Totals {
 func (p *Pool) Forget(cluster types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a := p.mu.stats[cluster]; a != nil {
-		a.leaving = true
-		p.foldLocked(cluster, a)
+	if c := p.mu.stats[cluster]; c != nil {
+		c.leaving = true
+		p.foldLocked(cluster, c)
 	}
 }
 
 // foldLocked drops the records of a cluster that is to be forgotten and has
 // no informers. An informer that is still stopping may count a little more,
 // which is lost.
-func (p *Pool) foldLocked(cluster types.NamespacedName, a *clusterStats) {
-	if a.leaving && len(a.informers) == 0 {
-		p.mu.closedStats.add(a.counts.totals())
+func (p *Pool) foldLocked(cluster types.NamespacedName, c *clusterStats) {
+	if c.leaving && len(c.informers) == 0 {
+		p.mu.closedStats.add(c.counts.totals())
 		delete(p.mu.stats, cluster)
 	}
 }
@@ -111,9 +111,9 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 	informers := buffer[:0]
 	var s Summary
 	p.mu.Lock()
-	a := p.mu.stats[cluster]
-	if a != nil {
-		for i := range a.informers {
+	c := p.mu.stats[cluster]
+	if c != nil {
+		for i := range c.informers {
 			informers = append(informers, i)
 			s.Leases += len(i.holders.leases)
 		}
@@ -121,10 +121,10 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 
 	p.mu.Unlock()
 
-	if a == nil {
+	if c == nil {
 		return s
 	}
-	s.Informers, s.Totals = len(informers), a.counts.totals()
+	s.Informers, s.Totals = len(informers), c.counts.totals()
 	var lastEvent int64
 	for _, i := range informers { // without the pool's lock: an informer that replaces its store holds its own for a while
 		lastEvent = max(lastEvent, i.signs.event.Load())
@@ -165,13 +165,13 @@ type clusterStats struct {
 
 // statsLocked returns the records of a cluster. The pool's lock is held.
 func (p *Pool) statsLocked(cluster types.NamespacedName) *clusterStats {
-	a := p.mu.stats[cluster]
-	if a == nil {
-		a = &clusterStats{informers: map[*informer]struct{}{}}
-		p.mu.stats[cluster] = a
+	c := p.mu.stats[cluster]
+	if c == nil {
+		c = &clusterStats{informers: map[*informer]struct{}{}}
+		p.mu.stats[cluster] = c
 	}
-	a.leaving = false
-	return a
+	c.leaving = false
+	return c
 }
 
 // counted is what is counted, for an informer and for its cluster.

@@ -92,17 +92,6 @@ func cannotStream(err error) bool {
 // before a paged one is tried.
 const maxUnstreamed = 3
 
-// failsStreaming reports whether a server keeps failing at streamed lists:
-// other requests may still work.
-func (r *reflector) failsStreaming(err error) bool {
-	if !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) {
-		r.failures.streams = 0
-		return false
-	}
-	r.failures.streams++
-	return r.failures.streams >= maxUnstreamed
-}
-
 // pagedGroups are the API groups of a cluster whose server does not stream
 // lists, each with the time when that was found. A group may have a server of
 // its own.
@@ -147,8 +136,19 @@ func (g *pagedGroups) forget() {
 
 // paged reports whether lists are requested in pages.
 func (r *reflector) paged() bool {
-	return r.options.PagedLists || !r.watchable() || r.informer.cluster.paged(r.informer.key)
+	return r.options.PagedLists || !r.server.watchable() || r.informer.cluster.paged(r.informer.key)
 }
 
 // watchable reports whether watches of the resource are requested.
-func (r *reflector) watchable() bool { return time.Now().After(r.server.unwatchable) }
+func (a *abilities) watchable() bool { return time.Now().After(a.unwatchable) }
+
+// pageSize returns how many objects a page is requested with.
+func (a *abilities) pageSize(o *Options) int64 { return max(o.PageSize>>a.smaller, 1) }
+
+// shrink makes the pages of the next list smaller after one was too large: the
+// objects in it may be valid.
+func (a *abilities) shrink(limit int64, err error) {
+	if e, ok := errors.AsType[*wire.LimitError](err); ok && e.What == wire.ResponseBytes && limit > 1 {
+		a.smaller++
+	}
+}

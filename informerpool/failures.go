@@ -65,11 +65,57 @@ func (u *unresumable) lists() bool {
 }
 
 // followed records that a stream was followed.
-func (r *reflector) followed() { r.failures.resumes, r.failures.refused = 0, unresumable{} }
+func (f *failures) followed() { f.resumes, f.refused = 0, unresumable{} }
 
 // refusesResuming reports whether a server has refused to resume for so long
 // that a list is due.
-func (r *reflector) refusesResuming(err error) bool {
+func (f *failures) refusesResuming(err error) bool {
 	_, resuming := errors.AsType[resumeError](err)
-	return resuming && r.failures.refused.lists()
+	return resuming && f.refused.lists()
+}
+
+// listsInstead reports whether a failed history question is to be answered by a
+// list. The question is the informer's own, and its user was not required to
+// have the permission for it. So no refusal of the question, whatever its code,
+// keeps the informer from a list, whose own refusal is the one to report to the
+// user. A server that is merely busy is asked again for a while, since it would
+// most likely have no time for a list either. A connection that breaks or is
+// silent proves nothing.
+func (f *failures) listsInstead(err error) bool {
+	if errors.Is(err, ErrHistory) || errors.Is(err, ErrEpochChanged) {
+		return false
+	}
+	var status apierrors.APIStatus
+	answered := errors.As(err, &status)
+	switch {
+	case answered && !busy(status.Status()), cannotStream(err):
+		return true
+	case answered && f.unanswered.IsZero():
+		f.unanswered = time.Now()
+	}
+
+	return answered && time.Since(f.unanswered) >= maxUnanswered
+}
+
+// failsStreaming reports whether a server keeps failing at streamed lists:
+// other requests may still work.
+func (f *failures) failsStreaming(err error) bool {
+	if !apierrors.IsInternalError(err) && !apierrors.IsServiceUnavailable(err) {
+		f.streams = 0
+		return false
+	}
+	f.streams++
+	return f.streams >= maxUnstreamed
+}
+
+// failsResuming reports whether a server keeps failing at watches from the
+// version that was reached: other requests may still work. Errors of the
+// transport do not count: when a server fails at everything, including the
+// proof of its identity, every informer would list once it recovers.
+func (f *failures) failsResuming(err error) bool {
+	if _, answered := errors.AsType[*apierrors.StatusError](err); !answered || !apierrors.IsInternalError(err) {
+		return false
+	}
+	f.resumes++
+	return f.resumes >= maxUnstreamed
 }
