@@ -136,19 +136,6 @@ func TestNoAccessWaitsWithoutGrowth(t *testing.T) {
 	}
 }
 
-func TestChangeDuringAttemptIsToldAndFollowedByAnotherUnlessTheAttemptKnowsIt(t *testing.T) {
-	r := newRun(t)
-	r.on(phase.Event{Kind: phase.Asked})
-	require.Equal(t, []phase.Action{phase.Tell}, r.on(phase.Event{Kind: phase.Changed}))
-	require.Equal(t, []phase.Action{phase.Tell}, r.on(phase.Event{Kind: phase.Changed}))
-	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Failed, Err: errSome, News: 1}))
-	require.Equal(t, []phase.Action{phase.Tell}, r.on(phase.Event{Kind: phase.Changed}))
-	require.Equal(t, []phase.Action{phase.Up, phase.StartConnect}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", News: 2}))
-	require.Empty(t, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", News: 3}))
-	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Changed}))
-	require.Empty(t, r.on(phase.Event{Kind: phase.Failed, Err: errSome, News: 4}), "it waits before it tries again")
-}
-
 func TestConnectedClusterIsResolvedAgain(t *testing.T) {
 	r := newRun(t).connected()
 	up := r.now
@@ -191,108 +178,6 @@ func TestNewsThatKeepComingDoNotHideADeadServer(t *testing.T) {
 		}
 		require.LessOrEqual(t, r.now.Sub(dead), 45*time.Second, "%+v", r.s)
 	}
-}
-
-func TestDoubtThatArisesDuringAnAttemptIsFollowedUp(t *testing.T) {
-	r := newRun(t).connected()
-	r.on(phase.Event{Kind: phase.Changed})
-	require.Empty(t, r.on(phase.Event{Kind: phase.Unauthorized, Revision: "a"}))
-	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", Unproven: true, News: 1}))
-	require.True(t, r.s.Prove)
-	require.Empty(t, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", News: 1}))
-	require.False(t, r.s.Prove)
-}
-
-func TestUnauthorizedResolvesAgainOncePerRevision(t *testing.T) {
-	r := newRun(t).connected()
-	require.Empty(t, r.on(phase.Event{Kind: phase.Unauthorized, Revision: "old"}))
-	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Unauthorized, Revision: "a"}))
-	require.Empty(t, r.on(phase.Event{Kind: phase.Unauthorized, Revision: "a"}))
-	require.Equal(t, []phase.Action{phase.Down},
-		r.on(phase.Event{Kind: phase.Failed, Class: phase.Rejected, Revision: "a", Err: errSome}), "the resolver has nothing newer")
-	require.Equal(t, phase.Disconnected, r.s.Phase)
-}
-
-func TestRefreshThatFailsKeepsTheConnectionInUse(t *testing.T) {
-	for _, class := range []phase.Class{phase.Trouble, phase.Policy, phase.Rejected} {
-		r := newRun(t).connected()
-		require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Changed}))
-		require.Empty(t, r.on(phase.Event{Kind: phase.Failed, Class: class, Revision: "b", Err: errSome}))
-		require.Equal(t, phase.Ready, r.s.Phase)
-		require.ErrorIs(t, r.s.Err, errSome)
-		require.False(t, r.s.RetryAt.IsZero())
-		require.False(t, r.s.ProbeAt.IsZero())
-	}
-}
-
-func TestSecretDeletedAndRecreatedWithinGraceDoesNotDisconnect(t *testing.T) {
-	r := newRun(t).connected()
-	r.on(phase.Event{Kind: phase.Changed})
-	require.Empty(t, r.on(phase.Event{Kind: phase.Failed, Class: phase.NoAccess, Err: errSome}))
-	require.Equal(t, phase.Ready, r.s.Phase)
-	r.now = r.now.Add(time.Second)
-	r.on(phase.Event{Kind: phase.Changed})
-	require.Empty(t, r.on(phase.Event{Kind: phase.Succeeded, Revision: "a"}))
-	require.True(t, r.s.GraceUntil.IsZero())
-	require.True(t, r.s.Connected)
-}
-
-func TestGraceEnds(t *testing.T) {
-	for class, want := range map[phase.Class]phase.Phase{phase.NoAccess: phase.Pending, phase.Unknown: phase.Gone} {
-		r := newRun(t).connected()
-		r.on(phase.Event{Kind: phase.Changed})
-		r.on(phase.Event{Kind: phase.Failed, Class: class, Err: errSome})
-		lost := r.now
-		for r.s.Connected {
-			switch actions := r.tick(r.now); {
-			case slices.Contains(actions, phase.StartConnect):
-				r.on(phase.Event{Kind: phase.Failed, Class: class, Err: errSome})
-			case slices.Contains(actions, phase.StartProbe):
-				r.on(phase.Event{Kind: phase.Succeeded})
-			}
-		}
-		require.Equal(t, want, r.s.Phase)
-		require.Equal(t, cfg.Grace, r.now.Sub(lost))
-	}
-}
-
-func TestAnotherHistoryRenewsAndRemovalEvicts(t *testing.T) {
-	r := newRun(t).connected()
-	r.on(phase.Event{Kind: phase.Changed})
-	require.Equal(t, []phase.Action{phase.Renew}, r.on(phase.Event{Kind: phase.Succeeded, Revision: "b", NewEpoch: true}))
-	require.Equal(t, []phase.Action{phase.Renew}, r.on(phase.Event{Kind: phase.RolledBack}))
-	require.Equal(t, []phase.Action{phase.Down, phase.Evict}, r.on(phase.Event{Kind: phase.Removed}))
-	require.Equal(t, phase.Gone, r.s.Phase)
-	require.Equal(t, []phase.Action{phase.StartConnect}, r.on(phase.Event{Kind: phase.Asked}))
-}
-
-// TestServerThatIsNotRecognizedIsDegraded checks that successful probes do not
-// make a cluster Ready while its server does not prove its identity.
-func TestServerThatIsNotRecognizedIsDegraded(t *testing.T) {
-	r := newRun(t)
-	r.on(phase.Event{Kind: phase.Unrecognized, Err: errSome})
-	require.Equal(t, phase.Pending, r.s.Phase)
-	r.connected()
-	require.Empty(t, r.on(phase.Event{Kind: phase.Recognized}))
-	require.Equal(t, phase.Ready, r.s.Phase)
-
-	r.on(phase.Event{Kind: phase.Unrecognized, Err: errSome, Reason: "some"})
-	for range 5 {
-		require.Equal(t, phase.Degraded, r.s.Phase)
-		require.Equal(t, "some", r.s.Reason)
-		require.True(t, r.s.Connected)
-		require.Equal(t, []phase.Action{phase.StartProbe}, r.tick(time.Time{}))
-		r.on(phase.Event{Kind: phase.Succeeded})
-	}
-	r.on(phase.Event{Kind: phase.Recognized})
-	require.Equal(t, phase.Ready, r.s.Phase)
-	require.NoError(t, r.s.Err)
-
-	r.on(phase.Event{Kind: phase.Unrecognized, Err: errSome})
-	r.on(phase.Event{Kind: phase.Doubted})
-	r.on(phase.Event{Kind: phase.Succeeded, Revision: "a"})
-	require.Equal(t, phase.Ready, r.s.Phase, "the attempt proved it")
-	require.False(t, r.s.Unrecognized)
 }
 
 // every yields every event that can make a difference in state s, including
