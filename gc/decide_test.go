@@ -62,55 +62,6 @@ func TestDecideInterval(t *testing.T) {
 	}
 }
 
-func TestDecideOwner(t *testing.T) {
-	now := epoch.Add(time.Hour)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	in := func(d time.Duration) time.Time { return now.Add(d) }
-	const s = time.Second
-	cases := map[string]struct {
-		facts   ownerFacts
-		answer  answer
-		asked   uint64
-		want    ownerFacts
-		at      time.Time
-		collect bool
-	}{
-		"in use": {ownerFacts{proofs: 3}, alive, 3, ownerFacts{proofs: 4, used: 1}, in(4 * s), false},
-		"in use, for the third time": {ownerFacts{used: 2}, alive, 0,
-			ownerFacts{proofs: 1, used: 3}, in(16 * s), false},
-		"in use, after failures and suspicion": {ownerFacts{failed: 5, goneSince: ago(60 * s)}, alive, 0,
-			ownerFacts{proofs: 1, used: 1}, in(4 * s), false},
-		"in use, and overtaken": {ownerFacts{proofs: 9, pending: 1}, alive, 2,
-			ownerFacts{proofs: 10, pending: 1, used: 1}, in(4 * s), false},
-		"unknown":       {ownerFacts{used: 7}, unknown, 0, ownerFacts{used: 7, failed: 1}, in(2 * s), false},
-		"unknown again": {ownerFacts{used: 7, failed: 2}, unknown, 0, ownerFacts{used: 7, failed: 3}, in(8 * s), false},
-		"unknown, and suspected": {ownerFacts{goneSince: ago(90 * s)}, unknown, 0,
-			ownerFacts{goneSince: ago(90 * s), failed: 1}, in(2 * s), false},
-		"unknown, and overtaken": {ownerFacts{proofs: 9}, unknown, 2, ownerFacts{proofs: 9, failed: 1}, in(2 * s), false},
-		"gone":                   {ownerFacts{used: 7, failed: 2}, gone, 0, ownerFacts{goneSince: now}, in(30 * s), false},
-		"gone, too early again": {ownerFacts{goneSince: ago(29 * s)}, gone, 0,
-			ownerFacts{goneSince: ago(29 * s)}, in(s), false},
-		"gone, for the grace": {ownerFacts{goneSince: ago(30 * s)}, gone, 0,
-			ownerFacts{goneSince: ago(30 * s)}, time.Time{}, true},
-		"gone, from the future": {ownerFacts{goneSince: in(time.Hour)}, gone, 0,
-			ownerFacts{goneSince: in(time.Hour)}, in(time.Hour + 30*s), false},
-		"gone, but it spoke": {ownerFacts{proofs: 3, used: 7, failed: 2, goneSince: ago(60 * s)}, gone, 2,
-			ownerFacts{proofs: 3, goneSince: ago(60 * s)}, in(2 * s), false},
-		"gone, but it is speaking": {ownerFacts{pending: 1, goneSince: ago(60 * s)}, gone, 0,
-			ownerFacts{pending: 1, goneSince: ago(60 * s)}, in(2 * s), false},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got, at, collect := testPolicy.judge(tc.facts, tc.answer, tc.asked, now)
-			require.Equal(t, tc.want, got)
-			require.Equal(t, tc.at, at)
-			require.Equal(t, tc.collect, collect)
-		})
-	}
-	_, _, collect := policy{}.judge(ownerFacts{}, gone, 0, now)
-	require.True(t, collect, "without grace one look decides")
-}
-
 // TestDecideRandomOwners plays random histories of an owner and compares the
 // decisions with the rule: an owner is collected exactly when it was found gone
 // twice, the grace apart, without a sign of life since before the first.
