@@ -58,6 +58,12 @@ func (h *registered) Handle(e informerpool.Event) {
 	h.Handler.Handle(e)
 }
 
+// Brief implements informerpool.BriefHandler.
+func (h *registered) Brief() bool {
+	inner, ok := h.Handler.(informerpool.BriefHandler)
+	return ok && inner.Brief()
+}
+
 // Replayed implements informerpool.ReplayHandler.
 func (h *registered) Replayed(key informerpool.Key) {
 	if inner, ok := h.Handler.(informerpool.ReplayHandler); ok {

@@ -45,13 +45,13 @@ func (s *Subscription) deliver() {
 			continue
 		}
 
-		p := s.mu.pending[it]
+		p := s.takeLocked(it)
 		if p == nil {
 			s.mu.stale--
 			continue
 		}
-		delete(s.mu.pending, it)
-		s.handleLocked(it.listener, p.events(it.listener.lease.Key()), false)
+		key := it.listener.lease.Key()
+		s.handleLocked(it.listener, p.withBrief(key, p.events(key)), false)
 	}
 }
 

@@ -141,6 +141,8 @@ type pending struct {
 	asked   bool    // by Resync or Trigger
 	unheard bool    // old was only read: the handler did not receive it
 	shown   *Object // a read returned it: its delete is delivered, though the object came and went
+
+	brief []*Object // objects of the name that came and went, for a BriefHandler
 }
 
 // merge adds a later change.
@@ -181,6 +183,9 @@ func (p *pending) wasShown(c change) bool {
 // isEmpty reports whether there is nothing to deliver: the object came and
 // went.
 func (p *pending) isEmpty() bool { return p.old == nil && p.new == nil }
+
+// isVoid reports whether no event is left to deliver.
+func (p *pending) isVoid() bool { return p.isEmpty() && len(p.brief) == 0 }
 
 // events returns the events that are left to deliver: none, one, or a delete
 // and an add where one object took another's name.

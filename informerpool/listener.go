@@ -74,9 +74,11 @@ func (ln *listener) offerAll(c change) {
 	}
 
 	if p := s.mu.pending[it]; p != nil {
+		before := p.new
 		p.merge(c)
+		s.keepBriefLocked(p, before, c)
 		ln.returnedLocked(p)
-		if p.isEmpty() {
+		if p.isVoid() {
 			s.voidLocked(it)
 		}
 		return

@@ -71,7 +71,7 @@ func (s *Subscription) part(ln *listener) {
 			return false
 		}
 		p := s.mu.pending[it]
-		if p == nil || p.isEmpty() {
+		if p == nil || p.isVoid() {
 			delete(s.mu.pending, it)
 			return true
 		}

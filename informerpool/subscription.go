@@ -25,6 +25,8 @@ type Subscription struct {
 	handler Handler
 	panics  atomic.Int64
 
+	wantsBrief bool // it is a BriefHandler
+
 	// mu is taken with an informer's lock held, never the other way round.
 	mu struct {
 		sync.Mutex
@@ -33,6 +35,7 @@ type Subscription struct {
 		queue     []item
 		stale     int // pending changes that were dropped and whose places are still in queue
 		pending   map[item]*pending
+		brief     int       // objects that pending changes keep for a BriefHandler
 		running   bool      // a goroutine is delivering
 		rest      remainder // events that the previous goroutine left undelivered
 		current   *listener // the one whose event the handler is processing
@@ -57,7 +60,7 @@ func (it item) object() bool { return it.barrier == nil && it.name != "" }
 // Subscribe returns a subscription without leases. If the pool is closed, so is
 // the subscription.
 func (p *Pool) Subscribe(h Handler) *Subscription {
-	s := &Subscription{pool: p, handler: h}
+	s := &Subscription{pool: p, handler: h, wantsBrief: wantsBrief(h)}
 	s.mu.listeners, s.mu.pending = map[*Lease]*listener{}, map[item]*pending{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +139,7 @@ func (s *Subscription) dropLocked(ln *listener) {
 	}
 	for it := range s.mu.pending {
 		if it.listener == ln {
-			delete(s.mu.pending, it)
+			s.takeLocked(it)
 		}
 	}
 	s.mu.queue = slices.DeleteFunc(s.mu.queue, func(it item) bool { return it.listener == ln })

@@ -23,6 +23,10 @@ type handler struct {
 
 var _ informerpool.ReplayHandler = (*handler)(nil)
 
+// Brief implements informerpool.BriefHandler. A client of controller-runtime
+// with read-your-writes consistency waits for the event of each delete.
+func (*handler) Brief() bool { return true }
+
 // Replayed implements informerpool.ReplayHandler.
 func (h *handler) Replayed(informerpool.Key) { h.replayed() }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -235,5 +236,42 @@ func TestHazardEndOfOneEngagementEndsAnother(t *testing.T) {
 			}
 		}
 		c.tasks.Wait()
+	})
+}
+
+// TestHazardDeleteOfWhatCameAndWentIsAwaited: controller-runtime's client with
+// read-your-writes consistency waits for the event of each object that it
+// deleted, and lets no List through until that has come. A handler written for
+// client-go receives the delete of each object, even if it was busy all the
+// time that the object existed.
+func TestHazardDeleteOfWhatCameAndWentIsAwaited(t *testing.T) {
+	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
+		busy, deleted := make(chan struct{}), map[types.UID]bool{}
+		_, err := informer(t, cl, &corev1.ConfigMap{}).AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { <-busy },
+			DeleteFunc: func(obj any) {
+				if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+					obj = gone.Obj
+				}
+				deleted[obj.(client.Object).GetUID()] = true
+			},
+		})
+		require.NoError(t, err)
+		synctest.Wait()
+		want := map[types.UID]bool{}
+		for i := range 3 {
+			for _, name := range []string{"two", "brief"} {
+				api.put(name, fmt.Sprint(i))
+				o := &corev1.ConfigMap{}
+				require.NoError(t, api.Client().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, o))
+				want[o.UID] = true
+				synctest.Wait()
+				api.remove(t, name)
+				synctest.Wait()
+			}
+		}
+		close(busy)
+		synctest.Wait()
+		require.Equal(t, want, deleted)
 	})
 }
