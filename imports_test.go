@@ -48,6 +48,7 @@ var allowed = map[string][]string{
 	},
 	"internal/packed":             {"internal/wire"},
 	"internal/pooltest":           {"informerpool"},
+	"internal/resolvertest":       {"clustercache/resolver"},
 	"internal/restmap":            {"internal/meter"},
 	"internal/testenv":            {"internal/testenv/assets", "internal/testenv/faultproxy", "internal/testenv/internal/port"},
 	"internal/testenv/faultproxy": {"internal/testenv/internal/port"},

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 func load(t testing.TB, data []byte, allow resolver.Allow) resolver.Access {
@@ -33,25 +34,25 @@ func load(t testing.TB, data []byte, allow resolver.Allow) resolver.Access {
 
 // certConfig uses every field of the strict list.
 func certConfig(ca, client int, token string) []byte {
-	all := identities()
-	return kubeconfig(
-		"server: 'https://c.example:6443/k8s/c-1', tls-server-name: n.example, disable-compression: true, certificate-authority-data: "+b64(all[ca].cert),
-		"token: "+token+", client-certificate-data: "+b64(all[client].cert)+", client-key-data: "+b64(all[client].key))
+	all := resolvertest.Identities()
+	return resolvertest.Kubeconfig(
+		"server: 'https://c.example:6443/k8s/c-1', tls-server-name: n.example, disable-compression: true, certificate-authority-data: "+resolvertest.Base64(all[ca].Cert),
+		"token: "+token+", client-certificate-data: "+resolvertest.Base64(all[client].Cert)+", client-key-data: "+resolvertest.Base64(all[client].Key))
 }
 
 func TestKubeconfigKeepsWhatTheListHas(t *testing.T) {
-	access := load(t, certConfig(0, 1, canaryToken), resolver.Allow{})
+	access := load(t, certConfig(0, 1, resolvertest.CanaryToken), resolver.Allow{})
 	config := access.Config()
 	requireOnlyAllowed(t, config)
-	all := identities()
+	all := resolvertest.Identities()
 	require.Equal(t, "https://c.example:6443/k8s/c-1", config.Host)
-	require.Equal(t, canaryToken, config.BearerToken)
+	require.Equal(t, resolvertest.CanaryToken, config.BearerToken)
 	require.Equal(t, "n.example", config.ServerName)
 	require.True(t, config.DisableCompression)
-	require.Equal(t, all[0].cert, config.CAData)
-	require.Equal(t, all[1].cert, config.CertData)
-	require.Equal(t, all[1].key, config.KeyData)
-	require.Equal(t, notAfter, access.Expiry())
+	require.Equal(t, all[0].Cert, config.CAData)
+	require.Equal(t, all[1].Cert, config.CertData)
+	require.Equal(t, all[1].Key, config.KeyData)
+	require.Equal(t, resolvertest.NotAfter, access.Expiry())
 }
 
 func TestKubeconfigSelectsTheContext(t *testing.T) {
@@ -121,7 +122,7 @@ func TestHazardAnonymousAccessIsNeverSilent(t *testing.T) {
 	anonymous := resolver.Allow{Anonymous: true}
 	for name, make := range map[string]func(resolver.Allow) (resolver.Access, error){
 		"user": func(allow resolver.Allow) (resolver.Access, error) {
-			return resolver.Kubeconfig(kubeconfig("server: 'https://c.example'", ""), resolver.KubeconfigOptions{Allow: allow})
+			return resolver.Kubeconfig(resolvertest.Kubeconfig("server: 'https://c.example'", ""), resolver.KubeconfigOptions{Allow: allow})
 		},
 		"token": func(allow resolver.Allow) (resolver.Access, error) {
 			return resolver.FromToken(resolver.Endpoint{Server: "https://c.example"}, " \n", allow)
@@ -160,16 +161,16 @@ func TestAllowPermitsEachThingByItself(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data := kubeconfig(test.cluster, test.user)
+			data := resolvertest.Kubeconfig(test.cluster, test.user)
 			_, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{})
 			_, refused := errors.AsType[*resolver.RefusedError](err)
 			require.True(t, refused, "%v", err)
 			require.True(t, test.check(load(t, data, test.allow).Config()))
 		})
 	}
-	_, err := resolver.Kubeconfig(kubeconfig(server, exec), resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"aws"}}})
+	_, err := resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec), resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"aws"}}})
 	require.EqualError(t, err, "refused: user.exec.env sets a variable that is not allowed")
-	_, err = resolver.Kubeconfig(kubeconfig(server, exec), resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"/usr/bin/aws"}}})
+	_, err = resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec), resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"/usr/bin/aws"}}})
 	require.EqualError(t, err, "refused: user.exec is not allowed")
 }
 
@@ -178,17 +179,17 @@ func TestEnvironmentProxyIsNeverUsedUnlessAllowed(t *testing.T) {
 	request := &http.Request{URL: &url.URL{Scheme: "https", Host: "c.example"}}
 	static, err := resolver.NewAccess(&rest.Config{Host: "https://c.example"})
 	require.NoError(t, err)
-	for _, access := range []resolver.Access{static, load(t, tokenConfig("t"), resolver.Allow{})} {
+	for _, access := range []resolver.Access{static, load(t, resolvertest.TokenConfig("t"), resolver.Allow{})} {
 		proxy, err := access.Config().Proxy(request)
 		require.NoError(t, err)
 		require.Nil(t, proxy)
 	}
-	require.NotNil(t, load(t, tokenConfig("t"), resolver.Allow{ProxyFromEnvironment: true}).Config().Proxy)
+	require.NotNil(t, load(t, resolvertest.TokenConfig("t"), resolver.Allow{ProxyFromEnvironment: true}).Config().Proxy)
 }
 
 func TestRevisionIsOfMeaningNotOfBytes(t *testing.T) {
-	all := identities()
-	base := resolver.Endpoint{Server: "https://c.example/k8s", CA: append(bytes.Clone(all[0].cert), all[1].cert...)}
+	all := resolvertest.Identities()
+	base := resolver.Endpoint{Server: "https://c.example/k8s", CA: append(bytes.Clone(all[0].Cert), all[1].Cert...)}
 	revision := func(e resolver.Endpoint, token string) string {
 		access, err := resolver.FromToken(e, token, resolver.Allow{})
 		require.NoError(t, err)
@@ -202,12 +203,12 @@ func TestRevisionIsOfMeaningNotOfBytes(t *testing.T) {
 		require.Equal(t, want, revision(same, "t"), server)
 	}
 	other := base
-	other.CA = append([]byte("# comment\n\n"), append(bytes.Clone(all[1].cert), append(all[0].cert, all[1].cert...)...)...)
+	other.CA = append([]byte("# comment\n\n"), append(bytes.Clone(all[1].Cert), append(all[0].Cert, all[1].Cert...)...)...)
 	require.Equal(t, want, revision(other, " t\n"), "order and repetition of authorities, and white space, mean nothing")
 
 	for _, changed := range []resolver.Endpoint{
 		{Server: "https://c.example/k8", CA: base.CA}, {Server: "https://d.example/k8s", CA: base.CA},
-		{Server: "https://c.example:444/k8s", CA: base.CA}, {Server: base.Server, CA: all[0].cert},
+		{Server: "https://c.example:444/k8s", CA: base.CA}, {Server: base.Server, CA: all[0].Cert},
 		{Server: base.Server}, {Server: base.Server, CA: base.CA, ServerName: "n"},
 	} {
 		require.NotEqual(t, want, revision(changed, "t"))
@@ -227,15 +228,15 @@ func TestDiffTellsPartsApart(t *testing.T) {
 	require.True(t, change.Has(resolver.ChangedToken))
 	require.False(t, change.Has(resolver.ChangedToken|resolver.ChangedProxy))
 
-	one := load(t, tokenConfig("t"), resolver.Allow{})
-	moved := load(t, kubeconfig("server: 'https://d.example'", "token: t"), resolver.Allow{})
+	one := load(t, resolvertest.TokenConfig("t"), resolver.Allow{})
+	moved := load(t, resolvertest.Kubeconfig("server: 'https://d.example'", "token: t"), resolver.Allow{})
 	require.Equal(t, resolver.ChangedEndpoint, resolver.Diff(one, moved))
 	allow := resolver.Allow{Proxy: true, Impersonation: true}
-	proxied := load(t, kubeconfig("server: 'https://c.example', proxy-url: 'http://p.example'", "token: t"), allow)
+	proxied := load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://p.example'", "token: t"), allow)
 	require.Equal(t, resolver.ChangedProxy, resolver.Diff(one, proxied))
-	other := load(t, kubeconfig("server: 'https://c.example', proxy-url: 'http://q.example'", "token: t"), allow)
+	other := load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://q.example'", "token: t"), allow)
 	require.Equal(t, resolver.ChangedProxy, resolver.Diff(proxied, other))
-	acting := load(t, kubeconfig("server: 'https://c.example'", "token: t, as: u"), allow)
+	acting := load(t, resolvertest.Kubeconfig("server: 'https://c.example'", "token: t, as: u"), allow)
 	require.Equal(t, resolver.ChangedOther, resolver.Diff(one, acting))
 	require.NotZero(t, resolver.Diff(resolver.Access{}, one))
 	require.Zero(t, resolver.Diff(resolver.Access{}, resolver.Access{}))
@@ -249,8 +250,8 @@ func TestConfigIsACopy(t *testing.T) {
 	clear(config.KeyData)
 	clear(config.NextProtos)
 	requireOnlyAllowed(t, access.Config())
-	require.Equal(t, identities()[0].cert, access.Config().CAData)
-	require.Equal(t, identities()[0].key, access.Config().KeyData)
+	require.Equal(t, resolvertest.Identities()[0].Cert, access.Config().CAData)
+	require.Equal(t, resolvertest.Identities()[0].Key, access.Config().KeyData)
 	require.Nil(t, resolver.Access{}.Config())
 	require.Empty(t, resolver.Access{}.Revision())
 	require.Equal(t, "Access{}", resolver.Access{}.String())
@@ -273,9 +274,9 @@ func TestNewAccessMakesAConfigSafeForWatches(t *testing.T) {
 	require.NotEqual(t, http.DefaultTransport, transport, "no process-wide transport")
 	_, err = resolver.NewAccess(nil)
 	require.Error(t, err)
-	_, err = resolver.NewAccess(&rest.Config{Host: "https://" + canaryPassword + ":x@c%zz"})
+	_, err = resolver.NewAccess(&rest.Config{Host: "https://" + resolvertest.CanaryPassword + ":x@c%zz"})
 	require.Error(t, err)
-	requireNoCanary(t, err.Error())
+	resolvertest.RequireNoCanary(t, err.Error())
 }
 
 func TestExpiryIsTheEarlierOne(t *testing.T) {
@@ -284,26 +285,26 @@ func TestExpiryIsTheEarlierOne(t *testing.T) {
 	}
 	soon := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for token, want := range map[string]time.Time{
-		jwt(fmt.Sprintf(`{"exp":%d}`, soon.Unix())):                      soon,
-		jwt(fmt.Sprintf(`{"exp":%d.5}`, soon.Unix())):                    soon,
-		jwt(fmt.Sprintf(`{"exp":%d}`, notAfter.AddDate(9, 0, 0).Unix())): notAfter,
-		jwt(`{"exp":1e300}`):                                             notAfter,
-		jwt(`{"exp":-1}`):                                                notAfter,
-		jwt(`{"exp":"soon"}`):                                            notAfter,
-		jwt(`{}`):                                                        notAfter,
-		"a.b.c":                                                          notAfter,
-		"opaque":                                                         notAfter,
+		jwt(fmt.Sprintf(`{"exp":%d}`, soon.Unix())):                                   soon,
+		jwt(fmt.Sprintf(`{"exp":%d.5}`, soon.Unix())):                                 soon,
+		jwt(fmt.Sprintf(`{"exp":%d}`, resolvertest.NotAfter.AddDate(9, 0, 0).Unix())): resolvertest.NotAfter,
+		jwt(`{"exp":1e300}`):  resolvertest.NotAfter,
+		jwt(`{"exp":-1}`):     resolvertest.NotAfter,
+		jwt(`{"exp":"soon"}`): resolvertest.NotAfter,
+		jwt(`{}`):             resolvertest.NotAfter,
+		"a.b.c":               resolvertest.NotAfter,
+		"opaque":              resolvertest.NotAfter,
 	} {
 		require.True(t, want.Equal(load(t, certConfig(0, 0, token), resolver.Allow{}).Expiry()), token)
 	}
-	require.Zero(t, load(t, tokenConfig("opaque"), resolver.Allow{}).Expiry())
+	require.Zero(t, load(t, resolvertest.TokenConfig("opaque"), resolver.Allow{}).Expiry())
 }
 
 func TestSecretsAreNeverPrinted(t *testing.T) {
 	allow := resolver.Allow{Proxy: true, BasicAuth: true}
 	accesses := []resolver.Access{
-		load(t, certConfig(0, 0, canaryToken), allow),
-		load(t, kubeconfig("server: 'https://c.example', proxy-url: 'http://u:"+canaryPassword+"@p.example'", "username: u, password: "+canaryPassword), allow),
+		load(t, certConfig(0, 0, resolvertest.CanaryToken), allow),
+		load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://u:"+resolvertest.CanaryPassword+"@p.example'", "username: u, password: "+resolvertest.CanaryPassword), allow),
 	}
 	for _, access := range accesses {
 		type around struct {
@@ -333,7 +334,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 			logger.Error(fmt.Errorf("with %v", value), "access")
 		}
 		require.NotEmpty(t, out.String())
-		requireNoCanary(t, out.String())
+		resolvertest.RequireNoCanary(t, out.String())
 		require.NotContains(t, out.String(), access.Config().Host)
 	}
 }

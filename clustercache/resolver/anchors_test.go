@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 // passwordConfigs writes the same kubeconfig with the password in each of
@@ -24,8 +25,8 @@ func passwordConfigs(t testing.TB, password string) map[string][]byte {
 	require.NoError(t, err)
 	const server = "server: 'https://c.example'"
 	out := map[string][]byte{
-		"double": kubeconfig(server, "username: u, password: "+string(quoted)),
-		"single": kubeconfig(server, "username: u, password: '"+strings.ReplaceAll(password, "'", "''")+"'"),
+		"double": resolvertest.Kubeconfig(server, "username: u, password: "+string(quoted)),
+		"single": resolvertest.Kubeconfig(server, "username: u, password: '"+strings.ReplaceAll(password, "'", "''")+"'"),
 	}
 	var user any
 	require.NoError(t, yaml.Unmarshal(out["double"], &user))
@@ -33,7 +34,7 @@ func passwordConfigs(t testing.TB, password string) map[string][]byte {
 	require.NoError(t, err)
 	out["json"], err = yaml.YAMLToJSON(out["double"])
 	require.NoError(t, err)
-	head := bytes.TrimSuffix(kubeconfig(server, ""), []byte("users: [{name: u, user: {}}]\n"))
+	head := bytes.TrimSuffix(resolvertest.Kubeconfig(server, ""), []byte("users: [{name: u, user: {}}]\n"))
 	out["literal"] = fmt.Appendf(bytes.Clone(head), "users:\n- name: u\n  user:\n    username: u\n    password: |-\n      %s\n", password)
 	out["plain"] = fmt.Appendf(bytes.Clone(head), "users:\n- name: u\n  user:\n    username: u\n    password: %s\n", password)
 	return out
@@ -53,7 +54,7 @@ func TestHazardAnAmpersandIsNoAnchor(t *testing.T) {
 			require.Equal(t, password, access.Config().Password, "%s: %s", style, password)
 		}
 	}
-	load(t, append(tokenConfig("t"), "# users: &anchor\n"...), resolver.Allow{})
+	load(t, append(resolvertest.TokenConfig("t"), "# users: &anchor\n"...), resolver.Allow{})
 	for _, anchored := range []string{
 		"x: &a b\n", "x: &a [b, *a]\n", "? &a b\n: c\n", "- &a\n", "&a x: y\n", "x: [&a b]\n", "x: {&a b: c}\n", "x: {\"a\":&a b}\n", "x: !!str &a b\n",
 		"x: &é b\n", "x: &a-_9 b\n", "x: 'y'\nz: &a\n  - b\n",

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 // fault makes a callback fail instead of answer.
@@ -28,7 +29,7 @@ type fault struct{ kind atomic.Int32 }
 func (f *fault) strike() {
 	switch f.kind.Load() {
 	case 1:
-		panic(canaryToken)
+		panic(resolvertest.CanaryToken)
 	case 2:
 		runtime.Goexit()
 	}
@@ -42,7 +43,7 @@ func requireCaught(t *testing.T, err error) {
 	require.True(t, caught, "%v", err)
 	require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
 	require.NotErrorIs(t, err, resolver.ErrSecretNotFound)
-	requireNoCanary(t, err.Error())
+	resolvertest.RequireNoCanary(t, err.Error())
 }
 
 // requireOpen fails if an error would make a cluster count as gone that is not
@@ -103,22 +104,22 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 			for _, watched := range []bool{true, false} {
 				t.Run(name+" by "+ends+map[bool]string{true: ", watched", false: ""}[watched], func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						object := secret("ns", "a", nil, map[string]string{"value": string(tokenConfig("one"))})
-						readiness := unstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "ns", "a", nil)
-						hub := newFakeHub(object, readiness)
+						object := resolvertest.Secret("ns", "a", nil, map[string]string{"value": string(resolvertest.TokenConfig("one"))})
+						readiness := resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "ns", "a", nil)
+						hub := resolvertest.NewHub(object, readiness)
 						var f fault
 						given := options(&f)
 						given.Namespace = "ns"
 						r, err := resolver.Secrets(hub, given)
 						require.NoError(t, err)
 						if watched {
-							notify(t, r)
+							resolvertest.Notify(t, r)
 							synctest.Wait()
 						}
-						require.Equal(t, "one", token(t, r, cluster))
+						require.Equal(t, "one", resolvertest.Token(t, r, cluster))
 
 						f.kind.Store(kind)
-						object.Data["value"] = tokenConfig("two")
+						object.Data["value"] = resolvertest.TokenConfig("two")
 						require.NoError(t, hub.Update(t.Context(), object))
 						readiness.SetLabels(map[string]string{"a": "b"})
 						require.NoError(t, hub.Update(t.Context(), readiness))
@@ -136,12 +137,12 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 						}
 
 						f.kind.Store(0)
-						object.Data["value"] = tokenConfig("three")
+						object.Data["value"] = resolvertest.TokenConfig("three")
 						require.NoError(t, hub.Update(t.Context(), object))
 						readiness.SetLabels(nil)
 						require.NoError(t, hub.Update(t.Context(), readiness))
 						synctest.Wait()
-						require.Equal(t, "three", token(t, r, cluster), "it goes on")
+						require.Equal(t, "three", resolvertest.Token(t, r, cluster), "it goes on")
 					})
 				})
 			}
@@ -157,23 +158,23 @@ func TestHazardObjectThatCannotBeNamedIsSeen(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var f fault
 			f.kind.Store(2)
-			r, err := resolver.Secrets(newFakeHub(secret("ns", "s", nil, map[string]string{"value": string(tokenConfig("one"))})), resolver.SecretOptions{
+			r, err := resolver.Secrets(resolvertest.NewHub(resolvertest.Secret("ns", "s", nil, map[string]string{"value": string(resolvertest.TokenConfig("one"))})), resolver.SecretOptions{
 				HubOptions: resolver.HubOptions{Namespace: "ns"},
 				ID: func(*corev1.Secret) (resolver.Cluster, bool) {
 					f.strike()
-					return named("a"), true
+					return resolvertest.Named("a"), true
 				},
 			})
 			require.NoError(t, err)
 			if watched {
-				notify(t, r)
+				resolvertest.Notify(t, r)
 				synctest.Wait()
 			}
 			standIn := resolver.Cluster{Namespace: "ns", Name: "s"}
 			clusters, err := r.Clusters(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, []resolver.Cluster{standIn}, clusters)
-			for _, cluster := range []resolver.Cluster{standIn, named("a")} {
+			for _, cluster := range []resolver.Cluster{standIn, resolvertest.Named("a")} {
 				_, err = r.Resolve(t.Context(), cluster)
 				requireOpen(t, err)
 			}
@@ -188,11 +189,11 @@ func TestHazardCallbackOfFilesEndsItsGoroutine(t *testing.T) {
 			t.Run(ends+map[bool]string{true: ", watched", false: ""}[watched], func(t *testing.T) {
 				dir := t.TempDir()
 				path := filepath.Join(dir, "config")
-				write(t, path, tokenConfig("one"))
+				write(t, path, resolvertest.TokenConfig("one"))
 				var f fault
 				r := files(t, resolver.FileOptions{ID: func(_, context string) (resolver.Cluster, bool) {
 					f.strike()
-					return named("its " + context), true
+					return resolvertest.Named("its " + context), true
 				}}, dir)
 				var changes <-chan resolver.Cluster
 				if watched {
@@ -201,20 +202,20 @@ func TestHazardCallbackOfFilesEndsItsGoroutine(t *testing.T) {
 				isNow := func(wanted func(resolver.Access, error) bool) {
 					t.Helper()
 					if watched {
-						until(t, changes, r, named("its c"), wanted)
+						until(t, changes, r, resolvertest.Named("its c"), wanted)
 						return
 					}
-					require.True(t, wanted(r.Resolve(t.Context(), named("its c"))))
+					require.True(t, wanted(r.Resolve(t.Context(), resolvertest.Named("its c"))))
 				}
 				isNow(hasToken("one"))
 				f.kind.Store(kind)
-				write(t, path, tokenConfig("two"))
+				write(t, path, resolvertest.TokenConfig("two"))
 				isNow(isGone)
-				_, err := r.Resolve(t.Context(), named("its c"))
+				_, err := r.Resolve(t.Context(), resolvertest.Named("its c"))
 				requireCaught(t, err)
 				clusters, err := r.Clusters(t.Context())
 				require.NoError(t, err)
-				require.Equal(t, []resolver.Cluster{named("its c")}, clusters, "as it was called before")
+				require.Equal(t, []resolver.Cluster{resolvertest.Named("its c")}, clusters, "as it was called before")
 
 				late := files(t, resolver.FileOptions{ID: func(string, string) (resolver.Cluster, bool) {
 					f.strike()
@@ -222,17 +223,17 @@ func TestHazardCallbackOfFilesEndsItsGoroutine(t *testing.T) {
 				}}, dir)
 				_, err = late.Clusters(t.Context())
 				requireCaught(t, err)
-				_, err = late.Resolve(t.Context(), named("its c"))
+				_, err = late.Resolve(t.Context(), resolvertest.Named("its c"))
 				requireOpen(t, err)
 				also := files(t, resolver.FileOptions{ID: func(string, string) (resolver.Cluster, bool) {
 					f.strike()
 					return resolver.Cluster{}, false
 				}}, filepath.Join(dir, "absent"), dir)
-				_, err = also.Resolve(t.Context(), named("its c"))
+				_, err = also.Resolve(t.Context(), resolvertest.Named("its c"))
 				requireOpen(t, err)
 
 				f.kind.Store(0)
-				write(t, path, tokenConfig("three"))
+				write(t, path, resolvertest.TokenConfig("three"))
 				isNow(hasToken("three"))
 			})
 		}
@@ -249,20 +250,20 @@ contexts: [{name: c, context: {cluster: c, user: u}}, {name: '', context: {clust
 clusters: [{name: c, cluster: {server: "https://c.example"}}]
 users: [{name: u, user: {token: t}}]
 `))
-	nameless := named(`"` + path + `+"`)
+	nameless := resolvertest.Named(`"` + path + `+"`)
 	for name, test := range map[string]struct {
 		id   func(path, context string) (resolver.Cluster, bool)
 		good resolver.Cluster
 	}{
-		"by default": {nil, named(path + "+c")},
-		"by context": {func(_, context string) (resolver.Cluster, bool) { return named(context), true }, named("c")},
+		"by default": {nil, resolvertest.Named(path + "+c")},
+		"by context": {func(_, context string) (resolver.Cluster, bool) { return resolvertest.Named(context), true }, resolvertest.Named("c")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := files(t, resolver.FileOptions{ID: test.id}, path)
 			clusters, err := r.Clusters(t.Context())
 			require.NoError(t, err)
 			require.ElementsMatch(t, []resolver.Cluster{nameless, test.good}, clusters)
-			require.Equal(t, "t", token(t, r, test.good))
+			require.Equal(t, "t", resolvertest.Token(t, r, test.good))
 			_, err = r.Resolve(t.Context(), nameless)
 			require.Equal(t, "context.name", fieldOf(err), "%v", err)
 			_, err = r.Resolve(t.Context(), resolver.Cluster{})
@@ -272,6 +273,6 @@ users: [{name: u, user: {token: t}}]
 	r := files(t, resolver.FileOptions{ID: func(string, string) (resolver.Cluster, bool) { return resolver.Cluster{}, true }}, path)
 	_, err := r.Resolve(t.Context(), resolver.Cluster{})
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound, "the hub is in no file")
-	_, err = r.Resolve(t.Context(), named(`"`+path+`+c"`))
+	_, err = r.Resolve(t.Context(), resolvertest.Named(`"`+path+`+c"`))
 	require.Equal(t, "context.name", fieldOf(err), "%v", err)
 }

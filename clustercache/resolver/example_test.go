@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 // Cluster API's kubeconfig Secrets, for clusters whose control plane exists.
@@ -19,7 +20,7 @@ func ExampleClusterAPI() {
 	ctx := context.Background()
 	// In an operator: client.NewWithWatch(manager.GetConfig(),
 	// client.Options{}).
-	hub := fake.NewClientBuilder().WithObjects(capiSecret("fleet", "berlin", "a-token")).Build()
+	hub := fake.NewClientBuilder().WithObjects(resolvertest.ClusterAPISecret("fleet", "berlin", "a-token")).Build()
 
 	clusters, err := resolver.ClusterAPI(hub, resolver.HubOptions{Namespace: "fleet"})
 	if err != nil {
@@ -62,7 +63,7 @@ func ExampleChain() {
 	if err != nil {
 		panic(err)
 	}
-	hub := fake.NewClientBuilder().WithObjects(capiSecret("fleet", "berlin", "a-token")).Build()
+	hub := fake.NewClientBuilder().WithObjects(resolvertest.ClusterAPISecret("fleet", "berlin", "a-token")).Build()
 	fleet, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
 	if err != nil {
 		panic(err)

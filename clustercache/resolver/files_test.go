@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 func write(t testing.TB, path string, data []byte) {
@@ -40,13 +41,13 @@ func files(t testing.TB, options resolver.FileOptions, paths ...string) *resolve
 func TestFilesAreNotMerged(t *testing.T) {
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "sub", "two")
-	write(t, one, tokenConfig("one"))
+	write(t, one, resolvertest.TokenConfig("one"))
 	write(t, two, []byte(`
 contexts: [{name: c, context: {cluster: c, user: u}}, {name: d, context: {cluster: c, user: missing}}, {name: '', context: {cluster: c}}]
 clusters: [{name: c, cluster: {server: "https://two.example"}}]
 users: [{name: u, user: {token: two}}]
 `))
-	write(t, filepath.Join(dir, ".hidden"), tokenConfig("hidden"))
+	write(t, filepath.Join(dir, ".hidden"), resolvertest.TokenConfig("hidden"))
 	write(t, filepath.Join(dir, "README"), []byte("this is: [no kubeconfig"))
 	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	r := files(t, resolver.FileOptions{}, dir, two, filepath.Join(dir, "missing"))
@@ -54,18 +55,18 @@ users: [{name: u, user: {token: two}}]
 	require.NoError(t, err)
 	readme, missing := filepath.Join(dir, "README"), filepath.Join(dir, "missing")
 	require.Equal(t, []resolver.Cluster{
-		named(`"` + two + `+"`),
-		named(readme),
-		named(missing),
-		named(one + "+c"),
-		named(two + "+c"),
-		named(two + "+d"),
+		resolvertest.Named(`"` + two + `+"`),
+		resolvertest.Named(readme),
+		resolvertest.Named(missing),
+		resolvertest.Named(one + "+c"),
+		resolvertest.Named(two + "+c"),
+		resolvertest.Named(two + "+d"),
 	}, clusters)
-	require.Equal(t, "one", token(t, r, named(one+"+c")))
-	require.Equal(t, "two", token(t, r, named(two+"+c")))
-	_, err = r.Resolve(t.Context(), named(two+"+d"))
+	require.Equal(t, "one", resolvertest.Token(t, r, resolvertest.Named(one+"+c")))
+	require.Equal(t, "two", resolvertest.Token(t, r, resolvertest.Named(two+"+c")))
+	_, err = r.Resolve(t.Context(), resolvertest.Named(two+"+d"))
 	require.EqualError(t, err, "cluster "+two+"+d: File "+two+": invalid kubeconfig: context.user is not in the list of users")
-	_, err = r.Resolve(t.Context(), named("other"))
+	_, err = r.Resolve(t.Context(), resolvertest.Named("other"))
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
 
@@ -108,12 +109,12 @@ func TestHazardFilesThatCannotBeReadAreSeen(t *testing.T) {
 				_, err := r.Clusters(t.Context())
 				require.ErrorContains(t, err, path)
 				require.True(t, tc.is(err), "%v", err)
-				_, err = r.Resolve(t.Context(), named(path))
+				_, err = r.Resolve(t.Context(), resolvertest.Named(path))
 				described, ok := errors.AsType[*resolver.AccessError](err)
 				require.True(t, ok)
 				require.Equal(t, resolver.ObjectRef{Kind: "File", Name: path}, described.Ref)
 				require.True(t, tc.is(err), "%v", err)
-				_, err = r.Resolve(t.Context(), named(path+"+c"))
+				_, err = r.Resolve(t.Context(), resolvertest.Named(path+"+c"))
 				require.True(t, tc.is(err), "it may be in there: %v", err)
 				require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
 			}
@@ -121,22 +122,22 @@ func TestHazardFilesThatCannotBeReadAreSeen(t *testing.T) {
 			// A good file beside it keeps working, and the bad one is in the
 			// list.
 			good := filepath.Join(t.TempDir(), "good")
-			write(t, good, tokenConfig("one"))
+			write(t, good, resolvertest.TokenConfig("one"))
 			r := files(t, resolver.FileOptions{}, path, good)
 			clusters, err := r.Clusters(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, []resolver.Cluster{named(path), named(good + "+c")}, clusters)
-			require.Equal(t, "one", token(t, r, named(good+"+c")))
+			require.Equal(t, []resolver.Cluster{resolvertest.Named(path), resolvertest.Named(good + "+c")}, clusters)
+			require.Equal(t, "one", resolvertest.Token(t, r, resolvertest.Named(good+"+c")))
 
 			// The file appears, and disappears again.
-			write(t, path, tokenConfig("two"))
+			write(t, path, resolvertest.TokenConfig("two"))
 			clusters, err = r.Clusters(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, []resolver.Cluster{named(path + "+c"), named(good + "+c")}, clusters)
+			require.Equal(t, []resolver.Cluster{resolvertest.Named(path + "+c"), resolvertest.Named(good + "+c")}, clusters)
 			require.NoError(t, os.Remove(path))
 			clusters, err = r.Clusters(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, []resolver.Cluster{named(good + "+c")}, clusters, "it was deleted")
+			require.Equal(t, []resolver.Cluster{resolvertest.Named(good + "+c")}, clusters, "it was deleted")
 		})
 	}
 	_, err := resolver.Files(resolver.FileOptions{}, "")
@@ -155,7 +156,7 @@ func TestHazardNamesOfContextsAreText(t *testing.T) {
 	r := files(t, resolver.FileOptions{}, path)
 	clusters, err := r.Clusters(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []resolver.Cluster{named(`"` + path + `+a\nb"`)}, clusters)
+	require.Equal(t, []resolver.Cluster{resolvertest.Named(`"` + path + `+a\nb"`)}, clusters)
 	_, err = r.Resolve(t.Context(), clusters[0])
 	require.ErrorContains(t, err, "context.name has control characters")
 }
@@ -163,25 +164,25 @@ func TestHazardNamesOfContextsAreText(t *testing.T) {
 func TestFilesThatDescribeOneClusterAreAnError(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two", "three"} {
-		write(t, filepath.Join(dir, name), tokenConfig(name))
+		write(t, filepath.Join(dir, name), resolvertest.TokenConfig(name))
 	}
 	r := files(t, resolver.FileOptions{ID: func(path, context string) (resolver.Cluster, bool) {
-		return named(context), filepath.Base(path) != "three"
+		return resolvertest.Named(context), filepath.Base(path) != "three"
 	}}, dir)
-	_, err := r.Resolve(t.Context(), named("c"))
+	_, err := r.Resolve(t.Context(), resolvertest.Named("c"))
 	require.ErrorContains(t, err, "is one of several that describe this cluster")
 	require.NoError(t, os.Remove(filepath.Join(dir, "one")))
-	require.Equal(t, "two", token(t, r, named("c")))
+	require.Equal(t, "two", resolvertest.Token(t, r, resolvertest.Named("c")))
 }
 
 func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
 	dir := t.TempDir()
 	allowed, outside := filepath.Join(dir, "allowed"), filepath.Join(dir, "outside")
-	who := identities()[0]
-	write(t, filepath.Join(outside, "token"), []byte(canaryToken))
+	who := resolvertest.Identities()[0]
+	write(t, filepath.Join(outside, "token"), []byte(resolvertest.CanaryToken))
 	write(t, filepath.Join(allowed, "token"), []byte("inside\n"))
-	write(t, filepath.Join(allowed, "cert"), who.cert)
-	write(t, filepath.Join(allowed, "key"), who.key)
+	write(t, filepath.Join(allowed, "cert"), who.Cert)
+	write(t, filepath.Join(allowed, "key"), who.Key)
 	require.NoError(t, os.Symlink(filepath.Join(outside, "token"), filepath.Join(allowed, "link")))
 	require.NoError(t, os.Symlink("../outside/token", filepath.Join(allowed, "relative-link")))
 	require.NoError(t, os.Symlink("token", filepath.Join(allowed, "good-link")))
@@ -191,15 +192,15 @@ func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
 	config := filepath.Join(allowed, "config")
 	r := files(t, resolver.FileOptions{Allow: resolver.Allow{Files: allowed}}, config)
 	read := func(user string) (resolver.Access, error) {
-		write(t, config, kubeconfig("server: 'https://c.example', certificate-authority: cert", user))
-		return r.Resolve(t.Context(), named(config+"+c"))
+		write(t, config, resolvertest.Kubeconfig("server: 'https://c.example', certificate-authority: cert", user))
+		return r.Resolve(t.Context(), resolvertest.Named(config+"+c"))
 	}
 	for _, path := range []string{"token", "./token", filepath.Join(allowed, "token"), "good-link", "../allowed/token"} {
 		access, err := read("token: other, client-certificate: cert, client-key: key, tokenFile: '" + path + "'")
 		require.NoError(t, err, path)
 		got := access.Config()
 		require.Equal(t, "inside", got.BearerToken)
-		require.Equal(t, who.key, got.KeyData)
+		require.Equal(t, who.Key, got.KeyData)
 		requireOnlyAllowed(t, got)
 	}
 	for _, path := range []string{"../outside/token", filepath.Join(outside, "token"), "link", "relative-link", "dir/token", "pipe", "big", "missing",
@@ -207,9 +208,9 @@ func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
 		_, err := read("tokenFile: '" + path + "'")
 		require.Error(t, err, path)
 		require.ErrorContains(t, err, "user.tokenFile names a file", path)
-		requireNoCanary(t, err.Error())
+		resolvertest.RequireNoCanary(t, err.Error())
 	}
-	secretSourced, err := resolver.Kubeconfig(kubeconfig("server: 'https://c.example'", "tokenFile: token"),
+	secretSourced, err := resolver.Kubeconfig(resolvertest.Kubeconfig("server: 'https://c.example'", "tokenFile: token"),
 		resolver.KubeconfigOptions{Allow: resolver.Allow{Files: allowed}})
 	require.EqualError(t, err, "refused: user.tokenFile names a file by a relative path")
 	require.True(t, secretSourced.IsZero())
@@ -264,21 +265,21 @@ func watchFiles(t *testing.T, r *resolver.FileResolver) <-chan resolver.Cluster 
 func TestFilesAreWatchedThroughEveryWayToReplaceThem(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config")
-	write(t, path, tokenConfig("one"))
+	write(t, path, resolvertest.TokenConfig("one"))
 	for name, given := range map[string]string{"as a file": path, "as a directory": dir} {
 		t.Run(name, func(t *testing.T) {
-			replace(t, path, tokenConfig("one"))
+			replace(t, path, resolvertest.TokenConfig("one"))
 			r := files(t, resolver.FileOptions{}, given)
 			changes := watchFiles(t, r)
-			c := named(path + "+c")
+			c := resolvertest.Named(path + "+c")
 			until(t, changes, r, c, hasToken("one"))
-			write(t, path, tokenConfig("two"))
+			write(t, path, resolvertest.TokenConfig("two"))
 			until(t, changes, r, c, hasToken("two"))
-			replace(t, path, tokenConfig("three"))
+			replace(t, path, resolvertest.TokenConfig("three"))
 			until(t, changes, r, c, hasToken("three"))
 			require.NoError(t, os.Remove(path))
 			until(t, changes, r, c, isGone)
-			write(t, path, tokenConfig("four"))
+			write(t, path, resolvertest.TokenConfig("four"))
 			until(t, changes, r, c, hasToken("four"))
 			write(t, path, []byte("half of a kubeconfi"))
 			until(t, changes, r, c, isGone)
@@ -295,7 +296,7 @@ func TestFilesOfAMountedSecretAreWatched(t *testing.T) {
 	dir := t.TempDir()
 	mount := filepath.Join(dir, "mount")
 	publish := func(version, text string) {
-		write(t, filepath.Join(mount, version, "config"), tokenConfig(text))
+		write(t, filepath.Join(mount, version, "config"), resolvertest.TokenConfig(text))
 		require.NoError(t, os.Symlink(version, filepath.Join(mount, "..data_tmp")))
 		require.NoError(t, os.Rename(filepath.Join(mount, "..data_tmp"), filepath.Join(mount, "..data")))
 	}
@@ -305,7 +306,7 @@ func TestFilesOfAMountedSecretAreWatched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := files(t, resolver.FileOptions{}, given)
 			changes := watchFiles(t, r)
-			c := named(filepath.Join(mount, "config") + "+c")
+			c := resolvertest.Named(filepath.Join(mount, "config") + "+c")
 			until(t, changes, r, c, hasToken("one"))
 			publish("..2", "two")
 			until(t, changes, r, c, hasToken("two"))
@@ -320,26 +321,26 @@ func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
 	dir := t.TempDir()
 	target, link, tokens := filepath.Join(dir, "far", "config"), filepath.Join(dir, "near", "config"), filepath.Join(dir, "tokens")
 	later := filepath.Join(dir, "later")
-	write(t, target, tokenConfig("one"))
+	write(t, target, resolvertest.TokenConfig("one"))
 	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o700))
 	require.NoError(t, os.Symlink(target, link))
 	r := files(t, resolver.FileOptions{Allow: resolver.Allow{Files: dir}}, link, later)
 	changes := watchFiles(t, r)
-	c := named(link + "+c")
+	c := resolvertest.Named(link + "+c")
 	until(t, changes, r, c, hasToken("one"))
-	replace(t, target, tokenConfig("two"))
+	replace(t, target, resolvertest.TokenConfig("two"))
 	until(t, changes, r, c, hasToken("two"))
 
 	write(t, filepath.Join(tokens, "t"), []byte("three"))
-	replace(t, target, kubeconfig("server: 'https://c.example'", "tokenFile: '"+filepath.Join(tokens, "t")+"'"))
+	replace(t, target, resolvertest.Kubeconfig("server: 'https://c.example'", "tokenFile: '"+filepath.Join(tokens, "t")+"'"))
 	until(t, changes, r, c, hasToken("three"))
 	replace(t, filepath.Join(tokens, "t"), []byte("four"))
 	until(t, changes, r, c, hasToken("four"))
 
-	write(t, filepath.Join(later, "a"), tokenConfig("five"))
-	until(t, changes, r, named(filepath.Join(later, "a")+"+c"), hasToken("five"))
-	write(t, filepath.Join(later, "b"), tokenConfig("six"))
-	until(t, changes, r, named(filepath.Join(later, "b")+"+c"), hasToken("six"))
+	write(t, filepath.Join(later, "a"), resolvertest.TokenConfig("five"))
+	until(t, changes, r, resolvertest.Named(filepath.Join(later, "a")+"+c"), hasToken("five"))
+	write(t, filepath.Join(later, "b"), resolvertest.TokenConfig("six"))
+	until(t, changes, r, resolvertest.Named(filepath.Join(later, "b")+"+c"), hasToken("six"))
 }
 
 // TestHazardDirectoryThatGoesTakesItsClustersAlong checks that a missing
@@ -348,33 +349,33 @@ func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
 func TestHazardDirectoryThatGoesTakesItsClustersAlong(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mount")
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	write(t, a, tokenConfig("one"))
-	write(t, b, tokenConfig("two"))
+	write(t, a, resolvertest.TokenConfig("one"))
+	write(t, b, resolvertest.TokenConfig("two"))
 	good := filepath.Join(t.TempDir(), "good")
-	write(t, good, tokenConfig("good"))
+	write(t, good, resolvertest.TokenConfig("good"))
 	r := files(t, resolver.FileOptions{}, dir, good)
 	listed := func(want ...resolver.Cluster) {
 		t.Helper()
 		clusters, err := r.Clusters(t.Context())
 		require.NoError(t, err)
-		require.ElementsMatch(t, append(want, named(good+"+c")), clusters)
+		require.ElementsMatch(t, append(want, resolvertest.Named(good+"+c")), clusters)
 	}
-	listed(named(a+"+c"), named(b+"+c"))
+	listed(resolvertest.Named(a+"+c"), resolvertest.Named(b+"+c"))
 	require.NoError(t, os.Remove(b))
-	listed(named(a + "+c"))
+	listed(resolvertest.Named(a + "+c"))
 
 	require.NoError(t, os.Rename(dir, dir+".away"))
-	listed(named(a + "+c"))
-	_, err := r.Resolve(t.Context(), named(a+"+c"))
+	listed(resolvertest.Named(a + "+c"))
+	_, err := r.Resolve(t.Context(), resolvertest.Named(a+"+c"))
 	require.ErrorContains(t, err, "directory")
 	require.NotErrorIs(t, err, resolver.ErrNoAccess, "it may be there")
-	_, err = r.Resolve(t.Context(), named(b+"+c"))
+	_, err = r.Resolve(t.Context(), resolvertest.Named(b+"+c"))
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound, "it was deleted before")
 
 	require.NoError(t, os.Rename(dir+".away", dir))
-	write(t, a, tokenConfig("three"))
-	listed(named(a + "+c"))
-	require.Equal(t, "three", token(t, r, named(a+"+c")))
+	write(t, a, resolvertest.TokenConfig("three"))
+	listed(resolvertest.Named(a + "+c"))
+	require.Equal(t, "three", resolvertest.Token(t, r, resolvertest.Named(a+"+c")))
 	require.NoError(t, os.Remove(a))
 	listed()
 	require.NoError(t, os.Remove(dir))

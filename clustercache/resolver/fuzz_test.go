@@ -17,11 +17,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 // requireOnlyAllowed fails if a configuration contains anything that is not on
@@ -60,7 +60,7 @@ func requireQuiet(t testing.TB, err error) {
 	require.True(t, isInvalid || isRefused || errors.Is(err, resolver.ErrKeyMissing), "%v", err)
 	text := fmt.Sprintf("%v %+v %#v", err, invalid, refused)
 	require.NotContains(t, text, "canary")
-	requireNoCanary(t, text)
+	resolvertest.RequireNoCanary(t, text)
 }
 
 func FuzzKubeconfig(f *testing.F) {
@@ -71,10 +71,10 @@ func FuzzKubeconfig(f *testing.F) {
 		require.NoError(f, err)
 		f.Add(data)
 	}
-	who := identities()[0]
-	f.Add(tokenConfig(canaryToken))
-	f.Add(kubeconfig("server: 'https://c.example:6443/k8s/c-1/', tls-server-name: n, disable-compression: true, certificate-authority-data: "+
-		b64(who.cert), "client-certificate-data: "+b64(who.cert)+", client-key-data: "+b64(who.key)))
+	who := resolvertest.Identities()[0]
+	f.Add(resolvertest.TokenConfig(resolvertest.CanaryToken))
+	f.Add(resolvertest.Kubeconfig("server: 'https://c.example:6443/k8s/c-1/', tls-server-name: n, disable-compression: true, certificate-authority-data: "+
+		resolvertest.Base64(who.Cert), "client-certificate-data: "+resolvertest.Base64(who.Cert)+", client-key-data: "+resolvertest.Base64(who.Key)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		access, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{MaxBytes: 64 << 10})
 		if err != nil {
@@ -97,12 +97,12 @@ func FuzzKubeconfig(f *testing.F) {
 }
 
 func FuzzArgoCD(f *testing.F) {
-	f.Add("https://c.example", `{"bearerToken":"`+canaryToken+`","tlsClientConfig":{"insecure":false}}`)
+	f.Add("https://c.example", `{"bearerToken":"`+resolvertest.CanaryToken+`","tlsClientConfig":{"insecure":false}}`)
 	f.Add("https://kubernetes.default.svc", `{}`)
 	f.Add("https://c.example", `{"execProviderConfig":{"command":"sh"},"awsAuthConfig":{"clusterName":"x"}}`)
-	f.Add("https://169.254.169.254", `{"username":"u","password":"`+canaryPassword+`"}`)
+	f.Add("https://169.254.169.254", `{"username":"u","password":"`+resolvertest.CanaryPassword+`"}`)
 	f.Fuzz(func(t *testing.T, server, config string) {
-		hub := fake.NewClientBuilder().WithObjects(argoSecret("a", map[string]string{"server": server, "config": config})).Build()
+		hub := fake.NewClientBuilder().WithObjects(resolvertest.ArgoSecret("a", map[string]string{"server": server, "config": config})).Build()
 		r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{})
 		require.NoError(t, err)
 		access, err := r.Resolve(context.Background(), resolver.Cluster{Name: "a"})
@@ -114,10 +114,6 @@ func FuzzArgoCD(f *testing.F) {
 	})
 }
 
-func argoSecret(name string, data map[string]string) *corev1.Secret {
-	return secret("argocd", name, map[string]string{"argocd.argoproj.io/secret-type": "cluster"}, data)
-}
-
 // Whatever its spelling, an endpoint is either refused or dialed exactly as
 // written.
 func FuzzServer(f *testing.F) {
@@ -125,7 +121,7 @@ func FuzzServer(f *testing.F) {
 		f.Add(server)
 	}
 	f.Fuzz(func(t *testing.T, server string) {
-		access, err := resolver.FromToken(resolver.Endpoint{Server: server}, canaryToken, resolver.Allow{})
+		access, err := resolver.FromToken(resolver.Endpoint{Server: server}, resolvertest.CanaryToken, resolver.Allow{})
 		if err != nil {
 			requireQuiet(t, err)
 			return

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 // Every file of the corpus begins with its expected result: "refused field" or
@@ -23,7 +24,7 @@ func TestHostileKubeconfigsTouchNothingAndAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	canaryFile := filepath.Join(dir, "started")
 	tokenFile := filepath.Join(dir, "token")
-	require.NoError(t, os.WriteFile(tokenFile, []byte(canaryToken), 0o600))
+	require.NoError(t, os.WriteFile(tokenFile, []byte(resolvertest.CanaryToken), 0o600))
 	paths, err := filepath.Glob("testdata/hostile/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -39,7 +40,7 @@ func TestHostileKubeconfigsTouchNothingAndAreRefused(t *testing.T) {
 			access, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{})
 			require.Error(t, err)
 			require.True(t, access.IsZero())
-			requireNoCanary(t, fmt.Sprintf("%v %+v %#v", err, err, err))
+			resolvertest.RequireNoCanary(t, fmt.Sprintf("%v %+v %#v", err, err, err))
 			if verdict == "refused" {
 				refused, ok := errors.AsType[*resolver.RefusedError](err)
 				require.True(t, ok, "%v", err)
@@ -79,7 +80,7 @@ func TestHostileSizesAreCheapToRefuse(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"10 MB":              bytes.Repeat([]byte("# nothing\n"), 1<<20),
 		"1000 contexts":      thousand.Bytes(),
-		"NUL":                append(tokenConfig("t"), "\n# \x00"...),
+		"NUL":                append(resolvertest.TokenConfig("t"), "\n# \x00"...),
 		"alias tree":         []byte(laughs.String()),
 		"alias of a text":    []byte(quadratic),
 		"nested lists":       bytes.Repeat([]byte("["), 256<<10),
@@ -89,8 +90,8 @@ func TestHostileSizesAreCheapToRefuse(t *testing.T) {
 		"question marks":     bytes.Repeat([]byte("? "), 128<<10),
 		"many keys":          bytes.Repeat([]byte("a: b\n"), 50<<10),
 		"many documents":     bytes.Repeat([]byte("---\n"), 64<<10),
-		"PEM beginnings": kubeconfig("server: 'https://c.example', certificate-authority-data: "+
-			b64(bytes.Repeat([]byte("-----BEGIN A-----\n"), 9<<10)), "token: t"),
+		"PEM beginnings": resolvertest.Kubeconfig("server: 'https://c.example', certificate-authority-data: "+
+			resolvertest.Base64(bytes.Repeat([]byte("-----BEGIN A-----\n"), 9<<10)), "token: t"),
 		"empty": nil,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,17 +12,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
-func serviceAccountDir(t *testing.T) string {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte(canaryToken), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), identities()[0].cert, 0o600))
-	return dir
-}
-
 func TestInClusterIsTheHubAndNothingElse(t *testing.T) {
-	resolver.SetPodDir(t, serviceAccountDir(t))
+	resolver.SetPodDir(t, resolvertest.ServiceAccountDir(t))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
 	r := resolver.InCluster()
@@ -35,7 +29,7 @@ func TestInClusterIsTheHubAndNothingElse(t *testing.T) {
 	clusters, err := r.Clusters(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []resolver.Cluster{{}}, clusters)
-	_, err = r.Resolve(t.Context(), named("a"))
+	_, err = r.Resolve(t.Context(), resolvertest.Named("a"))
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
 
@@ -58,7 +52,7 @@ func TestInClusterOutsideOfAPodIsUnknown(t *testing.T) {
 }
 
 func TestInClusterHasAnotherRevisionWithOtherCertificatesOnly(t *testing.T) {
-	dir := serviceAccountDir(t)
+	dir := resolvertest.ServiceAccountDir(t)
 	resolver.SetPodDir(t, dir)
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
@@ -71,6 +65,25 @@ func TestInClusterHasAnotherRevisionWithOtherCertificatesOnly(t *testing.T) {
 	first := revision()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte("another"), 0o600))
 	require.Equal(t, first, revision(), "a token is read when it is needed")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), identities()[1].cert, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), resolvertest.Identities()[1].Cert, 0o600))
 	require.NotEqual(t, first, revision())
+}
+
+func TestArgoCDNamesOwnClusterOnlyWhenAllowed(t *testing.T) {
+	dir := resolvertest.ServiceAccountDir(t)
+	resolver.SetPodDir(t, dir)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	hub := resolvertest.NewHub(resolvertest.ArgoSecret("in-cluster", map[string]string{"name": "here", "server": "https://kubernetes.default.svc/", "config": `{"bearerToken":"` + resolvertest.CanaryToken + `"}`}))
+	r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{
+		HubOptions: resolver.HubOptions{Allow: resolver.Allow{InCluster: true}},
+		ID:         resolver.ArgoCDName,
+	})
+	require.NoError(t, err)
+	access, err := r.Resolve(t.Context(), resolvertest.Named("here"))
+	require.NoError(t, err)
+	require.Equal(t, "https://10.0.0.1:443", access.Config().Host)
+	require.Empty(t, access.Config().BearerToken)
+	require.Equal(t, dir+"/token", access.Config().BearerTokenFile)
+	require.True(t, access.Trusted())
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 // everything permits all that an operator can permit without naming files.
@@ -63,9 +64,9 @@ func requireUsable(t testing.TB, config *rest.Config) {
 // name if client-go would refuse it when it creates a client, or net/http when
 // it sends a request; and that fields that both accept are not refused.
 func TestHazardWhatIsAcceptedCanBeUsed(t *testing.T) {
-	who := identities()
+	who := resolvertest.Identities()
 	const server = "server: 'https://c.example'"
-	pair := "client-certificate-data: " + b64(who[0].cert) + ", client-key-data: " + b64(who[0].key)
+	pair := "client-certificate-data: " + resolvertest.Base64(who[0].Cert) + ", client-key-data: " + resolvertest.Base64(who[0].Key)
 	plugin := func(fields string) string { return "exec: {command: plugin" + fields + "}" }
 	const v1 = ", apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never"
 	for name, test := range map[string]struct{ cluster, user, field string }{
@@ -73,13 +74,13 @@ func TestHazardWhatIsAcceptedCanBeUsed(t *testing.T) {
 		"token and user name":        {server, "token: t, username: u", "user.username"},
 		"password alone":             {server, "password: p", "user.username"},
 		"user name with a colon":     {server, "username: 'a:b', password: p", "user.username"},
-		"certificate without key":    {server, "client-certificate-data: " + b64(who[0].cert), "user.client-key-data"},
-		"key without certificate":    {server, "client-key-data: " + b64(who[0].key), "user.client-certificate-data"},
-		"another's key":              {server, "client-certificate-data: " + b64(who[0].cert) + ", client-key-data: " + b64(who[1].key), "user.client-certificate-data"},
-		"key for a certificate":      {server, "client-certificate-data: " + b64(who[0].key) + ", client-key-data: " + b64(who[0].key), "user.client-certificate-data"},
-		"authority that is none":     {server + ", certificate-authority-data: " + b64([]byte("none")), "token: t", "cluster.certificate-authority-data"},
-		"authority that is a key":    {server + ", certificate-authority-data: " + b64(who[0].key), "token: t", "cluster.certificate-authority-data"},
-		"authority, unverified":      {server + ", insecure-skip-tls-verify: true, certificate-authority-data: " + b64(who[0].cert), "token: t", "cluster.insecure-skip-tls-verify"},
+		"certificate without key":    {server, "client-certificate-data: " + resolvertest.Base64(who[0].Cert), "user.client-key-data"},
+		"key without certificate":    {server, "client-key-data: " + resolvertest.Base64(who[0].Key), "user.client-certificate-data"},
+		"another's key":              {server, "client-certificate-data: " + resolvertest.Base64(who[0].Cert) + ", client-key-data: " + resolvertest.Base64(who[1].Key), "user.client-certificate-data"},
+		"key for a certificate":      {server, "client-certificate-data: " + resolvertest.Base64(who[0].Key) + ", client-key-data: " + resolvertest.Base64(who[0].Key), "user.client-certificate-data"},
+		"authority that is none":     {server + ", certificate-authority-data: " + resolvertest.Base64([]byte("none")), "token: t", "cluster.certificate-authority-data"},
+		"authority that is a key":    {server + ", certificate-authority-data: " + resolvertest.Base64(who[0].Key), "token: t", "cluster.certificate-authority-data"},
+		"authority, unverified":      {server + ", insecure-skip-tls-verify: true, certificate-authority-data: " + resolvertest.Base64(who[0].Cert), "token: t", "cluster.insecure-skip-tls-verify"},
 		"auth provider":              {server, "auth-provider: {name: gcp}", "user.auth-provider"},
 		"auth provider and plugin":   {server, "auth-provider: {name: gcp}, " + plugin(v1), "user.auth-provider"},
 		"plugin of no version":       {server, plugin(", interactiveMode: Never"), "user.exec.apiVersion"},
@@ -113,16 +114,16 @@ func TestHazardWhatIsAcceptedCanBeUsed(t *testing.T) {
 		"certificate and plugin":     {server, pair + ", " + plugin(v1), ""},
 		"plugin":                     {server, plugin(v1), ""},
 		"plugin, beta":               {server, plugin(", apiVersion: client.authentication.k8s.io/v1beta1"), ""},
-		"plugin that asks for all":   {server + ", proxy-url: 'http://p.example', certificate-authority-data: " + b64(who[0].cert), plugin(v1 + ", provideClusterInfo: true, env: [{name: A, value: v}]"), ""},
+		"plugin that asks for all":   {server + ", proxy-url: 'http://p.example', certificate-authority-data: " + resolvertest.Base64(who[0].Cert), plugin(v1 + ", provideClusterInfo: true, env: [{name: A, value: v}]"), ""},
 		"server name, unverified":    {server + ", insecure-skip-tls-verify: true, tls-server-name: a", "token: t", ""},
-		"plain":                      {"server: 'http://c.example', certificate-authority-data: " + b64(who[0].cert), "token: t", ""},
+		"plain":                      {"server: 'http://c.example', certificate-authority-data: " + resolvertest.Base64(who[0].Cert), "token: t", ""},
 		"impersonation":              {server, "token: t, as: a, as-uid: x, as-groups: [g, é], as-user-extra: {'k/%é ': [v]}", ""},
 		"impersonation, no password": {server, "as: a", ""},
-		"authority and junk":         {server + ", certificate-authority-data: " + b64(append([]byte("junk\n"), who[0].cert...)), "token: t", ""},
+		"authority and junk":         {server + ", certificate-authority-data: " + resolvertest.Base64(append([]byte("junk\n"), who[0].Cert...)), "token: t", ""},
 		"proxy":                      {server + ", proxy-url: 'socks5://u:p@p.example:1080'", "token: t", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			access, err := resolver.Kubeconfig(kubeconfig(test.cluster, test.user), resolver.KubeconfigOptions{Allow: everything})
+			access, err := resolver.Kubeconfig(resolvertest.Kubeconfig(test.cluster, test.user), resolver.KubeconfigOptions{Allow: everything})
 			if test.field == "" {
 				require.NoError(t, err)
 				requireUsable(t, access.Config())
@@ -179,7 +180,7 @@ func FuzzWhatIsAcceptedCanBeUsed(f *testing.F) {
 
 // setField sets one field of a kubeconfig by its number.
 func setField(cluster, user, exec map[string]any, field uint8, text string) {
-	who := identities()[0]
+	who := resolvertest.Identities()[0]
 	switch field % 24 {
 	case 0:
 		cluster["server"] = text
@@ -208,7 +209,7 @@ func setField(cluster, user, exec map[string]any, field uint8, text string) {
 	case 12:
 		user["as-user-extra"] = map[string][]string{"k": {text}}
 	case 13:
-		user["client-certificate-data"], user["client-key-data"] = who.cert, who.key
+		user["client-certificate-data"], user["client-key-data"] = who.Cert, who.Key
 	case 14:
 		user["client-certificate-data"] = []byte(text)
 	case 15:
@@ -228,6 +229,6 @@ func setField(cluster, user, exec map[string]any, field uint8, text string) {
 	case 22:
 		exec["provideClusterInfo"] = true
 	case 23:
-		cluster["certificate-authority-data"] = who.cert
+		cluster["certificate-authority-data"] = who.Cert
 	}
 }

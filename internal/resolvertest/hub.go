@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package resolver_test
+package resolvertest
 
 import (
 	"cmp"
@@ -29,31 +29,33 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-var errHubDown = errors.New("connection refused")
+// ErrHubDown is the error of a hub that is down.
+var ErrHubDown = errors.New("connection refused")
 
-// fakeHub counts requests, and can be down, lose its history, or go back in it.
+// Hub counts requests, and can be down, lose its history, or go back in it.
 // Unlike the fake client it selects by field, and its lists have resource
 // versions.
-type fakeHub struct {
+type Hub struct {
 	client.WithWatch
-	requests atomic.Int64
-	down     atomic.Bool
-	page     atomic.Bool  // a gateway without routes answers
-	mute     atomic.Bool  // lists work, watches do not
-	version  atomic.Int64 // of lists
-	opened   atomic.Int64 // watches so far
+	Requests atomic.Int64
+	Down     atomic.Bool
+	Page     atomic.Bool  // a gateway without routes answers
+	Mute     atomic.Bool  // lists work, watches do not
+	Version  atomic.Int64 // of lists
+	Opened   atomic.Int64 // watches so far
 
-	mu      sync.Mutex // protects the fields below
+	Mu      sync.Mutex // protects the fields below
 	streams map[*hubStream]struct{}
 	expired bool
-	held    chan struct{} // lists by field wait for it, even if their context has ended
+	Held    chan struct{} // lists by field wait for it, even if their context has ended
 	asked   []string      // selections of lists and watches
-	from    string        // version that the last watch began with
+	From    string        // version that the last watch began with
 }
 
-func newFakeHub(objects ...client.Object) *fakeHub {
-	h := &fakeHub{streams: map[*hubStream]struct{}{}}
-	h.version.Store(1000)
+// NewHub returns a hub with objects.
+func NewHub(objects ...client.Object) *Hub {
+	h := &Hub{streams: map[*hubStream]struct{}{}}
+	h.Version.Store(1000)
 	all := fake.NewClientBuilder().WithObjects(objects...).WithIndex(&corev1.Secret{}, "metadata.name", byObjectName).
 		WithIndex(&corev1.ConfigMap{}, "metadata.name", byObjectName).
 		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string { return []string{string(o.(*corev1.Secret).Type)} }).Build()
@@ -72,7 +74,7 @@ func newFakeHub(objects ...client.Object) *fakeHub {
 			if err := c.List(ctx, list, opts...); err != nil {
 				return err
 			}
-			list.SetResourceVersion(fmt.Sprint(h.version.Load()))
+			list.SetResourceVersion(fmt.Sprint(h.Version.Load()))
 			return nil
 		},
 		Watch: h.watch,
@@ -82,105 +84,107 @@ func newFakeHub(objects ...client.Object) *fakeHub {
 
 func byObjectName(o client.Object) []string { return []string{o.GetName()} }
 
-func (h *fakeHub) ask(verb string, opts []client.ListOption) error {
-	h.requests.Add(1)
-	if h.down.Load() {
-		return errHubDown
+func (h *Hub) ask(verb string, opts []client.ListOption) error {
+	h.Requests.Add(1)
+	if h.Down.Load() {
+		return ErrHubDown
 	}
-	if h.page.Load() {
+	if h.Page.Load() {
 		return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{}, "", "<html>", 0, true)
 	}
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	raw := options.AsListOptions()
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
 	h.asked = append(h.asked, fmt.Sprintf("%s ns=%s labels=%s fields=%s", verb, options.Namespace, raw.LabelSelector, raw.FieldSelector))
 	return nil
 }
 
-func (h *fakeHub) wait(opts []client.ListOption) {
-	h.mu.Lock()
-	held := h.held
-	h.mu.Unlock()
+func (h *Hub) wait(opts []client.ListOption) {
+	h.Mu.Lock()
+	held := h.Held
+	h.Mu.Unlock()
 	if held != nil && (&client.ListOptions{}).ApplyOptions(opts).FieldSelector != nil {
 		<-held
 	}
 }
 
-// hold makes lists by field wait until release.
-func (h *fakeHub) hold() (release func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// Hold makes lists by field wait until release.
+func (h *Hub) Hold() (release func()) {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
 	held := make(chan struct{})
-	h.held = held
+	h.Held = held
 	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.held == held {
-			h.held = nil
+		h.Mu.Lock()
+		defer h.Mu.Unlock()
+		if h.Held == held {
+			h.Held = nil
 		}
 		close(held)
 	}
 }
 
-func (h *fakeHub) selections() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// Selections returns the selections of the lists and watches since the last
+// call.
+func (h *Hub) Selections() []string {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
 	out := h.asked
 	h.asked = nil
 	return out
 }
 
-func (h *fakeHub) watch(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
-	if err := h.ask("watch", opts); err != nil || h.mute.Load() {
-		return nil, cmp.Or(err, errHubDown)
+func (h *Hub) watch(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+	if err := h.ask("watch", opts); err != nil || h.Mute.Load() {
+		return nil, cmp.Or(err, ErrHubDown)
 	}
-	h.mu.Lock()
+	h.Mu.Lock()
 	expired := h.expired
 	h.expired = false
-	h.from = (&client.ListOptions{}).ApplyOptions(opts).Raw.ResourceVersion
-	h.mu.Unlock()
+	h.From = (&client.ListOptions{}).ApplyOptions(opts).Raw.ResourceVersion
+	h.Mu.Unlock()
 	out := &hubStream{hub: h, out: make(chan watch.Event), stop: make(chan struct{})}
 	inner, err := c.Watch(ctx, list, opts...)
 	if err != nil {
 		return nil, err
 	}
-	h.opened.Add(1)
-	h.mu.Lock()
+	h.Opened.Add(1)
+	h.Mu.Lock()
 	h.streams[out] = struct{}{}
-	h.mu.Unlock()
+	h.Mu.Unlock()
 	go out.pump(inner, expired)
 	return out, nil
 }
 
-// breakStreams ends all watches, as a restarting API server does.
-func (h *fakeHub) breakStreams() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// BreakStreams ends all watches, as a restarting API server does.
+func (h *Hub) BreakStreams() {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
 	for s := range h.streams {
 		s.once.Do(func() { close(s.stop) })
 	}
 }
 
-// forget makes the hub lose its history, so that the next watch cannot resume.
+// Forget makes the hub lose its history, so that the next watch cannot resume.
 // A fake hub has no history to begin with: without forget, a watch does not
 // deliver earlier changes.
-func (h *fakeHub) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *Hub) Forget() {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
 	h.expired = true
 }
 
-// open waits until everything is idle and returns the number of watches.
-func (h *fakeHub) open() int {
+// Open waits until everything is idle and returns the number of watches.
+func (h *Hub) Open() int {
 	synctest.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
 	return len(h.streams)
 }
 
 type hubStream struct {
-	hub  *fakeHub
+	hub  *Hub
 	out  chan watch.Event
 	stop chan struct{}
 	once sync.Once
@@ -194,9 +198,9 @@ func (s *hubStream) pump(inner watch.Interface, expired bool) {
 	defer func() {
 		inner.Stop()
 		close(s.out)
-		s.hub.mu.Lock()
+		s.hub.Mu.Lock()
 		delete(s.hub.streams, s)
-		s.hub.mu.Unlock()
+		s.hub.Mu.Unlock()
 	}()
 	if expired {
 		gone := &metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired}
@@ -209,7 +213,7 @@ func (s *hubStream) pump(inner watch.Interface, expired bool) {
 	for {
 		select {
 		case event := <-inner.ResultChan():
-			event.Object.(client.Object).SetResourceVersion(fmt.Sprint(s.hub.version.Add(1)))
+			event.Object.(client.Object).SetResourceVersion(fmt.Sprint(s.hub.Version.Add(1)))
 			select {
 			case s.out <- event:
 			case <-s.stop:
@@ -221,21 +225,21 @@ func (s *hubStream) pump(inner watch.Interface, expired bool) {
 	}
 }
 
-// recorder is a Notify consumer.
-type recorder struct {
+// Recorder is a Notify consumer.
+type Recorder struct {
 	mu  sync.Mutex
 	got []resolver.Cluster // protected by mu
 }
 
-func (r *recorder) changed(cluster resolver.Cluster) {
+func (r *Recorder) record(cluster resolver.Cluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.got = append(r.got, cluster)
 }
 
-// take waits until everything is idle and returns the reports since the last
+// Take waits until everything is idle and returns the reports since the last
 // take.
-func (r *recorder) take() []resolver.Cluster {
+func (r *Recorder) Take() []resolver.Cluster {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,20 +248,20 @@ func (r *recorder) take() []resolver.Cluster {
 	return out
 }
 
-// notify runs Notify until the test ends.
-func notify(t *testing.T, n resolver.Notifier) *recorder {
+// Notify runs Notify until the test ends.
+func Notify(t *testing.T, n resolver.Notifier) *Recorder {
 	t.Helper()
-	r, _ := notifyUntil(t, n)
+	r, _ := NotifyUntil(t, n)
 	return r
 }
 
-// notifyUntil runs Notify until stop, or the test, ends.
-func notifyUntil(t *testing.T, n resolver.Notifier) (r *recorder, stop func()) {
+// NotifyUntil runs Notify until stop, or the test, ends.
+func NotifyUntil(t *testing.T, n resolver.Notifier) (r *Recorder, stop func()) {
 	t.Helper()
-	r = &recorder{}
+	r = &Recorder{}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- n.Notify(ctx, r.changed) }()
+	go func() { done <- n.Notify(ctx, r.record) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(t, <-done)
@@ -266,12 +270,14 @@ func notifyUntil(t *testing.T, n resolver.Notifier) (r *recorder, stop func()) {
 	return r, stop
 }
 
-func capiSecret(namespace, cluster, token string) *corev1.Secret {
-	return secret(namespace, cluster+"-kubeconfig", map[string]string{"cluster.x-k8s.io/cluster-name": cluster},
-		map[string]string{"value": string(tokenConfig(token))})
+// ClusterAPISecret returns a kubeconfig Secret as Cluster API writes it.
+func ClusterAPISecret(namespace, cluster, token string) *corev1.Secret {
+	return Secret(namespace, cluster+"-kubeconfig", map[string]string{"cluster.x-k8s.io/cluster-name": cluster},
+		map[string]string{"value": string(TokenConfig(token))})
 }
 
-func unstructuredObject(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
+// UnstructuredObject returns an object of any kind.
+func UnstructuredObject(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: map[string]any{}}
 	maps.Copy(out.Object, fields)
 	out.SetAPIVersion(apiVersion)
@@ -281,7 +287,8 @@ func unstructuredObject(apiVersion, kind, namespace, name string, fields map[str
 	return out
 }
 
-func token(t testing.TB, r resolver.Resolver, cluster resolver.Cluster) string {
+// Token returns the token of the access to a cluster.
+func Token(t testing.TB, r resolver.Resolver, cluster resolver.Cluster) string {
 	t.Helper()
 	access, err := r.Resolve(t.Context(), cluster)
 	require.NoError(t, err)

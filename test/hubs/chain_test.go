@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package resolver_test
+package hubs_test
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 func static(t testing.TB, hosts map[string]string) *resolver.StaticResolver {
 	t.Helper()
 	configs := map[resolver.Cluster]*rest.Config{}
 	for name, host := range hosts {
-		configs[named(name)] = &rest.Config{Host: host}
+		configs[resolvertest.Named(name)] = &rest.Config{Host: host}
 	}
 	out, err := resolver.Static(configs)
 	require.NoError(t, err)
@@ -31,7 +32,7 @@ func TestChainGoesOnOnlyForUnknownClusters(t *testing.T) {
 		resolver.ErrNoAccess, resolver.ErrKeyMissing, &resolver.RefusedError{Field: "x"}, &resolver.KubeconfigError{}, errors.New("other")} {
 		first := resolver.Func(func(context.Context, resolver.Cluster) (resolver.Access, error) { return resolver.Access{}, cause })
 		chain := resolver.Chain(first, static(t, map[string]string{"a": "https://a.example"}))
-		access, err := chain.Resolve(t.Context(), named("a"))
+		access, err := chain.Resolve(t.Context(), resolvertest.Named("a"))
 		if errors.Is(cause, resolver.ErrClusterNotFound) || errors.Is(cause, resolver.ErrSecretNotFound) {
 			require.NoError(t, err)
 			require.Equal(t, "https://a.example", access.Config().Host)
@@ -40,10 +41,10 @@ func TestChainGoesOnOnlyForUnknownClusters(t *testing.T) {
 		require.Equal(t, cause, err)
 		require.True(t, access.IsZero())
 	}
-	_, err := resolver.Chain(static(t, nil), static(t, nil)).Resolve(t.Context(), named("a"))
+	_, err := resolver.Chain(static(t, nil), static(t, nil)).Resolve(t.Context(), resolvertest.Named("a"))
 	require.EqualError(t, err, "cluster a: cluster not found\ncluster a: cluster not found")
 	require.ErrorIs(t, err, resolver.ErrNoAccess)
-	_, err = resolver.Chain().Resolve(t.Context(), named("a"))
+	_, err = resolver.Chain().Resolve(t.Context(), resolvertest.Named("a"))
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
 
@@ -58,20 +59,20 @@ func TestChainOfWhichOneWaitsForASecret(t *testing.T) {
 		resolver.Chain(gone, waits), resolver.Chain(waits, gone), resolver.Chain(gone, waits, gone),
 		resolver.Chain(gone, resolver.Chain(gone, waits)),
 	} {
-		_, err := chain.Resolve(t.Context(), named("a"))
+		_, err := chain.Resolve(t.Context(), resolvertest.Named("a"))
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
 		require.ErrorIs(t, err, resolver.ErrNoAccess)
 		require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
 	}
-	_, err := resolver.Chain(gone, says(resolver.ErrNotReady)).Resolve(t.Context(), named("a"))
+	_, err := resolver.Chain(gone, says(resolver.ErrNotReady)).Resolve(t.Context(), resolvertest.Named("a"))
 	require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
-	_, err = resolver.Chain(gone, resolver.Chain(gone)).Resolve(t.Context(), named("a"))
+	_, err = resolver.Chain(gone, resolver.Chain(gone)).Resolve(t.Context(), resolvertest.Named("a"))
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
 
 func TestChainListsAndNotifiesForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 		one, err := resolver.ClusterAPI(hub, resolver.HubOptions{Namespace: "fleet"})
 		require.NoError(t, err)
 		two, err := resolver.ClusterAPI(hub, resolver.HubOptions{Namespace: "other"})
@@ -79,54 +80,56 @@ func TestChainListsAndNotifiesForAll(t *testing.T) {
 		chain := resolver.Chain(static(t, map[string]string{"s": "https://s.example"}), one, two)
 		clusters, err := chain.Clusters(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []resolver.Cluster{named("s"), clusterA}, clusters)
+		require.Equal(t, []resolver.Cluster{resolvertest.Named("s"), clusterA}, clusters)
 
-		news := notify(t, chain)
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
-		require.NoError(t, hub.Create(t.Context(), capiSecret("other", "b", "one")))
-		require.Equal(t, []resolver.Cluster{in("other", "b")}, news.take())
+		news := resolvertest.Notify(t, chain)
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
+		require.NoError(t, hub.Create(t.Context(), resolvertest.ClusterAPISecret("other", "b", "one")))
+		require.Equal(t, []resolver.Cluster{resolvertest.In("other", "b")}, news.Take())
 
-		hub.down.Store(true)
+		hub.Down.Store(true)
 		_, err = resolver.Chain(one, resolver.Func(nil), failing{}).Clusters(t.Context())
-		require.ErrorIs(t, err, errHubDown, "never a part of the answer")
+		require.ErrorIs(t, err, resolvertest.ErrHubDown, "never a part of the answer")
 	})
 }
 
 // failing is a Lister and Notifier that fails at once.
 type failing struct{ resolver.Func }
 
-func (failing) Clusters(context.Context) ([]resolver.Cluster, error) { return nil, errHubDown }
+func (failing) Clusters(context.Context) ([]resolver.Cluster, error) {
+	return nil, resolvertest.ErrHubDown
+}
 
-func (failing) Notify(context.Context, func(resolver.Cluster)) error { return errHubDown }
+func (failing) Notify(context.Context, func(resolver.Cluster)) error { return resolvertest.ErrHubDown }
 
 func TestChainNotifyEndsWhenOneOfItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
 		require.NoError(t, err)
 		err = resolver.Chain(r, failing{}).Notify(t.Context(), func(resolver.Cluster) {})
-		require.ErrorIs(t, err, errHubDown)
+		require.ErrorIs(t, err, resolvertest.ErrHubDown)
 	})
 }
 
 func TestChainWithoutNotifiersWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		require.Empty(t, notify(t, resolver.Chain(static(t, nil))).take())
+		require.Empty(t, resolvertest.Notify(t, resolver.Chain(static(t, nil))).Take())
 	})
 }
 
 func TestStaticIsACopyOfWhatItWasGiven(t *testing.T) {
 	config := &rest.Config{Host: "https://a.example"}
-	configs := map[resolver.Cluster]*rest.Config{named("a"): config}
+	configs := map[resolver.Cluster]*rest.Config{resolvertest.Named("a"): config}
 	r, err := resolver.Static(configs)
 	require.NoError(t, err)
 	config.Host = "https://evil.example"
-	delete(configs, named("a"))
-	access, err := r.Resolve(t.Context(), named("a"))
+	delete(configs, resolvertest.Named("a"))
+	access, err := r.Resolve(t.Context(), resolvertest.Named("a"))
 	require.NoError(t, err)
 	require.Equal(t, "https://a.example", access.Config().Host)
 	require.True(t, access.Trusted())
-	_, err = r.Resolve(t.Context(), named("b"))
+	_, err = r.Resolve(t.Context(), resolvertest.Named("b"))
 	require.EqualError(t, err, "cluster b: cluster not found")
 	_, err = resolver.Static(map[resolver.Cluster]*rest.Config{{}: nil})
 	require.EqualError(t, err, "resolver: cluster hub: invalid kubeconfig: config is nil")

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package resolver_test
+package hubs_test
 
 import (
 	"context"
@@ -17,34 +17,35 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
 var clusterA = resolver.Cluster{Namespace: "fleet", Name: "a"}
 
 // inHub runs a test in a bubble, with a hub that has cluster a, and a resolver
 // whose first reports were taken.
-func inHub(t *testing.T, options resolver.HubOptions, test func(*testing.T, *fakeHub, *resolver.HubResolver, *recorder)) {
+func inHub(t *testing.T, options resolver.HubOptions, test func(*testing.T, *resolvertest.Hub, *resolver.HubResolver, *resolvertest.Recorder)) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 		r, err := resolver.ClusterAPI(hub, options)
 		require.NoError(t, err)
-		news := notify(t, r)
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take(), "the first list reports what is known")
+		news := resolvertest.Notify(t, r)
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take(), "the first list reports what is known")
 		test(t, hub, r, news)
 	})
 }
 
 func TestHubChangeIsDeliveredAtOnceAndIdenticalContentIsNot(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
 		ctx := t.Context()
 		before, err := r.Resolve(ctx, clusterA)
 		require.NoError(t, err)
 		require.Equal(t, "one", before.Config().BearerToken)
 
 		start := time.Now()
-		update := capiSecret("fleet", "a", "two")
+		update := resolvertest.ClusterAPISecret("fleet", "a", "two")
 		require.NoError(t, hub.Update(ctx, update))
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
 		require.Zero(t, time.Since(start), "no time may pass")
 		after, err := r.Resolve(ctx, clusterA)
 		require.NoError(t, err)
@@ -53,14 +54,14 @@ func TestHubChangeIsDeliveredAtOnceAndIdenticalContentIsNot(t *testing.T) {
 		update.Annotations = map[string]string{"touched": "yes"}
 		update.Data["value"] = append(update.Data["value"], "# a comment\n"...)
 		require.NoError(t, hub.Update(ctx, update))
-		require.Empty(t, news.take(), "identical content is a no-op")
+		require.Empty(t, news.Take(), "identical content is a no-op")
 
-		require.NoError(t, hub.Create(ctx, capiSecret("fleet", "b", "one")))
-		require.Equal(t, []resolver.Cluster{{Namespace: "fleet", Name: "b"}}, news.take())
+		require.NoError(t, hub.Create(ctx, resolvertest.ClusterAPISecret("fleet", "b", "one")))
+		require.Equal(t, []resolver.Cluster{{Namespace: "fleet", Name: "b"}}, news.Take())
 
 		update.Data["value"] = []byte("junk")
 		require.NoError(t, hub.Update(ctx, update))
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
 		_, err = r.Resolve(ctx, clusterA)
 		require.NotErrorIs(t, err, resolver.ErrNoAccess, "a broken Secret is no disappearance")
 		require.EqualError(t, err, "cluster fleet/a: Secret fleet/a-kubeconfig: invalid kubeconfig: is not a kubeconfig")
@@ -68,19 +69,19 @@ func TestHubChangeIsDeliveredAtOnceAndIdenticalContentIsNot(t *testing.T) {
 }
 
 func TestHubDeleteAndRecreateWithinGraceIsNoDisappearance(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
 		ctx := t.Context()
-		require.NoError(t, hub.Delete(ctx, capiSecret("fleet", "a", "")))
+		require.NoError(t, hub.Delete(ctx, resolvertest.ClusterAPISecret("fleet", "a", "")))
 		time.Sleep(9 * time.Second)
-		require.Empty(t, news.take())
-		require.Equal(t, "one", token(t, r, clusterA))
-		require.NoError(t, hub.Create(ctx, capiSecret("fleet", "a", "one")))
+		require.Empty(t, news.Take())
+		require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
+		require.NoError(t, hub.Create(ctx, resolvertest.ClusterAPISecret("fleet", "a", "one")))
 		time.Sleep(time.Minute)
-		require.Empty(t, news.take())
+		require.Empty(t, news.Take())
 
-		require.NoError(t, hub.Delete(ctx, capiSecret("fleet", "a", "")))
+		require.NoError(t, hub.Delete(ctx, resolvertest.ClusterAPISecret("fleet", "a", "")))
 		time.Sleep(10 * time.Second)
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
 		_, err := r.Resolve(ctx, clusterA)
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
 		require.ErrorIs(t, err, resolver.ErrNoAccess)
@@ -92,115 +93,115 @@ func TestHubDeleteAndRecreateWithinGraceIsNoDisappearance(t *testing.T) {
 }
 
 func TestHubLabelRemovalIsADeleteAndNegativeGraceIsNone(t *testing.T) {
-	inHub(t, resolver.HubOptions{Grace: -1}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
-		update := capiSecret("fleet", "a", "one")
+	inHub(t, resolver.HubOptions{Grace: -1}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+		update := resolvertest.ClusterAPISecret("fleet", "a", "one")
 		update.Labels = nil
 		require.NoError(t, hub.Update(t.Context(), update))
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
 		_, err := r.Resolve(t.Context(), clusterA)
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
 	})
 }
 
 func TestHubDownKeepsTheLastAnswer(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
-		hub.down.Store(true)
-		hub.breakStreams()
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+		hub.Down.Store(true)
+		hub.BreakStreams()
 		time.Sleep(time.Hour)
-		require.Empty(t, news.take())
-		require.Equal(t, "one", token(t, r, clusterA))
-		require.Less(t, hub.requests.Load(), int64(400), "the hub is asked rarely while it is down")
-		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
-		hub.forget()
-		hub.down.Store(false)
+		require.Empty(t, news.Take())
+		require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
+		require.Less(t, hub.Requests.Load(), int64(400), "the hub is asked rarely while it is down")
+		require.NoError(t, hub.Update(t.Context(), resolvertest.ClusterAPISecret("fleet", "a", "two")))
+		hub.Forget()
+		hub.Down.Store(false)
 		time.Sleep(31 * time.Second)
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
-		require.Equal(t, "two", token(t, r, clusterA))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
+		require.Equal(t, "two", resolvertest.Token(t, r, clusterA))
 	})
 }
 
 func TestHubDownKeepsTheLastAnswerWithoutAWatch(t *testing.T) {
-	hub := newFakeHub(capiSecret("fleet", "a", "one"))
+	hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 	r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
 	require.NoError(t, err)
-	hub.down.Store(true)
+	hub.Down.Store(true)
 	_, err = r.Resolve(t.Context(), clusterA)
-	require.ErrorIs(t, err, errHubDown)
+	require.ErrorIs(t, err, resolvertest.ErrHubDown)
 	require.NotErrorIs(t, err, resolver.ErrNoAccess)
 	_, err = r.Clusters(t.Context())
-	require.ErrorIs(t, err, errHubDown)
-	hub.down.Store(false)
-	require.Equal(t, "one", token(t, r, clusterA))
-	hub.down.Store(true)
-	require.Equal(t, "one", token(t, r, clusterA))
+	require.ErrorIs(t, err, resolvertest.ErrHubDown)
+	hub.Down.Store(false)
+	require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
+	hub.Down.Store(true)
+	require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = r.Resolve(ctx, clusterA)
 	require.Error(t, err, "a caller who gave up gets no answer")
-	hub.down.Store(false)
-	require.NoError(t, hub.Delete(t.Context(), capiSecret("fleet", "a", "")))
+	hub.Down.Store(false)
+	require.NoError(t, hub.Delete(t.Context(), resolvertest.ClusterAPISecret("fleet", "a", "")))
 	_, err = r.Resolve(t.Context(), clusterA)
 	require.ErrorIs(t, err, resolver.ErrSecretNotFound)
-	hub.down.Store(true)
+	hub.Down.Store(true)
 	_, err = r.Resolve(t.Context(), clusterA)
-	require.ErrorIs(t, err, errHubDown, "a cluster that went away does not come back")
+	require.ErrorIs(t, err, resolvertest.ErrHubDown, "a cluster that went away does not come back")
 }
 
 // TestHazardPageOfTheHubsGatewayIsTakenForAMissingSecret checks that a 404
 // without a status of an API server proves nothing about an object.
 func TestHazardPageOfTheHubsGatewayIsTakenForAMissingSecret(t *testing.T) {
-	hub := newFakeHub(capiSecret("fleet", "a", "one"))
+	hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 	r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
 	require.NoError(t, err)
-	hub.page.Store(true)
+	hub.Page.Store(true)
 	_, err = r.Resolve(t.Context(), clusterA)
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	require.NotErrorIs(t, err, resolver.ErrNoAccess)
 	require.NotErrorIs(t, err, resolver.ErrClusterNotFound)
-	hub.page.Store(false)
-	require.Equal(t, "one", token(t, r, clusterA))
-	hub.page.Store(true)
-	require.Equal(t, "one", token(t, r, clusterA), "the last answer stays")
+	hub.Page.Store(false)
+	require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
+	hub.Page.Store(true)
+	require.Equal(t, "one", resolvertest.Token(t, r, clusterA), "the last answer stays")
 }
 
 func TestHubWatchResumesWithoutAList(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, _ *resolver.HubResolver, news *recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, _ *resolver.HubResolver, news *resolvertest.Recorder) {
 		time.Sleep(time.Second)
-		require.NoError(t, hub.Create(t.Context(), capiSecret("fleet", "b", "one")))
-		require.Len(t, news.take(), 1)
-		hub.selections()
-		hub.breakStreams()
+		require.NoError(t, hub.Create(t.Context(), resolvertest.ClusterAPISecret("fleet", "b", "one")))
+		require.Len(t, news.Take(), 1)
+		hub.Selections()
+		hub.BreakStreams()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Equal(t, []string{
 			"list ns= labels=cluster.x-k8s.io/cluster-name fields=", // of one object, to read the version
 			"watch ns= labels=cluster.x-k8s.io/cluster-name fields=",
-		}, hub.selections())
-		hub.mu.Lock()
-		from := hub.from
-		hub.mu.Unlock()
+		}, hub.Selections())
+		hub.Mu.Lock()
+		from := hub.From
+		hub.Mu.Unlock()
 		require.Equal(t, "1001", from, "the version of the last event")
-		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.NoError(t, hub.Update(t.Context(), resolvertest.ClusterAPISecret("fleet", "a", "two")))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
 	})
 }
 
 func TestHubLostOrRestoredHistoryIsListedAgain(t *testing.T) {
-	for name, lose := range map[string]func(*fakeHub){
-		"expired":     (*fakeHub).forget,
-		"rolled back": func(hub *fakeHub) { hub.version.Store(500) },
+	for name, lose := range map[string]func(*resolvertest.Hub){
+		"expired":     (*resolvertest.Hub).Forget,
+		"rolled back": func(hub *resolvertest.Hub) { hub.Version.Store(500) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
-				hub.down.Store(true)
-				hub.breakStreams()
+			inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+				hub.Down.Store(true)
+				hub.BreakStreams()
 				synctest.Wait()
-				require.NoError(t, hub.Delete(t.Context(), capiSecret("fleet", "a", "")))
-				require.NoError(t, hub.Create(t.Context(), capiSecret("fleet", "b", "two")))
+				require.NoError(t, hub.Delete(t.Context(), resolvertest.ClusterAPISecret("fleet", "a", "")))
+				require.NoError(t, hub.Create(t.Context(), resolvertest.ClusterAPISecret("fleet", "b", "two")))
 				lose(hub)
-				hub.down.Store(false)
+				hub.Down.Store(false)
 				time.Sleep(time.Minute)
-				require.ElementsMatch(t, []resolver.Cluster{clusterA, {Namespace: "fleet", Name: "b"}}, news.take())
+				require.ElementsMatch(t, []resolver.Cluster{clusterA, {Namespace: "fleet", Name: "b"}}, news.Take())
 				clusters, err := r.Clusters(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, []resolver.Cluster{{Namespace: "fleet", Name: "b"}}, clusters)
@@ -210,41 +211,41 @@ func TestHubLostOrRestoredHistoryIsListedAgain(t *testing.T) {
 }
 
 func TestHubThatOnlyListsIsListed(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
-		hub.mute.Store(true)
-		hub.breakStreams()
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+		hub.Mute.Store(true)
+		hub.BreakStreams()
 		time.Sleep(time.Minute)
-		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
+		require.NoError(t, hub.Update(t.Context(), resolvertest.ClusterAPISecret("fleet", "a", "two")))
 		time.Sleep(time.Minute)
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
-		require.Equal(t, "two", token(t, r, clusterA))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
+		require.Equal(t, "two", resolvertest.Token(t, r, clusterA))
 	})
 }
 
 func TestHubStalledWatchIsReplaced(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, _ *resolver.HubResolver, _ *recorder) {
-		before := hub.opened.Load()
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, _ *resolver.HubResolver, _ *resolvertest.Recorder) {
+		before := hub.Opened.Load()
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
-		require.Equal(t, before+1, hub.opened.Load())
+		require.Equal(t, before+1, hub.Opened.Load())
 	})
 }
 
 func TestHubAnswersFromTheWatchWithoutRequests(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, _ *recorder) {
-		before := hub.requests.Load()
-		require.Equal(t, "one", token(t, r, clusterA))
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, _ *resolvertest.Recorder) {
+		before := hub.Requests.Load()
+		require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
 		_, err := r.Clusters(t.Context())
 		require.NoError(t, err)
 		_, err = r.Resolve(t.Context(), resolver.Cluster{Namespace: "fleet", Name: "b"})
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
-		require.Equal(t, before, hub.requests.Load())
+		require.Equal(t, before, hub.Requests.Load())
 	})
 }
 
 func TestHubNeverReadsSecretsThatAreNotSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 		mine, err := labels.Parse("mine=yes")
 		require.NoError(t, err)
 		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{Namespace: "fleet", Selector: mine})
@@ -253,12 +254,12 @@ func TestHubNeverReadsSecretsThatAreNotSelected(t *testing.T) {
 		require.NoError(t, err)
 		_, err = r.Resolve(t.Context(), clusterA)
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound, "the selection holds for a single read, too")
-		before := hub.requests.Load()
+		before := hub.Requests.Load()
 		_, err = r.Resolve(t.Context(), resolver.Cluster{Namespace: "other", Name: "a"})
 		require.ErrorIs(t, err, resolver.ErrSecretNotFound)
-		require.Equal(t, before, hub.requests.Load(), "nor does a name lead to another namespace")
-		notify(t, r).take()
-		for _, asked := range hub.selections() {
+		require.Equal(t, before, hub.Requests.Load(), "nor does a name lead to another namespace")
+		resolvertest.Notify(t, r).Take()
+		for _, asked := range hub.Selections() {
 			if asked != "get ns= labels= fields=" {
 				require.Contains(t, asked, "ns=fleet labels=cluster.x-k8s.io/cluster-name,mine=yes")
 			}
@@ -269,37 +270,37 @@ func TestHubNeverReadsSecretsThatAreNotSelected(t *testing.T) {
 }
 
 func TestHubNotifyCallsShareOneWatchAndEndByThemselves(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, first *recorder) {
-		second, stop := notifyUntil(t, r)
-		require.Equal(t, []resolver.Cluster{clusterA}, second.take(), "a late caller is told what is known")
-		require.Equal(t, int64(1), hub.opened.Load())
-		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "two")))
-		require.Len(t, first.take(), 1)
-		require.Len(t, second.take(), 1)
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, first *resolvertest.Recorder) {
+		second, stop := resolvertest.NotifyUntil(t, r)
+		require.Equal(t, []resolver.Cluster{clusterA}, second.Take(), "a late caller is told what is known")
+		require.Equal(t, int64(1), hub.Opened.Load())
+		require.NoError(t, hub.Update(t.Context(), resolvertest.ClusterAPISecret("fleet", "a", "two")))
+		require.Len(t, first.Take(), 1)
+		require.Len(t, second.Take(), 1)
 		stop()
-		require.NoError(t, hub.Update(t.Context(), capiSecret("fleet", "a", "three")))
-		require.Len(t, first.take(), 1)
-		require.Empty(t, second.take())
+		require.NoError(t, hub.Update(t.Context(), resolvertest.ClusterAPISecret("fleet", "a", "three")))
+		require.Len(t, first.Take(), 1)
+		require.Empty(t, second.Take())
 	})
 }
 
 func TestHubNotifyAgainAfterTheLastOneEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
 		require.NoError(t, err)
 		for i := range 3 {
-			news, stop := notifyUntil(t, r)
-			require.Len(t, news.take(), 1, i)
+			news, stop := resolvertest.NotifyUntil(t, r)
+			require.Len(t, news.Take(), 1, i)
 			stop()
-			require.Zero(t, hub.open(), "the last one stops the watch")
-			require.Equal(t, "one", token(t, r, clusterA))
+			require.Zero(t, hub.Open(), "the last one stops the watch")
+			require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
 		}
 	})
 }
 
 func TestHubBlockedConsumerStopsNobody(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, news *recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
 		ctx, cancel := context.WithCancel(t.Context())
 		block, done := make(chan struct{}), make(chan struct{})
 		calls := 0
@@ -309,9 +310,9 @@ func TestHubBlockedConsumerStopsNobody(t *testing.T) {
 		}()
 		synctest.Wait()
 		for _, text := range []string{"two", "three", "four"} {
-			require.NoError(t, hub.Update(ctx, capiSecret("fleet", "a", text)))
-			require.Len(t, news.take(), 1)
-			require.Equal(t, text, token(t, r, clusterA))
+			require.NoError(t, hub.Update(ctx, resolvertest.ClusterAPISecret("fleet", "a", text)))
+			require.Len(t, news.Take(), 1)
+			require.Equal(t, text, resolvertest.Token(t, r, clusterA))
 		}
 		close(block)
 		synctest.Wait()
@@ -323,12 +324,12 @@ func TestHubBlockedConsumerStopsNobody(t *testing.T) {
 
 func TestHubReportsWhatWasAnsweredBeforeTheWatchBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := newFakeHub(capiSecret("fleet", "a", "one"))
+		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{})
 		require.NoError(t, err)
-		require.Equal(t, "one", token(t, r, clusterA))
-		require.NoError(t, hub.Delete(t.Context(), capiSecret("fleet", "a", "")))
-		require.Equal(t, []resolver.Cluster{clusterA}, notify(t, r).take())
+		require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
+		require.NoError(t, hub.Delete(t.Context(), resolvertest.ClusterAPISecret("fleet", "a", "")))
+		require.Equal(t, []resolver.Cluster{clusterA}, resolvertest.Notify(t, r).Take())
 	})
 }
 
@@ -337,9 +338,9 @@ func TestHubReportsWhatWasAnsweredBeforeTheWatchBegan(t *testing.T) {
 func TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		cluster := unstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "a", nil)
-		secret := capiSecret("fleet", "a", "one")
-		hub := newFakeHub(secret, cluster)
+		cluster := resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "a", nil)
+		secret := resolvertest.ClusterAPISecret("fleet", "a", "one")
+		hub := resolvertest.NewHub(secret, cluster)
 		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{ReadyObject: resolver.ClusterAPIReady("v1beta2")})
 		require.NoError(t, err)
 		check := func(want error) {
@@ -347,8 +348,8 @@ func TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst(t *testing.T) {
 			_, err := r.Resolve(ctx, clusterA)
 			require.ErrorIs(t, err, want)
 		}
-		news := notify(t, r)
-		require.Len(t, news.take(), 1)
+		news := resolvertest.Notify(t, r)
+		require.Len(t, news.Take(), 1)
 		require.NoError(t, hub.Delete(ctx, secret))
 		time.Sleep(time.Hour)
 		check(resolver.ErrSecretNotFound)
@@ -359,7 +360,7 @@ func TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst(t *testing.T) {
 		require.NoError(t, err)
 		_, err = other.Resolve(ctx, clusterA) // by requests
 		require.ErrorIs(t, err, resolver.ErrClusterNotFound)
-		hub.down.Store(true)
+		hub.Down.Store(true)
 		check(resolver.ErrSecretNotFound)
 	})
 }
@@ -367,8 +368,8 @@ func TestHubClusterWithoutItsObjectIsUnknownWhicheverWentFirst(t *testing.T) {
 func TestHubReadyObjectHoldsAccessBackAndIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		cluster := unstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "a", nil)
-		hub := newFakeHub(capiSecret("fleet", "a", "one"), capiSecret("fleet", "b", "one"), cluster)
+		cluster := resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "a", nil)
+		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"), resolvertest.ClusterAPISecret("fleet", "b", "one"), cluster)
 		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{ReadyObject: resolver.ClusterAPIReady("v1beta2")})
 		require.NoError(t, err)
 		check := func(cluster resolver.Cluster, want error) {
@@ -377,26 +378,26 @@ func TestHubReadyObjectHoldsAccessBackAndIsWatched(t *testing.T) {
 			require.ErrorIs(t, err, resolver.ErrNoAccess)
 		}
 		check(clusterA, resolver.ErrNotReady)
-		news := notify(t, r)
-		require.Len(t, news.take(), 2)
+		news := resolvertest.Notify(t, r)
+		require.Len(t, news.Take(), 2)
 		check(clusterA, resolver.ErrNotReady)
 		check(resolver.Cluster{Namespace: "fleet", Name: "b"}, resolver.ErrClusterNotFound)
 
 		cluster.Object["status"] = map[string]any{"initialization": map[string]any{"controlPlaneInitialized": true}}
 		require.NoError(t, hub.Update(ctx, cluster))
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
-		require.Equal(t, "one", token(t, r, clusterA))
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
+		require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
 
 		cluster.Object["status"] = map[string]any{"conditions": []any{
 			map[string]any{"type": "ControlPlaneInitialized", "status": "False"}}}
 		require.NoError(t, hub.Update(ctx, cluster))
-		require.Equal(t, []resolver.Cluster{clusterA}, news.take())
+		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
 		check(clusterA, resolver.ErrNotReady)
 	})
 }
 
 func TestHubReadyFuncIsAskedAfterTheClusterIsKnown(t *testing.T) {
-	hub := newFakeHub(capiSecret("fleet", "a", "one"))
+	hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 	var asked []resolver.Cluster
 	ready, broken := false, errors.New("broken")
 	var fails error
@@ -411,14 +412,14 @@ func TestHubReadyFuncIsAskedAfterTheClusterIsKnown(t *testing.T) {
 	_, err = r.Resolve(t.Context(), clusterA)
 	require.ErrorIs(t, err, resolver.ErrNotReady)
 	ready = true
-	require.Equal(t, "one", token(t, r, clusterA))
+	require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
 	fails = broken
 	_, err = r.Resolve(t.Context(), clusterA)
 	require.ErrorIs(t, err, broken)
 }
 
 func TestHubResolverIsSafeForConcurrentUse(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *fakeHub, r *resolver.HubResolver, _ *recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, _ *resolvertest.Recorder) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var readers sync.WaitGroup
 		for range 8 {
@@ -442,11 +443,11 @@ func TestHubResolverIsSafeForConcurrentUse(t *testing.T) {
 			})
 		}
 		for i := range 50 {
-			require.NoError(t, hub.Update(ctx, capiSecret("fleet", "a", fmt.Sprint("t", i))))
+			require.NoError(t, hub.Update(ctx, resolvertest.ClusterAPISecret("fleet", "a", fmt.Sprint("t", i))))
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
 		readers.Wait()
-		require.Equal(t, "t49", token(t, r, clusterA))
+		require.Equal(t, "t49", resolvertest.Token(t, r, clusterA))
 	})
 }

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hubs_test checks that resolvers find clusters by every convention, and
+// follow a hub that changes, fails and returns.
+package hubs_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
