@@ -42,7 +42,7 @@ func (s *Scripted) Watch(ctx context.Context, r informerpool.Request) (io.ReadCl
 // Stream is the body of a watch that stays open, after its first bytes, until
 // its request ends.
 type Stream struct {
-	Ctx  context.Context
+	Ctx  context.Context //nolint:containedctx // the lifetime of the body
 	Rest bytes.Buffer
 }
 

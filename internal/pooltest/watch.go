@@ -13,7 +13,7 @@ import (
 
 // Watch is the body of one watch.
 type Watch struct {
-	Ctx       context.Context
+	Ctx       context.Context //nolint:containedctx // the lifetime of the body
 	Server    *Server
 	Key       informerpool.Key
 	Match     func(Object) bool

@@ -241,7 +241,7 @@ func TestHazardSeenObjectIsToldAsDeletedTwice(t *testing.T) {
 }
 
 // seen records objects of the given size that only reads have shown.
-func seen(s *pooltest.Server, l *informerpool.Lease, number, size int) {
+func seen(l *informerpool.Lease, number, size int) {
 	for i := range number {
 		o := pooltest.Object{Namespace: cmp.Or(l.Key().Namespace, "ns"), Name: fmt.Sprint("seen", i), UID: fmt.Sprint("s", i), Version: 1 << 40}
 		u := &unstructured.Unstructured{}
@@ -261,14 +261,14 @@ func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		empty := l.Status().Bytes
-		seen(s, l, 3, size)
+		seen(l, 3, size)
 		require.Greater(t, l.Status().Bytes, empty+3*size)
 		require.Equal(t, empty, l.Status().Bytes-l.Status().SeenBytes)
 		require.Equal(t, l.Status().Bytes, p.ClusterSummary(pooltest.Everything.Cluster).Bytes)
 		require.Equal(t, l.Status().SeenBytes, p.ClusterSummary(pooltest.Everything.Cluster).SeenBytes)
-		seen(s, l, 3, size)
+		seen(l, 3, size)
 		require.Less(t, l.Status().Bytes, empty+4*size, "each name counts once")
-		seen(s, l, 1000, size)
+		seen(l, 1000, size)
 		require.Less(t, l.Status().Bytes, empty+9<<20)
 		p.Evict(pooltest.Everything.Cluster)
 		pooltest.After(time.Minute)
@@ -276,7 +276,7 @@ func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 	})
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 10 {
-			seen(s, pooltest.AcquireSynced(t, p, pooltest.In(fmt.Sprint("ns", i))), 20, size)
+			seen(pooltest.AcquireSynced(t, p, pooltest.In(fmt.Sprint("ns", i))), 20, size)
 		}
 		require.Less(t, p.ClusterSummary(pooltest.Everything.Cluster).Bytes, int64(9<<20), "a cluster has one bound")
 	})
@@ -289,8 +289,8 @@ func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
 	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 4 * size }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		other := pooltest.AcquireSynced(t, p, pooltest.In("other"))
-		seen(s, l, 3, size)
-		seen(s, other, 2, size)
+		seen(l, 3, size)
+		seen(other, 2, size)
 		for i := range 3 {
 			s.Put("ns", fmt.Sprint("o", i), i, "l="+strings.Repeat(fmt.Sprint(i), size))
 		}
