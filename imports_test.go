@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 		"internal/callback", "internal/clustername", "internal/goroutine", "internal/packed", "internal/restmap",
 		"internal/timetable", "internal/transport", "internal/workpool",
 	},
-	"clustercache/clustercachetest":  {"clustercache", "clustercache/resolver", "informerpool", "internal/fakeapi", "internal/memnet"},
+	"clustercache/clustercachetest":  {"clustercache", "clustercache/resolver", "informerpool", "internal/defaults", "internal/fakeapi", "internal/memnet"},
 	"clustercache/internal/debounce": {"internal/timetable"},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "informerpool",
@@ -37,9 +37,9 @@ var allowed = map[string][]string{
 	},
 	"clustercache/multicluster": {"clustercache", "clustercache/resolver", "informerpool", "internal/callback"},
 	"clustercache/resolver":     {"internal/callback", "internal/dial"},
-	"gc":                        {"internal/timetable"},
+	"gc":                             {"internal/defaults", "internal/timetable"},
 	"informerpool": {
-		"internal/callback", "internal/goroutine", "internal/meter", "internal/packed", "internal/sanitize",
+		"internal/callback", "internal/defaults", "internal/goroutine", "internal/meter", "internal/packed", "internal/sanitize",
 		"internal/wire", "internal/workpool",
 	},
 	"internal/fleettest": {

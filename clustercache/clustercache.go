@@ -7,7 +7,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -146,15 +146,8 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 			keys = append(keys, c.key)
 		}
 	}
-	slices.SortFunc(keys, compareClusters)
+	slices.SortFunc(keys, clustername.Compare)
 	return keys
-}
-
-func compareClusters(a, b client.ObjectKey) int {
-	if order := strings.Compare(a.Namespace, b.Namespace); order != 0 {
-		return order
-	}
-	return strings.Compare(a.Name, b.Name)
 }
 
 // find returns a cluster by its key, or nil.

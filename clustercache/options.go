@@ -22,6 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
 // Defaults of [Options].
@@ -235,25 +236,25 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MetricsRegisterer == nil {
 		o.MetricsRegisterer = ctrlmetrics.Registry
 	}
-	setDefault(&o.Name, "default")
-	setDefault(&o.ProbePath, DefaultProbePath)
-	setDefault(&o.ProbeInterval, DefaultProbeInterval)
-	setDefault(&o.ProbeTimeout, DefaultProbeTimeout)
-	setDefault(&o.FailureThreshold, DefaultFailureThreshold)
-	setDefault(&o.SuccessThreshold, DefaultSuccessThreshold)
-	setDefault(&o.ProbeConcurrency, DefaultProbeConcurrency)
-	setDefault(&o.ConnectConcurrency, DefaultConnectConcurrency)
-	setDefault(&o.MaxBackoff, DefaultMaxBackoff)
-	setDefault(&o.RetryInterval, DefaultRetryInterval)
+	defaults.Set(&o.Name, "default")
+	defaults.Set(&o.ProbePath, DefaultProbePath)
+	defaults.Set(&o.ProbeInterval, DefaultProbeInterval)
+	defaults.Set(&o.ProbeTimeout, DefaultProbeTimeout)
+	defaults.Set(&o.FailureThreshold, DefaultFailureThreshold)
+	defaults.Set(&o.SuccessThreshold, DefaultSuccessThreshold)
+	defaults.Set(&o.ProbeConcurrency, DefaultProbeConcurrency)
+	defaults.Set(&o.ConnectConcurrency, DefaultConnectConcurrency)
+	defaults.Set(&o.MaxBackoff, DefaultMaxBackoff)
+	defaults.Set(&o.RetryInterval, DefaultRetryInterval)
 	if _, all := resolver.AsNotifier(o.Resolver); all {
-		setDefault(&o.ResolveInterval, DefaultNotifiedResolveInterval)
+		defaults.Set(&o.ResolveInterval, DefaultNotifiedResolveInterval)
 	}
-	setDefault(&o.ResolveInterval, DefaultResolveInterval)
-	setDefault(&o.Grace, DefaultGrace)
-	setDefault(&o.RequestTimeout, DefaultRequestTimeout)
-	setDefault(&o.IdleTimeout, DefaultIdleTimeout)
-	setDefault(&o.StaleAfter, DefaultStaleAfter)
-	setDefault(&o.MaxLiveBytes, DefaultMaxLiveBytes)
+	defaults.Set(&o.ResolveInterval, DefaultResolveInterval)
+	defaults.Set(&o.Grace, DefaultGrace)
+	defaults.Set(&o.RequestTimeout, DefaultRequestTimeout)
+	defaults.Set(&o.IdleTimeout, DefaultIdleTimeout)
+	defaults.Set(&o.StaleAfter, DefaultStaleAfter)
+	defaults.Set(&o.MaxLiveBytes, DefaultMaxLiveBytes)
 
 	return o, err
 }
@@ -320,12 +321,5 @@ func (o Options) phases() phase.Config {
 		ResolveRetry:     o.RetryInterval,
 		ResolveInterval:  max(o.ResolveInterval, 0),
 		SilentAfter:      o.SilentAfter,
-	}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
 	}
 }

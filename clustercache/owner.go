@@ -82,15 +82,11 @@ type namedObject struct {
 }
 
 func compareOwners(a, b Owner) int {
-	return cmp.Or(compareKinds(a.GVK, b.GVK), compareObjectKeys(a.ObjectKey, b.ObjectKey))
+	return cmp.Or(compareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func compareKinds(a, b schema.GroupVersionKind) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
-}
-
-func compareObjectKeys(a, b client.ObjectKey) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // OwnerExists returns a liveness query for GC.InUse. It reads the metadata of

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -160,7 +161,7 @@ func (cc *ClusterCache) Status(cluster client.ObjectKey) (Status, error) {
 // still held, sorted by key. It does no I/O.
 func (cc *ClusterCache) Statuses() []Status {
 	clusters := cc.all()
-	slices.SortFunc(clusters, func(a, b *cluster) int { return compareClusters(a.key, b.key) })
+	slices.SortFunc(clusters, func(a, b *cluster) int { return clustername.Compare(a.key, b.key) })
 	out := make([]Status, len(clusters))
 	for i, c := range clusters {
 		out[i] = c.status()

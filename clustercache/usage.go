@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // WatchKey identifies a watch. It is comparable; selectors are in canonical
@@ -76,7 +78,7 @@ func (k WatchKey) MarshalJSON() ([]byte, error) {
 
 func compareWatchKeys(a, b WatchKey) int {
 	return cmp.Or(
-		compareObjectKeys(a.Cluster, b.Cluster), compareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace),
+		clustername.Compare(a.Cluster, b.Cluster), compareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
 	)
 }

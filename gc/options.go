@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/time/rate"
+
+	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
 // Options configure a Collector. No callback is called under a lock; all of
@@ -106,23 +108,16 @@ func (o Options[O, R]) complete() (Options[O, R], error) {
 		}
 	}
 
-	setDefault(&o.Grace, defaultGrace)
-	setDefault(&o.MinInterval, defaultMinInterval)
-	setDefault(&o.MaxInterval, max(defaultMaxInterval, o.MinInterval))
-	setDefault(&o.Timeout, defaultTimeout)
-	setDefault(&o.Concurrency, defaultConcurrency)
-	setDefault(&o.Rate, defaultRate)
+	defaults.Set(&o.Grace, defaultGrace)
+	defaults.Set(&o.MinInterval, defaultMinInterval)
+	defaults.Set(&o.MaxInterval, max(defaultMaxInterval, o.MinInterval))
+	defaults.Set(&o.Timeout, defaultTimeout)
+	defaults.Set(&o.Concurrency, defaultConcurrency)
+	defaults.Set(&o.Rate, defaultRate)
 	if o.MaxInterval < o.MinInterval {
 		return o, errors.New("gc: Options.MaxInterval must not be shorter than MinInterval")
 	}
 	return o, nil
-}
-
-func setDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }
 
 func (o Options[O, R]) policy() policy {

@@ -10,6 +10,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/internal/defaults"
 )
 
 // Defaults of [Options].
@@ -170,26 +172,19 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}
-	setDefault(&o.Linger, DefaultLinger)
-	setDefault(&o.StallTimeout, DefaultStallTimeout)
-	setDefault(&o.WatchTimeout, DefaultWatchTimeout)
-	setDefault(&o.PollInterval, DefaultPollInterval)
-	setDefault(&o.AuditInterval, DefaultAuditInterval)
-	setDefault(&o.ListConcurrency, DefaultListConcurrency)
-	setDefault(&o.PermitTimeout, DefaultPermitTimeout)
-	setDefault(&o.PageSize, DefaultPageSize)
-	setDefault(&o.MaxBackoff, DefaultMaxBackoff)
-	setDefault(&o.MaxObjectBytes, DefaultMaxObjectBytes)
-	setDefault(&o.MaxObjects, DefaultMaxObjects)
-	setDefault(&o.MaxClusterBytes, DefaultMaxClusterBytes)
-	setDefault(&o.DecodedBytes, DefaultDecodedBytes)
+	defaults.Set(&o.Linger, DefaultLinger)
+	defaults.Set(&o.StallTimeout, DefaultStallTimeout)
+	defaults.Set(&o.WatchTimeout, DefaultWatchTimeout)
+	defaults.Set(&o.PollInterval, DefaultPollInterval)
+	defaults.Set(&o.AuditInterval, DefaultAuditInterval)
+	defaults.Set(&o.ListConcurrency, DefaultListConcurrency)
+	defaults.Set(&o.PermitTimeout, DefaultPermitTimeout)
+	defaults.Set(&o.PageSize, DefaultPageSize)
+	defaults.Set(&o.MaxBackoff, DefaultMaxBackoff)
+	defaults.Set(&o.MaxObjectBytes, DefaultMaxObjectBytes)
+	defaults.Set(&o.MaxObjects, DefaultMaxObjects)
+	defaults.Set(&o.MaxClusterBytes, DefaultMaxClusterBytes)
+	defaults.Set(&o.DecodedBytes, DefaultDecodedBytes)
 
 	return o, errors.Join(errs...)
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

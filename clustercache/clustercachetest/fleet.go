@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/defaults"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
@@ -215,8 +216,8 @@ func inBubble() bool { return time.Now().Year() < 2020 }
 func (f *Fleet) cacheOptions() clustercache.Options {
 	o := f.options.Cache
 	o.Resolver, o.Discover = f.names, true
-	setDefault(&o.Scheme, f.scheme)
-	setDefault(&o.QPS, -1)
+	defaults.Set(&o.Scheme, f.scheme)
+	defaults.Set(&o.QPS, -1)
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.FromSlogHandler(slog.NewTextHandler(f.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 	}
@@ -225,21 +226,14 @@ func (f *Fleet) cacheOptions() clustercache.Options {
 	}
 
 	if !inBubble() {
-		setDefault(&o.ProbeInterval, 250*time.Millisecond)
-		setDefault(&o.FailureThreshold, 1)
-		setDefault(&o.SuccessThreshold, 1)
-		setDefault(&o.RetryInterval, 250*time.Millisecond)
-		setDefault(&o.MaxBackoff, time.Second)
-		setDefault(&o.Grace, 100*time.Millisecond)
-		setDefault(&o.Informers.MaxBackoff, time.Second)
+		defaults.Set(&o.ProbeInterval, 250*time.Millisecond)
+		defaults.Set(&o.FailureThreshold, 1)
+		defaults.Set(&o.SuccessThreshold, 1)
+		defaults.Set(&o.RetryInterval, 250*time.Millisecond)
+		defaults.Set(&o.MaxBackoff, time.Second)
+		defaults.Set(&o.Grace, 100*time.Millisecond)
+		defaults.Set(&o.Informers.MaxBackoff, time.Second)
 	}
 
 	return o
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

@@ -4,7 +4,6 @@
 package multicluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 var (
@@ -154,9 +154,7 @@ func (r *Registrar[N]) Clusters(context.Context) ([]client.ObjectKey, error) {
 	for key := range r.adopted {
 		keys = append(keys, key)
 	}
-	slices.SortFunc(keys, func(a, b client.ObjectKey) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(keys, clustername.Compare)
 
 	return keys, nil
 }

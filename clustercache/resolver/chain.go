@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // ChainResolver queries several resolvers in turn. It has the methods of
@@ -105,7 +107,7 @@ func (c *ChainResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 		out = append(out, clusters...)
 	}
 
-	slices.SortFunc(out, compareClusters)
+	slices.SortFunc(out, clustername.Compare)
 	return slices.Compact(out), nil
 }
 

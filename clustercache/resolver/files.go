@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // FileOptions configure how kubeconfig files are read.
@@ -152,7 +154,7 @@ func (f *FileResolver) Clusters(context.Context) ([]Cluster, error) {
 	if len(scan.failed) > 0 && len(scan.failed) == len(scan.answers) {
 		return nil, fmt.Errorf("resolver: no kubeconfig can be read: %w", scan.failures())
 	}
-	return slices.SortedFunc(maps.Keys(scan.answers), compareClusters), nil
+	return slices.SortedFunc(maps.Keys(scan.answers), clustername.Compare), nil
 }
 
 // missing returns the error for a cluster that is in no file that could be

@@ -4,7 +4,6 @@
 package resolver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // HubOptions are common to all resolvers that read objects of the hub.
@@ -219,12 +219,8 @@ func (h *HubResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 		}
 	}
 
-	slices.SortFunc(out, compareClusters)
+	slices.SortFunc(out, clustername.Compare)
 	return slices.Compact(out), nil
-}
-
-func compareClusters(a, b Cluster) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // watched returns the engine that holds a complete copy, if there is one.

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // news passes reports on to all subscribers. The zero value is ready.
@@ -78,7 +80,7 @@ func (r *reader) take() []Cluster {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	out := slices.SortedFunc(maps.Keys(r.pending), compareClusters)
+	out := slices.SortedFunc(maps.Keys(r.pending), clustername.Compare)
 	clear(r.pending)
 	return out
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // StaticResolver resolves clusters from configurations in the operator's own
@@ -50,5 +52,5 @@ func (s *StaticResolver) Resolve(_ context.Context, cluster Cluster) (Access, er
 
 // Clusters implements [Lister].
 func (s *StaticResolver) Clusters(context.Context) ([]Cluster, error) {
-	return slices.SortedFunc(maps.Keys(s.accesses), compareClusters), nil
+	return slices.SortedFunc(maps.Keys(s.accesses), clustername.Compare), nil
 }

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clustername renders the keys of clusters for logs, errors and the
-// labels of metrics.
+// Package clustername orders the keys of clusters, and renders them for logs,
+// errors and the labels of metrics.
 package clustername
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,6 +34,11 @@ func Of(key types.NamespacedName) string {
 		return name
 	}
 	return escape(key.Namespace, true) + "/" + name
+}
+
+// Compare orders keys by namespace and name.
+func Compare(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // Omit returns the text of an error without the name of a cluster, for messages
