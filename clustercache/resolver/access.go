@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/digest"
 )
 
 // Access is the checked configuration for reaching one cluster. It is an
@@ -32,7 +34,7 @@ type material struct {
 	config   *rest.Config // never handed out itself
 	proxy    string       // the URL behind config.Proxy, or "func" if that is not known
 	salt     []string     // what the revision covers besides the configuration
-	parts    parts
+	parts    digest.Parts
 	revision string
 	expiry   time.Time
 	trusted  bool
@@ -83,14 +85,14 @@ func assemble(config *rest.Config, proxy string, salt []string, refs []ObjectRef
 		// The cause would quote the host.
 		return Access{}, invalid("config.host", "is not a URL")
 	}
-	digested := digest(config, endpoint, proxy, salt)
+	digested := digest.Of(config, endpoint, proxy, salt)
 	content := &material{
 		config:   config,
 		proxy:    proxy,
 		salt:     salt,
 		parts:    digested,
-		revision: digested.revision(),
-		expiry:   expiry(config),
+		revision: digested.Revision(),
+		expiry:   digest.Expiry(config),
 	}
 	return Access{open: func() *material { return content }, refs: slices.Clone(refs)}, nil
 }

@@ -134,10 +134,10 @@ func (o ArgoCDOptions) build(in input) (Access, error) {
 	if err := decodeJSON(raw, &config); err != nil {
 		return Access{}, invalid("config", "is not the JSON of an Argo CD cluster") // the cause could quote it
 	}
-	said := config.claim()
-	said.server = server
+	described := config.description()
+	described.server = server
 
-	return said.access(o.Allow, []ObjectRef{in.ref})
+	return described.access(o.Allow, []ObjectRef{in.ref})
 }
 
 // decodeJSON decodes exactly one value, or nothing from empty input.
@@ -155,11 +155,11 @@ func decodeJSON(data []byte, into any) error {
 	return nil
 }
 
-// claim follows Argo CD's order of preference: AWS, then a plugin, then static
-// credentials. Credentials that are not preferred are still part of the claim,
-// so that policy refuses them rather than ignores them.
-func (c argoCDConfig) claim() claim {
-	out := claim{
+// description follows Argo CD's order of preference: AWS, then a plugin, then
+// static credentials. Credentials that are not preferred are still part of the
+// description, so that policy refuses them rather than ignores them.
+func (c argoCDConfig) description() description {
+	out := description{
 		fields:             argoCDFields,
 		serverName:         c.TLSClientConfig.ServerName,
 		ca:                 c.TLSClientConfig.CAData,

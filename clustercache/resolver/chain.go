@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -77,17 +78,17 @@ func joined(errs []error) error {
 // it. If one of them fails, all end: otherwise the caller would receive some
 // changes and assume that it receives all.
 func (c *ChainResolver) Notify(ctx context.Context, changed func(Cluster)) error {
-	out := newReader()
+	out := changes.NewReader()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range c.resolvers {
 		if n, _ := AsNotifier(r); n != nil {
 			group.Go(func() error {
-				return n.Notify(ctx, func(cluster Cluster) { out.add(cluster) })
+				return n.Notify(ctx, func(cluster Cluster) { out.Add(cluster) })
 			})
 		}
 	}
 
-	out.deliver(ctx, changed)
+	out.Deliver(ctx, changed)
 	return group.Wait()
 }
 

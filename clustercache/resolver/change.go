@@ -3,7 +3,11 @@
 
 package resolver
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/digest"
+)
 
 // Change is a set of the parts in which two accesses differ.
 type Change uint8
@@ -29,7 +33,7 @@ const (
 // Diff returns the parts in which two accesses differ; 0 if and only if their
 // revisions are equal.
 func Diff(from, to Access) Change {
-	var before, after parts
+	var before, after digest.Parts
 	if from.open != nil {
 		before = from.open().parts
 	}
@@ -52,7 +56,7 @@ func (c Change) Has(changes Change) bool { return c&changes == changes }
 // String lists the changed parts.
 func (c Change) String() string {
 	var out []string
-	for i, name := range [partCount]string{"token", "client certificate", "trust", "endpoint", "proxy", "other"} {
+	for i, name := range [digest.PartCount]string{"token", "client certificate", "trust", "endpoint", "proxy", "other"} {
 		if c.Has(1 << i) {
 			out = append(out, name)
 		}

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/netaddr"
 )
 
 // checkServer accepts "https://host[:port][/prefix]" and returns it in that
@@ -62,7 +64,7 @@ func checkHost(field, host string) error {
 		if addr.Zone() != "" {
 			return refused(field, "names a link-local address")
 		}
-		if reason := neverDialled(addr); reason != "" {
+		if reason := netaddr.NeverDialed(addr); reason != "" {
 			return refused(field, "names "+reason)
 		}
 		return nil

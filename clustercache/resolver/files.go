@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -48,8 +49,8 @@ type FileOptions struct {
 type FileResolver struct {
 	paths   []string
 	options FileOptions
-	news    news
-	loop    sharedLoop
+	changes changes.Feed
+	loop    changes.Loop
 	rescan  time.Duration
 	byPath  bool // clusters have the default ID
 
@@ -122,7 +123,7 @@ func Files(options FileOptions, paths ...string) (*FileResolver, error) {
 		f.paths = append(f.paths, absolute)
 	}
 
-	f.loop.run = f.watch
+	f.loop.Run = f.watch
 
 	return f, nil
 }
@@ -139,11 +140,11 @@ func (f *FileResolver) Resolve(_ context.Context, cluster Cluster) (Access, erro
 
 // Notify implements [Notifier].
 func (f *FileResolver) Notify(ctx context.Context, changed func(Cluster)) error {
-	reader := f.news.subscribe()
-	defer f.news.unsubscribe(reader)
-	defer f.loop.hold(ctx)()
-	reader.add(slices.Collect(maps.Keys(f.current().answers))...)
-	reader.deliver(ctx, changed)
+	reader := f.changes.Subscribe()
+	defer f.changes.Unsubscribe(reader)
+	defer f.loop.Hold(ctx)()
+	reader.Add(slices.Collect(maps.Keys(f.current().answers))...)
+	reader.Deliver(ctx, changed)
 
 	return nil
 }

@@ -121,7 +121,7 @@ func (f *FileResolver) publish(last, next *fileScan) {
 		}
 	}
 	for cluster := range changed {
-		f.news.publish(cluster)
+		f.changes.Publish(cluster)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/resolver/internal/changes"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
@@ -86,12 +87,12 @@ type HubResolver struct {
 	hub        client.WithWatch
 	convention convention
 	options    HubOptions
-	news       news
-	loop       sharedLoop
+	changes    changes.Feed
+	loop       changes.Loop
 
-	mu     sync.Mutex // protects the fields below
-	engine *engine    // of the running loop
-	last   map[Cluster]Access
+	mu    sync.Mutex // protects the fields below
+	cache *hubCache  // of the running loop
+	last  map[Cluster]Access
 }
 
 var (
@@ -113,7 +114,7 @@ func newHubResolver(hub client.WithWatch, c convention, options HubOptions) (*Hu
 		options:    options,
 		last:       map[Cluster]Access{},
 	}
-	h.loop.run = h.watch
+	h.loop.Run = h.watch
 	return h, nil
 }
 
@@ -152,8 +153,8 @@ func (h *HubResolver) Resolve(ctx context.Context, cluster Cluster) (Access, err
 }
 
 func (h *HubResolver) lookUp(ctx context.Context, cluster Cluster) (Access, error) {
-	if e := h.watched(); e != nil {
-		if found, ok := e.answer(cluster); ok {
+	if c := h.watched(); c != nil {
+		if found, ok := c.answer(cluster); ok {
 			return found.access, h.absent(ctx, cluster, found.err)
 		}
 	}
@@ -193,13 +194,13 @@ func (e *hubError) Unwrap() error { return e.error }
 
 // Notify implements [Notifier].
 func (h *HubResolver) Notify(ctx context.Context, changed func(Cluster)) error {
-	reader := h.news.subscribe()
-	defer h.news.unsubscribe(reader)
-	defer h.loop.hold(ctx)()
-	if e := h.watched(); e != nil {
-		reader.add(e.clusters()...)
+	reader := h.changes.Subscribe()
+	defer h.changes.Unsubscribe(reader)
+	defer h.loop.Hold(ctx)()
+	if c := h.watched(); c != nil {
+		reader.Add(c.clusters()...)
 	}
-	reader.deliver(ctx, changed)
+	reader.Deliver(ctx, changed)
 
 	return nil
 }
@@ -207,8 +208,8 @@ func (h *HubResolver) Notify(ctx context.Context, changed func(Cluster)) error {
 // Clusters implements [Lister].
 func (h *HubResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 	var out []Cluster
-	if e := h.watched(); e != nil {
-		out = e.clusters()
+	if c := h.watched(); c != nil {
+		out = c.clusters()
 	} else {
 		found, err := h.list(ctx)
 		if err != nil {
@@ -223,30 +224,30 @@ func (h *HubResolver) Clusters(ctx context.Context) ([]Cluster, error) {
 	return slices.Compact(out), nil
 }
 
-// watched returns the engine that holds a complete copy, if there is one.
-func (h *HubResolver) watched() *engine {
+// watched returns the cache that holds a complete copy, if there is one.
+func (h *HubResolver) watched() *hubCache {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.engine == nil || !h.engine.isSynced() {
+	if h.cache == nil || !h.cache.isSynced() {
 		return nil
 	}
-	return h.engine
+	return h.cache
 }
 
 // watch is the loop behind Notify.
 func (h *HubResolver) watch(ctx context.Context) {
-	e := newEngine(h)
+	c := newHubCache(h)
 	h.mu.Lock()
-	h.engine = e
+	h.cache = c
 	h.mu.Unlock()
 
-	e.run(ctx)
+	c.run(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// A Notify that began while this loop was ending may have put its own
-	// engine here.
-	if h.engine == e {
-		h.engine = nil
+	// cache here.
+	if h.cache == c {
+		h.cache = nil
 	}
 }
 

@@ -157,7 +157,7 @@ func fromContext(config *api.Config, name string, allow Allow, dir string, refs 
 	if user.AuthProvider != nil {
 		return Access{}, nil, refused("user.auth-provider", "is not supported")
 	}
-	said := claim{
+	described := description{
 		fields:             kubeconfigFields,
 		server:             cluster.Server,
 		serverName:         cluster.TLSServerName,
@@ -178,11 +178,11 @@ func fromContext(config *api.Config, name string, allow Allow, dir string, refs 
 			Extra:    user.ImpersonateUserExtra,
 		},
 	}
-	files, err := said.readFiles(allow.Files, dir, cluster, user)
+	files, err := described.readFiles(allow.Files, dir, cluster, user)
 	if err != nil {
 		return Access{}, files, err
 	}
-	access, err := said.access(allow, refs)
+	access, err := described.access(allow, refs)
 
 	return access, files, err
 }

@@ -90,7 +90,7 @@ func (h *HubResolver) find(ctx context.Context, cluster Cluster) (found, error) 
 			return found{}, h.missing(cluster)
 		}
 
-		return slices.MinFunc(all, compareClaims(cluster)), nil
+		return slices.MinFunc(all, compareCandidates(cluster)), nil
 	}
 
 	kind := h.convention.primary

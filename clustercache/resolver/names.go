@@ -90,10 +90,10 @@ func (f *found) nameless(cluster Cluster) error {
 	return f.unnamed
 }
 
-// compareClaims orders objects that claim a cluster: the older one holds it, so
-// that a second object cannot take over a cluster, and an object that only has
-// the cluster's name as its own key never does.
-func compareClaims(cluster Cluster) func(a, b found) int {
+// compareCandidates orders objects that describe a cluster: the older one holds
+// it, so that a second object cannot take over a cluster, and an object that
+// only has the cluster's name as its own key never does.
+func compareCandidates(cluster Cluster) func(a, b found) int {
 	rank := func(f found) int {
 		if f.nameless(cluster) != nil {
 			return 1

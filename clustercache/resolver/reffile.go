@@ -18,16 +18,16 @@ import (
 // paths. As in kubectl, data in the kubeconfig takes precedence over the file
 // of a certificate or key, and a file over a token. Every reference is checked
 // before the first file is opened, including those without precedence.
-func (c *claim) readFiles(root, dir string, cluster *api.Cluster, user *api.AuthInfo) ([]string, error) {
+func (d *description) readFiles(root, dir string, cluster *api.Cluster, user *api.AuthInfo) ([]string, error) {
 	refs := []struct {
 		field, path string
 		wins        bool
 		into        func([]byte)
 	}{
-		{"user.tokenFile", user.TokenFile, true, func(b []byte) { c.token = string(b) }},
-		{"user.client-key", user.ClientKey, len(c.key) == 0, func(b []byte) { c.key = b }},
-		{"user.client-certificate", user.ClientCertificate, len(c.cert) == 0, func(b []byte) { c.cert = b }},
-		{"cluster.certificate-authority", cluster.CertificateAuthority, len(c.ca) == 0, func(b []byte) { c.ca = b }},
+		{"user.tokenFile", user.TokenFile, true, func(b []byte) { d.token = string(b) }},
+		{"user.client-key", user.ClientKey, len(d.key) == 0, func(b []byte) { d.key = b }},
+		{"user.client-certificate", user.ClientCertificate, len(d.cert) == 0, func(b []byte) { d.cert = b }},
+		{"cluster.certificate-authority", cluster.CertificateAuthority, len(d.ca) == 0, func(b []byte) { d.ca = b }},
 	}
 	for _, ref := range refs {
 		if ref.path != "" && root == "" {

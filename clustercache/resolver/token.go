@@ -44,7 +44,7 @@ func FromToken(endpoint Endpoint, token string, allow Allow, refs ...ObjectRef) 
 }
 
 func (e Endpoint) access(names *fieldNames, token string, allow Allow, refs []ObjectRef) (Access, error) {
-	return claim{
+	return description{
 		fields:     names,
 		server:     e.Server,
 		serverName: e.ServerName,

@@ -69,7 +69,8 @@ func PodFrame(i int, namespace, rest string) []byte {
 		namespace, i, i, i+1, rest))
 }
 
-// Noise returns n characters that hardly compress, the same ones for the same i.
+// Noise returns n characters that hardly compress, the same ones for the same
+// i.
 func Noise(i, n int) string {
 	r := rand.New(rand.NewPCG(uint64(i), 7))
 	var b strings.Builder

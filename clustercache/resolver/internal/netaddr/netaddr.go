@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package resolver
+// Package netaddr knows the addresses that no cluster has.
+package netaddr
 
 import "net/netip"
 
@@ -26,10 +27,10 @@ var (
 	nat64Local  = netip.MustParsePrefix("64:ff9b:1::/48")  // NAT64 of a local prefix; /96 is the form in use
 )
 
-// neverDialled returns the kind of the address if its risk outweighs any
+// NeverDialed returns the kind of the address if its risk outweighs any
 // cluster that could be there, or "".
-func neverDialled(addr netip.Addr) string {
-	addr = reached(addr)
+func NeverDialed(addr netip.Addr) string {
+	addr = Reached(addr)
 	switch {
 	case addr.IsLinkLocalUnicast() || siteLocal.Contains(addr):
 		return "a link-local address"
@@ -47,9 +48,9 @@ func neverDialled(addr netip.Addr) string {
 	return ""
 }
 
-// reached returns the address at which a packet to addr arrives, as far as addr
+// Reached returns the address at which a packet to addr arrives, as far as addr
 // itself reveals it.
-func reached(addr netip.Addr) netip.Addr {
+func Reached(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap().WithZone("")
 	if addr.Is4() {
 		return addr

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package resolver
+// Package digest identifies the meaning of a configuration without its content.
+package digest
 
 import (
 	"bytes"
@@ -22,9 +23,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// parts holds one digest for each part of an access that can change
+// Parts holds one digest for each part of an access that can change
 // independently.
-type parts [partCount][sha256.Size]byte
+type Parts [PartCount][sha256.Size]byte
 
 const (
 	partToken = iota
@@ -33,10 +34,12 @@ const (
 	partEndpoint
 	partProxy
 	partOther
-	partCount
+	// PartCount is the number of parts.
+	PartCount
 )
 
-func (p parts) revision() string {
+// Revision returns one digest of all parts.
+func (p Parts) Revision() string {
 	h := sha256.New()
 	for _, part := range p {
 		_, _ = h.Write(part[:])
@@ -44,10 +47,10 @@ func (p parts) revision() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// digest normalizes: configurations with the same meaning have the same digest,
+// Of normalizes: configurations with the same meaning have the same digest,
 // however they were written.
-func digest(config *rest.Config, endpoint *url.URL, proxy string, salt []string) parts {
-	var out parts
+func Of(config *rest.Config, endpoint *url.URL, proxy string, salt []string) Parts {
+	var out Parts
 	out[partToken] = sum(config.BearerToken, config.BearerTokenFile, config.Username, config.Password)
 	out[partClientCert] = sum(config.CertFile, config.KeyFile, string(derOf(config.CertData)), string(derOf(config.KeyData)))
 	out[partTrust] = sum(config.ServerName, config.CAFile, flag(config.Insecure), string(sortedDER(config.CAData)))
@@ -156,9 +159,9 @@ func pemBlocks(data []byte) [][]byte {
 	}
 }
 
-// expiry returns the earlier expiry of the client certificate and of a token
+// Expiry returns the earlier expiry of the client certificate and of a token
 // that is a JWT; zero if neither has one.
-func expiry(config *rest.Config) time.Time {
+func Expiry(config *rest.Config) time.Time {
 	cert, token := certExpiry(config.CertData), tokenExpiry(config.BearerToken)
 	switch {
 	case cert.IsZero():
