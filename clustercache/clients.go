@@ -40,7 +40,10 @@ func newLive(c *cluster, unary http.RoundTripper) *liveclient.Factory {
 // the API server. Client does no I/O; its result can be kept for as long as the
 // cluster is known. While the cluster is not connected, writes fail at once
 // with [ErrNotConnected]. Errors of writes are a [*ClusterError], which
-// apierrors.IsConflict and the like unwrap.
+// apierrors.IsConflict and the like unwrap. Warnings that the server sends are
+// dropped, since they are its text; a client that is made from
+// [ClusterCache.TransportConfig] with a WarningHandlerWithContext of its own gets
+// them.
 //
 // Beware of Get, Extract and Apply: an apply configuration extracted from an
 // object without managedFields is empty, and applying it removes everything

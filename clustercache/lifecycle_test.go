@@ -40,6 +40,23 @@ func TestNewNamesEveryBadOption(t *testing.T) {
 	require.Equal(t, "Informers", e.Field)
 }
 
+// TestHazardDurationWithoutAUnit: ProbeInterval: 10 sent 33,000 requests in a
+// third of a second, whatever QPS.
+func TestHazardDurationWithoutAUnit(t *testing.T) {
+	for _, set := range []func(*clustercache.Options){
+		func(o *clustercache.Options) { o.ProbeInterval = 10 },
+		func(o *clustercache.Options) { o.ProbeTimeout = 5 },
+		func(o *clustercache.Options) { o.RequestTimeout = 30 },
+		func(o *clustercache.Options) { o.RetryInterval = 10 },
+		func(o *clustercache.Options) { o.StaleAfter = 180 },
+	} {
+		o := clustercache.Options{Resolver: fleettest.NewDirectory()}
+		set(&o)
+		_, err := clustercache.New(o)
+		require.ErrorContains(t, err, "nanoseconds")
+	}
+}
+
 func TestUseBeforeStartBeginsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fleettest.NewAPI(t, "uid-a")

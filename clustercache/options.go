@@ -285,6 +285,7 @@ func (o Options) validate() error {
 		"SilentAfter":    o.SilentAfter,
 	} {
 		check(d >= 0, field, "negative")
+		check(d <= 0 || d >= time.Millisecond, field, "less than a millisecond: a number without a unit counts nanoseconds")
 	}
 
 	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")

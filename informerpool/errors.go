@@ -100,6 +100,8 @@ type OptionError struct {
 	Err   error
 }
 
+var errNilHandler = errors.New("is nil")
+
 // Error implements error.
 func (e *OptionError) Error() string {
 	return fmt.Sprintf("informerpool: option %s: %v", e.Field, e.Err)

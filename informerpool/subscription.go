@@ -58,7 +58,7 @@ type item struct {
 func (it item) object() bool { return it.barrier == nil && it.name != "" }
 
 // Subscribe returns a subscription without leases. If the pool is closed, so is
-// the subscription.
+// the subscription. If the handler is nil, no lease can be added.
 func (p *Pool) Subscribe(h Handler) *Subscription {
 	s := &Subscription{pool: p, handler: h, wantsBrief: wantsBrief(h)}
 	s.mu.listeners, s.mu.pending = map[*Lease]*listener{}, map[item]*pending{}
@@ -81,8 +81,11 @@ func (p *Pool) Subscribe(h Handler) *Subscription {
 // be selected is delivered as added, one that stops being selected as deleted,
 // with its newest state as Old. The only fields that can be selected by here
 // are metadata.name and metadata.namespace; for others the error is a
-// [*KeyError].
+// [*KeyError]. If the handler is nil, it is an [*OptionError].
 func (s *Subscription) Add(l *Lease, narrower ...Key) error {
+	if s.handler == nil {
+		return &OptionError{Field: "Handler", Err: errNilHandler}
+	}
 	wants, err := newFilter(l, narrower)
 	if err != nil {
 		return err

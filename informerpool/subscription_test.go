@@ -5,6 +5,7 @@ package informerpool_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -329,5 +330,19 @@ func TestSubscriptionHasNoGoroutineWhenIdle(t *testing.T) {
 		synctest.Wait()
 		require.NotContains(t, pooltest.Stacks(), "(*Subscription).deliver")
 		require.Equal(t, 1, strings.Count(pooltest.Stacks(), "(*reflector).run("), "and an informer has one")
+	})
+}
+
+// TestHazardNilHandlerPanicsWithEachEvent: it is an error instead.
+func TestHazardNilHandlerPanicsWithEachEvent(t *testing.T) {
+	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns", "a", 1)
+		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		sub := p.Subscribe(nil)
+		err := sub.Add(l)
+		synctest.Wait()
+		require.Zero(t, sub.Panics())
+		_, ok := errors.AsType[*informerpool.OptionError](err)
+		require.True(t, ok, "%v", err)
 	})
 }
