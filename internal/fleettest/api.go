@@ -38,21 +38,26 @@ type API struct {
 	conns  chan net.Conn
 	closed chan struct{}
 
-	mu       sync.Mutex // protects the fields below
-	uid      string
-	rv       int
-	objects  map[string]map[string]any
-	log      []fakeEvent
-	news     chan struct{}
-	fail     func(r *http.Request) int // returns the status to answer with; 0: none, -1: hang
-	refuse   bool                      // accept no connections
-	open     map[net.Conn]struct{}
+	mu      sync.Mutex // protects the fields below
+	uid     string
+	rv      int
+	objects map[string]map[string]any
+	log     []fakeEvent
+	news    chan struct{}
+	fail    func(r *http.Request) int // returns the status to answer with; 0: none, -1: hang
+	refuse  bool                      // accept no connections
+	open    map[net.Conn]struct{}
+	counts  counts
+	lagging string // the path whose watches receive no events for now
+
+	gitVersion string
+}
+
+// counts is what a server counts.
+type counts struct {
 	requests map[string]int // by verb and path
 	streams  map[string]int // open watches by path
 	dials    int
-	lagging  string // the path whose watches receive no events for now
-
-	gitVersion string
 }
 
 type fakeEvent struct {
@@ -65,8 +70,16 @@ type fakeEvent struct {
 func NewAPI(t *testing.T, uid string) *API {
 	t.Helper()
 	f := &API{
-		t: t, conns: make(chan net.Conn), closed: make(chan struct{}), uid: uid, rv: 100, objects: map[string]map[string]any{},
-		news: make(chan struct{}), requests: map[string]int{}, streams: map[string]int{}, open: map[net.Conn]struct{}{}, gitVersion: "v1.36.0",
+		t:          t,
+		conns:      make(chan net.Conn),
+		closed:     make(chan struct{}),
+		uid:        uid,
+		rv:         100,
+		objects:    map[string]map[string]any{},
+		news:       make(chan struct{}),
+		counts:     counts{requests: map[string]int{}, streams: map[string]int{}},
+		open:       map[net.Conn]struct{}{},
+		gitVersion: "v1.36.0",
 	}
 	f.Server = &http.Server{Handler: f, ConnState: f.connState} //nolint:gosec // in memory
 	done := make(chan struct{})
@@ -107,7 +120,7 @@ func (f *API) Config() *rest.Config {
 func (f *API) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	f.mu.Lock()
 	refuse := f.refuse
-	f.dials++
+	f.counts.dials++
 	f.mu.Unlock()
 	if refuse {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
@@ -138,7 +151,7 @@ func (f *API) connState(c net.Conn, s http.ConnState) {
 func (f *API) Dialled() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.dials
+	return f.counts.dials
 }
 
 // Connections returns the number of open connections.
@@ -159,7 +172,7 @@ func (f *API) Watching(path string) int {
 func (f *API) WatchingNow(path string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.streams[path]
+	return f.counts.streams[path]
 }
 
 // Die closes all connections and refuses new ones; live accepts them again.
@@ -269,14 +282,14 @@ func (f *API) Stored() map[string]map[string]any {
 func (f *API) Requested() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.requests)
+	return maps.Clone(f.counts.requests)
 }
 
 // Count returns the number of requests with the verb and path.
 func (f *API) Count(what string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.requests[what]
+	return f.counts.requests[what]
 }
 
 // Total returns the number of requests.
@@ -284,7 +297,7 @@ func (f *API) Total() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := 0
-	for _, c := range f.requests {
+	for _, c := range f.counts.requests {
 		n += c
 	}
 	return n
@@ -301,8 +314,16 @@ func (f *API) Put(name, value string, labels map[string]any) string {
 		kind, uid = "MODIFIED", old["metadata"].(map[string]any)["uid"].(string)
 	}
 	object := map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"value": value, "in": f.uid},
-		"metadata": map[string]any{"name": name, "namespace": "default", "uid": uid, "resourceVersion": strconv.Itoa(f.rv), "labels": labels},
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"data":       map[string]any{"value": value, "in": f.uid},
+		"metadata": map[string]any{
+			"name":            name,
+			"namespace":       "default",
+			"uid":             uid,
+			"resourceVersion": strconv.Itoa(f.rv),
+			"labels":          labels,
+		},
 	}
 	f.objects[name] = object
 	f.tellLocked(kind, object)
@@ -317,7 +338,13 @@ func (f *API) Own(name, owner string) {
 	old := f.objects[name]
 	meta := maps.Clone(old["metadata"].(map[string]any))
 	meta["resourceVersion"] = strconv.Itoa(f.rv)
-	meta["ownerReferences"] = []any{map[string]any{"apiVersion": "apps/v1beta2", "kind": "Deployment", "name": owner, "uid": owner, "controller": true}}
+	meta["ownerReferences"] = []any{map[string]any{
+		"apiVersion": "apps/v1beta2",
+		"kind":       "Deployment",
+		"name":       owner,
+		"uid":        owner,
+		"controller": true,
+	}}
 	object := maps.Clone(old)
 	object["metadata"] = meta
 	f.objects[name] = object

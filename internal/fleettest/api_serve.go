@@ -45,11 +45,18 @@ func (f *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "/apis":
 		Answer(w, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}})
 	case path == "/api/v1":
-		Answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": fakeResources()})
+		Answer(w, map[string]any{
+			"kind":         "APIResourceList",
+			"apiVersion":   "v1",
+			"groupVersion": "v1",
+			"resources":    fakeResources(),
+		})
 	case path == "/api/v1/namespaces/kube-system":
-		Answer(w, map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "kube-system", "uid": uid}})
+		Answer(w, map[string]any{"kind": "Namespace", "apiVersion": "v1",
+			"metadata": map[string]any{"name": "kube-system", "uid": uid}})
 	case path == "/api/v1/namespaces" && verb == "watch":
-		Answer(w, map[string]any{"type": "ADDED", "object": map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "kube-system", "uid": uid}}})
+		Answer(w, map[string]any{"type": "ADDED", "object": map[string]any{"kind": "Namespace", "apiVersion": "v1",
+			"metadata": map[string]any{"name": "kube-system", "uid": uid}}})
 	case fakeKind(path) != "" && verb != "get":
 		f.watch(w, r, verb)
 	case fakeKind(path) != "":
@@ -66,7 +73,7 @@ func (f *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *API) admit(verb string, r *http.Request) (status int, uid, gitVersion string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.requests[verb+" "+r.URL.Path]++
+	f.counts.requests[verb+" "+r.URL.Path]++
 	if f.fail != nil {
 		status = f.fail(r)
 	}
@@ -82,7 +89,13 @@ func Answer(w http.ResponseWriter, body any) {
 func notFound(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusNotFound)
-	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404})
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"kind":       "Status",
+		"apiVersion": "v1",
+		"status":     "Failure",
+		"reason":     "NotFound",
+		"code":       404,
+	})
 }
 
 func (f *API) get(w http.ResponseWriter, name string) {
@@ -99,15 +112,22 @@ func (f *API) get(w http.ResponseWriter, name string) {
 // fakeKinds are the served kinds, by their plural. Only ConfigMaps have
 // objects.
 var fakeKinds = map[string]string{
-	"configmaps": "ConfigMap", "secrets": "Secret", "services": "Service", "endpoints": "Endpoints", "serviceaccounts": "ServiceAccount",
+	"configmaps":      "ConfigMap",
+	"secrets":         "Secret",
+	"services":        "Service",
+	"endpoints":       "Endpoints",
+	"serviceaccounts": "ServiceAccount",
 }
 
 func fakeResources() []any {
 	var out []any
 	for _, plural := range slices.Sorted(maps.Keys(fakeKinds)) {
 		out = append(out, map[string]any{
-			"name": plural, "singularName": strings.ToLower(fakeKinds[plural]), "namespaced": true, "kind": fakeKinds[plural],
-			"verbs": []string{"get", "list", "watch"},
+			"name":         plural,
+			"singularName": strings.ToLower(fakeKinds[plural]),
+			"namespaced":   true,
+			"kind":         fakeKinds[plural],
+			"verbs":        []string{"get", "list", "watch"},
 		})
 	}
 	return out
@@ -140,19 +160,24 @@ func (f *API) list(w http.ResponseWriter, path string) {
 	items := f.collectionLocked(path)
 	rv := strconv.Itoa(f.rv)
 	f.mu.Unlock()
-	Answer(w, map[string]any{"kind": fakeKind(path) + "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": rv}, "items": items})
+	Answer(w, map[string]any{
+		"kind":       fakeKind(path) + "List",
+		"apiVersion": "v1",
+		"metadata":   map[string]any{"resourceVersion": rv},
+		"items":      items,
+	})
 }
 
 func (f *API) watch(w http.ResponseWriter, r *http.Request, verb string) {
 	w.Header().Set("Content-Type", "application/json")
 	out, kind := json.NewEncoder(w), fakeKind(r.URL.Path)
 	f.mu.Lock()
-	f.streams[r.URL.Path]++
+	f.counts.streams[r.URL.Path]++
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.streams[r.URL.Path]--
+		f.counts.streams[r.URL.Path]--
 	}()
 	send := func(kind string, object any) { _ = out.Encode(map[string]any{"type": kind, "object": object}) }
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))

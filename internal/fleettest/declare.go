@@ -17,14 +17,16 @@ import (
 // Owner returns an owner of a kind that no server has.
 func Owner(name string) clustercache.Owner {
 	return clustercache.Owner{
-		GVK: schema.GroupVersionKind{Group: "fleet.test", Version: "v1", Kind: "Rollout"}, ObjectKey: client.ObjectKey{Namespace: "ns", Name: name},
+		GVK:       schema.GroupVersionKind{Group: "fleet.test", Version: "v1", Kind: "Rollout"},
+		ObjectKey: client.ObjectKey{Namespace: "ns", Name: name},
 	}
 }
 
 // Target returns the target for a kind of the core group in a cluster.
 func Target(cluster, kind string, opts ...client.ListOption) clustercache.Target {
 	return clustercache.Target{
-		Cluster: Key(cluster), Kind: clustercache.Kind(schema.GroupVersionKind{Version: "v1", Kind: kind}), Options: opts,
+		Cluster: Key(cluster), Kind: clustercache.Kind(schema.GroupVersionKind{Version: "v1", Kind: kind}),
+		Options: opts,
 	}
 }
 
@@ -48,7 +50,8 @@ func NewFleet(t *testing.T, n int, edit func(*clustercache.Options)) (*clusterca
 }
 
 // Declare declares the targets of an owner.
-func Declare(t *testing.T, cc *clustercache.ClusterCache, o clustercache.Owner, targets ...clustercache.Target) clustercache.Declaration {
+func Declare(t *testing.T, cc *clustercache.ClusterCache, o clustercache.Owner,
+	targets ...clustercache.Target) clustercache.Declaration {
 	t.Helper()
 	d, err := cc.Declare(t.Context(), o, targets...)
 	require.NoError(t, err)

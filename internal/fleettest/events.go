@@ -80,7 +80,8 @@ func FollowObjects(t *testing.T, cc *clustercache.ClusterCache, spec clustercach
 }
 
 // Wait returns the first event that matches, and those that came before it.
-func (f *ObjectFeed) Wait(want func(clustercache.ObjectEvent) bool) (clustercache.ObjectEvent, []clustercache.ObjectEvent) {
+func (f *ObjectFeed) Wait(
+	want func(clustercache.ObjectEvent) bool) (clustercache.ObjectEvent, []clustercache.ObjectEvent) {
 	f.t.Helper()
 	limit := time.NewTimer(2 * time.Minute)
 	defer limit.Stop()

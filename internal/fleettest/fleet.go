@@ -23,7 +23,8 @@ import (
 )
 
 // WithFakeCluster runs a test in virtual time with a fleet of one full fake cluster.
-func WithFakeCluster(t *testing.T, o clustercachetest.Options, test func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache)) {
+func WithFakeCluster(t *testing.T, o clustercachetest.Options,
+	test func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := clustercachetest.New(t, o)
@@ -37,7 +38,8 @@ func WithFakeCluster(t *testing.T, o clustercachetest.Options, test func(t *test
 
 // ColoredConfigMap returns a ConfigMap with one value.
 func ColoredConfigMap(name, color string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"color": color}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Data: map[string]string{"color": color}}
 }
 
 // Status returns the status of the cluster a.
@@ -52,8 +54,12 @@ func Status(t *testing.T, cc *clustercache.ClusterCache) clustercache.Status {
 // machine.
 func Brisk(r clustercache.Resolver) clustercache.Options {
 	return clustercache.Options{
-		Resolver: r, UserAgent: Agent, ProbeInterval: time.Second, ProbeTimeout: 5 * time.Second, RetryInterval: time.Second,
-		MaxBackoff: time.Second,
+		Resolver:      r,
+		UserAgent:     Agent,
+		ProbeInterval: time.Second,
+		ProbeTimeout:  5 * time.Second,
+		RetryInterval: time.Second,
+		MaxBackoff:    time.Second,
 	}
 }
 
@@ -132,7 +138,8 @@ func OneCluster(t *testing.T) (*clustercache.ClusterCache, *API, *Directory) {
 	d := NewDirectory()
 	d.Set(Key("a"), api.Config())
 	o := Silent(d)
-	o.Indexes = []clustercache.Index{{GVK: ConfigMap, Field: "app", Values: func(o client.Object) []string { return []string{o.GetLabels()["app"]} }}}
+	o.Indexes = []clustercache.Index{{GVK: ConfigMap, Field: "app",
+		Values: func(o client.Object) []string { return []string{o.GetLabels()["app"]} }}}
 	cc := Start(t, o)
 	require.NoError(t, cc.Engage(Key("a")))
 	synctest.Wait()
@@ -142,7 +149,8 @@ func OneCluster(t *testing.T) (*clustercache.ClusterCache, *API, *Directory) {
 // Get reads the object one of the cluster a.
 func Get(t *testing.T, cc *clustercache.ClusterCache, opts ...client.GetOption) error {
 	t.Helper()
-	return cc.Reader(Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}, opts...)
+	return cc.Reader(Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+		&corev1.ConfigMap{}, opts...)
 }
 
 // Watch watches the ConfigMaps of the cluster a.

@@ -45,7 +45,13 @@ type Front struct {
 // NewFront runs a proxy until the test ends.
 func NewFront(t *testing.T, secure bool, behind *API) *Front {
 	t.Helper()
-	f := &Front{Net: memnet.Listen(), tls: secure, Behind: behind, written: map[string]int{}, cuts: map[context.Context]context.CancelFunc{}}
+	f := &Front{
+		Net:     memnet.Listen(),
+		tls:     secure,
+		Behind:  behind,
+		written: map[string]int{},
+		cuts:    map[context.Context]context.CancelFunc{},
+	}
 	server := &http.Server{Handler: f, ErrorLog: DiscardLog} //nolint:gosec // in memory
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if f.ConnContext != nil {
@@ -80,7 +86,8 @@ func (f *Front) Renew(t *testing.T) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Now().AddDate(99, 0, 0)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0),
+		NotAfter: time.Now().AddDate(99, 0, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	require.NoError(t, err)
 	f.mu.Lock()
@@ -150,7 +157,8 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	if r.Method != http.MethodGet {
 		_, _ = io.Copy(io.Discard, r.Body)
-		Answer(w, map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{"namespace": "default", "name": "new"}})
+		Answer(w, map[string]any{"kind": "ConfigMap", "apiVersion": "v1",
+			"metadata": map[string]any{"namespace": "default", "name": "new"}})
 		return
 	}
 	behind.ServeHTTP(w, r.WithContext(ctx))

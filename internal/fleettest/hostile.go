@@ -105,7 +105,8 @@ func (f Flood) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	block := []byte(strings.Repeat(f.Element, max(1, (64<<10)/len(f.Element))))
 	for n := 0; n < f.Bytes; n += len(block) {
-		if _, err := out.Write(block[:min(len(block), (f.Bytes-n+len(f.Element)-1)/len(f.Element)*len(f.Element))]); err != nil {
+		if _, err := out.Write(block[:min(len(block),
+			(f.Bytes-n+len(f.Element)-1)/len(f.Element)*len(f.Element))]); err != nil {
 			return
 		}
 	}
@@ -144,7 +145,8 @@ func heapPeak(t *testing.T, f func()) int64 {
 
 // HostileCluster runs a test in virtual time with a connected cluster, whose
 // server is hostile, and a healthy one. It returns the peak of the heap.
-func HostileCluster(t *testing.T, edit func(*clustercache.Options), test func(t *testing.T, h *HostileAPI, cc *clustercache.ClusterCache)) int64 {
+func HostileCluster(t *testing.T, edit func(*clustercache.Options),
+	test func(t *testing.T, h *HostileAPI, cc *clustercache.ClusterCache)) int64 {
 	t.Helper()
 	return heapPeak(t, func() {
 		synctest.Test(t, func(t *testing.T) {

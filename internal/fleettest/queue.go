@@ -99,7 +99,8 @@ var ConfigMaps = []client.Object{&corev1.ConfigMap{}}
 
 // RequestFor returns the request of an object of the cluster a.
 func RequestFor(name string) clustercache.Request {
-	return clustercache.Request{Cluster: Key("a"), GVK: ConfigMap, ObjectKey: client.ObjectKey{Namespace: "default", Name: name}}
+	return clustercache.Request{Cluster: Key("a"), GVK: ConfigMap,
+		ObjectKey: client.ObjectKey{Namespace: "default", Name: name}}
 }
 
 // NewSource is the set-up of a bubble: a watched cluster with the objects one

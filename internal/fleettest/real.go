@@ -35,8 +35,12 @@ const Agent = "fleetcache-under-test"
 // Quick returns options that detect a dead cluster within ten seconds.
 func Quick(r clustercache.Resolver) clustercache.Options {
 	return clustercache.Options{
-		Resolver: r, UserAgent: Agent, ProbeInterval: 2 * time.Second, ProbeTimeout: 2 * time.Second, RetryInterval: 2 * time.Second,
-		MaxBackoff: 2 * time.Second,
+		Resolver:      r,
+		UserAgent:     Agent,
+		ProbeInterval: 2 * time.Second,
+		ProbeTimeout:  2 * time.Second,
+		RetryInterval: 2 * time.Second,
+		MaxBackoff:    2 * time.Second,
 	}
 }
 
@@ -59,7 +63,8 @@ func ListOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 }
 
 // ReadConfigMaps are the rules of least-privileged credentials.
-var ReadConfigMaps = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}}
+var ReadConfigMaps = []rbacv1.PolicyRule{
+	{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}}
 
 // IsVersionQuestion reports whether a request is neither a list nor a watch: it
 // asks how far the server's history has advanced, before an informer resumes,

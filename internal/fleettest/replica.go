@@ -44,7 +44,8 @@ func (known Replica) Follow(t *testing.T, objects *ObjectFeed, c *testenv.Cluste
 	want := Replica{}
 	for _, gvk := range ThreeKinds {
 		list := ListOf(gvk)
-		require.NoError(t, c.Client().List(t.Context(), list, client.InNamespace("default"), client.MatchingLabels{"ours": "yes"}))
+		require.NoError(t, c.Client().List(t.Context(), list, client.InNamespace("default"),
+			client.MatchingLabels{"ours": "yes"}))
 		for i := range list.Items {
 			want[IdentityOf(gvk.Kind, &list.Items[i])] = list.Items[i].GetResourceVersion()
 		}
