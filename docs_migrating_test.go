@@ -45,7 +45,9 @@ func TestMigratingIsCompiled(t *testing.T) {
 		if !strings.HasPrefix(line, "| `") || len(cells) != 2 {
 			continue
 		}
-		for _, span := range regexp.MustCompile("`((?:cc|clustercache|resolver|clustercachetest|multicluster)\\.[A-Z][^`]*\\))`").FindAllStringSubmatch(cells[1], -1) {
+		for _, span := range regexp.MustCompile(
+			"`((?:cc|clustercache|resolver|clustercachetest|multicluster)\\.[A-Z][^`]*\\))`").FindAllStringSubmatch(
+			cells[1], -1) {
 			calls++
 			require.Contains(t, code, span[1])
 		}

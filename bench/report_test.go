@@ -27,9 +27,11 @@ func TestReportSaysWhichBoundsHold(t *testing.T) {
 		rows = append(rows, row)
 	}
 	require.Equal(t, []map[string]any{
-		{"work": "goroutines", "subject": "fleetcache", "value": 2.0, "unit": "goroutines", "bound": "<= 2", "ok": true},
+		{"work": "goroutines", "subject": "fleetcache", "value": 2.0, "unit": "goroutines", "bound": "<= 2",
+			"ok": true},
 		{"work": "goroutines", "subject": "client-go/dynamic", "value": 7.0, "unit": "goroutines"},
-		{"work": "ratio", "subject": "controller-runtime/typed", "value": 9.99, "unit": "times", "bound": ">= 10", "ok": false},
+		{"work": "ratio", "subject": "controller-runtime/typed", "value": 9.99, "unit": "times", "bound": ">= 10",
+			"ok": false},
 	}, rows)
 
 	var table bytes.Buffer
@@ -38,7 +40,8 @@ func TestReportSaysWhichBoundsHold(t *testing.T) {
 }
 
 func TestNumbersAreShownWithThreeDigits(t *testing.T) {
-	for value, want := range map[float64]string{0: "0", 2: "2", 0.01234: "0.012", 1.2345: "1.23", 12.345: "12.3", 123.45: "123", -0.5: "-0.5", 100: "100"} {
+	for value, want := range map[float64]string{0: "0", 2: "2", 0.01234: "0.012", 1.2345: "1.23", 12.345: "12.3",
+		123.45: "123", -0.5: "-0.5", 100: "100"} {
 		require.Equal(t, want, number(value))
 	}
 }

@@ -52,7 +52,8 @@ func ExampleNewControllerManagedBy() {
 func ExampleBuilder_Build() {
 	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
 		_, err := clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.Namespace{}).Build(
-			reconcile.TypedFunc[clustercache.Request](func(ctx context.Context, r clustercache.Request) (reconcile.Result, error) {
+			reconcile.TypedFunc[clustercache.Request](func(ctx context.Context,
+				r clustercache.Request) (reconcile.Result, error) {
 				there := 0
 				for _, cluster := range cc.Clusters() {
 					if cc.Reader(cluster).Get(ctx, r.ObjectKey, &corev1.Namespace{}) == nil {

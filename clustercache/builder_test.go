@@ -39,7 +39,8 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 	require.Error(t, mgr.Readyz["fleetcache"](nil), "not started yet")
 
 	own := runtime.NewScheme()
-	cc, err = clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: fleettest.NewDirectory(), Name: "edge", Scheme: own})
+	cc, err = clustercache.SetupWithManager(mgr,
+		clustercache.Options{Resolver: fleettest.NewDirectory(), Name: "edge", Scheme: own})
 	require.NoError(t, err)
 	require.Same(t, own, cc.Scheme())
 	require.Contains(t, mgr.Healthz, "fleetcache-edge")
@@ -51,10 +52,12 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 // TestSetupWithManagerKnowsTheHub: a Secret that points back to the manager's
 // own cluster is refused before any dial.
 func TestSetupWithManagerKnowsTheHub(t *testing.T) {
-	for hub, want := range map[string]clustercache.Phase{"": clustercache.PhaseRefused, "https://192.0.2.7": clustercache.PhaseDisconnected} {
+	for hub, want := range map[string]clustercache.Phase{"": clustercache.PhaseRefused,
+		"https://192.0.2.7": clustercache.PhaseDisconnected} {
 		d := fleettest.NewDirectory()
 		d.Answer(fleettest.Key("a"), func() (clustercache.Access, error) {
-			return resolver.Kubeconfig(testenv.Kubeconfig(&rest.Config{Host: "https://192.0.2.1:6443", BearerToken: "t"}), resolver.KubeconfigOptions{})
+			return resolver.Kubeconfig(testenv.Kubeconfig(
+				&rest.Config{Host: "https://192.0.2.1:6443", BearerToken: "t"}), resolver.KubeconfigOptions{})
 		})
 		o := fleettest.Silent(d)
 		o.ProbeTimeout = 100 * time.Millisecond // no server answers at a documentation address
@@ -102,10 +105,12 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 				if fail != nil {
 					return reconcile.Result{}, fail
 				}
-				return reconcile.Result{RequeueAfter: time.Hour}, c.Get(ctx, request.NamespacedName, &corev1.ConfigMap{})
+				return reconcile.Result{RequeueAfter: time.Hour},
+					c.Get(ctx, request.NamespacedName, &corev1.ConfigMap{})
 			})
 		})
-		request := clustercache.Request{Cluster: fleettest.Key("a"), ObjectKey: client.ObjectKey{Namespace: "default", Name: "one"}}
+		request := clustercache.Request{Cluster: fleettest.Key("a"),
+			ObjectKey: client.ObjectKey{Namespace: "default", Name: "one"}}
 		result, err := r.Reconcile(t.Context(), request)
 		require.NoError(t, err)
 		require.Equal(t, time.Hour, result.RequeueAfter, "its own result")
@@ -154,8 +159,10 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 		got := map[string]int{}
 		err := clustercache.NewControllerManagedBy(mgr, cc).
 			For(&corev1.ConfigMap{}).
-			Watches(&corev1.ConfigMap{}, func(_ context.Context, cluster client.ObjectKey, obj client.Object) []clustercache.Request {
-				return []clustercache.Request{{Cluster: cluster, ObjectKey: client.ObjectKey{Name: "mapped-" + obj.GetName()}}}
+			Watches(&corev1.ConfigMap{}, func(_ context.Context, cluster client.ObjectKey,
+				obj client.Object) []clustercache.Request {
+				return []clustercache.Request{
+					{Cluster: cluster, ObjectKey: client.ObjectKey{Name: "mapped-" + obj.GetName()}}}
 			}, predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() == "two" })).
 			InClusters(func(cluster client.ObjectKey) bool { return cluster != fleettest.Key("out") }).
 			WithOptions(controller.TypedOptions[clustercache.Request]{MaxConcurrentReconciles: 1}).
@@ -192,7 +199,8 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 	nothing := func(client.Client) reconcile.Reconciler { return nil }
 	mgr := fleettest.NewManager()
 	for text, b := range map[string]*clustercache.Builder{
-		"For or Named":      clustercache.NewControllerManagedBy(mgr, cc).Watches(&corev1.Pod{}, clustercache.EnqueueObject),
+		"For or Named": clustercache.NewControllerManagedBy(mgr, cc).Watches(&corev1.Pod{},
+			clustercache.EnqueueObject),
 		"Owns needs For":    clustercache.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
 		"called once":       clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
 		"no kind":           clustercache.NewControllerManagedBy(mgr, cc).For(clustercache.Kind(schema.GroupVersionKind{})),

@@ -23,7 +23,8 @@ import (
 
 // debounced starts a source with a window of one second, and discards the
 // requests of the initial objects.
-func debounced(t *testing.T, cc *clustercache.ClusterCache, q *fleettest.Queue[clustercache.Request], limit time.Duration) *clustercache.TypedObjectSource[clustercache.Request] {
+func debounced(t *testing.T, cc *clustercache.ClusterCache, q *fleettest.Queue[clustercache.Request],
+	limit time.Duration) *clustercache.TypedObjectSource[clustercache.Request] {
 	t.Helper()
 	s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject,
 		clustercache.ObjectSourceOptions{Debounce: time.Second, MaxDelay: limit})
@@ -48,8 +49,10 @@ func TestBurstIsOneDeliveryAWindowAfterItsLastEvent(t *testing.T) {
 		time.Sleep(time.Minute)
 		got := q.Take()
 		require.Len(t, got, 2)
-		require.Equal(t, fleettest.Queued[clustercache.Request]{Request: fleettest.RequestFor("one"), At: last.Add(400 * time.Millisecond)}, got[0])
-		require.Equal(t, fleettest.Queued[clustercache.Request]{Request: fleettest.RequestFor("two"), At: last.Add(time.Second)}, got[1])
+		require.Equal(t, fleettest.Queued[clustercache.Request]{Request: fleettest.RequestFor("one"),
+			At: last.Add(400 * time.Millisecond)}, got[0])
+		require.Equal(t, fleettest.Queued[clustercache.Request]{Request: fleettest.RequestFor("two"),
+			At: last.Add(time.Second)}, got[1])
 		s.Stop()
 	})
 }
@@ -57,7 +60,8 @@ func TestBurstIsOneDeliveryAWindowAfterItsLastEvent(t *testing.T) {
 func TestSteadyEventsCannotStarveADelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		for limit, every := range map[time.Duration]time.Duration{0: 10 * time.Second, 3 * time.Second: 3 * time.Second} {
+		for limit, every := range map[time.Duration]time.Duration{0: 10 * time.Second,
+			3 * time.Second: 3 * time.Second} {
 			s := debounced(t, cc, q, limit)
 			begin := time.Now()
 			for range 600 { // a minute
@@ -157,7 +161,8 @@ func TestDebounceHasNoGoroutineForAKey(t *testing.T) {
 			api.Put(fmt.Sprint("o", i), "1", nil)
 		}
 		synctest.Wait()
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject, clustercache.ObjectSourceOptions{Debounce: time.Hour})
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps},
+			clustercache.EnqueueObject, clustercache.ObjectSourceOptions{Debounce: time.Hour})
 		require.NoError(t, s.Start(t.Context(), q))
 		synctest.Wait()
 		buf := make([]byte, 1<<20)
@@ -171,7 +176,8 @@ func TestDebounceHasNoGoroutineForAKey(t *testing.T) {
 func TestClusterSourceDebounces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
+		s := clustercache.ClusterSource(cc, func(_ context.Context,
+			e clustercache.ClusterEvent) []clustercache.Request {
 			return []clustercache.Request{{Cluster: e.Cluster}}
 		}, clustercache.ClusterSourceOptions{Debounce: 5 * time.Minute, MaxDelay: time.Hour})
 		require.NoError(t, s.Start(t.Context(), q))

@@ -49,18 +49,23 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 		o.Discover = true
 		cc := fleettest.Start(t, o)
 		page := cc.DebugHandler()
-		w, err := cc.Watch(t.Context(), fleettest.Key("east"), &corev1.ConfigMap{}, client.InNamespace("default"), client.MatchingLabels{"app": "web"})
+		w, err := cc.Watch(t.Context(), fleettest.Key("east"), &corev1.ConfigMap{}, client.InNamespace("default"),
+			client.MatchingLabels{"app": "web"})
 		require.NoError(t, err)
-		_, err = cc.Watch(t.Context(), fleettest.Key("east"), clustercache.Kind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}))
+		_, err = cc.Watch(t.Context(), fleettest.Key("east"),
+			clustercache.Kind(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}))
 		require.NoError(t, err)
 		require.NoError(t, w.WaitForSync(t.Context()))
-		owner := clustercache.Owner{GVK: corev1.SchemeGroupVersion.WithKind("Secret"), ObjectKey: client.ObjectKey{Namespace: "ns", Name: "needy"}}
-		_, err = cc.Declare(t.Context(), owner, clustercache.Target{Cluster: fleettest.Key("east"), Kind: &corev1.ConfigMap{}})
+		owner := clustercache.Owner{GVK: corev1.SchemeGroupVersion.WithKind("Secret"),
+			ObjectKey: client.ObjectKey{Namespace: "ns", Name: "needy"}}
+		_, err = cc.Declare(t.Context(),
+			owner, clustercache.Target{Cluster: fleettest.Key("east"), Kind: &corev1.ConfigMap{}})
 		require.NoError(t, err)
 		time.Sleep(time.Minute + time.Second)
 
 		all := browse(t, page, "", http.StatusOK)
-		for _, part := range []string{"2 clusters", ">fleet/east<", ">fleet/west<", "Ready 1", "Disconnected 1", "Unreachable", "connection refused"} {
+		for _, part := range []string{"2 clusters", ">fleet/east<", ">fleet/west<", "Ready 1", "Disconnected 1",
+			"Unreachable", "connection refused"} {
 			require.Contains(t, all, part)
 		}
 		require.NotContains(t, all, "<script")
@@ -69,12 +74,14 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 		writeFor(t, "all.html", all)
 
 		detail := browse(t, page, "cluster=fleet%2Fwest", http.StatusOK)
-		for _, part := range []string{"Unreachable", "No connection can be made, or it broke.", "connection refused", "Nothing is watched."} {
+		for _, part := range []string{"Unreachable", "No connection can be made, or it broke.", "connection refused",
+			"Nothing is watched."} {
 			require.Contains(t, detail, part)
 		}
 		writeFor(t, "west.html", detail)
 		detail = browse(t, page, "cluster=fleet%2Feast", http.StatusOK)
-		for _, part := range []string{"v1 ConfigMap", "default, app=web", "2 of 2 synced", "v1.36.0", "Declared by", "needy", "example.com/v1 Widget", "has not said which resource", "uid-east"} {
+		for _, part := range []string{"v1 ConfigMap", "default, app=web", "2 of 2 synced", "v1.36.0", "Declared by",
+			"needy", "example.com/v1 Widget", "has not said which resource", "uid-east"} {
 			require.Contains(t, detail, part)
 		}
 		writeFor(t, "east.html", detail)
@@ -100,7 +107,8 @@ func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
 		require.Equal(t, "No connection can be made, or it broke.", body.Reasons["Unreachable"])
 		require.True(t, body.Clusters[1].Connected)
 		require.Empty(t, body.Watches)
-		require.NoError(t, json.Unmarshal([]byte(browse(t, page, "format=json&cluster=fleet/east", http.StatusOK)), &body))
+		require.NoError(t, json.Unmarshal([]byte(browse(t, page, "format=json&cluster=fleet/east", http.StatusOK)),
+			&body))
 		require.Len(t, body.Clusters, 1)
 		require.Equal(t, "ConfigMap", body.Watches[0].Kind)
 		require.Equal(t, "app=web", body.Watches[1].LabelSelector)
@@ -122,19 +130,22 @@ func TestDebugPageEscapesWhatOthersWrote(t *testing.T) {
 		o.Name = hostile
 		cc := fleettest.Start(t, o)
 		require.NoError(t, cc.Engage(evil))
-		_, err := cc.Watch(t.Context(), evil, clustercache.Kind(schema.GroupVersionKind{Group: "g", Version: "v1", Kind: hostile}))
+		_, err := cc.Watch(t.Context(), evil,
+			clustercache.Kind(schema.GroupVersionKind{Group: "g", Version: "v1", Kind: hostile}))
 		require.NoError(t, err)
 		synctest.Wait()
 		name, rendered := hostile+"/"+evil.Name, clustername.Of(evil)
 		require.NotEqual(t, name, rendered)
-		for _, query := range []string{"", "phase=" + url.QueryEscape(hostile), "cluster=" + url.QueryEscape(name), "cluster=" + url.QueryEscape(rendered)} {
+		for _, query := range []string{"", "phase=" + url.QueryEscape(hostile), "cluster=" + url.QueryEscape(name),
+			"cluster=" + url.QueryEscape(rendered)} {
 			text := browse(t, cc.DebugHandler(), query, http.StatusOK)
 			require.NotContains(t, text, "<script")
 			require.NotContains(t, text, "<img")
 			require.Contains(t, text, "&lt;script&gt;")
 		}
 		require.Contains(t, browse(t, cc.DebugHandler(), "", http.StatusOK), `href="?cluster=%22%3e%3cscript`)
-		require.NotContains(t, browse(t, cc.DebugHandler(), "cluster="+url.QueryEscape("<script>"), http.StatusNotFound), "<script")
+		require.NotContains(t, browse(t, cc.DebugHandler(), "cluster="+url.QueryEscape("<script>"),
+			http.StatusNotFound), "<script")
 		require.NotContains(t, browse(t, cc.DebugHandler(), "format=json", http.StatusOK), "<script")
 	})
 }

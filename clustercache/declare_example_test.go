@@ -19,7 +19,8 @@ import (
 // A reconciler of ConfigMaps that name clusters declares on every run what its
 // object needs. It never stops anything.
 func ExampleClusterCache_Declare() {
-	reconcile := func(ctx context.Context, hub client.Client, cc *clustercache.ClusterCache, req ctrl.Request) (ctrl.Result, error) {
+	reconcile := func(ctx context.Context, hub client.Client, cc *clustercache.ClusterCache,
+		req ctrl.Request) (ctrl.Result, error) {
 		owner := clustercache.Owner{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), ObjectKey: req.NamespacedName}
 		placement := &corev1.ConfigMap{}
 		if err := hub.Get(ctx, req.NamespacedName, placement); err != nil {
@@ -33,7 +34,8 @@ func ExampleClusterCache_Declare() {
 			targets = append(targets, clustercache.Target{
 				Cluster: client.ObjectKey{Namespace: "fleet", Name: name},
 				Kind:    &corev1.Pod{},
-				Options: []client.ListOption{client.InNamespace(req.Namespace), client.MatchingLabels{"placed-by": req.Name}},
+				Options: []client.ListOption{client.InNamespace(req.Namespace),
+					client.MatchingLabels{"placed-by": req.Name}},
 			})
 		}
 		if _, err := cc.Declare(ctx, owner, targets...); err != nil {
@@ -44,7 +46,8 @@ func ExampleClusterCache_Declare() {
 				continue // its objects arrive as events
 			}
 			pods := &corev1.PodList{}
-			if err := cc.Reader(use.Key.Cluster).List(ctx, pods, client.InNamespace(req.Namespace), client.MatchingLabels{"placed-by": req.Name}); err != nil {
+			if err := cc.Reader(use.Key.Cluster).List(ctx, pods, client.InNamespace(req.Namespace),
+				client.MatchingLabels{"placed-by": req.Name}); err != nil {
 				return ctrl.Result{}, err
 			}
 			fmt.Println(use.Key, len(pods.Items))

@@ -32,12 +32,14 @@ import (
 func TestDeclareReplacesTheSetAndKeepsWhatIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 1, nil)
-		first := fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"), fleettest.Target("a", "Secret"))
+		first := fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),
+			fleettest.Target("a", "Secret"))
 		require.Len(t, first.Added, 2)
 		require.False(t, first.Synced)
 		require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("o")))
 
-		second := fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "Secret"), fleettest.Target("a", "Service"))
+		second := fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "Secret"),
+			fleettest.Target("a", "Service"))
 		require.Equal(t, "v1 Service in cluster fleet/a", second.Added[0].String())
 		require.Equal(t, "v1 ConfigMap in cluster fleet/a", second.Removed[0].String())
 		require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("o")))
@@ -60,15 +62,18 @@ func TestDeclareReplacesTheSetAndKeepsWhatIsShared(t *testing.T) {
 func TestDeclareOfTheSameSetCostsNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 2, nil)
-		set := []clustercache.Target{fleettest.Target("a", "ConfigMap"), fleettest.Target("b", "ConfigMap", client.MatchingLabels{"x": "1", "y": "2"})}
+		set := []clustercache.Target{fleettest.Target("a", "ConfigMap"),
+			fleettest.Target("b", "ConfigMap", client.MatchingLabels{"x": "1", "y": "2"})}
 		fleettest.Declare(t, cc, fleettest.Owner("o"), set...)
 		require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("o")))
 		before := apis[0].Total() + apis[1].Total()
 		same := []clustercache.Target{
-			{Cluster: fleettest.Key("b"), Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabelsSelector{
+			{Cluster: fleettest.Key(
+				"b"), Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabelsSelector{
 				Selector: labels.SelectorFromSet(labels.Set{"y": "2", "x": "1"}),
 			}}},
-			{Cluster: fleettest.Key("a"), Kind: &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}},
+			{Cluster: fleettest.Key("a"), Kind: &unstructured.Unstructured{
+				Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}},
 			set[0],
 		}
 		for range 100 {
@@ -102,7 +107,8 @@ func TestDeclareNeverWaitsForAClusterThatHangs(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 2, nil)
 		apis[0].FailWith(-1, "/")
 		begin := time.Now()
-		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"), fleettest.Target("b", "ConfigMap"), fleettest.Target("c", "ConfigMap"))
+		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),
+			fleettest.Target("b", "ConfigMap"), fleettest.Target("c", "ConfigMap"))
 		require.Zero(t, time.Since(begin))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -135,14 +141,16 @@ func TestBadTargetFailsAloneAndNamesItself(t *testing.T) {
 		"Targets[1].LabelSelector ": fleettest.Target("a", "Secret", client.MatchingLabelsSelector{
 			Selector: labels.Nothing(),
 		}),
-		"Targets[1].FieldSelector": fleettest.Target("a", "Secret", client.MatchingFieldsSelector{Selector: fields.Nothing()}),
+		"Targets[1].FieldSelector": fleettest.Target("a", "Secret",
+			client.MatchingFieldsSelector{Selector: fields.Nothing()}),
 	}
 	for field, target1 := range bad {
 		t.Run(field, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, apis := fleettest.NewFleet(t, 1, nil)
 				fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "Service"))
-				d, err := cc.Declare(t.Context(), fleettest.Owner("o"), fleettest.Target("a", "ConfigMap", nil), target1, fleettest.Target("a", "Secret"))
+				d, err := cc.Declare(t.Context(), fleettest.Owner("o"), fleettest.Target("a", "ConfigMap", nil),
+					target1, fleettest.Target("a", "Secret"))
 				te, ok := errors.AsType[*clustercache.TargetError](err)
 				require.True(t, ok, err)
 				require.Equal(t, fleettest.Owner("o"), te.Owner)
@@ -155,8 +163,10 @@ func TestBadTargetFailsAloneAndNamesItself(t *testing.T) {
 				require.Len(t, d.Removed, 1)
 				require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("o")))
 				require.Zero(t, apis[0].Count("stream /api/v1/namespaces/no/path/secrets"))
-				require.Equal(t, []string{"a/ConfigMap", "a/Secret"}, fleettest.KindsOf(cc.Declared(fleettest.Owner("o"))))
-				d, err = cc.Declare(t.Context(), fleettest.Owner("o"), fleettest.Target("a", "ConfigMap", nil), target1, fleettest.Target("a", "Secret"))
+				require.Equal(t, []string{"a/ConfigMap", "a/Secret"},
+					fleettest.KindsOf(cc.Declared(fleettest.Owner("o"))))
+				d, err = cc.Declare(t.Context(), fleettest.Owner("o"), fleettest.Target("a", "ConfigMap", nil), target1,
+					fleettest.Target("a", "Secret"))
 				require.Error(t, err, "it is told each time")
 				require.Empty(t, d.Added)
 				require.False(t, d.Synced)
@@ -169,7 +179,8 @@ func TestWaitForSyncTellsTheCauseOfEachTargetAndHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 1, nil)
 		apis[0].FailWith(http.StatusForbidden, "/secrets")
-		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"), fleettest.Target("a", "Secret"), fleettest.Target("a", "Absent"))
+		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),
+			fleettest.Target("a", "Secret"), fleettest.Target("a", "Absent"))
 		err := cc.WaitForSync(t.Context(), fleettest.Owner("o"))
 		joined := err.(interface{ Unwrap() []error }).Unwrap()
 		require.Len(t, joined, 2)
@@ -194,14 +205,16 @@ func TestDroppedIsGoneAfterTheGraceAndSoIsAClusterThatNobodyEngaged(t *testing.T
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 2, nil)
 		require.NoError(t, cc.Engage(fleettest.Key("b")))
-		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"), fleettest.Target("b", "ConfigMap"))
+		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),
+			fleettest.Target("b", "ConfigMap"))
 		fleettest.Declare(t, cc, fleettest.Owner("p"), fleettest.Target("a", "ConfigMap"))
 		require.NoError(t, cc.WaitForSync(t.Context(), fleettest.Owner("o")))
 		cc.Drop(fleettest.Owner("o"))
 		cc.Drop(fleettest.Owner("o"))
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
-		require.Equal(t, []int{1, 0}, []int{apis[0].Watching(fleettest.PathOf("ConfigMap")), apis[1].Watching(fleettest.PathOf("ConfigMap"))})
+		require.Equal(t, []int{1, 0}, []int{apis[0].Watching(fleettest.PathOf("ConfigMap")),
+			apis[1].Watching(fleettest.PathOf("ConfigMap"))})
 		require.True(t, cc.Declared(fleettest.Owner("p"))[0].Synced)
 		fleettest.Declare(t, cc, fleettest.Owner("p"))
 		time.Sleep(31 * time.Second)
@@ -252,7 +265,8 @@ func TestDeclareAfterTheEndIsErrClosed(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 		require.ErrorIs(t, <-waited, clustercache.ErrClosed)
-		for _, targets := range [][]clustercache.Target{nil, {fleettest.Target("a", "ConfigMap")}, {fleettest.Target("a", "ConfigMap"), fleettest.Target("b", "Secret")}} {
+		for _, targets := range [][]clustercache.Target{nil, {fleettest.Target("a", "ConfigMap")},
+			{fleettest.Target("a", "ConfigMap"), fleettest.Target("b", "Secret")}} {
 			_, err = cc.Declare(t.Context(), fleettest.Owner("o"), targets...)
 			require.ErrorIs(t, err, clustercache.ErrClosed)
 		}
@@ -271,14 +285,16 @@ func TestConcurrentDeclarationsOfOneOwnerTheLastWins(t *testing.T) {
 		for i := range 20 {
 			declarers.Go(func() {
 				for j := range 20 {
-					d, err := cc.Declare(t.Context(), fleettest.Owner("o"), fleettest.Target("a", all[i%5]), fleettest.Target("a", all[(i+j)%5]))
+					d, err := cc.Declare(t.Context(), fleettest.Owner("o"), fleettest.Target("a", all[i%5]),
+						fleettest.Target("a", all[(i+j)%5]))
 					if err != nil || len(d.Added)+len(d.Removed) > 4 {
 						t.Errorf("%v %v", d, err)
 					}
 				}
 			})
 			declarers.Go(func() {
-				if _, err := cc.Declare(t.Context(), fleettest.Owner(fmt.Sprint(i)), fleettest.Target("a", all[i%5])); err != nil {
+				if _, err := cc.Declare(t.Context(), fleettest.Owner(fmt.Sprint(i)),
+					fleettest.Target("a", all[i%5])); err != nil {
 					t.Error(err)
 				}
 			})
@@ -302,9 +318,11 @@ func TestConcurrentDeclarationsOfOneOwnerTheLastWins(t *testing.T) {
 func TestUsageTellsWhoUsesWhat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _ := fleettest.NewFleet(t, 1, nil)
-		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"), fleettest.Target("a", "Secret", client.InNamespace("x"), client.MatchingLabels{"l": "1"}))
+		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),
+			fleettest.Target("a", "Secret", client.InNamespace("x"), client.MatchingLabels{"l": "1"}))
 		fleettest.Declare(t, cc, fleettest.Owner("p"), fleettest.Target("a", "ConfigMap"))
-		_, _, err := cc.WatchAndRead(t.Context(), fleettest.Key("a"), schema.GroupVersionKind{Version: "v1", Kind: "Service"})
+		_, _, err := cc.WatchAndRead(t.Context(), fleettest.Key("a"),
+			schema.GroupVersionKind{Version: "v1", Kind: "Service"})
 		require.NoError(t, err)
 		w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})
 		require.NoError(t, err)
@@ -332,7 +350,8 @@ func TestUsageTellsWhoUsesWhat(t *testing.T) {
 
 func TestUnusableGCOptionsAreNamed(t *testing.T) {
 	for field, o := range map[string]clustercache.GC{
-		"GC.MinInterval": {MinInterval: -1}, "GC.MaxInterval": {MinInterval: 2, MaxInterval: 1}, "GC.Timeout": {Timeout: -1},
+		"GC.MinInterval": {MinInterval: -1}, "GC.MaxInterval": {MinInterval: 2, MaxInterval: 1},
+		"GC.Timeout":     {Timeout: -1},
 		"GC.Concurrency": {Concurrency: -1}, "GC.Rate": {Rate: math.NaN()},
 	} {
 		_, err := clustercache.New(clustercache.Options{Resolver: fleettest.NewDirectory(), GC: o})

@@ -38,7 +38,8 @@ func readOneCluster() error {
 	}
 	defer func() { _ = env.Stop() }()
 	east := client.ObjectKey{Namespace: "fleet", Name: "east"}
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"color": "blue"}}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"},
+		Data: map[string]string{"color": "blue"}}
 	if err := env.Clusters[0].Client().Create(ctx, settings); err != nil {
 		return err
 	}

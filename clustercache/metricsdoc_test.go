@@ -31,7 +31,8 @@ var updateDocs = flag.Bool("docs.update", false, "write docs/metrics.md instead 
 func expiring(api *fleettest.API) *rest.Config {
 	config := api.Config()
 	part := base64.RawURLEncoding.EncodeToString
-	config.BearerToken = part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(240*time.Hour).Unix())) + ".x"
+	config.BearerToken = part([]byte(`{"alg":"none"}`)) +
+		"." + part(fmt.Appendf(nil, `{"exp":%d}`, time.Now().Add(240*time.Hour).Unix())) + ".x"
 	return config
 }
 
@@ -83,9 +84,11 @@ func TestMetricsAreDocumented(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(want), 0o644)) //nolint:gosec // a page of the documentation
 			text = []byte(want)
 		}
-		require.Equal(t, want, string(text), "go test ./clustercache -run TestMetricsAreDocumented -docs.update writes it anew")
+		require.Equal(t, want, string(text),
+			"go test ./clustercache -run TestMetricsAreDocumented -docs.update writes it anew")
 		for _, desc := range described(all) {
-			require.Contains(t, want, "`"+desc+"`", "no cluster of this test has it: the test has to be made to show it")
+			require.Contains(t, want, "`"+desc+"`",
+				"no cluster of this test has it: the test has to be made to show it")
 		}
 	})
 }
@@ -121,7 +124,8 @@ func table(families, fleet []*dto.MetricFamily) string {
 		if strings.Join(labels, "") == "cluster" && remains[f.GetName()] {
 			help += map[bool]string{true: " (worst)", false: " (sum)"}[strings.HasSuffix(f.GetName(), "_seconds")]
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), help)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()),
+			strings.Join(labels, ", "), help)
 	}
 	return b.String() + "\n"
 }

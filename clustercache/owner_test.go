@@ -53,7 +53,8 @@ func TestOwnerExistsTellsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
 			return apierrors.NewForbidden(schema.GroupResource{}, "o", nil)
 		}, false, true},
 		"a gateway's page": {func(*metav1.PartialObjectMetadata) error {
-			return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "o", "<html>", 0, true)
+			return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "o", "<html>",
+				0, true)
 		}, false, true},
 		"unreachable": {func(*metav1.PartialObjectMetadata) error { return context.DeadlineExceeded }, false, true},
 	} {

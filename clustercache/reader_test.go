@@ -41,9 +41,11 @@ func TestReadModeTable(t *testing.T) {
 			synctest.Wait()
 			api.FailWith(500, "/readyz") // or AutoWatch might have it connected again before it looks
 		}, nil,
-			[3]answer{is(clustercache.ErrUnknownCluster), is(clustercache.ErrUnknownCluster), is(clustercache.ErrNotConnected)}},
+			[3]answer{is(clustercache.ErrUnknownCluster), is(clustercache.ErrUnknownCluster),
+				is(clustercache.ErrNotConnected)}},
 		{"not connected", fleettest.Disconnect, nil,
-			[3]answer{is(clustercache.ErrNotConnected), is(clustercache.ErrNotConnected), is(clustercache.ErrNotConnected)}},
+			[3]answer{is(clustercache.ErrNotConnected), is(clustercache.ErrNotConnected),
+				is(clustercache.ErrNotConnected)}},
 		{"not connected, young enough", fleettest.Disconnect, []client.GetOption{clustercache.MaxStaleness(time.Hour)},
 			[3]answer{is(clustercache.ErrNotConnected), cached, is(clustercache.ErrNotConnected)}},
 		{"not connected, too old", fleettest.Disconnect, []client.GetOption{clustercache.MaxStaleness(time.Second)},
@@ -62,10 +64,12 @@ func TestReadModeTable(t *testing.T) {
 			t.Helper()
 			fleettest.Synced(t, cc, api)
 			time.Sleep(time.Minute)
-		}, []client.GetOption{clustercache.MaxStaleness(time.Second)}, [3]answer{live, is(clustercache.ErrStale), live}},
+		}, []client.GetOption{clustercache.MaxStaleness(time.Second)},
+			[3]answer{live, is(clustercache.ErrStale), live}},
 		{"synced, before the version", fleettest.Synced, []client.GetOption{clustercache.NotOlderThan("100000")},
 			[3]answer{live, is(clustercache.ErrStale), live}},
-		{"synced, at the version", fleettest.Synced, []client.GetOption{clustercache.NotOlderThan("102")}, [3]answer{cached, cached, cached}},
+		{"synced, at the version", fleettest.Synced, []client.GetOption{clustercache.NotOlderThan("102")},
+			[3]answer{cached, cached, cached}},
 	}
 	for _, row := range rows {
 		for mode := clustercache.Live; mode <= clustercache.AutoWatch; mode++ {
@@ -106,10 +110,12 @@ func TestListsInEveryForm(t *testing.T) {
 		fleettest.Synced(t, cc, api)
 		before := api.Total()
 		r := cc.Reader(fleettest.Key("a"))
-		typed, partial, loose := &corev1.ConfigMapList{}, &metav1.PartialObjectMetadataList{}, fleettest.ListOf(fleettest.ConfigMap)
+		typed, partial, loose := &corev1.ConfigMapList{}, &metav1.PartialObjectMetadataList{},
+			fleettest.ListOf(fleettest.ConfigMap)
 		partial.SetGroupVersionKind(fleettest.ConfigMap)
 		for _, list := range []client.ObjectList{typed, partial, loose} {
-			require.NoError(t, r.List(t.Context(), list, client.InNamespace("default"), client.MatchingLabels{"app": "x"}))
+			require.NoError(t, r.List(t.Context(), list, client.InNamespace("default"),
+				client.MatchingLabels{"app": "x"}))
 			require.Equal(t, "102", list.GetResourceVersion())
 		}
 		require.Len(t, typed.Items, 1)
@@ -140,7 +146,8 @@ func TestListsInEveryForm(t *testing.T) {
 		require.ErrorIs(t, err, clustercache.ErrUnsupported)
 		err = r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.ConfigMap{})
 		require.True(t, apierrors.IsNotFound(err))
-		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, clustercache.Kind(fleettest.ConfigMap)))
+		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+			clustercache.Kind(fleettest.ConfigMap)))
 		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
 			&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}))
 	})
@@ -184,13 +191,15 @@ func TestWatchAndReadIsLiveUntilSynced(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, synced)
 		origin := clustercache.Origin{}
-		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}, &origin))
+		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{},
+			&origin))
 		time.Sleep(time.Second) // the watch may have made a connection, which is proven first
 		synctest.Wait()
 		_, synced, err = cc.WatchAndRead(t.Context(), fleettest.Key("a"), fleettest.ConfigMap)
 		require.NoError(t, err)
 		require.True(t, synced)
-		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}, &origin))
+		require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{},
+			&origin))
 		require.True(t, origin.Cached)
 	})
 }

@@ -21,12 +21,14 @@ import (
 var deployment = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 
 func TestRequestSaysAllOfItself(t *testing.T) {
-	r := clustercache.Request{Cluster: fleettest.Key("east"), GVK: deployment, ObjectKey: client.ObjectKey{Namespace: "default", Name: "web"}}
+	r := clustercache.Request{Cluster: fleettest.Key("east"), GVK: deployment,
+		ObjectKey: client.ObjectKey{Namespace: "default", Name: "web"}}
 	require.Equal(t, "fleet/east apps/v1 Deployment default/web", r.String())
 	text, err := json.Marshal(r.MarshalLog())
 	require.NoError(t, err)
 	require.JSONEq(t, `{"cluster":"fleet/east","group":"apps","version":"v1","kind":"Deployment","namespace":"default","name":"web"}`, string(text))
-	require.Equal(t, "hub v1 ConfigMap one", clustercache.Request{GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKey{Name: "one"}}.String())
+	require.Equal(t, "hub v1 ConfigMap one",
+		clustercache.Request{GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKey{Name: "one"}}.String())
 	require.Equal(t, "fleet/east", clustercache.Request{Cluster: fleettest.Key("east")}.String())
 }
 
@@ -48,12 +50,14 @@ func TestOwnersAreFoundByGroupAndKindWhateverTheVersion(t *testing.T) {
 		}
 		return out
 	}
-	require.Equal(t, []string{"fleet/east apps/v1 Deployment default/now", "fleet/east apps/v1 Deployment default/older"},
+	require.Equal(t, []string{"fleet/east apps/v1 Deployment default/now",
+		"fleet/east apps/v1 Deployment default/older"},
 		names(clustercache.EnqueueOwner(deployment)))
 	require.Equal(t, []string{"fleet/east apps/v1 Deployment default/now"},
 		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true})))
 	require.Equal(t, []string{"fleet/east apps/v1 Deployment now"},
-		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true}, clustercache.OwnerOptions{ClusterScoped: true})))
+		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true},
+			clustercache.OwnerOptions{ClusterScoped: true})))
 	require.Empty(t, names(clustercache.EnqueueOwner(fleettest.ConfigMap)))
 }
 
@@ -67,7 +71,8 @@ func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 	require.Equal(t, of("team", "app"), clustercache.EnqueueLabelled("ns", "n")(t.Context(), fleettest.Key("east"), o))
 	require.Equal(t, of("", "app"), clustercache.EnqueueLabelled("", "n")(t.Context(), fleettest.Key("east"), o))
 	require.Equal(t, of("fleet", "east"), clustercache.EnqueueClusterOf(t.Context(), fleettest.Key("east"), o))
-	require.Equal(t, of("fleet", "east"), clustercache.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: fleettest.Key("east")}))
+	require.Equal(t, of("fleet", "east"),
+		clustercache.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: fleettest.Key("east")}))
 }
 
 // TestOldAndNewOwnerAreAskedFor: both are, even when the object had changed
@@ -75,7 +80,8 @@ func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 func TestOldAndNewOwnerAreAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueOwner(deployment))
+		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps},
+			clustercache.EnqueueOwner(deployment))
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Empty(t, q.Names())
 		api.Own("one", "first")

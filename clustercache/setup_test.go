@@ -77,7 +77,8 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				require.Equal(t, 1, book.Count(line))
 				err = cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.Key("x"), &corev1.ConfigMap{})
-				for _, want := range []error{clustercache.ErrNotStarted, clustercache.ErrNotConnected, clustercache.ErrConnecting} {
+				for _, want := range []error{clustercache.ErrNotStarted, clustercache.ErrNotConnected,
+					clustercache.ErrConnecting} {
 					require.ErrorIs(t, err, want)
 				}
 				require.NotErrorIs(t, err, clustercache.ErrUnknownCluster)
@@ -183,7 +184,8 @@ func (lateManager) AddReadyzCheck(string, healthz.Checker) error {
 }
 
 func TestSetupWithManagerThatRuns(t *testing.T) {
-	book, mgr, o := &fleettest.Logbook{}, lateManager{fleettest.NewManager()}, fleettest.Silent(fleettest.NewDirectory())
+	book, mgr, o := &fleettest.Logbook{}, lateManager{fleettest.NewManager()},
+		fleettest.Silent(fleettest.NewDirectory())
 	o.Logger = book.Logger()
 	cc, err := clustercache.SetupWithManager(mgr, o)
 	require.NoError(t, err)
@@ -226,7 +228,8 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 		there := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "there"}}
 		vanishes := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vanishes"}}
 		hub := fake.NewClientBuilder().WithObjects(there, vanishes).WithInterceptorFuncs(interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, obj client.Object,
+				opts ...client.GetOption) error {
 				if gvk := obj.GetObjectKind().GroupVersionKind(); gvk.Group != "" {
 					return &meta.NoKindMatchError{GroupKind: gvk.GroupKind()}
 				}
@@ -243,7 +246,8 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 			"there":    {GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKeyFromObject(there)},
 			"vanishes": {GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKeyFromObject(vanishes)},
 			"no kind":  {ObjectKey: fleettest.Key("x")},
-			"unknown":  {GVK: schema.GroupVersionKind{Group: "nobody.example", Version: "v1", Kind: "Thing"}, ObjectKey: fleettest.Key("x")},
+			"unknown": {GVK: schema.GroupVersionKind{Group: "nobody.example", Version: "v1", Kind: "Thing"},
+				ObjectKey: fleettest.Key("x")},
 		}
 		uses := func() (out []string) {
 			for name, id := range ids {
@@ -254,7 +258,8 @@ func TestHazardOwnersThatVanishAreFoundByDefault(t *testing.T) {
 			return out
 		}
 		for _, id := range ids {
-			_, err := cc.Declare(t.Context(), id, clustercache.Target{Cluster: fleettest.Key("a"), Kind: &corev1.ConfigMap{}})
+			_, err := cc.Declare(t.Context(), id,
+				clustercache.Target{Cluster: fleettest.Key("a"), Kind: &corev1.ConfigMap{}})
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Hour)

@@ -53,7 +53,8 @@ func ExampleObjectSource_owner() {
 		return builder.TypedControllerManagedBy[clustercache.Request](mgr).Named("deployments").
 			WatchesRawSource(clustercache.ObjectSource(cc, deployments, clustercache.EnqueueObject)).
 			WatchesRawSource(clustercache.ObjectSource(cc, owned, clustercache.EnqueueOwner(deployment), quiet)).
-			Complete(reconcile.TypedFunc[clustercache.Request](func(ctx context.Context, r clustercache.Request) (reconcile.Result, error) {
+			Complete(reconcile.TypedFunc[clustercache.Request](func(ctx context.Context,
+				r clustercache.Request) (reconcile.Result, error) {
 				d := &appsv1.Deployment{}
 				err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, d)
 				return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -65,14 +66,17 @@ func ExampleObjectSource_owner() {
 // A mapping function that needs more than metadata requests the form that it
 // needs.
 func ExampleForm() {
-	source := func(cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) *clustercache.TypedObjectSource[clustercache.Request] {
-		return clustercache.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey, obj client.Object) []clustercache.Request {
+	source := func(cc *clustercache.ClusterCache,
+		feed clustercache.ObjectFeed) *clustercache.TypedObjectSource[clustercache.Request] {
+		return clustercache.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey,
+			obj client.Object) []clustercache.Request {
 			pod, ok := obj.(*corev1.Pod)
 			if !ok || pod.Spec.NodeName == "" {
 				return nil
 			}
 			node := schema.GroupVersionKind{Version: "v1", Kind: "Node"}
-			return []clustercache.Request{{Cluster: cluster, GVK: node, ObjectKey: client.ObjectKey{Name: pod.Spec.NodeName}}}
+			return []clustercache.Request{
+				{Cluster: cluster, GVK: node, ObjectKey: client.ObjectKey{Name: pod.Spec.NodeName}}}
 		}, clustercache.ObjectSourceOptions{Form: clustercache.Typed})
 	}
 	_ = source
@@ -81,7 +85,8 @@ func ExampleForm() {
 // A source is added to a running controller, triggered for all objects, and
 // removed again.
 func ExampleTypedObjectSource() {
-	reload := func(ctx context.Context, c controller.TypedController[clustercache.Request], cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) error {
+	reload := func(ctx context.Context, c controller.TypedController[clustercache.Request],
+		cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) error {
 		s := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)
 		if err := c.Watch(s); err != nil {
 			return err
@@ -95,7 +100,8 @@ func ExampleTypedObjectSource() {
 // Without controller-runtime, events are a sequence.
 func ExampleClusterCache_ObjectEvents() {
 	follow := func(ctx context.Context, cc *clustercache.ClusterCache) error {
-		events, err := cc.ObjectEvents(ctx, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.Node{}}, Watch: true})
+		events, err := cc.ObjectEvents(ctx,
+			clustercache.ObjectFeed{Kinds: []client.Object{&corev1.Node{}}, Watch: true})
 		if err != nil {
 			return err
 		}

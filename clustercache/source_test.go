@@ -29,7 +29,8 @@ import (
 func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		selected, err := predicate.LabelSelectorPredicate(metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}})
+		selected, err := predicate.LabelSelectorPredicate(
+			metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}})
 		require.NoError(t, err)
 		for _, row := range []struct {
 			name      string
@@ -39,7 +40,8 @@ func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 			rewrite   []string // two gets other data
 		}{
 			{"generation", predicate.GenerationChangedPredicate{}, []string{"(one)", "(two)"}, []string{}, []string{}},
-			{"version", predicate.ResourceVersionChangedPredicate{}, []string{"(one)", "(two)"}, []string{"two"}, []string{"two"}},
+			{"version", predicate.ResourceVersionChangedPredicate{}, []string{"(one)", "(two)"}, []string{"two"},
+				[]string{"two"}},
 			{"labels", predicate.LabelChangedPredicate{}, []string{"(one)", "(two)"}, []string{"two"}, []string{}},
 			{"selector", selected, []string{"(one)"}, []string{}, []string{}},
 			{"neither new nor old", predicate.Funcs{
@@ -51,7 +53,8 @@ func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 		} {
 			api.Put("two", "2", map[string]any{"app": "y"})
 			synctest.Wait()
-			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{row.predicate}}, clustercache.EnqueueObject)
+			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps,
+				Predicates: []predicate.Predicate{row.predicate}}, clustercache.EnqueueObject)
 			require.NoError(t, s.Start(t.Context(), q))
 			require.Equal(t, row.initial, q.Names(), row.name)
 			api.Put("two", "2", map[string]any{"app": "z"})
@@ -68,10 +71,14 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
 		before := api.Total()
-		events := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Options: []client.ListOption{client.MatchingLabels{"app": "x"}}})
+		events := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps,
+			Options: []client.ListOption{client.MatchingLabels{"app": "x"}}})
 		both := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Selections: []clustercache.Selection{
-			{Kind: clustercache.Kind(fleettest.ConfigMap), Options: []client.ListOption{client.MatchingFields{"metadata.name": "two"}, client.InNamespace("default")}},
-			{Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabels{"app": "x"}, client.InNamespace("default")}},
+			{Kind: clustercache.Kind(fleettest.ConfigMap),
+				Options: []client.ListOption{client.MatchingFields{"metadata.name": "two"},
+					client.InNamespace("default")}},
+			{Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabels{"app": "x"},
+				client.InNamespace("default")}},
 			{Kind: &corev1.Secret{}},
 		}})
 		types := func(f *fleettest.ObjectFeed) (out []string) {
@@ -111,7 +118,8 @@ func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
 		f := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{
-			Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour, Clusters: func(c client.ObjectKey) bool { return c == fleettest.Key("a") },
+			Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour,
+			Clusters:   func(c client.ObjectKey) bool { return c == fleettest.Key("a") },
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()["app"] == "x" })},
 		})
 		synctest.Wait()
@@ -132,7 +140,8 @@ func TestControllersDoNotWaitForSources(t *testing.T) {
 	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	for _, s := range []source.TypedSource[reconcile.Request]{
-		clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf), clustercache.ClusterSource(cc, clustercache.EnqueueCluster),
+		clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf),
+		clustercache.ClusterSource(cc, clustercache.EnqueueCluster),
 	} {
 		_, syncs := s.(source.TypedSyncingSource[reconcile.Request])
 		require.False(t, syncs)
@@ -160,16 +169,20 @@ func TestFeedNamesWhatCannotBe(t *testing.T) {
 			"Kinds[1]":           {Kinds: []client.Object{&corev1.Pod{}, nil}},
 			"Selections[0].Kind": {Selections: []clustercache.Selection{{}}},
 			"Options":            {Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
-			"Kinds[0]":           {Kinds: fleettest.ConfigMaps, Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
+			"Kinds[0]": {Kinds: fleettest.ConfigMaps,
+				Options: []client.ListOption{client.MatchingFields{"spec.nodeName": "n"}}},
 		} {
 			_, err := cc.ObjectEvents(t.Context(), spec)
 			e, ok := errors.AsType[*clustercache.OptionError](err)
 			require.True(t, ok, field)
 			require.Equal(t, field, e.Field)
-			require.ErrorAs(t, clustercache.ObjectSource(cc, spec, clustercache.EnqueueObject).Start(t.Context(), q), &e)
+			require.ErrorAs(t, clustercache.ObjectSource(cc, spec, clustercache.EnqueueObject).Start(t.Context(), q),
+				&e)
 		}
-		for field, o := range map[string]clustercache.ObjectSourceOptions{"Form": {Form: 9}, "Debounce": {Debounce: -1}, "MaxDelay": {MaxDelay: -1}} {
-			e, ok := errors.AsType[*clustercache.OptionError](clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueObject, o).Start(t.Context(), q))
+		for field, o := range map[string]clustercache.ObjectSourceOptions{"Form": {Form: 9}, "Debounce": {Debounce: -1},
+			"MaxDelay": {MaxDelay: -1}} {
+			e, ok := errors.AsType[*clustercache.OptionError](clustercache.ObjectSource(cc, clustercache.ObjectFeed{},
+				clustercache.EnqueueObject, o).Start(t.Context(), q))
 			require.True(t, ok, field)
 			require.Equal(t, field, e.Field)
 		}
@@ -185,12 +198,15 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 			want client.Object
 		}{
 			{clustercache.Packed, &informerpool.Object{}}, {clustercache.Typed, &corev1.ConfigMap{}},
-			{clustercache.Unstructured, &unstructured.Unstructured{}}, {clustercache.Metadata, &metav1.PartialObjectMetadata{}},
+			{clustercache.Unstructured, &unstructured.Unstructured{}},
+			{clustercache.Metadata, &metav1.PartialObjectMetadata{}},
 		} {
 			api.Put("one", "old", nil)
 			synctest.Wait()
 			var got []client.Object
-			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
+			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{
+				Kinds: fleettest.ConfigMaps}, func(ctx context.Context, c client.ObjectKey,
+				o client.Object) []clustercache.Request {
 				got = append(got, o)
 				return clustercache.EnqueueObject(ctx, c, o)
 			}, clustercache.ObjectSourceOptions{Form: row.form})
@@ -198,7 +214,8 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 			require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 			got = nil
 			api.Put("one", "new", nil)
-			require.Equal(t, []clustercache.Request{fleettest.RequestFor("one")}, []clustercache.Request{q.Take()[0].Request})
+			require.Equal(t, []clustercache.Request{fleettest.RequestFor("one")},
+				[]clustercache.Request{q.Take()[0].Request})
 			require.Len(t, got, 2, "what it was and what it is")
 			values := []string{}
 			for _, o := range got {
@@ -233,7 +250,8 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 			}
 			return true
 		})
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{bad}},
+		s := clustercache.ObjectSource(cc,
+			clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{bad}},
 			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
 				if o.GetName() == "mapping" {
 					panic("no")
@@ -248,7 +266,8 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 		require.Equal(t, []string{"(one)", "(two)", "good"}, q.Names())
 		require.EqualValues(t, 2, s.Failures())
 
-		clusters := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
+		clusters := clustercache.ClusterSource(cc, func(_ context.Context,
+			e clustercache.ClusterEvent) []clustercache.Request {
 			if e.Type == clustercache.Connected {
 				panic("no")
 			}

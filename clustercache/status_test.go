@@ -98,7 +98,8 @@ func TestStatusesAreSortedAndMarshalToJSON(t *testing.T) {
 func TestWatchStatusesAreSortedAndTellWhatIsSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := fleettest.OneCluster(t)
-		narrow, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"), client.MatchingLabels{"app": "x"})
+		narrow, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"),
+			client.MatchingLabels{"app": "x"})
 		require.NoError(t, err)
 		require.NoError(t, narrow.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
@@ -108,7 +109,8 @@ func TestWatchStatusesAreSortedAndTellWhatIsSelected(t *testing.T) {
 		all, err := cc.WatchStatuses(fleettest.Key("a"))
 		require.NoError(t, err)
 		require.Len(t, all, 3)
-		require.Equal(t, []string{"ConfigMap", "ConfigMap", "Node"}, []string{all[0].GVK.Kind, all[1].GVK.Kind, all[2].GVK.Kind})
+		require.Equal(t, []string{"ConfigMap", "ConfigMap", "Node"},
+			[]string{all[0].GVK.Kind, all[1].GVK.Kind, all[2].GVK.Kind})
 		require.Empty(t, all[0].Namespace)
 		require.Equal(t, "default", all[1].Namespace)
 		require.Equal(t, "app=x", all[1].LabelSelector)
@@ -121,7 +123,8 @@ func TestWatchStatusesAreSortedAndTellWhatIsSelected(t *testing.T) {
 		var decoded []map[string]any
 		require.NoError(t, json.Unmarshal(text, &decoded))
 		require.Equal(t, "v1", decoded[1]["apiVersion"])
-		require.Equal(t, "fleet/a configmaps.v1 in default labels app=x", decoded[1]["informer"].(map[string]any)["key"])
+		require.Equal(t, "fleet/a configmaps.v1 in default labels app=x",
+			decoded[1]["informer"].(map[string]any)["key"])
 		require.NotEmpty(t, decoded[2]["lastError"])
 		require.NotContains(t, decoded[2], "informer")
 
@@ -172,7 +175,8 @@ func TestErrorsNameTheClusterOnce(t *testing.T) {
 		errs := []error{fleettest.Get(t, cc, clustercache.MaxStaleness(1))}
 		api.Heal()
 		fleettest.Disconnect(t, cc, api)
-		errs = append(errs, fleettest.Get(t, cc), cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}))
+		errs = append(errs, fleettest.Get(t, cc),
+			cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}))
 		c, err := cc.Client(fleettest.Key("a"))
 		require.NoError(t, err)
 		errs = append(errs, c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one")}))

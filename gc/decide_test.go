@@ -23,7 +23,8 @@ func TestDecideRelease(t *testing.T) {
 		for _, phase := range []Phase{0, Acquiring, Held, Releasing} {
 			for owners := range 3 {
 				// The clock may jump either way.
-				for _, since := range []time.Duration{-time.Hour, -1, 0, 1, p.grace - 1, p.grace, p.grace + 1, time.Hour} {
+				for _, since := range []time.Duration{-time.Hour, -1, 0, 1, p.grace - 1, p.grace, p.grace + 1,
+					time.Hour} {
 					r := resourceFacts{phase: phase, owners: owners, freed: epoch}
 					now := epoch.Add(since)
 					at, ok := p.releaseAt(r)

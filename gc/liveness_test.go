@@ -127,7 +127,8 @@ func TestUnknownNeverCollects(t *testing.T) {
 	}{
 		"error":          {func(context.Context) (bool, error) { return false, errBad }, "bad", failed},
 		"error and true": {func(context.Context) (bool, error) { return true, errBad }, "bad", failed},
-		"partial":        {func(context.Context) (bool, error) { return false, gc.ErrPartial }, "gc: partial information", partly},
+		"partial": {func(context.Context) (bool, error) { return false, gc.ErrPartial },
+			"gc: partial information", partly},
 		"wrapped partial": {func(context.Context) (bool, error) {
 			return false, fmt.Errorf("2 of 3: %w", gc.ErrPartial)
 		}, "2 of 3: gc: partial information", partly},
@@ -173,7 +174,8 @@ func TestUnknownNeverCollects(t *testing.T) {
 				for _, at := range w.looked(start) {
 					looks = append(looks, at.Truncate(second))
 				}
-				require.Equal(t, []time.Duration{2 * second, 2 * second, 4 * second, 8 * second, 16 * second, 32 * second}, looks[:6])
+				require.Equal(t, []time.Duration{2 * second, 2 * second, 4 * second, 8 * second, 16 * second,
+					32 * second}, looks[:6])
 				require.Len(t, looks, 13, "the looks at o, and two at the other")
 
 				swept, err := w.Sweep(t.Context())

@@ -28,7 +28,8 @@ import (
 )
 
 // one returns a fleet of one cluster whose ConfigMaps are watched.
-func one(t *testing.T, objs ...client.Object) (*clustercachetest.Fleet, *clustercachetest.Cluster, *clustercache.ClusterCache) {
+func one(t *testing.T, objs ...client.Object) (*clustercachetest.Fleet, *clustercachetest.Cluster,
+	*clustercache.ClusterCache) {
 	t.Helper()
 	fleet := clustercachetest.New(t, clustercachetest.Options{})
 	east := fleet.Add("fleet/east", objs...)
@@ -94,7 +95,8 @@ func TestEachFailureHasItsReasonAndHeals(t *testing.T) {
 				fleet.WaitSynced()
 				heal()
 				fleet.WaitSynced()
-				require.Eventually(t, func() bool { return status(t, cc, east).Reason == "" }, 2*time.Minute, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return status(t, cc, east).Reason == "" }, 2*time.Minute,
+					10*time.Millisecond)
 				require.Equal(t, clustercache.PhaseReady, status(t, cc, east).Phase)
 				require.Equal(t, 1, lists(east))
 			})
@@ -105,13 +107,15 @@ func TestEachFailureHasItsReasonAndHeals(t *testing.T) {
 func TestFailuresAreForWhatTheyMatch(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
-		heal := east.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Write(), clustercachetest.Resource("configmaps"))
+		heal := east.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Write(),
+			clustercachetest.Resource("configmaps"))
 		writer, err := cc.Client(east.Key())
 		require.NoError(t, err)
 		err = writer.Create(t.Context(), configMap("b", "1"))
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
 		require.ErrorContains(t, err, `cannot create resource "configmaps" in API group "" in the namespace "default"`)
-		require.NoError(t, east.Client().Create(t.Context(), configMap("c", "1")), "the test's own client is not concerned")
+		require.NoError(t, east.Client().Create(t.Context(), configMap("c", "1")),
+			"the test's own client is not concerned")
 		fleet.WaitSynced()
 		require.Equal(t, "1", cached(t, cc, east, "c"))
 		heal()
@@ -126,7 +130,8 @@ func TestFailuresAreForWhatTheyMatch(t *testing.T) {
 func TestFailingAWatchEndsTheOpenOnes(t *testing.T) {
 	bothWays(t, func(t *testing.T) {
 		fleet, east, cc := one(t, configMap("a", "1"))
-		heal := east.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Verb("watch"), clustercachetest.Resource("configmaps"))
+		heal := east.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Verb("watch"),
+			clustercachetest.Resource("configmaps"))
 		require.Eventually(t, func() bool {
 			watches, err := cc.WatchStatuses(east.Key())
 			return err == nil && len(watches) == 1 && apierrors.IsForbidden(watches[0].LastError)
@@ -163,7 +168,8 @@ func TestNewEpochAndRollback(t *testing.T) {
 		east.NewEpoch(configMap("b", "2"))
 		fleet.WaitSynced()
 		require.Equal(t, "2", cached(t, cc, east, "b"))
-		err := cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")), configMap("a", ""), clustercache.CacheOnly)
+		err := cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")),
+			configMap("a", ""), clustercache.CacheOnly)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 		require.NotEqual(t, before.UID, status(t, cc, east).UID)
 
@@ -173,7 +179,8 @@ func TestNewEpochAndRollback(t *testing.T) {
 		east.Rollback(snapshot)
 		fleet.WaitSynced()
 		require.Equal(t, "2", cached(t, cc, east, "b"))
-		err = cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("c", "")), configMap("c", ""), clustercache.CacheOnly)
+		err = cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("c", "")), configMap("c", ""),
+			clustercache.CacheOnly)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 	})
 }
@@ -201,7 +208,8 @@ func TestClustersGoAndCome(t *testing.T) {
 		fleet.WaitSynced()
 		east.Remove()
 		fleet.WaitSynced()
-		err := cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")), configMap("a", ""))
+		err := cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(configMap("a", "")),
+			configMap("a", ""))
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
 		require.Equal(t, "1", cached(t, cc, west, "w"))
 		again := fleet.Add("fleet/east", configMap("a", "2"))
@@ -256,9 +264,11 @@ func TestKindsOfTheSchemeOfTheOptionsAndServedLater(t *testing.T) {
 		east.Serve(late)
 		fleet.WaitSynced()
 		got := &Gizmo{}
-		require.NoError(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(gizmo), got, clustercache.CacheOnly))
+		require.NoError(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(gizmo), got,
+			clustercache.CacheOnly))
 		require.True(t, got.Status.Ready, "what is stored keeps its status")
-		require.NoError(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(planet), planet, clustercache.CacheOnly))
+		require.NoError(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(planet), planet,
+			clustercache.CacheOnly))
 		require.NotEmpty(t, planet.GetUID())
 		require.Empty(t, gizmo.UID, "what is stored is a copy")
 	})
@@ -278,7 +288,8 @@ func TestSilentWatchesAreCalledStaleAndComeBackWithWhatWasMissed(t *testing.T) {
 		require.Positive(t, s.Stalls)
 		got := configMap("a", "")
 		read := func(opts ...client.GetOption) error {
-			return cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(got), got, append(opts, clustercache.CacheOnly)...)
+			return cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(got),
+				got, append(opts, clustercache.CacheOnly)...)
 		}
 		require.ErrorIs(t, read(), clustercache.ErrStale)
 		require.ErrorIs(t, read(clustercache.MaxStaleness(3*time.Minute)), clustercache.ErrStale)

@@ -72,7 +72,8 @@ func hire(ctx context.Context, c client.Client, job, name string) error {
 	if len(workers.Items) > 0 {
 		return nil
 	}
-	worker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"job": job}}}
+	worker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		Labels: map[string]string{"job": job}}}
 	if name == "" {
 		worker.GenerateName = job + "-"
 	}
@@ -182,7 +183,8 @@ func rename(ctx context.Context, c client.Client, from, to client.ObjectKey, cre
 		return client.IgnoreNotFound(err)
 	}
 	create := func() error {
-		err := c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: to.Namespace, Name: to.Name}, Data: old.Data})
+		err := c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: to.Namespace, Name: to.Name},
+			Data: old.Data})
 		if apierrors.IsAlreadyExists(err) {
 			return nil // by an earlier run
 		}
@@ -210,7 +212,8 @@ func ExampleFleet_InterruptAfter() {
 	for _, createFirst := range []bool{false, true} {
 		for n := 1; ; n++ {
 			fleet := clustercachetest.New(t, clustercachetest.Options{})
-			east := fleet.Add("east", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}})
+			east := fleet.Add("east", &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}})
 			cc := fleet.ClusterCache()
 			fleet.WaitSynced()
 			c, err := cc.Client(east.Key())

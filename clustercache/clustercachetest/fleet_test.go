@@ -25,7 +25,8 @@ import (
 )
 
 func configMap(name, value string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"value": value}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Data: map[string]string{"value": value}}
 }
 
 // bothWays runs a test in a bubble and outside of one.
@@ -38,7 +39,8 @@ func bothWays(t *testing.T, test func(t *testing.T)) {
 func cached(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.Cluster, name string) string {
 	t.Helper()
 	got := configMap(name, "")
-	require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(got), got, clustercache.CacheOnly))
+	require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(got), got,
+		clustercache.CacheOnly))
 	return got.Data["value"]
 }
 
@@ -85,11 +87,13 @@ func TestTheWholeLibraryRunsInAndOutsideOfABubble(t *testing.T) {
 
 		east.Disconnect()
 		fleet.WaitSynced()
-		require.ErrorIs(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(got), got), clustercache.ErrNotConnected)
+		require.ErrorIs(t, cc.Reader(east.Key()).Get(t.Context(), client.ObjectKeyFromObject(got), got),
+			clustercache.ErrNotConnected)
 		require.NoError(t, east.Client().Delete(t.Context(), configMap("b", "")))
 		east.Connect()
 		fleet.WaitSynced()
-		err = cc.Reader(east.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "b"}, got, clustercache.CacheOnly)
+		err = cc.Reader(east.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "b"}, got,
+			clustercache.CacheOnly)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 		require.Empty(t, east.Requests(clustercachetest.Verb("list")))
 	})

@@ -44,7 +44,8 @@ func (c *fakeCluster) Forbid(resource string) {
 }
 
 func (c *fakeCluster) Limit(resource, name string) {
-	c.allow = c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Resource(resource), func(r clustercachetest.Request) bool {
+	c.allow = c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Resource(
+		resource), func(r clustercachetest.Request) bool {
 		return r.Name != name && !strings.Contains(r.Query, "fieldSelector=metadata.name%3D"+name)
 	})
 }
@@ -65,7 +66,8 @@ func (c *fakeCluster) Lists(resource string) int {
 func (c *fakeCluster) Streams() bool { return true }
 
 func (c *fakeCluster) Watches(resource string) int {
-	return len(c.Requests(clustercachetest.Resource(resource), clustercachetest.Verb("watch"), func(r clustercachetest.Request) bool {
+	return len(c.Requests(clustercachetest.Resource(resource), clustercachetest.Verb(
+		"watch"), func(r clustercachetest.Request) bool {
 		return !r.Initial
 	}))
 }

@@ -69,7 +69,8 @@ func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 			api.put("one", "1")
 			d.set(key("a"), api.Config())
 			time.Sleep(time.Minute)
-			for what, r := range map[string]client.Reader{"client": cl.GetClient(), "API reader": cl.GetAPIReader(), "cache": cl.GetCache()} {
+			for what, r := range map[string]client.Reader{"client": cl.GetClient(), "API reader": cl.GetAPIReader(),
+				"cache": cl.GetCache()} {
 				in, err := read(t, r)
 				require.NoError(t, err, what)
 				require.Equal(t, name+"1", in, what)
@@ -79,7 +80,8 @@ func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 			require.Same(t, cl, same)
 			d.set(key("a"), nil)
 			time.Sleep(time.Minute)
-			for what, r := range map[string]client.Reader{"client": cl.GetClient(), "API reader": cl.GetAPIReader(), "cache": cl.GetCache()} {
+			for what, r := range map[string]client.Reader{"client": cl.GetClient(), "API reader": cl.GetAPIReader(),
+				"cache": cl.GetCache()} {
 				_, err := read(t, r)
 				require.ErrorIs(t, err, clustercache.ErrUnknownCluster, what)
 			}
@@ -108,18 +110,22 @@ func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
 		for what, obj := range map[string]client.Object{
 			"typed":        &corev1.ConfigMap{},
 			"unstructured": &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
-			"metadata":     &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}},
+			"metadata": &metav1.PartialObjectMetadata{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}},
 		} {
-			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, obj, &origin), what)
+			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, obj, &origin),
+				what)
 			require.True(t, origin.Cached, what)
 			require.Equal(t, "one", obj.GetName(), what)
 		}
 		for what, list := range map[string]client.ObjectList{
 			"typed":        &corev1.ConfigMapList{},
 			"unstructured": &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMapList"}},
-			"metadata":     &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}},
+			"metadata": &metav1.PartialObjectMetadataList{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}},
 		} {
-			require.NoError(t, c.List(t.Context(), list, client.InNamespace("default"), client.MatchingLabels{"app": "x"}, &origin), what)
+			require.NoError(t, c.List(t.Context(), list, client.InNamespace("default"),
+				client.MatchingLabels{"app": "x"}, &origin), what)
 			require.True(t, origin.Cached, what)
 			require.Equal(t, 1, meta.LenList(list), what)
 		}
@@ -135,7 +141,8 @@ func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
 		in, err := read(t, c, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour))
 		require.NoError(t, err, "options of clustercache reach it")
 		require.Equal(t, "uid-a1", in)
-		require.ErrorIs(t, c.Update(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}}),
+		require.ErrorIs(t, c.Update(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}}),
 			clustercache.ErrNotConnected)
 		require.Zero(t, time.Since(begin))
 
@@ -190,7 +197,8 @@ func TestFieldIndexOutlivesInformersAndConnections(t *testing.T) {
 		err := cl.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue)
 		require.ErrorIs(t, err, clustercache.ErrIndexExists)
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
-		require.NoError(t, cl.GetFieldIndexer().IndexField(t.Context(), u, "value", byValue), "another form is served by the same index")
+		require.NoError(t, cl.GetFieldIndexer().IndexField(t.Context(), u, "value", byValue),
+			"another form is served by the same index")
 		api := f.add("a")
 		time.Sleep(time.Minute)
 		names, err := listByValue(t, cl.GetClient(), "2")
@@ -256,7 +264,8 @@ func TestIndexersOfAnInformerCanBeSelectedBy(t *testing.T) {
 
 		f.Forget(key("a"))
 		require.NoError(t, f.IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue))
-		require.ErrorIs(t, f.IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue), clustercache.ErrIndexExists)
+		require.ErrorIs(t, f.IndexField(t.Context(), &corev1.ConfigMap{}, "value", byValue),
+			clustercache.ErrIndexExists)
 		meta := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
 		require.NoError(t, f.IndexField(t.Context(), meta, "value", byValue))
 		f.add("b")

@@ -39,7 +39,8 @@ func TestErrorsAreThoseOfControllerRuntimesCache(t *testing.T) {
 			require.True(t, ok, "%s: %v", what, err)
 			require.ErrorIs(t, err, clustercache.ErrNotStarted, what)
 			require.ErrorIs(t, err, clustercache.ErrConnecting, what)
-			require.ErrorContains(t, err, "v1 ConfigMap in cluster fleet/a: cluster not connected: cluster cache not started", what)
+			require.ErrorContains(t, err,
+				"v1 ConfigMap in cluster fleet/a: cluster not connected: cluster cache not started", what)
 		}
 	})
 }

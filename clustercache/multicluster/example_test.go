@@ -41,7 +41,8 @@ func controlRemote() error {
 	}
 	defer func() { _ = env.Stop() }()
 	hub, remote := env.Clusters[0], env.Clusters[1]
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"color": "blue"}}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"},
+		Data: map[string]string{"color": "blue"}}
 	if err := remote.Client().Create(ctx, settings); err != nil {
 		return err
 	}
@@ -96,13 +97,15 @@ type (
 // A program that uses multicluster-runtime replaces its provider by this one.
 func ExampleNewProvider() {
 	var errClusterNotFound error // multicluster.ErrClusterNotFound
-	setup := func(mgr ctrl.Manager, r clustercache.Resolver) (*multicluster.Provider[ClusterName, AwareOfClusters], error) {
+	setup := func(mgr ctrl.Manager, r clustercache.Resolver) (*multicluster.Provider[ClusterName, AwareOfClusters],
+		error) {
 		cc, err := clustercache.New(clustercache.Options{Resolver: r, Discover: true})
 		if err != nil {
 			return nil, err
 		}
 		clusters := multicluster.New(cc, multicluster.Options{Logger: mgr.GetLogger()})
-		p := multicluster.NewProvider[ClusterName, AwareOfClusters](clusters, multicluster.ProviderOptions{NotFound: errClusterNotFound})
+		p := multicluster.NewProvider[ClusterName, AwareOfClusters](clusters,
+			multicluster.ProviderOptions{NotFound: errClusterNotFound})
 		return p, mgr.Add(cc)
 	}
 	_ = setup

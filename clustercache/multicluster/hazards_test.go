@@ -70,12 +70,14 @@ func TestHazardUnreachableClusterBlocksTheFleet(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		f.apis["bad"].Connect()
 		time.Sleep(time.Minute)
-		require.Equal(t, []string{"initial one", "initial two"}, told.get("fleet/bad").take(), "it is heard of when it comes")
+		require.Equal(t, []string{"initial one", "initial two"}, told.get("fleet/bad").take(),
+			"it is heard of when it comes")
 		stop()
 		c.tasks.Wait()
 
 		entered := make(chan clusterName, 10)
-		engage(t, newProvider(f, multicluster.ProviderOptions{}), awareFunc(func(ctx context.Context, name clusterName, _ cluster.Cluster) error {
+		engage(t, newProvider(f, multicluster.ProviderOptions{}), awareFunc(func(ctx context.Context, name clusterName,
+			_ cluster.Cluster) error {
 			entered <- name
 			if name == "fleet/bad" {
 				<-ctx.Done()
@@ -145,7 +147,8 @@ func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 		requests := make(chan fleetRequest, 100)
 		c, err := controller.NewTypedUnmanaged("hazard", controller.TypedOptions[fleetRequest]{
 			SkipNameValidation: &skip,
-			Reconciler: reconcile.TypedFunc[fleetRequest](func(_ context.Context, r fleetRequest) (reconcile.Result, error) {
+			Reconciler: reconcile.TypedFunc[fleetRequest](func(_ context.Context, r fleetRequest) (reconcile.Result,
+				error) {
 				requests <- r
 				return reconcile.Result{}, nil
 			}),
@@ -154,7 +157,8 @@ func TestHazardUnreachableClusterFailsTheStartOfAController(t *testing.T) {
 		for _, name := range []string{"bad", "good"} {
 			require.NoError(t, c.Watch(source.TypedKind(f.cluster(name).GetCache(), client.Object(&corev1.ConfigMap{}),
 				handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []fleetRequest {
-					return []fleetRequest{{Cluster: clusterName(name), Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}}}
+					return []fleetRequest{{Cluster: clusterName(name),
+						Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}}}
 				}))))
 		}
 		stop := running(t, c.Start)

@@ -146,7 +146,8 @@ func (s *apiServer) remove(t *testing.T, name string) {
 
 // streams returns how many watches of all ConfigMaps began with a list.
 func (s *apiServer) streams() int {
-	return len(s.Requests(clustercachetest.Verb("watch"), allConfigMaps, func(r clustercachetest.Request) bool { return r.Initial }))
+	return len(s.Requests(clustercachetest.Verb("watch"), allConfigMaps,
+		func(r clustercachetest.Request) bool { return r.Initial }))
 }
 
 // allConfigMaps matches requests for the ConfigMaps of all namespaces, as
@@ -173,7 +174,8 @@ func newFleet(t *testing.T, o multicluster.Options) *fleet {
 	require.NoError(t, err)
 	running(t, cc.Start)
 	return &fleet{
-		Clusters: multicluster.New(cc, o), t: t, cc: cc, d: d, servers: clustercachetest.New(t, clustercachetest.Options{}),
+		Clusters: multicluster.New(cc, o), t: t, cc: cc,
+		d: d, servers: clustercachetest.New(t, clustercachetest.Options{}),
 		apis: map[string]*apiServer{},
 	}
 }

@@ -93,7 +93,8 @@ func TestHandlersAreTheReferences(t *testing.T) {
 		require.Zero(t, watches, "asking for it takes nothing")
 		a, err := i.AddEventHandler((&record{}).handler())
 		require.NoError(t, err)
-		b, err := informer(t, cl, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}).
+		b, err := informer(t, cl, &metav1.PartialObjectMetadata{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}).
 			AddEventHandler((&record{}).handler())
 		require.NoError(t, err)
 		synctest.Wait()
@@ -108,7 +109,8 @@ func TestHandlersAreTheReferences(t *testing.T) {
 		_, informers = f.watches("a")
 		require.Equal(t, 1, informers, "the other form's handler holds it")
 		require.Error(t, i.RemoveEventHandler(b), "of another informer")
-		meta := informer(t, cl, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})
+		meta := informer(t, cl, &metav1.PartialObjectMetadata{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})
 		require.NoError(t, meta.RemoveEventHandler(b))
 		time.Sleep(time.Minute)
 		watches, informers = f.watches("a")
@@ -145,7 +147,8 @@ func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
 		forms := map[string]client.Object{
 			"*v1.ConfigMap":              &corev1.ConfigMap{},
 			"*unstructured.Unstructured": &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
-			"*v1.PartialObjectMetadata":  &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}},
+			"*v1.PartialObjectMetadata": &metav1.PartialObjectMetadata{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}},
 		}
 		records := map[string]*record{}
 		for name, obj := range forms {
@@ -168,7 +171,8 @@ func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
 			require.Subset(t, r.take(), []string{"delete one", "update two"}, name)
 		}
 		require.Equal(t, map[string]bool{"*v1.ConfigMap": true}, byKind.types)
-		_, err = cl.GetCache().GetInformerForKind(t.Context(), schema.GroupVersionKind{Group: "no", Version: "v1", Kind: "Kind"})
+		_, err = cl.GetCache().GetInformerForKind(t.Context(),
+			schema.GroupVersionKind{Group: "no", Version: "v1", Kind: "Kind"})
 		require.ErrorContains(t, err, "no kind")
 	})
 }
@@ -184,7 +188,8 @@ func TestObjectsOfHandlersAreTheirOwn(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		values := make(chan string, 2)
-		_, err = i.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(obj any) { values <- obj.(*corev1.ConfigMap).Data["value"] }})
+		_, err = i.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: func(obj any) { values <- obj.(*corev1.ConfigMap).Data["value"] }})
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"1", "2"}, []string{<-values, <-values})
 	})
@@ -291,7 +296,8 @@ func TestHasSyncedCheckerNeedsNoHandler(t *testing.T) {
 func TestHasSyncedWithoutHandlersKeepsAnInformerWhileItIsAsked(t *testing.T) {
 	for name, only := range map[string]bool{"reads take informers": false, "only watched": true} {
 		t.Run(name, func(t *testing.T) {
-			one(t, multicluster.Options{OnlyWatched: only}, func(t *testing.T, f *fleet, _ *apiServer, cl cluster.Cluster) {
+			one(t, multicluster.Options{OnlyWatched: only}, func(t *testing.T, f *fleet, _ *apiServer,
+				cl cluster.Cluster) {
 				i := informer(t, cl, &corev1.ConfigMap{})
 				require.True(t, toolscache.WaitForCacheSync(t.Context().Done(), i.HasSynced))
 				_, informers := f.watches("a")

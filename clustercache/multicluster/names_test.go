@@ -28,8 +28,10 @@ import (
 // hostileKeys are keys whose names could be mistaken for those of others.
 func hostileKeys() []client.ObjectKey {
 	parts := []string{
-		"", "a", "b", "a/b", "/", "//", "/a", "a/", "//a", "//a/b", "////a/b", "a/b/c", "/etc/kube/config+ctx", "/:a/b", "/:a%2Fb/c", "/:%61/b", "//:a/b",
-		"arn:aws:eks:eu-west-1:123456789012:cluster/prod", "provider#fleet/east", "%2F", "a%2Fb", ":", "/:", "/:a", "A_b.c-9", "é/b", "a b/c", "\xff/b",
+		"", "a", "b", "a/b", "/", "//", "/a", "a/", "//a", "//a/b", "////a/b", "a/b/c", "/etc/kube/config+ctx", "/:a/b",
+		"/:a%2Fb/c", "/:%61/b", "//:a/b",
+		"arn:aws:eks:eu-west-1:123456789012:cluster/prod", "provider#fleet/east", "%2F", "a%2Fb", ":", "/:", "/:a",
+		"A_b.c-9", "é/b", "a b/c", "\xff/b",
 	}
 	var keys []client.ObjectKey
 	for _, namespace := range parts {
@@ -61,7 +63,8 @@ func TestHazardEveryKeyHasANameOfItsOwn(t *testing.T) {
 			require.NoError(t, err, "%q", c.name)
 			require.Same(t, c.cl, cl, "%q", c.name)
 		}
-		for _, plain := range []clusterName{"a", "a/b", "/etc/kube/config+ctx", "arn:aws:eks:eu-west-1:123456789012:cluster/prod", "provider#fleet/east", "a/b/c"} {
+		for _, plain := range []clusterName{"a", "a/b", "/etc/kube/config+ctx",
+			"arn:aws:eks:eu-west-1:123456789012:cluster/prod", "provider#fleet/east", "a/b/c"} {
 			require.True(t, seen[plain], "%q", plain)
 		}
 	})
@@ -78,7 +81,8 @@ func TestHazardRegistrarAdoptsEveryName(t *testing.T) {
 	}
 	delete(names, "")
 	for name := range names {
-		require.NoError(t, r.Engage(t.Context(), name, &foreign{config: &rest.Config{Host: "https://a.test"}}), "%q", name)
+		require.NoError(t, r.Engage(t.Context(), name, &foreign{config: &rest.Config{Host: "https://a.test"}}), "%q",
+			name)
 	}
 	keys, err := r.Clusters(t.Context())
 	require.NoError(t, err)
@@ -127,7 +131,8 @@ func TestHazardNamesThatLeadElsewhereAreLogged(t *testing.T) {
 		engage(t, newProvider(f, multicluster.ProviderOptions{Names: bare}), to)
 		time.Sleep(time.Hour)
 		require.Empty(t, made, "nobody could find it")
-		require.Equal(t, 1, log.with(`"error"="cluster \"fleet/a\" is called \"a\", which Names.Key takes for cluster \"/a\""`))
+		require.Equal(t, 1,
+			log.with(`"error"="cluster \"fleet/a\" is called \"a\", which Names.Key takes for cluster \"/a\""`))
 	})
 
 	log := &lines{}

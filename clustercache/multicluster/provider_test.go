@@ -59,7 +59,8 @@ func calls() (awareFunc, chan call) {
 func TestNotFoundIsForClustersThatAreNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
-		p := newProvider(f, multicluster.ProviderOptions{Clusters: func(k client.ObjectKey) bool { return k.Name != "other" }})
+		p := newProvider(f, multicluster.ProviderOptions{
+			Clusters: func(k client.ObjectKey) bool { return k.Name != "other" }})
 		_, err := p.Get(t.Context(), "fleet/a")
 		require.ErrorIs(t, err, errNotFound)
 		require.ErrorIs(t, err, clustercache.ErrUnknownCluster)
@@ -173,7 +174,8 @@ func TestFailedEngagementIsTriedAgain(t *testing.T) {
 		var mu sync.Mutex
 		var at []time.Duration
 		fails := 8
-		engage(t, newProvider(f, multicluster.ProviderOptions{}), awareFunc(func(context.Context, clusterName, cluster.Cluster) error {
+		engage(t, newProvider(f, multicluster.ProviderOptions{}), awareFunc(func(context.Context, clusterName,
+			cluster.Cluster) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if at = append(at, time.Since(begin)); len(at) > fails {

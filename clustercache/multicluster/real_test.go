@@ -69,7 +69,8 @@ func (r *copier) SetupWithManager(ctx context.Context, mgr ctrl.Manager, count p
 
 func (r *copier) ofProfile(ctx context.Context, profile client.Object) []reconcile.Request {
 	list := &corev1.ConfigMapList{}
-	if err := r.List(ctx, list, client.InNamespace(profile.GetNamespace()), client.MatchingFields{"data.profile": profile.GetName()}); err != nil {
+	if err := r.List(ctx, list, client.InNamespace(profile.GetNamespace()),
+		client.MatchingFields{"data.profile": profile.GetName()}); err != nil {
 		return nil
 	}
 	var requests []reconcile.Request
@@ -177,7 +178,8 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 	d := newDirectory()
 	d.set(key("east"), remote.Config())
 	cc, err := clustercache.New(clustercache.Options{
-		Resolver: d, ProbeInterval: 2 * time.Second, ProbeTimeout: 2 * time.Second, RetryInterval: 2 * time.Second, MaxBackoff: 2 * time.Second,
+		Resolver: d, ProbeInterval: 2 * time.Second, ProbeTimeout: 2 * time.Second, RetryInterval: 2 * time.Second,
+		MaxBackoff: 2 * time.Second,
 	})
 	require.NoError(t, err)
 	mgr, err := manager.New(hub.Config(), manager.Options{Metrics: server.Options{BindAddress: "0"}})
@@ -192,8 +194,10 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 	require.NoError(t, r.SetupWithManager(t.Context(), view, events.predicate()))
 	hubEvents := &tally{of: map[string]int{}}
 	require.NoError(t, ctrl.NewControllerManagedBy(mgr).Named("hub").
-		WatchesRawSource(source.Kind(east.GetCache(), client.Object(&corev1.ConfigMap{}), &handler.EnqueueRequestForObject{}, hubEvents.predicate())).
-		Complete(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })))
+		WatchesRawSource(source.Kind(east.GetCache(), client.Object(&corev1.ConfigMap{}),
+			&handler.EnqueueRequestForObject{}, hubEvents.predicate())).
+		Complete(reconcile.Func(
+			func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })))
 	stop := running(t, mgr.Start)
 
 	for i := range 20 {
@@ -201,7 +205,8 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 	}
 	requireWiring(t, remote, view, r, events)
 	for _, resource := range []string{"configmaps", "secrets", "serviceaccounts"} {
-		require.Equal(t, 1, lists(t, remote, resource), "controllers of hub and remote, and reads, share one informer of %s", resource)
+		require.Equal(t, 1, lists(t, remote, resource),
+			"controllers of hub and remote, and reads, share one informer of %s", resource)
 	}
 
 	// The API server dies without closing its connections. Changes through
@@ -220,14 +225,16 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 	require.NoError(t, behind.Create(t.Context(), configMapOf("made-behind", "p", "1")))
 	require.NoError(t, behind.Update(t.Context(), configMapOf("old-1", "p", "behind")))
 	require.NoError(t, behind.Delete(t.Context(), configMapOf("old-2", "", "")))
-	require.NoError(t, behind.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old-3"}}))
+	require.NoError(t, behind.Delete(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old-3"}}))
 	runs, written := r.snapshot()
 
 	require.NoError(t, remote.StartAPIServer(t.Context()))
 	eventually(t, "created while away", copies(t, behind, "made-behind", "1"))
 	eventually(t, "changed while away", copies(t, behind, "old-1", "behind"))
 	eventually(t, "owned object deleted while away", copies(t, behind, "old-3", "1"))
-	eventually(t, "deleted while away", func() bool { return events.get("delete old-2") == 1 && hubEvents.get("delete old-2") == 1 })
+	eventually(t, "deleted while away",
+		func() bool { return events.get("delete old-2") == 1 && hubEvents.get("delete old-2") == 1 })
 	require.NoError(t, remote.Client().Create(t.Context(), configMapOf("made-after", "p", "1")))
 	eventually(t, "created after", copies(t, behind, "made-after", "1"))
 
@@ -240,7 +247,8 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 		require.Equal(t, 1, c.get("update old-1"))
 		require.Zero(t, c.get("update old-5"))
 	}
-	require.LessOrEqual(t, lists(t, remote, "configmaps"), 2, "an API server that was restarted may ask for one more list")
+	require.LessOrEqual(t, lists(t, remote, "configmaps"),
+		2, "an API server that was restarted may ask for one more list")
 	begin := time.Now()
 	stop()
 	require.Less(t, time.Since(begin), 20*time.Second)
@@ -251,10 +259,12 @@ func TestRealStockControllerOutlivesItsRemote(t *testing.T) {
 func requireWiring(t *testing.T, remote *testenv.Cluster, view manager.Manager, r *copier, events *tally) {
 	t.Helper()
 	c := remote.Client()
-	require.NoError(t, c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old-4"}}))
+	require.NoError(t, c.Delete(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old-4"}}))
 	eventually(t, "owned object deleted", copies(t, c, "old-4", "1"))
 	before, _ := r.snapshot()
-	require.NoError(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}))
+	require.NoError(t, c.Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}))
 	eventually(t, "watched object created", func() bool {
 		runs, _ := r.snapshot()
 		for name := range before {
@@ -276,7 +286,8 @@ func requireWiring(t *testing.T, remote *testenv.Cluster, view manager.Manager, 
 	err = view.GetClient().Create(t.Context(), configMapOf("old-0", "p", "1"))
 	require.True(t, apierrors.IsAlreadyExists(err))
 	patched := configMapOf("old-0", "p", "1")
-	require.NoError(t, view.GetClient().Patch(t.Context(), patched, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"value":"1"}}`))))
+	require.NoError(t, view.GetClient().Patch(t.Context(), patched,
+		client.RawPatch("application/merge-patch+json", []byte(`{"data":{"value":"1"}}`))))
 }
 
 // requireOnlyWhatChanged checks that only objects were reconciled that changed
@@ -310,7 +321,8 @@ func lists(t *testing.T, remote *testenv.Cluster, resource string) int {
 		u, err := url.Parse(r.URI)
 		require.NoError(t, err)
 		q := u.Query()
-		if r.Namespace == "" && !r.Unstreamed && q.Get("fieldSelector") == "" && q.Get("limit") != "1" && (q.Get("watch") == "" || q.Get("sendInitialEvents") == "true") {
+		if r.Namespace == "" && !r.Unstreamed && q.Get("fieldSelector") == "" && q.Get("limit") != "1" &&
+			(q.Get("watch") == "" || q.Get("sendInitialEvents") == "true") {
 			n++
 		}
 	}

@@ -103,9 +103,11 @@ func TestSourceOfAnEngagedCluster(t *testing.T) {
 		f.add("a")
 		f.add("b")
 		s := multicluster.NewSource(f.cc, clustercache.ObjectFeed{
-			Kinds: []client.Object{&corev1.ConfigMap{}}, Clusters: func(k client.ObjectKey) bool { return k.Name != "c" },
+			Kinds:    []client.Object{&corev1.ConfigMap{}},
+			Clusters: func(k client.ObjectKey) bool { return k.Name != "c" },
 		}, func(_ context.Context, name clusterName, o client.Object) []fleetRequest {
-			return []fleetRequest{{Cluster: name, Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}}}
+			return []fleetRequest{{Cluster: name,
+				Request: reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}}}
 		}, multicluster.Names{})
 		for _, name := range []clusterName{"fleet/c", ""} {
 			src, engage, err := s.ForCluster(name, nil)

@@ -81,7 +81,8 @@ func decodeObject(r *http.Request, k *Kind, apiVersion string) (*unstructured.Un
 	}
 
 	if u.GetAPIVersion() != apiVersion || u.GetKind() != k.Kind {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object is of %s %s, the path of %s %s", u.GetAPIVersion(), u.GetKind(), apiVersion, k.Kind))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object is of %s %s, the path of %s %s", u.GetAPIVersion(),
+			u.GetKind(), apiVersion, k.Kind))
 	}
 	return fit(u, k)
 }
@@ -120,7 +121,8 @@ func fit(u *unstructured.Unstructured, k *Kind) (*unstructured.Unstructured, err
 		u.Object["metadata"] = map[string]any{}
 	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "selfLink")
-	if stamp, found, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", "creationTimestamp"); found && stamp == nil {
+	if stamp, found, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", "creationTimestamp"); found &&
+		stamp == nil {
 		unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
 	}
 	return u, nil

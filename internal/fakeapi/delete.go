@@ -33,10 +33,12 @@ func (op *writing) delete(key objectKey, options metav1.DeleteOptions) (*version
 	}
 	if p := options.Preconditions; p != nil {
 		if p.UID != nil && *p.UID != v.meta().GetUID() {
-			return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, v.meta().GetUID()))
+			return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v",
+				*p.UID, v.meta().GetUID()))
 		}
 		if p.ResourceVersion != nil && *p.ResourceVersion != v.meta().GetResourceVersion() {
-			return nil, op.conflict(fmt.Sprintf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
+			return nil, op.conflict(fmt.Sprintf(
+				"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
 				*p.ResourceVersion, v.meta().GetResourceVersion()))
 		}
 	}

@@ -110,7 +110,8 @@ func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
 	groups := map[string]map[string][]discoveryv2.APIResourceDiscovery{}
 	for _, t := range s.tables {
 		k := t.kind
-		if k.native || slices.ContainsFunc(discovered()[1].Items, func(g discoveryv2.APIGroupDiscovery) bool { return g.Name == k.Group }) {
+		if k.native || slices.ContainsFunc(discovered()[1].Items,
+			func(g discoveryv2.APIGroupDiscovery) bool { return g.Name == k.Group }) {
 			continue
 		}
 		if groups[k.Group] == nil {
@@ -127,7 +128,8 @@ func (s *Server) customGroupsLocked() []discoveryv2.APIGroupDiscovery {
 	for name, versions := range groups {
 		g := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		for v, resources := range versions {
-			slices.SortFunc(resources, func(a, b discoveryv2.APIResourceDiscovery) int { return strings.Compare(a.Resource, b.Resource) })
+			slices.SortFunc(resources,
+				func(a, b discoveryv2.APIResourceDiscovery) int { return strings.Compare(a.Resource, b.Resource) })
 			g.Versions = append(g.Versions, discoveryv2.APIVersionDiscovery{
 				Version: v, Resources: resources, Freshness: discoveryv2.DiscoveryFreshnessCurrent,
 			})
@@ -180,14 +182,16 @@ func (s *Server) legacy(path string) any {
 func legacyGroup(g discoveryv2.APIGroupDiscovery) metav1.APIGroup {
 	out := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: g.Name}
 	for _, v := range g.Versions {
-		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + v.Version, Version: v.Version})
+		out.Versions = append(out.Versions,
+			metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + v.Version, Version: v.Version})
 	}
 	out.PreferredVersion = out.Versions[0]
 	return out
 }
 
 func legacyResources(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) metav1.APIResourceList {
-	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: gv.String()}
 	for _, r := range v.Resources {
 		namespaced := r.Scope == discoveryv2.ScopeNamespace
 		list.APIResources = append(list.APIResources, metav1.APIResource{
@@ -265,7 +269,8 @@ func (s *Server) define(crd *unstructured.Unstructured) {
 	}
 	crd.Object["status"] = map[string]any{
 		"acceptedNames": names, "storedVersions": stored,
-		"conditions": []any{condition("NamesAccepted", "NoConflicts"), condition("Established", "InitialNamesAccepted")},
+		"conditions": []any{condition("NamesAccepted", "NoConflicts"),
+			condition("Established", "InitialNamesAccepted")},
 	}
 }
 

@@ -45,7 +45,8 @@ func ask(t *testing.T, s *Server, method, path, body string, header ...string) (
 }
 
 func configMap(name string) string {
-	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `","namespace":"default"},"data":{"a":"b"}}`
+	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name +
+		`","namespace":"default"},"data":{"a":"b"}}`
 }
 
 const configMaps = "/api/v1/namespaces/default/configmaps"
@@ -76,9 +77,11 @@ func TestDiscoveryIsWhatOurMapperVerifiesAndShares(t *testing.T) {
 		require.Equal(t, "deployments", found.Resource.Resource)
 		require.True(t, found.Namespaced)
 	}
-	require.Equal(t, []int{200, 200, 304, 304}, statuses, "the second cluster's is known by its ETag, which was verified")
+	require.Equal(t, []int{200, 200, 304, 304}, statuses,
+		"the second cluster's is known by its ETag, which was verified")
 
-	s := New(Options{Kinds: []Kind{{Group: "example.com", Kind: "Policy", ClusterScoped: true, Versions: []string{"v1", "v1beta1"}}}})
+	s := New(Options{Kinds: []Kind{
+		{Group: "example.com", Kind: "Policy", ClusterScoped: true, Versions: []string{"v1", "v1beta1"}}}})
 	found, err := mapper(s).ResourceFor(t.Context(), schema.GroupVersionKind{Group: "example.com", Kind: "Policy"})
 	require.NoError(t, err)
 	require.Equal(t, "policies", found.Resource.Resource)
@@ -88,7 +91,8 @@ func TestDiscoveryIsWhatOurMapperVerifiesAndShares(t *testing.T) {
 func TestDiscoveryOfClientGo(t *testing.T) {
 	s := New(Options{Kinds: []Kind{{Group: "example.com", Kind: "Widget", Status: true}}})
 	for _, legacy := range []bool{false, true} {
-		c, err := discovery.NewDiscoveryClientForConfigAndClient(&rest.Config{Host: "http://fake"}, &http.Client{Transport: s.Transport()})
+		c, err := discovery.NewDiscoveryClientForConfigAndClient(&rest.Config{Host: "http://fake"},
+			&http.Client{Transport: s.Transport()})
 		require.NoError(t, err)
 		c.UseLegacyDiscovery = legacy
 		groups, resources, err := c.ServerGroupsAndResources()
@@ -130,7 +134,8 @@ func frames(t *testing.T, body io.Reader, n int) []metav1.WatchEvent {
 func watch(t *testing.T, s *Server, query string) *http.Response {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	resp, err := s.Transport().RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "http://fake"+configMaps+"?watch=true&"+query, nil))
+	resp, err := s.Transport().RoundTrip(
+		httptest.NewRequestWithContext(ctx, http.MethodGet, "http://fake"+configMaps+"?watch=true&"+query, nil))
 	require.NoError(t, err)
 	t.Cleanup(func() { cancel(); _ = resp.Body.Close() })
 	return resp
@@ -150,7 +155,8 @@ func TestWatchesSendBookmarksEveryMinuteAndEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{})
 		create(t, s, "a")
-		resp := watch(t, s, "allowWatchBookmarks=true&timeoutSeconds=150&resourceVersion="+strconv.FormatInt(s.ResourceVersion(), 10))
+		resp := watch(t, s, "allowWatchBookmarks=true&timeoutSeconds=150&resourceVersion="+
+			strconv.FormatInt(s.ResourceVersion(), 10))
 		create(t, s, "b")
 		began := time.Now()
 		require.Equal(t, []string{"ADDED b", "BOOKMARK", "BOOKMARK"}, kindsOf(frames(t, resp.Body, 10)))
@@ -218,7 +224,8 @@ func TestUnknownPathsAndVerbs(t *testing.T) {
 	s := New(Options{})
 	for path, code := range map[string]int{
 		"/api/v1/nonsense": 404, "/apis/apps/v9/deployments": 404, "/nonsense": 404, "/api/v1/configmaps/a": 404,
-		configMaps + "/a/scale": 404, "/api/v1/namespaces/default/nodes": 404, "/api/v1/namespaces/kube-system": 200, "/readyz": 200,
+		configMaps + "/a/scale": 404, "/api/v1/namespaces/default/nodes": 404, "/api/v1/namespaces/kube-system": 200,
+		"/readyz":                             200,
 		"/api/v1/namespaces/default/bindings": 405,
 	} {
 		resp, text := ask(t, s, http.MethodGet, path, "")
@@ -244,7 +251,8 @@ func TestOthersThanTheAdministratorNeedAToken(t *testing.T) {
 		}
 	}
 	require.Len(t, s.Requests(nil), 3, "what is not authenticated is not a request of anybody")
-	require.Len(t, s.Requests(func(r *Request) bool { return r.User == "me" && r.Resource == "configmaps" && r.Verb == "list" }), 1)
+	require.Len(t, s.Requests(
+		func(r *Request) bool { return r.User == "me" && r.Resource == "configmaps" && r.Verb == "list" }), 1)
 }
 
 func TestIdentityMakesUIDs(t *testing.T) {

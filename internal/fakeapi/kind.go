@@ -102,11 +102,14 @@ var discovered = sync.OnceValue(func() [2]discoveryv2.APIGroupDiscoveryList {
 
 // selectable are the fields of built-in kinds that field selectors may use.
 var selectable = map[schema.GroupResource][]string{
-	{Resource: "pods"}:    {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"},
+	{Resource: "pods"}: {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+		"spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"},
 	{Resource: "secrets"}: {"type"},
 	{Resource: "nodes"}:   {"spec.unschedulable"},
-	{Resource: "events"}: {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-		"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"},
+	{Resource: "events"}: {"involvedObject.kind", "involvedObject.namespace", "involvedObject.name",
+		"involvedObject.uid",
+		"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
+		"reportingComponent", "source", "type"},
 	{Resource: "namespaces"}:                                               {"status.phase"},
 	{Resource: "replicationcontrollers"}:                                   {"status.replicas"},
 	{Group: "apps", Resource: "replicasets"}:                               {"status.replicas"},
@@ -144,7 +147,8 @@ func groupKinds(group discoveryv2.APIGroupDiscovery) []*Kind {
 				Verbs:         r.Verbs,
 				native:        true,
 			}
-			k.Status = slices.ContainsFunc(r.Subresources, func(s discoveryv2.APISubresourceDiscovery) bool { return s.Subresource == "status" })
+			k.Status = slices.ContainsFunc(r.Subresources,
+				func(s discoveryv2.APISubresourceDiscovery) bool { return s.Subresource == "status" })
 			k.builtIn = scheme.Scheme.Recognizes(k.gvk(v.Version))
 			k.generations = counts(k.GroupResource())
 			k.fields = selectable[k.GroupResource()]
@@ -165,7 +169,8 @@ func counts(gr schema.GroupResource) bool {
 		return gr.Resource != "controllerrevisions"
 	case "networking.k8s.io":
 		return gr.Resource != "ipaddresses" && gr.Resource != "servicecidrs"
-	case "batch", "policy", "admissionregistration.k8s.io", "apiextensions.k8s.io", "flowcontrol.apiserver.k8s.io", "resource.k8s.io":
+	case "batch", "policy", "admissionregistration.k8s.io", "apiextensions.k8s.io", "flowcontrol.apiserver.k8s.io",
+		"resource.k8s.io":
 		return true
 	}
 
@@ -189,7 +194,8 @@ func (k *Kind) discovery() discoveryv2.APIResourceDiscovery {
 	}
 	if k.Status {
 		r.Subresources = []discoveryv2.APISubresourceDiscovery{{
-			Subresource: "status", ResponseKind: &metav1.GroupVersionKind{Kind: k.Kind}, Verbs: []string{"get", "patch", "update"},
+			Subresource: "status", ResponseKind: &metav1.GroupVersionKind{Kind: k.Kind},
+			Verbs: []string{"get", "patch", "update"},
 		}}
 	}
 	return r

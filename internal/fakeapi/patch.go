@@ -68,7 +68,8 @@ func (op *writing) patch(old *version, kind types.PatchType, body []byte) ([]byt
 		}
 		after, err := p.Apply(before)
 		if err != nil {
-			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", op.req.GroupResource(), op.req.Name, err.Error(), 0, false)
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", op.req.GroupResource(),
+				op.req.Name, err.Error(), 0, false)
 		}
 		return after, nil
 	case types.MergePatchType:

@@ -162,7 +162,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, req *Request, t *t
 
 // moment returns the objects that a list shows, their resourceVersion, and the
 // key after which the page begins.
-func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version, rv int64, after *objectKey, err error) {
+func (s *Server) moment(t *table, q url.Values) (objects map[objectKey]*version, rv int64, after *objectKey,
+	err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -216,6 +217,7 @@ func versionOf(q url.Values) (int64, error) {
 // server's.
 func tooLarge(asked, is int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, is), 1)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{
+		{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
 	return err
 }

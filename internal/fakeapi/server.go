@@ -248,7 +248,8 @@ func Forbidden(req *Request) error {
 	if req.Namespace != "" {
 		where = fmt.Sprintf("in the namespace %q", req.Namespace)
 	}
-	why := fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", req.User, req.Verb, req.Resource, req.Group, where)
+	why := fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", req.User, req.Verb, req.Resource, req.Group,
+		where)
 	return apierrors.NewForbidden(req.GroupResource(), req.Name, errors.New(why))
 }
 
@@ -292,7 +293,8 @@ func (s *Server) table(req *Request) (*table, error) {
 	if t == nil || !t.kind.serves(req.Version) {
 		return nil, errNoPath
 	}
-	sub := req.Subresource == "" || (req.Subresource == "status" && t.kind.Status && (req.Verb == "get" || req.Verb == "update" || req.Verb == "patch"))
+	sub := req.Subresource == "" || (req.Subresource == "status" && t.kind.Status &&
+		(req.Verb == "get" || req.Verb == "update" || req.Verb == "patch"))
 	if !sub || (req.Namespace != "" && t.kind.ClusterScoped) {
 		return nil, errNoPath
 	}

@@ -92,7 +92,8 @@ func checkStream(q url.Values, req *Request) error {
 	case req.Stream && q.Get("allowWatchBookmarks") != "true":
 		return bad("sendInitialEvents", "sendInitialEvents requires allowWatchBookmarks")
 	case !req.Stream && match != "":
-		return bad("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+		return bad("resourceVersionMatch",
+			"resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
 	}
 
 	return nil

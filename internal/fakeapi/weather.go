@@ -39,11 +39,13 @@ func (s *Server) refuseStream() error {
 		return nil
 	case http.StatusUnprocessableEntity:
 		return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
-			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+			field.Forbidden(field.NewPath("sendInitialEvents"),
+				"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
 		})
 	}
 
-	return apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", "sendInitialEvents is not supported", 0, false)
+	return apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "",
+		"sendInitialEvents is not supported", 0, false)
 }
 
 // Lose stops watches of matching kinds from delivering later changes, or ends
@@ -148,7 +150,8 @@ func HTML(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(code)
-		_, _ = fmt.Fprintf(w, "<html><head><title>%d %s</title></head><body>nginx</body></html>\n", code, http.StatusText(code))
+		_, _ = fmt.Fprintf(w, "<html><head><title>%d %s</title></head><body>nginx</body></html>\n", code,
+			http.StatusText(code))
 	}
 }
 

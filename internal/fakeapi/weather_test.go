@@ -26,7 +26,8 @@ var configMapKind = schema.GroupKind{Kind: "ConfigMap"}
 func sample(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
-	require.NoError(t, u.UnmarshalJSON([]byte(`{"apiVersion":"example.com/v1","kind":"Sample","metadata":{"namespace":"default","name":"a"}}`)))
+	require.NoError(t, u.UnmarshalJSON(
+		[]byte(`{"apiVersion":"example.com/v1","kind":"Sample","metadata":{"namespace":"default","name":"a"}}`)))
 	return u
 }
 
@@ -83,7 +84,8 @@ func TestLostChangesAreInListsAlone(t *testing.T) {
 		create(t, s, "lost")
 		s.Lose(func(*Kind) bool { return true }, false)
 		create(t, s, "told")
-		answer := as(t, s, configMaps+"?watch=true&allowWatchBookmarks=true&timeoutSeconds=90&resourceVersion="+strconv.FormatInt(from, 10))
+		answer := as(t, s, configMaps+"?watch=true&allowWatchBookmarks=true&timeoutSeconds=90&resourceVersion="+
+			strconv.FormatInt(from, 10))
 		require.NotContains(t, answer.Body.String(), `"lost"`)
 		require.Contains(t, answer.Body.String(), `"told"`)
 		require.Contains(t, answer.Body.String(), `"BOOKMARK"`)
@@ -93,7 +95,8 @@ func TestLostChangesAreInListsAlone(t *testing.T) {
 
 func TestStreamedListsCanBeRefused(t *testing.T) {
 	s := New(Options{})
-	const stream = configMaps + "?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	const stream = configMaps +
+		"?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	for _, code := range []int{http.StatusUnprocessableEntity, http.StatusBadRequest} {
 		s.RefuseStreams(code)
 		require.Equal(t, code, as(t, s, stream).Code)
@@ -122,7 +125,8 @@ func TestContentCanChangeUnderOneVersion(t *testing.T) {
 	s := New(Options{})
 	create(t, s, "a")
 	list, object := listVersion(t, s)
-	require.NoError(t, s.Rewrite(configMapKind, "default", "a", func(obj map[string]any) { obj["data"] = map[string]any{"a": "other"} }))
+	require.NoError(t, s.Rewrite(configMapKind, "default",
+		"a", func(obj map[string]any) { obj["data"] = map[string]any{"a": "other"} }))
 	require.Contains(t, as(t, s, configMaps).Body.String(), "other")
 	sameList, sameObject := listVersion(t, s)
 	require.Equal(t, []int64{list, object}, []int64{sameList, sameObject})
@@ -131,7 +135,8 @@ func TestContentCanChangeUnderOneVersion(t *testing.T) {
 func TestKindsAreServedAsTheirDefinitionSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		widget := Kind{Group: "example.com", Kind: "Widget", Versions: []string{"v1", "v1beta1"}}
-		s := New(Options{Kinds: []Kind{widget, {Group: "example.com", Kind: "Sample", Verbs: []string{"get", "list"}, NoUID: true, NoVersions: true}}})
+		s := New(Options{Kinds: []Kind{widget,
+			{Group: "example.com", Kind: "Sample", Verbs: []string{"get", "list"}, NoUID: true, NoVersions: true}}})
 		path := "/apis/example.com/v1/widgets"
 		watch := make(chan string)
 		go func() { watch <- as(t, s, path+"?watch=true").Body.String() }()
@@ -146,7 +151,8 @@ func TestKindsAreServedAsTheirDefinitionSays(t *testing.T) {
 
 		require.Equal(t, http.StatusMethodNotAllowed, as(t, s, "/apis/example.com/v1/samples?watch=true").Code)
 		_, text := ask(t, s, http.MethodPost, "/apis/example.com/v1/namespaces/default/samples",
-			`{"apiVersion":"example.com/v1","kind":"Sample","metadata":{"name":"a"}}`, "Content-Type", "application/json")
+			`{"apiVersion":"example.com/v1","kind":"Sample","metadata":{"name":"a"}}`, "Content-Type",
+			"application/json")
 		require.Contains(t, text, "not supported")
 		require.NoError(t, s.Seed(sample(t)))
 		text = as(t, s, "/apis/example.com/v1/samples").Body.String()

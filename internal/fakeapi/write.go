@@ -132,11 +132,13 @@ func (s *Server) newMetadata(k *Kind, u *unstructured.Unstructured) {
 // fills in a missing namespace.
 func (op *writing) place(u *unstructured.Unstructured) error {
 	if op.req.Name != "" && op.req.Verb != "create" && u.GetName() != op.req.Name {
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", u.GetName(), op.req.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"the name of the object (%s) does not match the name on the URL (%s)", u.GetName(), op.req.Name))
 	}
 	if op.t.kind.ClusterScoped {
 		if u.GetNamespace() != "" {
-			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+			return apierrors.NewBadRequest(
+				"the namespace of the provided object does not match the namespace sent on the request")
 		}
 		return nil
 	}
@@ -146,7 +148,8 @@ func (op *writing) place(u *unstructured.Unstructured) error {
 		u.SetNamespace(op.req.Namespace)
 	case op.req.Namespace:
 	default:
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return apierrors.NewBadRequest(
+			"the namespace of the provided object does not match the namespace sent on the request")
 	}
 
 	return nil
@@ -223,10 +226,12 @@ func (op *writing) update(old *version, u *unstructured.Unstructured) (*version,
 	was := old.copy()
 	was.SetAPIVersion(u.GetAPIVersion())
 	if rv := u.GetResourceVersion(); rv != "" && rv != was.GetResourceVersion() {
-		return nil, op.conflict("the object has been modified; please apply your changes to the latest version and try again")
+		return nil, op.conflict(
+			"the object has been modified; please apply your changes to the latest version and try again")
 	}
 	if uid := u.GetUID(); uid != "" && uid != was.GetUID() {
-		return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, was.GetUID()))
+		return nil, op.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid,
+			was.GetUID()))
 	}
 	u = op.merge(was, u)
 	if err := op.validate(u, was); err != nil {
@@ -264,7 +269,8 @@ func (op *writing) merge(was, u *unstructured.Unstructured) *unstructured.Unstru
 	if op.t.kind.Status {
 		keep(out, was, "status")
 	}
-	for _, f := range []string{"uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"} {
+	for _, f := range []string{"uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp",
+		"deletionGracePeriodSeconds", "generateName"} {
 		keep(out, was, "metadata", f)
 	}
 	if op.t.kind.generations && !equality.Semantic.DeepEqual(counted(out), counted(was)) {
@@ -364,7 +370,8 @@ func (s *Server) seed(t *table, version string, u *unstructured.Unstructured) er
 	} else {
 		v, err = op.update(v, u)
 	}
-	if m, ok := status.(map[string]any); err != nil || !t.kind.Status || !hasStatus || (ok && len(m) == 0) || op.definition() {
+	if m, ok := status.(map[string]any); err != nil || !t.kind.Status || !hasStatus || (ok && len(m) == 0) ||
+		op.definition() {
 		return err
 	}
 	full := v.copy()

@@ -90,14 +90,16 @@ func TestHazardSmallDocumentsThatAreLarge(t *testing.T) {
 		"any: empty arrays":     {&anything{}, many(`{"a":[`, `[]`, `]}`)},
 		"any: numbers":          {&anything{}, many(`{"a":[`, `#`, `]}`)},
 		"any: texts":            {&anything{}, many(`{"a":[`, `"#"`, `]}`)},
-		"any: deep":             {&anything{}, many(`{"a":[`, strings.Repeat(`{"a":`, 20)+"1"+strings.Repeat("}", 20), `]}`)},
+		"any: deep": {&anything{},
+			many(`{"a":[`, strings.Repeat(`{"a":`, 20)+"1"+strings.Repeat("}", 20), `]}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := estimate(reflect.TypeOf(c.into), c.doc, 7)
 			taken := heap(t, c.into, c.doc)
 			t.Logf("%d bytes, %d in memory, estimated %d", len(c.doc), taken, m.Cost())
 			require.GreaterOrEqual(t, m.Cost(), taken*95/100)
-			require.Equal(t, m.Cost(), estimate(reflect.TypeOf(c.into), c.doc, 1<<20).Cost(), "pieces make no difference")
+			require.Equal(t, m.Cost(), estimate(reflect.TypeOf(c.into), c.doc, 1<<20).Cost(),
+				"pieces make no difference")
 		})
 	}
 }
@@ -146,7 +148,8 @@ func TestNamesAreThoseOfTheDocumentsMetadata(t *testing.T) {
 		`{"x":{"metadata":{"name":"no"}}}`:           {"", ""},
 		`{"metadata":{"name":{"name":"no"},"a":""}}`: {"", ""},
 	} {
-		for _, into := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[metav1.Status](), reflect.TypeFor[map[string]any]()} {
+		for _, into := range []reflect.Type{reflect.TypeFor[corev1.Pod](), reflect.TypeFor[metav1.Status](),
+			reflect.TypeFor[map[string]any]()} {
 			m := New(into)
 			m.Feed([]byte(doc))
 			namespace, name := m.Named()

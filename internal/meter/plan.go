@@ -157,7 +157,8 @@ func (b *planner) alternatives(t reflect.Type, p *plan) {
 		f := field.Type
 		switch {
 		case !field.IsExported():
-		case f.Kind() == reflect.Pointer && f.Elem().Kind() == reflect.Struct && !decodesItself(f.Elem()) && larger(f, object):
+		case f.Kind() == reflect.Pointer && f.Elem().Kind() == reflect.Struct && !decodesItself(f.Elem()) &&
+			larger(f, object):
 			object = f
 		case f.Kind() == reflect.Slice && f.Elem().Kind() != reflect.Uint8 && larger(f, array):
 			array = f

@@ -53,12 +53,15 @@ func TestCopiesOfEverySizeComeBack(t *testing.T) {
 	for i := range content {
 		content[i] = byte(r.IntN(256))
 	}
-	d := newDictionary([][]byte{content[:dictMax/4], content[dictMax/4 : dictMax/2], content[dictMax/2 : dictMax*3/4], content[dictMax*3/4:]}, 0)
+	d := newDictionary([][]byte{content[:dictMax/4], content[dictMax/4 : dictMax/2], content[dictMax/2 : dictMax*3/4],
+		content[dictMax*3/4:]}, 0)
 	require.Len(t, d.content, dictMax)
 	const literal = 16000
 	src := content[:literal] // arbitrary bytes: they are encoded as a literal
-	for _, offset := range []int{1, 2, 255, 256, 2047, 2048, 2049, 15999, 16000, 30000, 65535, 65536, 65537, literal + dictMax} {
-		for _, length := range []int{4, 5, 7, 8, 9, 11, 12, 13, 59, 60, 61, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 263, 264, 265, 266, 267, 268, 269, 323, 324, 325, 330, 3000, 65000} {
+	for _, offset := range []int{1, 2, 255, 256, 2047, 2048, 2049, 15999, 16000, 30000, 65535, 65536, 65537,
+		literal + dictMax} {
+		for _, length := range []int{4, 5, 7, 8, 9, 11, 12, 13, 59, 60, 61, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 263,
+			264, 265, 266, 267, 268, 269, 323, 324, 325, 330, 3000, 65000} {
 			m := match{offset, length}
 			if offset > literal && length > offset-literal || literal+2*length > 1<<17 {
 				continue // a match ends where the dictionary does

@@ -30,7 +30,8 @@ func (o *Object) DeepCopyObject() runtime.Object {
 // empty.
 func (o *Object) Into(dst runtime.Object) error {
 	v := reflect.ValueOf(dst)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct || v.Type() == reflect.TypeFor[*Object]() {
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct ||
+		v.Type() == reflect.TypeFor[*Object]() {
 		return o.decodeError(dst, ErrTarget)
 	}
 	v.Elem().SetZero()

@@ -42,7 +42,8 @@ type DecodeError struct {
 
 // Error implements error.
 func (e *DecodeError) Error() string {
-	msg := fmt.Sprintf("decode %s %s into %s: %v", wire.Excerpt(e.GVK.Kind), wire.Excerpt(e.Namespace+"/"+e.Name), e.Target, e.Err)
+	msg := fmt.Sprintf("decode %s %s into %s: %v", wire.Excerpt(e.GVK.Kind), wire.Excerpt(e.Namespace+"/"+e.Name),
+		e.Target, e.Err)
 	if e.Field != "" {
 		msg += " at " + e.Field
 	}

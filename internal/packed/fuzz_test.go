@@ -104,8 +104,11 @@ var objectSeeds = []string{
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{"creationTimestamp":"0001-01-01T00:00:00Z","unknown":{"a":[1.0,1,-0,1e2,12345678901234567890,0.1]}}}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":1,"string":"s","bytes":"AQID","slice":["a"],"map":{"k":{"int":2}},"any":{"deep":[[[]]]},"ptr":{"ptr":null},"embedded":"e","quantity":"100m","intOrString":"5%","time":"2025-01-01T00:00:00Z"}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":null,"string":null,"bytes":null,"slice":null,"map":null,"any":null,"ptr":null,"quantity":null,"intOrString":null,"time":null,"raw":null}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":1.5}`, `{"apiVersion":"v1","kind":"Zoo","metadata":{},"string":1}`, `{"apiVersion":"v1","kind":"Zoo","metadata":{},"bytes":"!"}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int8":300}`, `{"apiVersion":"v1","kind":"Zoo","metadata":{},"map":{"a":{"int":1},"a":{"string":"s"}},"slice":[],"raw":{"a": 1},"weird":"1"}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":1.5}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"string":1}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"bytes":"!"}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int8":300}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"map":{"a":{"int":1},"a":{"string":"s"}},"slice":[],"raw":{"a": 1},"weird":"1"}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"ptr":{"int":1},"ptr":{"string":"merged"},"INT":5}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"uint":18446744073709551615,"float":1e-7,"array":[1,2,3],"keyed":{"1":true},"number":1.50,"text":"10.0.0.1","iface":null}`,
 	"{\"apiVersion\":\"v1\",\"kind\":\"Zoo\",\"metadata\":{},\"string\":\"\xff\\\"\\\\\",\"\xffkey\":1}",
@@ -140,14 +143,18 @@ func FuzzTyped(f *testing.F) {
 }
 
 var fieldSeeds = []string{
-	`null`, `true`, `0`, `-1`, `1.5`, `1e3`, `9223372036854775808`, `""`, `"a\u0041\n"`, `"AQID"`, `"2025-01-01T00:00:00Z"`, `"10"`, `"10.0.0.1"`,
-	`[]`, `[null]`, `["a",null,"b"]`, `[[{"embedded":"x","other":3}],null,[]]`, `{}`, `{"a":null}`, `{"a":"b","a":"c"}`, `{"1":true}`, `{"10.0.0.1":1}`,
-	`{"int":1,"string":"s","ptr":{"ptr":{"int":7}},"parts":{"x":{"list":[{},null]}}}`, `{"int":1,"int":2}`, `{"quoted":"5","embedded":"e"}`, `{"a":[1,{"b":2.0}]}`,
+	`null`, `true`, `0`, `-1`, `1.5`, `1e3`, `9223372036854775808`, `""`, `"a\u0041\n"`, `"AQID"`,
+	`"2025-01-01T00:00:00Z"`, `"10"`, `"10.0.0.1"`,
+	`[]`, `[null]`, `["a",null,"b"]`, `[[{"embedded":"x","other":3}],null,[]]`, `{}`, `{"a":null}`, `{"a":"b","a":"c"}`,
+	`{"1":true}`, `{"10.0.0.1":1}`,
+	`{"int":1,"string":"s","ptr":{"ptr":{"int":7}},"parts":{"x":{"list":[{},null]}}}`, `{"int":1,"int":2}`,
+	`{"quoted":"5","embedded":"e"}`, `{"a":[1,{"b":2.0}]}`,
 }
 
 // FuzzBlock checks that s2 decodes the output of encodeBlock.
 func FuzzBlock(f *testing.F) {
-	f.Add([]byte("a dictionary of some length, a dictionary"), []byte("some source of length, some source, some length"), uint8(1))
+	f.Add([]byte("a dictionary of some length, a dictionary"),
+		[]byte("some source of length, some source, some length"), uint8(1))
 	f.Add([]byte("0123456789abcdef"), []byte("0123456789abcdef0123456789abcdef"), uint8(40))
 	f.Add([]byte("0123456789abcdefxxxxxxxx"), []byte("abcdef"), uint8(0))
 	f.Fuzz(func(t *testing.T, content, src []byte, repeat uint8) {

@@ -21,7 +21,8 @@ func TestSharedTextsCountFromTheFirstToTheLast(t *testing.T) {
 	k := c.Kind(podGVK)
 	var s Shared
 	pack := func(name, label string) *Object {
-		it, err := wire.Scan(fmt.Appendf(nil, `{"metadata":{"name":%q,"labels":{"app":%q},"ownerReferences":[{"uid":%q}]}}`, name, label, label))
+		it, err := wire.Scan(fmt.Appendf(nil,
+			`{"metadata":{"name":%q,"labels":{"app":%q},"ownerReferences":[{"uid":%q}]}}`, name, label, label))
 		require.NoError(t, err)
 		o, err := c.PackShared(k, it, &s)
 		require.NoError(t, err)

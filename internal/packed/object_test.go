@@ -123,7 +123,8 @@ func TestDecodeErrorsHoldNoValues(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	for _, member := range []string{
-		`"data":{"password":"` + canary + `!"}`, `"data":"` + canary + `"`, `"immutable":"` + canary + `"`, `"type":4711`, `"stringData":{"a":1234567}`,
+		`"data":{"password":"` + canary + `!"}`, `"data":"` + canary + `"`, `"immutable":"` + canary + `"`,
+		`"type":4711`, `"stringData":{"a":1234567}`,
 		`"metadata2":1,"data":{"a":{"` + canary + `":1}}`,
 	} {
 		o := mustPack(t, c, k, []byte(`{"metadata":{"name":"s","namespace":"ns"},`+member+`}`))
@@ -141,7 +142,8 @@ func TestDecodeErrorsHoldNoValues(t *testing.T) {
 	err := odd.Into(&corev1.Secret{})
 	require.NotContains(t, err.Error(), "\x1b")
 	require.Less(t, len(err.Error()), 300)
-	for _, member := range []string{`"spec":{"activeDeadlineSeconds":1234567890123456789012}`, `"status":{"startTime":"` + canary + `"}`} {
+	for _, member := range []string{`"spec":{"activeDeadlineSeconds":1234567890123456789012}`,
+		`"status":{"startTime":"` + canary + `"}`} {
 		o := mustPack(t, c, c.Kind(podGVK), []byte(`{"metadata":{"name":"s"},`+member+`}`))
 		err := o.Into(&corev1.Pod{})
 		require.ErrorIs(t, err, ErrMismatch)
@@ -169,7 +171,8 @@ func TestPackRefusesAnotherKind(t *testing.T) {
 
 func TestPackUnstructuredRefusesWhatIsNoJSON(t *testing.T) {
 	c := NewCodec()
-	for _, content := range []map[string]any{nil, {"a": make(chan int)}, {"metadata": "x"}, {"metadata": map[string]any{"name": int64(1)}}} {
+	for _, content := range []map[string]any{nil, {"a": make(chan int)}, {"metadata": "x"},
+		{"metadata": map[string]any{"name": int64(1)}}} {
 		_, err := c.PackUnstructured(c.Kind(podGVK), &unstructured.Unstructured{Object: content})
 		require.Error(t, err)
 	}
@@ -224,9 +227,11 @@ func TestSameContentIgnoresOnlyTheResourceVersion(t *testing.T) {
 func TestMatchesLabelsAsAMapWould(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(podGVK)
-	for _, l := range []string{`null`, `{}`, `{"a":"b"}`, `{"a":"b","c":"","d\u0065":"f"}`, `{"a":"x","a":"b"}`, `{"a":null}`} {
+	for _, l := range []string{`null`, `{}`, `{"a":"b"}`, `{"a":"b","c":"","d\u0065":"f"}`, `{"a":"x","a":"b"}`,
+		`{"a":null}`} {
 		o := mustPack(t, c, k, []byte(`{"metadata":{"name":"n","labels":`+l+`}}`))
-		for _, s := range []string{``, `a`, `!a`, `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `c=`, `de=f`, `de,a`, `zz`} {
+		for _, s := range []string{``, `a`, `!a`, `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `c=`, `de=f`, `de,a`,
+			`zz`} {
 			sel, err := labels.Parse(s)
 			require.NoError(t, err)
 			require.Equal(t, sel.Matches(labels.Set(o.GetLabels())), o.MatchesLabels(sel), "%s on %s", s, l)
@@ -322,7 +327,8 @@ func TestLargeLabelsAreNotHeldByTheCodec(t *testing.T) {
 
 func TestOwnerUIDsCanBeLeftEarly(t *testing.T) {
 	c := NewCodec()
-	o := mustPack(t, c, c.Kind(podGVK), []byte(`{"metadata":{"name":"n","ownerReferences":[{"uid":"first"},{"uid":"second"}]}}`))
+	o := mustPack(t, c, c.Kind(podGVK),
+		[]byte(`{"metadata":{"name":"n","ownerReferences":[{"uid":"first"},{"uid":"second"}]}}`))
 	for uid := range o.OwnerUIDs() {
 		require.Equal(t, types.UID("first"), uid)
 		break
@@ -330,7 +336,8 @@ func TestOwnerUIDsCanBeLeftEarly(t *testing.T) {
 }
 
 func TestDamagedBodyIsReportedNotGuessed(t *testing.T) {
-	for _, body := range []string{"", "?", "j", "?\x00{}", "j\x80", "s\x05\xff", "j\x7f{}", "d", "d\x00", "d\x00\x00x", "d\x07\x00x", "s\x00\xff\xff\xff"} {
+	for _, body := range []string{"", "?", "j", "?\x00{}", "j\x80", "s\x05\xff", "j\x7f{}", "d", "d\x00", "d\x00\x00x",
+		"d\x07\x00x", "s\x00\xff\xff\xff"} {
 		o := packPod(t)
 		o.body = body
 		require.ErrorIs(t, o.Into(&unstructured.Unstructured{}), ErrCorrupt, "%q", body)

@@ -49,7 +49,8 @@ func TestEveryKindOfTheAPIComesBack(t *testing.T) {
 	require.Greater(t, len(kinds), 150)
 	c := NewCodec()
 	for n, gvk := range kinds {
-		fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed+int64(n)), serializer.NewCodecFactory(scheme.Scheme))
+		fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed+int64(n)),
+			serializer.NewCodecFactory(scheme.Scheme))
 		perKind := 2
 		if n%8 == 0 {
 			perKind = samples + 2 // enough for a dictionary

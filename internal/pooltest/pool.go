@@ -22,7 +22,8 @@ import (
 
 // Bubble runs a test in virtual time with a pool on a model server, and closes
 // the pool.
-func Bubble(t *testing.T, change func(*informerpool.Options), test func(t *testing.T, s *Server, p *informerpool.Pool)) {
+func Bubble(t *testing.T, change func(*informerpool.Options),
+	test func(t *testing.T, s *Server, p *informerpool.Pool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := NewServer()
@@ -42,7 +43,8 @@ func Bubble(t *testing.T, change func(*informerpool.Options), test func(t *testi
 }
 
 // Everything is the key of all widgets of one cluster.
-var Everything = informerpool.Key{Cluster: types.NamespacedName{Namespace: "fleet", Name: "one"}, Resource: Widgets, Kind: "Widget"}
+var Everything = informerpool.Key{Cluster: types.NamespacedName{Namespace: "fleet", Name: "one"}, Resource: Widgets,
+	Kind: "Widget"}
 
 // In narrows Everything to a namespace.
 func In(namespace string) informerpool.Key {
@@ -81,7 +83,8 @@ func Contents(t *testing.T, l *informerpool.Lease) map[string]string {
 }
 
 // Subscribe adds a lease to a new subscription.
-func Subscribe(t *testing.T, p *informerpool.Pool, l *informerpool.Lease, h informerpool.Handler) *informerpool.Subscription {
+func Subscribe(t *testing.T, p *informerpool.Pool, l *informerpool.Lease,
+	h informerpool.Handler) *informerpool.Subscription {
 	t.Helper()
 	s := p.Subscribe(h)
 	require.NoError(t, s.Add(l))

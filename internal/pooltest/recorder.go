@@ -50,7 +50,8 @@ func (r *Recorder) Handle(e informerpool.Event) {
 		case known == nil:
 			r.Wrong = append(r.Wrong, text+": not known")
 		case known != e.Old:
-			r.Wrong = append(r.Wrong, text+": old is not the last state delivered: "+e.Old.GetResourceVersion()+" after "+known.GetResourceVersion())
+			r.Wrong = append(r.Wrong, text+": old is not the last state delivered: "+e.Old.GetResourceVersion()+
+				" after "+known.GetResourceVersion())
 		case !e.Resync && !r.Epochs && !later(e.New, known):
 			r.Wrong = append(r.Wrong, text+": not later than "+known.GetResourceVersion())
 		}

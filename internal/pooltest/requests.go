@@ -92,8 +92,10 @@ func (s *Server) List(ctx context.Context, r informerpool.Request) (io.ReadClose
 		return nil, err
 	}
 	objects := s.snapshots[rv]
-	keys := slices.SortedFunc(maps.Keys(objects), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
-	keys = slices.DeleteFunc(keys, func(k types.NamespacedName) bool { return k.String() <= after || !match(objects[k]) })
+	keys := slices.SortedFunc(maps.Keys(objects),
+		func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+	keys = slices.DeleteFunc(keys,
+		func(k types.NamespacedName) bool { return k.String() <= after || !match(objects[k]) })
 	next := ""
 	if limit := int(r.Options.Limit); limit > 0 && len(keys) > limit {
 		keys = keys[:limit]
@@ -103,7 +105,8 @@ func (s *Server) List(ctx context.Context, r informerpool.Request) (io.ReadClose
 	for _, k := range keys {
 		items = append(items, string(objects[k].JSON()))
 	}
-	doc := fmt.Appendf(nil, `{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`,
+	doc := fmt.Appendf(nil,
+		`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`,
 		rv, next, strings.Join(items, ","))
 	if s.CutAfter > 0 && len(doc) > s.CutAfter {
 		return io.NopCloser(io.MultiReader(bytes.NewReader(doc[:s.CutAfter]), errReader{io.ErrUnexpectedEOF})), nil

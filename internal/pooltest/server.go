@@ -78,7 +78,8 @@ type Change struct {
 func NewServer() *Server {
 	return &Server{
 		Epoch: "a", Version: 100, Compacted: 100, Objects: map[types.NamespacedName]Object{},
-		Watchers: map[*Watch]struct{}{}, Requests: map[string]int{}, snapshots: map[uint64]map[types.NamespacedName]Object{},
+		Watchers: map[*Watch]struct{}{}, Requests: map[string]int{},
+		snapshots: map[uint64]map[types.NamespacedName]Object{},
 	}
 }
 
@@ -87,7 +88,8 @@ func (o Object) JSON() []byte {
 	m := map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Widget",
 		"metadata": map[string]any{
-			"namespace": o.Namespace, "name": o.Name, "uid": o.UID, "resourceVersion": strconv.FormatUint(o.Version, 10), "labels": o.Labels,
+			"namespace": o.Namespace, "name": o.Name, "uid": o.UID,
+			"resourceVersion": strconv.FormatUint(o.Version, 10), "labels": o.Labels,
 		},
 		"spec": map[string]any{"value": o.Value},
 	}

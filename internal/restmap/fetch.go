@@ -176,7 +176,8 @@ func (m *Mapper) legacy(ctx context.Context, path string, body []byte) (*documen
 func (m *Mapper) legacyList(ctx context.Context, path string) (*metav1.APIResourceList, error) {
 	a, err := m.get(ctx, path, "")
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		if code := status.Status().Code; code == http.StatusNotFound || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError {
+		if code := status.Status().Code; code == http.StatusNotFound || code == http.StatusTooManyRequests ||
+			code >= http.StatusInternalServerError {
 			return nil, nil // the extension server is down or busy, or was just removed
 		}
 	}

@@ -38,7 +38,8 @@ func TestKnownKindsAreAnsweredWithoutRequests(t *testing.T) {
 		mapping, err := m.ResourceFor(t.Context(), pod)
 		require.NoError(t, err)
 		require.Equal(t, Mapping{
-			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Singular: "pod", Namespaced: true,
+			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Kind: "Pod", Singular: "pod",
+			Namespaced: true,
 		}, mapping)
 		c.asked()
 
@@ -48,7 +49,8 @@ func TestKnownKindsAreAnsweredWithoutRequests(t *testing.T) {
 		mapping, err = m.ResourceFor(t.Context(), gvkOf("autoscaling", "", "HorizontalPodAutoscaler"))
 		require.NoError(t, err)
 		require.Equal(t, "v2", mapping.Resource.Version, "preferred version")
-		kind, err := m.KindFor(t.Context(), schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"})
+		kind, err := m.KindFor(t.Context(),
+			schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"})
 		require.NoError(t, err)
 		require.Equal(t, gvkOf("apps", "v1", "Deployment"), kind)
 		_, ok = m.Cached(gvkOf("apps", "v1", "SubDeployment"))
@@ -139,7 +141,8 @@ func TestUnknownKindCostsOneDiscoveryPerPeriod(t *testing.T) {
 			requireNoMatch(t, err)
 			require.ErrorContains(t, err, "example.org")
 			require.ErrorContains(t, err, "Widget")
-			_, err = m.KindFor(t.Context(), schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"})
+			_, err = m.KindFor(t.Context(),
+				schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"})
 			requireNoMatch(t, err)
 		}
 		require.Len(t, c.asked(), 2)
@@ -335,7 +338,8 @@ func TestHostileDiscoveryIsBounded(t *testing.T) {
 	const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	endless := `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"` + strings.Repeat("a", maxBody) + `"}}]}`
 	many := `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"a"},"versions":[{"version":"v1","resources":[` +
-		strings.Repeat(`{"resource":"as","responseKind":{"kind":"A"}},`, maxResources) + `{"resource":"as","responseKind":{"kind":"A"}}]}]}]}`
+		strings.Repeat(`{"resource":"as","responseKind":{"kind":"A"}},`, maxResources) +
+		`{"resource":"as","responseKind":{"kind":"A"}}]}]}]}`
 	nothings := strings.Repeat(",{}", 1_000_000)
 	for name, test := range map[string]struct {
 		contentType, body string
@@ -350,7 +354,8 @@ func TestHostileDiscoveryIsBounded(t *testing.T) {
 		"too many versions":   {"application/json", `{"kind":"APIVersions","versions":["v1"` + strings.Repeat(`,"v1"`, maxVersions) + `]}`, ErrTooLarge},
 		"bottomless document": {aggregatedType, strings.Repeat(`{"items":[`, 100000), ErrTooLarge},
 		"nothings":            {aggregatedType, `{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"resources":[{}` + nothings + `]}]}]}`, ErrTooLarge},
-		"nothings, legacy":    {"application/json", `{"kind":"APIVersions","versions":[""` + strings.ReplaceAll(nothings, "{}", `""`) + `]}`, ErrTooLarge},
+		"nothings, legacy": {"application/json",
+			`{"kind":"APIVersions","versions":[""` + strings.ReplaceAll(nothings, "{}", `""`) + `]}`, ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := NewTable().NewMapper(answer(test.contentType, test.body), "https://cluster.invalid", Options{})
@@ -400,7 +405,8 @@ func TestHazardKindOfTwoResourcesIsServedByTheOneThatCanBeRead(t *testing.T) {
 		c := newCluster(t)
 		c.legacy = legacy
 		c.core = append(c.core[:0:0], served("", versioned("v1", polled)))
-		c.serve(served("template.openshift.io", versioned("v1", processed, true_)), served("x", versioned("v1", resourceOf("others", "Thing", true), resourceOf("things", "Thing", true))))
+		c.serve(served("template.openshift.io", versioned("v1", processed, true_)),
+			served("x", versioned("v1", resourceOf("others", "Thing", true), resourceOf("things", "Thing", true))))
 		m := c.mapper(NewTable())
 		mapping, err := m.ResourceFor(t.Context(), template)
 		require.NoError(t, err)

@@ -76,7 +76,8 @@ func (r restMapper) RESTMappings(gk schema.GroupKind, versions ...string) ([]*me
 	if len(asked) == 0 {
 		asked = []string{""}
 	}
-	found, err := r.m.resolve(context.Background(), question{group: gk.Group, none: noKind(gk, versions...), look: func(s *snapshot) (found []Mapping, unavailable bool) {
+	found, err := r.m.resolve(context.Background(), question{group: gk.Group, none: noKind(gk,
+		versions...), look: func(s *snapshot) (found []Mapping, unavailable bool) {
 		for _, version := range asked {
 			more, partial := s.kind(gk.WithVersion(version))
 			found = append(found, more...)
@@ -112,7 +113,8 @@ func (r restMapper) ResourceSingularizer(name string) (string, error) {
 // without version or group, or with the beginning of a group.
 func (r restMapper) resources(partial schema.GroupVersionResource) ([]Mapping, error) {
 	name := strings.ToLower(partial.Resource)
-	return r.m.resolve(context.Background(), question{every: true, none: noResource(partial), look: func(s *snapshot) ([]Mapping, bool) {
+	return r.m.resolve(context.Background(), question{every: true, none: noResource(partial), look: func(s *snapshot) (
+		[]Mapping, bool) {
 		groups := s.all()
 		if partial.Group != "" {
 			if groups = s.group(partial.Group); len(groups) == 0 {

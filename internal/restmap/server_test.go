@@ -37,10 +37,12 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{
 		t: t, status: map[string]int{}, etags: map[string]string{},
 		core: []discoveryv2.APIGroupDiscovery{served("", versioned("v1",
-			resourceOf("pods", "Pod", true, "log", "exec"), resourceOf("nodes", "Node", false), resourceOf("endpoints", "Endpoints", true)))},
+			resourceOf("pods", "Pod", true, "log", "exec"), resourceOf("nodes", "Node", false),
+			resourceOf("endpoints", "Endpoints", true)))},
 		groups: []discoveryv2.APIGroupDiscovery{
 			served("apps", versioned("v1", resourceOf("deployments", "Deployment", true, "scale", "status"))),
-			served("autoscaling", versioned("v2", resourceOf("horizontalpodautoscalers", "HorizontalPodAutoscaler", true)),
+			served("autoscaling", versioned("v2",
+				resourceOf("horizontalpodautoscalers", "HorizontalPodAutoscaler", true)),
 				versioned("v1", resourceOf("horizontalpodautoscalers", "HorizontalPodAutoscaler", true))),
 		},
 	}
@@ -51,7 +53,8 @@ func served(name string, versions ...discoveryv2.APIVersionDiscovery) discoveryv
 }
 
 func versioned(name string, resources ...discoveryv2.APIResourceDiscovery) discoveryv2.APIVersionDiscovery {
-	return discoveryv2.APIVersionDiscovery{Version: name, Resources: resources, Freshness: discoveryv2.DiscoveryFreshnessCurrent}
+	return discoveryv2.APIVersionDiscovery{Version: name, Resources: resources,
+		Freshness: discoveryv2.DiscoveryFreshnessCurrent}
 }
 
 func stale(name string) discoveryv2.APIVersionDiscovery {
@@ -151,7 +154,8 @@ func (c *cluster) answerLegacy(w http.ResponseWriter, path string) {
 	encode := json.NewEncoder(w).Encode
 	switch path {
 	case corePath:
-		require.NoError(c.t, encode(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}))
+		require.NoError(c.t,
+			encode(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}))
 		return
 	case apisPath:
 		list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList"}}
@@ -159,7 +163,8 @@ func (c *cluster) answerLegacy(w http.ResponseWriter, path string) {
 			out := metav1.APIGroup{Name: g.Name}
 			for i := range g.Versions { // old servers list the preferred version in any position
 				name := g.Versions[len(g.Versions)-1-i].Version
-				out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + name, Version: name})
+				out.Versions = append(out.Versions,
+					metav1.GroupVersionForDiscovery{GroupVersion: g.Name + "/" + name, Version: name})
 			}
 			out.PreferredVersion.Version = g.Versions[0].Version
 			list.Groups = append(list.Groups, out)
@@ -184,7 +189,8 @@ func legacyList(gv schema.GroupVersion, v discoveryv2.APIVersionDiscovery) metav
 	for _, r := range v.Resources {
 		namespaced := r.Scope == discoveryv2.ScopeNamespace
 		list.APIResources = append(list.APIResources, metav1.APIResource{
-			Name: r.Resource, SingularName: r.SingularResource, Kind: r.ResponseKind.Kind, Namespaced: namespaced, Verbs: r.Verbs})
+			Name: r.Resource, SingularName: r.SingularResource, Kind: r.ResponseKind.Kind, Namespaced: namespaced,
+			Verbs: r.Verbs})
 		for _, sub := range r.Subresources {
 			list.APIResources = append(list.APIResources, metav1.APIResource{
 				Name: r.Resource + "/" + sub.Subresource, Kind: sub.ResponseKind.Kind, Namespaced: namespaced})

@@ -121,7 +121,8 @@ func (s *snapshot) known(g group, v *version) (known *version, unavailable bool)
 // find calls match for the versions of the groups, in order of preference, and
 // returns the resulting mappings. unavailable reports whether a version that is
 // currently unavailable might have contributed more.
-func (s *snapshot) find(groups []group, versionName string, match func(*version) *resource) (found []Mapping, unavailable bool) {
+func (s *snapshot) find(groups []group, versionName string, match func(*version) *resource) (found []Mapping,
+	unavailable bool) {
 	for _, g := range groups {
 		for i := range g.versions {
 			if versionName != "" && g.versions[i].name != versionName {

@@ -35,7 +35,8 @@ func TestManyClustersChangingAtOnceStayApart(t *testing.T) {
 					t.Error(err)
 				}
 				for other := range 3 {
-					if _, ok := m.Cached(gvkOf("example.org", "v1", fmt.Sprintf("Kind%d", other))); ok != (other == variant) {
+					if _, ok := m.Cached(gvkOf("example.org", "v1",
+						fmt.Sprintf("Kind%d", other))); ok != (other == variant) {
 						t.Errorf("kind %d of variant %d: %v", other, variant, ok)
 					}
 				}

@@ -56,7 +56,8 @@ func Status(status metav1.Status, code int, retryAfter int32) *apierrors.StatusE
 			out.Details.RetryAfterSeconds = max(retryAfter, min(max(d.RetryAfterSeconds, 0), MaxRetryAfter))
 			for i := range min(len(d.Causes), maxCauses) {
 				out.Details.Causes = append(out.Details.Causes, metav1.StatusCause{
-					Type: metav1.CauseType(Text(string(d.Causes[i].Type))), Message: Text(d.Causes[i].Message), Field: Text(d.Causes[i].Field),
+					Type: metav1.CauseType(Text(string(d.Causes[i].Type))), Message: Text(d.Causes[i].Message),
+					Field: Text(d.Causes[i].Field),
 				})
 			}
 		}

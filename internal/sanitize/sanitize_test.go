@@ -33,7 +33,8 @@ func TestBodyThatClientGoQuotesIsLeftOut(t *testing.T) {
 		401: apierrors.IsUnauthorized, 403: apierrors.IsForbidden, 404: apierrors.IsNotFound, 409: apierrors.IsConflict,
 		429: apierrors.IsTooManyRequests, 500: apierrors.IsInternalError, 503: apierrors.IsServiceUnavailable,
 	} {
-		quoting := fmt.Errorf("wrapped: %w", apierrors.NewGenericServerResponse(code, "get", gr, "one", "<html>canary</html>", 5, true))
+		quoting := fmt.Errorf("wrapped: %w",
+			apierrors.NewGenericServerResponse(code, "get", gr, "one", "<html>canary</html>", 5, true))
 		err := sanitize.FromClient(quoting)
 		require.True(t, is(err), "%d: %v", code, err)
 		require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), "canary")
@@ -49,7 +50,8 @@ func TestStatusOfAServerIsKeptInBounds(t *testing.T) {
 	long := strings.Repeat("x\n", 10000)
 	err := sanitize.FromClient(&apierrors.StatusError{ErrStatus: metav1.Status{
 		Code: 422, Reason: metav1.StatusReasonInvalid, Message: long,
-		Details: &metav1.StatusDetails{Name: long, RetryAfterSeconds: 1 << 30, Causes: make([]metav1.StatusCause, 1000)},
+		Details: &metav1.StatusDetails{Name: long, RetryAfterSeconds: 1 << 30,
+			Causes: make([]metav1.StatusCause, 1000)},
 	}})
 	require.True(t, apierrors.IsInvalid(err))
 	status, _ := errors.AsType[*apierrors.StatusError](err)

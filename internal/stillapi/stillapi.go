@@ -54,11 +54,13 @@ func (s *Server) RoundTrip(req *http.Request) (*http.Response, error) {
 	case "/api":
 		return respond(req, http.StatusOK, map[string]any{"kind": "APIVersions", "versions": []string{"v1"}}), nil
 	case "/apis":
-		return respond(req, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}}), nil
+		return respond(req, http.StatusOK,
+			map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}}), nil
 	case "/api/v1":
 		return respond(req, http.StatusOK, discovery()), nil
 	case "/api/v1/namespaces/kube-system":
-		return respond(req, http.StatusOK, map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"uid": s.Name}}), nil
+		return respond(req, http.StatusOK,
+			map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"uid": s.Name}}), nil
 	}
 
 	for i, resource := range Resources {

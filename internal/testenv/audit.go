@@ -179,7 +179,8 @@ type event struct {
 // request returns the request that an event of the audit log describes, or
 // false if the event does not describe a request of its own.
 func (e event) request() (Request, bool) {
-	rejected := e.Stage == "ResponseStarted" && e.ResponseStatus.Code == http.StatusUnauthorized && e.User.Username == ""
+	rejected := e.Stage == "ResponseStarted" && e.ResponseStatus.Code == http.StatusUnauthorized &&
+		e.User.Username == ""
 	if (e.Stage != "RequestReceived" && !rejected) || e.UserAgent == userAgent {
 		return Request{}, false
 	}

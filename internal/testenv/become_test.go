@@ -68,7 +68,8 @@ func TestAGatewayKeepsConnectionsAndDropsEvents(t *testing.T) {
 	defer stream.Stop()
 	next := func() string {
 		for e := range stream.ResultChan() {
-			if cm, ok := e.Object.(*corev1.ConfigMap); ok && e.Type == watch.Added && cm.Namespace == "default" && cm.Name != "kube-root-ca.crt" {
+			if cm, ok := e.Object.(*corev1.ConfigMap); ok && e.Type == watch.Added && cm.Namespace == "default" &&
+				cm.Name != "kube-root-ca.crt" {
 				return cm.Name
 			}
 		}
@@ -93,7 +94,8 @@ func TestAGatewayKeepsConnectionsAndDropsEvents(t *testing.T) {
 	g.EndStreams()
 	require.Empty(t, next())
 
-	g.Answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusNotFound) }))
+	g.Answer(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusNotFound) }))
 	require.Equal(t, http.StatusNotFound, statusOf(t, g.Config(), "/version"))
 	g.Answer(nil)
 	require.Equal(t, http.StatusOK, statusOf(t, g.Config(), "/version"))

@@ -72,7 +72,8 @@ func (c *Cluster) installCRDs(ctx context.Context, crds []*apiextensionsv1.Custo
 	if err := envtest.CreateCRDs(config, copies); err != nil {
 		return err
 	}
-	err := envtest.WaitForCRDs(config, copies, envtest.CRDInstallOptions{MaxTime: startTimeout, PollInterval: 5 * pollEvery})
+	err := envtest.WaitForCRDs(config, copies,
+		envtest.CRDInstallOptions{MaxTime: startTimeout, PollInterval: 5 * pollEvery})
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,8 @@ func (c *Cluster) served(ctx context.Context, crds []*apiextensionsv1.CustomReso
 
 	for _, crd := range crds {
 		for _, version := range crd.Spec.Versions {
-			url := fmt.Sprintf("https://%s/apis/%s/%s/%s?limit=1", c.Addr(), crd.Spec.Group, version.Name, crd.Spec.Names.Plural)
+			url := fmt.Sprintf("https://%s/apis/%s/%s/%s?limit=1", c.Addr(), crd.Spec.Group, version.Name,
+				crd.Spec.Names.Plural)
 			for version.Served {
 				err := ask(ctx, client, url)
 				if err == nil {

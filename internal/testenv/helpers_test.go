@@ -72,7 +72,8 @@ func systemUID(t *testing.T, c *testenv.Cluster) string {
 }
 
 func readConfigMaps() rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}
+	return rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""},
+		Resources: []string{"configmaps"}}
 }
 
 // soon returns a context for an operation that must fail, or must not take

@@ -33,7 +33,8 @@ type ServiceAccount struct {
 
 // AddServiceAccount creates a service account, and its namespace if necessary,
 // grants it the rules in all namespaces, and issues a token for it.
-func (c *Cluster) AddServiceAccount(ctx context.Context, namespace, name string, rules ...rbacv1.PolicyRule) (*ServiceAccount, error) {
+func (c *Cluster) AddServiceAccount(ctx context.Context, namespace, name string,
+	rules ...rbacv1.PolicyRule) (*ServiceAccount, error) {
 	s := &ServiceAccount{namespace: namespace, name: name, access: access{
 		cluster: c,
 		user:    "system:serviceaccount:" + namespace + ":" + name,

@@ -100,7 +100,8 @@ func (a *APIServer) StreamsLists(ctx context.Context) (bool, error) {
 		"allowWatchBookmarks":  {"true"},
 		"timeoutSeconds":       {"1"},
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.Addr()+"/api/v1/nodes?"+query.Encode(), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.Addr()+"/api/v1/nodes?"+query.Encode(),
+		http.NoBody)
 	if err != nil {
 		return false, err
 	}

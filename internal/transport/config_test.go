@@ -24,7 +24,8 @@ import (
 
 // echo responds with the headers that identify the client.
 func echo(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.WriteString(w, r.Header.Get("Authorization")+"|"+r.Header.Get("User-Agent")+"|"+r.Header.Get("Impersonate-User")+"|"+r.Header.Get("X-Wrapped"))
+	_, _ = io.WriteString(w, r.Header.Get("Authorization")+"|"+r.Header.Get("User-Agent")+
+		"|"+r.Header.Get("Impersonate-User")+"|"+r.Header.Get("X-Wrapped"))
 }
 
 func TestConfigSaysWhoAsks(t *testing.T) {
@@ -44,7 +45,8 @@ func TestConfigSaysWhoAsks(t *testing.T) {
 			c.BearerToken = ""
 			c.ExecProvider = &api.ExecConfig{
 				APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: api.NeverExecInteractiveMode,
-				Command: "echo", Args: []string{`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"from-exec"}}`},
+				Command: "echo", Args: []string{
+					`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"from-exec"}}`},
 			}
 		}, "Bearer from-exec|fleetcache||"},
 		"impersonate": {func(c *rest.Config) { c.Impersonate.UserName = "jane" },
@@ -178,7 +180,8 @@ func TestCallersTraceStillWorks(t *testing.T) {
 	srv := serve(t, true, echo)
 	s := connect(t, Options{}, srv.config("secret"))
 	var got atomic.Int32
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Add(1) }})
+	ctx := httptrace.WithClientTrace(t.Context(),
+		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Add(1) }})
 	for range 2 {
 		_, _, err := fetch(ctx, s, "/")
 		require.NoError(t, err)

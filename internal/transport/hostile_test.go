@@ -163,7 +163,8 @@ func TestErrorsHoldNothingOfTheRemoteSideNorOfTheRequest(t *testing.T) {
 		"nothing":        "",
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := connect(t, Options{Dial: raw(answer), Logger: logger}, &rest.Config{Host: "http://api.example/" + canary, BearerToken: canary})
+			s := connect(t, Options{Dial: raw(answer), Logger: logger},
+				&rest.Config{Host: "http://api.example/" + canary, BearerToken: canary})
 			_, err := s.Probe(t.Context(), "/version?continue="+canary)
 			require.Error(t, err)
 			require.NotContains(t, fmt.Sprintf("%v %+v %q", err, err, err), canary)
@@ -171,7 +172,8 @@ func TestErrorsHoldNothingOfTheRemoteSideNorOfTheRequest(t *testing.T) {
 			require.ErrorAs(t, err, &e)
 			require.NotContains(t, fmt.Sprintf("%+v", e.Err), canary)
 
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+"/version?continue="+canary, nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+"/version?continue="+canary,
+				nil)
 			require.NoError(t, err)
 			resp, err := s.Do(req)
 			if err == nil {
@@ -304,7 +306,8 @@ func servedWith(t *testing.T, config *tls.Config, with pemPair) DialFunc {
 			serving.Go(func() {
 				defer func() { _ = conn.Close() }()
 				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}")
+					_, _ = io.WriteString(conn,
+						"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}")
 				}
 			})
 		}
@@ -319,7 +322,8 @@ func servedWith(t *testing.T, config *tls.Config, with pemPair) DialFunc {
 }
 
 func TestPlainHTTPServerIsTold(t *testing.T) {
-	s := connect(t, Options{Dial: raw("HTTP/1.1 400 Bad Request\r\n\r\n" + canary)}, &rest.Config{Host: "https://api.example"})
+	s := connect(t, Options{Dial: raw("HTTP/1.1 400 Bad Request\r\n\r\n" + canary)},
+		&rest.Config{Host: "https://api.example"})
 	_, err := s.Probe(t.Context(), "/version")
 	requireClass(t, TLS, err)
 	require.NotContains(t, err.Error(), canary)
@@ -336,7 +340,8 @@ func TestUnreachableAndUnknownHosts(t *testing.T) {
 	require.ErrorContains(t, err, "dial tcp "+address+": connect: connection refused")
 
 	s = connect(t, Options{Dial: func(context.Context, string, string) (net.Conn, error) {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "api.example", IsNotFound: true}}
+		return nil, &net.OpError{Op: "dial", Net: "tcp",
+			Err: &net.DNSError{Err: "no such host", Name: "api.example", IsNotFound: true}}
 	}}, &rest.Config{Host: "https://api.example"})
 	_, err = s.Probe(t.Context(), "/version")
 	requireClass(t, Unreachable, err)
@@ -356,8 +361,10 @@ func TestHTTPClientErrorsStayClassified(t *testing.T) {
 // whatever its status, unless the status is a failure of the server that sent
 // it.
 func TestHTMLPagesAreNoKubernetes(t *testing.T) {
-	for status, want := range map[int]Class{200: NotKubernetes, 403: NotKubernetes, 404: NotKubernetes, 401: Unauthorized, 429: Throttled, 503: Server} {
-		s := connect(t, Options{Dial: raw(fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", status))},
+	for status, want := range map[int]Class{200: NotKubernetes, 403: NotKubernetes, 404: NotKubernetes,
+		401: Unauthorized, 429: Throttled, 503: Server} {
+		s := connect(t, Options{Dial: raw(
+			fmt.Sprintf("HTTP/1.1 %d X\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", status))},
 			&rest.Config{Host: "http://api.example"})
 		_, err := s.Probe(t.Context(), "/version")
 		requireClass(t, want, err)

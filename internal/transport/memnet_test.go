@@ -149,7 +149,8 @@ func (n *memnet) vanish() {
 }
 
 func (n *memnet) config() *rest.Config {
-	return &rest.Config{Host: "https://api.example", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: identity().cert}}
+	return &rest.Config{Host: "https://api.example", BearerToken: "secret",
+		TLSClientConfig: rest.TLSClientConfig{CAData: identity().cert}}
 }
 
 // pemPair is a certificate with its key.
@@ -158,7 +159,8 @@ type pemPair struct{ cert, key []byte }
 // identity is a server certificate that is valid both today and in the year
 // 2000, the time of bubbles.
 var identity = sync.OnceValue(func() pemPair {
-	return newIdentity(time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC), "api.example")
+	return newIdentity(time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC),
+		"api.example")
 })
 
 func newIdentity(from, to time.Time, name string) pemPair {

@@ -21,7 +21,8 @@ import (
 func idleStreams(t *testing.T, client *http.Client, url string, n int) (bytes, goroutines float64) {
 	t.Helper()
 	open := func() io.ReadCloser {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api/v1/pods?watch=true&allowWatchBookmarks=true", nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			url+"/api/v1/pods?watch=true&allowWatchBookmarks=true", nil)
 		require.NoError(t, err)
 		req.Header.Set("Accept", "application/json")
 		req.Header.Set("Accept-Encoding", "identity")
@@ -65,7 +66,8 @@ func TestIdleWatchTakesLessThanNetHTTP(t *testing.T) {
 	})
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(caOf(srv.Server)))
-	plain := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	plain := &http.Transport{ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	t.Cleanup(plain.CloseIdleConnections)
 	client := &http.Client{Transport: plain}
 	idleStreams(t, client, srv.URL, streams) // fills the pools

@@ -39,7 +39,8 @@ func (s *Transport) throttle(ctx context.Context) error {
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
 		token.Cancel()
-		return &trusted{err: fmt.Errorf("request rate limit: no token before the deadline: %w", context.DeadlineExceeded)}
+		return &trusted{err: fmt.Errorf("request rate limit: no token before the deadline: %w",
+			context.DeadlineExceeded)}
 	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()

@@ -33,7 +33,8 @@ func proveOnce(t *testing.T, s *Transport, cfg *rest.Config, path string) (Proof
 func TestRequestReachesServerWithTokenAndPrefix(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		srv := serve(t, http2, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, r.Header.Get("Authorization")+" "+r.Header.Get("User-Agent")+" "+r.URL.EscapedPath()+"?"+r.URL.RawQuery)
+			_, _ = io.WriteString(w, r.Header.Get("Authorization")+" "+r.Header.Get("User-Agent")+
+				" "+r.URL.EscapedPath()+"?"+r.URL.RawQuery)
 		})
 		cfg := srv.config("secret")
 		cfg.Host += "/k8s/clusters/c-1/"

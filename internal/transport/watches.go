@@ -29,7 +29,8 @@ type watches struct {
 // newWatches returns nil if the config requires a feature that only net/http
 // has.
 func newWatches(s *Transport, g *generation) *watches {
-	if g.base.Scheme != "https" || g.wrapped() || g.config.Proxy != nil || !slices.Contains(g.config.TLS.NextProtos, "h2") {
+	if g.base.Scheme != "https" || g.wrapped() || g.config.Proxy != nil ||
+		!slices.Contains(g.config.TLS.NextProtos, "h2") {
 		return nil
 	}
 	w := &watches{s: s, g: g, lane: lane{g: g}}

@@ -24,7 +24,8 @@ func FuzzFrames(f *testing.F) {
 		f.Add([]byte(s), 4096)
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, n int) {
-		compareFrames(t, stream, n, func(_ *wire.FrameReader, fr wire.Frame) (wire.Item, error) { return wire.Scan(fr.Object) })
+		compareFrames(t, stream,
+			n, func(_ *wire.FrameReader, fr wire.Frame) (wire.Item, error) { return wire.Scan(fr.Object) })
 		compareFrames(t, stream, n, func(r *wire.FrameReader, _ wire.Frame) (wire.Item, error) { return r.Scan() })
 	})
 }
@@ -116,10 +117,14 @@ var frameSeeds = []string{
 	`{"type":"ADDED","object":{}}{"type":"DELETED","object":{}}` + "\r\n" + `{"type":"BOOKMARK","object":{}}`,
 	"{\n  \"type\": \"ADDED\",\n  \"object\": {\n    \"a\": {}\n  }\n}\n{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\"}}\n",
 	"{\"type\":\"ADDED\",\"object\":{\"a\":{}\n,\"b\":\"}\"}}\n",
-	`{"type":"ADDED","object":{},"extra":1}`, `{"object":{},"type":"ADDED"}`, `{"type":"ADDED","type":"DELETED","object":{},"object":{"a":1}}`,
-	`{"type":"ADDED","object":{"a":"\"}{"}}`, `{"type":"ADDED","object":{"a":"\\"}}`, `{"ty\u0070e":"ADD\u0045D","object":{}}`,
-	`{"type":"ADDED","object":null}`, `{"type":"ADDED"}`, `{"type":"NEWS","object":{}}`, `{"type":1,"object":{}}`, `{}`, `[]`, `x`, `{"type":"ADDED","object":{`,
-	`{"type":"ADDED","object":{"a":[}]}}`, `{"type":"ADDED","object":{]}`, `{"type":"ADDED","object":[]}`, `<html></html>`, `{"type":"ADDED","object":{}}}`,
+	`{"type":"ADDED","object":{},"extra":1}`, `{"object":{},"type":"ADDED"}`,
+	`{"type":"ADDED","type":"DELETED","object":{},"object":{"a":1}}`,
+	`{"type":"ADDED","object":{"a":"\"}{"}}`, `{"type":"ADDED","object":{"a":"\\"}}`,
+	`{"ty\u0070e":"ADD\u0045D","object":{}}`,
+	`{"type":"ADDED","object":null}`, `{"type":"ADDED"}`, `{"type":"NEWS","object":{}}`, `{"type":1,"object":{}}`, `{}`,
+	`[]`, `x`, `{"type":"ADDED","object":{`,
+	`{"type":"ADDED","object":{"a":[}]}}`, `{"type":"ADDED","object":{]}`, `{"type":"ADDED","object":[]}`,
+	`<html></html>`, `{"type":"ADDED","object":{}}}`,
 	`{"type":"ADDED","object":{"a":1e999}}`, `{"type":"ADDED","object":{},"extra":{}}`,
 	`{"type":"ADDED","object":{}}{"type":"ADDED","object":{},"extra":1}{"type":"ADDED","object":{} }{"type":"ADDED","object":{}`,
 }

@@ -156,7 +156,8 @@ func (c *capture) field() *string {
 }
 
 func (c *capture) identity() Identity {
-	for _, s := range []*string{&c.found.Kind, &c.found.Namespace, &c.found.Name, &c.found.UID, &c.found.ResourceVersion} {
+	for _, s := range []*string{&c.found.Kind, &c.found.Namespace, &c.found.Name, &c.found.UID,
+		&c.found.ResourceVersion} {
 		*s = strings.Clone(*s)
 	}
 	return c.found

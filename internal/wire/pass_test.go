@@ -19,7 +19,8 @@ import (
 // it, or behind the data, where custom resources have it.
 func large(name string, behind bool) string {
 	meta := fmt.Sprintf(`"metadata":{"annotations":{"name":"wrong","metadata":"{\"name\":\"wrong\"}"},"name":%q,"namespace":"ns","uid":"u1","resourceVersion":"7"}`, name)
-	data := `"data":{"metadata":{"name":"wrong"},"k":["` + strings.Repeat(`<\"`, 5000) + `","metadata",{"name":"wrong"}]}`
+	data := `"data":{"metadata":{"name":"wrong"},"k":["` + strings.Repeat(`<\"`, 5000) +
+		`","metadata",{"name":"wrong"}]}`
 	if behind {
 		return `{"apiVersion":"v1",` + data + `,"kind":"ConfigMap",` + meta + `}`
 	}
@@ -34,7 +35,8 @@ func TestObjectsThatAreTooLargeArePassedInBoundedMemory(t *testing.T) {
 			for _, limit := range []int{1 << 10, len(large(want.Name, behind)) - 1} {
 				t.Run(fmt.Sprint(behind, size, limit), func(t *testing.T) {
 					limits := wire.Limits{Object: limit, Pass: true}
-					stream := `{"type":"ADDED","object":` + small + "}\n" + `{"type":"MODIFIED","object":` + large(want.Name, behind) + "}\n" +
+					stream := `{"type":"ADDED","object":` + small + "}\n" + `{"type":"MODIFIED","object":` +
+						large(want.Name, behind) + "}\n" +
 						`{"type":"DELETED","object":` + small + "}"
 					f := wire.NewFrameReader(&pieces{[]byte(stream), size}, limits)
 					for i, kind := range []string{wire.Added, wire.Modified, wire.Deleted} {
@@ -54,7 +56,8 @@ func TestObjectsThatAreTooLargeArePassedInBoundedMemory(t *testing.T) {
 					_, err := f.Next()
 					require.ErrorIs(t, err, io.EOF)
 
-					page := `{"kind":"ConfigMapList","items":[` + small + "," + large(want.Name, behind) + "," + small + `],"metadata":{"resourceVersion":"9"}}`
+					page := `{"kind":"ConfigMapList","items":[` + small + "," + large(want.Name, behind) + "," + small +
+						`],"metadata":{"resourceVersion":"9"}}`
 					l := wire.NewListReader(&pieces{[]byte(page), size}, limits)
 					for i := range 3 {
 						_, err := l.Next()

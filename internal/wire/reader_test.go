@@ -68,7 +68,8 @@ func (h *hold) Read(b []byte) (int, error) {
 
 func TestIdleFrameReaderHoldsNoBuffer(t *testing.T) {
 	require.LessOrEqual(t, int(wire.FrameReaderSize), 512)
-	h := &hold{t: t, frames: [][]byte{frame(wire.Added, wiretest.Pod(1)), frame(wire.Added, []byte(`{}`)), frame(wire.Deleted, wiretest.Pod(2))}}
+	h := &hold{t: t, frames: [][]byte{frame(wire.Added, wiretest.Pod(1)), frame(wire.Added, []byte(`{}`)),
+		frame(wire.Deleted, wiretest.Pod(2))}}
 	h.reader = wire.NewFrameReader(h, wire.Limits{})
 	for range 3 {
 		_, err := h.reader.Next()
@@ -301,7 +302,8 @@ func TestListHeaderMayStandBehindTheItems(t *testing.T) {
 	items, header, err := readList([]byte(page), 2, true)
 	require.NoError(t, err)
 	require.Len(t, items, 2)
-	require.Equal(t, wire.ListHeader{APIVersion: "x.io/v1", Kind: "XList", ResourceVersion: "9", Continue: "token", Remaining: 41}, header)
+	require.Equal(t, wire.ListHeader{APIVersion: "x.io/v1", Kind: "XList", ResourceVersion: "9", Continue: "token",
+		Remaining: 41}, header)
 }
 
 func TestScanBeforeNextIsAnError(t *testing.T) {
@@ -312,7 +314,8 @@ func TestScanBeforeNextIsAnError(t *testing.T) {
 }
 
 func TestRepeatedKeysAreResolvedWhileScanningAhead(t *testing.T) {
-	l := wire.NewListReader(strings.NewReader(`{"items":[{},{"metadata":{"name":"a"},"metadata":{"uid":"u"}},{}]}`), wire.Limits{})
+	l := wire.NewListReader(strings.NewReader(`{"items":[{},{"metadata":{"name":"a"},"metadata":{"uid":"u"}},{}]}`),
+		wire.Limits{})
 	var got []string
 	for range 3 {
 		_, err := l.Next()
@@ -340,7 +343,8 @@ func TestItemsBehindARefusedOneAreStillRead(t *testing.T) {
 	}
 	require.Equal(t, []bool{true, false, false, true}, scans)
 
-	f := wire.NewFrameReader(strings.NewReader(`{"type":"ADDED","object":{"metadata":{"uid":1}}}{"type":"ADDED","object":{}}`), wire.Limits{})
+	f := wire.NewFrameReader(strings.NewReader(
+		`{"type":"ADDED","object":{"metadata":{"uid":1}}}{"type":"ADDED","object":{}}`), wire.Limits{})
 	for _, want := range []bool{false, true} {
 		_, err := f.Next()
 		require.NoError(t, err)

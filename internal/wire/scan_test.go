@@ -41,9 +41,11 @@ func TestItemOutlivesTheScannedBytes(t *testing.T) {
 }
 
 func TestAppendKeepsBytesAsSent(t *testing.T) {
-	it, err := wire.Scan([]byte(`{ "kind":"X", "spec": {"a" : 1.50, "b":"\u0041"} ,"metadata":{"name":"n","managedFields":[1],"x":{ }},"apiVersion":"v1","z":[ ]}`))
+	it, err := wire.Scan(
+		[]byte(`{ "kind":"X", "spec": {"a" : 1.50, "b":"\u0041"} ,"metadata":{"name":"n","managedFields":[1],"x":{ }},"apiVersion":"v1","z":[ ]}`))
 	require.NoError(t, err)
-	require.Equal(t, `{"metadata":{"name":"n","x":{ }},"spec": {"a" : 1.50, "b":"\u0041"},"z":[ ]}`, string(it.Append(nil)))
+	require.Equal(t, `{"metadata":{"name":"n","x":{ }},"spec": {"a" : 1.50, "b":"\u0041"},"z":[ ]}`,
+		string(it.Append(nil)))
 }
 
 func TestAppendOfManyMembers(t *testing.T) {
@@ -66,7 +68,8 @@ func TestAppendOfManyMembers(t *testing.T) {
 // not mean one thing to a check and another to a later decoder of the stored
 // bytes.
 func TestRepeatedKeysMeanTheLastOneEverywhere(t *testing.T) {
-	it, err := wire.Scan([]byte(`{"metadata":{"name":"first","labels":{"a":"1"}},"metadata":{"name":"second","n\u0061me":"third","uid":"u"},"kind":"A","kind":"B"}`))
+	it, err := wire.Scan(
+		[]byte(`{"metadata":{"name":"first","labels":{"a":"1"}},"metadata":{"name":"second","n\u0061me":"third","uid":"u"},"kind":"A","kind":"B"}`))
 	require.NoError(t, err)
 	require.Equal(t, "third", it.Name)
 	require.Equal(t, "B", it.Kind)
@@ -137,7 +140,8 @@ func TestWrongTypesAreRefusedByName(t *testing.T) {
 }
 
 func TestNullIsAbsent(t *testing.T) {
-	it, err := wire.Scan([]byte(`{"kind":null,"metadata":{"name":null,"generation":null,"creationTimestamp":null,"labels":null,"annotations":null,"ownerReferences":null,"finalizers":null,"managedFields":null}}`))
+	it, err := wire.Scan(
+		[]byte(`{"kind":null,"metadata":{"name":null,"generation":null,"creationTimestamp":null,"labels":null,"annotations":null,"ownerReferences":null,"finalizers":null,"managedFields":null}}`))
 	require.NoError(t, err)
 	require.Empty(t, it.Name+it.Kind+it.CreationTimestamp)
 	require.Nil(t, it.Labels)
@@ -203,7 +207,8 @@ func TestErrorsHoldNoValues(t *testing.T) {
 	for _, object := range []string{
 		`{"data":{"password":"` + canary + `"},"metadata":{"name":1}}`,
 		`{"data":{"password":"` + canary + `",}}`, `{"data":"` + canary, `{"metadata":{"generation":"` + canary + `"}}`,
-		`{"metadata":{"creationTimestamp":"` + canary + `"}}`, `{"metadata":{"labels":{"` + canary + `":1}}}`, `{"metadata":{"finalizers":"` + canary + `"}}`,
+		`{"metadata":{"creationTimestamp":"` + canary + `"}}`, `{"metadata":{"labels":{"` + canary + `":1}}}`,
+		`{"metadata":{"finalizers":"` + canary + `"}}`,
 		`"` + canary + `"`, `{"` + canary + `":01}`, `{"` + canary + `" 1}`, `{"data":"` + canary + `"}` + canary,
 	} {
 		_, err := wire.Scan([]byte(object))
@@ -239,7 +244,8 @@ func TestSyntaxErrorsSayWhere(t *testing.T) {
 }
 
 func TestAnnotationOfABookmark(t *testing.T) {
-	it, err := wire.Scan([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"77","creationTimestamp":null,"annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}`))
+	it, err := wire.Scan(
+		[]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"77","creationTimestamp":null,"annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}`))
 	require.NoError(t, err)
 	value, ok := it.Annotation("k8s.io/initial-events-end")
 	require.True(t, ok)
@@ -289,7 +295,8 @@ func TestExpectNamesTheFieldThatIsNotAsExpected(t *testing.T) {
 		"another namespace":             {"metadata.namespace", wire.Expect{Namespace: "ns"}, func(it *wire.Item) { it.Namespace = "OTHER" }},
 		"a namespace of a Node":         {"metadata.namespace", wire.Expect{Namespaced: new(false)}, func(*wire.Item) {}},
 		"no uid":                        {"metadata.uid", pods, func(it *wire.Item) { it.UID = "" }},
-		"no version":                    {"metadata.resourceVersion", pods, func(it *wire.Item) { it.ResourceVersion = "" }},
+		"no version": {"metadata.resourceVersion", pods,
+			func(it *wire.Item) { it.ResourceVersion = "" }},
 	} {
 		it := good
 		c.change(&it)
@@ -309,7 +316,8 @@ func TestExcerptsOfNamesAreShortAndPrintable(t *testing.T) {
 }
 
 func TestSyntaxErrorOfACutOffListIsUnexpectedEOF(t *testing.T) {
-	for _, page := range []string{``, `{`, `{"items":[`, `{"items":[{"a":`, `{"items":[{}]`, `{"items":[{}],"metadata":{"continue":`, `{"items":[12`} {
+	for _, page := range []string{``, `{`, `{"items":[`, `{"items":[{"a":`, `{"items":[{}]`,
+		`{"items":[{}],"metadata":{"continue":`, `{"items":[12`} {
 		_, _, err := readList([]byte(page), 3, false)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, page)
 		require.NotErrorIs(t, err, io.EOF)
@@ -320,7 +328,8 @@ func TestSyntaxErrorOfACutOffListIsUnexpectedEOF(t *testing.T) {
 // TestReadingPartsStopsAtInvalidBytes: functions that later read parts of an
 // object must stop at bytes that are not JSON, and must not guess.
 func TestReadingPartsStopsAtInvalidBytes(t *testing.T) {
-	for _, b := range []string{``, `x`, `[`, `{`, `{"a"`, `{"a":`, `{"a":}`, `{"a":1`, `{"a":1;`, `{1:2}`, `["a"`, `["a";`, `[}`} {
+	for _, b := range []string{``, `x`, `[`, `{`, `{"a"`, `{"a":`, `{"a":}`, `{"a":1`, `{"a":1;`, `{1:2}`, `["a"`,
+		`["a";`, `[}`} {
 		seen := 0
 		for range wire.Members([]byte(b)) {
 			seen++

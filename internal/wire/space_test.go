@@ -97,7 +97,8 @@ func requireSpace(t *testing.T, name string, next func() error) {
 // between any two tokens.
 func TestWhiteSpaceOfAReasonableMeasureIsPassed(t *testing.T) {
 	gap := strings.Repeat("\n\t  ", wire.MaxSpace/4-1)
-	parts := []string{"", "{", `"kind"`, ":", `"L"`, ",", `"items"`, ":", "[", `{"metadata":{"name":"a"}}`, ",", `{"metadata":{"name":"b"}}`, "]", "}", ""}
+	parts := []string{"", "{", `"kind"`, ":", `"L"`, ",", `"items"`, ":", "[", `{"metadata":{"name":"a"}}`, ",",
+		`{"metadata":{"name":"b"}}`, "]", "}", ""}
 	l := wire.NewListReader(strings.NewReader(strings.Join(parts, gap)), wire.Limits{})
 	for _, name := range []string{"a", "b"} {
 		_, err := l.Next()

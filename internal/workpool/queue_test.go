@@ -55,7 +55,8 @@ func submit(q *workpool.Queue, takes time.Duration, began *starts) *workpool.Slo
 }
 
 func TestJobsThatDoNotWaitLongKeepToTheLimit(t *testing.T) {
-	for name, q := range map[string]*workpool.Queue{"plain": workpool.New(5), "learning": workpool.NewLearning(5, workpool.Hold)} {
+	for name, q := range map[string]*workpool.Queue{"plain": workpool.New(5),
+		"learning": workpool.NewLearning(5, workpool.Hold)} {
 		synctest.Test(t, func(t *testing.T) {
 			var began starts
 			for range 20 {

@@ -37,7 +37,8 @@ func virtualCases() []capiCase {
 		{7, "connecting twice is connecting once, without a request", caseEngageAgain},
 		{8, "whatever was handed out fails at once when the cluster is lost, and says why", caseHandlesAfterDisconnect},
 		{9, "a disengaged cluster leaves no informer, no connection and no request", caseDisengageStopsEverything},
-		{10, "disconnecting twice changes nothing, and what was last known of the cluster stays", caseStatusSurvivesDisconnect},
+		{10, "disconnecting twice changes nothing, and what was last known of the cluster stays",
+			caseStatusSurvivesDisconnect},
 		{11, "a 401 on a probe asks the resolver at once, and is no missed probe", caseUnauthorizedProbe},
 		{12, "another bad answer to a probe is one missed probe", caseOneMissedProbe},
 		{13, "the probe that reaches the threshold disconnects, and none before it", caseThreshold},
@@ -46,7 +47,8 @@ func virtualCases() []capiCase {
 		{16, "a watch of a cluster that is not connected is held, and begins by itself", caseWatchBeforeConnect},
 		{17, "a watch is recorded once", caseWatchRecorded},
 		{18, "watching the same again adds a hold and no informer", caseWatchTwice},
-		{22, "without a Secret the resolver is asked in even intervals, and nothing is dialled", caseMissingSecretIsAskedForEvenly},
+		{22, "without a Secret the resolver is asked in even intervals, and nothing is dialled",
+			caseMissingSecretIsAskedForEvenly},
 		{23, "right after a failed attempt there is no other, unless the resolver has news", caseRetryIsRateLimited},
 		{24, "the attempt after the wait connects, and the next probe is an interval away", caseRetryConnects},
 		{25, "nothing that callers do brings a probe before its time, and life makes it later", caseNoEarlyProbe},
@@ -63,7 +65,8 @@ func virtualCases() []capiCase {
 		{45, "a handle kept across a disconnect fails, or says that its answer is old", caseHandleKeptAcrossDisconnect},
 		{46, "a subscriber that never drains holds back nobody, and its end frees it", caseStuckSubscriber},
 		{47, "callbacks may call everything for the same cluster", caseReentrance},
-		{48, "a watch that never synced leaves no request and no goroutine, however often the cluster went", caseUnsyncedWatchLeavesNothing},
+		{48, "a watch that never synced leaves no request and no goroutine, however often the cluster went",
+			caseUnsyncedWatchLeavesNothing},
 		{50, "a list that takes ten minutes occupies no worker and gets there", caseSlowList},
 		{55, "a fleet that comes back lists within its budget", caseFleetComesBack},
 		{57, "a removed cluster's metrics vanish, and Stop leaves no goroutine", caseRemovedAndStopped},
@@ -126,19 +129,22 @@ func realCases() []realCase {
 		{4, "a corrected Secret connects and wipes the failure", caseCorrectedSecret},
 		{5, "a watch is synced within its time", caseSynced},
 		{6, "cached and uncached reads answer", caseCachedAndUncachedReads},
-		{19, "managedFields are in the cache as in live reads, unless they are dropped, and a transform is applied", caseManagedFields},
+		{19, "managedFields are in the cache as in live reads, unless they are dropped, and a transform is applied",
+			caseManagedFields},
 		{20, "a cluster that is not ready is not dialled until it is", caseNotReadyYet},
 		{21, "a cluster outside of the selection is ignored until it is in", caseSelection},
 		{27, "a revoked token disconnects, keeps the holds, and heals with the next one", caseRevokedToken},
 		{28, "a deleted Cluster object is the end of the cluster", caseDeletedClusterObject},
 		{37, "a change is told of once, however often the kind is watched", caseOneEventForTwoWatches},
 		{38, "a cluster that does not answer is given up after its failures, and a healthy one never", caseUnroutable},
-		{40, "the Secrets of other clusters are never read, and no probe is sent to them", caseOthersSecretsAreNeverRead},
+		{40, "the Secrets of other clusters are never read, and no probe is sent to them",
+			caseOthersSecretsAreNeverRead},
 		{41, "an endpoint that changes in the Secret is used while the old one still answers", caseEndpointChanges},
 		{42, "a new token alone causes no list, no event and no gap", caseOnlyTheTokenChanges},
 		{43, "a token that expired first is replaced right when the Secret is", caseTokenExpiresFirst},
 		{44, "after a reconnect handlers get what changed, and nothing twice", caseReconnectKeepsHandlers},
-		{48, "after a disconnect nothing is sent to the old endpoint, not even for a missing kind", caseOldEndpointIsLeftAlone},
+		{48, "after a disconnect nothing is sent to the old endpoint, not even for a missing kind",
+			caseOldEndpointIsLeftAlone},
 		{49, "another cluster of the same name ends the old connection", caseRecreatedCluster},
 		{51, "a kind that one cluster lacks keeps that cluster from nothing else", caseOptionalKind},
 		{52, "exec, auth-provider, token and certificate files are refused unless allowed", caseFilesAndPlugins},
@@ -153,7 +159,8 @@ func realCases() []realCase {
 // has its own namespace, credentials, proxies and ClusterCache.
 func TestRealClusterAPICases(t *testing.T) {
 	t.Parallel()
-	envs := testenv.Start(t, 2, testenv.WithNames("hub", "remote"), testenv.WithCRDs(testenv.SimpleCRD("cluster.x-k8s.io", "Cluster")))
+	envs := testenv.Start(t, 2, testenv.WithNames("hub", "remote"),
+		testenv.WithCRDs(testenv.SimpleCRD("cluster.x-k8s.io", "Cluster")))
 	for _, c := range realCases() {
 		t.Run(fmt.Sprintf("case %d: %s", c.number, c.promise), func(t *testing.T) {
 			t.Parallel()

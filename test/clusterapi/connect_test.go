@@ -112,7 +112,8 @@ func caseHandlesAfterDisconnect(t *testing.T) {
 
 		api.Live()
 		time.Sleep(31 * time.Second)
-		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}), "the same handle is good again")
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}),
+			"the same handle is good again")
 
 		cc, _, _ = fleettest.OneCluster(t)
 		c, err = cc.Client(fleettest.Key("a"))

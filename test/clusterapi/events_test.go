@@ -25,10 +25,12 @@ import (
 
 // listen starts a source of cluster events of the given types, until the test
 // ends.
-func listen(t *testing.T, cc *clustercache.ClusterCache, types ...clustercache.ClusterEventType) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
+func listen(t *testing.T, cc *clustercache.ClusterCache,
+	types ...clustercache.ClusterEventType) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
 	t.Helper()
 	q := fleettest.QueueOf[clustercache.ClusterEvent](t)
-	s := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.ClusterEvent {
+	s := clustercache.ClusterSource(cc, func(_ context.Context,
+		e clustercache.ClusterEvent) []clustercache.ClusterEvent {
 		if slices.Contains(types, e.Type) {
 			return []clustercache.ClusterEvent{e}
 		}
@@ -90,7 +92,8 @@ func caseEachSourceIsTold(t *testing.T) {
 func caseSourcesWaitForTheirTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		early, late, gone := listen(t, cc, clustercache.PhaseChanged), listen(t, cc, clustercache.Disconnected), listen(t, cc, clustercache.Removed)
+		early, late, gone := listen(t, cc, clustercache.PhaseChanged), listen(t, cc, clustercache.Disconnected),
+			listen(t, cc, clustercache.Removed)
 		synctest.Wait()
 		api.Die()
 		time.Sleep(clustercache.DefaultProbeInterval)
@@ -162,11 +165,13 @@ func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.Cluste
 			block()
 		}
 	}()
-	clusterSource := clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []reconcile.Request {
+	clusterSource := clustercache.ClusterSource(cc, func(context.Context,
+		clustercache.ClusterEvent) []reconcile.Request {
 		block()
 		return nil
 	})
-	objectSource := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true},
+	objectSource := clustercache.ObjectSource(cc,
+		clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true},
 		func(context.Context, client.ObjectKey, client.Object) []reconcile.Request {
 			block()
 			return nil
@@ -262,15 +267,18 @@ func caseReentrance(t *testing.T) {
 		var err error
 		cc, err = clustercache.New(o)
 		require.NoError(t, err)
-		feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true, Clusters: func(client.ObjectKey) bool {
+		feed := clustercache.ObjectFeed{Kinds: []client.Object{
+			&corev1.ConfigMap{}}, Watch: true, Clusters: func(client.ObjectKey) bool {
 			_, _ = cc.Status(fleettest.Key("a"))
 			return true
 		}}
-		objects := clustercache.ObjectSource(cc, feed, func(context.Context, client.ObjectKey, client.Object) []reconcile.Request {
+		objects := clustercache.ObjectSource(cc, feed, func(context.Context, client.ObjectKey,
+			client.Object) []reconcile.Request {
 			everything()
 			return nil
 		})
-		clusters := clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []reconcile.Request {
+		clusters := clustercache.ClusterSource(cc, func(context.Context,
+			clustercache.ClusterEvent) []reconcile.Request {
 			everything()
 			return nil
 		})

@@ -148,7 +148,8 @@ type crowd struct {
 func (c *crowd) slow(api *fleettest.API) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		if strings.HasSuffix(r.URL.Path, "/configmaps") && (q.Get("sendInitialEvents") == "true" || q.Get("watch") == "") &&
+		if strings.HasSuffix(r.URL.Path, "/configmaps") &&
+			(q.Get("sendInitialEvents") == "true" || q.Get("watch") == "") &&
 			!strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=fleetcache") &&
 			!strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") { // that is an audit
 			c.add(1)
@@ -199,7 +200,8 @@ func caseFleetComesBack(t *testing.T) {
 			apis = append(apis, api)
 			d.Set(fleettest.Key(fmt.Sprint(i)), api.Config())
 		}
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+		objects := fleettest.FollowObjects(t, cc,
+			clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		settle := func() {
 			t.Helper()
 			for up := 0; up < *fleetSize; time.Sleep(time.Second) {
@@ -282,7 +284,9 @@ func caseRemovedAndStopped(t *testing.T) {
 			require.NoError(t, err)
 			watches = append(watches, w)
 		}
-		require.NoError(t, clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []int { return nil }).Start(t.Context(), fleettest.QueueOf[int](t)))
+		require.NoError(t, clustercache.ClusterSource(cc,
+			func(context.Context, clustercache.ClusterEvent) []int { return nil }).Start(t.Context(),
+			fleettest.QueueOf[int](t)))
 		time.Sleep(time.Minute)
 		require.Positive(t, fleettest.SeriesOf(t, registry, "fleet/0"))
 		d.Fail(fleettest.Key("0"), resolver.ErrClusterNotFound)

@@ -72,7 +72,8 @@ func caseWrongPath(t *testing.T, s *site) {
 	s.store(t, "a", s.wrongPath())
 	cc := fleettest.Start(t, s.options(t))
 	require.NoError(t, cc.Engage(s.key("a")))
-	now := s.status(t, cc, "a", func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
+	now := s.status(t, cc,
+		"a", func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
 	require.Equal(t, "NotFound", now.Reason)
 	require.Error(t, now.LastError)
 	require.False(t, now.Connected)
@@ -150,7 +151,8 @@ func caseManagedFields(t *testing.T, s *site) {
 	s.create(t, s.remote, "one")
 	s.store(t, "a", s.remote.Kubeconfig())
 	o := s.options(t)
-	o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{Resource: "configmaps"}: func(u *unstructured.Unstructured) error {
+	o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{
+		Resource: "configmaps"}: func(u *unstructured.Unstructured) error {
 		unstructured.RemoveNestedField(u.Object, "data", "in")
 		return nil
 	}}
@@ -176,7 +178,8 @@ func (s *site) ownCluster(t *testing.T, name string, ready bool) *unstructured.U
 	u.SetName(name)
 	require.NoError(t, client.IgnoreAlreadyExists(s.hubClient.Create(t.Context(), u)))
 	require.NoError(t, s.hubClient.Get(t.Context(), client.ObjectKeyFromObject(u), u))
-	require.NoError(t, unstructured.SetNestedField(u.Object, ready, "status", "initialization", "controlPlaneInitialized"))
+	require.NoError(t, unstructured.SetNestedField(u.Object, ready, "status", "initialization",
+		"controlPlaneInitialized"))
 	require.NoError(t, s.hubClient.Status().Update(t.Context(), u))
 	return u
 }
@@ -216,7 +219,8 @@ func caseSelection(t *testing.T, s *site) {
 	clusters.Wait(s.key("a"), clustercache.Connected)
 	s.store(t, "a", proxy.Kubeconfig())
 	clusters.Wait(s.key("a"), clustercache.Removed)
-	require.Eventually(t, func() bool { return len(cc.Clusters()) == 1 && proxy.Stats().Open == 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(cc.Clusters()) == 1 && proxy.Stats().Open == 0 }, 20*time.Second,
+		10*time.Millisecond)
 	now := proxy.Stats().Accepted
 	s.store(t, "a", proxy.Kubeconfig(), map[string]string{"fleet": "mine"})
 	clusters.Wait(s.key("a"), clustercache.Connected)

@@ -41,7 +41,8 @@ func caseRevokedToken(t *testing.T, s *site) {
 	require.NoError(t, account.Revoke(t.Context()))
 	e := c.clusters.Wait(s.key("a"), clustercache.Disconnected)
 	require.Equal(t, "Unauthorized", e.Reason)
-	now := s.status(t, c.cc, "a", func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
+	now := s.status(t, c.cc, "a",
+		func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
 	require.Equal(t, e.Time.Round(time.Second), now.Since.Round(time.Second))
 	require.Equal(t, 1, c.w.Status().References)
 	require.ErrorIs(t, s.get(t, c.cc, "a"), clustercache.ErrNotConnected)
@@ -139,9 +140,11 @@ func caseRecreatedCluster(t *testing.T, s *site) {
 	c.objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
 	s.status(t, c.cc, "a", func(now clustercache.Status) bool { return now.Epoch != epoch })
 	require.NoError(t, c.w.WaitForSync(t.Context()))
-	require.Eventually(t, func() bool { return old.Stats().Open == 0 }, 20*time.Second, 10*time.Millisecond, "the old connection is gone")
+	require.Eventually(t, func() bool { return old.Stats().Open == 0 }, 20*time.Second, 10*time.Millisecond,
+		"the old connection is gone")
 	list := &corev1.ConfigMapList{}
-	require.NoError(t, c.cc.Reader(s.key("a")).List(t.Context(), list, client.InNamespace(s.name), clustercache.CacheOnly))
+	require.NoError(t, c.cc.Reader(s.key("a")).List(t.Context(), list, client.InNamespace(s.name),
+		clustercache.CacheOnly))
 	names := []string{}
 	for _, o := range list.Items {
 		if o.Data["in"] != "" {
@@ -184,7 +187,8 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 		"user.exec": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			u.ClientCertificateData, u.ClientKeyData = nil, nil
 			u.Exec = &clientcmdapi.ExecConfig{
-				APIVersion: "client.authentication.k8s.io/v1", Command: plugin, InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+				APIVersion: "client.authentication.k8s.io/v1", Command: plugin,
+				InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 			}
 		},
 		"user.auth-provider": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
@@ -206,7 +210,8 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 		s.store(t, name(field), s.kubeconfig(t, change))
 	}
 	refusing := fleettest.Start(t, s.options(t))
-	allowing := fleettest.Start(t, s.options(t, func(o *resolver.HubOptions) { o.Allow = resolver.Allow{Files: dir, Exec: []string{plugin}} }))
+	allowing := fleettest.Start(t,
+		s.options(t, func(o *resolver.HubOptions) { o.Allow = resolver.Allow{Files: dir, Exec: []string{plugin}} }))
 	for field := range changes {
 		require.NoError(t, refusing.Engage(s.key(name(field))))
 		now := s.status(t, refusing, name(field), func(now clustercache.Status) bool { return now.LastError != nil })
@@ -217,13 +222,15 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 	}
 	require.NoFileExists(t, ran)
 	require.Empty(t, s.requests(t, s.remote))
-	for _, field := range []string{"user.exec", "user.client-certificate", "user.client-key", "cluster.certificate-authority"} {
+	for _, field := range []string{"user.exec", "user.client-certificate", "user.client-key",
+		"cluster.certificate-authority"} {
 		require.NoError(t, allowing.Engage(s.key(name(field))))
 		s.ready(t, allowing, name(field))
 	}
 	require.FileExists(t, ran)
 	require.NoError(t, allowing.Engage(s.key(name("user.auth-provider"))))
-	now := s.status(t, allowing, name("user.auth-provider"), func(now clustercache.Status) bool { return now.LastError != nil })
+	now := s.status(t, allowing, name("user.auth-provider"),
+		func(now clustercache.Status) bool { return now.LastError != nil })
 	require.Equal(t, clustercache.PhaseRefused, now.Phase, "there is nothing that could permit it")
 }
 

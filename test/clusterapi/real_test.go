@@ -41,7 +41,8 @@ func newSite(t *testing.T, hub, remote *testenv.Cluster, number int) *site {
 	s.hubClient, err = client.NewWithWatch(config, client.Options{})
 	require.NoError(t, err)
 	for _, c := range []*testenv.Cluster{hub, remote} {
-		require.NoError(t, c.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}))
+		require.NoError(t, c.Client().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name}}))
 	}
 	return s
 }
@@ -70,7 +71,8 @@ func (s *site) store(t *testing.T, name string, kubeconfig []byte, labels ...map
 	t.Helper()
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.name, Name: name + "-kubeconfig", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": name},
+			Namespace: s.name, Name: name + "-kubeconfig",
+			Labels: map[string]string{"cluster.x-k8s.io/cluster-name": name},
 		},
 		Data: map[string][]byte{"value": kubeconfig},
 	}
@@ -86,7 +88,8 @@ func (s *site) store(t *testing.T, name string, kubeconfig []byte, labels ...map
 
 func (s *site) unstore(t *testing.T, name string) {
 	t.Helper()
-	require.NoError(t, s.hubClient.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name + "-kubeconfig"}}))
+	require.NoError(t, s.hubClient.Delete(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name + "-kubeconfig"}}))
 }
 
 func (s *site) create(t *testing.T, c *testenv.Cluster, names ...string) {
@@ -108,11 +111,13 @@ func (s *site) watch(t *testing.T, cc *clustercache.ClusterCache, name string) *
 // get reads the ConfigMap "one" of a cluster.
 func (s *site) get(t *testing.T, cc *clustercache.ClusterCache, name string, opts ...client.GetOption) error {
 	t.Helper()
-	return cc.Reader(s.key(name)).Get(t.Context(), client.ObjectKey{Namespace: s.name, Name: "one"}, &corev1.ConfigMap{}, opts...)
+	return cc.Reader(s.key(name)).Get(t.Context(), client.ObjectKey{Namespace: s.name, Name: "one"},
+		&corev1.ConfigMap{}, opts...)
 }
 
 // status waits until the status of a cluster is as wanted.
-func (s *site) status(t *testing.T, cc *clustercache.ClusterCache, name string, want func(clustercache.Status) bool) clustercache.Status {
+func (s *site) status(t *testing.T, cc *clustercache.ClusterCache, name string,
+	want func(clustercache.Status) bool) clustercache.Status {
 	t.Helper()
 	var last clustercache.Status
 	require.Eventually(t, func() bool {
@@ -171,7 +176,8 @@ func (s *site) connected(t *testing.T, config *rest.Config) connected {
 	s.create(t, s.remote, "one", "two")
 	s.store(t, "a", testenv.Kubeconfig(config))
 	cc := fleettest.Start(t, s.options(t))
-	c := connected{site: s, cc: cc, clusters: fleettest.Follow(t, cc), objects: fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{}), w: s.watch(t, cc, "a")}
+	c := connected{site: s, cc: cc, clusters: fleettest.Follow(t, cc),
+		objects: fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{}), w: s.watch(t, cc, "a")}
 	require.NoError(t, c.w.WaitForSync(t.Context()))
 	c.objects.WaitAll("one", "two")
 	c.clusters.Wait(s.key("a"), clustercache.Connected)

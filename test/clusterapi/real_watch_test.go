@@ -57,7 +57,8 @@ func caseUnroutable(t *testing.T, s *site) {
 	w := s.watch(t, cc, "a")
 	require.NoError(t, w.WaitForSync(t.Context()))
 	s.ready(t, cc, "good")
-	lost := s.status(t, cc, "free-port", func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
+	lost := s.status(t, cc, "free-port",
+		func(now clustercache.Status) bool { return now.Phase == clustercache.PhaseDisconnected })
 	require.Equal(t, "Unreachable", lost.Reason)
 	require.Zero(t, lost.Connects)
 
@@ -82,17 +83,20 @@ func caseReconnectKeepsHandlers(t *testing.T, s *site) {
 		proxy.Refuse()
 		c.clusters.Wait(s.key("a"), clustercache.Disconnected)
 		s.create(t, s.remote, "meanwhile")
-		require.NoError(t, s.remote.Client().Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: objectMetaIn(s.name, "two")}))
+		require.NoError(t, s.remote.Client().Delete(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: objectMetaIn(s.name, "two")}))
 		require.NoError(t, proxy.Heal())
 		c.clusters.Wait(s.key("a"), clustercache.Connected)
-		_, before := c.objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "two" })
+		_, before := c.objects.Wait(
+			func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "two" })
 		require.Len(t, before, 1)
 		require.Equal(t, "meanwhile", before[0].Object().GetName())
 		require.False(t, before[0].Initial)
 
 		// As before, for another round.
 		s.create(t, s.remote, "two")
-		require.NoError(t, s.remote.Client().Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: objectMetaIn(s.name, "meanwhile")}))
+		require.NoError(t, s.remote.Client().Delete(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: objectMetaIn(s.name, "meanwhile")}))
 		c.objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "meanwhile" })
 	}
 	require.Equal(t, 1, s.lists(t, s.remote))
@@ -102,7 +106,8 @@ func caseReconnectKeepsHandlers(t *testing.T, s *site) {
 func caseOldEndpointIsLeftAlone(t *testing.T, s *site) {
 	old := s.remote.Proxy(t)
 	c := s.connected(t, old.Config())
-	missing, err := c.cc.Watch(t.Context(), s.key("a"), clustercache.Kind(schema.GroupVersionKind{Group: "missing.example.com", Version: "v1", Kind: "Missing"}))
+	missing, err := c.cc.Watch(t.Context(), s.key("a"),
+		clustercache.Kind(schema.GroupVersionKind{Group: "missing.example.com", Version: "v1", Kind: "Missing"}))
 	require.NoError(t, err)
 	require.True(t, meta.IsNoMatchError(missing.WaitForSync(t.Context())))
 	require.NotZero(t, old.Stats().Open)
@@ -113,7 +118,8 @@ func caseOldEndpointIsLeftAlone(t *testing.T, s *site) {
 	c.clusters.Wait(s.key("a"), clustercache.Connected)
 	require.NoError(t, old.Heal())
 	accepted, asked := old.Stats().Accepted, s.discoveries(t)
-	require.Eventually(t, func() bool { return s.discoveries(t) >= asked+2 }, time.Minute, 100*time.Millisecond, "the missing kind is looked for at the new one")
+	require.Eventually(t, func() bool { return s.discoveries(t) >= asked+2 }, time.Minute, 100*time.Millisecond,
+		"the missing kind is looked for at the new one")
 	require.Empty(t, c.told(t, "three"))
 	require.Equal(t, accepted, old.Stats().Accepted)
 	require.Zero(t, old.Stats().Open)
@@ -123,7 +129,8 @@ func caseOldEndpointIsLeftAlone(t *testing.T, s *site) {
 func (s *site) discoveries(t *testing.T) (n int) {
 	t.Helper()
 	for _, r := range s.requests(t, s.remote) {
-		if r.Resource == "" && (strings.HasPrefix(r.URI, "/api?") || r.URI == "/api" || r.URI == "/apis" || strings.HasPrefix(r.URI, "/apis?")) {
+		if r.Resource == "" && (strings.HasPrefix(r.URI, "/api?") || r.URI == "/api" || r.URI == "/apis" ||
+			strings.HasPrefix(r.URI, "/apis?")) {
 			n++
 		}
 	}
@@ -139,9 +146,11 @@ func caseOptionalKind(t *testing.T, s *site) {
 	s.store(t, "without", s.hub.Kubeconfig())
 	o := s.options(t)
 	o.Discover = true
-	o.Indexes = []clustercache.Index{{GVK: gadget, Field: "name", Values: func(o client.Object) []string { return []string{o.GetName()} }}}
+	o.Indexes = []clustercache.Index{
+		{GVK: gadget, Field: "name", Values: func(o client.Object) []string { return []string{o.GetName()} }}}
 	cc := fleettest.Start(t, o)
-	fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(gadget)}, Watch: true})
+	fleettest.FollowObjects(t, cc,
+		clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(gadget)}, Watch: true})
 	s.status(t, cc, "with", func(now clustercache.Status) bool { return now.Synced == 2 && now.Unmapped == 0 })
 	now := s.status(t, cc, "without", func(now clustercache.Status) bool { return now.Synced == 1 })
 	require.Equal(t, clustercache.PhaseReady, now.Phase)
@@ -152,8 +161,10 @@ func caseOptionalKind(t *testing.T, s *site) {
 	require.False(t, w.HasSynced())
 	require.False(t, w.Status().Mapped)
 	require.NoError(t, cc.Reader(s.key("without")).List(t.Context(), &corev1.ConfigMapList{}, clustercache.CacheOnly))
-	require.ErrorIs(t, cc.Reader(s.key("without")).List(t.Context(), fleettest.ListOf(gadget), clustercache.CacheOnly), clustercache.ErrNotWatched)
-	require.NoError(t, cc.Reader(s.key("with")).List(t.Context(), fleettest.ListOf(gadget), clustercache.CacheOnly, client.MatchingFields{"name": "x"}))
+	require.ErrorIs(t, cc.Reader(s.key("without")).List(t.Context(), fleettest.ListOf(gadget), clustercache.CacheOnly),
+		clustercache.ErrNotWatched)
+	require.NoError(t, cc.Reader(s.key("with")).List(t.Context(), fleettest.ListOf(gadget), clustercache.CacheOnly,
+		client.MatchingFields{"name": "x"}))
 }
 
 func caseRefusedWatch(t *testing.T, s *site) {
@@ -174,7 +185,8 @@ func caseRefusedWatch(t *testing.T, s *site) {
 	// to be renewed.
 	require.NoError(t, user.Deny(t.Context()))
 	proxy.ResetAll()
-	require.Eventually(t, func() bool { return apierrors.IsForbidden(c.w.Status().LastError) }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return apierrors.IsForbidden(c.w.Status().LastError) }, time.Minute,
+		10*time.Millisecond)
 	s.ready(t, c.cc, "a")
 	require.True(t, c.w.HasSynced(), "what it has can be read, and Status says how old it is")
 

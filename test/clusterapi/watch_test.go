@@ -88,7 +88,8 @@ func caseHandleKeptAcrossDisconnect(t *testing.T) {
 		lost := time.Now()
 		fleettest.Disconnect(t, cc, api)
 		api.Put("one", "changed meanwhile", nil)
-		for _, opts := range [][]client.GetOption{nil, {clustercache.CacheOnly}, {clustercache.AutoWatch}, {clustercache.MaxStaleness(time.Hour)}} {
+		for _, opts := range [][]client.GetOption{nil, {clustercache.CacheOnly}, {clustercache.AutoWatch},
+			{clustercache.MaxStaleness(time.Hour)}} {
 			_, err = read(opts...)
 			require.ErrorIs(t, err, clustercache.ErrNotConnected)
 		}
@@ -184,7 +185,8 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 // as deletes.
 func caseDeletedClusterIsForgotten(t *testing.T) {
 	t.Run("the resolver knows that there is none", func(t *testing.T) {
-		deletedClusterIsForgotten(t, func(d *fleettest.Directory) { d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound) })
+		deletedClusterIsForgotten(t,
+			func(d *fleettest.Directory) { d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound) })
 	})
 	t.Run("the resolver misses its Secret and does not list it", func(t *testing.T) {
 		deletedClusterIsForgotten(t, func(d *fleettest.Directory) { d.Forget(fleettest.Key("a")) })
@@ -202,7 +204,8 @@ func deletedClusterIsForgotten(t *testing.T, end func(*fleettest.Directory)) {
 		o.Discover = true
 		cc := fleettest.Start(t, o)
 		clusters := fleettest.Follow(t, cc)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+		objects := fleettest.FollowObjects(t, cc,
+			clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		synctest.Wait()
 		before := goroutines()
 		d.Set(fleettest.Key("a"), api.Config())

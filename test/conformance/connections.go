@@ -19,10 +19,12 @@ func connections() []Behaviour {
 	return []Behaviour{
 		{Name: "a reconnect causes no list and no news", run: reconnect},
 		{Name: "what was missed while disconnected arrives once", run: missed},
-		{Name: "reads of a disconnected cluster fail, or come from the cache if that is allowed", run: disconnectedReads},
+		{Name: "reads of a disconnected cluster fail, or come from the cache if that is allowed",
+			run: disconnectedReads},
 		{Name: "rotated credentials cause no list and no news", run: rotation},
 		{Name: "an older history is another epoch", run: rollback, Destroys: true},
-		{Name: "another cluster at the address is another epoch, and what was there is deleted", run: replaced, Destroys: true},
+		{Name: "another cluster at the address is another epoch, and what was there is deleted", run: replaced,
+			Destroys: true},
 		{Name: "a cluster that the resolver forgets is unknown", run: removed, Destroys: true},
 	}
 }
@@ -75,7 +77,8 @@ func missed(e *env) {
 		}
 	}
 	delete(seen, "Updated a blue") // may be merged with the next event
-	require.Equal(e, map[string]int{"Updated a green": 1, "Deleted b red": 1, "Added c red": 1, "Added last red": 1}, seen)
+	require.Equal(e, map[string]int{"Updated a green": 1, "Deleted b red": 1, "Added c red": 1, "Added last red": 1},
+		seen)
 }
 
 func disconnectedReads(e *env) {
@@ -84,13 +87,16 @@ func disconnectedReads(e *env) {
 	e.phase(clustercache.PhaseDisconnected)
 	got := &corev1.ConfigMap{}
 	require.ErrorIs(e, e.reader().Get(e.Context(), e.named("a"), got), clustercache.ErrNotConnected)
-	require.ErrorIs(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly), clustercache.ErrNotConnected)
+	require.ErrorIs(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly),
+		clustercache.ErrNotConnected)
 	require.ErrorIs(e, e.client().Create(e.Context(), e.configMap("c", "red")), clustercache.ErrNotConnected)
 	var origin clustercache.Origin
-	require.NoError(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour), &origin))
+	require.NoError(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly,
+		clustercache.MaxStaleness(time.Hour), &origin))
 	require.False(e, origin.Connected)
 	require.Equal(e, "red", got.Data["color"])
-	err := e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly, clustercache.MaxStaleness(time.Nanosecond))
+	err := e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly,
+		clustercache.MaxStaleness(time.Nanosecond))
 	require.ErrorIs(e, err, clustercache.ErrStale)
 	s := e.status()
 	require.False(e, s.Connected)
@@ -128,7 +134,8 @@ func rollback(e *env) {
 	uid, epoch := e.status().UID, e.status().Epoch
 	back()
 	f.skipTo("Updated a red", "Deleted c red", "Added b red")
-	e.eventually(func() bool { return e.status().Epoch != epoch && e.status().Phase == clustercache.PhaseReady }, "another epoch")
+	e.eventually(func() bool { return e.status().Epoch != epoch && e.status().Phase == clustercache.PhaseReady },
+		"another epoch")
 	require.Equal(e, uid, e.status().UID)
 	e.paint("a", "green")
 	f.expect("Updated a green")

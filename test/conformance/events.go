@@ -103,7 +103,8 @@ func noChange(e *env) {
 	rv := cm.ResourceVersion
 	require.NoError(e, e.admin.Update(e.Context(), cm))
 	require.Equal(e, rv, cm.ResourceVersion)
-	require.NoError(e, e.admin.Patch(e.Context(), cm, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"color":"red"}}`))))
+	require.NoError(e, e.admin.Patch(e.Context(),
+		cm, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"color":"red"}}`))))
 	require.Equal(e, rv, cm.ResourceVersion)
 	e.paint("a", "blue")
 	f.expect("Updated a blue")
@@ -115,7 +116,8 @@ func deleteAll(e *env) {
 	e.watch()
 	f := e.follow()
 	f.expectAny("Added a red", "Added b red", "Added c blue")
-	require.NoError(e, e.admin.DeleteAllOf(e.Context(), &corev1.ConfigMap{}, client.InNamespace(e.ns), client.MatchingLabels{"color": "red"}))
+	require.NoError(e, e.admin.DeleteAllOf(e.Context(), &corev1.ConfigMap{}, client.InNamespace(e.ns),
+		client.MatchingLabels{"color": "red"}))
 	f.expectAny("Deleted a red", "Deleted b red")
 	require.Equal(e, []string{"c"}, e.names())
 }

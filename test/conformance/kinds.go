@@ -193,7 +193,8 @@ func versionGoes(e *env) {
 	require.NoError(e, e.admin.Update(e.Context(), both))
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(beta)
-	e.eventually(func() bool { return e.reader().List(e.Context(), list, client.InNamespace(e.ns)) != nil }, "reads say so")
+	e.eventually(func() bool { return e.reader().List(e.Context(), list, client.InNamespace(e.ns)) != nil },
+		"reads say so")
 	unserved(e, e.admin.Get(e.Context(), e.named("a"), old))
 	both.Spec.Versions[1].Served = true
 	require.NoError(e, e.admin.Update(e.Context(), both))

@@ -65,11 +65,13 @@ func threeForms(e *env) {
 		}
 		require.Equal(e, typed.UID, untyped.GetUID())
 		require.Equal(e, typed.ResourceVersion, partial.ResourceVersion)
-		lists := []client.ObjectList{&corev1.ConfigMapList{}, &unstructured.UnstructuredList{}, &metav1.PartialObjectMetadataList{}}
+		lists := []client.ObjectList{&corev1.ConfigMapList{}, &unstructured.UnstructuredList{},
+			&metav1.PartialObjectMetadataList{}}
 		lists[1].GetObjectKind().SetGroupVersionKind(gvk.GroupVersion().WithKind("ConfigMapList"))
 		lists[2].GetObjectKind().SetGroupVersionKind(gvk.GroupVersion().WithKind("ConfigMapList"))
 		for _, list := range lists {
-			require.NoError(e, e.reader().List(e.Context(), list, client.InNamespace(e.ns), client.MatchingLabels{"color": "red"}))
+			require.NoError(e, e.reader().List(e.Context(), list, client.InNamespace(e.ns),
+				client.MatchingLabels{"color": "red"}))
 			require.NotEmpty(e, list.GetResourceVersion())
 			require.Equal(e, 2, length(list))
 		}
@@ -113,11 +115,13 @@ func oneListAndWatch(e *env) {
 func cacheOnlyErrors(e *env) {
 	e.create("red", "a")
 	got := &corev1.ConfigMap{}
-	require.ErrorIs(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly), clustercache.ErrNotWatched)
+	require.ErrorIs(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly),
+		clustercache.ErrNotWatched)
 	e.watch()
 	require.NoError(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.CacheOnly))
 	list := &corev1.ConfigMapList{}
-	err := e.reader().List(e.Context(), list, client.InNamespace(e.ns), client.MatchingFields{"data.size": "1"}, clustercache.CacheOnly)
+	err := e.reader().List(e.Context(), list, client.InNamespace(e.ns), client.MatchingFields{"data.size": "1"},
+		clustercache.CacheOnly)
 	require.ErrorIs(e, err, clustercache.ErrUnsupported)
 	err = e.reader().List(e.Context(), list, clustercache.CacheOnly)
 	require.ErrorIs(e, err, clustercache.ErrNotWatched, "all namespaces are not watched")
@@ -135,7 +139,8 @@ func pages(e *env) {
 	var next string
 	for page := range 3 {
 		list := &corev1.ConfigMapList{}
-		require.NoError(e, e.reader().List(e.Context(), list, client.InNamespace(e.ns), red, client.Limit(3), client.Continue(next)))
+		require.NoError(e, e.reader().List(e.Context(), list, client.InNamespace(e.ns), red, client.Limit(3),
+			client.Continue(next)))
 		if page == 0 {
 			rv = list.ResourceVersion
 			e.delete("page-6")
@@ -170,7 +175,8 @@ func fieldSelectors(e *env) {
 		require.Equal(e, []string{"b"}, e.names(client.MatchingFields{"metadata.name": "b"}))
 		e.watch()
 	}
-	err := e.reader().List(e.Context(), &corev1.ConfigMapList{}, client.InNamespace(e.ns), client.MatchingFields{"data.size": "1"})
+	err := e.reader().List(e.Context(), &corev1.ConfigMapList{}, client.InNamespace(e.ns),
+		client.MatchingFields{"data.size": "1"})
 	require.True(e, apierrors.IsBadRequest(err), "%v", err)
 }
 
@@ -198,7 +204,8 @@ func readYourWrites(e *env) {
 	require.Equal(e, "blue", got.Data["color"])
 	require.NoError(e, w.WaitForVersion(e.Context(), cm.ResourceVersion))
 	var origin clustercache.Origin
-	require.NoError(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.NotOlderThan(cm.ResourceVersion), &origin))
+	require.NoError(e, e.reader().Get(e.Context(), e.named("a"), got, clustercache.NotOlderThan(cm.ResourceVersion),
+		&origin))
 	require.True(e, origin.Cached)
 	require.Equal(e, cm.ResourceVersion, got.ResourceVersion)
 }

@@ -71,7 +71,8 @@ func rules(without string) []rbacv1.PolicyRule {
 	for _, name := range conformance.Resources() {
 		plural, group, _ := strings.Cut(name, ".")
 		if plural != without {
-			out = append(out, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{plural, plural + "/status"}, Verbs: []string{"*"}})
+			out = append(out, rbacv1.PolicyRule{APIGroups: []string{group},
+				Resources: []string{plural, plural + "/status"}, Verbs: []string{"*"}})
 		}
 	}
 	return out
@@ -91,7 +92,8 @@ func (b *realBed) Forbid(resource string) {
 
 func (b *realBed) Limit(resource, name string) {
 	plural, group, _ := strings.Cut(resource, ".")
-	limited := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{plural}, ResourceNames: []string{name}, Verbs: []string{"*"}}
+	limited := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{plural}, ResourceNames: []string{name},
+		Verbs: []string{"*"}}
 	require.NoError(b.t, b.user.Grant(b.t.Context(), append(rules(resource), limited)...))
 }
 
@@ -136,7 +138,8 @@ func isQuestion(t *testing.T, r testenv.Request) bool {
 func streamed(r testenv.Request) bool { return strings.Contains(r.URI, "sendInitialEvents=true") }
 
 func (b *realBed) Lists(resource string) int {
-	return len(slices.DeleteFunc(b.requests(resource), func(r testenv.Request) bool { return r.Verb != "list" && (r.Verb != "watch" || !streamed(r)) }))
+	return len(slices.DeleteFunc(b.requests(resource),
+		func(r testenv.Request) bool { return r.Verb != "list" && (r.Verb != "watch" || !streamed(r)) }))
 }
 
 func (b *realBed) Streams() bool {
@@ -146,7 +149,8 @@ func (b *realBed) Streams() bool {
 }
 
 func (b *realBed) Watches(resource string) int {
-	return len(slices.DeleteFunc(b.requests(resource), func(r testenv.Request) bool { return r.Verb != "watch" || streamed(r) }))
+	return len(slices.DeleteFunc(b.requests(resource),
+		func(r testenv.Request) bool { return r.Verb != "watch" || streamed(r) }))
 }
 
 func (b *realBed) Remove() {

@@ -94,7 +94,8 @@ func (b Behaviour) Run(t *testing.T, bed Bed) {
 
 // Resources returns the resources that the behaviors use, as resource.group.
 func Resources() []string {
-	return []string{"configmaps", "secrets", "namespaces", "pods", "services", "deployments.apps", "gadgets.suite.example.com", "customresourcedefinitions.apiextensions.k8s.io"}
+	return []string{"configmaps", "secrets", "namespaces", "pods", "services", "deployments.apps",
+		"gadgets.suite.example.com", "customresourcedefinitions.apiextensions.k8s.io"}
 }
 
 // Behaviours returns all behaviors. Those that destroy come last.
@@ -139,9 +140,11 @@ func newEnv(t *testing.T, bed Bed) *env {
 	e.namespace()
 	cc, err := clustercache.New(clustercache.Options{
 		Resolver: bed.Resolver(), Discover: true, Scheme: Scheme, UserAgent: "suite", QPS: -1,
-		ProbeInterval: time.Second, ProbeTimeout: 5 * time.Second, FailureThreshold: 1, SuccessThreshold: 1, RetryInterval: time.Second,
+		ProbeInterval: time.Second, ProbeTimeout: 5 * time.Second, FailureThreshold: 1,
+		SuccessThreshold: 1, RetryInterval: time.Second,
 		MaxBackoff: time.Second, Grace: 100 * time.Millisecond,
-		Indexes:   []clustercache.Index{{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Field: "data.color", Values: colors}},
+		Indexes: []clustercache.Index{
+			{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Field: "data.color", Values: colors}},
 		Informers: informerpool.Options{MaxBackoff: time.Second},
 	})
 	require.NoError(t, err)
@@ -359,10 +362,12 @@ func definition() *apiextensionsv1.CustomResourceDefinition {
 		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.suite.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: gadgetGVK.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Singular: "gadget", Kind: "Gadget", ListKind: "GadgetList"},
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "gadgets", Singular: "gadget", Kind: "Gadget",
+				ListKind: "GadgetList"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: "v1", Served: true, Storage: true,
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				Subresources: &apiextensionsv1.CustomResourceSubresources{
+					Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 					Type: "object", XPreserveUnknownFields: new(true),
 				}},

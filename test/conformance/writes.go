@@ -75,7 +75,8 @@ func refusedCreates(e *env) {
 	err = c.Create(e.Context(), labelled)
 	require.True(e, apierrors.IsInvalid(err), "%v", err)
 	broken := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "e", "namespace": e.ns}, "data": map[string]any{"n": int64(1)},
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "e", "namespace": e.ns},
+		"data": map[string]any{"n": int64(1)},
 	}}
 	err = c.Create(e.Context(), broken)
 	require.True(e, apierrors.IsBadRequest(err), "%v", err)
@@ -90,7 +91,8 @@ func preconditions(e *env) {
 	require.True(e, apierrors.IsConflict(err), "%v", err)
 	err = c.Delete(e.Context(), cm, client.Preconditions{ResourceVersion: new("1")})
 	require.True(e, apierrors.IsConflict(err), "%v", err)
-	require.NoError(e, c.Delete(e.Context(), cm, client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion}))
+	require.NoError(e, c.Delete(e.Context(), cm,
+		client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion}))
 }
 
 func generatedNames(e *env) {
@@ -124,7 +126,8 @@ func dryRun(e *env) {
 func stringData(e *env) {
 	c := e.client()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "a"}, StringData: map[string]string{"user": "me"}, Data: map[string][]byte{"n": {1, 2}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "a"}, StringData: map[string]string{"user": "me"},
+		Data: map[string][]byte{"n": {1, 2}},
 	}
 	require.NoError(e, c.Create(e.Context(), secret))
 	got := &corev1.Secret{}
@@ -184,15 +187,20 @@ func patches(e *env) {
 	e.create("red", "a")
 	c := e.client()
 	cm := e.configMap("a", "")
-	require.NoError(e, c.Patch(e.Context(), cm, client.RawPatch(types.MergePatchType, []byte(`{"data":{"color":"blue","size":"1"}}`))))
+	require.NoError(e, c.Patch(e.Context(),
+		cm, client.RawPatch(types.MergePatchType, []byte(`{"data":{"color":"blue","size":"1"}}`))))
 	require.Equal(e, map[string]string{"color": "blue", "size": "1"}, cm.Data)
-	require.NoError(e, c.Patch(e.Context(), cm, client.RawPatch(types.MergePatchType, []byte(`{"data":{"size":null}}`))))
+	require.NoError(e, c.Patch(e.Context(),
+		cm, client.RawPatch(types.MergePatchType, []byte(`{"data":{"size":null}}`))))
 	require.Equal(e, map[string]string{"color": "blue"}, cm.Data)
-	require.NoError(e, c.Patch(e.Context(), cm, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/data/color","value":"green"}]`))))
+	require.NoError(e, c.Patch(e.Context(),
+		cm, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/data/color","value":"green"}]`))))
 	require.Equal(e, "green", cm.Data["color"])
-	err := c.Patch(e.Context(), cm, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"test","path":"/data/color","value":"red"}]`)))
+	err := c.Patch(e.Context(), cm,
+		client.RawPatch(types.JSONPatchType, []byte(`[{"op":"test","path":"/data/color","value":"red"}]`)))
 	require.True(e, apierrors.IsInvalid(err), "%v", err)
-	require.Error(e, c.Patch(e.Context(), e.configMap("a", ""), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"name":"b"}}`))))
+	require.Error(e, c.Patch(e.Context(), e.configMap("a", ""),
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"name":"b"}}`))))
 	d := e.deployment()
 	require.NoError(e, c.Create(e.Context(), d))
 	require.NoError(e, c.Patch(e.Context(), d, client.RawPatch(types.StrategicMergePatchType,
@@ -205,7 +213,8 @@ func patches(e *env) {
 // applied returns the apply configuration of one owner.
 func (e *env) applied(data map[string]any) client.Patch {
 	raw, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a", "namespace": e.ns}, "data": data,
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a", "namespace": e.ns},
+		"data": data,
 	})
 	require.NoError(e, err)
 	return client.RawPatch(types.ApplyPatchType, raw)
@@ -221,7 +230,8 @@ func apply(e *env) {
 	require.Len(e, cm.Data, 3)
 	err := c.Patch(e.Context(), cm, e.applied(map[string]any{"shape": "round", "color": "blue"}), theirs)
 	require.True(e, apierrors.IsConflict(err), "%v", err)
-	require.NoError(e, c.Patch(e.Context(), cm, e.applied(map[string]any{"shape": "round", "color": "blue"}), theirs, client.ForceOwnership))
+	require.NoError(e, c.Patch(e.Context(), cm, e.applied(map[string]any{"shape": "round", "color": "blue"}), theirs,
+		client.ForceOwnership))
 	require.Equal(e, "blue", cm.Data["color"])
 	require.NoError(e, c.Patch(e.Context(), cm, e.applied(map[string]any{}), mine))
 	require.Equal(e, map[string]string{"color": "blue", "shape": "round"}, cm.Data, "what nobody applies any more goes")
@@ -253,7 +263,8 @@ func fewDefaults(e *env) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "a"},
 		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "main", Image: "one"}}, ServiceAccountName: "default", AutomountServiceAccountToken: new(false),
+			Containers: []corev1.Container{{Name: "main", Image: "one"}}, ServiceAccountName: "default",
+			AutomountServiceAccountToken: new(false),
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
@@ -267,7 +278,8 @@ func fewDefaults(e *env) {
 	require.NoError(e, e.admin.Status().Update(e.Context(), pod))
 	require.Equal(e, corev1.PodRunning, pod.Status.Phase)
 	pods := &corev1.PodList{}
-	require.NoError(e, e.client().List(e.Context(), pods, client.InNamespace(e.ns), client.MatchingFields{"status.phase": "Running"}))
+	require.NoError(e, e.client().List(e.Context(), pods, client.InNamespace(e.ns),
+		client.MatchingFields{"status.phase": "Running"}))
 	require.Len(e, pods.Items, 1)
 	ns := &corev1.Namespace{}
 	require.NoError(e, e.admin.Get(e.Context(), client.ObjectKey{Name: e.ns}, ns))

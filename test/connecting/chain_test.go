@@ -127,7 +127,8 @@ func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
 func TestGoneIsWhatEachPartOfAnErrorSays(t *testing.T) {
 	gone := resolver.ErrClusterNotFound
 	for name, err := range map[string]error{
-		"all hubs":  utilerrors.NewAggregate([]error{gone, &resolver.AccessError{Cluster: fleettest.Key("a"), Err: gone}}),
+		"all hubs": utilerrors.NewAggregate(
+			[]error{gone, &resolver.AccessError{Cluster: fleettest.Key("a"), Err: gone}}),
 		"no object": fmt.Errorf("%w: %w", gone, apierrors.NewNotFound(schema.GroupResource{Resource: "clusters"}, "a")),
 		"no file":   errors.Join(gone, fmt.Errorf("read: %w", &fs.PathError{Op: "open", Path: "a", Err: syscall.ENOENT})),
 		"own type":  goneError{errors.New("looked everywhere")},
@@ -230,12 +231,14 @@ func TestHazardChainListsOnlyIfAMemberDoes(t *testing.T) {
 	})
 	o := fleettest.Silent(fleettest.NewDirectory())
 	o.Discover = true
-	for _, r := range []clustercache.Resolver{resolver.Chain(), resolver.Chain(blind), resolver.Chain(blind, resolver.Chain(blind))} {
+	for _, r := range []clustercache.Resolver{resolver.Chain(), resolver.Chain(blind),
+		resolver.Chain(blind, resolver.Chain(blind))} {
 		o.Resolver = r
 		_, err := clustercache.New(o)
 		require.ErrorContains(t, err, "Discover: needs a Resolver that lists clusters")
 	}
-	for _, r := range []clustercache.Resolver{resolver.Chain(blind, fleettest.NewDirectory()), resolver.Chain(resolver.Chain(mute{fleettest.NewDirectory()}))} {
+	for _, r := range []clustercache.Resolver{resolver.Chain(blind, fleettest.NewDirectory()),
+		resolver.Chain(resolver.Chain(mute{fleettest.NewDirectory()}))} {
 		o.Resolver = r
 		_, err := clustercache.New(o)
 		require.NoError(t, err)

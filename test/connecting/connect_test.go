@@ -36,13 +36,25 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 		"bad kubeconfig": {func(_ *fleettest.API, d *fleettest.Directory) {
 			d.Fail(fleettest.Key("a"), &resolver.KubeconfigError{Reason: "is no YAML"})
 		}, clustercache.PhaseDisconnected, "BadAccess"},
-		"hub trouble":    {func(_ *fleettest.API, d *fleettest.Directory) { d.Fail(fleettest.Key("a"), errors.New("hub")) }, clustercache.PhaseDisconnected, "Unknown"},
-		"401":            {func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusUnauthorized, "/") }, clustercache.PhaseDisconnected, "Unauthorized"},
-		"503":            {func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusServiceUnavailable, "/") }, clustercache.PhaseDisconnected, "Server"},
-		"429":            {func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusTooManyRequests, "/") }, clustercache.PhaseDisconnected, "Throttled"},
-		"redirect":       {func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusTemporaryRedirect, "/") }, clustercache.PhaseRefused, "Refused"},
-		"hangs":          {func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(-1, "/") }, clustercache.PhaseDisconnected, "Timeout"},
-		"nobody listens": {func(api *fleettest.API, _ *fleettest.Directory) { api.Die() }, clustercache.PhaseDisconnected, "Unreachable"},
+		"hub trouble": {
+			func(_ *fleettest.API, d *fleettest.Directory) { d.Fail(fleettest.Key("a"), errors.New("hub")) },
+			clustercache.PhaseDisconnected, "Unknown"},
+		"401": {
+			func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusUnauthorized, "/") },
+			clustercache.PhaseDisconnected, "Unauthorized"},
+		"503": {
+			func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusServiceUnavailable, "/") },
+			clustercache.PhaseDisconnected, "Server"},
+		"429": {
+			func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusTooManyRequests, "/") },
+			clustercache.PhaseDisconnected, "Throttled"},
+		"redirect": {
+			func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(http.StatusTemporaryRedirect, "/") },
+			clustercache.PhaseRefused, "Refused"},
+		"hangs": {func(api *fleettest.API, _ *fleettest.Directory) { api.FailWith(-1, "/") },
+			clustercache.PhaseDisconnected, "Timeout"},
+		"nobody listens": {func(api *fleettest.API, _ *fleettest.Directory) { api.Die() },
+			clustercache.PhaseDisconnected, "Unreachable"},
 		"no kube-system": {func(api *fleettest.API, _ *fleettest.Directory) {
 			api.FailWith(http.StatusInternalServerError, "kube-system")
 		}, clustercache.PhaseDisconnected, "Server"},
@@ -340,7 +352,8 @@ func TestWritesOfADisconnectedClusterFailAtOnce(t *testing.T) {
 		begin := time.Now()
 		err = c.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one")})
 		require.ErrorIs(t, err, clustercache.ErrNotConnected)
-		require.ErrorIs(t, c.Get(t.Context(), client.ObjectKey{Name: "x"}, &corev1.ConfigMap{}), clustercache.ErrNotConnected)
+		require.ErrorIs(t, c.Get(t.Context(), client.ObjectKey{Name: "x"}, &corev1.ConfigMap{}),
+			clustercache.ErrNotConnected)
 		require.Zero(t, time.Since(begin))
 		_, err = cc.RESTConfig(fleettest.Key("a"))
 		require.ErrorIs(t, err, clustercache.ErrNotConnected)

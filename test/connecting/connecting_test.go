@@ -30,12 +30,14 @@ func TestHazardFirstUseLooksBroken(t *testing.T) {
 		cc, err := clustercache.New(clustercache.Options{Resolver: clusters})
 		require.NoError(t, err)
 		get := func() error {
-			return cc.Reader(fleettest.Key("one")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}, &corev1.ConfigMap{})
+			return cc.Reader(fleettest.Key("one")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "a"},
+				&corev1.ConfigMap{})
 		}
 		create := func() error {
 			c, err := cc.Client(fleettest.Key("one"))
 			require.NoError(t, err)
-			return c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
+			return c.Create(t.Context(), &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}})
 		}
 
 		require.NoError(t, cc.Engage(fleettest.Key("one"))) // before Start

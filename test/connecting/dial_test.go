@@ -34,7 +34,8 @@ func attempted(t *testing.T, o clustercache.Options) clustercache.Status {
 	t.Helper()
 	cc := fleettest.Start(t, o)
 	require.NoError(t, cc.Engage(fleettest.Key("a")))
-	require.Eventually(t, func() bool { return fleettest.Status(t, cc).LastError != nil }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return fleettest.Status(t, cc).LastError != nil }, 30*time.Second,
+		10*time.Millisecond)
 	return fleettest.Status(t, cc)
 }
 
@@ -117,12 +118,14 @@ func TestAddressesThatOthersWroteAreJudgedWhenTheyAreDialled(t *testing.T) {
 		require.NotContains(t, s.LastError.Error(), "canary")
 	}
 	for _, server := range []string{
-		"https://169.254.169.254", "https://169.254.169.254:6443", "https://[::ffff:169.254.169.254]", "https://[64:ff9b::a9fe:a9fe]",
+		"https://169.254.169.254", "https://169.254.169.254:6443", "https://[::ffff:169.254.169.254]",
+		"https://[64:ff9b::a9fe:a9fe]",
 	} {
 		t.Run(server, func(t *testing.T) { refused(t, fleettest.Silent(written(server))) })
 	}
 	for _, address := range []string{
-		"169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::", "fe80::1", "fd00:ec2::254", "100.100.100.200", "0.0.0.0",
+		"169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::", "fe80::1",
+		"fd00:ec2::254", "100.100.100.200", "0.0.0.0",
 		"224.0.0.1",
 	} {
 		t.Run("name of "+address, func(t *testing.T) {
@@ -161,7 +164,8 @@ func TestAddressesThatOthersWroteAreJudgedWhenTheyAreDialled(t *testing.T) {
 func TestAddressesThatAreAllowedAreDialled(t *testing.T) {
 	t.Run("loopback outside of a Pod", func(t *testing.T) {
 		address, count := contacts(t)
-		require.Equal(t, clustercache.PhaseDisconnected, attempted(t, fleettest.Silent(written("https://"+address))).Phase)
+		require.Equal(t, clustercache.PhaseDisconnected,
+			attempted(t, fleettest.Silent(written("https://"+address))).Phase)
 		require.Positive(t, count.Load())
 	})
 	t.Run("the operator's own code, in a Pod, even to the hub", func(t *testing.T) {

@@ -43,9 +43,11 @@ func TestHazardKindsOfAnotherCluster(t *testing.T) {
 					require.Error(t, err)
 					_, err = mapper.ResourceFor(schema.GroupVersionResource{Resource: "widgets"})
 					require.Error(t, err)
-					require.Error(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.Pod{}))
+					require.Error(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
+						client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.Pod{}))
 					require.Error(t, write(t, cc))
-					_, err = cc.Watch(t.Context(), fleettest.Key("a"), &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}})
+					_, err = cc.Watch(t.Context(), fleettest.Key("a"),
+						&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}})
 					require.NoError(t, err)
 					time.Sleep(time.Minute)
 				}

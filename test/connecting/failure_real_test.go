@@ -58,7 +58,8 @@ func newFrontDoor(t *testing.T, c *testenv.Cluster) *frontDoor {
 	f.Config.ErrorLog = fleettest.DiscardLog
 	// Not GetCertificate, which is not called for clients that connect to an IP
 	// address.
-	f.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	f.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+		error) {
 		if pair := f.certificate.Load(); pair != nil {
 			return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*pair}}, nil
 		}
@@ -87,7 +88,8 @@ func (f *frontDoor) answer(h http.HandlerFunc) {
 // lead returns a config that leads through the door, with the token of another
 // config.
 func (f *frontDoor) lead(config *rest.Config) *rest.Config {
-	return &rest.Config{Host: f.URL, BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{CAData: fleettest.PemOf(f.Server)}}
+	return &rest.Config{Host: f.URL, BearerToken: config.BearerToken,
+		TLSClientConfig: rest.TLSClientConfig{CAData: fleettest.PemOf(f.Server)}}
 }
 
 func page(status int, header, body string) http.HandlerFunc {
@@ -125,13 +127,15 @@ func TestRealFailureStatesAreToldApartAndHealByThemselves(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel() // each is a separate cluster to the cache
 			namespace := strings.ReplaceAll(f.name, " ", "-")
-			require.NoError(t, c.Client().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+			require.NoError(t, c.Client().Create(t.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
 			f.run(t, c, cc, d, namespace)
 		})
 	}
 }
 
-func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.ClusterCache, d *fleettest.Directory, namespace string) {
+func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.ClusterCache, d *fleettest.Directory,
+	namespace string) {
 	t.Helper()
 	k := fleettest.Key(namespace)
 	tell := func(change func(t *testing.T) *rest.Config) {
@@ -145,7 +149,8 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 		tell(f.breakIt)
 	}
 	createIn(t, c, namespace, "one")
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Clusters: func(cluster client.ObjectKey) bool { return cluster == k }})
+	objects := fleettest.FollowObjects(t,
+		cc, clustercache.ObjectFeed{Clusters: func(cluster client.ObjectKey) bool { return cluster == k }})
 	w, err := cc.Watch(t.Context(), k, &corev1.ConfigMap{}, client.InNamespace(namespace))
 	require.NoError(t, err)
 	if f.healthy != nil {
@@ -250,7 +255,8 @@ func failureStates(t *testing.T, c *testenv.Cluster) []failureState {
 			clustercache.PhaseDisconnected, "Server", apierrors.IsServiceUnavailable,
 		},
 		{
-			"login page", page(http.StatusOK, "Content-Type: text/html; charset=utf-8", "<html><form>who are you?</form></html>"),
+			"login page", page(http.StatusOK, "Content-Type: text/html; charset=utf-8",
+				"<html><form>who are you?</form></html>"),
 			clustercache.PhaseDisconnected, "NotKubernetes", isError(clustercache.ErrNotKubernetes),
 		},
 		{
@@ -327,7 +333,8 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 		{"TLSNotYetValid", now.Add(time.Hour), now.Add(2 * time.Hour)},
 	} {
 		require.NoError(t, c.RestartWithCertificate(t.Context(), tc.begins, tc.expires))
-		require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == tc.reason }, fleettest.Patience, 10*time.Millisecond, tc.reason)
+		require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == tc.reason }, fleettest.Patience,
+			10*time.Millisecond, tc.reason)
 		s := fleettest.Status(t, cc)
 		require.Equal(t, clustercache.PhaseDisconnected, s.Phase)
 		for _, err := range []error{s.LastError, fleettest.Get(t, cc)} {
@@ -375,7 +382,8 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 
 	require.NoError(t, account.Grant(t.Context(), fleettest.ReadConfigMaps...))
 	proxy.ResetAll()
-	require.Eventually(t, func() bool { return apierrors.IsForbidden(secrets.Status().LastError) }, fleettest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return apierrors.IsForbidden(secrets.Status().LastError) }, fleettest.Patience,
+		10*time.Millisecond)
 	late, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{}, client.InNamespace("kube-system"))
 	require.NoError(t, err)
 	err = late.WaitForSync(t.Context())
@@ -397,7 +405,8 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	for _, e := range before { // the late watch received its own
 		require.NotEqual(t, "default", e.Object().GetNamespace(), "an event for what did not change: %v", e)
 	}
-	require.Eventually(t, func() bool { return secrets.Status().LastError == nil && late.HasSynced() }, fleettest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return secrets.Status().LastError == nil && late.HasSynced() },
+		fleettest.Patience, 10*time.Millisecond)
 	require.Equal(t, 1, fleettest.Status(t, cc).Connects)
 	for len(clusters.Events) > 0 {
 		require.NotEqual(t, clustercache.Disconnected, (<-clusters.Events).Type)

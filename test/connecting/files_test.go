@@ -24,12 +24,14 @@ func TestHazardMistypedPathIsSeen(t *testing.T) {
 	path, book := filepath.Join(t.TempDir(), "mistyped"), &fleettest.Logbook{}
 	r, err := resolver.Files(resolver.FileOptions{}, path)
 	require.NoError(t, err)
-	cc := fleettest.Start(t, clustercache.Options{Resolver: r, Discover: true, Logger: book.Logger(), RetryInterval: time.Second})
+	cc := fleettest.Start(t, clustercache.Options{Resolver: r, Discover: true, Logger: book.Logger(),
+		RetryInterval: time.Second})
 	require.Eventually(t, func() bool {
 		s, err := cc.Status(client.ObjectKey{Name: path})
 		return err == nil && errors.Is(s.LastError, fs.ErrNotExist) && s.Reason == clustercache.ReasonNoAccess
 	}, 30*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return book.Count("Clusters cannot be listed") > 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return book.Count("Clusters cannot be listed") > 0 }, 30*time.Second,
+		10*time.Millisecond)
 	require.Positive(t, book.Count(path))
 	require.Error(t, cc.ReadyzCheck()(nil))
 }

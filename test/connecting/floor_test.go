@@ -64,7 +64,8 @@ func (p *pair) get(name string, options ...readAs) (string, error) {
 		as = append(as, o)
 	}
 	o := &corev1.ConfigMap{}
-	err := p.cc.Reader(fleettest.Key("a")).Get(p.t.Context(), client.ObjectKey{Namespace: "default", Name: name}, o, as...)
+	err := p.cc.Reader(fleettest.Key("a")).Get(p.t.Context(), client.ObjectKey{Namespace: "default", Name: name},
+		o, as...)
 	return o.Data["value"], client.IgnoreNotFound(err)
 }
 
@@ -282,7 +283,8 @@ func TestHazardInformerWithoutNewsIsNotBehind(t *testing.T) {
 // TestHazardInformerOfOneObjectIsNotBehind: the same if the narrow informer
 // selects one object by name, and another object changed.
 func TestHazardInformerOfOneObjectIsNotBehind(t *testing.T) {
-	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("one", "blue"), fleettest.ColoredConfigMap("two", "blue"))
 		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"metadata.name": "one"}}
 		require.NoError(t, fleettest.Watch(t, cc, narrow...).WaitForSync(t.Context()))
@@ -305,7 +307,8 @@ func TestHazardInformerOfOneObjectIsNotBehind(t *testing.T) {
 func TestCachedGetCostsTheSameWithTwoInformers(t *testing.T) {
 	twoInformers(t, func(t *testing.T, p *pair) {
 		measure := func() float64 {
-			o, r, one := &corev1.ConfigMap{}, p.cc.Reader(fleettest.Key("a")), client.ObjectKey{Namespace: "default", Name: "one"}
+			o, r, one := &corev1.ConfigMap{}, p.cc.Reader(fleettest.Key("a")),
+				client.ObjectKey{Namespace: "default", Name: "one"}
 			synctest.Wait()
 			least := math.Inf(1)
 			for range 5 { // concurrent allocations of the process are counted, too

@@ -59,7 +59,8 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	for name, c := range map[string]*testenv.Cluster{"east": east, "west": west} {
 		require.NoError(t, hubClient.Create(t.Context(), &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: name + "-kubeconfig", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": name},
+				Namespace: "default", Name: name + "-kubeconfig",
+				Labels: map[string]string{"cluster.x-k8s.io/cluster-name": name},
 			},
 			Data: map[string][]byte{"value": c.Kubeconfig()},
 		}))
@@ -68,12 +69,14 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	r, err := resolver.ClusterAPI(hubClient, resolver.HubOptions{})
 	require.NoError(t, err)
 	cc := fleettest.Start(t, fleettest.Quick(r))
-	eastKey, westKey := client.ObjectKey{Namespace: "default", Name: "east"}, client.ObjectKey{Namespace: "default", Name: "west"}
+	eastKey, westKey := client.ObjectKey{Namespace: "default", Name: "east"},
+		client.ObjectKey{Namespace: "default", Name: "west"}
 	clusters := fleettest.Follow(t, cc)
 	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}})
 
 	// One LIST and one WATCH for any number of users, in any form.
-	forms := []client.Object{&corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}}
+	forms := []client.Object{&corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap),
+		&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}}
 	var callers sync.WaitGroup
 	for i := range 60 {
 		callers.Go(func() {
@@ -110,16 +113,19 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	slowest := time.Duration(0)
 	for {
 		begin := time.Now()
-		require.NoError(t, cc.Reader(westKey).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}))
+		require.NoError(t, cc.Reader(westKey).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+			&corev1.ConfigMap{}))
 		slowest = max(slowest, time.Since(begin))
-		err := cc.Reader(eastKey).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{})
+		err := cc.Reader(eastKey).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+			&corev1.ConfigMap{})
 		if err != nil {
 			require.ErrorIs(t, err, clustercache.ErrNotConnected)
 			break
 		}
 		require.Less(t, time.Since(killed), probeBound)
 	}
-	t.Logf("not connected after %s; slowest read of the other cluster %s", time.Since(killed).Round(time.Millisecond), slowest)
+	t.Logf("not connected after %s; slowest read of the other cluster %s", time.Since(killed).Round(time.Millisecond),
+		slowest)
 	e := clusters.Wait(eastKey, clustercache.Disconnected)
 	require.Equal(t, clustercache.PhaseDisconnected, e.Phase)
 	require.Equal(t, "Unreachable", e.Reason)
@@ -130,7 +136,8 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	clusters.Wait(eastKey, clustercache.Connected)
 	fleettest.Create(t, east, "four")
 	_, before := objects.Wait(fleettest.Named(eastKey, "four"))
-	require.Empty(t, slices.DeleteFunc(before, func(e clustercache.ObjectEvent) bool { return e.Initial || e.Object().GetNamespace() != "default" }))
+	require.Empty(t, slices.DeleteFunc(before,
+		func(e clustercache.ObjectEvent) bool { return e.Initial || e.Object().GetNamespace() != "default" }))
 	status, err := cc.Status(eastKey)
 	require.NoError(t, err)
 	require.Equal(t, clustercache.PhaseReady, status.Phase)
@@ -234,7 +241,8 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 	require.Eventually(t, func() bool {
 		origin := clustercache.Origin{}
 		list := &corev1.ConfigMapList{}
-		if err := cc.Reader(fleettest.Key("a")).List(t.Context(), list, client.InNamespace("default"), clustercache.CacheOnly, &origin); err != nil {
+		if err := cc.Reader(fleettest.Key("a")).List(t.Context(), list, client.InNamespace("default"),
+			clustercache.CacheOnly, &origin); err != nil {
 			return false
 		}
 		in := map[string]bool{}
@@ -247,7 +255,8 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 		seen[origin.Epoch] = true
 		return origin.Epoch != epoch && in[second.Name()]
 	}, 30*time.Second, time.Millisecond)
-	deleted, _ := objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "only-first" })
+	deleted, _ := objects.Wait(
+		func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "only-first" })
 	require.Equal(t, fleettest.Key("a"), deleted.Cluster)
 	clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
 	require.NotEqual(t, epoch, clusters.Wait(fleettest.Key("a"), clustercache.Connected).Epoch)
@@ -265,7 +274,8 @@ func TestRealMissingDefinitionHealsWhenItAppears(t *testing.T) {
 	err = w.WaitForSync(t.Context())
 	require.Error(t, err)
 	require.Contains(t, err.Error(), "Widget")
-	require.ErrorIs(t, cc.Reader(fleettest.Key("a")).List(t.Context(), fleettest.ListOf(gvk), clustercache.CacheOnly), clustercache.ErrNotWatched)
+	require.ErrorIs(t, cc.Reader(fleettest.Key("a")).List(t.Context(), fleettest.ListOf(gvk), clustercache.CacheOnly),
+		clustercache.ErrNotWatched)
 
 	require.NoError(t, c.InstallCRDs(t.Context(), testenv.SimpleCRD("example.com", "Widget")))
 	require.Eventually(t, w.HasSynced, 20*time.Second, 10*time.Millisecond)

@@ -29,7 +29,8 @@ func TestServerThatForbidsEverythingAtItsStartIsTheSameCluster(t *testing.T) {
 		require.False(t, fleettest.Status(t, cc).Connected)
 		api.FailWith(http.StatusForbidden, "/")
 		api.Live()
-		require.Eventually(t, func() bool { return api.Count("get /api/v1/namespaces/kube-system") > 1 }, time.Minute, 100*time.Millisecond)
+		require.Eventually(t, func() bool { return api.Count("get /api/v1/namespaces/kube-system") > 1 }, time.Minute,
+			100*time.Millisecond)
 		time.Sleep(2 * time.Second)
 		api.Heal()
 		time.Sleep(time.Minute)

@@ -47,14 +47,16 @@ func startReplica(t *testing.T, hub *testenv.Cluster, remotes map[string]*testen
 	require.NoError(t, err)
 	mgr, err := ctrl.NewManager(hub.Config(), ctrl.Options{
 		Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)},
-		LeaderElection: true, LeaderElectionID: "fleet", LeaderElectionNamespace: "default", LeaderElectionReleaseOnCancel: true,
+		LeaderElection: true, LeaderElectionID: "fleet",
+		LeaderElectionNamespace: "default", LeaderElectionReleaseOnCancel: true,
 		RetryPeriod: new(500 * time.Millisecond),
 	})
 	require.NoError(t, err)
 	require.NoError(t, mgr.Add(cc))
 	r := &replica{t: t, cc: cc, mgr: mgr, requests: make(chan reconcile.Request, 1000), done: make(chan error, 1)}
 	mine := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == "default" })
-	feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true, Predicates: []predicate.Predicate{mine}}
+	feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true,
+		Predicates: []predicate.Predicate{mine}}
 	toName := func(_ context.Context, cluster client.ObjectKey, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Name, Name: o.GetName()}}}
 	}

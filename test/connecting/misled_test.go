@@ -43,7 +43,8 @@ func neverMixed(t *testing.T, cc *clustercache.ClusterCache) {
 
 // behindTwo returns a watched cluster behind a proxy over HTTP/2, and another
 // one.
-func behindTwo(t *testing.T, lead func(f *fleettest.Front, a, b *fleettest.API)) (cc *clustercache.ClusterCache, proxy *fleettest.Front, a, b *fleettest.API) {
+func behindTwo(t *testing.T, lead func(f *fleettest.Front, a, b *fleettest.API)) (cc *clustercache.ClusterCache,
+	proxy *fleettest.Front, a, b *fleettest.API) {
 	t.Helper()
 	a, b = fleettest.TwoClusters(t)
 	proxy = fleettest.NewFront(t, true, a)

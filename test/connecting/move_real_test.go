@@ -57,7 +57,8 @@ func TestRealNewCertificateAuthorityHealsWithTheNewAccess(t *testing.T) {
 	clusters := fleettest.Follow(t, cc)
 	require.NoError(t, c.RestartWithNewCA(t.Context()))
 	clusters.Wait(fleettest.Key("a"), clustercache.Disconnected)
-	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == "TLSUnknownAuthority" }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == "TLSUnknownAuthority" },
+		20*time.Second, 10*time.Millisecond)
 	d.Set(fleettest.Key("a"), c.Config())
 	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
 	fleettest.Create(t, c, "three")
@@ -83,7 +84,8 @@ func TestRealRolledBackHistoryIsANewEpoch(t *testing.T) {
 	objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "ghost" })
 	fleettest.Create(t, c, "after")
 	objects.WaitAll("after")
-	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Epoch != epoch }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Epoch != epoch }, 20*time.Second,
+		10*time.Millisecond)
 	require.Equal(t, 1, fleettest.Status(t, cc).HistoryResets)
 }
 
@@ -93,7 +95,8 @@ func TestRealWipedClusterIsANewEpoch(t *testing.T) {
 	require.NoError(t, c.Wipe(t.Context()))
 	d.Set(fleettest.Key("a"), c.Config())
 	fleettest.Create(t, c, "two")
-	gone, _ := objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
+	gone, _ := objects.Wait(
+		func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "one" })
 	require.True(t, gone.FinalStateUnknown)
 	objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type != "Deleted" && e.New.GetName() == "two" })
 	require.Equal(t, 1, fleettest.Status(t, cc).HistoryResets)

@@ -85,7 +85,8 @@ func TestHazardProxyKeepsConnectionsAcrossClusters(t *testing.T) {
 				require.Equal(t, []string{"uid-b"}, origins(t, cc))
 				var from clustercache.Origin
 				var four corev1.ConfigMap
-				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "four"}, &four,
+				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
+					client.ObjectKey{Namespace: "default", Name: "four"}, &four,
 					&from))
 				require.Contains(t, from.Epoch, four.Data["in"])
 				require.Zero(t, before)
@@ -164,7 +165,8 @@ func TestHazardNewConnectionsReachAnotherCluster(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := fleettest.TwoClusters(t)
-			old, other, d := fleettest.NewFront(t, secure, a), fleettest.NewFront(t, secure, b), fleettest.NewDirectory()
+			old, other, d := fleettest.NewFront(t, secure, a), fleettest.NewFront(t, secure, b),
+				fleettest.NewDirectory()
 			var to sync.Map
 			to.Store("net", old.Net)
 			config := old.Config()
@@ -236,7 +238,8 @@ func TestProofCostsOneQuestionAMinute(t *testing.T) {
 			}
 			asked := func() (questions, connections int) { return a.Count(kubeSystem), proxy.Net.Dials() }
 			questions, connections := asked()
-			t.Logf("secure %v: %d questions and %d connections until 5 informers were synced", secure, questions, connections)
+			t.Logf("secure %v: %d questions and %d connections until 5 informers were synced", secure, questions,
+				connections)
 			require.LessOrEqual(t, questions, connections)
 			time.Sleep(2 * time.Minute)
 
@@ -258,10 +261,12 @@ func TestProofCostsOneQuestionAMinute(t *testing.T) {
 			healQuestions, healConnections := asked()
 			proxy.Cut()
 			time.Sleep(20 * time.Second)
-			require.Equal(t, 5, a.Watching("/api/v1/configmaps")+a.Watching("/api/v1/secrets")+a.Watching("/api/v1/services")+
+			require.Equal(t, 5, a.Watching("/api/v1/configmaps")+a.Watching("/api/v1/secrets")+
+				a.Watching("/api/v1/services")+
 				a.Watching("/api/v1/endpoints")+a.Watching("/api/v1/serviceaccounts"))
 			questions, connections = asked()
-			t.Logf("secure %v: %d and %d while 5 informers healed", secure, questions-healQuestions, connections-healConnections)
+			t.Logf("secure %v: %d and %d while 5 informers healed", secure, questions-healQuestions,
+				connections-healConnections)
 			require.LessOrEqual(t, questions-healQuestions, 1+connections-healConnections)
 		})
 	}

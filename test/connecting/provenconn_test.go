@@ -29,7 +29,8 @@ type crossroads struct {
 func newCrossroads(t *testing.T, secure bool) (*crossroads, *fleettest.Directory) {
 	t.Helper()
 	a, b := fleettest.TwoClusters(t)
-	x, d := &crossroads{old: fleettest.NewFront(t, secure, a), other: fleettest.NewFront(t, secure, b)}, fleettest.NewDirectory()
+	x, d := &crossroads{old: fleettest.NewFront(t, secure, a), other: fleettest.NewFront(t, secure, b)},
+		fleettest.NewDirectory()
 	x.to = x.old
 	config := x.old.Config()
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -115,7 +115,8 @@ func TestNewAddressEndsTheWaitForTheOld(t *testing.T) {
 		change func(d *fleettest.Directory, api *fleettest.API)
 		phase  clustercache.Phase
 	}{
-		"moved":     {func(d *fleettest.Directory, api *fleettest.API) { d.Set(fleettest.Key("a"), api.Config()) }, clustercache.PhaseReady},
+		"moved": {func(d *fleettest.Directory, api *fleettest.API) { d.Set(fleettest.Key("a"), api.Config()) },
+			clustercache.PhaseReady},
 		"taken off": {func(d *fleettest.Directory, _ *fleettest.API) { d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound) }, clustercache.PhasePending},
 		"refused": {func(d *fleettest.Directory, _ *fleettest.API) {
 			d.Fail(fleettest.Key("a"), &resolver.RefusedError{Field: "user.exec", Reason: "is refused"})
@@ -234,7 +235,8 @@ func TestClusterThatIsNotListedAnyMoreGoesWithoutNews(t *testing.T) {
 		time.Sleep(29 * time.Second)
 		require.Equal(t, []client.ObjectKey{fleettest.Key("a"), fleettest.Key("b")}, cc.Clusters())
 		time.Sleep(2 * time.Minute)
-		require.Equal(t, []client.ObjectKey{fleettest.Key("a")}, cc.Clusters(), "who engaged it waits for its Secret, which the resolver misses")
+		require.Equal(t, []client.ObjectKey{fleettest.Key("a")}, cc.Clusters(),
+			"who engaged it waits for its Secret, which the resolver misses")
 		require.Equal(t, clustercache.PhasePending, fleettest.Status(t, cc).Phase)
 		cc.Disengage(fleettest.Key("a"))
 		time.Sleep(20 * time.Second)

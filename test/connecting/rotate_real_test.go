@@ -70,7 +70,8 @@ func watchAll(t *testing.T, cc *clustercache.ClusterCache) []*clustercache.Watch
 	t.Helper()
 	var out []*clustercache.Watch
 	for _, gvk := range fleettest.ThreeKinds {
-		w, err := cc.Watch(t.Context(), fleettest.Key("a"), clustercache.Kind(gvk), client.InNamespace("default"), client.MatchingLabels{"ours": "yes"})
+		w, err := cc.Watch(t.Context(), fleettest.Key("a"), clustercache.Kind(gvk), client.InNamespace("default"),
+			client.MatchingLabels{"ours": "yes"})
 		require.NoError(t, err)
 		out = append(out, w)
 	}
@@ -131,7 +132,8 @@ func readOn(t *testing.T, cc *clustercache.ClusterCache) (stop func() (reads int
 		defer every.Stop()
 		for {
 			for _, gvk := range fleettest.ThreeKinds {
-				failed = errors.Join(failed, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, ofKind(gvk, ""), clustercache.CacheOnly))
+				failed = errors.Join(failed, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"},
+					ofKind(gvk, ""), clustercache.CacheOnly))
 			}
 			failed = errors.Join(failed, r.Get(t.Context(), client.ObjectKey{Name: "kube-system"}, &corev1.Namespace{}))
 			reads++
@@ -204,7 +206,8 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	bad := proxy.Redirect(other.Config())
 	bad.BearerToken = "worthless"
 	d.Set(fleettest.Key("a"), bad)
-	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == "Unauthorized" }, fleettest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return fleettest.Status(t, cc).Reason == "Unauthorized" }, fleettest.Patience,
+		10*time.Millisecond)
 	require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
 	// A client certificate, and another one.
 	rotated(t, cc, d, proxy.Redirect(user.Config()))
@@ -227,7 +230,8 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	}
 	// Each credential was proven before it served: every user's first request
 	// was the health check.
-	for _, user := range []string{"jane", "system:serviceaccount:accounts:reader", "system:serviceaccount:accounts:successor"} {
+	for _, user := range []string{"jane", "system:serviceaccount:accounts:reader",
+		"system:serviceaccount:accounts:successor"} {
 		requests, err := c.Requests(testenv.ByUser(user), testenv.UserAgent(fleettest.Agent))
 		require.NoError(t, err)
 		require.NotEmpty(t, requests)
@@ -338,7 +342,8 @@ func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
 
 // away returns a cluster that three informers watch, whose connections are
 // refused from now on.
-func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.ClusterCache, *fleettest.ObjectFeed, []*clustercache.Watch) {
+func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.ClusterCache, *fleettest.ObjectFeed,
+	[]*clustercache.Watch) {
 	t.Helper()
 	c := testenv.Start(t, 1, withWidgets())[0]
 	createAll(t, c, "one", "two", "gone")
@@ -417,7 +422,8 @@ func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool
 func TestRealMissedChangesArriveOnceAndInOrder(t *testing.T) {
 	t.Parallel()
 	c, proxy, cc, objects, watches := away(t)
-	require.Eventually(t, func() bool { return !fleettest.Status(t, cc).Connected }, fleettest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !fleettest.Status(t, cc).Connected }, fleettest.Patience,
+		10*time.Millisecond)
 	change(t, c)
 	require.NoError(t, proxy.Heal())
 	createAll(t, c, "last")
@@ -442,7 +448,8 @@ func TestRealRestartedServerCostsOneListForEachInformer(t *testing.T) {
 	require.NoError(t, c.Restart(t.Context()))
 	require.NoError(t, proxy.Heal())
 	for _, w := range watches {
-		require.Eventually(t, func() bool { return w.Status().Informer.Resyncs == 1 }, fleettest.Patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return w.Status().Informer.Resyncs == 1 }, fleettest.Patience,
+			10*time.Millisecond)
 	}
 	createAll(t, c, "last")
 	requireChanges(t, waitAllKinds(t, objects, "last"), true)

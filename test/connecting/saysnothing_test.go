@@ -29,7 +29,8 @@ func forbidding(next fleettest.AnswerFunc) fleettest.AnswerFunc {
 			return func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(http.StatusForbidden)
-				_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
+				_, _ = w.Write(
+					[]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
 			}
 		}
 		return next(r)
@@ -40,7 +41,8 @@ func forbidding(next fleettest.AnswerFunc) fleettest.AnswerFunc {
 func served(*http.Request) http.HandlerFunc { return nil }
 
 // aHostile runs a test in a bubble with a cluster whose server answers as set.
-func aHostile(t *testing.T, first fleettest.AnswerFunc, test func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache)) {
+func aHostile(t *testing.T, first fleettest.AnswerFunc,
+	test func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h, d := fleettest.NewHostileAPI(t, "uid-a"), fleettest.NewDirectory()
@@ -71,7 +73,8 @@ func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 	for name, nothing := range fleettest.Nothings() {
 		t.Run(name, func(t *testing.T) {
 			t.Run("from the first connect on", func(t *testing.T) {
-				aHostile(t, everything(nothing), func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+				aHostile(t, everything(nothing), func(t *testing.T, h *fleettest.HostileAPI,
+					cc *clustercache.ClusterCache) {
 					requireSaysWhy(t, cc, "NotKubernetes")
 					h.Set(served)
 					time.Sleep(time.Minute)
@@ -128,7 +131,8 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 	for name, nothing := range fleettest.Nothings() {
 		t.Run(name, func(t *testing.T) {
 			t.Run("from the first connect on", func(t *testing.T) {
-				aHostile(t, forbidding(everything(nothing)), func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+				aHostile(t, forbidding(everything(nothing)), func(t *testing.T, h *fleettest.HostileAPI,
+					cc *clustercache.ClusterCache) {
 					requireSaysWhy(t, cc, "NotKubernetes")
 					h.Set(forbidding(served))
 					time.Sleep(time.Minute)
@@ -141,7 +145,8 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 				"all but kube-system": forbidding(everything(nothing)),
 			} {
 				t.Run(way, func(t *testing.T) {
-					aHostile(t, forbidding(served), func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+					aHostile(t, forbidding(served), func(t *testing.T, h *fleettest.HostileAPI,
+						cc *clustercache.ClusterCache) {
 						require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
 						uid := fleettest.Status(t, cc).UID
 						require.Contains(t, uid, "presumed-")

@@ -33,7 +33,8 @@ import (
 var (
 	churnRounds   = flag.Int("declare.rounds", 12, "rounds of declaring and dropping everything")
 	churnClusters = flag.Int("declare.clusters", 2, "real clusters in which everything is declared and dropped")
-	churnReal     = flag.Bool("declare.real", false, "declare and drop as often in real clusters as in fake ones; else only three times")
+	churnReal     = flag.Bool("declare.real", false,
+		"declare and drop as often in real clusters as in fake ones; else only three times")
 )
 
 // footprint counts the resources of a process that could leak.
@@ -44,7 +45,8 @@ type footprint struct {
 }
 
 func (f footprint) String() string {
-	return fmt.Sprintf("%d goroutines, %d connections, %d metric series, %.2f MiB live heap", f.goroutines, f.connections, f.series, float64(f.heap)/(1<<20))
+	return fmt.Sprintf("%d goroutines, %d connections, %d metric series, %.2f MiB live heap", f.goroutines,
+		f.connections, f.series, float64(f.heap)/(1<<20))
 }
 
 // churn declares kinds in every cluster, and drops them.

@@ -25,7 +25,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
 
-var raceRounds = flag.Int("declare.race-rounds", 1000, "rounds of the race of declarations and sweeps against fake clusters")
+var raceRounds = flag.Int("declare.race-rounds",
+	1000, "rounds of the race of declarations and sweeps against fake clusters")
 
 // users declare and drop in the same clusters, and race with each other and
 // with sweeps.
@@ -72,7 +73,8 @@ func (u *users) live(ctx context.Context, o clustercache.Owner, clusters []strin
 		rv := u.write(cluster)
 		read := func(opts ...client.GetOption) error {
 			opts = append(opts, clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour))
-			return u.cc.Reader(fleettest.Key(cluster)).Get(ctx, client.ObjectKey{Namespace: "default", Name: "one"}, &corev1.ConfigMap{}, opts...)
+			return u.cc.Reader(fleettest.Key(cluster)).Get(ctx, client.ObjectKey{Namespace: "default", Name: "one"},
+				&corev1.ConfigMap{}, opts...)
 		}
 		if err := read(); err != nil {
 			return fmt.Errorf("read: %w", err)
@@ -152,7 +154,8 @@ func (u *users) ended(ctx context.Context, o clustercache.Owner) error {
 func (u *users) read(ctx context.Context) error {
 	cluster := u.clusters[rand.IntN(len(u.clusters))]
 	return within(func() error {
-		r, _, err := u.cc.WatchAndRead(ctx, fleettest.Key(cluster), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
+		r, _, err := u.cc.WatchAndRead(ctx, fleettest.Key(cluster),
+			schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
 		if err != nil {
 			return err
 		}
@@ -214,7 +217,8 @@ func TestWhatIsDeclaredIsLiveThroughARaceOfDeclareDropAndSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &users{clusters: []string{"a", "b", "c"}, grace: 2 * time.Second}
 		cc, apis := fleettest.NewFleet(t, len(u.clusters), func(o *clustercache.Options) {
-			o.GC = clustercache.GC{Grace: u.grace, InUse: u.inUse, MinInterval: time.Second, MaxInterval: 5 * time.Second}
+			o.GC = clustercache.GC{Grace: u.grace, InUse: u.inUse, MinInterval: time.Second,
+				MaxInterval: 5 * time.Second}
 			o.IdleTimeout = 3 * time.Second
 			o.Informers.Linger = time.Second
 		})
@@ -262,7 +266,8 @@ func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
 	u.write = func(cluster string) string {
 		cm := &corev1.ConfigMap{}
 		cm.Namespace, cm.Name = "default", "one"
-		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"data":{"value":"%d"}}`, rand.Int()))
+		patch := client.RawPatch("application/merge-patch+json",
+			fmt.Appendf(nil, `{"data":{"value":"%d"}}`, rand.Int()))
 		if err := envs[cluster[0]-'a'].Client().Patch(context.Background(), cm, patch); err != nil {
 			t.Error(err)
 		}
@@ -279,7 +284,8 @@ func TestRealWhatIsDeclaredIsLiveThroughARace(t *testing.T) {
 		return 0
 	}
 	o := fleettest.Quick(d)
-	o.GC = clustercache.GC{Grace: u.grace, InUse: u.inUse, MinInterval: 50 * time.Millisecond, MaxInterval: 100 * time.Millisecond}
+	o.GC = clustercache.GC{Grace: u.grace, InUse: u.inUse, MinInterval: 50 * time.Millisecond,
+		MaxInterval: 100 * time.Millisecond}
 	o.IdleTimeout, o.Informers.Linger, o.QPS = 100*time.Millisecond, 50*time.Millisecond, -1
 	u.cc = fleettest.Start(t, o)
 	require.NoError(t, u.cc.Engage(fleettest.Key("a")))
@@ -310,7 +316,8 @@ func TestClusterTakenInTheMomentItIsLetGoComesBack(t *testing.T) {
 		for i := range 4 {
 			declarers.Go(func() {
 				for range *raceRounds / 10 {
-					if _, err := cc.Declare(t.Context(), fleettest.Owner(fmt.Sprint(i)), fleettest.Target("a", "ConfigMap", client.InNamespace(fmt.Sprint(i)))); err != nil {
+					if _, err := cc.Declare(t.Context(), fleettest.Owner(fmt.Sprint(i)),
+						fleettest.Target("a", "ConfigMap", client.InNamespace(fmt.Sprint(i)))); err != nil {
 						t.Error(err)
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -78,10 +78,13 @@ func definitions(t *testing.T, c *testenv.Cluster) {
 	u.SetGroupVersionKind(toolV1)
 	u.SetNamespace(namespace)
 	u.SetName("drill")
-	require.Eventually(t, func() bool { return c.Client().Create(t.Context(), u) == nil }, patience, 100*time.Millisecond)
-	require.Eventually(t, func() bool { return len(events.names()) == 3 }, patience, 20*time.Millisecond, "it is watched again")
+	require.Eventually(t, func() bool { return c.Client().Create(t.Context(), u) == nil }, patience,
+		100*time.Millisecond)
+	require.Eventually(t, func() bool { return len(events.names()) == 3 }, patience, 20*time.Millisecond,
+		"it is watched again")
 	require.Empty(t, events.deletes())
 
 	require.NoError(t, c.Client().Delete(t.Context(), crd))
-	require.Eventually(t, func() bool { return len(events.deletes()) == 3 }, patience, 20*time.Millisecond, "the objects went with their definition")
+	require.Eventually(t, func() bool { return len(events.deletes()) == 3 }, patience, 20*time.Millisecond,
+		"the objects went with their definition")
 }

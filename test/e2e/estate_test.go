@@ -44,7 +44,8 @@ func (f *follower) Handle(e informerpool.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	where := place(e.Object())
-	if _, there := f.known[where]; there == (e.Type == informerpool.Added) && (there || e.Type != informerpool.Deleted) {
+	if _, there := f.known[where]; there == (e.Type == informerpool.Added) &&
+		(there || e.Type != informerpool.Deleted) {
 		f.problems = append(f.problems, fmt.Sprintf("%s of %s %s, which was there: %t", e.Type, f.kind, where, there))
 	}
 	if e.Type == informerpool.Deleted {
@@ -130,7 +131,8 @@ func (e *estate) equals(within time.Duration) time.Duration {
 	for _, f := range e.followers {
 		for last := e.difference(f); last != ""; last = e.difference(f) {
 			if time.Since(began) > within {
-				require.FailNow(e.s.t, "still different", "%s of %s after %s: %s; status %+v", f.selection, e.key, within, last, f.watch.Status())
+				require.FailNow(e.s.t, "still different", "%s of %s after %s: %s; status %+v", f.selection, e.key,
+					within, last, f.watch.Status())
 			}
 			<-look.C
 		}
@@ -192,7 +194,8 @@ func (r remote) settle(t *testing.T) {
 	u.SetAPIVersion("v1")
 	u.SetKind("Namespace")
 	u.SetName("other")
-	_, err := r.Resource(selection{version: "v1", resource: "namespaces"}.gvr()).Create(t.Context(), u, metav1.CreateOptions{})
+	_, err := r.Resource(selection{version: "v1", resource: "namespaces"}.gvr()).Create(t.Context(),
+		u, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		require.NoError(t, err)
 	}

@@ -24,7 +24,8 @@ func TestGateways(t *testing.T) {
 	both := testenv.Start(t, 2)
 	t.Run("answers everything with an HTML 404 for a while", func(t *testing.T) { htmlAnswers(t, both[0]) })
 	t.Run("drops events and passes bookmarks", func(t *testing.T) { droppedEvents(t, both[0]) })
-	t.Run("switches to another cluster and keeps connections", func(t *testing.T) { switchedBackend(t, both[0], both[1]) })
+	t.Run("switches to another cluster and keeps connections",
+		func(t *testing.T) { switchedBackend(t, both[0], both[1]) })
 }
 
 // page responds like an ingress without a route.
@@ -120,7 +121,8 @@ func (s *switched) use() (writtenBlindly bool) {
 		require.NotEqual(s.t, ofA, ofB, "a list of two clusters, or of none: %v", names)
 	}
 	before := s.moved()
-	err := s.writes.Create(s.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "written-"}})
+	err := s.writes.Create(s.t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "written-"}})
 	return err == nil && !before && !s.moved()
 }
 
@@ -139,7 +141,8 @@ func (s *switched) settled() {
 	require.NotEqual(s.t, s.first.UID, after.UID)
 	require.Positive(s.t, s.deletes(cluster)["changed"], "what only the first one held is told as deleted")
 	var origin clustercache.Origin
-	require.NoError(s.t, s.Reader(cluster).Get(s.t.Context(), client.ObjectKey{Namespace: namespace, Name: "only-b"}, &corev1.ConfigMap{}, &origin))
+	require.NoError(s.t, s.Reader(cluster).Get(s.t.Context(), client.ObjectKey{Namespace: namespace, Name: "only-b"},
+		&corev1.ConfigMap{}, &origin))
 	require.Equal(s.t, after.Epoch, origin.Epoch)
 }
 

@@ -147,7 +147,8 @@ func starting(t *testing.T, configs map[client.ObjectKey]*rest.Config, change fu
 	}
 	cc, err := clustercache.New(o)
 	require.NoError(t, err)
-	s := &subject{ClusterCache: cc, t: t, known: map[client.ObjectKey]state{}, deleted: map[client.ObjectKey]map[string]int{}}
+	s := &subject{ClusterCache: cc, t: t, known: map[client.ObjectKey]state{},
+		deleted: map[client.ObjectKey]map[string]int{}}
 	s.run(func(ctx context.Context) {
 		if err := cc.Start(ctx); err != nil {
 			t.Errorf("the cache ended: %v", err)
@@ -194,7 +195,8 @@ func (s *subject) take(e clustercache.ObjectEvent) {
 	}
 	known, name := s.known[e.Cluster], e.Object().GetName()
 	if _, there := known[name]; there == (e.Type == informerpool.Added) && (there || e.Type != informerpool.Deleted) {
-		s.problems = append(s.problems, fmt.Sprintf("%s of %s in %s, which was there: %t", e.Type, name, e.Cluster, there))
+		s.problems = append(s.problems,
+			fmt.Sprintf("%s of %s in %s, which was there: %t", e.Type, name, e.Cluster, there))
 	}
 	if e.Type == informerpool.Deleted {
 		delete(known, name)
@@ -219,7 +221,8 @@ func (s *subject) told(key client.ObjectKey) (state, map[string]int, []string) {
 // cached returns the cache's contents for a cluster.
 func (s *subject) cached(key client.ObjectKey) (state, error) {
 	list := &corev1.ConfigMapList{}
-	if err := s.Reader(key).List(context.Background(), list, client.InNamespace(namespace), clustercache.CacheOnly); err != nil {
+	if err := s.Reader(key).List(context.Background(), list, client.InNamespace(namespace),
+		clustercache.CacheOnly); err != nil {
 		return nil, err
 	}
 	return stateOf(list.Items), nil

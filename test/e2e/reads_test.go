@@ -90,7 +90,8 @@ func (a *audience) list(ctx context.Context, f *follower) {
 // and none may come from another cluster. The version of the result itself may
 // go back: an informer may serve it at a lower version than another one did
 // before, provided that it lacks nothing that the other one showed.
-func (a *audience) judge(f *follower, origin *clustercache.Origin, asked string, options []client.ListOption, objects []client.Object) {
+func (a *audience) judge(f *follower, origin *clustercache.Origin, asked string, options []client.ListOption,
+	objects []client.Object) {
 	for _, o := range objects {
 		if from := o.GetAnnotations()["from"]; from != "" && from != a.from {
 			a.say("%s shows %s of %s", a.key, place(o), from)
@@ -101,7 +102,8 @@ func (a *audience) judge(f *follower, origin *clustercache.Origin, asked string,
 	}
 	for _, option := range options {
 		if _, ok := option.(clustercache.NotOlderThan); ok && older(origin.ResourceVersion, asked) {
-			a.say("%s: %s at %s is older than %s, which was asked for", a.key, f.selection, origin.ResourceVersion, asked)
+			a.say("%s: %s at %s is older than %s, which was asked for", a.key, f.selection, origin.ResourceVersion,
+				asked)
 		}
 	}
 	for _, o := range objects {

@@ -80,7 +80,8 @@ func documentedRestore(t *testing.T, c *testenv.Cluster) {
 	o.put(t, "after", "the restoration")
 	s.equals(cluster, o, healed)
 	other.equals(t, o)
-	t.Logf("equal %s after the first contact; client-go's informer %s after the server was back", took, time.Since(began).Round(time.Millisecond))
+	t.Logf("equal %s after the first contact; client-go's informer %s after the server was back",
+		took, time.Since(began).Round(time.Millisecond))
 }
 
 func copiedRestore(t *testing.T, c *testenv.Cluster) {
@@ -124,7 +125,8 @@ func clientGo(t *testing.T, c *testenv.Cluster) peer {
 	require.NoError(t, err)
 	set, err := kubernetes.NewForConfigAndClient(config, httpClient)
 	require.NoError(t, err)
-	informer := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(set.CoreV1().RESTClient(), "configmaps", namespace, fields.Everything()),
+	informer := cache.NewSharedIndexInformer(
+		cache.NewListWatchFromClient(set.CoreV1().RESTClient(), "configmaps", namespace, fields.Everything()),
 		&corev1.ConfigMap{}, 0, nil)
 	require.NoError(t, informer.SetWatchErrorHandler(func(*cache.Reflector, error) {}))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -70,7 +70,8 @@ func TestSoak(t *testing.T) {
 		took := s.equals(p.key, p.oracle, 2*audited+healed)
 		p.remote.diverge(t)
 		took += p.all.equals(2*audited + healed)
-		line := fmt.Sprintf("%s: %d faults (%v), %d writes, %d reads, equal after %s", p.key.Name, p.faults, p.kinds, p.writes.Load(), p.reads.Load(), took)
+		line := fmt.Sprintf("%s: %d faults (%v), %d writes, %d reads, equal after %s", p.key.Name, p.faults, p.kinds,
+			p.writes.Load(), p.reads.Load(), took)
 		t.Log(line)
 		fmt.Println("TestSoak:", line)
 	}
@@ -174,7 +175,8 @@ func (p *plane) read(ctx context.Context, s *subject, wrong *atomic.Pointer[stri
 	for ctx.Err() == nil {
 		list := &corev1.ConfigMapList{}
 		var origin clustercache.Origin
-		err := s.Reader(p.key).List(ctx, list, client.InNamespace(namespace), clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour), &origin)
+		err := s.Reader(p.key).List(ctx, list, client.InNamespace(namespace), clustercache.CacheOnly,
+			clustercache.MaxStaleness(time.Hour), &origin)
 		if err == nil {
 			p.reads.Add(1)
 		}
@@ -206,10 +208,12 @@ var faults = []fault{
 	{"kill etcd", func(_ context.Context, p *plane) error { return p.KillEtcd() }},
 	{"pause etcd", func(_ context.Context, p *plane) error { return p.PauseEtcd() }},
 	{"black hole", func(_ context.Context, p *plane) error { p.proxy.Blackhole(faultproxy.Both); return nil }},
-	{"black hole to the client", func(_ context.Context, p *plane) error { p.proxy.Blackhole(faultproxy.ToClient); return nil }},
+	{"black hole to the client",
+		func(_ context.Context, p *plane) error { p.proxy.Blackhole(faultproxy.ToClient); return nil }},
 	{"refuse connections", func(_ context.Context, p *plane) error { p.proxy.Refuse(); return nil }},
 	{"reset connections", func(_ context.Context, p *plane) error { p.proxy.ResetAll(); return nil }},
-	{"cut after random bytes", func(_ context.Context, p *plane) error { p.proxy.CutAfter(p.random.Int64N(4096)); return nil }},
+	{"cut after random bytes",
+		func(_ context.Context, p *plane) error { p.proxy.CutAfter(p.random.Int64N(4096)); return nil }},
 	{"delay", func(_ context.Context, p *plane) error {
 		p.proxy.Delay(time.Duration(p.random.IntN(300)) * time.Millisecond)
 		return nil

@@ -102,7 +102,8 @@ func skewed(t *testing.T, pair [2]string) {
 	_, err = w.AddEventHandler(classes)
 	require.NoError(t, err)
 	require.NoError(t, w.WaitForSync(t.Context()))
-	require.Eventually(t, func() bool { return slices.Equal(classes.names(), []string{"class"}) }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return slices.Equal(classes.names(), []string{"class"}) }, patience,
+		10*time.Millisecond)
 
 	for i := range 10 {
 		backends := []*testenv.APIServer{c.APIServer, newer}

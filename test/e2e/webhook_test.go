@@ -47,7 +47,8 @@ func (c *converter) convert(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID,
+		Result: metav1.Status{Status: metav1.StatusSuccess}}
 	for _, in := range review.Request.Objects {
 		u := &unstructured.Unstructured{}
 		if u.UnmarshalJSON(in.Raw) != nil {
@@ -115,6 +116,7 @@ func failingConversion(t *testing.T, c *testenv.Cluster) {
 	t.Logf("degraded after %s: %v", time.Since(began).Round(time.Millisecond), w.Status().Informer.LastError)
 	webhook.fails.Store(false)
 	began = time.Now()
-	require.Eventually(t, func() bool { return cached() == object.GetResourceVersion() }, 2*audited+healed, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return cached() == object.GetResourceVersion() }, 2*audited+healed,
+		20*time.Millisecond)
 	t.Logf("equal %s after the webhook answers again", time.Since(began).Round(time.Millisecond))
 }

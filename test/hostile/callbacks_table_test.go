@@ -105,7 +105,8 @@ var userFunctions = map[string]string{
 }
 
 // hooked returns a ClusterCache, not started, with each of the functions set.
-func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (*clustercache.ClusterCache, *fleettest.API) {
+func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (*clustercache.ClusterCache,
+	*fleettest.API) {
 	t.Helper()
 	api := fleettest.NewAPI(t, "uid-a")
 	api.Put("one", "1", map[string]any{"app": "x"})
@@ -146,11 +147,13 @@ func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (
 		h.at("Index.Values")
 		return []string{o.GetLabels()["app"]}
 	}}}
-	o.GC = clustercache.GC{MinInterval: time.Second, MaxInterval: 5 * time.Second, InUse: func(context.Context, clustercache.Owner) (bool, error) {
+	o.GC = clustercache.GC{MinInterval: time.Second, MaxInterval: 5 * time.Second, InUse: func(context.Context,
+		clustercache.Owner) (bool, error) {
 		h.at("GC.InUse")
 		return true, nil
 	}}
-	o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{Resource: "configmaps"}: func(*unstructured.Unstructured) error {
+	o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{
+		Resource: "configmaps"}: func(*unstructured.Unstructured) error {
 		h.at("Informers.Transforms")
 		return nil
 	}}
@@ -163,7 +166,8 @@ func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (
 }
 
 // use makes the ClusterCache call the functions that its methods take.
-func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks, q *fleettest.Queue[clustercache.Request]) *clustercache.Watch {
+func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks,
+	q *fleettest.Queue[clustercache.Request]) *clustercache.Watch {
 	t.Helper()
 	w := fleettest.Watch(t, cc)
 	_, err := w.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) {
@@ -184,7 +188,8 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks, q *fleettest.Que
 			return true
 		})},
 	}
-	objects := clustercache.ObjectSource(cc, feed, func(ctx context.Context, cluster client.ObjectKey, o client.Object) []clustercache.Request {
+	objects := clustercache.ObjectSource(cc, feed, func(ctx context.Context, cluster client.ObjectKey,
+		o client.Object) []clustercache.Request {
 		h.at("ObjectMapFunc")
 		return clustercache.EnqueueObject(ctx, cluster, o)
 	})
@@ -203,7 +208,8 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks, q *fleettest.Que
 		},
 	})
 	notFailed(t, clusters.Start(context.Background(), q))
-	_, err = cc.Declare(context.Background(), clustercache.Owner{ObjectKey: fleettest.Key("owner"), GVK: fleettest.ConfigMap}, clustercache.Target{Cluster: fleettest.Key("a"), Kind: &corev1.ConfigMap{}})
+	_, err = cc.Declare(context.Background(), clustercache.Owner{ObjectKey: fleettest.Key("owner"),
+		GVK: fleettest.ConfigMap}, clustercache.Target{Cluster: fleettest.Key("a"), Kind: &corev1.ConfigMap{}})
 	notFailed(t, err)
 	return w
 }
@@ -263,7 +269,8 @@ func TestHazardPanicOfEachCallback(t *testing.T) {
 				api.Put("three", "3", nil)
 				time.Sleep(time.Minute)
 				require.True(t, w.HasSynced())
-				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.RequestFor("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
+				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
+					fleettest.RequestFor("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
 				if place != "ObjectFeed.Clusters" { // ObjectFeed.Clusters selected nothing while it panicked
 					require.Contains(t, q.Names(), "three")
 				}
@@ -280,7 +287,8 @@ func panicsOf(t *testing.T, registry prometheus.Gatherer, callback string) float
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
-				if f.GetName() == "fleetcache_callback_panics_total" && l.GetName() == "callback" && l.GetValue() == callback {
+				if f.GetName() == "fleetcache_callback_panics_total" && l.GetName() == "callback" &&
+					l.GetValue() == callback {
 					sum += m.GetCounter().GetValue()
 				}
 			}
@@ -368,7 +376,8 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 				q.Take()
 				api.Put("three", "3", nil)
 				time.Sleep(time.Minute)
-				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(), fleettest.RequestFor("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
+				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
+					fleettest.RequestFor("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
 				require.Contains(t, q.Names(), "three")
 			})
 		})

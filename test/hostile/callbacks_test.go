@@ -89,7 +89,8 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fleettest.NewAPI(t, "uid-a")
 		api.Put("one", "1", nil)
-		r := &touchy{Directory: fleettest.NewDirectory(), in: map[string]bool{"Resolve": true, "Notify": true, "Clusters": true, "Dial": true, "RoundTrip": true}}
+		r := &touchy{Directory: fleettest.NewDirectory(),
+			in: map[string]bool{"Resolve": true, "Notify": true, "Clusters": true, "Dial": true, "RoundTrip": true}}
 		config := api.Config()
 		config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			r.here("Dial")
@@ -123,11 +124,13 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 		}
 		feed.Form = clustercache.Packed
 		objects := func(context.Context, client.ObjectKey, client.Object) []string { return nil }
-		require.NoError(t, clustercache.ObjectSource(cc, feed, objects).Start(t.Context(), fleettest.QueueOf[string](t)))
+		require.NoError(t, clustercache.ObjectSource(cc, feed, objects).Start(t.Context(),
+			fleettest.QueueOf[string](t)))
 
 		for _, place := range []string{"Resolve", "RoundTrip", "Dial"} {
 			time.Sleep(time.Minute)
-			require.ErrorContains(t, fleettest.Status(t, cc).LastError, map[string]string{"Resolve": "no Resolve"}[place])
+			require.ErrorContains(t, fleettest.Status(t, cc).LastError,
+				map[string]string{"Resolve": "no Resolve"}[place])
 			require.Error(t, fleettest.Status(t, cc).LastError)
 			require.Contains(t, log.String(), "no "+place)
 			r.mu.Lock()
@@ -169,15 +172,18 @@ func sumOf(t *testing.T, registry prometheus.Gatherer, name string) float64 {
 // TestHazardStopWaitsForACallbackThatIsDeaf: Start returns within little more
 // than a second, with an error that names the callback.
 func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
-	for name, deaf := range map[string]func(t *testing.T, d *fleettest.Directory, forever func()) func(*clustercache.ClusterCache){
-		"Resolver.Resolve": func(_ *testing.T, d *fleettest.Directory, forever func()) func(*clustercache.ClusterCache) {
+	for name, deaf := range map[string]func(t *testing.T, d *fleettest.Directory,
+		forever func()) func(*clustercache.ClusterCache){
+		"Resolver.Resolve": func(_ *testing.T, d *fleettest.Directory,
+			forever func()) func(*clustercache.ClusterCache) {
 			d.Answer(fleettest.Key("a"), func() (clustercache.Access, error) {
 				forever()
 				return clustercache.Access{}, nil
 			})
 			return func(*clustercache.ClusterCache) {}
 		},
-		"mapping or filter of a ClusterSource": func(t *testing.T, _ *fleettest.Directory, forever func()) func(*clustercache.ClusterCache) {
+		"mapping or filter of a ClusterSource": func(t *testing.T, _ *fleettest.Directory,
+			forever func()) func(*clustercache.ClusterCache) {
 			return func(cc *clustercache.ClusterCache) {
 				s := clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string {
 					forever()
@@ -186,18 +192,22 @@ func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 				require.NoError(t, s.Start(context.Background(), fleettest.QueueOf[string](t)))
 			}
 		},
-		"predicate or handler of an ObjectFeed": func(t *testing.T, _ *fleettest.Directory, forever func()) func(*clustercache.ClusterCache) {
+		"predicate or handler of an ObjectFeed": func(t *testing.T, _ *fleettest.Directory,
+			forever func()) func(*clustercache.ClusterCache) {
 			return func(cc *clustercache.ClusterCache) {
 				feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
-				s := clustercache.ObjectSource(cc, feed, func(context.Context, client.ObjectKey, client.Object) []string {
+				s := clustercache.ObjectSource(cc, feed, func(context.Context, client.ObjectKey,
+					client.Object) []string {
 					forever()
 					return nil
 				})
 				require.NoError(t, s.Start(context.Background(), fleettest.QueueOf[string](t)))
 			}
 		},
-		"Dial of the access": func(_ *testing.T, d *fleettest.Directory, forever func()) func(*clustercache.ClusterCache) {
-			d.Set(fleettest.Key("a"), &rest.Config{Host: "http://fake.test", Dial: func(context.Context, string, string) (net.Conn, error) {
+		"Dial of the access": func(_ *testing.T, d *fleettest.Directory,
+			forever func()) func(*clustercache.ClusterCache) {
+			d.Set(fleettest.Key("a"), &rest.Config{Host: "http://fake.test", Dial: func(context.Context, string,
+				string) (net.Conn, error) {
 				forever()
 				return nil, net.ErrClosed
 			}})

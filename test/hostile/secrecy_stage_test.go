@@ -71,7 +71,8 @@ func ordinary(w http.ResponseWriter, r *http.Request) bool {
 	case "/readyz", "/version":
 		_, _ = w.Write([]byte(`{"gitVersion": "v1.36.0"}`))
 	case "/api/v1/namespaces/kube-system":
-		_, _ = w.Write([]byte(`{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "kube-system", "uid": "u"}}`))
+		_, _ = w.Write([]byte(
+			`{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "kube-system", "uid": "u"}}`))
 	case "/api":
 		_, _ = w.Write([]byte(`{"kind": "APIVersions", "versions": ["v1"]}`))
 	case "/apis":
@@ -107,8 +108,10 @@ func hostileAnswers(s *secrets, victim string) map[string]http.HandlerFunc {
 	for name, make := range map[string]func(string) http.HandlerFunc{
 		"html-200": body(200, "text/html"), "html-401": body(401, "text/html"), "html-403": body(403, "text/html"),
 		"html-404": body(404, "text/html"), "html-500": body(500, "text/html"), "html-503": body(503, "text/html"),
-		"json-200": body(200, "application/json"), "json-401": body(401, "application/json"), "json-429": body(429, "application/json"),
-		"json-500": body(500, "application/json"), "text-409": body(409, "text/plain"), "binary": body(200, "application/octet-stream"),
+		"json-200": body(200, "application/json"), "json-401": body(401, "application/json"),
+		"json-429": body(429, "application/json"),
+		"json-500": body(500, "application/json"), "text-409": body(409, "text/plain"),
+		"binary": body(200, "application/octet-stream"),
 	} {
 		out[name], out["late-"+name] = make(name), make("late-"+name)
 	}
@@ -117,11 +120,13 @@ func hostileAnswers(s *secrets, victim string) map[string]http.HandlerFunc {
 	}
 	out["late-redirect"] = out["redirect"]
 	out["late-kind"] = func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, `{"kind": %q, "apiVersion": %q, "metadata": {"name": %q, "resourceVersion": %q}, "items": [{"metadata": {"name": %q}}]}`,
+		_, _ = fmt.Fprintf(w,
+			`{"kind": %q, "apiVersion": %q, "metadata": {"name": %q, "resourceVersion": %q}, "items": [{"metadata": {"name": %q}}]}`,
 			ugly, ugly+"/v1", s.plant("name"), ugly, ugly)
 	}
 	out["late-frame"] = func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, `{"type": %q, "object": {"kind": %q, "data": {"x": %q}}}`+"\n", ugly, ugly, s.plant("frame data"))
+		_, _ = fmt.Fprintf(w, `{"type": %q, "object": {"kind": %q, "data": {"x": %q}}}`+"\n", ugly, ugly,
+			s.plant("frame data"))
 	}
 	out["raw"] = func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
@@ -233,7 +238,8 @@ func (s *stage) broken(t *testing.T) (canaryFile string) {
 	certificate, private, err := cert.GenerateSelfSignedCertKey("client", nil, nil)
 	require.NoError(t, err)
 	s.secrets.others = append(s.secrets.others, strings.Split(string(private), "\n")[2])
-	pair := "client-certificate-data: " + base64.StdEncoding.EncodeToString(certificate) + ", client-key-data: " + base64.StdEncoding.EncodeToString(private)
+	pair := "client-certificate-data: " + base64.StdEncoding.EncodeToString(certificate) + ", client-key-data: " +
+		base64.StdEncoding.EncodeToString(private)
 	plant := s.secrets.plant
 	dead := "https://127.0.0.1:1"
 	for name, kubeconfig := range map[string][]byte{

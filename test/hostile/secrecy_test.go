@@ -54,7 +54,8 @@ func (s *secrets) plant(place string) string {
 
 // beginnings are the possible beginnings of planted secrets, in clear text and
 // in the usual encodings; base64 has three.
-var beginnings = []string{"Canary", "Q2FuYXJ5", "DYW5hcnk", "NhbmFye", "43616e617279", "67 97 110 97 114 121", "0x43, 0x61, 0x6e, 0x61, 0x72, 0x79"}
+var beginnings = []string{"Canary", "Q2FuYXJ5", "DYW5hcnk", "NhbmFye", "43616e617279", "67 97 110 97 114 121",
+	"0x43, 0x61, 0x6e, 0x61, 0x72, 0x79"}
 
 // in returns the secrets that a text contains.
 func (s *secrets) in(text string) []string {
@@ -135,10 +136,12 @@ func (s *stage) use(t *testing.T, cc *clustercache.ClusterCache, name string) {
 	s.out.err(where+"sync", w.WaitForSync(ctx))
 	s.out.err(where+"watch status", w.Status().LastError)
 	if c, err := cc.Client(k); err == nil {
-		o := &corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one"), Data: map[string]string{"x": s.secrets.plant("what is written to " + name)}}
+		o := &corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one"),
+			Data: map[string]string{"x": s.secrets.plant("what is written to " + name)}}
 		s.out.err(where+"create", c.Create(ctx, o))
 		s.out.err(where+"update", c.Update(ctx, o))
-		s.out.err(where+"patch", c.Patch(ctx, o, client.MergeFrom(&corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one")})))
+		s.out.err(where+"patch", c.Patch(ctx, o,
+			client.MergeFrom(&corev1.ConfigMap{ObjectMeta: fleettest.ObjectMeta("one")})))
 		s.out.err(where+"status", c.Status().Update(ctx, o))
 		s.out.err(where+"subresource", c.SubResource("scale").Get(ctx, o, o.DeepCopy()))
 		s.out.err(where+"delete", c.Delete(ctx, o))
@@ -164,11 +167,13 @@ func TestSecretsAndForeignTextsAreInNoOutput(t *testing.T) {
 	s, victim := newStage(t)
 	s.out.redirectLogs(t)
 	canaryFile := s.broken(t)
-	r, err := resolver.Secrets(s.hub.Client(), resolver.SecretOptions{HubOptions: resolver.HubOptions{Namespace: "fleet", Logger: s.out.logger()}})
+	r, err := resolver.Secrets(s.hub.Client(),
+		resolver.SecretOptions{HubOptions: resolver.HubOptions{Namespace: "fleet", Logger: s.out.logger()}})
 	require.NoError(t, err)
 	registry := prometheus.NewRegistry()
 	o := fleettest.Brisk(r)
-	o.Discover, o.Logger, o.Dial, o.MetricsRegisterer, o.RequestTimeout = true, s.out.logger(), s.dial, registry, 2*time.Second
+	o.Discover, o.Logger, o.Dial, o.MetricsRegisterer, o.RequestTimeout = true, s.out.logger(), s.dial, registry,
+		2*time.Second
 	o.Informers.MaxBackoff = time.Second
 	cc := fleettest.Start(t, o)
 	clusters := fleettest.Follow(t, cc)
@@ -243,8 +248,10 @@ func (s *stage) check(t *testing.T, victim *hostile, canaryFile string) {
 	}
 	for where, text := range s.out.errs {
 		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, "2026-01-01 INFO forged") || strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return !unicode.IsPrint(r) }) {
-				leaks = append(leaks, where+" shows what does not print: "+fmt.Sprintf("%q", line[:min(len(line), 300)]))
+			if strings.HasPrefix(line, "2026-01-01 INFO forged") ||
+				strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return !unicode.IsPrint(r) }) {
+				leaks = append(leaks, where+" shows what does not print: "+
+					fmt.Sprintf("%q", line[:min(len(line), 300)]))
 				break
 			}
 		}
@@ -261,7 +268,8 @@ func (s *stage) check(t *testing.T, victim *hostile, canaryFile string) {
 		h.mu.Lock()
 		require.NotEmpty(t, h.sent, name)
 		for _, sent := range h.sent {
-			require.True(t, sent == "Bearer "+s.tokens[name] || sent == "" && name == "html-401", "%s was sent somebody else's credential", name)
+			require.True(t, sent == "Bearer "+s.tokens[name] || sent == "" && name == "html-401",
+				"%s was sent somebody else's credential", name)
 		}
 		h.mu.Unlock()
 	}

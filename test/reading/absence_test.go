@@ -77,7 +77,8 @@ func TestHazardFailureIsTakenForAbsence(t *testing.T) {
 				c, err := cc.Client(fleettest.Key("a"))
 				require.NoError(t, err)
 				one := client.ObjectKey{Namespace: "default", Name: "one"}
-				requireNoAnswer(t, "read", cc.Reader(fleettest.Key("a")).Get(t.Context(), one, &corev1.ConfigMap{}, opts...), tc.want)
+				requireNoAnswer(t, "read", cc.Reader(fleettest.Key("a")).Get(t.Context(), one, &corev1.ConfigMap{},
+					opts...), tc.want)
 				requireNoAnswer(t, "client's read", c.Get(t.Context(), one, &corev1.ConfigMap{}, opts...), tc.want)
 				if tc.option == nil {
 					gone := &corev1.ConfigMap{}
@@ -110,7 +111,8 @@ func TestHazardNotFoundOfAGatewayIsTakenForAbsence(t *testing.T) {
 				return c.Get(t.Context(), client.ObjectKeyFromObject(o), &corev1.ConfigMap{})
 			},
 			"reader's get": func(o client.Object) error {
-				return cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKeyFromObject(o), &corev1.ConfigMap{})
+				return cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKeyFromObject(o),
+					&corev1.ConfigMap{})
 			},
 			"delete": func(o client.Object) error { return c.Delete(t.Context(), o) },
 			"update": func(o client.Object) error { return c.Update(t.Context(), o) },

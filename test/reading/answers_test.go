@@ -22,13 +22,15 @@ import (
 // TestHazardClusterScopedReadsOverlookTheNamespace: cache and API server give
 // the same answer.
 func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
-	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 		read := func(mode clustercache.ReadMode) (int, error) {
 			r := cc.Reader(c.Key())
 			list := &corev1.NodeList{}
 			require.NoError(t, r.List(t.Context(), list, client.InNamespace("x"), mode))
-			return len(list.Items), r.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "n"}, &corev1.Node{}, mode)
+			return len(list.Items), r.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "n"}, &corev1.Node{},
+				mode)
 		}
 		n, err := read(clustercache.Live)
 		require.NoError(t, err)
@@ -50,18 +52,21 @@ func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
 // TestHazardRefusedInformerAnswersNoRead: once the permission to watch is
 // revoked, objects cached before are no answer.
 func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
-	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("one", "blue"))
 		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		f.WaitSynced()
-		heal := c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Verb("list", "watch"), clustercachetest.Resource("configmaps"))
+		heal := c.Fail(clustercachetest.Status(http.StatusForbidden), clustercachetest.Verb("list", "watch"),
+			clustercachetest.Resource("configmaps"))
 		time.Sleep(10 * time.Second)
 		c.Store(fleettest.ColoredConfigMap("one", "red"))
 		r := cc.Reader(c.Key())
 		got := &corev1.ConfigMap{}
 		origin := clustercache.Origin{}
-		require.NoError(t, r.Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), got, &origin))
+		require.NoError(t, r.Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")),
+			got, &origin))
 		require.Equal(t, "red", got.Data["color"])
 		require.False(t, origin.Cached)
 		require.True(t, apierrors.IsForbidden(r.List(t.Context(), &corev1.ConfigMapList{})))
@@ -78,7 +83,8 @@ func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
 		heal()
 		f.WaitSynced()
 		time.Sleep(time.Minute)
-		require.NoError(t, r.Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), got, clustercache.CacheOnly))
+		require.NoError(t, r.Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")),
+			got, clustercache.CacheOnly))
 		require.Equal(t, "red", got.Data["color"])
 	})
 }
@@ -86,15 +92,18 @@ func TestHazardRefusedInformerAnswersNoRead(t *testing.T) {
 // TestHazardDegradedInformerAnswersForStaleAfterOnly: an informer that cannot
 // follow its watch answers reads for StaleAfter only.
 func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
-	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("one", "blue"))
 		_, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
 		require.NoError(t, err)
 		f.WaitSynced()
-		defer c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("list", "watch"), clustercachetest.Resource("configmaps"))()
+		defer c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("list", "watch"),
+			clustercachetest.Resource("configmaps"))()
 		get := func() (bool, error) {
 			origin := clustercache.Origin{}
-			err := cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), &corev1.ConfigMap{}, &origin)
+			err := cc.Reader(c.Key()).Get(t.Context(),
+				client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), &corev1.ConfigMap{}, &origin)
 			return origin.Cached, err
 		}
 		time.Sleep(time.Minute)
@@ -105,9 +114,11 @@ func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
 		cached, err = get()
 		require.NoError(t, err)
 		require.False(t, cached)
-		err = cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), &corev1.ConfigMap{}, clustercache.CacheOnly)
+		err = cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")),
+			&corev1.ConfigMap{}, clustercache.CacheOnly)
 		require.ErrorIs(t, err, clustercache.ErrStale)
-		require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), &corev1.ConfigMap{},
+		require.NoError(t, cc.Reader(c.Key()).Get(t.Context(),
+			client.ObjectKeyFromObject(fleettest.ColoredConfigMap("one", "")), &corev1.ConfigMap{},
 			clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour)), "an age that was accepted")
 	})
 }
@@ -115,13 +126,15 @@ func TestHazardDegradedInformerAnswersForStaleAfterOnly(t *testing.T) {
 // TestHazardOriginOfWhatDoesNotExist: "not found" is an answer, too, and that
 // of the API server is not reported as one of the cache.
 func TestHazardOriginOfWhatDoesNotExist(t *testing.T) {
-	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("one", "blue"))
 		_, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{}, client.MatchingLabels{"never": "set"})
 		require.NoError(t, err)
 		f.WaitSynced()
 		origin := clustercache.Origin{}
-		err = cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.ConfigMap{}, &origin)
+		err = cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"},
+			&corev1.ConfigMap{}, &origin)
 		require.True(t, apierrors.IsNotFound(err), "%v", err)
 		require.False(t, origin.Cached, "the watch cannot know")
 		require.True(t, origin.Connected)

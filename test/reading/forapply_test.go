@@ -42,7 +42,8 @@ func TestHazardExtractAndApplyWipesTheObject(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fleet := clustercachetest.New(t, clustercachetest.Options{Cache: clustercache.Options{Informers: row.informers}})
+				fleet := clustercachetest.New(t,
+					clustercachetest.Options{Cache: clustercache.Options{Informers: row.informers}})
 				east := fleet.Add("fleet/east")
 				cc := fleet.ClusterCache()
 				w, err := cc.Watch(t.Context(), east.Key(), &corev1.ConfigMap{})
@@ -61,7 +62,8 @@ func TestHazardExtractAndApplyWipesTheObject(t *testing.T) {
 				require.Equal(t, row.cached, origin.Cached)
 				extracted, err := applycorev1.ExtractConfigMap(got, "me")
 				require.NoError(t, err)
-				require.NoError(t, c.Apply(t.Context(), extracted.WithLabels(map[string]string{"l": "1"}), client.FieldOwner("me")))
+				require.NoError(t, c.Apply(t.Context(), extracted.WithLabels(map[string]string{"l": "1"}),
+					client.FieldOwner("me")))
 				require.NoError(t, east.Client().Get(t.Context(), key, got))
 				require.Equal(t, map[string]string{"a": "1"}, got.Data, "nothing was wiped")
 				require.Equal(t, "1", got.Labels["l"])

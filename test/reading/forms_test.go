@@ -75,7 +75,8 @@ func TestHazardIndexFunctionsGetTypedObjects(t *testing.T) {
 					clustercache.Index{GVK: fleettest.ConfigMap, Field: "again", Values: values})
 				for _, fields := range []client.MatchingFields{{"value": "2"}, {"value": "2", "again": "2"}} {
 					list := &corev1.ConfigMapList{}
-					require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, fields, clustercache.CacheOnly))
+					require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, fields,
+						clustercache.CacheOnly))
 					require.Len(t, list.Items, 1)
 					require.Equal(t, "two", list.Items[0].Name)
 				}
@@ -97,14 +98,16 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 				return []string{"x"}
 			}},
 			clustercache.Index{GVK: fleettest.ConfigMap, Field: "value", Values: byValue})
-		for _, fields := range []client.MatchingFields{{"bad": "x"}, {"value": "2", "bad": "x"}, {"bad": "x", "value": "2"}} {
+		for _, fields := range []client.MatchingFields{{"bad": "x"}, {"value": "2", "bad": "x"},
+			{"bad": "x", "value": "2"}} {
 			for _, mode := range []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly} {
 				err := cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, fields, mode)
 				failed, ok := errors.AsType[*clustercache.IndexError](err)
 				require.True(t, ok, "%v", err)
 				require.ErrorIs(t, err, clustercache.ErrIndexPanicked)
 				require.Equal(t, clustercache.IndexError{
-					Cluster: fleettest.Key("a"), GVK: fleettest.ConfigMap, Field: "bad", Object: client.ObjectKey{Namespace: "default", Name: "two"},
+					Cluster: fleettest.Key("a"), GVK: fleettest.ConfigMap,
+					Field: "bad", Object: client.ObjectKey{Namespace: "default", Name: "two"},
 					Err: clustercache.ErrIndexPanicked,
 				}, *failed)
 			}
@@ -130,7 +133,8 @@ func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		require.NoError(t, cc.Engage(fleettest.Key("a")))
 		synctest.Wait()
-		typed, partial, loose := &corev1.ConfigMapList{}, &metav1.PartialObjectMetadataList{}, fleettest.ListOf(fleettest.ConfigMap)
+		typed, partial, loose := &corev1.ConfigMapList{}, &metav1.PartialObjectMetadataList{},
+			fleettest.ListOf(fleettest.ConfigMap)
 		partial.SetGroupVersionKind(fleettest.ConfigMap)
 		names := func(list client.ObjectList) []string {
 			var out []string
@@ -152,14 +156,17 @@ func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
 		}
 		for _, list := range []client.ObjectList{typed, partial, loose} {
 			origin := clustercache.Origin{}
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, client.InNamespace("default"), client.MatchingFields{"value": "2"}, &origin))
+			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, client.InNamespace("default"),
+				client.MatchingFields{"value": "2"}, &origin))
 			require.False(t, origin.Cached)
 			require.Equal(t, []string{"two2"}, names(list))
 			require.Equal(t, "102", list.GetResourceVersion())
 		}
-		err := cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.MatchingFields{"value": "2"}, clustercache.CacheOnly)
+		err := cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.MatchingFields{"value": "2"},
+			clustercache.CacheOnly)
 		require.ErrorIs(t, err, clustercache.ErrNotWatched)
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.InNamespace("default"), client.MatchingFields{"value": "2"}, clustercache.AutoWatch))
+		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.InNamespace("default"),
+			client.MatchingFields{"value": "2"}, clustercache.AutoWatch))
 		require.Len(t, typed.Items, 1)
 		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.InNamespace("default"),
 			client.MatchingFields{"value": "2", "metadata.name": "two"}, clustercache.Live))
@@ -181,7 +188,8 @@ func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 			DeleteFunc: func(e event.DeleteEvent) bool { return e.Object.(*corev1.ConfigMap) != nil },
 		}
 		var mapped atomic.Int64
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Watch: true, Predicates: []predicate.Predicate{typed}},
+		s := clustercache.ObjectSource(cc,
+			clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Watch: true, Predicates: []predicate.Predicate{typed}},
 			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
 				if o.(*corev1.ConfigMap).Data != nil {
 					mapped.Add(1)
@@ -226,7 +234,8 @@ func TestPredicatesGetTheFormOfTheirFeed(t *testing.T) {
 			got := make(chan client.Object, 100)
 			f := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{
 				Kinds: []client.Object{row.kind}, Form: row.form,
-				Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool { got <- o; return true })},
+				Predicates: []predicate.Predicate{
+					predicate.NewPredicateFuncs(func(o client.Object) bool { got <- o; return true })},
 			})
 			f.WaitAll("one", "two")
 			require.IsType(t, row.want, <-got)

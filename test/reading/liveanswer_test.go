@@ -36,7 +36,8 @@ func TestHazardLiveAnswerOfNoObject(t *testing.T) {
 					require.Error(t, r.List(t.Context(), list), "%s: %s %s", body, way, form)
 				}
 				for form, obj := range objectForms() {
-					require.Error(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, obj), "%s: %s %s", body, way, form)
+					require.Error(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, obj),
+						"%s: %s %s", body, way, form)
 				}
 			}
 			pod := func() *corev1.Pod {
@@ -44,7 +45,8 @@ func TestHazardLiveAnswerOfNoObject(t *testing.T) {
 			}
 			require.Error(t, live.Create(t.Context(), pod()), body)
 			require.Error(t, live.Update(t.Context(), pod()), body)
-			require.Error(t, live.Patch(t.Context(), pod(), client.RawPatch("application/merge-patch+json", []byte(`{}`))), body)
+			require.Error(t, live.Patch(t.Context(), pod(),
+				client.RawPatch("application/merge-patch+json", []byte(`{}`))), body)
 			require.Error(t, live.Delete(t.Context(), pod()), body)
 		}
 

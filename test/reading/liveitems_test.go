@@ -77,17 +77,26 @@ func TestHazardLiveListOfNothings(t *testing.T) {
 
 		forms string // the forms that are refused; others fit
 	}{
-		"nothings":     {fleettest.Flood{Begin: podList + `{}`, Element: ",{}", Bytes: 4 << 20, End: "]}"}, "typed metadata"},
-		"compressed":   {fleettest.Flood{Begin: podList + `{}`, Element: ",{}", Bytes: 4 << 20, End: "]}", Compress: true}, "typed"},
-		"labels":       {fleettest.Flood{Begin: podList + smallItem, Element: "," + smallItem, Bytes: 4 << 20, End: "]}"}, "typed"},
-		"white space":  {fleettest.Flood{Begin: podList, Element: " ", Bytes: 16 << 20, End: "]}", Compress: true}, "typed unstructured metadata"},
-		"one string":   {fleettest.Flood{Begin: podList + `{"metadata":{"name":"`, Element: "x", Bytes: 20 << 20, End: `"}}]}`, Compress: true}, "typed"},
-		"containers":   {fleettest.Flood{Begin: podList + `{"spec":{"containers":[{}`, Element: ",{}", Bytes: 4 << 20, End: "]}}]}"}, "typed"},
-		"owners":       {fleettest.Flood{Begin: podList + `{"metadata":{"ownerReferences":[{}`, Element: ",{}", Bytes: 4 << 20, End: "]}}]}"}, "typed metadata"},
-		"list members": {fleettest.Flood{Begin: `{"kind":"PodList","apiVersion":"v1","metadata":{"a":[{}`, Element: ",{}", Bytes: 1 << 20, End: "]}}"}, "typed unstructured"},
+		"nothings": {fleettest.Flood{Begin: podList + `{}`, Element: ",{}", Bytes: 4 << 20, End: "]}"},
+			"typed metadata"},
+		"compressed": {fleettest.Flood{Begin: podList + `{}`, Element: ",{}", Bytes: 4 << 20, End: "]}",
+			Compress: true}, "typed"},
+		"labels": {fleettest.Flood{Begin: podList + smallItem, Element: "," + smallItem, Bytes: 4 << 20,
+			End: "]}"}, "typed"},
+		"white space": {fleettest.Flood{Begin: podList, Element: " ", Bytes: 16 << 20, End: "]}", Compress: true},
+			"typed unstructured metadata"},
+		"one string": {fleettest.Flood{Begin: podList + `{"metadata":{"name":"`, Element: "x", Bytes: 20 << 20,
+			End: `"}}]}`, Compress: true}, "typed"},
+		"containers": {fleettest.Flood{Begin: podList + `{"spec":{"containers":[{}`, Element: ",{}", Bytes: 4 << 20,
+			End: "]}}]}"}, "typed"},
+		"owners": {fleettest.Flood{Begin: podList + `{"metadata":{"ownerReferences":[{}`, Element: ",{}",
+			Bytes: 4 << 20, End: "]}}]}"}, "typed metadata"},
+		"list members": {fleettest.Flood{Begin: `{"kind":"PodList","apiVersion":"v1","metadata":{"a":[{}`,
+			Element: ",{}", Bytes: 1 << 20, End: "]}}"}, "typed unstructured"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI,
+				cc *clustercache.ClusterCache) {
 				h.Set(fleettest.At(podsPath, false, c.ServeHTTP))
 				for way, r := range readers(t, cc) {
 					for form, list := range listForms() {
@@ -112,18 +121,24 @@ func TestHazardLiveGetOfManyTokens(t *testing.T) {
 
 		forms string
 	}{
-		"containers":  {fleettest.Flood{Begin: `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{}`, Element: ",{}", Bytes: 4 << 20, End: "]}}"}, "typed"},
-		"owners":      {fleettest.Flood{Begin: `{"kind":"Pod","apiVersion":"v1","metadata":{"ownerReferences":[{}`, Element: ",{}", Bytes: 4 << 20, End: "]}}"}, "typed metadata"},
-		"maps":        {fleettest.Flood{Begin: `{"kind":"Pod","apiVersion":"v1","spec":{"x":[{}`, Element: `,{"a":{"b":0}}`, Bytes: 4 << 20, End: "]}}"}, "unstructured"},
+		"containers": {fleettest.Flood{Begin: `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{}`,
+			Element: ",{}", Bytes: 4 << 20, End: "]}}"}, "typed"},
+		"owners": {fleettest.Flood{Begin: `{"kind":"Pod","apiVersion":"v1","metadata":{"ownerReferences":[{}`,
+			Element: ",{}", Bytes: 4 << 20, End: "]}}"}, "typed metadata"},
+		"maps": {fleettest.Flood{Begin: `{"kind":"Pod","apiVersion":"v1","spec":{"x":[{}`,
+			Element: `,{"a":{"b":0}}`, Bytes: 4 << 20, End: "]}}"}, "unstructured"},
 		"white space": {fleettest.Flood{Begin: `{"kind":"Pod",`, Element: " ", Bytes: 16 << 20, End: `"apiVersion":"v1"}`, Compress: true}, "typed unstructured metadata"},
-		"too long":    {fleettest.Flood{Begin: `{"kind":"Pod","x":"`, Element: "x", Bytes: 70 << 20, End: `"}`, Compress: true}, "metadata"},
+		"too long": {fleettest.Flood{Begin: `{"kind":"Pod","x":"`, Element: "x", Bytes: 70 << 20, End: `"}`,
+			Compress: true}, "metadata"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI,
+				cc *clustercache.ClusterCache) {
 				h.Set(fleettest.At(onePod, false, c.ServeHTTP))
 				for form, obj := range objectForms() {
 					if strings.Contains(c.forms, form) {
-						err := cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, obj)
+						err := cc.Reader(fleettest.Key("a")).Get(t.Context(),
+							client.ObjectKey{Namespace: "default", Name: "one"}, obj)
 						requireRefused(t, err, clustercache.ErrBudget, "get")
 					}
 				}
@@ -142,7 +157,8 @@ func TestHazardFailureHoldsAList(t *testing.T) {
 		"causes": {Code: 500, Begin: `{"kind":"Status","apiVersion":"v1","details":{"causes":[{}`, Element: ",{}", Bytes: 900 << 10, End: "]}}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI,
+				cc *clustercache.ClusterCache) {
 				h.Set(func(r *http.Request) http.HandlerFunc {
 					if strings.HasSuffix(r.URL.Path, "/pods") || strings.HasSuffix(r.URL.Path, "/one") {
 						return f.ServeHTTP
@@ -153,7 +169,8 @@ func TestHazardFailureHoldsAList(t *testing.T) {
 					require.True(t, apierrors.IsInternalError(cc.Reader(fleettest.Key("a")).List(t.Context(), list)))
 				}
 				for _, obj := range objectForms() {
-					err := cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, obj)
+					err := cc.Reader(fleettest.Key("a")).Get(t.Context(),
+						client.ObjectKey{Namespace: "default", Name: "one"}, obj)
 					require.True(t, apierrors.IsInternalError(err), "%v", err)
 				}
 			})
@@ -197,7 +214,8 @@ func TestHazardLiveAnswerOfAnotherKind(t *testing.T) {
 		}
 		live, err := cc.LiveClient(fleettest.Key("a"))
 		require.NoError(t, err)
-		for name, body := range map[string]string{"secret": secret, "list": podList + "]}", "status": lists["status"], "version": `{"kind":"Pod","apiVersion":"v2"}`} {
+		for name, body := range map[string]string{"secret": secret, "list": podList + "]}", "status": lists["status"],
+			"version": `{"kind":"Pod","apiVersion":"v2"}`} {
 			h.Set(serve(body))
 			for form, obj := range objectForms() {
 				err := live.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "one"}, obj)
@@ -237,7 +255,8 @@ func TestLiveListsAreThoseOfClientGo(t *testing.T) {
 		"wrong type":  podList + `{"metadata":{"name":1}}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+			fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI,
+				cc *clustercache.ClusterCache) {
 				h.Set(fleettest.At(podsPath, false, fleettest.Flood{Begin: body, Element: " "}.ServeHTTP))
 				theirs, err := client.New(h.Config(), client.Options{Mapper: podMapper{}})
 				require.NoError(t, err)
@@ -278,5 +297,6 @@ func asJSON(t *testing.T, obj any) string {
 type podMapper struct{ meta.RESTMapper }
 
 func (podMapper) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMapping, error) {
-	return &meta.RESTMapping{Resource: podKind.GroupVersion().WithResource("pods"), GroupVersionKind: podKind, Scope: meta.RESTScopeNamespace}, nil
+	return &meta.RESTMapping{Resource: podKind.GroupVersion().WithResource("pods"), GroupVersionKind: podKind,
+		Scope: meta.RESTScopeNamespace}, nil
 }

@@ -36,11 +36,13 @@ func TestErrorsOfWritesNameTheClusterAndTheKind(t *testing.T) {
 		live, err := cc.LiveClient(fleettest.Key("a"))
 		require.NoError(t, err)
 		api.FailWith(http.StatusForbidden, "/api/v1/namespaces/default")
-		ctx, one := t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one", ResourceVersion: "1"}}
+		ctx, one := t.Context(), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one", ResourceVersion: "1"}}
 		merge := client.RawPatch("application/merge-patch+json", []byte("{}"))
 		for _, c := range []client.Client{cached, live} {
 			for op, err := range map[string]error{
-				"create":           c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}}),
+				"create": c.Create(ctx,
+					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}}),
 				"update":           c.Update(ctx, one),
 				"patch":            c.Patch(ctx, one, merge),
 				"delete":           c.Delete(ctx, one),

@@ -35,7 +35,8 @@ func TestReadsOfWhatWasRefusedGoLive(t *testing.T) {
 		read := func(name string, opts ...client.GetOption) (value string, cached bool, err error) {
 			var origin clustercache.Origin
 			var cm corev1.ConfigMap
-			err = cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, &cm, append(opts, &origin)...)
+			err = cc.Reader(fleettest.Key("a")).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name},
+				&cm, append(opts, &origin)...)
 			return cm.Data["value"], origin.Cached, err
 		}
 		list := func(opts ...client.ListOption) (items int, cached bool, err error) {

@@ -59,19 +59,23 @@ func direct(t *testing.T, c *clustercachetest.Cluster) client.Client {
 // handlers receive the changes, and reads and writes go where the kind is
 // served now.
 func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
-	for _, again := range []struct{ plural, scope, namespace string }{{"foos", "Cluster", ""}, {"fooes", "Namespaced", "default"}} {
+	for _, again := range []struct{ plural, scope, namespace string }{{"foos", "Cluster", ""},
+		{"fooes", "Namespaced", "default"}} {
 		t.Run(again.plural+" "+again.scope, func(t *testing.T) {
-			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 				admin := c.Client()
 				definition := fooDefinition("foos", "Namespaced")
 				require.NoError(t, admin.Create(t.Context(), definition))
 				require.NoError(t, admin.Create(t.Context(), fooNamed("default", "old")))
 				kind := clustercache.Kind(foo)
-				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{kind}, Watch: true})
+				feed := fleettest.FollowObjects(t,
+					cc, clustercache.ObjectFeed{Kinds: []client.Object{kind}, Watch: true})
 				feed.WaitAll("old")
 				writer, err := cc.Client(c.Key())
 				require.NoError(t, err)
-				require.NoError(t, writer.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "old"}, fooNamed("", "")))
+				require.NoError(t, writer.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "old"},
+					fooNamed("", "")))
 				require.NoError(t, writer.Create(t.Context(), fooNamed("default", "older")))
 				feed.WaitAll("older")
 
@@ -88,7 +92,8 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 					require.NoError(t, cc.Reader(c.Key()).List(t.Context(), list, mode))
 					require.Len(t, list.Items, 1)
 				}
-				require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: again.namespace, Name: "new"}, fooNamed("", "")))
+				require.NoError(t, cc.Reader(c.Key()).Get(t.Context(),
+					client.ObjectKey{Namespace: again.namespace, Name: "new"}, fooNamed("", "")))
 				writeInTime(t, writer, fooNamed(again.namespace, "newer"))
 				feed.WaitAll("newer")
 			})
@@ -115,7 +120,8 @@ func writeInTime(t *testing.T, writer client.Client, object client.Object) {
 func TestHazardScopeChangesInAMoment(t *testing.T) {
 	for _, again := range []struct{ scope, namespace string }{{"Namespaced", "default"}, {"Cluster", ""}} {
 		t.Run(again.scope, func(t *testing.T) {
-			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
+				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 				admin := c.Client()
 				was, place := "Cluster", ""
 				if again.scope == was {
@@ -139,13 +145,16 @@ func TestHazardScopeChangesInAMoment(t *testing.T) {
 				for range 20 {
 					time.Sleep(time.Second)
 					list := fleettest.ListOf(foo)
-					if cc.Reader(c.Key()).List(t.Context(), list, clustercache.CacheOnly) != nil || len(list.Items) != 2 {
+					if cc.Reader(c.Key()).List(t.Context(), list, clustercache.CacheOnly) != nil ||
+						len(list.Items) != 2 {
 						continue // it has not listed yet
 					}
 					for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.Live} {
-						require.NoError(t, cc.Reader(c.Key()).Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "new"}, fooNamed("", ""), mode))
+						require.NoError(t, cc.Reader(c.Key()).Get(t.Context(),
+							client.ObjectKey{Namespace: "default", Name: "new"}, fooNamed("", ""), mode))
 						part := fleettest.ListOf(foo)
-						require.NoError(t, cc.Reader(c.Key()).List(t.Context(), part, client.InNamespace("default"), mode))
+						require.NoError(t, cc.Reader(c.Key()).List(t.Context(), part, client.InNamespace("default"),
+							mode))
 						if again.namespace == "" {
 							require.Len(t, part.Items, 2, "the namespace is overlooked")
 						} else {
@@ -162,7 +171,8 @@ func TestHazardScopeChangesInAMoment(t *testing.T) {
 // TestHazardAnotherClusterServesOtherKinds: what was learned from the former
 // cluster is not used for the one that replaced it.
 func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {
-	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, f *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		require.NoError(t, c.Client().Create(t.Context(), fooDefinition("foos", "Namespaced")))
 		w, err := cc.Watch(t.Context(), c.Key(), clustercache.Kind(foo))
 		require.NoError(t, err)
@@ -192,7 +202,8 @@ func listOnly(t *testing.T, verbs ...string) (*rest.Config, *fleettest.API) {
 		case r.URL.Path == "/api/v1":
 			write(metav1.APIResourceList{
 				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "v1",
-				APIResources: []metav1.APIResource{{Name: "configmaps", SingularName: "configmap", Namespaced: true, Kind: "ConfigMap", Verbs: verbs}},
+				APIResources: []metav1.APIResource{
+					{Name: "configmaps", SingularName: "configmap", Namespaced: true, Kind: "ConfigMap", Verbs: verbs}},
 			})
 		case r.URL.Query().Get("watch") != "":
 			w.WriteHeader(http.StatusMethodNotAllowed)

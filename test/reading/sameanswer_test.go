@@ -91,7 +91,8 @@ func TestHazardAnswerDependsOnWhoAnswers(t *testing.T) {
 			for form, fresh := range configMapForms() {
 				origin := clustercache.Origin{}
 				one, _ := fresh()
-				require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "config-1"}, one, &origin))
+				require.NoError(t, r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "config-1"}, one,
+					&origin))
 				require.Equal(t, cached, origin.Cached, form)
 				require.Equal(t, fleettest.ConfigMap, one.GetObjectKind().GroupVersionKind(), form)
 				a := answer{object: one}

@@ -25,13 +25,15 @@ func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
 		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"data": "x"}}
 		require.NoError(t, fleettest.Watch(t, cc, narrow...).WaitForSync(t.Context()))
 		list := &corev1.ConfigMapList{}
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, append(narrow, clustercache.CacheOnly)...))
+		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list,
+			append(narrow, clustercache.CacheOnly)...))
 
 		fleettest.Synced(t, cc, api)
 		before := api.Total()
 		for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.Live} {
 			var origin clustercache.Origin
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, append(narrow, mode, &origin)...), mode)
+			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, append(narrow, mode, &origin)...),
+				mode)
 			require.True(t, origin.Cached, mode)
 		}
 		require.Equal(t, before, api.Total(), "a cached read sent a request")

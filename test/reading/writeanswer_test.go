@@ -80,7 +80,8 @@ func podWrites() map[string]oneWrite {
 		}),
 		"apply status": write(func(t *testing.T, c client.Client, obj client.Object) error {
 			if u, ok := obj.(*unstructured.Unstructured); ok {
-				return c.Status().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("f"))
+				return c.Status().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u),
+					client.FieldOwner("f"))
 			}
 			return c.Status().Apply(t.Context(), applycorev1.Pod("one", "default"), client.FieldOwner("f"))
 		}),
@@ -98,14 +99,16 @@ func podWrites() map[string]oneWrite {
 		},
 		"update scale": {
 			do: func(t *testing.T, c client.Client, obj client.Object) error {
-				return c.SubResource("scale").Update(t.Context(), obj, client.WithSubResourceBody(likeOf(obj, &autoscalingv1.Scale{}, "autoscaling/v1")))
+				return c.SubResource("scale").Update(t.Context(),
+					obj, client.WithSubResourceBody(likeOf(obj, &autoscalingv1.Scale{}, "autoscaling/v1")))
 			},
 			good:   []string{ofScale("one")},
 			others: []string{ofScale("two"), node, success},
 		},
 		"patch scale": {
 			do: func(t *testing.T, c client.Client, obj client.Object) error {
-				return c.SubResource("scale").Patch(t.Context(), obj, merge, client.WithSubResourceBody(likeOf(obj, &autoscalingv1.Scale{}, "autoscaling/v1")))
+				return c.SubResource("scale").Patch(t.Context(), obj, merge,
+					client.WithSubResourceBody(likeOf(obj, &autoscalingv1.Scale{}, "autoscaling/v1")))
 			},
 			good:   []string{ofScale("one")},
 			others: []string{ofScale("two"), node, success},
@@ -115,8 +118,10 @@ func podWrites() map[string]oneWrite {
 				scale := c.SubResource("scale")
 				if u, ok := obj.(*unstructured.Unstructured); ok {
 					body := likeOf(obj, &autoscalingv1.Scale{}, "autoscaling/v1").(*unstructured.Unstructured)
-					return scale.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("f"),
-						&client.SubResourceApplyOptions{SubResourceBody: client.ApplyConfigurationFromUnstructured(body)})
+					return scale.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u),
+						client.FieldOwner("f"),
+						&client.SubResourceApplyOptions{
+							SubResourceBody: client.ApplyConfigurationFromUnstructured(body)})
 				}
 				return scale.Apply(t.Context(), applycorev1.Pod("one", "default"), client.FieldOwner("f"),
 					&client.SubResourceApplyOptions{SubResourceBody: applyautoscalingv1.Scale()})
@@ -126,23 +131,27 @@ func podWrites() map[string]oneWrite {
 		},
 		"get scale": {
 			do: func(t *testing.T, c client.Client, obj client.Object) error {
-				return c.SubResource("scale").Get(t.Context(), obj, likeOf(obj, &autoscalingv1.Scale{}, "autoscaling/v1"))
+				return c.SubResource("scale").Get(t.Context(), obj,
+					likeOf(obj, &autoscalingv1.Scale{}, "autoscaling/v1"))
 			},
 			good:   []string{ofScale("one")},
 			others: []string{ofScale("two"), node, success},
 		},
 		"create eviction": {
 			do: func(t *testing.T, c client.Client, obj client.Object) error {
-				return c.SubResource("eviction").Create(t.Context(), obj, likeOf(obj, &policyv1.Eviction{}, "policy/v1"))
+				return c.SubResource("eviction").Create(t.Context(), obj,
+					likeOf(obj, &policyv1.Eviction{}, "policy/v1"))
 			},
 			good:   []string{success},
 			others: []string{podOne, node, `{"kind":"Eviction","apiVersion":"policy/v1","metadata":{"name":"two"}}`},
 		},
 		"create token": {
 			do: func(t *testing.T, c client.Client, obj client.Object) error {
-				return c.SubResource("token").Create(t.Context(), obj, likeOf(obj, &authenticationv1.TokenRequest{}, "authentication.k8s.io/v1"))
+				return c.SubResource("token").Create(t.Context(),
+					obj, likeOf(obj, &authenticationv1.TokenRequest{}, "authentication.k8s.io/v1"))
 			},
-			good:   []string{token + `one"}}`, `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","metadata":{}}`},
+			good: []string{token + `one"}}`,
+				`{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","metadata":{}}`},
 			others: []string{token + `two"}}`, podOne, node, success},
 		},
 		"create binding": {
@@ -226,7 +235,8 @@ func requireTyped(t *testing.T, err error, what string) {
 	named, ok := errors.AsType[*clustercache.ClusterError](err)
 	require.True(t, ok, "%s: %v", what, err)
 	require.Equal(t, fleettest.Key("a"), named.Cluster)
-	require.True(t, errors.Is(err, clustercache.ErrKind) || errors.Is(err, clustercache.ErrAnswer) || errors.Is(err, clustercache.ErrNotKubernetes),
+	require.True(t, errors.Is(err, clustercache.ErrKind) || errors.Is(err, clustercache.ErrAnswer) ||
+		errors.Is(err, clustercache.ErrNotKubernetes),
 		"%s: %v", what, err)
 }
 

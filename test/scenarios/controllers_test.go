@@ -80,7 +80,8 @@ func (j *journal) mapped(ctx context.Context, cluster client.ObjectKey, o client
 
 // control runs a controller until the test ends or the returned function is
 // called.
-func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int, sources ...source.TypedSource[Request]) (controller.TypedController[Request], func()) {
+func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int,
+	sources ...source.TypedSource[Request]) (controller.TypedController[Request], func()) {
 	t.Helper()
 	c, err := controller.NewTypedUnmanaged("behaviours", controller.TypedOptions[Request]{
 		Reconciler: r, MaxConcurrentReconciles: workers, SkipNameValidation: new(true),
@@ -106,5 +107,6 @@ func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int, so
 
 // feed selects kinds in one namespace of all clusters, with watches of its own.
 func feed(namespace string, kinds ...client.Object) clustercache.ObjectFeed {
-	return clustercache.ObjectFeed{Kinds: kinds, Watch: true, Options: []client.ListOption{client.InNamespace(namespace)}}
+	return clustercache.ObjectFeed{Kinds: kinds, Watch: true,
+		Options: []client.ListOption{client.InNamespace(namespace)}}
 }

@@ -36,7 +36,8 @@ type declarations struct {
 
 // declaring runs a ClusterCache that releases watches quickly, and that checks
 // owners in the hub if there is one.
-func declaring(t *testing.T, hub client.Reader, remotes map[string]*rest.Config, clusters ...*testenv.Cluster) *declarations {
+func declaring(t *testing.T, hub client.Reader, remotes map[string]*rest.Config,
+	clusters ...*testenv.Cluster) *declarations {
 	t.Helper()
 	o := options(t, remotes)
 	o.Informers.Linger = time.Hour // declarations do not use it
@@ -51,13 +52,15 @@ func declaring(t *testing.T, hub client.Reader, remotes map[string]*rest.Config,
 // owner returns the Owner for a ConfigMap of the hub.
 func (d *declarations) owner(name string) clustercache.Owner {
 	return clustercache.Owner{
-		GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, ObjectKey: client.ObjectKey{Namespace: d.namespace, Name: name},
+		GVK:       schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+		ObjectKey: client.ObjectKey{Namespace: d.namespace, Name: name},
 	}
 }
 
 // target returns the Target for a kind in the test's namespace.
 func (d *declarations) target(cluster string, kind client.Object, opts ...client.ListOption) clustercache.Target {
-	return clustercache.Target{Cluster: key(cluster), Kind: kind, Options: append([]client.ListOption{client.InNamespace(d.namespace)}, opts...)}
+	return clustercache.Target{Cluster: key(cluster), Kind: kind,
+		Options: append([]client.ListOption{client.InNamespace(d.namespace)}, opts...)}
 }
 
 func (d *declarations) declare(t *testing.T, owner string, targets ...clustercache.Target) clustercache.Declaration {
@@ -133,7 +136,8 @@ func (f *declFeed) add(e clustercache.ObjectEvent) {
 	}
 	o := e.Object()
 	if e.New != nil {
-		value, _, _ := unstructured.NestedString(e.New.DeepCopyObject().(*unstructured.Unstructured).Object, "data", "value")
+		value, _, _ := unstructured.NestedString(e.New.DeepCopyObject().(*unstructured.Unstructured).Object, "data",
+			"value")
 		f.last[e.Cluster.Name+"/"+o.GetName()] = value
 	}
 }
@@ -176,7 +180,8 @@ func objectRequests(t *testing.T, clusters ...*testenv.Cluster) int {
 	for _, c := range clusters {
 		requests, err := c.Requests(testenv.UserAgent(userAgent(t)))
 		require.NoError(t, err)
-		n += len(slices.DeleteFunc(requests, func(r testenv.Request) bool { return r.Resource == "" || r.Resource == "namespaces" }))
+		n += len(slices.DeleteFunc(requests,
+			func(r testenv.Request) bool { return r.Resource == "" || r.Resource == "namespaces" }))
 	}
 	return n
 }

@@ -39,7 +39,8 @@ func options(t *testing.T, remotes map[string]*rest.Config) clustercache.Options
 	require.NoError(t, err)
 	return clustercache.Options{
 		Resolver: r, Discover: true, UserAgent: userAgent(t), MetricsRegisterer: prometheus.NewRegistry(),
-		ProbeInterval: 2 * time.Second, ProbeTimeout: 2 * time.Second, RetryInterval: 2 * time.Second, MaxBackoff: 2 * time.Second,
+		ProbeInterval: 2 * time.Second, ProbeTimeout: 2 * time.Second,
+		RetryInterval: 2 * time.Second, MaxBackoff: 2 * time.Second,
 		Informers: informerpool.Options{Linger: time.Second, MaxBackoff: 2 * time.Second},
 	}
 }
@@ -90,7 +91,8 @@ func namespace(t *testing.T, clusters ...*testenv.Cluster) string {
 
 // configMap returns an object with a value.
 func configMap(namespace, name, value string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"value": value}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data: map[string]string{"value": value}}
 }
 
 func create(t *testing.T, c *testenv.Cluster, objects ...client.Object) {

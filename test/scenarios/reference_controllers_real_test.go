@@ -79,14 +79,17 @@ func rootOwnedAndWatched(t *testing.T, east, west *testenv.Cluster) {
 	control(t, seen, 1,
 		clustercache.ObjectSource(cc, feed(ns, &appsv1.Deployment{}), clustercache.EnqueueObject),
 		clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueOwner(deployments)),
-		clustercache.ObjectSource(cc, feed(ns, &corev1.Secret{}), func(_ context.Context, cluster client.ObjectKey, o client.Object) []Request {
-			return []Request{{Cluster: cluster, GVK: deployments, ObjectKey: client.ObjectKey{Namespace: ns, Name: o.GetLabels()["for"]}}}
+		clustercache.ObjectSource(cc, feed(ns, &corev1.Secret{}), func(_ context.Context, cluster client.ObjectKey,
+			o client.Object) []Request {
+			return []Request{{Cluster: cluster, GVK: deployments,
+				ObjectKey: client.ObjectKey{Namespace: ns, Name: o.GetLabels()["for"]}}}
 		}))
 	web, api := in("east", deployments, ns, "web"), in("east", deployments, ns, "api")
 	for _, r := range []Request{web, api} {
 		labels := map[string]string{"app": r.Name}
 		seen.after(t, func() {
-			create(t, east, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: r.Name}, Spec: appsv1.DeploymentSpec{
+			create(t, east, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns,
+				Name: r.Name}, Spec: appsv1.DeploymentSpec{
 				Selector: &metav1.LabelSelector{MatchLabels: labels},
 				Template: corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: labels},
@@ -98,7 +101,8 @@ func rootOwnedAndWatched(t *testing.T, east, west *testenv.Cluster) {
 	owned := configMap(ns, "owned", "1")
 	ownedBy := func(name string) {
 		owned.OwnerReferences = []metav1.OwnerReference{
-			{APIVersion: "apps/v1beta1", Kind: "Deployment", Name: name, UID: "u"}, {APIVersion: "v1", Kind: "Deployment", Name: "foreign", UID: "v"},
+			{APIVersion: "apps/v1beta1", Kind: "Deployment", Name: name, UID: "u"},
+			{APIVersion: "v1", Kind: "Deployment", Name: "foreign", UID: "v"},
 		}
 	}
 	ownedBy("web")
@@ -106,7 +110,8 @@ func rootOwnedAndWatched(t *testing.T, east, west *testenv.Cluster) {
 	ownedBy("api")
 	seen.after(t, func() { update(t, east, owned) }, web, api)
 	seen.after(t, func() { require.NoError(t, east.Client().Delete(t.Context(), owned)) }, api)
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "s", Labels: map[string]string{"for": "web"}}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "s",
+		Labels: map[string]string{"for": "web"}}}
 	seen.after(t, func() { create(t, east, secret.DeepCopy()) }, web)
 	seen.after(t, func() { create(t, west, secret) }, in("west", deployments, ns, "web"))
 	require.Zero(t, seen.count(in("east", deployments, ns, "foreign")))
@@ -116,7 +121,8 @@ func oneInformerForAllControllers(t *testing.T, east, west *testenv.Cluster) {
 	ns := namespace(t, east, west)
 	cc, _ := run(t, options(t, both(east, west)))
 	forms := []client.Object{
-		&corev1.ConfigMap{}, clustercache.Kind(configMaps), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
+		&corev1.ConfigMap{}, clustercache.Kind(configMaps),
+		&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
 	}
 	journals := []*journal{}
 	for i := range 6 {
@@ -230,7 +236,8 @@ func slowSubscriber(t *testing.T, east, _ *testenv.Cluster) {
 	var calls atomic.Int64
 	last := sync.Map{}
 	control(t, fast, 1, clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject))
-	control(t, slow, 1, clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), func(_ context.Context, _ client.ObjectKey, o client.Object) []Request {
+	control(t, slow, 1, clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), func(_ context.Context,
+		_ client.ObjectKey, o client.Object) []Request {
 		calls.Add(1)
 		<-block
 		last.Store(o.GetName(), o.GetResourceVersion())

@@ -46,7 +46,8 @@ func TestDeclarations(t *testing.T) {
 		{"004.1 a set is replaced, and what is in both is not touched", setIsReplaced},
 		{"004.2 the same set costs no request", sameSetIsFree},
 		{"004.3 an event of what was replaced is over before the first one of what replaces it", replacedIsDrained},
-		{"004.4 declarations of one owner are in order, the last wins, and owners do not wait for each other", lastDeclarationWins},
+		{"004.4 declarations of one owner are in order, the last wins, and owners do not wait for each other",
+			lastDeclarationWins},
 		{"004.5 a failure to start is told and shown, ends nothing, and heals", startFailureIsTold},
 		{"004.6 selectors and namespaces reach the server and tell informers apart", selectorsReachTheServer},
 		{"004.7 a kind that is not served is named and found once it is", kindIsFoundLater},
@@ -83,7 +84,8 @@ func unusedEndsUsedStays(t *testing.T, hub, remote *testenv.Cluster) {
 
 	require.NoError(t, hub.Client().Delete(t.Context(), configMap(d.namespace, "goes", "")))
 	began := time.Now()
-	eventually(t, "what the deleted owner used ends", func() bool { return len(d.uses("west")) == 1 && d.informers("west") == 1 })
+	eventually(t, "what the deleted owner used ends",
+		func() bool { return len(d.uses("west")) == 1 && d.informers("west") == 1 })
 	t.Logf("gone %s after the owner", time.Since(began).Round(time.Millisecond))
 	create(t, remote, configMap(d.namespace, "new", ""))
 	eventually(t, "the other one is alive", func() bool {
@@ -99,7 +101,8 @@ func unsyncedEnds(t *testing.T, hub, remote *testenv.Cluster) {
 	proxy.Blackhole(faultproxy.Both)
 	d := declaring(t, nil, map[string]*rest.Config{"west": remote.Config(), "silent": proxy.Config()}, hub, remote)
 	absent := clustercache.Kind(schema.GroupVersionKind{Group: "absent.example.com", Version: "v1", Kind: "Absent"})
-	d.declare(t, "o", d.target("silent", &corev1.ConfigMap{}), d.target("nowhere", &corev1.ConfigMap{}), d.target("west", absent))
+	d.declare(t, "o", d.target("silent", &corev1.ConfigMap{}), d.target("nowhere", &corev1.ConfigMap{}),
+		d.target("west", absent))
 	eventually(t, "the missing kind is known", func() bool {
 		for _, use := range d.cc.Declared(d.owner("o")) {
 			if use.Key.Cluster == key("west") {
@@ -129,7 +132,8 @@ func declaredAgain(t *testing.T, hub, remote *testenv.Cluster) {
 
 	d.declareSynced(t, "o", d.target("west", &corev1.ConfigMap{}))
 	got := &corev1.ConfigMap{}
-	require.NoError(t, d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKey{Namespace: d.namespace, Name: "one"}, got, clustercache.CacheOnly))
+	require.NoError(t, d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKey{Namespace: d.namespace, Name: "one"},
+		got, clustercache.CacheOnly))
 	require.Equal(t, "2", got.Data["value"])
 	eventually(t, "told of both", func() bool { return feed.value("west/one") == "2" && feed.value("west/two") == "1" })
 	update(t, remote, configMap(d.namespace, "two", "3"))
@@ -167,7 +171,8 @@ func usageIsShown(t *testing.T, hub, remote *testenv.Cluster) {
 	require.Len(t, usage.Owners[0].Uses, 2)
 	require.Len(t, usage.Uses, 3)
 	first := usage.Uses[0]
-	require.Equal(t, []string{"west", "ConfigMap", d.namespace}, []string{first.Key.Cluster.Name, first.Key.Kind, first.Key.Namespace})
+	require.Equal(t, []string{"west", "ConfigMap", d.namespace},
+		[]string{first.Key.Cluster.Name, first.Key.Kind, first.Key.Namespace})
 	require.Len(t, first.Owners, 2)
 	require.True(t, first.Synced)
 	require.Equal(t, "Service", usage.Uses[2].Key.Kind)
@@ -191,7 +196,8 @@ func nextOwnerRepairs(t *testing.T, hub, remote *testenv.Cluster) {
 	d.cc.Drop(d.owner("first"))
 
 	require.NoError(t, user.Grant(t.Context(), rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "namespaces"}, Verbs: []string{"get", "list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "namespaces"},
+		Verbs: []string{"get", "list", "watch"},
 	}))
 	eventually(t, "it heals", func() bool { return d.waitForSync(t, "second", time.Second) == nil })
 	eventually(t, "told of what there is", func() bool { return feed.value("west/one") == "1" })
@@ -220,12 +226,14 @@ func hubErrorKeeps(t *testing.T, hub, remote *testenv.Cluster) {
 	require.Equal(t, []string{"ConfigMap"}, d.uses("west"))
 
 	require.NoError(t, way.Heal())
-	eventually(t, "it ends once the hub says so", func() bool { return d.informers("west") == 0 && len(d.cc.Usage().Owners) == 0 })
+	eventually(t, "it ends once the hub says so",
+		func() bool { return d.informers("west") == 0 && len(d.cc.Usage().Owners) == 0 })
 }
 
 func setIsReplaced(t *testing.T, hub, remote *testenv.Cluster) {
 	d := declaring(t, nil, west(remote), hub, remote)
-	a, b, c := d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}), d.target("west", &corev1.Service{})
+	a, b, c := d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}),
+		d.target("west", &corev1.Service{})
 	d.declareSynced(t, "o", a, b)
 	done := d.declare(t, "o", b, c)
 	require.Equal(t, "Service", done.Added[0].GVK.Kind)
@@ -247,7 +255,8 @@ func setIsReplaced(t *testing.T, hub, remote *testenv.Cluster) {
 func sameSetIsFree(t *testing.T, hub, remote *testenv.Cluster) {
 	d := declaring(t, nil, both(hub, remote), hub, remote)
 	set := []clustercache.Target{
-		d.target("east", &corev1.ConfigMap{}), d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}, client.MatchingLabels{"a": "1"}),
+		d.target("east", &corev1.ConfigMap{}), d.target("west", &corev1.ConfigMap{}),
+		d.target("west", &corev1.Secret{}, client.MatchingLabels{"a": "1"}),
 	}
 	d.declareSynced(t, "o", set...)
 	// If lists come in pages, an informer has synced before it watches.
@@ -268,7 +277,8 @@ func replacedIsDrained(t *testing.T, hub, remote *testenv.Cluster) {
 	object := configMap(d.namespace, "same", "1")
 	object.Labels = map[string]string{"a": "1", "b": "1"}
 	create(t, remote, object)
-	first, second := d.target("west", &corev1.ConfigMap{}, client.MatchingLabels{"a": "1"}), d.target("west", &corev1.ConfigMap{}, client.MatchingLabels{"b": "1"})
+	first, second := d.target("west", &corev1.ConfigMap{}, client.MatchingLabels{"a": "1"}),
+		d.target("west", &corev1.ConfigMap{}, client.MatchingLabels{"b": "1"})
 
 	var running, overlaps, calls atomic.Int64
 	held, goOn := make(chan struct{}), make(chan struct{})
@@ -308,7 +318,8 @@ func lastDeclarationWins(t *testing.T, hub, remote *testenv.Cluster) {
 	for i := range 8 {
 		declarers.Go(func() {
 			for j := range 10 {
-				_, err := d.cc.Declare(t.Context(), d.owner("o"), d.target("west", all[i%3]), d.target("west", all[(i+j)%3]), d.target("silent", all[j%3]))
+				_, err := d.cc.Declare(t.Context(), d.owner("o"), d.target("west", all[i%3]),
+					d.target("west", all[(i+j)%3]), d.target("silent", all[j%3]))
 				if err == nil {
 					_, err = d.cc.Declare(t.Context(), d.owner(fmt.Sprint(i)), d.target("west", all[i%3]))
 				}
@@ -327,20 +338,23 @@ func lastDeclarationWins(t *testing.T, hub, remote *testenv.Cluster) {
 		require.True(t, uses[0].Synced)
 		d.cc.Drop(d.owner(fmt.Sprint(i)))
 	}
-	eventually(t, "what came last stays alone", func() bool { return d.informers("west") == 1 && len(d.cc.Usage().Uses) == 1 })
+	eventually(t, "what came last stays alone",
+		func() bool { return d.informers("west") == 1 && len(d.cc.Usage().Uses) == 1 })
 	require.Equal(t, []string{"Service"}, d.uses("west"))
 	require.Len(t, d.asked(t, remote, "services"), 1)
 }
 
 func startFailureIsTold(t *testing.T, hub, remote *testenv.Cluster) {
 	user, err := remote.AddUser(t.Context(), "starts", rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"configmaps", "namespaces"}, Verbs: []string{"get", "list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"configmaps", "namespaces"},
+		Verbs: []string{"get", "list", "watch"},
 	})
 	require.NoError(t, err)
 	proxy := remote.Proxy(t)
 	proxy.Refuse()
 	d := declaring(t, nil, map[string]*rest.Config{"west": user.Config(), "down": proxy.Config()}, hub, remote)
-	d.declare(t, "o", d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}), d.target("down", &corev1.Service{}))
+	d.declare(t, "o", d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}),
+		d.target("down", &corev1.Service{}))
 	failed := targetErrors(t, d.waitForSync(t, "o", 10*time.Second))
 	require.Len(t, failed, 2)
 	require.True(t, apierrors.IsForbidden(failed["Secret"]))
@@ -353,10 +367,12 @@ func startFailureIsTold(t *testing.T, hub, remote *testenv.Cluster) {
 	}
 
 	require.NoError(t, user.Grant(t.Context(), rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "namespaces"}, Verbs: []string{"get", "list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "namespaces"},
+		Verbs: []string{"get", "list", "watch"},
 	}))
 	require.NoError(t, proxy.Heal())
-	d.declare(t, "o", d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}), d.target("down", &corev1.Service{}))
+	d.declare(t, "o", d.target("west", &corev1.ConfigMap{}), d.target("west", &corev1.Secret{}),
+		d.target("down", &corev1.Service{}))
 	eventually(t, "a retry works", func() bool { return d.waitForSync(t, "o", time.Second) == nil })
 	for _, use := range d.cc.Declared(d.owner("o")) {
 		require.True(t, use.Synced)
@@ -373,7 +389,8 @@ func selectorsReachTheServer(t *testing.T, hub, remote *testenv.Cluster) {
 	d.declareSynced(t, "o",
 		d.target("west", &corev1.ConfigMap{}, client.MatchingLabels{"a": "1"}),
 		d.target("west", &corev1.ConfigMap{}, client.MatchingFields{"metadata.name": "two"}),
-		clustercache.Target{Cluster: key("west"), Kind: &corev1.Secret{}, Options: []client.ListOption{client.InNamespace("kube-public")}},
+		clustercache.Target{Cluster: key("west"), Kind: &corev1.Secret{},
+			Options: []client.ListOption{client.InNamespace("kube-public")}},
 	)
 	var asked []string
 	for _, q := range d.asked(t, remote, "configmaps") {
@@ -392,7 +409,8 @@ func selectorsReachTheServer(t *testing.T, hub, remote *testenv.Cluster) {
 		"FieldSelector": client.MatchingFields{"metadata.name": "x", "": "y"},
 		"Namespace":     client.InNamespace("../secrets"),
 	} {
-		_, err := d.cc.Declare(t.Context(), d.owner("bad"), clustercache.Target{Cluster: key("west"), Kind: &corev1.Service{}, Options: []client.ListOption{bad}})
+		_, err := d.cc.Declare(t.Context(), d.owner("bad"),
+			clustercache.Target{Cluster: key("west"), Kind: &corev1.Service{}, Options: []client.ListOption{bad}})
 		te := targetErrors(t, err)["Service"]
 		require.Equal(t, "Targets[0]."+field, te.Field)
 	}
@@ -420,6 +438,7 @@ func kindIsFoundLater(t *testing.T, hub, remote *testenv.Cluster) {
 	// The informer may have listed after the definition was created but before
 	// the object was.
 	eventually(t, "its object arrives", func() bool {
-		return d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKeyFromObject(one), got, clustercache.CacheOnly) == nil
+		return d.cc.Reader(key("west")).Get(t.Context(), client.ObjectKeyFromObject(one),
+			got, clustercache.CacheOnly) == nil
 	})
 }

@@ -74,7 +74,8 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 		}
 		return seen.Reconcile(ctx, r)
 	})
-	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), func(ctx context.Context, cluster client.ObjectKey, o client.Object) []Request {
+	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), func(ctx context.Context,
+		cluster client.ObjectKey, o client.Object) []Request {
 		if err := find(ctx, cluster, client.ObjectKeyFromObject(o)); err != nil {
 			missing.Add(1)
 		}
@@ -99,7 +100,8 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 // server's own error, and no resourceVersion.
 func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
-	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}
+	rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"},
+		Verbs: []string{"get", "list", "watch"}}
 	user, err := east.AddUser(t.Context(), "watcher", rule)
 	require.NoError(t, err)
 	proxy := east.Proxy(t)
@@ -119,7 +121,8 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	eventually(t, "the refusal is shown", func() bool { return apierrors.IsForbidden(w.Status().Informer.LastError) })
 	require.True(t, w.HasSynced(), "what is known stays readable")
 	denied := func() int {
-		requests, err := east.Requests(testenv.Resource("configmaps"), testenv.Verb("watch", "list"), testenv.UserAgent(userAgent(t)),
+		requests, err := east.Requests(testenv.Resource("configmaps"), testenv.Verb("watch", "list"),
+			testenv.UserAgent(userAgent(t)),
 			func(r testenv.Request) bool { return r.Time.After(begin) })
 		require.NoError(t, err)
 		return len(requests)
@@ -175,7 +178,8 @@ func relistAfterOutage(t *testing.T, east, _ *testenv.Cluster) {
 	eventually(t, "what was missed arrives", func() bool { return len(told()) == 9 })
 	create(t, east, configMap(ns, "last", "1"))
 	eventually(t, "events flow", func() bool { return len(told()) == 10 })
-	require.ElementsMatch(t, []string{"Updated changed", "Deleted gone", "Deleted replaced", "Added replaced", "Added new", "Added last"}, told()[4:])
+	require.ElementsMatch(t, []string{"Updated changed", "Deleted gone", "Deleted replaced", "Added replaced",
+		"Added new", "Added last"}, told()[4:])
 	require.EqualValues(t, 1, w.Status().Informer.Resyncs, "the server, whose watch history starts anew, answered 410")
 }
 
@@ -185,7 +189,8 @@ func gracefulShutdown(t *testing.T, east, _ *testenv.Cluster) {
 	cc, _ := run(t, options(t, only(east)))
 	var calls atomic.Int64
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
-	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), func(context.Context, client.ObjectKey, client.Object) []Request {
+	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), func(context.Context, client.ObjectKey,
+		client.Object) []Request {
 		calls.Add(1)
 		entered <- struct{}{}
 		<-leave
@@ -293,7 +298,8 @@ func pauseKeepsCache(t *testing.T, east, _ *testenv.Cluster) {
 	require.Equal(t, "5", got.Data["value"], "the cache goes on")
 	require.Equal(t, before, seen.count(a))
 	s.Continue()
-	eventually(t, "the change is told once: what it was and what it is", func() bool { return seen.count(a) == before+2 })
+	eventually(t, "the change is told once: what it was and what it is",
+		func() bool { return seen.count(a) == before+2 })
 	lists, _ := listed(t, east, "configmaps")
 	require.Equal(t, 1, lists)
 }

@@ -26,7 +26,8 @@ import (
 func TestOneHungAmongHundredCostsTheOthersLessThanAMillisecond(t *testing.T) {
 	const grace = 100 * time.Millisecond // for a cluster that the resolver no longer knows
 	fleet := clustercachetest.New(t, clustercachetest.Options{Cache: clustercache.Options{
-		Logger: funcr.New(func(string, string) {}, funcr.Options{}), MetricsRegisterer: prometheus.NewRegistry(), Grace: grace,
+		Logger: funcr.New(func(string, string) {}, funcr.Options{}), MetricsRegisterer: prometheus.NewRegistry(),
+		Grace: grace,
 	}})
 	cc := fleet.ClusterCache()
 	var others []client.ObjectKey

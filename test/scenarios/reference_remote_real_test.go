@@ -92,7 +92,8 @@ func readerComesAtOnce(t *testing.T, hub, east, _ *testenv.Cluster) {
 	require.NoError(t, err)
 	require.False(t, synced)
 	for _, name := range []string{"one", "none"} {
-		err = reader.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, &corev1.ConfigMap{}, clustercache.CacheOnly)
+		err = reader.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, &corev1.ConfigMap{},
+			clustercache.CacheOnly)
 		require.ErrorIs(t, err, clustercache.ErrNotSynced)
 		require.False(t, apierrors.IsNotFound(err))
 	}
@@ -112,9 +113,11 @@ func hubIsTheZeroKey(t *testing.T, hub, east, _ *testenv.Cluster) {
 	ns := namespace(t, hub, east)
 	create(t, hub, configMap(ns, "where", "hub"))
 	create(t, east, configMap(ns, "where", "east"))
-	described, err := resolver.Secrets(hubClient(t, hub), resolver.SecretOptions{HubOptions: resolver.HubOptions{Namespace: ns}})
+	described, err := resolver.Secrets(hubClient(t, hub),
+		resolver.SecretOptions{HubOptions: resolver.HubOptions{Namespace: ns}})
 	require.NoError(t, err)
-	create(t, hub, &corev1.Secret{ObjectMeta: configMap(ns, "east", "").ObjectMeta, Data: map[string][]byte{"kubeconfig": east.Kubeconfig()}})
+	create(t, hub, &corev1.Secret{ObjectMeta: configMap(ns, "east", "").ObjectMeta,
+		Data: map[string][]byte{"kubeconfig": east.Kubeconfig()}})
 	itself, err := resolver.Static(map[client.ObjectKey]*rest.Config{{}: hub.Config()})
 	require.NoError(t, err)
 	cc, _ := run(t, resolved(t, resolver.Chain(itself, described)))
@@ -138,7 +141,8 @@ func anyKind(t *testing.T, hub, east, _ *testenv.Cluster) {
 	create(t, east, widget)
 	changes.await(t, r.key("east"), widgets, "round", informerpool.Added)
 	got := unstructuredOf(widgets, "", "")
-	require.NoError(t, r.cc.Reader(r.key("east")).Get(t.Context(), client.ObjectKeyFromObject(widget), got, clustercache.CacheOnly))
+	require.NoError(t, r.cc.Reader(r.key("east")).Get(t.Context(), client.ObjectKeyFromObject(widget), got,
+		clustercache.CacheOnly))
 	require.Equal(t, widget.Object["spec"], got.Object["spec"])
 }
 
@@ -228,7 +232,8 @@ func missedDeleteIsTold(t *testing.T, hub, _, west *testenv.Cluster) {
 }
 
 func fourWaysToHaveNoAccess(t *testing.T, hub, east, _ *testenv.Cluster) {
-	r := newRemotes(t, hub, func(o *resolver.HubOptions) { o.ReadyObject = resolver.ClusterAPIReady(capiClusters.Version) })
+	r := newRemotes(t, hub,
+		func(o *resolver.HubOptions) { o.ReadyObject = resolver.ClusterAPIReady(capiClusters.Version) })
 	for _, name := range []string{"no-secret", "no-key", "bad", "good"} {
 		object := unstructuredOf(capiClusters, r.namespace, name)
 		object.Object["status"] = map[string]any{"initialization": map[string]any{"controlPlaneInitialized": true}}
@@ -268,7 +273,8 @@ func fourWaysToHaveNoAccess(t *testing.T, hub, east, _ *testenv.Cluster) {
 		require.NoError(t, again.cc.Engage(again.key(name)))
 		again.cc.Disengage(again.key(name))
 	}
-	eventually(t, "nothing is known any more", func() bool { return len(again.cc.Clusters()) == 0 && len(again.cc.Statuses()) == 0 })
+	eventually(t, "nothing is known any more",
+		func() bool { return len(again.cc.Clusters()) == 0 && len(again.cc.Statuses()) == 0 })
 }
 
 func hungClusterDelaysNobody(t *testing.T, hub, east, west *testenv.Cluster) {
@@ -380,7 +386,8 @@ const hubGoroutines = 4
 func TestRemoteAssemblies(t *testing.T) {
 	t.Parallel()
 	clusters := testenv.Start(t, 2, testenv.WithCRDs(
-		testenv.SimpleCRD(kustomizations.Group, kustomizations.Kind), testenv.SimpleCRD(capiClusters.Group, capiClusters.Kind)))
+		testenv.SimpleCRD(kustomizations.Group, kustomizations.Kind),
+		testenv.SimpleCRD(capiClusters.Group, capiClusters.Kind)))
 	for _, b := range []struct {
 		name  string
 		prove func(t *testing.T, hub, remote *testenv.Cluster)
@@ -405,19 +412,22 @@ func secretComesLater(t *testing.T, hub, remote *testenv.Cluster) {
 	apps.Object["spec"] = map[string]any{"kubeConfig": map[string]any{"secretRef": map[string]any{"name": "prod"}}}
 	create(t, hub, apps)
 	create(t, remote, configMap(ns, "one", "1"))
-	flux, err := resolver.Flux(hubClient(t, hub), resolver.FluxOptions{Kind: kustomizations, HubOptions: resolver.HubOptions{Namespace: ns, Grace: -1}})
+	flux, err := resolver.Flux(hubClient(t, hub),
+		resolver.FluxOptions{Kind: kustomizations, HubOptions: resolver.HubOptions{Namespace: ns, Grace: -1}})
 	require.NoError(t, err)
 	cc, _ := run(t, resolved(t, flux))
 	events := clusterEvents(t, cc)
 	cluster := client.ObjectKeyFromObject(apps)
 	w, err := cc.Watch(t.Context(), cluster, &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
-	eventually(t, "not ready is told", func() bool { return errors.Is(failure(cc, cluster), resolver.ErrSecretNotFound) })
+	eventually(t, "not ready is told",
+		func() bool { return errors.Is(failure(cc, cluster), resolver.ErrSecretNotFound) })
 	err = cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"}, &corev1.ConfigMap{})
 	require.ErrorIs(t, err, clustercache.ErrNotConnected)
 	require.ErrorIs(t, err, clustercache.ErrNoAccess)
 
-	create(t, hub, &corev1.Secret{ObjectMeta: configMap(ns, "prod", "").ObjectMeta, Data: map[string][]byte{"value": remote.Kubeconfig()}})
+	create(t, hub, &corev1.Secret{ObjectMeta: configMap(ns, "prod", "").ObjectMeta,
+		Data: map[string][]byte{"value": remote.Kubeconfig()}})
 	next(t, events, cluster, clustercache.Connected)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	_, err = readCached(t, cc, cluster, ns, "one")
@@ -426,13 +436,15 @@ func secretComesLater(t *testing.T, hub, remote *testenv.Cluster) {
 
 func nothingIsDialledBeforeReady(t *testing.T, hub, remote *testenv.Cluster) {
 	proxy := remote.Proxy(t)
-	r := newRemotes(t, hub, func(o *resolver.HubOptions) { o.ReadyObject = resolver.ClusterAPIReady(capiClusters.Version) })
+	r := newRemotes(t, hub,
+		func(o *resolver.HubOptions) { o.ReadyObject = resolver.ClusterAPIReady(capiClusters.Version) })
 	events := clusterEvents(t, r.cc)
 	object := unstructuredOf(capiClusters, r.namespace, "new")
 	create(t, hub, object)
 	r.describe(t, "new", proxy.Kubeconfig()) // providers write it before any server responds
 	require.NoError(t, r.cc.Engage(r.key("new")))
-	eventually(t, "not ready is told", func() bool { return errors.Is(failure(r.cc, r.key("new")), resolver.ErrNotReady) })
+	eventually(t, "not ready is told",
+		func() bool { return errors.Is(failure(r.cc, r.key("new")), resolver.ErrNotReady) })
 	s, err := r.cc.Status(r.key("new"))
 	require.NoError(t, err)
 	require.Equal(t, clustercache.PhasePending, s.Phase)
@@ -492,7 +504,8 @@ func secretDeletedAndMadeAgain(t *testing.T, hub, remote *testenv.Cluster) {
 	events := clusterEvents(t, r.cc)
 	changes := hear(t, r.cc, ns)
 	owner := clustercache.Owner{GVK: kustomizations, ObjectKey: r.key("assembly")}
-	target := clustercache.Target{Cluster: r.key("remote"), Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.InNamespace(ns)}}
+	target := clustercache.Target{Cluster: r.key("remote"), Kind: &corev1.ConfigMap{},
+		Options: []client.ListOption{client.InNamespace(ns)}}
 	_, err := r.cc.Declare(t.Context(), owner, target)
 	require.NoError(t, err)
 	changes.await(t, r.key("remote"), configMaps, "one", informerpool.Added)
@@ -522,7 +535,8 @@ func liveClient(t *testing.T, hub, remote *testenv.Cluster) {
 	// The account may get and write, but neither list nor watch, so no cache is
 	// possible.
 	account, err := remote.AddServiceAccount(t.Context(), ns, "writer", rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "update", "delete"},
+		APIGroups: []string{""}, Resources: []string{"configmaps"},
+		Verbs: []string{"get", "create", "update", "delete"},
 	})
 	require.NoError(t, err)
 	r := newRemotes(t, hub)
@@ -557,7 +571,8 @@ func cleanedUpWithoutContact(t *testing.T, hub, remote *testenv.Cluster) {
 		},
 	})
 	require.NoError(t, err)
-	secret := &corev1.Secret{ObjectMeta: configMap(ns, "remote", "").ObjectMeta, Data: map[string][]byte{"value": proxy.Kubeconfig()}}
+	secret := &corev1.Secret{ObjectMeta: configMap(ns, "remote", "").ObjectMeta,
+		Data: map[string][]byte{"value": proxy.Kubeconfig()}}
 	create(t, hub, secret)
 	o := resolved(t, described)
 	o.Discover = true
@@ -573,7 +588,8 @@ func cleanedUpWithoutContact(t *testing.T, hub, remote *testenv.Cluster) {
 	require.NoError(t, hub.Client().Delete(t.Context(), secret))
 	next(t, events, cluster, clustercache.Removed)
 	changes.await(t, cluster, configMaps, "one", informerpool.Deleted)
-	require.ErrorIs(t, cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"}, &corev1.ConfigMap{}), clustercache.ErrUnknownCluster)
+	require.ErrorIs(t, cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "one"},
+		&corev1.ConfigMap{}), clustercache.ErrUnknownCluster)
 	w.Release()
 	eventually(t, "it is forgotten", func() bool { return len(cc.Clusters()) == 0 && len(cc.Statuses()) == 0 })
 	require.Equal(t, sent, proxy.Stats().ToServer)

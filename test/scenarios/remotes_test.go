@@ -78,7 +78,8 @@ func (r *remotes) key(name string) client.ObjectKey {
 func (r *remotes) secret(name string, kubeconfig []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.namespace, Name: name + "-kubeconfig", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": name},
+			Namespace: r.namespace, Name: name + "-kubeconfig",
+			Labels: map[string]string{"cluster.x-k8s.io/cluster-name": name},
 		},
 		Data: map[string][]byte{"value": kubeconfig},
 	}
@@ -101,7 +102,8 @@ func unstructuredOf(gvk schema.GroupVersionKind, namespace, name string) *unstru
 
 // watchSynced watches a kind in a namespace of a cluster and waits until the
 // watch has synced.
-func watchSynced(t *testing.T, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind client.Object, namespace string) *clustercache.Watch {
+func watchSynced(t *testing.T, cc *clustercache.ClusterCache, cluster client.ObjectKey, kind client.Object,
+	namespace string) *clustercache.Watch {
 	t.Helper()
 	w, err := cc.Watch(t.Context(), cluster, kind, client.InNamespace(namespace))
 	require.NoError(t, err)
@@ -110,10 +112,12 @@ func watchSynced(t *testing.T, cc *clustercache.ClusterCache, cluster client.Obj
 }
 
 // readCached reads a ConfigMap only from the cache.
-func readCached(t *testing.T, cc *clustercache.ClusterCache, cluster client.ObjectKey, namespace, name string) (*corev1.ConfigMap, error) {
+func readCached(t *testing.T, cc *clustercache.ClusterCache, cluster client.ObjectKey, namespace,
+	name string) (*corev1.ConfigMap, error) {
 	t.Helper()
 	got := &corev1.ConfigMap{}
-	err := cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, got, clustercache.CacheOnly)
+	err := cc.Reader(cluster).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name},
+		got, clustercache.CacheOnly)
 	return got, err
 }
 
@@ -158,7 +162,8 @@ func (h *heard) of(cluster client.ObjectKey, gvk schema.GroupVersionKind, name s
 }
 
 // await waits until the last event of an object has the given type.
-func (h *heard) await(t *testing.T, cluster client.ObjectKey, gvk schema.GroupVersionKind, name string, want informerpool.EventType) {
+func (h *heard) await(t *testing.T, cluster client.ObjectKey, gvk schema.GroupVersionKind, name string,
+	want informerpool.EventType) {
 	t.Helper()
 	eventually(t, string(want)+" of "+cluster.Name+" "+gvk.Kind+" "+name, func() bool {
 		got := h.of(cluster, gvk, name)
@@ -182,7 +187,8 @@ func clusterEvents(t *testing.T, cc *clustercache.ClusterCache) <-chan clusterca
 }
 
 // next waits for a cluster's next event of the given type.
-func next(t *testing.T, events <-chan clustercache.ClusterEvent, cluster client.ObjectKey, want clustercache.ClusterEventType) clustercache.ClusterEvent {
+func next(t *testing.T, events <-chan clustercache.ClusterEvent, cluster client.ObjectKey,
+	want clustercache.ClusterEventType) clustercache.ClusterEvent {
 	t.Helper()
 	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()

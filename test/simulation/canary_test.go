@@ -23,7 +23,8 @@ import (
 
 // canaries are the beginnings of all planted secrets, in the clear and in the
 // usual encodings; base64 has three.
-var canaries = []string{"Canary", "Q2FuYXJ5", "DYW5hcnk", "NhbmFye", "43616e617279", "67 97 110 97 114 121", "0x43, 0x61, 0x6e, 0x61, 0x72, 0x79"}
+var canaries = []string{"Canary", "Q2FuYXJ5", "DYW5hcnk", "NhbmFye", "43616e617279", "67 97 110 97 114 121",
+	"0x43, 0x61, 0x6e, 0x61, 0x72, 0x79"}
 
 // canary returns a secret that no output may show. It names the place where it
 // is planted.
@@ -156,8 +157,11 @@ func hostileAnswers() []http.HandlerFunc {
 		body(200, asJSON, `{"kind":"List","items":[{"data":{"x":"`+canary("half")),
 		body(200, asJSON, `"`+canary("string")+`"`),
 		body(502, "application/octet-stream", canary("binary")),
-		body(500, asJSON, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"x":"`+canary("member")+`"}`),
-		body(200, asJSON, `{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"x"},"data":{"x":"`+canary("data")+`"}}}`),
+		body(500, asJSON, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"x":"`+canary("member")+
+			`"}`),
+		body(200, asJSON,
+			`{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"x"},"data":{"x":"`+
+				canary("data")+`"}}}`),
 		func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "https://elsewhere.sim.test/"+canary("location"))
 			w.WriteHeader([]int{301, 302, 303, 307, 308}[len(r.URL.Path)%5])
@@ -196,7 +200,8 @@ func hostile(w *world, s *site) func() {
 // hostileFamilies are the faults of malicious servers.
 func hostileFamilies() []*family {
 	return []*family{
-		{name: "hostile", hold: silence, bound: 2 * time.Minute, strike: hostile, during: func(w *world, _ *site) { w.expose() }},
+		{name: "hostile", hold: silence, bound: 2 * time.Minute, strike: hostile,
+			during: func(w *world, _ *site) { w.expose() }},
 	}
 }
 

@@ -44,7 +44,8 @@ const slowness = 900 * time.Millisecond
 
 // families returns all families.
 func families() []*family {
-	return slices.Concat(networkFamilies(), historyFamilies(), rightsFamilies(), contentFamilies(), kindFamilies(), soloFamilies(), serverFamilies(), hostileFamilies())
+	return slices.Concat(networkFamilies(), historyFamilies(), rightsFamilies(), contentFamilies(), kindFamilies(),
+		soloFamilies(), serverFamilies(), hostileFamilies())
 }
 
 func everything(*fakeapi.Kind) bool { return true }
@@ -85,8 +86,10 @@ func (w *world) restart(s *site) {
 func networkFamilies() []*family {
 	return []*family{
 		{name: "reset", strike: func(_ *world, s *site) func() { s.net.Reset(); return nil }},
-		{name: "down", hold: silence, dead: true, strike: func(_ *world, s *site) func() { s.net.Down(); return s.net.Up }},
-		{name: "mute", hold: silence, dead: true, strike: func(_ *world, s *site) func() { s.net.Mute(); return s.net.Up }},
+		{name: "down", hold: silence, dead: true,
+			strike: func(_ *world, s *site) func() { s.net.Down(); return s.net.Up }},
+		{name: "mute", hold: silence, dead: true,
+			strike: func(_ *world, s *site) func() { s.net.Mute(); return s.net.Up }},
 		{name: "hang", hold: silence, bound: 3 * time.Minute, strike: func(_ *world, s *site) func() {
 			b := s.current()
 			s.put("hang", always(&fakeapi.Fault{Answer: fakeapi.Hang}))
@@ -208,8 +211,10 @@ func historyFamilies() []*family {
 		}
 	}
 	return []*family{
-		{name: "restore", bound: audited, strike: restored(func(_ *world, s *site, to *fakeapi.Snapshot) { s.api().Restore(to) })},
-		{name: "restore-bumped", strike: restored(func(_ *world, s *site, to *fakeapi.Snapshot) { s.api().RestoreBumped(to, 1e9) })},
+		{name: "restore", bound: audited,
+			strike: restored(func(_ *world, s *site, to *fakeapi.Snapshot) { s.api().Restore(to) })},
+		{name: "restore-bumped", strike: restored(
+			func(_ *world, s *site, to *fakeapi.Snapshot) { s.api().RestoreBumped(to, 1e9) })},
 		{name: "restore-overtaken", bound: audited, strike: restored(func(w *world, s *site, to *fakeapi.Snapshot) {
 			before := s.api().ResourceVersion()
 			s.api().Restore(to)
@@ -248,7 +253,8 @@ func historyFamilies() []*family {
 			begin: func(_ *world, s *site) {
 				if s != nil {
 					s.put("tokens", func(r *fakeapi.Request) *fakeapi.Fault {
-						if r.Verb == "list" && strings.Contains(r.Query, "continue=") && !strings.Contains(r.Query, "continue=eyJydiI6LTE") {
+						if r.Verb == "list" && strings.Contains(r.Query, "continue=") &&
+							!strings.Contains(r.Query, "continue=eyJydiI6LTE") {
 							s.forget()
 						}
 						return nil
@@ -309,7 +315,8 @@ func rightsFamilies() []*family {
 			}
 			if s != nil {
 				s.put("rights-by-name", forbid(func(r *fakeapi.Request) bool {
-					return r.Resource == "configmaps" && (r.Namespace != "a" || (r.Name != "stable-0" && r.Selected != "stable-0"))
+					return r.Resource == "configmaps" &&
+						(r.Namespace != "a" || (r.Name != "stable-0" && r.Selected != "stable-0"))
 				}))
 			}
 		}, strike: func(w *world, s *site) func() {
@@ -344,7 +351,8 @@ func contentFamilies() []*family {
 		{name: "wrong-kind", strike: wrongKind},
 		{name: "refused", hold: attempted, strike: refusal, during: othersWentOn,
 			options: func(_ *world, o *clustercache.Options) {
-				o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{Resource: "configmaps"}: func(u *unstructured.Unstructured) error {
+				o.Informers.Transforms = map[schema.GroupResource]informerpool.TransformFunc{{
+					Resource: "configmaps"}: func(u *unstructured.Unstructured) error {
 					if u.GetLabels()["tier"] == refusedTier {
 						return errRefused
 					}

@@ -52,7 +52,8 @@ func stages() []stage {
 		{name: "identity", at: func(r *fakeapi.Request) bool { return r.Resource == "namespaces" }},
 		{name: "discovery", at: path("/api", "/apis", "/api/v1")},
 		{
-			name: "list", paged: true, at: func(r *fakeapi.Request) bool { return r.Resource == "configmaps" && r.Verb == "list" },
+			name: "list", paged: true,
+			at:   func(r *fakeapi.Request) bool { return r.Resource == "configmaps" && r.Verb == "list" },
 			half: `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"200"},"items":[` + object + `,{"metadata":`,
 		},
 		{
@@ -149,10 +150,12 @@ func hungNeighbours(w *world) {
 	w.pause(time.Second)
 	w.follow(one, selection{kind: configMaps})
 	three := w.add("three")
-	without := w.took("a first connection without hung clusters", func(ctx context.Context) error { return w.connected(ctx, three) })
+	without := w.took("a first connection without hung clusters",
+		func(ctx context.Context) error { return w.connected(ctx, three) })
 	alone := w.took("a return without hung clusters", func(ctx context.Context) error { return w.back(ctx, one) })
 	for range 2 {
-		alone = max(alone, w.took("a return without hung clusters", func(ctx context.Context) error { return w.back(ctx, one) }))
+		alone = max(alone, w.took("a return without hung clusters",
+			func(ctx context.Context) error { return w.back(ctx, one) }))
 	}
 
 	hung := 5*permitted + w.rng.IntN(5*permitted)

@@ -46,7 +46,8 @@ func kindFamilies() []*family {
 			w.fill(b)
 			return nil
 		}},
-		{name: "undefined", hold: silence, bound: 2 * time.Minute, mangles: []*kind{widgets}, strike: func(w *world, s *site) func() {
+		{name: "undefined", hold: silence, bound: 2 * time.Minute, mangles: []*kind{widgets}, strike: func(w *world,
+			s *site) func() {
 			b := s.current()
 			b.api.Unregister(widgets.gvk.GroupKind())
 			w.observe()
@@ -54,7 +55,8 @@ func kindFamilies() []*family {
 		}},
 		{name: "rescoped", bound: 2 * time.Minute, begin: func(w *world, s *site) {
 			if s == nil { // of this run alone, since it changes
-				w.kinds = append(w.kinds, &kind{gvk: schema.GroupVersionKind{Group: "fluid.example.com", Version: "v1", Kind: "Gadget"}, fluid: true})
+				w.kinds = append(w.kinds, &kind{gvk: schema.GroupVersionKind{Group: "fluid.example.com", Version: "v1",
+					Kind: "Gadget"}, fluid: true})
 			}
 		}, strike: func(w *world, s *site) func() {
 			k := w.kinds[slices.IndexFunc(w.kinds, func(k *kind) bool { return k.fluid })]
@@ -71,7 +73,8 @@ func kindFamilies() []*family {
 			w.observe()
 			return nil
 		}},
-		{name: "no-bookmarks", hold: 20 * time.Minute, during: stayedCalm, strike: func(*world, *site) func() { return nil },
+		{name: "no-bookmarks", hold: 20 * time.Minute, during: stayedCalm,
+			strike: func(*world, *site) func() { return nil },
 			begin: func(w *world, s *site) {
 				if s == nil {
 					w.kinds = append(w.kinds, quiets)
@@ -108,7 +111,8 @@ func kindFamilies() []*family {
 }
 
 // oddNames are names that real servers accept for ClusterRoles.
-var oddNames = []string{"system:node", "a b", "new\nline", "tab\tbed", "ünicøde", `quo"te`, "UPPER", fmt.Sprintf("%0300d", 1)}
+var oddNames = []string{"system:node", "a b", "new\nline", "tab\tbed", "ünicøde", `quo"te`, "UPPER",
+	fmt.Sprintf("%0300d", 1)}
 
 // compaction compacts the history as kube-apiserver makes etcd do, whatever was
 // written meanwhile: a watch of an idle resource without a watch cache can then
@@ -120,7 +124,8 @@ func compaction(s *site) func(*fakeapi.Request) *fakeapi.Fault {
 	due.Store(int64(every))
 	return func(r *fakeapi.Request) *fakeapi.Fault {
 		at := due.Load()
-		if age := int64(time.Since(began)); r.Group == quiets.gvk.Group && age > at && due.CompareAndSwap(at, age+int64(every)) {
+		if age := int64(time.Since(began)); r.Group == quiets.gvk.Group && age > at &&
+			due.CompareAndSwap(at, age+int64(every)) {
 			s.forget()
 		}
 		return nil
@@ -134,10 +139,12 @@ func stayedCalm(w *world, s *site) {
 		ws := sub.watch.Status()
 		stalled := len(w.families) == 1 && ws.Informer.Stalls > 1
 		if sub.kind == quiets && (ws.LastError != nil || stalled) {
-			w.fail("%s: a watch without bookmarks was cut %d times, last error %v", sub.selection, ws.Informer.Stalls, ws.LastError)
+			w.fail("%s: a watch without bookmarks was cut %d times, last error %v", sub.selection, ws.Informer.Stalls,
+				ws.LastError)
 		}
 	}
-	if status, err := w.cc.Status(s.key); err == nil && len(w.families) == 1 && (status.Stale || status.Phase != clustercache.PhaseReady) {
+	if status, err := w.cc.Status(s.key); err == nil && len(w.families) == 1 &&
+		(status.Stale || status.Phase != clustercache.PhaseReady) {
 		w.fail("%s: stale %t, %s, for the sake of a watch without bookmarks", s.key, status.Stale, status.Phase)
 	}
 }

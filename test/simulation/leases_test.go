@@ -101,9 +101,11 @@ func (w *world) excess(s *site) []string {
 		if len(all) > 1 {
 			out = append(out, fmt.Sprintf("%d watches of %s are open", len(all), key))
 		}
-		wanted := slices.Contains(w.modes, clustercache.AutoWatch) || slices.ContainsFunc(watching, func(sub *subject) bool { return sub.asks(&all[0].Request) })
+		wanted := slices.Contains(w.modes, clustercache.AutoWatch) ||
+			slices.ContainsFunc(watching, func(sub *subject) bool { return sub.asks(&all[0].Request) })
 		if !wanted {
-			out = append(out, fmt.Sprintf("a watch of %s is open since %s, and nobody holds a lease of it", key, time.Since(all[0].Since)))
+			out = append(out, fmt.Sprintf("a watch of %s is open since %s, and nobody holds a lease of it", key,
+				time.Since(all[0].Since)))
 		}
 	}
 	return out
@@ -116,7 +118,8 @@ func (s *subject) asks(r *fakeapi.Request) bool {
 	if s.tier != "" {
 		tier = "tier=" + s.tier
 	}
-	return r.Group == s.kind.gvk.Group && r.Namespace == s.namespace && r.Selected == s.name && q.Get("labelSelector") == tier
+	return r.Group == s.kind.gvk.Group && r.Namespace == s.namespace && r.Selected == s.name &&
+		q.Get("labelSelector") == tier
 }
 
 // shareOne acquires several leases of one key at a time, and requires that they
@@ -143,7 +146,8 @@ func (w *world) shareOne(s *site, k *kind, lists int) {
 	w.pause(time.Second)
 	listed, watched := requestsOf(s.api().Requests(nil)[before:], k)
 	if listed > lists || watched > 1 || (lists > 0 && listed == 0) {
-		w.fail("%d leases of %s cost %d lists and %d watches, and may cost %d", len(watches), k.gvk.Kind, listed, watched, lists)
+		w.fail("%d leases of %s cost %d lists and %d watches, and may cost %d", len(watches), k.gvk.Kind, listed,
+			watched, lists)
 	}
 	for _, watch := range watches {
 		if watch != nil {
@@ -159,7 +163,8 @@ func (w *world) shareOne(s *site, k *kind, lists int) {
 func requestsOf(all []fakeapi.Request, k *kind) (lists, watches int) {
 	for _, r := range all {
 		q, _ := url.ParseQuery(r.Query)
-		of := r.Group == k.gvk.Group && r.Resource == strings.ToLower(k.gvk.Kind)+"s" && !strings.Contains(r.Accept, "as=")
+		of := r.Group == k.gvk.Group && r.Resource == strings.ToLower(k.gvk.Kind)+"s" &&
+			!strings.Contains(r.Accept, "as=")
 		if !of || strings.Contains(r.Query, "fleetcache") {
 			continue
 		}
@@ -190,7 +195,8 @@ func (w *world) letGo() {
 	for _, s := range w.living() {
 		asked[s.api()] = len(s.api().Requests(nil))
 		for key, all := range s.open() {
-			w.fail("%s: a watch of %s is open since %s, and all leases were released %s ago", s.name, key, time.Since(all[0].Since), keeps)
+			w.fail("%s: a watch of %s is open since %s, and all leases were released %s ago", s.name, key,
+				time.Since(all[0].Since), keeps)
 		}
 	}
 	w.pause(2 * auditInterval)

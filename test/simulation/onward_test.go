@@ -122,7 +122,8 @@ func (w *world) goesBack(v view, key string, all []turn, x state, bound int, by 
 			was = t.state
 		}
 	}
-	line := fmt.Sprintf("%s read backwards: %s (get %t) answered %q with %s, after %s (get %t) showed %s or later", w.clock(), v.selection, v.get, key,
+	line := fmt.Sprintf("%s read backwards: %s (get %t) answered %q with %s, after %s (get %t) showed %s or later",
+		w.clock(), v.selection, v.get, key,
 		x, by.selection, by.get, was)
 	if len(w.failures) < maxFailures {
 		w.failures = append(w.failures, line)

@@ -77,7 +77,8 @@ func (w *world) list(s *site, sel selection, f form, mode clustercache.ReadMode)
 }
 
 // listFrom is list, and records where the answer came from.
-func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadMode, origin *clustercache.Origin) (map[string]state, error) {
+func (w *world) listFrom(s *site, sel selection, f form, mode clustercache.ReadMode,
+	origin *clustercache.Origin) (map[string]state, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
 	opts := []client.ListOption{mode, origin}
@@ -169,7 +170,8 @@ func (w *world) get(s *site, k *kind, key string, f form, mode clustercache.Read
 	defer cancel()
 	namespace, name, _ := strings.Cut(key, "/")
 	o, heard, origin := k.one(f), w.asking(s), clustercache.Origin{}
-	err = w.lookAt("get", w.cc.Reader(s.key).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o, mode, &origin))
+	err = w.lookAt("get", w.cc.Reader(s.key).Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o, mode,
+		&origin))
 	q := question{s, selection{kind: k, namespace: namespace, name: name}, f == asMetadata, mode, origin.Cached}
 	v := view{q.selection, origin.Epoch, true}
 	if apierrors.IsNotFound(err) && isStatusOf(err, name) {
@@ -204,7 +206,8 @@ func isStatusOf(err error, name string) bool {
 	}
 	d := status.Status().Details
 	message := status.Status().Message
-	path := strings.Contains(message, "could not find the requested resource") || strings.Contains(message, "no Kubernetes API")
+	path := strings.Contains(message, "could not find the requested resource") ||
+		strings.Contains(message, "no Kubernetes API")
 	return d != nil && d.Name == name && !path
 }
 
@@ -251,7 +254,8 @@ func (w *world) watching(s *site) []*subject {
 func (w *world) checkLists(s *site, k *kind, strict bool) []string {
 	parts := []selection{{kind: k}}
 	if !k.clusterScoped {
-		parts = append(parts, selection{kind: k, namespace: "a"}, selection{kind: k, tier: "gold"}, selection{kind: k, namespace: "b", tier: "gold"})
+		parts = append(parts, selection{kind: k, namespace: "a"}, selection{kind: k, tier: "gold"},
+			selection{kind: k, namespace: "b", tier: "gold"})
 	}
 	for _, sub := range w.watching(s) {
 		if sub.kind == k && !slices.Contains(parts, sub.selection) {
@@ -334,7 +338,8 @@ func (w *world) checkGets(s *site, k *kind, strict bool) []string {
 			case err != nil:
 				out = append(out, fmt.Sprintf("get %s %q %s %s: %v", k.gvk.Kind, key, f, mode, err))
 			case found != exists || got != x:
-				out = append(out, fmt.Sprintf("get %s %q %s %s without an error: is %t %s, must be %t %s", k.gvk.Kind, key, f, mode, found, got, exists, x))
+				out = append(out, fmt.Sprintf("get %s %q %s %s without an error: is %t %s, must be %t %s", k.gvk.Kind,
+					key, f, mode, found, got, exists, x))
 			}
 		}
 	}
@@ -355,7 +360,8 @@ func (w *world) checkSubject(sub *subject, strict bool) string {
 	}
 	ws := sub.watch.Status()
 	cluster, err := w.cc.Status(sub.site.key)
-	if unknown(ws.Informer) || ws.LastError != nil || !ws.Mapped || !ws.Informer.Synced || err != nil || !cluster.Connected || cluster.Stale {
+	if unknown(ws.Informer) || ws.LastError != nil || !ws.Mapped || !ws.Informer.Synced || err != nil ||
+		!cluster.Connected || cluster.Stale {
 		return ""
 	}
 	return fmt.Sprintf("handler of %s: %s; and the watch says that it is synced, without an error", sub.selection, d)

@@ -348,7 +348,8 @@ func (w *world) probe(s *site) {
 		}
 	}
 	if len(lost) > 0 {
-		w.fail("list %s %s %s without an error lacks what always was there: %s", k.gvk.Kind, f, mode, strings.Join(lost, ", "))
+		w.fail("list %s %s %s without an error lacks what always was there: %s", k.gvk.Kind, f, mode,
+			strings.Join(lost, ", "))
 	}
 }
 

@@ -53,7 +53,8 @@ func (w *world) keep() {
 	names := w.familyNames()
 	line, _, _ := strings.Cut(w.failures[0], "\n")
 	name := filepath.Join(kept, fmt.Sprintf("%d-%s.txt", w.seed, strings.Join(names, "-")))
-	if err := os.WriteFile(name, fmt.Appendf(nil, "%d %s %.300s\n", w.seed, strings.Join(names, "+"), line), 0o600); err != nil {
+	if err := os.WriteFile(name, fmt.Appendf(nil, "%d %s %.300s\n", w.seed, strings.Join(names, "+"), line),
+		0o600); err != nil {
 		w.t.Logf("the seed is not kept: %v", err)
 	}
 }

@@ -183,7 +183,8 @@ func creeping(w *world, s *site) func() {
 		for j := range raw {
 			raw[j] = byte(w.rng.Uint32())
 		}
-		w.must(b.store(configMaps.object("b", fmt.Sprintf("creep-%d", i), "tin", base64.StdEncoding.EncodeToString(raw))))
+		w.must(b.store(configMaps.object("b", fmt.Sprintf("creep-%d", i), "tin",
+			base64.StdEncoding.EncodeToString(raw))))
 	}
 	w.observe()
 	return func() {

@@ -96,13 +96,15 @@ type site struct {
 }
 
 func newSite(w *world, name string, key client.ObjectKey) *site {
-	s := &site{w: w, name: name, key: key, host: fmt.Sprintf("c%d.sim.test", len(w.sites)), base: w.base(), net: memnet.Listen()}
+	s := &site{w: w, name: name, key: key, host: fmt.Sprintf("c%d.sim.test", len(w.sites)), base: w.base(),
+		net: memnet.Listen()}
 	s.now = s.addBackend()
 	certificate, _ := certificates()
 	calls := &counted{next: s}
 	var serving sync.WaitGroup
 	server := &http.Server{ //nolint:gosec // in memory
-		Handler: calls, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13},
+		Handler: calls, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate},
+			MinVersion: tls.VersionTLS13},
 		ErrorLog: log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100},
 	}
 	serving.Go(func() { _ = server.ServeTLS(s.net, "", "") })
@@ -159,7 +161,8 @@ func (s *site) config() *rest.Config {
 	defer s.mu.Unlock()
 	_, ca := certificates()
 	return &rest.Config{
-		Host: "https://" + s.host + s.base, BearerToken: s.bearerLocked(), Dial: s.dial, TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+		Host: "https://" + s.host + s.base, BearerToken: s.bearerLocked(), Dial: s.dial,
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca},
 	}
 }
 

@@ -67,7 +67,8 @@ func heavy(w *world) {
 		if owners {
 			refs := make([]any, 0, 1000)
 			for j := range 1000 {
-				refs = append(refs, map[string]any{"apiVersion": "v1", "kind": "Pod", "name": fmt.Sprintf("%d-%d-%s", i, j, strings.Repeat("x", 150)), "uid": fmt.Sprintf("%d-%d", i, j)})
+				refs = append(refs, map[string]any{"apiVersion": "v1", "kind": "Pod",
+					"name": fmt.Sprintf("%d-%d-%s", i, j, strings.Repeat("x", 150)), "uid": fmt.Sprintf("%d-%d", i, j)})
 			}
 			w.must(unstructured.SetNestedSlice(u.Object, refs, "metadata", "ownerReferences"))
 		} else {

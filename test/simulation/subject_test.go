@@ -72,7 +72,8 @@ func (w *world) follow(s *site, sel selection) *subject {
 		w.fail("watch %s: %v", sel, err)
 		return sub
 	}
-	if sub.handle, err = sub.watch.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) { sub.take(w, e) })); err != nil {
+	if sub.handle, err = sub.watch.AddEventHandler(
+		informerpool.HandlerFunc(func(e informerpool.Event) { sub.take(w, e) })); err != nil {
 		w.fail("handle %s: %v", sel, err)
 		return sub
 	}

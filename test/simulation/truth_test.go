@@ -34,14 +34,17 @@ var (
 	// meters can be listed, and not watched.
 	meters = &kind{gvk: schema.GroupVersionKind{Group: "meters.example.com", Version: "v1", Kind: "Meter"}, loose: true}
 	// samples have no identity, like metrics.
-	samples = &kind{gvk: schema.GroupVersionKind{Group: "samples.example.com", Version: "v1", Kind: "Sample"}, loose: true, bare: true}
+	samples = &kind{gvk: schema.GroupVersionKind{Group: "samples.example.com", Version: "v1", Kind: "Sample"},
+		loose: true, bare: true}
 	// quiets have no watch cache, and so no bookmarks.
 	quiets = &kind{gvk: schema.GroupVersionKind{Group: "quiet.example.com", Version: "v1", Kind: "Quiet"}, loose: true}
-	roles  = &kind{gvk: schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, clusterScoped: true, loose: true}
+	roles  = &kind{gvk: schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+		clusterScoped: true, loose: true}
 )
 
 func widgetKind() fakeapi.Kind {
-	return fakeapi.Kind{Group: "sim.example.com", Kind: "Widget", Versions: []string{"v1", "v1beta1"}, Resource: "widgets"}
+	return fakeapi.Kind{Group: "sim.example.com", Kind: "Widget", Versions: []string{"v1", "v1beta1"},
+		Resource: "widgets"}
 }
 
 // gadgetKind returns the fluid kind with its current scope.
@@ -61,7 +64,8 @@ func (w *world) served() []fakeapi.Kind {
 		w.gadgetKind(),
 		quietKind(),
 		{Group: "meters.example.com", Kind: "Meter", Resource: "meters", Verbs: noWatch},
-		{Group: "samples.example.com", Kind: "Sample", Resource: "samples", Verbs: noWatch, NoUID: true, NoVersions: true},
+		{Group: "samples.example.com", Kind: "Sample", Resource: "samples", Verbs: noWatch, NoUID: true,
+			NoVersions: true},
 	}
 }
 
@@ -103,7 +107,8 @@ func short(uid string) string { return uid[:min(len(uid), 8)] }
 
 func stateOf(u *unstructured.Unstructured) state {
 	s := state{
-		key: u.GetNamespace() + "/" + u.GetName(), uid: string(u.GetUID()), rv: u.GetResourceVersion(), tier: u.GetLabels()["tier"],
+		key: u.GetNamespace() + "/" + u.GetName(), uid: string(u.GetUID()), rv: u.GetResourceVersion(),
+		tier: u.GetLabels()["tier"],
 	}
 	for _, path := range [][]string{{"data", "v"}, {"spec", "v"}, {"metadata", "annotations", "v"}} {
 		if v, ok, _ := unstructured.NestedString(u.Object, path...); ok {
@@ -130,7 +135,8 @@ func (s selection) String() string {
 
 func (s selection) matches(x state) bool {
 	namespace, name, _ := strings.Cut(x.key, "/")
-	return (s.namespace == "" || s.namespace == namespace) && (s.tier == "" || s.tier == x.tier) && (s.name == "" || s.name == name)
+	return (s.namespace == "" || s.namespace == namespace) && (s.tier == "" || s.tier == x.tier) &&
+		(s.name == "" || s.name == name)
 }
 
 // truth returns the objects of a selection that a server stores. served is

@@ -132,7 +132,8 @@ func (w *world) deaf(q question, a answer, key string, now state) []string {
 			heard = true
 			continue
 		}
-		out = append(out, fmt.Sprintf("handler of %s was told nothing of %q since %s, when list %s %s answered %s; it is %s", sub.selection, key,
+		out = append(out, fmt.Sprintf(
+			"handler of %s was told nothing of %q since %s, when list %s %s answered %s; it is %s", sub.selection, key,
 			strings.TrimSpace(a.at), q.selection, q.mode, was, now))
 	}
 	if heard && q.cached && w.audited() {

@@ -62,8 +62,10 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64, families []*family) *world {
 	w := &world{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), eyes: rand.New(rand.NewPCG(seed, 4)), families: families, start: time.Now(), names: newDirectory(),
-		gates: map[*kind]func(){}, chronicles: map[*site]*chronicle{}, phases: map[client.ObjectKey][]clustercache.ClusterEvent{},
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), eyes: rand.New(rand.NewPCG(seed, 4)), families: families,
+		start: time.Now(), names: newDirectory(),
+		gates:      map[*kind]func(){},
+		chronicles: map[*site]*chronicle{}, phases: map[client.ObjectKey][]clustercache.ClusterEvent{},
 		shown: map[string]bool{}, answers: map[question][]answer{},
 		kinds: []*kind{configMaps, widgets}, modes: []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly},
 	}
@@ -154,8 +156,10 @@ var oddKeys = [][2]client.ObjectKey{
 	{{Name: "hub"}, {Namespace: "hub", Name: "hub"}},
 	{{Namespace: "a", Name: "b"}, {Name: "a/b"}},
 	{{Namespace: "a/b", Name: "c"}, {Namespace: "a", Name: "b/c"}},
-	{{Name: "arn:aws:eks:eu-west-1:123456789012:cluster/prod"}, {Name: "arn:aws:eks:eu-west-1:123456789012:cluster/Prod"}},
-	{{Namespace: "sim", Name: strings.Repeat("n", 252) + "1"}, {Namespace: "sim", Name: strings.Repeat("n", 252) + "2"}},
+	{{Name: "arn:aws:eks:eu-west-1:123456789012:cluster/prod"},
+		{Name: "arn:aws:eks:eu-west-1:123456789012:cluster/Prod"}},
+	{{Namespace: "sim", Name: strings.Repeat("n", 252) + "1"},
+		{Namespace: "sim", Name: strings.Repeat("n", 252) + "2"}},
 	{{Name: "ünicøde ✓"}, {Name: "u\u0308nicøde ✓"}},
 	{{Namespace: "sim", Name: "../../etc"}, {Namespace: "sim", Name: "etc?x=%2e%2e#f"}},
 	{{Namespace: " ", Name: "-"}, {Name: "-"}},
@@ -288,11 +292,13 @@ func (w *world) await(bound time.Duration, what string) bool {
 	}
 	for _, s := range w.living() {
 		status, err := w.cc.Status(s.key)
-		w.trace("%s: %s %s, connected %t, stale %t, %d of %d synced, last error %v, %v", s.name, status.Phase, status.Reason, status.Connected, status.Stale,
+		w.trace("%s: %s %s, connected %t, stale %t, %d of %d synced, last error %v, %v", s.name, status.Phase,
+			status.Reason, status.Connected, status.Stale,
 			status.Synced, status.Informers, status.LastError, err)
 		for _, sub := range w.watching(s) {
 			ws := sub.watch.Status()
-			w.trace("  %s: %s synced %t at %s, rejected %d, last error %v", sub.selection, ws.Informer.State, ws.Informer.Synced, ws.Informer.ResourceVersion,
+			w.trace("  %s: %s synced %t at %s, rejected %d, last error %v", sub.selection, ws.Informer.State,
+				ws.Informer.Synced, ws.Informer.ResourceVersion,
 				ws.Informer.Rejected, ws.LastError)
 		}
 	}

@@ -74,7 +74,8 @@ func (a *aggregation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}}})
 	case r.URL.Path == group:
 		fleettest.Answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "memory.example.org/v1", "resources": []any{
-			map[string]any{"name": "gadgets", "singularName": "gadget", "namespaced": true, "kind": "Gadget", "verbs": []string{"get", "list", "watch"}},
+			map[string]any{"name": "gadgets", "singularName": "gadget", "namespaced": true, "kind": "Gadget",
+				"verbs": []string{"get", "list", "watch"}},
 		}})
 	case served:
 		a.mu.Lock()
@@ -256,7 +257,8 @@ func TestShortOutageOfAClusterCausesNoAuditAtOnce(t *testing.T) {
 func (a *aggregation) listsOf(path string) int { return a.Count("stream "+path) + a.Count("get "+path) }
 
 // readOrigin reads an object of the namespace default from the cache.
-func readOrigin(t *testing.T, cc *clustercache.ClusterCache, o client.Object, name string) (origin clustercache.Origin) {
+func readOrigin(t *testing.T, cc *clustercache.ClusterCache, o client.Object,
+	name string) (origin clustercache.Origin) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: "default", Name: name}
 	require.NoError(t, cc.Reader(keyOfA).Get(t.Context(), key, o, clustercache.CacheOnly, &origin))

@@ -54,7 +54,8 @@ func TestChurnLeavesNothing(t *testing.T) {
 						}
 						time.Sleep(rand.N(3 * time.Second))
 						list := &corev1.ConfigMapList{}
-						if err := cc.Reader(cluster).List(t.Context(), list, clustercache.CacheOnly); err == nil && len(list.Items) > 1 {
+						if err := cc.Reader(cluster).List(t.Context(), list, clustercache.CacheOnly); err == nil &&
+							len(list.Items) > 1 {
 							t.Errorf("mixed: %v", list.Items)
 						}
 						w.Release()

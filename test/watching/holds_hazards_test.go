@@ -24,9 +24,11 @@ import (
 func TestHazardReadsOfOneKindKeepTheInformerOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := fleettest.OneCluster(t)
-		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.SecretList{}, clustercache.AutoWatch))
+		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.SecretList{},
+			clustercache.AutoWatch))
 		for range 30 {
-			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, clustercache.AutoWatch))
+			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},
+				clustercache.AutoWatch))
 			time.Sleep(time.Minute)
 		}
 		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
@@ -46,7 +48,8 @@ func TestHazardIdleReadsKeepAClusterThatWasRemoved(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cc, _, d := fleettest.OneCluster(t)
 				require.NoError(t, cc.Engage(fleettest.Key("a")))
-				require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, clustercache.AutoWatch))
+				require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},
+					clustercache.AutoWatch))
 				time.Sleep(time.Second)
 				if name == "gone" {
 					cc.Disengage(fleettest.Key("a")) // pinned clusters stay, in phase Gone
@@ -82,7 +85,8 @@ func TestHazardCloseOfAWatchDoesNotWaitForItsHandler(t *testing.T) {
 		require.Zero(t, running.Load())
 
 		own, done := fleettest.Watch(t, cc), make(chan error, 10)
-		_, err = own.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) { done <- own.Close(context.Background()) }))
+		_, err = own.AddEventHandler(informerpool.HandlerFunc(
+			func(informerpool.Event) { done <- own.Close(context.Background()) }))
 		require.NoError(t, err)
 		require.NoError(t, <-done)
 	})

@@ -39,14 +39,16 @@ func TestHazardObjectReadLiveAndGoneBeforeTheFirstList(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 				c.Store(fleettest.ColoredConfigMap("gone", "blue"), fleettest.ColoredConfigMap("kept", "blue"))
 				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps})
 				heal := c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("watch"))
 				r, synced, err := cc.WatchAndRead(t.Context(), c.Key(), fleettest.ConfigMap)
 				require.NoError(t, err)
 				require.False(t, synced)
-				require.NoError(t, read(t.Context(), r, client.ObjectKeyFromObject(fleettest.ColoredConfigMap("gone", ""))))
+				require.NoError(t, read(t.Context(),
+					r, client.ObjectKeyFromObject(fleettest.ColoredConfigMap("gone", ""))))
 				require.NoError(t, c.Client().Delete(t.Context(), fleettest.ColoredConfigMap("gone", "")))
 				heal()
 				time.Sleep(time.Minute)
@@ -62,7 +64,8 @@ var clientActs = map[string]func(ctx context.Context, cached, live client.Client
 		return live.Get(ctx, client.ObjectKeyFromObject(fleettest.ColoredConfigMap("old", "")), &corev1.ConfigMap{})
 	},
 	"live list": func(ctx context.Context, _, live client.Client) error {
-		return live.List(ctx, &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}})
+		return live.List(ctx, &metav1.PartialObjectMetadataList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}})
 	},
 	"create": func(ctx context.Context, cached, _ client.Client) error {
 		return cached.Create(ctx, fleettest.ColoredConfigMap("new", "blue"))
@@ -74,7 +77,8 @@ var clientActs = map[string]func(ctx context.Context, cached, live client.Client
 		return cached.Update(ctx, fleettest.ColoredConfigMap("old", "red"))
 	},
 	"patch": func(ctx context.Context, cached, _ client.Client) error {
-		return cached.Patch(ctx, fleettest.ColoredConfigMap("old", ""), client.RawPatch("application/merge-patch+json", []byte(`{"data":{"a":"b"}}`)))
+		return cached.Patch(ctx, fleettest.ColoredConfigMap("old", ""),
+			client.RawPatch("application/merge-patch+json", []byte(`{"data":{"a":"b"}}`)))
 	},
 	"apply": func(ctx context.Context, cached, _ client.Client) error {
 		return cached.Apply(ctx, applycorev1.ConfigMap("new", "default"), client.FieldOwner("test"))
@@ -100,7 +104,8 @@ func clientsOf(t *testing.T, cc *clustercache.ClusterCache, c *clustercachetest.
 func TestHazardObjectThatAClientShowedGoesUnheard(t *testing.T) {
 	for name, act := range clientActs {
 		t.Run(name, func(t *testing.T) {
-			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 				c.Store(fleettest.ColoredConfigMap("old", "blue"), fleettest.ColoredConfigMap("kept", "blue"))
 				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps})
 				heal := c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("watch"))
@@ -128,7 +133,8 @@ func TestHazardObjectThatAClientShowedGoesUnheard(t *testing.T) {
 // TestHazardObjectThatAClientWroteComesAndGoes: while the handler is busy,
 // which otherwise merges the two changes to none.
 func TestHazardObjectThatAClientWroteComesAndGoes(t *testing.T) {
-	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet, c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
+	fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
+		c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 		c.Store(fleettest.ColoredConfigMap("kept", "blue"))
 		w, err := cc.Watch(t.Context(), c.Key(), &corev1.ConfigMap{})
 		require.NoError(t, err)
@@ -152,12 +158,14 @@ func TestHazardObjectThatAClientWroteComesAndGoes(t *testing.T) {
 		synctest.Wait()
 		close(free)
 		require.NoError(t, cached.Delete(t.Context(), fleettest.ColoredConfigMap("ends", "")))
-		require.NoError(t, cached.Patch(t.Context(), fleettest.ColoredConfigMap("ends", ""), client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
+		require.NoError(t, cached.Patch(t.Context(), fleettest.ColoredConfigMap("ends", ""),
+			client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
 		time.Sleep(5 * time.Minute)
 		var told []string
 		for len(events) > 0 {
 			told = append(told, <-events)
 		}
-		require.ElementsMatch(t, []string{"Added kept", "Deleted new", "Added ends", "Deleted ends"}, slices.DeleteFunc(told, func(s string) bool { return s == "Updated ends" }))
+		require.ElementsMatch(t, []string{"Added kept", "Deleted new", "Added ends", "Deleted ends"},
+			slices.DeleteFunc(told, func(s string) bool { return s == "Updated ends" }))
 	})
 }

@@ -22,16 +22,19 @@ import (
 // cachedReads are reads that an informer that covers the object "two" answers.
 var cachedReads = map[string]func(ctx context.Context, r client.Reader, opts ...client.ListOption) error{
 	"get": func(ctx context.Context, r client.Reader, _ ...client.ListOption) error {
-		return r.Get(ctx, client.ObjectKey{Namespace: "default", Name: "two"}, &corev1.ConfigMap{}, clustercache.CacheOnly)
+		return r.Get(ctx, client.ObjectKey{Namespace: "default", Name: "two"}, &corev1.ConfigMap{},
+			clustercache.CacheOnly)
 	},
 	"metadata": func(ctx context.Context, r client.Reader, _ ...client.ListOption) error {
-		return r.Get(ctx, client.ObjectKey{Namespace: "default", Name: "two"}, clustercache.Kind(fleettest.ConfigMap), clustercache.CacheOnly)
+		return r.Get(ctx, client.ObjectKey{Namespace: "default", Name: "two"}, clustercache.Kind(fleettest.ConfigMap),
+			clustercache.CacheOnly)
 	},
 	"list": func(ctx context.Context, r client.Reader, opts ...client.ListOption) error {
 		return r.List(ctx, &corev1.ConfigMapList{}, append(opts, clustercache.CacheOnly)...)
 	},
 	"list by a field": func(ctx context.Context, r client.Reader, opts ...client.ListOption) error {
-		return r.List(ctx, &corev1.ConfigMapList{}, append(opts, client.MatchingFields{"app": "y"}, clustercache.CacheOnly)...)
+		return r.List(ctx, &corev1.ConfigMapList{},
+			append(opts, client.MatchingFields{"app": "y"}, clustercache.CacheOnly)...)
 	},
 }
 

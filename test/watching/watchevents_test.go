@@ -127,7 +127,8 @@ func TestIndexAddedLaterServesInformersThatRunAndThatCome(t *testing.T) {
 		require.NoError(t, w.WaitForSync(t.Context()))
 		list := func() ([]corev1.ConfigMap, error) {
 			l := &corev1.ConfigMapList{}
-			err := cc.Reader(fleettest.Key("a")).List(t.Context(), l, client.MatchingFields{"value": "2"}, clustercache.CacheOnly)
+			err := cc.Reader(fleettest.Key("a")).List(t.Context(), l, client.MatchingFields{"value": "2"},
+				clustercache.CacheOnly)
 			return l.Items, err
 		}
 		_, err := list()
@@ -227,7 +228,8 @@ func TestTransportConfigFollowsTheCluster(t *testing.T) {
 
 func mustRequest(t *testing.T) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://nowhere.test", io.NopCloser(&io.LimitedReader{}))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://nowhere.test",
+		io.NopCloser(&io.LimitedReader{}))
 	require.NoError(t, err)
 	return req
 }

@@ -18,7 +18,8 @@ import (
 var (
 	cfg = phase.Config{
 		ProbeInterval: 10 * time.Second, FailureThreshold: 3, SuccessThreshold: 2, Grace: 30 * time.Second,
-		RetryBase: time.Second, RetryMax: 30 * time.Second, ResolveRetry: 10 * time.Second, ResolveInterval: 10 * time.Minute,
+		RetryBase: time.Second, RetryMax: 30 * time.Second, ResolveRetry: 10 * time.Second,
+		ResolveInterval: 10 * time.Minute,
 	}
 	start   = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	errSome = errors.New("some")
@@ -193,7 +194,8 @@ func every(s phase.State) []phase.Event {
 						out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news},
 							phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news, NewEpoch: true})
 						if s.Running == phase.Connect && rev == s.Revision {
-							out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news, Unproven: true})
+							out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news,
+								Unproven: true})
 						}
 					}
 				}
@@ -203,7 +205,8 @@ func every(s phase.State) []phase.Event {
 				for class := range phase.Classes {
 					for _, rev := range []string{"", "a", "b"} {
 						for _, news := range told(s) {
-							out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev, News: news, Err: errSome})
+							out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev, News: news,
+								Err: errSome})
 						}
 					}
 				}
@@ -229,8 +232,10 @@ func told(s phase.State) []uint64 {
 
 // shape describes a state without its ever-growing counters.
 func shape(s phase.State, now time.Time) string {
-	return fmt.Sprint(s.Phase, s.Running, s.Prove, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures, min(s.Successes, 2), min(s.Tries, 2),
-		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.ResolveAt.IsZero(), s.GraceGone, s.Err == nil, s.GraceUntil.After(now))
+	return fmt.Sprint(s.Phase, s.Running, s.Prove, s.Connected, s.Known, s.Revision, s.Rejected, s.Failures,
+		min(s.Successes, 2), min(s.Tries, 2),
+		s.ProbeAt.IsZero(), s.RetryAt.IsZero(), s.GraceUntil.IsZero(), s.ResolveAt.IsZero(), s.GraceGone, s.Err == nil,
+		s.GraceUntil.After(now))
 }
 
 func TestEveryStateTimesEveryEventKeepsTheInvariants(t *testing.T) {
@@ -313,9 +318,11 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 	}
 	if e.Kind == phase.Changed {
 		require.NotContains(t, actions, phase.Down, where)
-		require.True(t, before.Running != phase.Connect || !slices.Contains(actions, phase.Cancel), "a resolver was cut short: %s", where)
+		require.True(t, before.Running != phase.Connect || !slices.Contains(actions, phase.Cancel),
+			"a resolver was cut short: %s", where)
 	}
-	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen && before.Running == phase.Connect && e.News < before.News {
+	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen &&
+		before.Running == phase.Connect && e.News < before.News {
 		require.Equal(t, phase.Connect, after.Running, "news were forgotten: %s", where)
 	}
 	if e.Kind == phase.Changed || (e.Kind == phase.Asked && before.Phase == phase.Gone) {

@@ -84,7 +84,8 @@ func TestEveryStoryIsPlayed(t *testing.T) {
 	source, err := os.ReadFile("stories_test.go")
 	require.NoError(t, err)
 	played := map[string]bool{}
-	for _, m := range regexp.MustCompile(`func (Test\w+)\(t \*testing\.T\) +\{ play`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`func (Test\w+)\(t \*testing\.T\) +\{ play`).FindAllStringSubmatch(
+		string(source), -1) {
 		played[fileOf(m[1])] = true
 	}
 	files, err := filepath.Glob("testdata/*.txt")

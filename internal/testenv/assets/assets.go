@@ -182,7 +182,8 @@ func (r recipe) ensure(ctx context.Context, log func(string), every time.Duratio
 func unavailable(err error) error {
 	return fmt.Errorf("%w: %w\n"+
 		"They are built from source at first use, which needs the go command and the Go module proxy,\n"+
-		"or taken from the directory $%s names, or from what setup-envtest has installed", ErrUnavailable, err, envAssets)
+		"or taken from the directory $%s names, or from what setup-envtest has installed", ErrUnavailable,
+		err, envAssets)
 }
 
 // inDir returns the programs in a directory, which must contain both.

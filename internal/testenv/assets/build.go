@@ -87,7 +87,8 @@ func (b builder) lock(ctx context.Context) (*os.File, error) {
 		select {
 		case <-try.C:
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for another process to build them: %w", context.Cause(ctx)), file.Close())
+			return nil, errors.Join(fmt.Errorf("wait for another process to build them: %w", context.Cause(ctx)),
+				file.Close())
 		}
 	}
 }
@@ -167,7 +168,8 @@ func (b builder) compile(ctx context.Context, out, work string) error {
 	for {
 		select {
 		case <-tick.C:
-			b.report("building %s from source: %s so far, %s", b.content, time.Since(start).Round(time.Second), output.progress())
+			b.report("building %s from source: %s so far, %s", b.content, time.Since(start).Round(time.Second),
+				output.progress())
 		case err := <-ended:
 			if err != nil && ctx.Err() != nil {
 				return fmt.Errorf("given up after %s: %w", time.Since(start).Round(time.Second), context.Cause(ctx))

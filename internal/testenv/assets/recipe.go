@@ -123,7 +123,8 @@ func (r *recipe) complete(read func(mod []byte) (name string, err error)) error 
 	for _, part := range [][]byte{mod, sum, []byte(r.ldflags())} {
 		digest.Write(fmt.Appendf(nil, "%d\n%s", len(part), part))
 	}
-	r.target = filepath.Join(r.cache, fmt.Sprintf("%s_%s-%s_%x", name, runtime.GOOS, runtime.GOARCH, digest.Sum(nil)[:6]))
+	r.target = filepath.Join(r.cache,
+		fmt.Sprintf("%s_%s-%s_%x", name, runtime.GOOS, runtime.GOARCH, digest.Sum(nil)[:6]))
 
 	return nil
 }
@@ -208,7 +209,8 @@ func moduleDir() (string, error) {
 		}
 	}
 
-	return "", errors.New("internal/testenv/binaries/go.mod, which pins what to build, is nowhere: not run from a checkout of fleetcache?")
+	return "", errors.New(
+		"internal/testenv/binaries/go.mod, which pins what to build, is nowhere: not run from a checkout of fleetcache?")
 }
 
 // required returns the version of a module that a go.mod requires.

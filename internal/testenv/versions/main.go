@@ -52,7 +52,8 @@ var suites = []suite{
 	{pkg: "./examples/readme"},
 }
 
-var chains = []suite{{pkg: "./test/e2e", run: "^Test(Upgrades|SkewedPairs|BusyServer|SwitchedBackend)$", tags: "upgrades"}}
+var chains = []suite{{pkg: "./test/e2e", run: "^Test(Upgrades|SkewedPairs|BusyServer|SwitchedBackend)$",
+	tags: "upgrades"}}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -79,7 +80,8 @@ func versions(ctx context.Context, what []string) error {
 		run := suites
 		if version == upgrades {
 			run = chains
-		} else if _, err := assets.FindVersion(ctx, version, func(line string) { fmt.Fprintln(os.Stderr, line) }); err != nil {
+		} else if _, err := assets.FindVersion(ctx, version,
+			func(line string) { fmt.Fprintln(os.Stderr, line) }); err != nil {
 			return err
 		}
 		for _, s := range run {
@@ -118,7 +120,8 @@ func (r result) String() string {
 	if !r.ok {
 		verdict = "FAIL"
 	}
-	return fmt.Sprintf("%s %-32s %3d passed, %d failed %s in %s", verdict, r.pkg, r.passed, len(r.failed), r.failed, r.took.Round(time.Second))
+	return fmt.Sprintf("%s %-32s %3d passed, %d failed %s in %s", verdict, r.pkg, r.passed, len(r.failed), r.failed,
+		r.took.Round(time.Second))
 }
 
 // test runs a suite with servers of a version.

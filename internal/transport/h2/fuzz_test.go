@@ -88,7 +88,8 @@ func seeds() [][]byte {
 		func() {
 			headers(5, false, ":status", "103")
 			_ = fr.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1},
-				http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1})
+				http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0},
+				http2.Setting{ID: http2.SettingHeaderTableSize, Val: 1})
 			_ = fr.WritePing(false, [8]byte{})
 			_ = fr.WriteWindowUpdate(0, 5)
 			_ = fr.WriteWindowUpdate(3, 5)

@@ -411,7 +411,8 @@ func (p *peer) encode(fields ...string) []byte {
 // headers sends headers, with more to follow.
 func (p *peer) headers(id uint32, fields ...string) {
 	p.t.Helper()
-	p.sent(p.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(fields...), EndHeaders: true}))
+	p.sent(p.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(fields...),
+		EndHeaders: true}))
 }
 
 // last sends headers that end the stream.

@@ -26,7 +26,8 @@ func TestConnectionBeginsAsItHasTo(t *testing.T) {
 		p.listen()
 		f := p.expect(http2.FrameSettings)
 		require.Equal(t, map[http2.SettingID]uint32{
-			http2.SettingEnablePush: 0, http2.SettingInitialWindowSize: 256 << 10, http2.SettingMaxHeaderListSize: 256 << 10,
+			http2.SettingEnablePush: 0, http2.SettingInitialWindowSize: 256 << 10,
+			http2.SettingMaxHeaderListSize: 256 << 10,
 		}, f.settings)
 		f = p.expect(http2.FrameWindowUpdate)
 		require.EqualValues(t, 4<<20-65535, f.inc)
@@ -74,7 +75,8 @@ func TestViolationEndsTheConnection(t *testing.T) {
 		"header index 0":           {http2.ErrCodeCompression, func(p *peer, id uint32) { p.raw(http2.FrameHeaders, 4, id, 0x80) }},
 		"header index too large":   {http2.ErrCodeCompression, func(p *peer, id uint32) { p.raw(http2.FrameHeaders, 4, id, 0xfe) }},
 		"header table too large":   {http2.ErrCodeCompression, func(p *peer, id uint32) { p.raw(http2.FrameHeaders, 4, id, 0x3f, 0xe2, 0x1f) }},
-		"header block cut short":   {http2.ErrCodeCompression, func(p *peer, id uint32) { p.raw(http2.FrameHeaders, 4, id, 0x88, 0x40) }},
+		"header block cut short": {http2.ErrCodeCompression,
+			func(p *peer, id uint32) { p.raw(http2.FrameHeaders, 4, id, 0x88, 0x40) }},
 		"headers interrupted": {http2.ErrCodeProtocol, func(p *peer, id uint32) {
 			p.raw(http2.FrameHeaders, 0, id, 0x88)
 			p.raw(http2.FramePing, 0, 0, ping...)
@@ -96,24 +98,42 @@ func TestViolationEndsTheConnection(t *testing.T) {
 				field = append(field[:104:104], field[:min(len(field), 8000)]...)
 			}
 		}},
-		"continuation of nothing":    {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.raw(http2.FrameContinuation, 4, id) }},
-		"push promise":               {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.raw(http2.FramePushPromise, 4, id, 0, 0, 0, 2, 0x88) }},
-		"priority update":            {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FramePriorityUpdate, 0, 0, 0, 0, 0, 1, 'u') }},
-		"priority of a wrong size":   {http2.ErrCodeFrameSize, func(p *peer, id uint32) { p.raw(http2.FramePriority, 0, id, 1) }},
-		"reset on stream 0":          {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FrameRSTStream, 0, 0, 0, 0, 0, 0) }},
-		"reset of an idle stream":    {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FrameRSTStream, 0, idle, 0, 0, 0, 0) }},
-		"reset of a wrong size":      {http2.ErrCodeFrameSize, func(p *peer, id uint32) { p.raw(http2.FrameRSTStream, 0, id, 0) }},
-		"window of an idle stream":   {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FrameWindowUpdate, 0, idle, 0, 0, 0, 1) }},
-		"window opened by nothing":   {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FrameWindowUpdate, 0, 0, 0, 0, 0, 0) }},
-		"window opened too far":      {http2.ErrCodeFlowControl, func(p *peer, _ uint32) { p.raw(http2.FrameWindowUpdate, 0, 0, 0x7f, 0xff, 0xff, 0xff) }},
-		"window of a wrong size":     {http2.ErrCodeFrameSize, func(p *peer, _ uint32) { p.raw(http2.FrameWindowUpdate, 0, 0, 1) }},
-		"settings on a stream":       {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.raw(http2.FrameSettings, 0, id) }},
-		"settings of a wrong size":   {http2.ErrCodeFrameSize, func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 1, 2, 3) }},
-		"settings ack with payload":  {http2.ErrCodeFrameSize, func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 1, 0, 0, 2, 0, 0, 0, 0) }},
-		"settings with push":         {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 0, 2, 0, 0, 0, 1) }},
-		"settings with odd push":     {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 0, 2, 0, 0, 0, 2) }},
-		"settings with small frames": {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 0, 5, 0, 0, 0x3f, 0xff) }},
-		"settings with large frames": {http2.ErrCodeProtocol, func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 0, 5, 1, 0, 0, 0) }},
+		"continuation of nothing": {http2.ErrCodeProtocol,
+			func(p *peer, id uint32) { p.raw(http2.FrameContinuation, 4, id) }},
+		"push promise": {http2.ErrCodeProtocol,
+			func(p *peer, id uint32) { p.raw(http2.FramePushPromise, 4, id, 0, 0, 0, 2, 0x88) }},
+		"priority update": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FramePriorityUpdate, 0, 0, 0, 0, 0, 1, 'u') }},
+		"priority of a wrong size": {http2.ErrCodeFrameSize,
+			func(p *peer, id uint32) { p.raw(http2.FramePriority, 0, id, 1) }},
+		"reset on stream 0": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FrameRSTStream, 0, 0, 0, 0, 0, 0) }},
+		"reset of an idle stream": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FrameRSTStream, 0, idle, 0, 0, 0, 0) }},
+		"reset of a wrong size": {http2.ErrCodeFrameSize,
+			func(p *peer, id uint32) { p.raw(http2.FrameRSTStream, 0, id, 0) }},
+		"window of an idle stream": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FrameWindowUpdate, 0, idle, 0, 0, 0, 1) }},
+		"window opened by nothing": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FrameWindowUpdate, 0, 0, 0, 0, 0, 0) }},
+		"window opened too far": {http2.ErrCodeFlowControl,
+			func(p *peer, _ uint32) { p.raw(http2.FrameWindowUpdate, 0, 0, 0x7f, 0xff, 0xff, 0xff) }},
+		"window of a wrong size": {http2.ErrCodeFrameSize,
+			func(p *peer, _ uint32) { p.raw(http2.FrameWindowUpdate, 0, 0, 1) }},
+		"settings on a stream": {http2.ErrCodeProtocol,
+			func(p *peer, id uint32) { p.raw(http2.FrameSettings, 0, id) }},
+		"settings of a wrong size": {http2.ErrCodeFrameSize,
+			func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 1, 2, 3) }},
+		"settings ack with payload": {http2.ErrCodeFrameSize,
+			func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 1, 0, 0, 2, 0, 0, 0, 0) }},
+		"settings with push": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 0, 2, 0, 0, 0, 1) }},
+		"settings with odd push": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 0, 2, 0, 0, 0, 2) }},
+		"settings with small frames": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 0, 5, 0, 0, 0x3f, 0xff) }},
+		"settings with large frames": {http2.ErrCodeProtocol,
+			func(p *peer, _ uint32) { p.raw(http2.FrameSettings, 0, 0, 0, 5, 1, 0, 0, 0) }},
 		"settings with a large window": {http2.ErrCodeFlowControl, func(p *peer, _ uint32) {
 			p.raw(http2.FrameSettings, 0, 0, 0, 4, 0, 0, 0, 1, 0, 4, 0x80, 0, 0, 0)
 		}},
@@ -121,11 +141,13 @@ func TestViolationEndsTheConnection(t *testing.T) {
 			p.raw(http2.FrameWindowUpdate, 0, id, 0x7f, 0xff, 0, 0)
 			p.raw(http2.FrameSettings, 0, 0, 0, 4, 0, 2, 0, 0)
 		}},
-		"ping on a stream":       {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.raw(http2.FramePing, 0, id, ping...) }},
+		"ping on a stream": {http2.ErrCodeProtocol,
+			func(p *peer, id uint32) { p.raw(http2.FramePing, 0, id, ping...) }},
 		"ping of a wrong size":   {http2.ErrCodeFrameSize, func(p *peer, _ uint32) { p.raw(http2.FramePing, 0, 0, 1) }},
 		"goaway on a stream":     {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.raw(http2.FrameGoAway, 0, id, zeros(8)...) }},
 		"goaway of a wrong size": {http2.ErrCodeFrameSize, func(p *peer, _ uint32) { p.raw(http2.FrameGoAway, 0, 0, zeros(7)...) }},
-		"frame too large":        {http2.ErrCodeFrameSize, func(p *peer, id uint32) { _ = p.fr.WriteData(id, false, zeros(16<<10+1)) }},
+		"frame too large": {http2.ErrCodeFrameSize,
+			func(p *peer, id uint32) { _ = p.fr.WriteData(id, false, zeros(16<<10+1)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
@@ -217,12 +239,15 @@ func TestViolationEndsTheStream(t *testing.T) {
 		"interim end":             {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.last(id, ":status", "103") }},
 		"length is a word":        {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.headers(id, ":status", "200", "content-length", "x") }},
 		"negative length":         {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.headers(id, ":status", "200", "content-length", "-1") }},
-		"length but no body":      {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.last(id, ":status", "200", "content-length", "1") }},
+		"length but no body": {http2.ErrCodeProtocol,
+			func(p *peer, id uint32) { p.last(id, ":status", "200", "content-length", "1") }},
 		"two lengths": {http2.ErrCodeProtocol, func(p *peer, id uint32) {
 			p.headers(id, ":status", "200", "content-length", "1", "content-length", "2")
 		}},
-		"window opened by nothing":   {http2.ErrCodeProtocol, func(p *peer, id uint32) { p.raw(http2.FrameWindowUpdate, 0, id, 0, 0, 0, 0) }},
-		"window opened too far":      {http2.ErrCodeFlowControl, func(p *peer, id uint32) { p.raw(http2.FrameWindowUpdate, 0, id, 0x7f, 0xff, 0xff, 0xff) }},
+		"window opened by nothing": {http2.ErrCodeProtocol,
+			func(p *peer, id uint32) { p.raw(http2.FrameWindowUpdate, 0, id, 0, 0, 0, 0) }},
+		"window opened too far": {http2.ErrCodeFlowControl,
+			func(p *peer, id uint32) { p.raw(http2.FrameWindowUpdate, 0, id, 0x7f, 0xff, 0xff, 0xff) }},
 		"headers larger than we say": {http2.ErrCodeProtocol, func(p *peer, id uint32) { manyHeaders(p, id) }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -168,7 +168,8 @@ func (c *conn) lookupLocked(id uint32) (*stream, error) {
 		return s, nil
 	}
 	if id%2 == 0 || id >= c.nextID {
-		return nil, &ProtocolError{http2.ErrCodeProtocol, fmt.Sprintf("frame for stream %d, which was never opened", id)}
+		return nil, &ProtocolError{http2.ErrCodeProtocol,
+			fmt.Sprintf("frame for stream %d, which was never opened", id)}
 	}
 	return nil, c.spendLocked()
 }

@@ -73,22 +73,31 @@ func TestRequestsThatAreSent(t *testing.T) {
 		addr   string
 		want   map[string]string
 	}{
-		"plain":      {func(*http.Request) {}, "peer.test:443", map[string]string{":path": "/p?q", ":authority": "peer.test"}},
+		"plain": {func(*http.Request) {}, "peer.test:443",
+			map[string]string{":path": "/p?q", ":authority": "peer.test"}},
 		"no method":  {func(r *http.Request) { r.Method = "" }, "peer.test:443", map[string]string{":method": "GET"}},
 		"port":       {func(r *http.Request) { r.URL.Host = "peer.test:6443"; r.Host = "" }, "peer.test:6443", map[string]string{":authority": "peer.test:6443"}},
 		"other host": {func(r *http.Request) { r.Host = "virtual.test" }, "peer.test:443", map[string]string{":authority": "virtual.test"}},
 		"IPv6":       {func(r *http.Request) { r.URL.Host = "[::1]"; r.Host = "" }, "[::1]:443", map[string]string{":authority": "[::1]"}},
-		"IDN":        {func(r *http.Request) { r.URL.Host = "bücher.test"; r.Host = "" }, "xn--bcher-kva.test:443", map[string]string{":authority": "xn--bcher-kva.test"}},
+		"IDN": {func(r *http.Request) { r.URL.Host = "bücher.test"; r.Host = "" }, "xn--bcher-kva.test:443",
+			map[string]string{":authority": "xn--bcher-kva.test"}},
 		"raw path": {func(r *http.Request) {
 			r.URL = &url.URL{Scheme: "https", Host: "peer.test", Path: "/a/b", RawPath: "/a%2Fb"}
 		}, "peer.test:443", map[string]string{":path": "/a%2Fb"}},
-		"no path":      {func(r *http.Request) { r.URL = &url.URL{Scheme: "https", Host: "peer.test"} }, "peer.test:443", map[string]string{":path": "/"}},
-		"agent":        {func(r *http.Request) { r.Header.Set("User-Agent", "me") }, "peer.test:443", map[string]string{"user-agent": "me"}},
-		"no agent":     {func(r *http.Request) { r.Header.Set("User-Agent", "") }, "peer.test:443", map[string]string{"user-agent": ""}},
-		"close":        {func(r *http.Request) { r.Header.Set("Connection", "close"); r.Header.Set("TE", "trailers") }, "peer.test:443", map[string]string{"connection": "", "te": ""}},
-		"header":       {func(r *http.Request) { r.Header["X-a"] = []string{"b"} }, "peer.test:443", map[string]string{"x-a": "b"}},
-		"empty body":   {func(r *http.Request) { r.Body = http.NoBody }, "peer.test:443", map[string]string{":method": "GET"}},
-		"host in head": {func(r *http.Request) { r.Header.Set("Host", "x"); r.Header.Set("Content-Length", "5") }, "peer.test:443", map[string]string{"host": "", "content-length": ""}},
+		"no path": {func(r *http.Request) { r.URL = &url.URL{Scheme: "https", Host: "peer.test"} },
+			"peer.test:443", map[string]string{":path": "/"}},
+		"agent": {func(r *http.Request) { r.Header.Set("User-Agent", "me") }, "peer.test:443",
+			map[string]string{"user-agent": "me"}},
+		"no agent": {func(r *http.Request) { r.Header.Set("User-Agent", "") }, "peer.test:443",
+			map[string]string{"user-agent": ""}},
+		"close": {func(r *http.Request) { r.Header.Set("Connection", "close"); r.Header.Set("TE", "trailers") },
+			"peer.test:443", map[string]string{"connection": "", "te": ""}},
+		"header": {func(r *http.Request) { r.Header["X-a"] = []string{"b"} }, "peer.test:443",
+			map[string]string{"x-a": "b"}},
+		"empty body": {func(r *http.Request) { r.Body = http.NoBody }, "peer.test:443",
+			map[string]string{":method": "GET"}},
+		"host in head": {func(r *http.Request) { r.Header.Set("Host", "x"); r.Header.Set("Content-Length", "5") },
+			"peer.test:443", map[string]string{"host": "", "content-length": ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {

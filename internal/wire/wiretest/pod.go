@@ -49,7 +49,8 @@ func newPod(i int) pod {
 	a := rand.New(rand.NewPCG(1, uint64(app)))
 	r := rand.New(rand.NewPCG(2, uint64(i)))
 	p := pod{
-		app:       [...]string{"checkout", "payments", "inventory", "search", "gateway", "profile"}[app%6] + fmt.Sprintf("-%d", app),
+		app: [...]string{"checkout", "payments", "inventory", "search", "gateway", "profile"}[app%6] +
+			fmt.Sprintf("-%d", app),
 		namespace: fmt.Sprintf("team-%d", app%17),
 		hash:      word(a, 10),
 		owner:     uid(a),
@@ -60,7 +61,8 @@ func newPod(i int) pod {
 	p.ip = fmt.Sprintf("10.%d.%d.%d", r.IntN(255), r.IntN(255), r.IntN(255))
 	p.hostIP = fmt.Sprintf("10.0.%d.%d", r.IntN(8), r.IntN(250))
 	for c := range p.images {
-		p.images[c] = fmt.Sprintf("registry.example.com/%s/%s:v1.%d.%d", p.namespace, [...]string{p.app, "proxy"}[c], a.IntN(30), a.IntN(10))
+		p.images[c] = fmt.Sprintf("registry.example.com/%s/%s:v1.%d.%d", p.namespace, [...]string{p.app, "proxy"}[c],
+			a.IntN(30), a.IntN(10))
 		p.imageIDs[c] = digest(a)
 		p.containerIDs[c] = digest(r)
 	}
@@ -88,7 +90,8 @@ func hexDigits(r *rand.Rand, n int) string {
 }
 
 func uid(r *rand.Rand) string {
-	return hexDigits(r, 8) + "-" + hexDigits(r, 4) + "-4" + hexDigits(r, 3) + "-a" + hexDigits(r, 3) + "-" + hexDigits(r, 12)
+	return hexDigits(r, 8) + "-" + hexDigits(r, 4) + "-4" + hexDigits(r, 3) + "-a" + hexDigits(r, 3) + "-" +
+		hexDigits(r, 12)
 }
 
 func digest(r *rand.Rand) string { return hexDigits(r, 64) }
@@ -141,7 +144,8 @@ func (p *pod) status(b *strings.Builder) {
 		if c > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(b, `{"type":%q,"status":"True","lastProbeTime":null,"lastTransitionTime":%q}`, cond.name, p.at(cond.at))
+		fmt.Fprintf(b, `{"type":%q,"status":"True","lastProbeTime":null,"lastTransitionTime":%q}`, cond.name,
+			p.at(cond.at))
 	}
 
 	fmt.Fprintf(b, `],"hostIP":%q,"hostIPs":[{"ip":%q}],"podIP":%q,"podIPs":[{"ip":%q}],"startTime":%q,"containerStatuses":[`, p.hostIP, p.hostIP, p.ip, p.ip, p.at(0))

@@ -142,7 +142,8 @@ func TestHazardAuditsFail(t *testing.T) {
 // watches. Its informers keep following theirs, and resume them: a list would
 // be refused.
 func TestHazardBusyServerEndsWatchesThatWork(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { frequent(o); o.PagedLists = true }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { frequent(o); o.PagedLists = true }, func(t *testing.T,
+		s *pooltest.Server, p *informerpool.Pool) {
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		s.Set(func(s *pooltest.Server) {

@@ -133,7 +133,8 @@ func TestAuditOfWhatIsEqualChangesNothing(t *testing.T) {
 func TestAuditsOfWhatChangesFindNothing(t *testing.T) {
 	for _, inexact := range []bool{false, true} {
 		t.Run(fmt.Sprint("inexact ", inexact), func(t *testing.T) {
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = time.Minute; o.PageSize = 3 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = time.Minute; o.PageSize = 3 }, func(
+				t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				s.Inexact = inexact
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 				requireNothingFound(t, s, p, l, 3000, time.Second)
@@ -144,7 +145,8 @@ func TestAuditsOfWhatChangesFindNothing(t *testing.T) {
 
 // requireNothingFound changes objects continuously, and fails if an audit finds
 // a difference in a server that is merely busy.
-func requireNothingFound(t *testing.T, s *pooltest.Server, p *informerpool.Pool, l *informerpool.Lease, changes int, pause time.Duration) {
+func requireNothingFound(t *testing.T, s *pooltest.Server, p *informerpool.Pool, l *informerpool.Lease, changes int,
+	pause time.Duration) {
 	t.Helper()
 	for i := range changes {
 		s.Put("ns", fmt.Sprint("o", i%20), i)
@@ -184,7 +186,8 @@ func TestAuditSoon(t *testing.T) {
 // TestAuditsAreSpreadAndWaitForNobody: thousands of informers are not audited
 // at once, and no list waits for an audit.
 func TestAuditsAreSpreadAndWaitForNobody(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { audited(o); o.ListConcurrency = 1 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { audited(o); o.ListConcurrency = 1 }, func(t *testing.T,
+		s *pooltest.Server, p *informerpool.Pool) {
 		const informers = 2000
 		for i := range informers {
 			pooltest.Acquire(t, p, pooltest.In(fmt.Sprint("ns", i)))
@@ -218,7 +221,8 @@ func TestAuditsAreSpreadAndWaitForNobody(t *testing.T) {
 
 // TestNoAudit: a negative interval disables audits.
 func TestNoAudit(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = -1 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = -1 }, func(t *testing.T, s *pooltest.Server,
+		p *informerpool.Pool) {
 		pooltest.AcquireSynced(t, p, pooltest.Everything)
 		p.AuditSoon(pooltest.Everything.Cluster)
 		s.Speak(24 * 60)
@@ -302,7 +306,8 @@ func TestHazardUnavailableServerComesBackAhead(t *testing.T) {
 				r.Epochs = true
 				pooltest.Subscribe(t, p, l, r)
 				for i := range 3 {
-					away := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: int32(code)}}
+					away := &apierrors.StatusError{
+						ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: int32(code)}}
 					s.Set(func(s *pooltest.Server) {
 						s.Fail = func(string) error { return away }
 					})

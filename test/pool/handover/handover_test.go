@@ -41,7 +41,8 @@ func TestHazardNarrowLeaseDoesNotKeepTheWideInformer(t *testing.T) {
 		narrow := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
 		r := pooltest.NewRecorder()
 		pooltest.Subscribe(t, p, narrow, r)
-		require.NoError(t, narrow.AddIndex("name", func(o *informerpool.Object) []string { return []string{o.GetName()} }))
+		require.NoError(t, narrow.AddIndex("name",
+			func(o *informerpool.Object) []string { return []string{o.GetName()} }))
 		pooltest.After(time.Second)
 		require.Len(t, r.Take(), 1)
 		require.Equal(t, []informerpool.Key{pooltest.Everything}, p.Keys())
@@ -94,7 +95,8 @@ func TestHazardNarrowLeaseOutlivesTheRefusalOfTheWideOne(t *testing.T) {
 		s.Put("ns", "c", 1)
 		pooltest.After(time.Second)
 		require.Len(t, r.Take(), 1)
-		require.Equal(t, s.State(func(o pooltest.Object) bool { return o.Namespace == "ns" }), pooltest.Contents(t, narrow))
+		require.Equal(t, s.State(func(o pooltest.Object) bool { return o.Namespace == "ns" }),
+			pooltest.Contents(t, narrow))
 		r.RequireSound(t)
 
 		// The wide informer recovers, and the narrow lease keeps its own as

@@ -26,13 +26,15 @@ func TestNarrowedSubscriptionSeesObjectsComeAndGo(t *testing.T) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		r := pooltest.NewRecorder()
 		sub := p.Subscribe(r)
-		require.NoError(t, sub.Add(l, informerpool.Key{Namespace: "ns", LabelSelector: "app=0"}, informerpool.Key{FieldSelector: "metadata.name=c"}))
+		require.NoError(t, sub.Add(l, informerpool.Key{Namespace: "ns", LabelSelector: "app=0"},
+			informerpool.Key{FieldSelector: "metadata.name=c"}))
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"Added ns/a@101", "Added other/c@103"}, r.Take())
 		for _, step := range []struct {
 			name, label, want string
 		}{
-			{"a", "app=1", "Deleted ns/a@104"}, {"a", "app=0", "Added ns/a@105"}, {"a", "app=0", "Updated ns/a@106"}, {"b", "app=0", "Added ns/b@107"},
+			{"a", "app=1", "Deleted ns/a@104"}, {"a", "app=0", "Added ns/a@105"}, {"a", "app=0", "Updated ns/a@106"},
+			{"b", "app=0", "Added ns/b@107"},
 		} {
 			s.Put("ns", step.name, 2, step.label)
 			synctest.Wait()
@@ -42,7 +44,8 @@ func TestNarrowedSubscriptionSeesObjectsComeAndGo(t *testing.T) {
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"Updated ns/a@106", "Updated ns/b@107", "Updated other/c@103"}, r.Take())
 		r.RequireSound(t)
-		_, bad := errors.AsType[*informerpool.KeyError](p.Subscribe(r).Add(l, informerpool.Key{FieldSelector: "spec.nodeName=x"}))
+		_, bad := errors.AsType[*informerpool.KeyError](
+			p.Subscribe(r).Add(l, informerpool.Key{FieldSelector: "spec.nodeName=x"}))
 		require.True(t, bad, "only a server knows")
 	})
 }

@@ -25,7 +25,8 @@ import (
 // its delete was never delivered.
 func TestHazardDeleteOfARefusedSuccessorKeepsTheCachedObject(t *testing.T) {
 	refusing := func(o *informerpool.Options) {
-		o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{pooltest.Widgets.GroupResource(): func(u *unstructured.Unstructured) error {
+		o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{pooltest.Widgets.GroupResource(): func(
+			u *unstructured.Unstructured) error {
 			if u.GetLabels()["tier"] == "refused" {
 				return errors.New("no")
 			}
@@ -41,8 +42,10 @@ func TestHazardDeleteOfARefusedSuccessorKeepsTheCachedObject(t *testing.T) {
 					if verb != "stream" {
 						return
 					}
-					last := pooltest.Object{Namespace: "ns", Name: "a", UID: "a-3", Version: s.Version, Labels: map[string]string{"tier": "refused"}}
-					w.Data = append(append(pooltest.Frame("ADDED", last.JSON()), pooltest.Frame("DELETED", last.JSON())...), w.Data...)
+					last := pooltest.Object{Namespace: "ns", Name: "a", UID: "a-3", Version: s.Version,
+						Labels: map[string]string{"tier": "refused"}}
+					w.Data = append(append(pooltest.Frame("ADDED", last.JSON()),
+						pooltest.Frame("DELETED", last.JSON())...), w.Data...)
 				}
 			})
 			s.Away(func() { s.Delete("ns", "a") })
@@ -79,14 +82,16 @@ func TestHazardDeleteOfARefusedSuccessorKeepsTheCachedObject(t *testing.T) {
 // TestDeleteOfAnEarlierRefusedObjectKeepsItsSuccessor: a late delete belongs to
 // the earlier object.
 func TestDeleteOfAnEarlierRefusedObjectKeepsItsSuccessor(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 2000 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 2000 }, func(t *testing.T, s *pooltest.Server,
+		p *informerpool.Pool) {
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		r := pooltest.NewRecorder()
 		pooltest.Subscribe(t, p, l, r)
 		synctest.Wait()
 		r.Take()
-		pooltest.Push(s, "DELETED", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":7,"namespace":"ns","name":"a","uid":"before","resourceVersion":"101"}}`)
+		pooltest.Push(s, "DELETED",
+			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":7,"namespace":"ns","name":"a","uid":"before","resourceVersion":"101"}}`)
 		synctest.Wait()
 		require.Empty(t, r.Take())
 		require.Equal(t, s.State(nil), pooltest.Contents(t, l))

@@ -33,7 +33,8 @@ func TestTotalsNeverGoDown(t *testing.T) {
 		require.Equal(t, []informerpool.Key{pooltest.Everything}, told)
 		before := p.ClusterTotals(pooltest.Everything.Cluster)
 		require.Equal(t, informerpool.Totals{
-			Lists: status.Lists, Watches: status.Watches, Resumes: status.Resumes, Resyncs: status.Resyncs, Stalls: status.Stalls, Rejected: status.Rejected,
+			Lists: status.Lists, Watches: status.Watches, Resumes: status.Resumes, Resyncs: status.Resyncs,
+			Stalls: status.Stalls, Rejected: status.Rejected,
 		}, before)
 		l.Release()
 		synctest.Wait()
@@ -50,7 +51,8 @@ func TestTotalsNeverGoDown(t *testing.T) {
 // TestForgottenClusterLeavesNothingButItsTotals: clusters that come and go must
 // not accumulate.
 func TestForgottenClusterLeavesNothingButItsTotals(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = time.Minute }, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = time.Minute }, func(t *testing.T, _ *pooltest.Server,
+		p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		p.Forget(pooltest.Everything.Cluster) // takes effect only after it is no longer in use and has lingered
 		l.Release()
@@ -72,7 +74,8 @@ func TestForgottenClusterLeavesNothingButItsTotals(t *testing.T) {
 // TestClusterSummaryIsTheSumOfItsInformers: neither other clusters nor released
 // leases count.
 func TestClusterSummaryIsTheSumOfItsInformers(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *pooltest.Server,
+		p *informerpool.Pool) {
 		other := pooltest.Everything
 		other.Cluster.Name = "other"
 		narrow := pooltest.Everything

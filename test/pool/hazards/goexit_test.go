@@ -270,7 +270,8 @@ func TestHazardPanicOfAnIndexIsNotSaid(t *testing.T) {
 		s.Put("ns", "a", 1)
 		s.Put("ns", "b", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		require.NoError(t, l.AddIndex("broken", func(o *informerpool.Object) []string { panic("secret of " + o.GetName()) }))
+		require.NoError(t, l.AddIndex("broken",
+			func(o *informerpool.Object) []string { panic("secret of " + o.GetName()) }))
 		require.Equal(t, []string{"Index", "Index"}, said)
 		s.Put("ns", "c", 1)
 		synctest.Wait()

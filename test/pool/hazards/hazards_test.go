@@ -25,7 +25,8 @@ import (
 func TestReleaseWhileTheServerHangsEndsTheInformer(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		t.Run(fmt.Sprint("in mid-frame ", half), func(t *testing.T) {
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *pooltest.Server,
+				p *informerpool.Pool) {
 				if !half {
 					s.Block = pooltest.Hang()
 				}
@@ -34,7 +35,8 @@ func TestReleaseWhileTheServerHangsEndsTheInformer(t *testing.T) {
 				if half {
 					s.Set(func(s *pooltest.Server) {
 						for w := range s.Watchers {
-							w.Push([]byte(`{"type":"ADDED","object":{"kind":"Widget","apiVersion":"example.com/v1","meta`))
+							w.Push(
+								[]byte(`{"type":"ADDED","object":{"kind":"Widget","apiVersion":"example.com/v1","meta`))
 						}
 					})
 					synctest.Wait()
@@ -57,7 +59,8 @@ func TestReleaseWhileTheServerHangsEndsTheInformer(t *testing.T) {
 }
 
 func TestNoSubscriptionToADyingInformer(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *pooltest.Server,
+		p *informerpool.Pool) {
 		for range 200 {
 			l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 			var added atomic.Bool
@@ -102,7 +105,8 @@ func TestReadsAfterReleaseStartNothing(t *testing.T) {
 		require.ErrorIs(t, err, informerpool.ErrReleased)
 		_, _, err = l.List(informerpool.Query{})
 		require.ErrorIs(t, err, informerpool.ErrReleased)
-		require.ErrorIs(t, l.AddIndex("x", func(*informerpool.Object) []string { return nil }), informerpool.ErrReleased)
+		require.ErrorIs(t, l.AddIndex("x", func(*informerpool.Object) []string { return nil }),
+			informerpool.ErrReleased)
 		pooltest.After(pooltest.Long)
 		require.Equal(t, requests, s.Count("stream"))
 		require.Empty(t, p.Keys())
@@ -110,7 +114,8 @@ func TestReadsAfterReleaseStartNothing(t *testing.T) {
 }
 
 func TestCyclesOfAcquireAndReleaseLeaveNothing(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *pooltest.Server,
+		p *informerpool.Pool) {
 		for i := range 500 {
 			l := pooltest.Acquire(t, p, pooltest.In(fmt.Sprint("ns", i%7)))
 			sub := pooltest.Subscribe(t, p, l, pooltest.NewRecorder())
@@ -130,7 +135,8 @@ func TestCyclesOfAcquireAndReleaseLeaveNothing(t *testing.T) {
 }
 
 func TestHandlerAddedInTheMiddleOfAResync(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 2 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 2 }, func(t *testing.T,
+		s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 9 {
 			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
@@ -223,7 +229,8 @@ func TestOneBrokenResourceStopsNoOther(t *testing.T) {
 // TestObjectOverTheSizeLimitStopsNoOther: otherwise any user who can create one
 // object could freeze the informer of all.
 func TestObjectOverTheSizeLimitStopsNoOther(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 4096 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 4096 }, func(t *testing.T, s *pooltest.Server,
+		p *informerpool.Pool) {
 		s.Put("ns", "small", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		s.Put("ns", "huge", 1, "l="+strings.Repeat("x", 5000))

@@ -36,7 +36,8 @@ func TestHazardListNamesItsKindBehindItsItems(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			page := &atomic.Value{}
 			page.Store(listInOrder("WidgetList", "", bareWidget("a", 400)))
-			p, err := informerpool.New(informerpool.Options{PagedLists: true, Source: &pooltest.Scripted{Listed: func() string { return page.Load().(string) }}})
+			p, err := informerpool.New(informerpool.Options{PagedLists: true,
+				Source: &pooltest.Scripted{Listed: func() string { return page.Load().(string) }}})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, p.Close(context.Background())) }()
 			test(p, page)

@@ -27,7 +27,8 @@ import (
 
 // apiPool returns a pool on an in-memory API server, whose responses spoil may
 // replace, and a client whose responses are not spoiled.
-func apiPool(t *testing.T, spoil func(*http.Request) *http.Response) (*informerpool.Pool, *fakeapi.Server, func(method, path, body string)) {
+func apiPool(t *testing.T, spoil func(*http.Request) *http.Response) (*informerpool.Pool, *fakeapi.Server,
+	func(method, path, body string)) {
 	t.Helper()
 	server := fakeapi.New(fakeapi.Options{Identity: "one"})
 	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -65,7 +66,8 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 func canned(code int, contentType, body string) *http.Response {
 	return &http.Response{
-		StatusCode: code, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(bytes.NewReader([]byte(body))),
+		StatusCode: code, Header: http.Header{"Content-Type": {contentType}},
+		Body:  io.NopCloser(bytes.NewReader([]byte(body))),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 }
@@ -89,12 +91,15 @@ func TestHazardIngressWithoutRoutes(t *testing.T) {
 					var loading atomic.Bool
 					p, server, do := apiPool(t, func(*http.Request) *http.Response {
 						if loading.Load() {
-							return canned(404, map[bool]string{true: "application/json", false: "text/html"}[body[0] == '{'], body)
+							return canned(404, map[bool]string{true: "application/json",
+								false: "text/html"}[body[0] == '{'], body)
 						}
 						return nil
 					})
-					do("POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}`)
-					l := pooltest.AcquireSynced(t, p, informerpool.Key{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}})
+					do("POST", "/api/v1/namespaces/default/configmaps",
+						`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}`)
+					l := pooltest.AcquireSynced(t, p,
+						informerpool.Key{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}})
 					r := pooltest.NewRecorder()
 					pooltest.Subscribe(t, p, l, r)
 					pooltest.After(time.Minute)
@@ -122,7 +127,8 @@ func TestDeletedDefinitionDeletesItsObjectsOnProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, do := apiPool(t, func(*http.Request) *http.Response { return nil })
 		do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", gizmoCRD)
-		do("POST", "/apis/example.com/v1/namespaces/default/gizmos", `{"apiVersion":"example.com/v1","kind":"Gizmo","metadata":{"name":"a","namespace":"default"}}`)
+		do("POST", "/apis/example.com/v1/namespaces/default/gizmos",
+			`{"apiVersion":"example.com/v1","kind":"Gizmo","metadata":{"name":"a","namespace":"default"}}`)
 		l := pooltest.AcquireSynced(t, p, informerpool.Key{Resource: gizmos})
 		r := pooltest.NewRecorder()
 		pooltest.Subscribe(t, p, l, r)
@@ -135,7 +141,8 @@ func TestDeletedDefinitionDeletesItsObjectsOnProof(t *testing.T) {
 		require.True(t, apierrors.IsNotFound(l.Trust(time.Hour)), "%v", l.Trust(time.Hour))
 		require.True(t, apierrors.IsNotFound(l.WaitForSync(context.Background())))
 		do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", gizmoCRD)
-		do("POST", "/apis/example.com/v1/namespaces/default/gizmos", `{"apiVersion":"example.com/v1","kind":"Gizmo","metadata":{"name":"b","namespace":"default"}}`)
+		do("POST", "/apis/example.com/v1/namespaces/default/gizmos",
+			`{"apiVersion":"example.com/v1","kind":"Gizmo","metadata":{"name":"b","namespace":"default"}}`)
 		pooltest.After(time.Minute)
 		require.Len(t, r.State(), 1)
 		require.NoError(t, l.WaitForSync(context.Background()))
@@ -185,7 +192,8 @@ func TestHazardNotFoundIsNoProof(t *testing.T) {
 				require.Empty(t, r.Take())
 				require.Len(t, pooltest.Contents(t, l), 1)
 				require.True(t, apierrors.IsNotFound(l.Trust(time.Hour)))
-				require.Equal(t, name == "version is unserved", errors.Is(l.Trust(time.Hour), informerpool.ErrOtherVersion))
+				require.Equal(t, name == "version is unserved",
+					errors.Is(l.Trust(time.Hour), informerpool.ErrOtherVersion))
 				require.Less(t, s.Count("stream"), 120, "no busy loop")
 			})
 		})
@@ -230,7 +238,9 @@ func TestDiscoveryForms(t *testing.T) {
 		version = `{"kind":"APIResourceList","groupVersion":"example.com/v2","resources":[{"name":"gizmos","namespaced":true}]}`
 	)
 	group := func(versions string) string {
-		return `{"kind":"` + list + `","items":[{"metadata":{"name":"apps"}},{"metadata":{"name":"example.com"},"versions":[` + versions + `]}]}`
+		return `{"kind":"` + list +
+			`","items":[{"metadata":{"name":"apps"}},{"metadata":{"name":"example.com"},"versions":[` + versions +
+			`]}]}`
 	}
 	namespaced := informerpool.Key{Resource: gizmos, Namespace: "ns"}
 	for name, c := range map[string]struct {
@@ -239,20 +249,25 @@ func TestDiscoveryForms(t *testing.T) {
 		want   informerpool.Discovery
 		fails  bool
 	}{
-		"served":        {answer: map[string]string{"/apis": group(`{"version":"v1","resources":[{"resource":"gizmos"}]}`)}, want: informerpool.Discovery{Served: true}},
+		"served": {answer: map[string]string{"/apis": group(
+			`{"version":"v1","resources":[{"resource":"gizmos"}]}`)}, want: informerpool.Discovery{Served: true}},
 		"other version": {answer: map[string]string{"/apis": group(`{"version":"v2","resources":[{"resource":"gizmos"}]}`)}, want: informerpool.Discovery{Versions: []string{"v2"}}},
 		"other kind":    {answer: map[string]string{"/apis": group(`{"version":"v1","resources":[{"resource":"gadgets"}]}`)}},
 		"no group":      {answer: map[string]string{"/apis": `{"kind":"` + list + `","items":[]}`}},
 		"other scope":   {key: namespaced, answer: map[string]string{"/apis": group(`{"version":"v1","resources":[{"resource":"gizmos","scope":"Cluster"}]}`)}},
 		"same scope":    {key: namespaced, answer: map[string]string{"/apis": group(`{"version":"v1","resources":[{"resource":"gizmos","scope":"Namespaced"}]}`)}, want: informerpool.Discovery{Served: true}},
-		"stale":         {answer: map[string]string{"/apis": group(`{"version":"v1","freshness":"Stale"}`)}, fails: true},
+		"stale": {answer: map[string]string{"/apis": group(`{"version":"v1","freshness":"Stale"}`)},
+			fails: true},
 		"older server": {answer: map[string]string{
-			"/apis": groups, "/apis/example.com/v2": version, "/apis/example.com/v1": `{"kind":"APIResourceList","resources":[]}`,
+			"/apis": groups, "/apis/example.com/v2": version,
+			"/apis/example.com/v1": `{"kind":"APIResourceList","resources":[]}`,
 		}, want: informerpool.Discovery{Versions: []string{"v2"}}},
 		"older server, no group":    {answer: map[string]string{"/apis": `{"kind":"APIGroupList","groups":[]}`}},
 		"older server, half a list": {answer: map[string]string{"/apis": groups, "/apis/example.com/v1": version}, fails: true},
-		"core": {key: informerpool.Key{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}, answer: map[string]string{
-			"/api": `{"kind":"APIVersions","versions":["v1"]}`, "/api/v1": `{"kind":"APIResourceList","resources":[{"name":"configmaps"}]}`,
+		"core": {key: informerpool.Key{
+			Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}, answer: map[string]string{
+			"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
+			"/api/v1": `{"kind":"APIResourceList","resources":[{"name":"configmaps"}]}`,
 		}, want: informerpool.Discovery{Served: true}},
 		"nothing":       {fails: true},
 		"something":     {answer: map[string]string{"/apis": `{"groups":[]}`}, fails: true},
@@ -265,7 +280,8 @@ func TestDiscoveryForms(t *testing.T) {
 				key.Resource = gizmos
 			}
 			source := informerpool.FromREST(func(context.Context, types.NamespacedName) (informerpool.Endpoint, error) {
-				return informerpool.Endpoint{URL: "http://x", Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				return informerpool.Endpoint{URL: "http://x", Client: &http.Client{Transport: roundTrip(func(
+					r *http.Request) (*http.Response, error) {
 					if body, ok := c.answer[r.URL.Path]; ok {
 						return canned(200, "application/json", body), nil
 					}

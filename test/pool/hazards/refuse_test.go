@@ -24,7 +24,8 @@ import (
 
 // onScript runs a test with a lease on a scripted source, by paged lists and by
 // streamed ones.
-func onScript(t *testing.T, key informerpool.Key, items []string, listKind string, test func(*testing.T, *informerpool.Lease)) {
+func onScript(t *testing.T, key informerpool.Key, items []string, listKind string,
+	test func(*testing.T, *informerpool.Lease)) {
 	t.Helper()
 	for _, paged := range []bool{false, true} {
 		t.Run(fmt.Sprint("paged ", paged), func(t *testing.T) {
@@ -84,7 +85,8 @@ func TestAnswersOfAnotherKindAreRefusedAsAWhole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, err := informerpool.New(informerpool.Options{PagedLists: true, Source: &pooltest.Scripted{Listed: func() string { return pooltest.ListOf(c.kind, c.items...) }}})
+				p, err := informerpool.New(informerpool.Options{PagedLists: true,
+					Source: &pooltest.Scripted{Listed: func() string { return pooltest.ListOf(c.kind, c.items...) }}})
 				require.NoError(t, err)
 				defer func() { require.NoError(t, p.Close(context.Background())) }()
 				require.ErrorIs(t, pooltest.Acquire(t, p, asked).WaitForSync(t.Context()), informerpool.ErrKind)
@@ -100,7 +102,8 @@ func TestEmptyStreamOfAnotherKindTakesNothingAway(t *testing.T) {
 		wrong.Kind = "Gadget"
 		require.ErrorIs(t, pooltest.Acquire(t, p, wrong).WaitForSync(t.Context()), informerpool.ErrKind)
 		s.Delete("ns", "a")
-		require.ErrorIs(t, pooltest.Acquire(t, p, wrong).WaitForSync(t.Context()), informerpool.ErrKind, "its bookmark is of another kind")
+		require.ErrorIs(t, pooltest.Acquire(t, p, wrong).WaitForSync(t.Context()), informerpool.ErrKind,
+			"its bookmark is of another kind")
 	})
 }
 
@@ -138,7 +141,8 @@ func TestRefusedObjectsAreUnknownNotAbsent(t *testing.T) {
 		"too large":              big,
 	} {
 		t.Run(name, func(t *testing.T) {
-			onScript(t, pooltest.Everything, []string{pooltest.WidgetJSON("a", 1), object, pooltest.WidgetJSON("z", 8)}, "WidgetList", func(t *testing.T, l *informerpool.Lease) {
+			onScript(t, pooltest.Everything, []string{pooltest.WidgetJSON("a", 1), object,
+				pooltest.WidgetJSON("z", 8)}, "WidgetList", func(t *testing.T, l *informerpool.Lease) {
 				require.True(t, l.HasSynced())
 				require.NoError(t, l.Trust(0))
 				require.NoError(t, l.Unknown("ns", "a"))
@@ -158,7 +162,8 @@ func TestRefusedObjectsAreUnknownNotAbsent(t *testing.T) {
 		})
 	}
 	nameless := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","uid":"u","resourceVersion":"7"}}`
-	onScript(t, pooltest.Everything, []string{pooltest.WidgetJSON("a", 1), nameless}, "WidgetList", func(t *testing.T, l *informerpool.Lease) {
+	onScript(t, pooltest.Everything, []string{pooltest.WidgetJSON("a", 1), nameless}, "WidgetList", func(t *testing.T,
+		l *informerpool.Lease) {
 		require.True(t, l.HasSynced())
 		require.ErrorIs(t, l.Trust(time.Hour), informerpool.ErrRefused)
 		require.ErrorIs(t, l.Unknown("ns", "a"), informerpool.ErrRefused)
@@ -190,14 +195,16 @@ func TestAListOfWhichAllIsRefusedIsNoAnswer(t *testing.T) {
 		require.Error(t, l.Trust(time.Hour))
 	})
 	t.Run("one that is too large is", func(t *testing.T) {
-		big := strings.Replace(pooltest.WidgetJSON("big", 7), `"kind"`, `"data":"`+strings.Repeat("<", 5000)+`","kind"`, 1)
+		big := strings.Replace(pooltest.WidgetJSON("big", 7), `"kind"`, `"data":"`+strings.Repeat("<", 5000)+`","kind"`,
+			1)
 		onScript(t, pooltest.Everything, []string{big}, "WidgetList", func(t *testing.T, l *informerpool.Lease) {
 			require.NoError(t, l.WaitForSync(t.Context()))
 			require.Error(t, l.Unknown("ns", "big"))
 		})
 	})
 	t.Run("an endless one ends", func(t *testing.T) {
-		onScript(t, pooltest.Everything, append([]string{pooltest.WidgetJSON("a", 1)}, strings.Split(strings.Repeat(`{"kind":"Widget"} `, 20_000)[:20_000*18-1], " ")...), "WidgetList",
+		onScript(t, pooltest.Everything, append([]string{pooltest.WidgetJSON("a", 1)},
+			strings.Split(strings.Repeat(`{"kind":"Widget"} `, 20_000)[:20_000*18-1], " ")...), "WidgetList",
 			func(t *testing.T, l *informerpool.Lease) {
 				require.ErrorIs(t, l.WaitForSync(t.Context()), informerpool.ErrRefused)
 				require.LessOrEqual(t, l.Status().Rejected, int64(10_001))
@@ -210,7 +217,8 @@ func TestDeleteOfARefusedObjectDeletes(t *testing.T) {
 	refuse := false
 	change := func(o *informerpool.Options) {
 		o.MaxObjectBytes = 2000
-		o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{pooltest.Widgets.GroupResource(): func(*unstructured.Unstructured) error {
+		o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{pooltest.Widgets.GroupResource(): func(
+			*unstructured.Unstructured) error {
 			if refuse {
 				return errors.New("no")
 			}
@@ -218,7 +226,8 @@ func TestDeleteOfARefusedObjectDeletes(t *testing.T) {
 		}}
 	}
 	broken := func(name string, rv int, uid string) string {
-		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":7,"namespace":"ns","name":%q,"uid":%q,"resourceVersion":"%d"}}`, name, uid, rv)
+		return fmt.Sprintf(
+			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":7,"namespace":"ns","name":%q,"uid":%q,"resourceVersion":"%d"}}`, name, uid, rv)
 	}
 	pooltest.Bubble(t, change, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for _, name := range []string{"a", "b", "c"} {
@@ -256,7 +265,8 @@ func TestDeleteOfARefusedObjectDeletes(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, r.Take(), "neither an older state nor another object")
 		pooltest.Push(s, "DELETED", broken("b", 900, "a-2"))
-		pooltest.Push(s, "DELETED", strings.Replace(broken("c", 901, "a-3"), `"labels":7`, `"x":"`+strings.Repeat("y", 4000)+`"`, 1))
+		pooltest.Push(s, "DELETED", strings.Replace(broken("c", 901, "a-3"), `"labels":7`,
+			`"x":"`+strings.Repeat("y", 4000)+`"`, 1))
 		synctest.Wait()
 		require.Equal(t, []string{"Deleted ns/b@102", "Deleted ns/c@103"}, r.Take())
 		require.Empty(t, pooltest.Contents(t, l))
@@ -270,7 +280,8 @@ func TestARefusedObjectIsNotSweptAway(t *testing.T) {
 		refuse := ""
 		change := func(o *informerpool.Options) {
 			o.PagedLists = paged
-			o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{pooltest.Widgets.GroupResource(): func(u *unstructured.Unstructured) error {
+			o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{pooltest.Widgets.GroupResource(): func(
+				u *unstructured.Unstructured) error {
 				if u.GetName() == refuse {
 					return errors.New("no")
 				}

@@ -33,7 +33,8 @@ func TestTrustEndsWithThePermission(t *testing.T) {
 		})
 		s.Cut(io.ErrUnexpectedEOF)
 		pooltest.After(time.Second)
-		require.True(t, apierrors.IsForbidden(l.Trust(time.Hour)), "no grace for what is refused: %v", l.Trust(time.Hour))
+		require.True(t, apierrors.IsForbidden(l.Trust(time.Hour)), "no grace for what is refused: %v",
+			l.Trust(time.Hour))
 		s.Set(func(s *pooltest.Server) { s.Fail = nil })
 		pooltest.After(time.Minute)
 		require.NoError(t, l.Trust(0))

@@ -117,7 +117,8 @@ func TestHazardListWithoutWatch(t *testing.T) {
 
 // TestHazardContinueTokensExpire: the list completes all the same, and soon.
 func TestHazardContinueTokensExpire(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 2 }, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 2 }, func(t *testing.T,
+		s *pooltest.Server, _ *informerpool.Pool) {
 		for i := range 9 {
 			s.Put("ns", fmt.Sprint("o", i), 1)
 		}

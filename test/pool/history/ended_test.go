@@ -135,7 +135,8 @@ func TestHazardResumeThatIsEndedAtOnceRenewsNothing(t *testing.T) {
 						require.Equal(t, informerpool.StateDegraded, status.State)
 						require.Error(t, status.LastError)
 						require.False(t, status.LastProof.After(followed), status.LastProof.Sub(began))
-						require.True(t, p.ClusterSummary(pooltest.Everything.Cluster).OldestProof.Equal(status.LastProof))
+						require.True(t, p.ClusterSummary(pooltest.Everything.Cluster).OldestProof.Equal(
+							status.LastProof))
 						time.Sleep(100 * time.Millisecond)
 					}
 					s.Set(func(s *pooltest.Server) { s.Fail, s.Accepted, s.Deaf = nil, nil, false })
@@ -173,7 +174,8 @@ func TestHazardListThatIsEndedAtOnceRenewsNothing(t *testing.T) {
 						return nil
 					}
 					s.Accepted = func(_ string, w *pooltest.Watch) {
-						w.Data = pooltest.Frame("ADDED", s.Objects[types.NamespacedName{Namespace: "ns", Name: "b"}].JSON())
+						w.Data = pooltest.Frame("ADDED",
+							s.Objects[types.NamespacedName{Namespace: "ns", Name: "b"}].JSON())
 						end(w)
 					}
 				})
@@ -296,7 +298,8 @@ func TestHazardStreamsThatAreAllEndedAtOnceStopTheInformer(t *testing.T) {
 					require.Equal(t, s.State(nil), r.State())
 				}
 				if name != "gone" && name != "error" { // of which each, or every third, makes a list due
-					require.Less(t, s.Count("stream")+s.Count("list"), 25, "it is no reason for one list after the other")
+					require.Less(t, s.Count("stream")+s.Count("list"), 25,
+						"it is no reason for one list after the other")
 				}
 				r.RequireSound(t)
 			})

@@ -69,7 +69,8 @@ func TestHazardRestoreWithBumpedRevision(t *testing.T) {
 // TestHazardRollbackThatAListMeets: the history question never gets to see it.
 func TestHazardRollbackThatAListMeets(t *testing.T) {
 	for name, meet := range map[string]error{
-		"410": apierrors.NewResourceExpired("too old"), "404": apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""),
+		"410": apierrors.NewResourceExpired("too old"),
+		"404": apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			rollbacks := 0
@@ -108,7 +109,8 @@ func TestHazardRollbackThatAListMeets(t *testing.T) {
 // TestHazardOneReadShowsOneHistory: while a list of another history arrives,
 // reads and handlers see the old history as a whole.
 func TestHazardOneReadShowsOneHistory(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 1 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 1 }, func(t *testing.T,
+		s *pooltest.Server, p *informerpool.Pool) {
 		s.Put("ns", "z", 1)
 		before := pooltest.Copy(s)
 		s.Put("ns", "z", 2)
@@ -180,7 +182,9 @@ func TestHazardVersionsThatAreNoNumbers(t *testing.T) {
 		version.Store("zz")
 		p, err := informerpool.New(informerpool.Options{
 			Source: rewriting{s, func(b []byte) []byte {
-				return []byte(strings.NewReplacer(`"resourceVersion":"101"`, `"resourceVersion":"`+version.Load().(string)+`"`, `"resourceVersion":"102"`, `"resourceVersion":"`+version.Load().(string)+`"`).Replace(string(b)))
+				return []byte(strings.NewReplacer(`"resourceVersion":"101"`,
+					`"resourceVersion":"`+version.Load().(string)+`"`, `"resourceVersion":"102"`,
+					`"resourceVersion":"`+version.Load().(string)+`"`).Replace(string(b)))
 			}}, PagedLists: true, OnRollback: func(informerpool.Key) { rollbacks++ },
 		})
 		require.NoError(t, err)
@@ -252,7 +256,8 @@ func (a ageless) Watch(ctx context.Context, r informerpool.Request) (io.ReadClos
 	}
 	a.Mu.Lock()
 	r.Options.ResourceVersion = strconv.FormatUint(a.Version, 10)
-	objects := slices.SortedFunc(maps.Values(a.Objects), func(x, y pooltest.Object) int { return cmp.Compare(y.Version, x.Version) })
+	objects := slices.SortedFunc(maps.Values(a.Objects),
+		func(x, y pooltest.Object) int { return cmp.Compare(y.Version, x.Version) })
 	a.Mu.Unlock()
 	body, err := a.Server.Watch(ctx, r)
 	if err != nil {
@@ -276,7 +281,8 @@ func TestHazardListsWithoutAVersion(t *testing.T) {
 			rollbacks := 0
 			p, err := informerpool.New(informerpool.Options{
 				Source: ageless{rewriting{s, func(b []byte) []byte {
-					return regexp.MustCompile(`"resourceVersion":"\d+","continue"`).ReplaceAll(b, []byte(`"resourceVersion":"`+version+`","continue"`))
+					return regexp.MustCompile(`"resourceVersion":"\d+","continue"`).ReplaceAll(b,
+						[]byte(`"resourceVersion":"`+version+`","continue"`))
 				}}},
 				PagedLists: true, OnRollback: func(informerpool.Key) { rollbacks++ },
 			})
@@ -333,7 +339,8 @@ func TestHazardRefusedQuestion(t *testing.T) {
 				pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
 					asked := 0
 					source := questioned{s, func(r informerpool.Request, watch bool) (bool, error) {
-						question := strings.HasPrefix(r.Options.FieldSelector, "metadata.name=fleetcache-history") || !watch && r.Options.Limit == 1
+						question := strings.HasPrefix(r.Options.FieldSelector, "metadata.name=fleetcache-history") ||
+							!watch && r.Options.Limit == 1
 						if !question || refusal == nil && !watch {
 							return false, nil
 						}
@@ -422,7 +429,8 @@ func TestHazardUserHearsOfTheResourceNotOfTheQuestion(t *testing.T) {
 func TestHazardRightsLimitedByName(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, _ *informerpool.Pool) {
 		source := questioned{s, func(r informerpool.Request, _ bool) (bool, error) {
-			return r.Options.FieldSelector != "metadata.name=a", apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no"))
+			return r.Options.FieldSelector != "metadata.name=a",
+				apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no"))
 		}}
 		p, err := informerpool.New(informerpool.Options{Source: source})
 		require.NoError(t, err)
@@ -455,7 +463,8 @@ func TestHazardRestoreMetByAnInformerThatLags(t *testing.T) {
 				}
 				narrow := pooltest.Everything
 				narrow.Namespace = "ns"
-				ahead, lagging := pooltest.AcquireSynced(t, p, narrow), pooltest.AcquireSynced(t, p, pooltest.Everything)
+				ahead, lagging := pooltest.AcquireSynced(t, p, narrow),
+					pooltest.AcquireSynced(t, p, pooltest.Everything)
 				unreachable := func(k informerpool.Key) {
 					s.Set(func(s *pooltest.Server) {
 						s.Refuse = func(of informerpool.Key) error {

@@ -44,7 +44,8 @@ func TestHazardStreamGoesBack(t *testing.T) {
 		},
 		"a delete": func(changed, _ pooltest.Object) [][]byte { return [][]byte{pooltest.Frame("DELETED", changed.JSON())} },
 		"a stretch": func(changed, deleted pooltest.Object) [][]byte {
-			return [][]byte{pooltest.Frame("ADDED", changed.JSON()), pooltest.Frame("ADDED", deleted.JSON()), pooltest.BookmarkFrame(deleted.Version, false)}
+			return [][]byte{pooltest.Frame("ADDED", changed.JSON()), pooltest.Frame("ADDED", deleted.JSON()),
+				pooltest.BookmarkFrame(deleted.Version, false)}
 		},
 		"a bookmark": func(changed, _ pooltest.Object) [][]byte {
 			return [][]byte{pooltest.BookmarkFrame(changed.Version, false)}
@@ -95,7 +96,8 @@ func TestStreamThatRepeatsItsLastFrameIsOfOneHistory(t *testing.T) {
 		synctest.Wait()
 		before := l.Status()
 		r.Take()
-		replay(s, pooltest.Frame("ADDED", s.Objects[named("a")].JSON()), pooltest.BookmarkFrame(s.Version, false), pooltest.Frame("MODIFIED", s.Objects[named("a")].JSON()))
+		replay(s, pooltest.Frame("ADDED", s.Objects[named("a")].JSON()), pooltest.BookmarkFrame(s.Version, false),
+			pooltest.Frame("MODIFIED", s.Objects[named("a")].JSON()))
 		pooltest.After(5 * time.Second)
 		require.Empty(t, r.Take())
 		require.Equal(t, before.History, l.Status().History)

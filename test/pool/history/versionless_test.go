@@ -57,7 +57,8 @@ func (s *versionlessServer) Watch(ctx context.Context, r informerpool.Request) (
 	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	w := &pooltest.Watch{Ctx: ctx, Server: s.Server, Match: pooltest.Matcher(r.Key), News: make(chan struct{}, 1), From: s.Version}
+	w := &pooltest.Watch{Ctx: ctx, Server: s.Server, Match: pooltest.Matcher(r.Key), News: make(chan struct{}, 1),
+		From: s.Version}
 	for _, o := range s.Objects {
 		w.Push(pooltest.Frame("ADDED", o.JSON()))
 	}
@@ -96,7 +97,8 @@ func TestHazardDeletedBetweenAListWithoutAVersionAndItsWatch(t *testing.T) {
 				},
 			},
 		} {
-			t.Run(fmt.Sprintf("%q %s", version, name), func(t *testing.T) { testVersionless(t, version, between.before, between.behind) })
+			t.Run(fmt.Sprintf("%q %s", version, name),
+				func(t *testing.T) { testVersionless(t, version, between.before, between.behind) })
 		}
 	}
 }

@@ -65,7 +65,8 @@ func (s *oddServer) List(ctx context.Context, r informerpool.Request) (io.ReadCl
 func (s *oddServer) Watch(ctx context.Context, r informerpool.Request) (io.ReadCloser, error) {
 	from := r.Options.ResourceVersion
 	_, err := strconv.ParseUint(from, 10, 64)
-	odd := r.Options.SendInitialEvents == nil && from != "" && from != "0" && (err != nil || strings.HasPrefix(from, "0"))
+	odd := r.Options.SendInitialEvents == nil && from != "" && from != "0" &&
+		(err != nil || strings.HasPrefix(from, "0"))
 	if odd && s.refusal != nil {
 		return nil, s.refusal
 	} else if odd {
@@ -152,8 +153,10 @@ func TestHazardListsWithAVersionThatIsNone(t *testing.T) {
 		"500":  apierrors.NewInternalError(io.ErrUnexpectedEOF),
 		"ends": nil,
 	}
-	for _, place := range []string{"list", "end of a streamed list", "bookmark", "object of a list", "object of a watch"} {
-		for _, version := range []string{"abc", "12x", "18446744073709551616", "007", "-5", "+5", " ", " 12 ", "", "0", "1e3"} {
+	for _, place := range []string{"list", "end of a streamed list", "bookmark", "object of a list",
+		"object of a watch"} {
+		for _, version := range []string{"abc", "12x", "18446744073709551616", "007", "-5", "+5", " ", " 12 ", "",
+			"0", "1e3"} {
 			if version == "" && strings.HasPrefix(place, "object") {
 				continue // refused: TestRefusedObjectsAreUnknownNotAbsent
 			}
@@ -238,7 +241,8 @@ func TestHazardResumeIsRefused(t *testing.T) {
 	} {
 		for _, paged := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " paged ", paged), func(t *testing.T) {
-				pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = paged }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = paged }, func(t *testing.T,
+					s *pooltest.Server, p *informerpool.Pool) {
 					s.Put("ns", "a", 1)
 					l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 					s.Set(func(s *pooltest.Server) {
@@ -270,13 +274,15 @@ func TestHazardResumeIsRefusedForLong(t *testing.T) {
 	for _, code := range []int{401, 403, 408, 429, 501, 502, 503, 504} {
 		for _, paged := range []bool{false, true} {
 			t.Run(fmt.Sprint(code, " paged ", paged), func(t *testing.T) {
-				pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = paged }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = paged }, func(t *testing.T,
+					s *pooltest.Server, p *informerpool.Pool) {
 					s.Put("ns", "a", 1)
 					l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 					s.Set(func(s *pooltest.Server) {
 						s.Fail = func(verb string) error {
 							if verb == "watch" {
-								return apierrors.NewGenericServerResponse(code, "watch", pooltest.Widgets.GroupResource(), "", "", 0, true)
+								return apierrors.NewGenericServerResponse(code, "watch",
+									pooltest.Widgets.GroupResource(), "", "", 0, true)
 							}
 							return nil
 						}

@@ -98,7 +98,8 @@ func TestPagesThatAreTooLargeAreAskedForInSmallerOnes(t *testing.T) {
 					parts = append(parts, strings.NewReader(","))
 				}
 				item := strings.TrimSuffix(pooltest.WidgetJSON(fmt.Sprint("o", i), int(i+1)), "}")
-				parts = append(parts, strings.NewReader(item+`,"data":"`), repeated('x', object), strings.NewReader(`"}`))
+				parts = append(parts, strings.NewReader(item+`,"data":"`), repeated('x', object),
+					strings.NewReader(`"}`))
 			}
 			return io.MultiReader(append(parts, strings.NewReader("]}"))...)
 		}}

@@ -50,7 +50,8 @@ func TestHazardObjectsOfEndedInformersAreKept(t *testing.T) {
 		t.Run(fmt.Sprint(times), func(t *testing.T) {
 			const objects = 60
 			before := pooltest.LiveHeap()
-			p, l := poolOf(t, objects, func(i int) string { return `,"annotations":{"a":"` + pooltest.Noise(i, 400_000) + `"}}}` })
+			p, l := poolOf(t, objects,
+				func(i int) string { return `,"annotations":{"a":"` + pooltest.Noise(i, 400_000) + `"}}}` })
 			require.Greater(t, pooltest.LiveHeap()-before, int64(9<<20))
 			read(t, l, objects, times)
 			l.ReleaseNow()

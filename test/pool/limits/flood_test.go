@@ -68,7 +68,8 @@ func (s *flooded) Watch(ctx context.Context, r informerpool.Request) (io.ReadClo
 		return s.healthy.Watch(ctx, r)
 	}
 	if s.list {
-		return nil, apierrors.NewInvalid(pooltest.AnyKind.Resource.GroupVersion().WithKind("ListOptions").GroupKind(), "", nil)
+		return nil, apierrors.NewInvalid(pooltest.AnyKind.Resource.GroupVersion().WithKind("ListOptions").GroupKind(),
+			"", nil)
 	}
 	return s.body(), nil
 }
@@ -134,7 +135,8 @@ func TestHazardFloodsWithDefaults(t *testing.T) {
 		"space in an object":      {&flooded{begin: changed, again: " \n"}, informerpool.ErrBudget},
 		"one string after a list": {&flooded{begin: synced + changed + `"x":"`, again: "x"}, informerpool.ErrBudget},
 		"space after a list":      {&flooded{begin: synced, again: " \n"}, informerpool.ErrBudget},
-		"nulls after a list":      {&flooded{begin: synced + added(`null`), again: added(`null`)}, informerpool.ErrRefused},
+		"nulls after a list": {&flooded{begin: synced + added(`null`), again: added(`null`)},
+			informerpool.ErrRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testFlood(t, c.s, c.want) })

@@ -74,7 +74,8 @@ func TestHazardQueueOfWhatCameAndWent(t *testing.T) {
 // accumulate.
 func TestHazardNamesComeAndGoneAreKept(t *testing.T) {
 	t.Run("informers", func(t *testing.T) {
-		pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
+		pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, _ *pooltest.Server,
+			p *informerpool.Pool) {
 			for i := range 20 { // these stay, and have their audits before those of others
 				pooltest.AcquireSynced(t, p, pooltest.In(fmt.Sprint("stays", i)))
 			}
@@ -123,7 +124,8 @@ func TestHazardNamesComeAndGoneAreKept(t *testing.T) {
 // TestHazardAuditRemembersAllThatChanges: the audit's list is slow, and objects
 // of the kind come and go.
 func TestHazardAuditRemembersAllThatChanges(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval, o.PagedLists = 24*time.Hour, true }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval, o.PagedLists = 24*time.Hour, true }, func(
+		t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		more := pooltest.Hang()

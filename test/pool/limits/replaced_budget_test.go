@@ -94,7 +94,8 @@ func TestHazardFullInformersNeverListAnotherHistory(t *testing.T) {
 			}
 		}
 	}
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = budget }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = budget }, func(t *testing.T,
+		s *pooltest.Server, p *informerpool.Pool) {
 		fill(s)
 		var leases []*informerpool.Lease
 		for ns := range 5 {

@@ -61,7 +61,9 @@ func TestWeightAgreesWithTheHeap(t *testing.T) {
 			return pooltest.PodFrame(i, "ns", `,"labels":{"a":"`+pooltest.Noise(i, 500_000)+`"}}}`)
 		}},
 		"many owners": {60, func(i int) []byte {
-			return pooltest.PodFrame(i, "ns", `,"ownerReferences":[`+strings.TrimSuffix(strings.Repeat(`{"apiVersion":"v1","kind":"K","name":"n","uid":"`+pooltest.Noise(i, 30)+`"},`, 3000), ",")+`]}}`)
+			return pooltest.PodFrame(i, "ns",
+				`,"ownerReferences":[`+strings.TrimSuffix(strings.Repeat(
+					`{"apiVersion":"v1","kind":"K","name":"n","uid":"`+pooltest.Noise(i, 30)+`"},`, 3000), ",")+`]}}`)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +102,8 @@ func TestWeightAgreesWithTheHeap(t *testing.T) {
 				}
 			})
 			t.Logf("%d objects: heap %d, said %d (%.2f)", c.n, used, said, float64(said)/float64(used))
-			require.InDelta(t, used, said, 0.15*float64(used)+120_000, "but for two dictionaries and the informer itself")
+			require.InDelta(t, used, said, 0.15*float64(used)+120_000,
+				"but for two dictionaries and the informer itself")
 			runtime.KeepAlive(made)
 		})
 	}
@@ -148,7 +151,8 @@ func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
 	const budget = 8000
 	for _, paged := range []bool{false, true} {
 		t.Run(fmt.Sprint("paged ", paged), func(t *testing.T) {
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes, o.PagedLists = budget, paged }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes, o.PagedLists = budget, paged }, func(
+				t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 				r := pooltest.NewRecorder()
 				pooltest.Subscribe(t, p, l, r)

@@ -116,8 +116,10 @@ func (m *model) name() string      { return fmt.Sprint("o", m.rnd.IntN(12)) }
 // until the next break.
 func (m *model) fault() {
 	errs := []error{
-		pooltest.ErrUnreachable, io.ErrUnexpectedEOF, apierrors.NewTooManyRequests("later", 2), apierrors.NewServiceUnavailable("starting"),
-		apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no")), apierrors.NewUnauthorized("who"),
+		pooltest.ErrUnreachable, io.ErrUnexpectedEOF, apierrors.NewTooManyRequests("later", 2),
+		apierrors.NewServiceUnavailable("starting"),
+		apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no")),
+		apierrors.NewUnauthorized("who"),
 		apierrors.NewInternalError(errors.New("conversion webhook")),
 	}
 	err := errs[m.rnd.IntN(len(errs))]
@@ -148,7 +150,8 @@ func (m *model) acquire() {
 		delay := time.Duration(m.rnd.Int64N(int64(time.Second)))
 		r.Before = func(informerpool.Event) { time.Sleep(delay) }
 	}
-	l := &modelLease{lease: pooltest.Acquire(m.t, m.pool, k), match: match, tells: match, recorder: r, sub: m.pool.Subscribe(r)}
+	l := &modelLease{lease: pooltest.Acquire(m.t, m.pool, k), match: match, tells: match, recorder: r,
+		sub: m.pool.Subscribe(r)}
 	var narrower []informerpool.Key
 	for range m.rnd.IntN(3) {
 		narrower = append(narrower, informerpool.Key{Resource: pooltest.Widgets, Namespace: m.namespace()})
@@ -158,7 +161,8 @@ func (m *model) acquire() {
 	}
 	if len(narrower) > 0 {
 		l.tells = func(o pooltest.Object) bool {
-			return match(o) && slices.ContainsFunc(narrower, func(k informerpool.Key) bool { return pooltest.Matcher(k)(o) })
+			return match(o) && slices.ContainsFunc(narrower,
+				func(k informerpool.Key) bool { return pooltest.Matcher(k)(o) })
 		}
 	}
 	require.NoError(m.t, l.sub.Add(l.lease, narrower...))

@@ -69,7 +69,8 @@ func realPool(t *testing.T, change func(*informerpool.Options), configs ...*rest
 		endpoints[types.NamespacedName{Name: fmt.Sprint(i)}] = informerpool.Endpoint{Client: httpClient, URL: c.Host}
 	}
 	o := informerpool.Options{
-		Source: informerpool.FromREST(func(_ context.Context, cluster types.NamespacedName) (informerpool.Endpoint, error) {
+		Source: informerpool.FromREST(func(_ context.Context, cluster types.NamespacedName) (informerpool.Endpoint,
+			error) {
 			return endpoints[cluster], nil
 		}),
 		MaxBackoff: 2 * time.Second,
@@ -91,7 +92,8 @@ func realPool(t *testing.T, change func(*informerpool.Options), configs ...*rest
 }
 
 func realKey(cluster int, gvr schema.GroupVersionResource, namespace string) informerpool.Key {
-	return informerpool.Key{Cluster: types.NamespacedName{Name: fmt.Sprint(cluster)}, Resource: gvr, Namespace: namespace}
+	return informerpool.Key{Cluster: types.NamespacedName{Name: fmt.Sprint(cluster)}, Resource: gvr,
+		Namespace: namespace}
 }
 
 func syncedWithin(t *testing.T, l *informerpool.Lease) {
@@ -115,7 +117,8 @@ func newNamespace(t *testing.T, c *testenv.Cluster) string {
 }
 
 func configMap(namespace, name, value string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"k": value}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data: map[string]string{"k": value}}
 }
 
 func create(t *testing.T, c *testenv.Cluster, objects ...client.Object) {
@@ -199,7 +202,8 @@ func realPaged(t *testing.T, c *testenv.Cluster) {
 		create(t, c, configMap(ns, fmt.Sprint("o", i), "1"))
 	}
 	streamed := pooltest.Acquire(t, realPool(t, nil, c.Config()), realKey(0, configMaps, ns))
-	paged := pooltest.Acquire(t, realPool(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 4 }, c.Config()), realKey(0, configMaps, ns))
+	paged := pooltest.Acquire(t, realPool(t, func(o *informerpool.Options) { o.PagedLists, o.PageSize = true, 4 },
+		c.Config()), realKey(0, configMaps, ns))
 	syncedWithin(t, streamed)
 	syncedWithin(t, paged)
 	lists, _ := requests(t, c, configMaps)
@@ -237,7 +241,8 @@ func realChurn(t *testing.T, clusters []*testenv.Cluster) {
 	p := realPool(t, func(o *informerpool.Options) { o.Logger, o.Linger = logger, 20*time.Millisecond }, configs...)
 	resources := []schema.GroupVersionResource{
 		configMaps, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "services"},
-		{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+		{Group: "apps", Version: "v1", Resource: "deployments"},
+		{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, {Version: "v1", Resource: "namespaces"},
 	}
 	var keys []informerpool.Key
@@ -295,8 +300,10 @@ func realChurn(t *testing.T, clusters []*testenv.Cluster) {
 			}
 		}
 	}
-	t.Logf("%d rounds, %d synced, %d informers, %d lists, %d watches", rounds.Load(), synced.Load(), started.Load(), lists, watches)
-	require.LessOrEqual(t, int64(lists), started.Load()*int64(own(t, clusters[0])), "a list only where none are streamed")
+	t.Logf("%d rounds, %d synced, %d informers, %d lists, %d watches", rounds.Load(), synced.Load(), started.Load(),
+		lists, watches)
+	require.LessOrEqual(t, int64(lists), started.Load()*int64(own(t, clusters[0])),
+		"a list only where none are streamed")
 	require.LessOrEqual(t, int64(watches), started.Load(), "at most one request in an informer's life")
 	require.Zero(t, informers.Load())
 	require.Greater(t, started.Load(), int64(2*len(keys)), "informers must have been stopped and started again")
@@ -367,7 +374,8 @@ func realRollback(t *testing.T, c *testenv.Cluster) {
 		require.NoError(t, c.Client().Update(t.Context(), configMap(ns, "ghost", fmt.Sprint("x", i))))
 	}
 	var rollbacks atomic.Int64
-	p := realPool(t, func(o *informerpool.Options) { o.OnRollback = func(informerpool.Key) { rollbacks.Add(1) } }, c.Config())
+	p := realPool(t, func(o *informerpool.Options) { o.OnRollback = func(informerpool.Key) { rollbacks.Add(1) } },
+		c.Config())
 	l := pooltest.Acquire(t, p, realKey(0, configMaps, ns))
 	r := pooltest.NewRecorder()
 	r.Epochs = true
@@ -438,7 +446,8 @@ func realDefinition(t *testing.T, c *testenv.Cluster) {
 	})
 	eventually(t, "the informer says why", func() bool { return apierrors.IsNotFound(l.Status().LastError) })
 
-	require.NoError(t, c.InstallCRDs(t.Context(), testenv.SimpleCRD("late.example.com", "Gizmo", apiextensionsv1.ClusterScoped)))
+	require.NoError(t, c.InstallCRDs(t.Context(),
+		testenv.SimpleCRD("late.example.com", "Gizmo", apiextensionsv1.ClusterScoped)))
 	fresh, err := client.New(c.Config(), client.Options{}) // the old one keeps the old scope for ever
 	require.NoError(t, err)
 	require.NoError(t, fresh.Create(t.Context(), gizmo("", "b")))

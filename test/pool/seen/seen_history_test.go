@@ -96,13 +96,16 @@ func TestHazardSeenObjectOfAnEarlierHistory(t *testing.T) {
 					if leaving == "restored" && !synced {
 						continue // nothing shows it
 					}
-					t.Run(fmt.Sprintf("%s %s synced %t replaced %t", leaving, name, synced, replaced), func(t *testing.T) {
-						pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+					t.Run(fmt.Sprintf("%s %s synced %t replaced %t", leaving, name, synced,
+						replaced), func(t *testing.T) {
+						pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(
+							t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 							before := pooltest.Copy(s)
 							s.Put("ns", "other", 1)
 							s.Put("ns", "other", 2)
 							if !synced {
-								s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+								s.Set(
+									func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
 							}
 							l := pooltest.Acquire(t, p, pooltest.Everything)
 							r := pooltest.NewRecorder()

@@ -57,7 +57,8 @@ func TestHazardReadOfAHistoryThatIsOverEndsWhatIsThere(t *testing.T) {
 	for what, change := range undone {
 		for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
 			t.Run(what+" "+name, func(t *testing.T) {
-				pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T,
+					s *pooltest.Server, p *informerpool.Pool) {
 					s.Put("ns", "o", 1)
 					l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 					r := pooltest.NewRecorder()
@@ -190,7 +191,8 @@ func TestHazardReadOfAHistoryThatIsOverIsNeverPassed(t *testing.T) {
 		"replaced": {true, undone["replaced"], []string{"Updated ns/o@102"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = time.Hour }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = time.Hour }, func(t *testing.T,
+				s *pooltest.Server, p *informerpool.Pool) {
 				s.Put("ns", "other", 1)
 				if c.there {
 					s.Put("ns", "o", 1)
@@ -223,7 +225,8 @@ func TestHazardAuditOverlooksWhatWasRead(t *testing.T) {
 		"too large":                      {label: "l=" + strings.Repeat("x", 3000)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 2000 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxObjectBytes = 2000 }, func(t *testing.T,
+				s *pooltest.Server, p *informerpool.Pool) {
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 				r := pooltest.NewRecorder()
 				pooltest.Subscribe(t, p, l, r)

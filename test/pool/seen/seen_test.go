@@ -26,7 +26,8 @@ import (
 func TestHazardReadOfAnotherHistoryIsToldAsDeleted(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
 		t.Run(name, func(t *testing.T) {
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T,
+				s *pooltest.Server, p *informerpool.Pool) {
 				s.Put("ns", "kept", 1)
 				before := pooltest.Copy(s)
 				for i := range 5 {
@@ -72,7 +73,8 @@ func TestHazardReadOfAnotherHistoryIsToldAsDeleted(t *testing.T) {
 func TestHazardObjectSeenAndDeletedUnseen(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
 		t.Run(name, func(t *testing.T) {
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T,
+				s *pooltest.Server, p *informerpool.Pool) {
 				s.Put("ns", "gone", 1)
 				seen := s.Read(t, "gone")
 				s.Delete("ns", "gone")
