@@ -31,7 +31,7 @@ type body struct {
 // Read implements io.Reader. Once the generation has ended, or its watches have
 // been cut, Read fails at once, even if bytes are at hand.
 func (b *body) Read(p []byte) (int, error) {
-	if cause := b.l.g.endedFor(b.watch); cause != nil {
+	if cause := b.l.ended(b.watch); cause != nil {
 		return 0, b.fail(cause)
 	}
 	if b.left == 0 {
@@ -49,7 +49,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 
 	switch {
-	case err == io.EOF && b.watch && b.l.g.endedFor(true) != nil: //nolint:errorlint // net/http may say so of a body that was cut
+	case err == io.EOF && b.watch && b.l.ended(true) != nil: //nolint:errorlint // net/http may say so of a body that was cut
 		err = b.fail(err)
 	case err == io.EOF: //nolint:errorlint // the end of the body is io.EOF itself; what wraps it is a broken connection
 		b.end()
@@ -91,7 +91,7 @@ func (b *body) Close() error {
 
 func (b *body) fail(err error) error {
 	b.end()
-	if cause := b.l.g.endedFor(b.watch); cause != nil {
+	if cause := b.l.ended(b.watch); cause != nil {
 		err = cause
 	}
 	return b.s.failed(operation(b.method, b.path), b.l.g, err)

@@ -37,6 +37,8 @@ var lostTexts = []string{
 	"http2: client conn not usable",
 	"http: CloseIdleConnections called",
 	"http: server closed idle connection",
+	"http2: Transport: cannot retry err", // because the body cannot be sent again
+	"net/http: cannot rewind body after connection loss",
 	"http: can't write HTTP request on broken connection",
 	"net/http: HTTP/1.x transport connection broken",
 	"connection reset by peer",

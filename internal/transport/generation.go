@@ -62,18 +62,6 @@ func (g *generation) ended() error {
 	}
 }
 
-// endedFor returns the cause if requests on the generation have been ended, or
-// else nil. Watches may be ended before other requests.
-func (g *generation) endedFor(watch bool) error {
-	if cause := g.ended(); cause != nil {
-		return cause
-	}
-	if watch && g.unwatched.Load() {
-		return ErrSuperseded
-	}
-	return nil
-}
-
 // endWatches cuts the watches that run on the generation. Other requests
 // finish: they end soon by themselves, and their callers could not resume them.
 func (g *generation) endWatches() {

@@ -209,6 +209,18 @@ func (t ticket) finishLocked(err error) {
 	close(t.round.done)
 }
 
+// ended returns the cause if requests on the lane have been ended, or else nil.
+// Watches, and what shares their connections, may be ended before the rest.
+func (l *lane) ended(watch bool) error {
+	if cause := l.g.ended(); cause != nil {
+		return cause
+	}
+	if (watch || l.transport == nil) && l.g.unwatched.Load() {
+		return ErrSuperseded
+	}
+	return nil
+}
+
 // leave undoes the admission of one request.
 func (l *lane) leave() {
 	g := l.g

@@ -183,7 +183,9 @@ func (s *Transport) warm(ctx context.Context, g *generation) error {
 	case errors.Is(err, h2.ErrNotHTTP2):
 		w.plain.Store(true)
 	default:
-		if ctx.Err() != nil && g.ended() == nil {
+		if cause := w.lane.ended(true); cause != nil {
+			err = cause
+		} else if ctx.Err() != nil {
 			err = contextError(ctx, ctx.Err())
 		}
 		return s.failed("connect", g, err)

@@ -164,7 +164,7 @@ func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error
 		t.leave()
 		return nil, err // nothing has been sent
 	}
-	cut := t.g.endedFor(isWatch(req))
+	cut := t.ended(isWatch(req))
 	if cut != nil {
 		err = cut
 	}

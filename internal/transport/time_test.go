@@ -381,3 +381,35 @@ func TestHazardReplacedAccessHoldsRequestsThatWaitForItsDial(t *testing.T) {
 		require.Zero(t, generations(s)-1, "the replaced one has ended")
 	})
 }
+
+// TestHazardCutStreamsIsMistakenForAnUnknownFailure: what shares the connections
+// of the watches that it cuts fails as they do.
+func TestHazardCutStreamsIsMistakenForAnUnknownFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newMemnet(t, true, hangOrStream)
+		s := connect(t, Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if ForStreams(ctx) {
+				return blocked(ctx, network, address)
+			}
+			return n.dial(ctx, network, address)
+		}}, n.config())
+		results := make(chan error, 3)
+		go func() { results <- s.Warm(t.Context()) }()
+		go func() {
+			_, err := s.ProbeStreams(t.Context(), "/version")
+			results <- err
+		}()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _, _, _ = fetch(ctx, s, "/hang") }() // keeps the access
+
+		synctest.Wait()
+		require.NoError(t, s.Swap(n.config(), "second"))
+		s.CutStreams("second")
+		for range 2 {
+			err := <-results
+			requireClass(t, Cut, err)
+			require.ErrorIs(t, err, ErrSuperseded)
+		}
+	})
+}
