@@ -43,9 +43,13 @@ var allowed = map[string][]string{
 	"clustercache/resolver/internal/changes": {"internal/clustername"},
 	"gc":                                     {"internal/defaults", "internal/timetable"},
 	"informerpool": {
+		"informerpool/internal/backoff", "informerpool/internal/clock", "informerpool/internal/decoded", "informerpool/internal/permits",
 		"internal/callback", "internal/defaults", "internal/goroutine", "internal/meter", "internal/packed", "internal/sanitize",
-		"internal/wire", "internal/workpool",
+		"internal/wire",
 	},
+	"informerpool/internal/backoff": {"internal/sanitize"},
+	"informerpool/internal/decoded": {"internal/packed"},
+	"informerpool/internal/permits": {"internal/workpool"},
 	"internal/fleettest": {
 		"clustercache", "clustercache/clustercachetest", "clustercache/resolver", "informerpool",
 		"internal/fakeapi", "internal/memnet", "internal/testenv",

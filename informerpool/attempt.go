@@ -64,7 +64,7 @@ func (i *informer) evict() {
 	if cancel != nil {
 		cancel(errEvicted)
 	}
-	i.wake.kick()
+	i.wake.Kick()
 }
 
 func (i *informer) forgetLocked() {
@@ -110,7 +110,7 @@ func (i *informer) doubtful(why error) {
 	if cancel != nil {
 		cancel(errAudited)
 	}
-	i.wake.kick()
+	i.wake.Kick()
 }
 
 // takeFinding returns, once, what an audit has found since the last attempt.

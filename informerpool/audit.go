@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -404,6 +405,6 @@ func (a *audit) verdict() error {
 
 // pause waits for d, and reports whether ctx is still alive.
 func pause(ctx context.Context, d time.Duration) bool {
-	sleep(ctx, d, nil)
+	backoff.Sleep(ctx, d, nil)
 	return ctx.Err() == nil
 }

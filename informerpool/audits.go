@@ -230,7 +230,7 @@ func (p *Pool) auditNext() {
 		return
 	}
 	i := heap.Pop(&p.mu.audits).(appointment).informer
-	if margin := p.options.margin(); p.permits.busy() && now.Before(i.audits.by.Add(margin)) {
+	if margin := p.options.margin(); p.permits.Busy() && now.Before(i.audits.by.Add(margin)) {
 		p.appointLocked(i, now.Add(min(auditYield, margin/2)+rand.N(min(auditYield, margin/2))))
 		p.wakeAuditsLocked()
 		return

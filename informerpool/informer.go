@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 )
 
 // State is a phase in the lifetime of an informer.
@@ -49,7 +51,7 @@ type informer struct {
 	ctx    context.Context //nolint:containedctx // the informer's lifetime, which is part of no call's ctx
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the reflector has ended
-	wake   waker         // of the reflector, while it waits between attempts
+	wake   backoff.Waker // of the reflector, while it waits between attempts
 
 	// INVARIANT: the pool's lock protects holders and audits, since they decide
 	// whether, and how, the informer is part of the pool.
@@ -95,7 +97,7 @@ func newInformer(p *Pool, key Key) *informer {
 		ctx:     ctx,
 		cancel:  cancel,
 		done:    make(chan struct{}),
-		wake:    newWaker(),
+		wake:    backoff.NewWaker(),
 		holders: holders{leases: map[*Lease]struct{}{}, heirs: map[*Lease]struct{}{}},
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
@@ -149,4 +151,4 @@ func (i *informer) stop(cause error) {
 }
 
 // proof records a sign of life of the server.
-func (i *informer) proof() { i.signs.proof.Store(i.pool.clock.now()) }
+func (i *informer) proof() { i.signs.proof.Store(i.pool.clock.Now()) }

@@ -12,6 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/clock"
+	"github.com/fleetcache/fleetcache/informerpool/internal/decoded"
+	"github.com/fleetcache/fleetcache/informerpool/internal/permits"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -21,9 +24,9 @@ import (
 type Pool struct {
 	options Options
 	codec   *packed.Codec
-	permits *permits
-	decoded *decodedCache
-	clock   clock
+	permits *permits.Permits
+	decoded *decoded.Cache
+	clock   clock.Clock
 
 	ctx     context.Context //nolint:containedctx // the pool's lifetime, parent of its informers' contexts
 	cancel  context.CancelCauseFunc
@@ -59,9 +62,9 @@ func New(o Options) (*Pool, error) {
 	p := &Pool{
 		options: o,
 		codec:   codec,
-		permits: newPermits(o.ListConcurrency, o.PermitTimeout),
-		decoded: newDecodedCache(o.DecodedBytes),
-		clock:   clock{zero: time.Now()},
+		permits: permits.New(o.ListConcurrency, o.PermitTimeout),
+		decoded: decoded.New(o.DecodedBytes),
+		clock:   clock.Clock{Zero: time.Now()},
 		ctx:     ctx,
 		cancel:  cancel,
 	}
@@ -130,7 +133,7 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 		c.forget() // another server may answer now
 	}
 	for _, i := range p.of(cluster) {
-		i.wake.kick()
+		i.wake.Kick()
 	}
 }
 
@@ -139,7 +142,7 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 // fails, the next wait is as long as it would have been.
 func (p *Pool) Nudge(cluster types.NamespacedName) {
 	for _, i := range p.of(cluster) {
-		i.wake.nudge()
+		i.wake.Nudge()
 	}
 }
 

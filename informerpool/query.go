@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -134,3 +135,9 @@ func (q *Query) selects(o *Object, narrow selector) bool {
 	}
 	return narrow.empty() || narrow.match(o)
 }
+
+// Decode decodes o into dst: an *unstructured.Unstructured, a
+// *metav1.PartialObjectMetadata, or a pointer to a typed struct. The caller
+// owns the result. Typed objects that are read repeatedly come from a cache of
+// decoded objects. Decode does no I/O.
+func (p *Pool) Decode(o *Object, dst runtime.Object) error { return p.decoded.Decode(o, dst) }

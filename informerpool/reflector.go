@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -34,7 +35,7 @@ type reflector struct {
 	informer *informer
 
 	options  *Options
-	backoff  backoff
+	backoff  backoff.Backoff
 	at       cursor
 	kind     kindCheck
 	listing  *listing // the list under way; nil between lists
@@ -58,10 +59,10 @@ type session struct {
 // A source that ends its goroutine ends this one, in the middle of an attempt.
 // The attempt has then failed, and run is called again.
 func (r *reflector) run(ctx context.Context) {
-	r.backoff.limit = r.options.MaxBackoff
+	r.backoff.Limit = r.options.MaxBackoff
 	for ctx.Err() == nil {
-		if r.backoff.wait > 0 && r.informer.wake.sleep(ctx, r.backoff.wait) {
-			r.backoff.reset()
+		if r.backoff.Wait > 0 && r.informer.wake.Sleep(ctx, r.backoff.Wait) {
+			r.backoff.Reset()
 		}
 		if ctx.Err() == nil {
 			r.attemptOnce(ctx)
@@ -80,7 +81,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 	r.heedAudit(r.informer.takeFinding())
 	began := time.Now()
 	err := errUnreturned
-	defer func() { r.backoff.wait = r.conclude(ctx, began, err) }()
+	defer func() { r.backoff.Wait = r.conclude(ctx, began, err) }()
 
 	var s *stream
 	s, err = r.connect(ctx)
@@ -88,7 +89,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 	if err == nil {
 		err = errUnreturned
 		defer s.close()
-		if err = r.follow(s); err == nil && time.Since(began) < healthy {
+		if err = r.follow(s); err == nil && time.Since(began) < backoff.Healthy {
 			err = r.endedAt(r.at.resume)
 		}
 	}
@@ -117,7 +118,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 		return 0
 	}
 	if errors.Is(cause, errEvicted) {
-		r.backoff.reset()
+		r.backoff.Reset()
 		return 0
 	}
 	err = r.checkHistory(err)
@@ -135,7 +136,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	switch {
 	case errors.Is(err, errPolled):
 		r.informer.polled()
-		r.backoff.reset()
+		r.backoff.Reset()
 		return jitter(r.options.PollInterval)
 	case errors.Is(err, errQuiet):
 		r.session.quieted = true
@@ -150,7 +151,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	if errors.Is(err, ErrEpochChanged) {
 		return 0 // Ready knows the new epoch, or waits for it
 	}
-	wait := r.backoff.after(time.Since(began), err)
+	wait := r.backoff.After(time.Since(began), err)
 	if soon, pending := r.absent.due(); pending && apierrors.IsNotFound(err) {
 		wait = min(wait, soon) // deletes wait for it
 	}
@@ -221,7 +222,7 @@ func (r *reflector) checkHistory(err error) error {
 	case err == nil:
 	case errors.Is(err, ErrHistory):
 		r.at.resume, r.at.replace = "", true
-		r.backoff.reset()
+		r.backoff.Reset()
 		r.rolledBack(err)
 	case errors.Is(err, ErrKind):
 		r.at.resume = "" // the rest of the response cannot be trusted either
@@ -234,7 +235,7 @@ func (r *reflector) checkHistory(err error) error {
 	case forgotten(err):
 		r.at.resume = ""
 		if !r.session.relisted { // a server that does so right after a list must not be sent one list after the other
-			r.backoff.reset()
+			r.backoff.Reset()
 		}
 	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || r.failures.failsResuming(err) || r.failures.refusesResuming(err):
 		r.at.resume = "" // the server may never accept what it refuses now

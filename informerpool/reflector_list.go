@@ -22,7 +22,7 @@ const maxPages = 10_000
 // relist makes the store equal to the server's state and returns the stream
 // that follows it.
 func (r *reflector) relist(ctx context.Context) (*stream, error) {
-	release, err := r.informer.pool.permits.take(ctx)
+	release, err := r.informer.pool.permits.Take(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 // An object that it does not name did not exist when the watch began, and was
 // not created later: the list lacks it, and it is deleted.
 func (r *reflector) listBehind(ctx context.Context, s *stream) error {
-	release, err := r.informer.pool.permits.take(ctx)
+	release, err := r.informer.pool.permits.Take(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (r *reflector) listBehind(ctx context.Context, s *stream) error {
 // question.
 func (r *reflector) listed(began time.Time) {
 	r.failures.unanswered, r.failures.away = time.Time{}, false
-	r.informer.pool.permits.listed(time.Since(began))
+	r.informer.pool.permits.Listed(time.Since(began))
 	if r.options.OnListed != nil {
 		_ = r.informer.pool.callApart("OnListed", r.informer.key, func() error {
 			r.options.OnListed(r.informer.key, time.Since(began))

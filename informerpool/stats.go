@@ -144,7 +144,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 		}
 	}
 
-	s.LastEvent = p.clock.at(lastEvent)
+	s.LastEvent = p.clock.At(lastEvent)
 
 	return s
 }

@@ -115,7 +115,7 @@ func (p *Pool) status(i *informer) Status {
 	counted := i.counts.totals()
 	s := Status{
 		Key:       i.key,
-		LastEvent: p.clock.at(i.signs.event.Load()),
+		LastEvent: p.clock.At(i.signs.event.Load()),
 		Lists:     counted.Lists,
 		Watches:   counted.Watches,
 		Resumes:   counted.Resumes,

@@ -98,7 +98,7 @@ func (i *informer) endsAtOnce() error {
 // it follows. A server's responses while it is not followed, such as to the
 // history question, prove nothing about the cache.
 func (i *informer) provenLocked() time.Time {
-	at := i.pool.clock.at(i.signs.proof.Load())
+	at := i.pool.clock.At(i.signs.proof.Load())
 	if d := i.mu.detached; i.mu.synced && !d.IsZero() && d.Before(at) {
 		return d
 	}

@@ -102,7 +102,7 @@ func (i *informer) distrustLocked(grace time.Duration) error {
 
 // silentFor returns the time since the server's last sign of life.
 func (i *informer) silentFor() time.Duration {
-	return time.Since(i.pool.clock.at(i.signs.proof.Load()))
+	return time.Since(i.pool.clock.At(i.signs.proof.Load()))
 }
 
 // detach records that no live watch is followed from now on.

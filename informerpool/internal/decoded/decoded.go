@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package informerpool
+// Package decoded caches typed objects that are read repeatedly.
+package decoded
 
 import (
 	"reflect"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/lru"
+
+	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
 const (
@@ -28,7 +31,7 @@ const (
 	decodedBytes = 512
 )
 
-// decodedCache holds typed objects that were read more than once: copying an
+// Cache holds typed objects that were read more than once: copying an
 // object takes a quarter of the time of decoding it. An object enters the cache
 // on its second read, so that a pass over all objects neither fills the cache
 // nor pays for it.
@@ -36,7 +39,7 @@ const (
 // The cache keeps no packed object alive, and a decoded object only as long as
 // the packed object it was made of: it is dropped when the informer replaces
 // that object or ends.
-type decodedCache struct {
+type Cache struct {
 	limit  int64
 	ghosts *lru.Cache // keys read once
 
@@ -45,23 +48,24 @@ type decodedCache struct {
 	hot   *lru.Cache
 }
 
-type decodedKey struct {
-	object weak.Pointer[Object]
+type key struct {
+	object weak.Pointer[packed.Object]
 	form   reflect.Type
 }
 
-type decodedValue struct {
+type entry struct {
 	object  kruntime.Object
 	size    int64
 	cleanup runtime.Cleanup // of the entry, when the packed object is gone
 }
 
-func newDecodedCache(limit int64) *decodedCache {
-	c := &decodedCache{limit: limit}
+// New returns a cache of so many bytes; none caches nothing.
+func New(limit int64) *Cache {
+	c := &Cache{limit: limit}
 	if limit > 0 {
 		c.ghosts = lru.New(maxGhosts)
 		c.hot = lru.NewWithEvictionFunc(maxDecoded, func(_ lru.Key, value any) {
-			v := value.(decodedValue)
+			v := value.(entry)
 			c.bytes -= v.size
 			v.cleanup.Stop() // objects that come and go must not accumulate them
 		})
@@ -70,7 +74,7 @@ func newDecodedCache(limit int64) *decodedCache {
 	return c
 }
 
-func (c *decodedCache) get(k decodedKey) (kruntime.Object, bool) {
+func (c *Cache) get(k key) (kruntime.Object, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -78,11 +82,11 @@ func (c *decodedCache) get(k decodedKey) (kruntime.Object, bool) {
 	if !ok {
 		return nil, false
 	}
-	return v.(decodedValue).object, true
+	return v.(entry).object, true
 }
 
 // again reports whether the key was requested before, and remembers it.
-func (c *decodedCache) again(k decodedKey) bool {
+func (c *Cache) again(k key) bool {
 	_, seen := c.ghosts.Get(k)
 	if seen {
 		c.ghosts.Remove(k)
@@ -92,7 +96,7 @@ func (c *decodedCache) again(k decodedKey) bool {
 	return seen
 }
 
-func (c *decodedCache) add(o *Object, k decodedKey, v decodedValue) {
+func (c *Cache) add(o *packed.Object, k key, v entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -108,22 +112,19 @@ func (c *decodedCache) add(o *Object, k decodedKey, v decodedValue) {
 }
 
 // drop removes a decoded object.
-func (c *decodedCache) drop(k decodedKey) {
+func (c *Cache) drop(k key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hot.Remove(k)
 }
 
-// Decode decodes o into dst: an *unstructured.Unstructured, a
-// *metav1.PartialObjectMetadata, or a pointer to a typed struct. The caller
-// owns the result. Typed objects that are read repeatedly come from a cache of
-// decoded objects. Decode does no I/O.
-func (p *Pool) Decode(o *Object, dst kruntime.Object) error {
-	c := p.decoded
+// Decode decodes o into dst, which the caller owns. Typed objects that are read
+// repeatedly are copied from the cache.
+func (c *Cache) Decode(o *packed.Object, dst kruntime.Object) error {
 	if c.limit <= 0 || !typed(dst) {
 		return o.Into(dst)
 	}
-	k := decodedKey{object: weak.Make(o), form: reflect.TypeOf(dst)}
+	k := key{object: weak.Make(o), form: reflect.TypeOf(dst)}
 	if hot, ok := c.get(k); ok {
 		set(dst, hot.DeepCopyObject())
 		return nil
@@ -139,7 +140,7 @@ func (p *Pool) Decode(o *Object, dst kruntime.Object) error {
 		return err
 	}
 	size := max(weigh(fresh, c.limit), int64(decodedFactor*len(o.AppendJSON(nil)))) + decodedBytes
-	c.add(o, k, decodedValue{object: fresh, size: size})
+	c.add(o, k, entry{object: fresh, size: size})
 	set(dst, fresh.DeepCopyObject())
 
 	return nil
