@@ -153,7 +153,8 @@ type Options struct {
 	// [ClusterCache.TransportConfig] are not limited.
 	MaxLiveBytes int64
 
-	// QPS and Burst limit the requests to one cluster, for all kinds together.
+	// QPS and Burst limit the requests to one cluster, for all kinds together,
+	// apart from watches, streamed lists, probes and those of connecting.
 	// They default to 50 and twice QPS; a negative QPS means no limit.
 	QPS   float64
 	Burst int
