@@ -24,7 +24,7 @@ const module = "github.com/fleetcache/fleetcache/"
 var allowed = map[string][]string{
 	"clustercache": {
 		"clustercache/internal/apistatus", "clustercache/internal/debounce", "clustercache/internal/liveclient",
-		"clustercache/internal/phase", "clustercache/resolver",
+		"clustercache/internal/phase", "clustercache/internal/watchset", "clustercache/resolver",
 		"gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
@@ -35,7 +35,8 @@ var allowed = map[string][]string{
 		"clustercache/internal/apistatus", "informerpool",
 		"internal/meter", "internal/restmap", "internal/sanitize", "internal/transport", "internal/wire",
 	},
-	"clustercache/multicluster": {"clustercache", "clustercache/resolver", "informerpool", "internal/callback", "internal/clustername"},
+	"clustercache/internal/watchset": {"informerpool", "internal/restmap", "internal/timetable"},
+	"clustercache/multicluster":      {"clustercache", "clustercache/resolver", "informerpool", "internal/callback", "internal/clustername"},
 	"clustercache/resolver": {
 		"clustercache/resolver/internal/changes", "clustercache/resolver/internal/digest", "clustercache/resolver/internal/netaddr",
 		"internal/callback", "internal/clustername", "internal/dial",

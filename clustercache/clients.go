@@ -32,7 +32,7 @@ func newLive(c *cluster, unary http.RoundTripper) *liveclient.Factory {
 		RefreshInterval: o.RetryInterval,
 		MaxBytes:        o.MaxLiveBytes,
 		MaxObjectBytes:  o.Informers.MaxObjectBytes,
-		Rediscovered:    c.holds.remap.now,
+		Rediscovered:    c.wants.RemapNow,
 	})
 }
 
@@ -78,7 +78,7 @@ func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, err
 
 // hooks returns what the clients handed out call.
 func (c *cluster) hooks() liveclient.Hooks {
-	return liveclient.Hooks{Failed: c.failed, Begin: c.holds.beginShowing}
+	return liveclient.Hooks{Failed: c.failed, Begin: c.wants.BeginShowing}
 }
 
 // failed returns the error of an operation on a kind.

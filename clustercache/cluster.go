@@ -16,6 +16,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
@@ -49,7 +50,7 @@ type cluster struct {
 	mapper    *restmap.Mapper
 	reader    *reader
 	live      *liveclient.Factory
-	holds     holds
+	wants     *watchset.Set
 	tick      *timetable.Timer
 
 	pinned  atomic.Bool // stays known without a watch
@@ -144,8 +145,8 @@ func newCluster(cc *ClusterCache, key client.ObjectKey) *cluster {
 	guarded := &liveGuard{c: c, next: c.transport.Client().Transport}
 	c.mapper = cc.kinds.NewMapper(guarded.RoundTrip, c.transport.URL(), restmap.Options{NegativeTTL: cc.options.RetryInterval, Timeout: cc.options.RequestTimeout})
 	c.reader = &reader{cc: cc, key: key, mode: cc.options.ReadMode}
+	c.wants = newWants(c)
 	c.live = newLive(c, guarded)
-	c.holds.init(c)
 	c.prover.init(c)
 	c.tick = timetable.NewTimer(func() {
 		c.post(message{Event: phase.Event{Kind: phase.Tick, Life: c.transport.LastLife()}})
@@ -244,7 +245,7 @@ func (c *cluster) adoptVersion(version string, newEpoch bool) {
 		defer cancel()
 		_ = c.mapper.Refresh(ctx) // if it fails, the next look-up of a kind tries again
 		c.cc.pool.Wake(c.key)
-		c.holds.mapNow()
+		c.wants.MapNow()
 	})
 }
 
@@ -294,8 +295,8 @@ func (c *cluster) act(a phase.Action) {
 		c.mapper.Invalidate()
 		close(c.view.Load().up)
 		c.cc.pool.Wake(c.key)
-		c.holds.mapNow()
-		c.holds.remap.now()
+		c.wants.MapNow()
+		c.wants.RemapNow()
 		c.emit(Connected)
 	case phase.Down:
 		c.lost = time.Now()
@@ -310,8 +311,8 @@ func (c *cluster) act(a phase.Action) {
 		c.mapper.Reset()
 		c.transport.Open()
 		c.cc.pool.Wake(c.key)
-		c.holds.mapNow()
-		c.holds.remap.now()
+		c.wants.MapNow()
+		c.wants.RemapNow()
 		c.emit(Connected)
 	case phase.Evict:
 		c.uid, c.version = "", ""
@@ -389,10 +390,10 @@ func (c *cluster) emit(t ClusterEventType) {
 	})
 }
 
-// wanted reports whether the cluster is pinned or has a hold.
-func (c *cluster) wanted() bool { return c.pinned.Load() || c.holds.any() }
+// wanted reports whether the cluster is pinned or has a want.
+func (c *cluster) wanted() bool { return c.pinned.Load() || c.wants.Any() }
 
-// unpin ends the effect of Engage. The cluster ends with its last hold, unless
+// unpin ends the effect of Engage. The cluster ends with its last want, unless
 // Options.Discover is set.
 func (c *cluster) unpin() {
 	c.pinned.Store(false)
@@ -400,7 +401,7 @@ func (c *cluster) unpin() {
 	c.letGo()
 }
 
-// leave gives up a cluster without a pin or hold, as Disengage would.
+// leave gives up a cluster without a pin or want, as Disengage would.
 func (c *cluster) leave() {
 	if c.wanted() {
 		return
@@ -440,7 +441,7 @@ func (c *cluster) close() (news bool) {
 	}
 	c.cc.timers.Set(c.tick, time.Time{})
 	c.cc.timers.Set(c.prover.tick, time.Time{})
-	c.holds.close()
+	c.wants.Close(ErrClosed)
 	c.transport.Close()
 
 	return news

@@ -213,7 +213,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 		cc.clustersMu.Unlock()
 		return
 	}
-	kept, ok := c.holds.closeIfEmpty()
+	kept, ok := c.wants.CloseIfEmpty()
 	if !ok {
 		cc.clustersMu.Unlock()
 		return
@@ -238,7 +238,7 @@ func (cc *ClusterCache) forget(c *cluster) {
 func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 	cc.metrics.listTook.Observe(took.Seconds())
 	if c := cc.find(key.Cluster); c != nil {
-		c.holds.remap.relisted(key)
+		c.wants.Relisted(key)
 	}
 	if told := cc.options.Informers.OnListed; told != nil {
 		told(key, took)

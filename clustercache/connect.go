@@ -233,7 +233,7 @@ func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path str
 // warm opens the connection for the watches that wait for the cluster, before
 // the identity query is sent, so that one query proves both connections.
 func (c *cluster) warm(ctx context.Context, candidate *transport.Candidate) error {
-	if !c.holds.any() {
+	if !c.wants.Any() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)

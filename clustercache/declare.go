@@ -165,15 +165,9 @@ func (cc *ClusterCache) Sweep(ctx context.Context) (Swept, error) {
 
 // targetKey returns the key of a target. The error is a *TargetError.
 func (cc *ClusterCache) targetKey(owner Owner, i int, t Target) (WatchKey, error) {
-	id, err := cc.watchID(t.Kind, t.Options)
+	id, err := cc.selection(t.Kind, t.Options)
 	if err == nil {
-		return WatchKey{
-			Cluster:       t.Cluster,
-			GVK:           id.gvk,
-			Namespace:     id.namespace,
-			LabelSelector: id.labels,
-			FieldSelector: id.fields,
-		}, nil
+		return keyOf(t.Cluster, id), nil
 	}
 
 	field := "Kind"
@@ -188,7 +182,7 @@ func (cc *ClusterCache) targetKey(owner Owner, i int, t Target) (WatchKey, error
 	return WatchKey{}, &TargetError{
 		Owner:   owner,
 		Cluster: t.Cluster,
-		GVK:     id.gvk,
+		GVK:     id.GVK,
 		Field:   fmt.Sprintf("Targets[%d].%s", i, field),
 		Err:     err,
 	}

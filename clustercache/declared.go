@@ -57,7 +57,7 @@ func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool,
 // acquire takes the watch that all owners of a key share. For each key the
 // collector calls acquire and release in turns.
 func (d *declared) acquire(_ context.Context, key WatchKey) error {
-	w, err := d.cc.watch(key.Cluster, key.id())
+	w, err := d.cc.watch(key.Cluster, key.selection())
 	if err != nil {
 		return err
 	}

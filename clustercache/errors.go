@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -38,10 +39,15 @@ var (
 	// completed its first list. It does not mean that an object is absent.
 	ErrNotSynced = errors.New("informer not synced")
 	// ErrStale indicates that the cached state is older than the read allows.
-	ErrStale = errors.New("cache too old for this read")
+	ErrStale = watchset.ErrStale
 	// ErrNotWatched indicates that no informer covers a read that may only use
 	// the cache.
 	ErrNotWatched = errors.New("not watched")
+	// ErrNotWatchable indicates that a kind can be read but not watched: its
+	// resource has no verb list, or, for reads in mode AutoWatch, no verb watch.
+	// Reads of it go to the API server. A Watch of a kind that can only be
+	// listed is polled.
+	ErrNotWatchable = watchset.ErrNotWatchable
 	// ErrReleased indicates that the watch was released.
 	ErrReleased = errors.New("watch released")
 	// ErrClosed indicates that the ClusterCache was stopped.
@@ -112,9 +118,4 @@ func (e *OptionError) Unwrap() error { return e.Err }
 
 func clusterName(key client.ObjectKey) string { return clustername.Of(key) }
 
-func kindName(gvk schema.GroupVersionKind) string {
-	if gvk.Group == "" {
-		return gvk.Version + " " + gvk.Kind
-	}
-	return gvk.Group + "/" + gvk.Version + " " + gvk.Kind
-}
+func kindName(gvk schema.GroupVersionKind) string { return watchset.KindName(gvk) }

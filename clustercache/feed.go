@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
@@ -28,33 +29,33 @@ import (
 type feed struct {
 	cc     *ClusterCache
 	spec   ObjectFeed
-	wanted []watchID                        // of Kinds and Selections; an id without a kind means every kind
+	wanted []watchset.Selection             // of Kinds and Selections; an id without a kind means every kind
 	forms  map[schema.GroupVersionKind]Form // the form in which each kind was named
 	misfit atomic.Int64                     // events whose object could not be converted to the form
 	pool   *informerpool.Subscription
 	resync *timetable.Timer
 
 	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
-	watches map[*cluster]map[watchID]*Watch
+	watches map[*cluster]map[watchset.Selection]*Watch
 	stopped bool
 }
 
 // selected returns the ids that an ObjectFeed selects.
-func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchID, error) {
+func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchset.Selection, error) {
 	if spec.ResyncInterval < 0 {
 		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
 	}
 	if spec.Watch && len(spec.Kinds)+len(spec.Selections) == 0 {
 		return nil, &OptionError{Field: "Watch", Err: errors.New("needs Kinds or Selections")}
 	}
-	var ids []watchID
+	var ids []watchset.Selection
 	add := func(field string, kind client.Object, options []client.ListOption) error {
 		if kind == nil {
 			return &OptionError{Field: field, Err: errors.New("required")}
 		}
-		id, err := cc.watchID(kind, options)
-		if err == nil && !spec.Watch && !local(id.fields) {
-			err = &OptionError{Field: field, Err: fmt.Errorf("field selector %q without Watch: %w", id.fields, ErrUnsupported)}
+		id, err := cc.selection(kind, options)
+		if err == nil && !spec.Watch && !local(id.FieldSelector) {
+			err = &OptionError{Field: field, Err: fmt.Errorf("field selector %q without Watch: %w", id.FieldSelector, ErrUnsupported)}
 		}
 		ids = append(ids, id)
 		return err
@@ -73,7 +74,7 @@ func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchID, error) {
 		if err := add("Options", Kind(schema.GroupVersionKind{Version: "v1", Kind: "Any"}), spec.Options); err != nil {
 			return nil, err
 		}
-		ids[0].gvk = schema.GroupVersionKind{}
+		ids[0].GVK = schema.GroupVersionKind{}
 	}
 
 	return ids, nil
@@ -110,7 +111,7 @@ func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views
 		spec:    spec,
 		wanted:  wanted,
 		forms:   cc.givenForms(spec),
-		watches: map[*cluster]map[watchID]*Watch{},
+		watches: map[*cluster]map[watchset.Selection]*Watch{},
 	}
 	f.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { f.handle(e, handle) }))
 	f.resync = timetable.NewTimer(f.resyncDue)
@@ -180,7 +181,7 @@ func (f *feed) start() {
 		return
 	}
 	for _, c := range f.cc.all() {
-		for _, h := range c.holds.leases() {
+		for _, h := range c.wants.Readable() {
 			f.leaseAdded(c, h)
 		}
 		f.clusterAdded(c)
@@ -209,30 +210,30 @@ func (f *feed) wants(c *cluster) (ok bool) {
 }
 
 // leaseAdded is called for every lease of a cluster.
-func (f *feed) leaseAdded(c *cluster, h *hold) {
-	narrower, ok := f.narrower(c, h.id)
+func (f *feed) leaseAdded(c *cluster, h *watchset.Want) {
+	narrower, ok := f.narrower(c, h.Selection)
 	if ok && f.wants(c) {
-		_ = f.pool.Add(h.lease, narrower...) // it fails if the subscription or the lease has ended meanwhile
+		_ = f.pool.Add(h.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
 	}
 }
 
 // narrower reports whether the feed wants events of a watch, and returns the
 // keys that narrow them further.
-func (f *feed) narrower(c *cluster, id watchID) (keys []informerpool.Key, ok bool) {
+func (f *feed) narrower(c *cluster, id watchset.Selection) (keys []informerpool.Key, ok bool) {
 	if f.spec.Watch {
 		return nil, slices.Contains(f.wanted, id)
 	}
 	for _, w := range f.wanted {
-		if w.gvk != id.gvk && !w.gvk.Empty() {
+		if w.GVK != id.GVK && !w.GVK.Empty() {
 			continue
 		}
-		if m, known := c.mapper.Cached(id.gvk); known && !m.Namespaced {
-			w.namespace = "" // as the server takes it
+		if m, known := c.mapper.Cached(id.GVK); known && !m.Namespaced {
+			w.Namespace = "" // as the server takes it
 		}
-		if w.namespace+w.labels+w.fields == "" {
+		if w.Namespace+w.LabelSelector+w.FieldSelector == "" {
 			return nil, true
 		}
-		keys = append(keys, informerpool.Key{Namespace: w.namespace, LabelSelector: w.labels, FieldSelector: w.fields})
+		keys = append(keys, informerpool.Key{Namespace: w.Namespace, LabelSelector: w.LabelSelector, FieldSelector: w.FieldSelector})
 	}
 
 	return keys, len(keys) > 0
@@ -245,18 +246,18 @@ func (f *feed) clusterAdded(c *cluster) {
 		return
 	}
 	for _, id := range f.wanted {
-		if f.holds(c, id) {
+		if f.has(c, id) {
 			continue
 		}
-		h := c.holds.add(id, false)
+		h := c.wants.Acquire(id)
 		if h == nil {
 			continue // the cluster is being forgotten; its successor gets a call of its own
 		}
-		w := &Watch{c: c, h: h, released: make(chan struct{})}
+		w := &Watch{c: c, want: h, released: make(chan struct{})}
 		f.mu.Lock()
 		surplus := f.stopped || f.watches[c][id] != nil
 		if !surplus && f.watches[c] == nil {
-			f.watches[c] = map[watchID]*Watch{}
+			f.watches[c] = map[watchset.Selection]*Watch{}
 		}
 		if !surplus {
 			f.watches[c][id] = w
@@ -269,7 +270,7 @@ func (f *feed) clusterAdded(c *cluster) {
 	}
 }
 
-func (f *feed) holds(c *cluster, id watchID) bool {
+func (f *feed) has(c *cluster, id watchset.Selection) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stopped || f.watches[c][id] != nil
@@ -299,7 +300,7 @@ func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
 }
 
 // letGo releases a watch of a cluster, unless the cluster is back.
-func (f *feed) letGo(c *cluster, id watchID, w *Watch) {
+func (f *feed) letGo(c *cluster, id watchset.Selection, w *Watch) {
 	f.mu.Lock()
 	if c.view.Load().phase != phase.Gone || f.watches[c][id] != w {
 		f.mu.Unlock()
@@ -321,16 +322,16 @@ func (f *feed) trigger(r Request) {
 	if c == nil {
 		return
 	}
-	for _, h := range c.holds.of(r.GVK) {
-		f.pool.Trigger(h.lease, h.namespace(r.Namespace), r.Name)
+	for _, h := range c.wants.Of(r.GVK) {
+		f.pool.Trigger(h.Lease(), h.In(r.Namespace), r.Name)
 	}
 }
 
 // triggerAll delivers every object again.
 func (f *feed) triggerAll() {
 	for _, c := range f.cc.all() {
-		for _, h := range c.holds.leases() {
-			f.pool.Resync(h.lease)
+		for _, h := range c.wants.Readable() {
+			f.pool.Resync(h.Lease())
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 )
 
 // ForApply is a read option for objects from which an apply configuration is
@@ -38,10 +40,10 @@ func (f forApply) applyToRead(o *readOptions) { o.forApply = bool(f) }
 var errNoManagedFields = errors.New("the cache leaves managedFields out")
 
 // lacksManagedFields returns an error if an apply configuration must not be
-// extracted from the cached objects of a hold.
-func (c *cluster) lacksManagedFields(h *hold) error {
+// extracted from the cached objects of a want.
+func (c *cluster) lacksManagedFields(h *watchset.Want) error {
 	informers := &c.cc.options.Informers
-	m := h.mapping.Load()
+	m := h.Mapping()
 	if informers.DropManagedFields || m != nil && informers.Transforms[m.Resource.GroupResource()] != nil {
 		return fmt.Errorf("%w: ForApply: %w", ErrUnsupported, errNoManagedFields)
 	}

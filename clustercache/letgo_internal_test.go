@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 )
 
 type noAccess struct{}
@@ -29,7 +30,7 @@ func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) {
 // wanted, and taking a hold on it checks whether it is alive. Nothing runs:
 // posted messages stay in the mailbox.
 func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
-	id := watchID{gvk: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
+	id := watchset.Selection{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
 	removed := message{Event: phase.Event{Kind: phase.Removed}}
 	posted := func(c *cluster) (kinds []phase.Kind) {
 		for _, m := range c.mailbox {
@@ -50,7 +51,7 @@ func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 
 	t.Run("before it is looked at again", func(t *testing.T) {
 		c := make1(t, func(string) {})
-		require.NotNil(t, c.holds.add(id, false))
+		require.NotNil(t, c.wants.Acquire(id))
 		c.handle(removed)
 		require.NotEqual(t, phase.Gone, c.state.Phase)
 	})
@@ -58,7 +59,7 @@ func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 		var c *cluster
 		c = make1(t, func(args string) {
 			if c != nil && strings.Contains(args, "Gone") {
-				require.NotNil(t, c.holds.add(id, false))
+				require.NotNil(t, c.wants.Acquire(id))
 			}
 		})
 		c.handle(removed)
@@ -69,7 +70,7 @@ func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 		c := make1(t, func(string) {})
 		c.state.Phase = phase.Gone
 		c.publish(c.state)
-		_, h, err := c.cc.hold(c.key, id, false)
+		_, h, err := c.cc.acquire(c.key, id, false)
 		require.NoError(t, err)
 		require.NotNil(t, h)
 		require.Equal(t, []phase.Kind{phase.Asked, phase.Asked}, posted(c), "one before the hold, and one that is sure to see it")
@@ -79,7 +80,7 @@ func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 		c.state.Phase = phase.Gone // only clusters that are gone are forgotten
 		c.publish(c.state)
 		c.cc.forget(c)
-		another, h, err := c.cc.hold(c.key, id, false)
+		another, h, err := c.cc.acquire(c.key, id, false)
 		require.NoError(t, err)
 		require.NotNil(t, h)
 		require.NotSame(t, c, another)

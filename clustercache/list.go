@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -54,7 +55,7 @@ func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *cl
 		switch {
 		case err == nil:
 			return c.fill(list, found)
-		case !errors.Is(err, errAgain):
+		case !errors.Is(err, watchset.ErrAgain):
 			return err
 		}
 	}
@@ -77,46 +78,46 @@ func (s selected) limited(limit int64) selected {
 
 // lookUpAll finds the objects of a list in the cache.
 func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
-	late := c.late(gvk, lo.Namespace)
+	late := c.wants.Late(gvk, lo.Namespace)
 	ranked, err := c.coverList(o, gvk, lo)
-	for _, h := range ranked.rank() {
-		if why := c.usable(o, h.hold); why != nil {
+	for _, h := range ranked.Rank() {
+		if why := c.usable(o, h.Want); why != nil {
 			err = why
 			continue
 		}
 		asked := *lo
 		switch {
-		case ranked.ahead(h):
+		case ranked.Ahead(h):
 			asked.Limit = 0 // partial lists could not be compared
 		case lo.Limit > 0 && lo.Limit < math.MaxInt32:
 			asked.Limit++ // to know whether there are more
 		}
 
-		namespace := h.namespace(lo.Namespace)
-		objects, rv, failed := c.listFrom(h.hold, &asked)
-		why := known(o, h.hold, namespace, "")
-		if why == nil && failed == nil && ranked.ahead(h) {
-			why = instead(o, ranked.contradictsList(objects, h, func(other *hold) ([]*informerpool.Object, error) {
+		namespace := h.In(lo.Namespace)
+		objects, rv, failed := c.listFrom(h.Want, &asked)
+		why := known(o, h.Want, namespace, "")
+		if why == nil && failed == nil && ranked.Ahead(h) {
+			why = instead(o, ranked.ContradictsList(objects, h, func(other *watchset.Want) ([]*informerpool.Object, error) {
 				shown, _, err := c.listFrom(other, &asked)
 				return shown, err
 			}))
 		}
 
 		switch {
-		case errors.Is(why, errAgain), h.parted.Load():
-			return selected{}, errAgain
+		case errors.Is(why, watchset.ErrAgain), h.Parted():
+			return selected{}, watchset.ErrAgain
 		case why != nil:
 			err = why
 		case errors.Is(failed, informerpool.ErrReleased): // released at this moment
 		case failed != nil:
 			return selected{}, translateIndex(failed)
-		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, h.hold) != nil, o.moved(h.hold),
-			h.namespace(lo.Namespace) != namespace: // another history or scope began meanwhile
-			return selected{}, errAgain
+		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, h.Want) != nil, o.moved(h.Want),
+			h.In(lo.Namespace) != namespace: // another history or scope began meanwhile
+			return selected{}, watchset.ErrAgain
 		default:
 			found := selected{objects: objects, version: rv}.limited(lo.Limit)
-			c.holds.shown(late, h.hold, found.objects...)
-			ranked.showed(h, found.objects...)
+			c.wants.Shown(late, h.Want, found.objects...)
+			ranked.Showed(h, found.objects...)
 			return found, nil
 		}
 	}
@@ -124,13 +125,13 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 	return selected{}, err
 }
 
-// coverList returns the holds that have everything that a list selects and that
+// coverList returns the wants that have everything that a list selects and that
 // can select it. The error is the one to return if none of them answers.
-func (c *cluster) coverList(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (ranking, error) {
+func (c *cluster) coverList(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (watchset.Candidates, error) {
 	err := notWatched(o)
-	var covering ranking
-	for _, h := range c.holds.of(gvk) {
-		if !h.covers(lo) {
+	var covering watchset.Candidates
+	for _, h := range c.wants.Of(gvk) {
+		if !h.Covers(lo) {
 			continue
 		}
 		_, _, unsupported := c.query(h, lo, true)
@@ -141,22 +142,22 @@ func (c *cluster) coverList(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 			continue
 		}
 
-		covering = append(covering, candidate{hold: h})
+		covering = append(covering, watchset.Candidate{Want: h})
 	}
 
 	return covering, err
 }
 
 // listFrom lists from one informer.
-func (c *cluster) listFrom(h *hold, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+func (c *cluster) listFrom(h *watchset.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
 	q, keep, err := c.query(h, lo, true)
 	if err != nil {
 		return nil, "", err
 	}
-	objects, rv, err := h.lease.List(q)
+	objects, rv, err := h.Lease().List(q)
 	if errors.Is(err, informerpool.ErrNoIndex) { // the index is being built
 		q, keep, _ = c.query(h, lo, false)
-		objects, rv, err = h.lease.List(q)
+		objects, rv, err = h.Lease().List(q)
 	}
 	if err == nil {
 		objects, err = keep.from(objects)
@@ -172,28 +173,6 @@ func translateIndex(err error) error {
 		return own
 	}
 	return translate(err)
-}
-
-// covers reports whether the hold's informer has everything that a list
-// selects.
-func (h *hold) covers(lo *client.ListOptions) bool {
-	if h.namespaced() && h.id.namespace != "" && h.id.namespace != lo.Namespace {
-		return false
-	}
-	if h.id.labels == "" && h.id.fields == "" {
-		return true
-	}
-	asked := informerpool.Key{Resource: h.id.gvk.GroupVersion().WithResource("kind")}
-	if lo.LabelSelector != nil {
-		asked.LabelSelector = lo.LabelSelector.String()
-	}
-	if lo.FieldSelector != nil {
-		asked.FieldSelector = lo.FieldSelector.String()
-	}
-	asked, err := asked.Canonical() // like those of the hold
-
-	return err == nil && (h.id.labels == "" || h.id.labels == asked.LabelSelector) &&
-		(h.id.fields == "" || h.id.fields == asked.FieldSelector)
 }
 
 // filters select cached objects by conditions that a query of the pool cannot
@@ -230,22 +209,22 @@ func (s filters) pass(o *informerpool.Object) (bool, error) {
 
 // query turns list options into a query of the pool, and filters for the
 // options that a query cannot express.
-func (c *cluster) query(h *hold, lo *client.ListOptions, useIndex bool) (informerpool.Query, filters, error) {
-	q := informerpool.Query{Namespace: h.namespace(lo.Namespace), Limit: int(lo.Limit)}
+func (c *cluster) query(h *watchset.Want, lo *client.ListOptions, useIndex bool) (informerpool.Query, filters, error) {
+	q := informerpool.Query{Namespace: h.In(lo.Namespace), Limit: int(lo.Limit)}
 	if lo.LabelSelector != nil && !lo.LabelSelector.Empty() {
 		q.Labels = lo.LabelSelector
 	}
-	if lo.FieldSelector == nil || lo.FieldSelector.Empty() || h.id.fields != "" {
+	if lo.FieldSelector == nil || lo.FieldSelector.Empty() || h.FieldSelector != "" {
 		return q, nil, nil // no selector, or the informer has already applied it
 	}
 	var keep filters
 	for _, r := range lo.FieldSelector.Requirements() {
-		index := c.cc.indexes.find(c.key, h.id.gvk, r.Field)
+		index := c.cc.indexes.find(c.key, h.GVK, r.Field)
 		switch {
-		case r.Field == metadataName:
-			keep = append(keep, func(o *informerpool.Object) (bool, error) { return matches(r, o.GetName()), nil })
-		case r.Field == metadataNamespace:
-			keep = append(keep, func(o *informerpool.Object) (bool, error) { return matches(r, o.GetNamespace()), nil })
+		case r.Field == watchset.FieldName:
+			keep = append(keep, func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetName()), nil })
+		case r.Field == watchset.FieldNamespace:
+			keep = append(keep, func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetNamespace()), nil })
 		case index == nil:
 			return q, nil, fmt.Errorf("%w: field %q has no index", ErrUnsupported, r.Field)
 		case r.Operator != selection.NotEquals && q.Index == "" && useIndex:
@@ -263,16 +242,6 @@ func (c *cluster) query(h *hold, lo *client.ListOptions, useIndex bool) (informe
 	}
 
 	return q, keep, nil
-}
-
-// Fields that every object has.
-const (
-	metadataName      = "metadata.name"
-	metadataNamespace = "metadata.namespace"
-)
-
-func matches(r fields.Requirement, value string) bool {
-	return (value == r.Value) == (r.Operator != selection.NotEquals)
 }
 
 // fieldSelects reports whether an object with these values of an indexed field

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -63,7 +64,7 @@ func (c *cluster) splitFields(gvk schema.GroupVersionKind, s fields.Selector) (i
 	for _, r := range s.Requirements() {
 		index := c.cc.indexes.find(c.key, gvk, r.Field)
 		switch {
-		case index != nil && r.Field != metadataName && r.Field != metadataNamespace:
+		case index != nil && r.Field != watchset.FieldName && r.Field != watchset.FieldNamespace:
 			indexed = append(indexed, indexedField{Requirement: r, index: index})
 		case r.Operator == "!=":
 			others = append(others, fields.OneTermNotEqualSelector(r.Field, r.Value))

@@ -31,7 +31,7 @@ type ObjectFeed struct {
 	// Watch makes the feed hold a watch of each of the Kinds and Selections in
 	// each selected cluster that is known, now and later, and deliver events
 	// only from these watches. Without it the feed delivers the events of
-	// watches that others hold.
+	// watches of others.
 	Watch bool
 	// Options narrow the Kinds: client.InNamespace, MatchingLabels,
 	// MatchingFields. With Watch, the server selects. Without it, the objects

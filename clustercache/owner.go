@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 )
 
 // Owner identifies what needs a declaration: usually the object that a
@@ -82,11 +83,9 @@ type namedObject struct {
 }
 
 func compareOwners(a, b Owner) int {
-	return cmp.Or(compareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-func compareKinds(a, b schema.GroupVersionKind) int {
-	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
+	return cmp.Or(
+		watchset.CompareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+	)
 }
 
 // OwnerExists returns a liveness query for GC.InUse. It reads the metadata of

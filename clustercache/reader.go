@@ -20,20 +20,21 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // reader reads one cluster. It refers to the cluster by name: it can be used
 // before the cluster is known, and after the cluster was removed and returned.
 //
-//	Get, List ──► holds that cover it ──► by rank: usable? contradicted? ──► cache
+//	Get, List ──► wants that cover it ──► by rank: usable? contradicted? ──► cache
 //	                    │ none                      │ no usable answer
 //	                    └─────────────┬─────────────┘
 //	                                  ▼
 //	            Live, AutoWatch: API server; CacheOnly: error
 //
 // A read that something interferes with, such as another history or the release
-// of a hold, starts again (errAgain).
+// of a want, starts again (watchset.ErrAgain).
 type reader struct {
 	cc   *ClusterCache
 	key  client.ObjectKey
@@ -70,7 +71,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 	if err != nil {
 		return r.fail(gvk, "get", err)
 	}
-	c, err := r.cluster(ctx, &o, watchID{gvk: gvk})
+	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
 		err = c.getCached(&o, gvk, key, obj)
 	}
@@ -79,7 +80,7 @@ func (r *reader) Get(ctx context.Context, key client.ObjectKey, obj client.Objec
 		err = c.liveRead(&o, func(live client.Client) error { return live.Get(ctx, key, obj, opts...) })
 		if err == nil {
 			nameKind(obj, gvk)
-			c.holds.seen(gvk, obj)
+			c.wants.Seen(gvk, obj)
 		}
 		return r.fail(gvk, "get", err)
 	}
@@ -113,7 +114,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		return r.fail(gvk, "list", err)
 	}
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
-	c, err := r.cluster(ctx, &o, watchID{gvk: gvk})
+	c, err := r.cluster(ctx, &o, watchset.Selection{GVK: gvk})
 	if err == nil {
 		err = c.listCached(&o, gvk, &lo, list)
 	}
@@ -122,7 +123,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, opts ...clien
 		err = c.liveRead(&o, func(live client.Client) error { return c.listLive(ctx, live, gvk, &lo, list) })
 		if err == nil {
 			nameKinds(list, gvk)
-			c.holds.seenAll(gvk, list)
+			c.wants.SeenAll(gvk, list)
 		}
 		return r.fail(gvk, "list", err)
 	}
@@ -166,7 +167,7 @@ func (r *reader) fail(gvk schema.GroupVersionKind, op string, err error) error {
 
 // cluster returns the cluster if a read may proceed, with an informer under way
 // if the mode requires one.
-func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*cluster, error) {
+func (r *reader) cluster(ctx context.Context, o *readOptions, id watchset.Selection) (*cluster, error) {
 	if r.cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
@@ -176,7 +177,7 @@ func (r *reader) cluster(ctx context.Context, o *readOptions, id watchID) (*clus
 	c := r.cc.find(r.key)
 	if o.mode == AutoWatch {
 		var err error
-		if c, _, err = r.cc.hold(r.key, id, true); err != nil {
+		if c, _, err = r.cc.acquire(r.key, id, true); err != nil {
 			return nil, ErrClosed
 		}
 	}
@@ -218,16 +219,16 @@ func (c *cluster) whyNot() error {
 	return base
 }
 
-// usable reports whether the cache of a hold may answer a read, and records its
+// usable reports whether the cache of a want may answer a read, and records its
 // origin: the informer has listed in the history that is served, and the server
 // has refused none of its requests since. The error is errLive where the API
 // server has to be queried instead.
-func (c *cluster) usable(o *readOptions, h *hold) error {
+func (c *cluster) usable(o *readOptions, h *watchset.Want) error {
 	v := c.view.Load()
 	if c.prover.elsewhere() {
 		return errOtherCluster // the cache may hold objects of both
 	}
-	if o.mode != CacheOnly && h.polled() {
+	if o.mode != CacheOnly && h.Polled() {
 		return errLive
 	}
 	if o.forApply {
@@ -235,23 +236,23 @@ func (c *cluster) usable(o *readOptions, h *hold) error {
 			return instead(o, err)
 		}
 	}
-	if !c.listed(h.lease) {
+	if !c.listed(h.Lease()) {
 		return instead(o, ErrNotSynced)
 	}
-	if mapped, shown := h.scopes(); mapped != shown {
-		c.holds.remap.soon()
+	if mapped, shown := h.Scopes(); mapped != shown {
+		c.wants.RemapSoon()
 	}
 	// A read that accepts a greater age accepts an interruption of that length.
-	if err := h.lease.Trust(max(c.cc.options.StaleAfter, o.maxAge)); err != nil {
+	if err := h.Lease().Trust(max(c.cc.options.StaleAfter, o.maxAge)); err != nil {
 		return instead(o, distrusted(err))
 	}
-	if err := h.owes(); err != nil {
+	if err := h.Owes(); err != nil {
 		return instead(o, err)
 	}
 	if o.maxAge == 0 && o.atLeast == "" && o.origin == nil {
 		return nil
 	}
-	s := h.lease.Status()
+	s := h.Lease().Status()
 	if o.maxAge > 0 && time.Since(s.LastProof) > o.maxAge {
 		return instead(o, fmt.Errorf("%w: last sign of life %s ago", ErrStale, time.Since(s.LastProof).Round(time.Second)))
 	}
@@ -290,8 +291,8 @@ func historyOf(s informerpool.Status) string {
 
 // moved reports whether another history began since the origin was recorded.
 // The objects read meanwhile may belong to it.
-func (o *readOptions) moved(h *hold) bool {
-	return o.origin != nil && o.origin.Epoch != historyOf(h.lease.Status())
+func (o *readOptions) moved(h *watchset.Want) bool {
+	return o.origin != nil && o.origin.Epoch != historyOf(h.Lease().Status())
 }
 
 // listed reports whether an informer has listed in the history that is served.
@@ -314,7 +315,7 @@ func (c *cluster) getCached(o *readOptions, gvk schema.GroupVersionKind, key cli
 		switch {
 		case err == nil:
 			return c.cc.pool.Decode(object, obj)
-		case !errors.Is(err, errAgain):
+		case !errors.Is(err, watchset.ErrAgain):
 			return err
 		}
 	}
@@ -322,38 +323,38 @@ func (c *cluster) getCached(o *readOptions, gvk schema.GroupVersionKind, key cli
 
 // lookUp finds one object in the cache.
 func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey) (*informerpool.Object, error) {
-	var space [4]candidate
+	var space [4]watchset.Candidate
 	err := notWatched(o)
-	late := c.late(gvk, key.Namespace)
-	ranked := coverGet(space[:0], c.holds.of(gvk), key).rank()
+	late := c.wants.Late(gvk, key.Namespace)
+	ranked := coverGet(space[:0], c.wants.Of(gvk), key).Rank()
 	for _, h := range ranked {
-		if why := c.usable(o, h.hold); why != nil {
+		if why := c.usable(o, h.Want); why != nil {
 			err = why
 			continue
 		}
-		namespace := h.namespace(key.Namespace)
-		object, found := h.lease.Get(namespace, key.Name)
-		if o.moved(h.hold) || h.parted.Load() {
-			return nil, errAgain
+		namespace := h.In(key.Namespace)
+		object, found := h.Lease().Get(namespace, key.Name)
+		if o.moved(h.Want) || h.Parted() {
+			return nil, watchset.ErrAgain
 		}
-		why := known(o, h.hold, namespace, key.Name)
+		why := known(o, h.Want, namespace, key.Name)
 		if why == nil && len(ranked) > 1 {
-			why = instead(o, ranked.contradicts(object, h, key))
+			why = instead(o, ranked.Contradicts(object, h, key))
 		}
 
 		switch {
-		case errors.Is(why, errAgain):
+		case errors.Is(why, watchset.ErrAgain):
 			return nil, why
 		case why != nil:
 			err = why
 		case found == nil:
-			c.holds.shown(late, h.hold, object)
-			ranked.showed(h, object)
+			c.wants.Shown(late, h.Want, object)
+			ranked.Showed(h, object)
 			return object, nil
-		case h.namespace(key.Namespace) != namespace: // it returned with another scope meanwhile
-			return nil, errAgain
+		case h.In(key.Namespace) != namespace: // it returned with another scope meanwhile
+			return nil, watchset.ErrAgain
 		case errors.Is(found, informerpool.ErrReleased): // released at this moment
-		case isNotFound(found) && h.id.labels+h.id.fields != "":
+		case isNotFound(found) && h.LabelSelector+h.FieldSelector != "":
 			// The object may exist without being selected.
 		default:
 			return nil, translate(found)
@@ -363,11 +364,11 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 	return nil, err
 }
 
-// coverGet appends the holds that may have an object.
-func coverGet(to ranking, of []*hold, key client.ObjectKey) ranking {
+// coverGet appends the wants that may have an object.
+func coverGet(to watchset.Candidates, of []*watchset.Want, key client.ObjectKey) watchset.Candidates {
 	for _, h := range of {
-		if h.id.namespace == "" || h.id.namespace == key.Namespace || !h.namespaced() {
-			to = append(to, candidate{hold: h})
+		if h.Namespace == "" || h.Namespace == key.Namespace || !h.Namespaced() {
+			to = append(to, watchset.Candidate{Want: h})
 		}
 	}
 	return to
@@ -378,7 +379,7 @@ func isNotFound(err error) bool { return err != nil && apierrors.IsNotFound(err)
 // instead returns errLive instead of the reason why the cache does not answer,
 // where the API server is to be queried.
 func instead(o *readOptions, err error) error {
-	if err == nil || o.mode == CacheOnly || errors.Is(err, errAgain) {
+	if err == nil || o.mode == CacheOnly || errors.Is(err, watchset.ErrAgain) {
 		return err
 	}
 	return errLive
@@ -388,8 +389,8 @@ func instead(o *readOptions, err error) error {
 // name is empty: the informer refused what the server sent for it. It is called
 // after the read, so that nothing can be refused unnoticed in between. The
 // error is errLive where the API server is to be queried instead.
-func known(o *readOptions, h *hold, namespace, name string) error {
-	err := h.lease.Unknown(namespace, name)
+func known(o *readOptions, h *watchset.Want, namespace, name string) error {
+	err := h.Lease().Unknown(namespace, name)
 	switch {
 	case err == nil:
 		return nil

@@ -289,8 +289,8 @@ func (s *TypedObjectSource[request]) String() string {
 	}
 	kinds := map[string]bool{}
 	for _, w := range wanted {
-		if !w.gvk.Empty() {
-			kinds[kindName(w.gvk)] = true
+		if !w.GVK.Empty() {
+			kinds[kindName(w.GVK)] = true
 		}
 	}
 	if len(kinds) > 0 {

@@ -204,7 +204,7 @@ func (c *cluster) status() Status {
 	if err := c.busy.cause(); err != nil && s.Connected && s.LastError == nil {
 		s.Reason, s.LastError = string(transport.Throttled), err
 	}
-	s.Watches, s.Unmapped = c.holds.count()
+	s.Watches, s.Unmapped = c.wants.Count()
 	s.Stale = s.Synced > 0 && time.Since(s.OldestProof) > c.cc.options.StaleAfter && v.phase != phase.Gone
 
 	return s

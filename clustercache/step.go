@@ -28,7 +28,7 @@ func (c *cluster) handle(m message) {
 
 	if m.Kind == phase.Succeeded && before.Missed > 0 && before.Connected && c.state.Connected {
 		c.cc.pool.Wake(c.key) // informers may be in pauses that began while nothing was answered
-		c.holds.mapNow()
+		c.wants.MapNow()
 	}
 	if !c.state.Known && c.state.Reason != before.Reason {
 		c.transport.Shut(c.notConnected()) // it was never open; users of the transport get the reason, too

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
@@ -44,12 +45,23 @@ func (k WatchKey) String() string {
 	return s.String()
 }
 
-func (k WatchKey) id() watchID {
-	return watchID{
-		gvk:       k.GVK,
-		namespace: k.Namespace,
-		labels:    k.LabelSelector,
-		fields:    k.FieldSelector,
+// keyOf returns the key of a selection in a cluster.
+func keyOf(cluster client.ObjectKey, s watchset.Selection) WatchKey {
+	return WatchKey{
+		Cluster:       cluster,
+		GVK:           s.GVK,
+		Namespace:     s.Namespace,
+		LabelSelector: s.LabelSelector,
+		FieldSelector: s.FieldSelector,
+	}
+}
+
+func (k WatchKey) selection() watchset.Selection {
+	return watchset.Selection{
+		GVK:           k.GVK,
+		Namespace:     k.Namespace,
+		LabelSelector: k.LabelSelector,
+		FieldSelector: k.FieldSelector,
 	}
 }
 
@@ -77,10 +89,7 @@ func (k WatchKey) MarshalJSON() ([]byte, error) {
 }
 
 func compareWatchKeys(a, b WatchKey) int {
-	return cmp.Or(
-		clustername.Compare(a.Cluster, b.Cluster), compareKinds(a.GVK, b.GVK), cmp.Compare(a.Namespace, b.Namespace),
-		cmp.Compare(a.LabelSelector, b.LabelSelector), cmp.Compare(a.FieldSelector, b.FieldSelector),
-	)
+	return cmp.Or(clustername.Compare(a.Cluster, b.Cluster), a.selection().Compare(b.selection()))
 }
 
 // Use is a snapshot of a watch and of its users.
@@ -94,7 +103,7 @@ type Use struct {
 	// LastRead is when WatchAndRead or a read in mode AutoWatch last used it.
 	// Zero if none of these keeps it.
 	LastRead time.Time `json:"lastRead,omitzero"`
-	// References counts the holds on it: one for all owners together, one for
+	// References counts the references to it: one for all owners together, one for
 	// all reads in mode AutoWatch, and one for each Watch.
 	References int `json:"references"`
 	// Synced reports whether it can be read from the cache.
@@ -139,8 +148,8 @@ func (cc *ClusterCache) Usage() Usage {
 	books := cc.declared.collector.Snapshot()
 	uses := map[WatchKey]*Use{}
 	for _, c := range cc.all() {
-		for _, h := range c.holds.snapshot() {
-			u := c.use(h)
+		for _, w := range c.wants.All() {
+			u := c.use(w)
 			uses[u.Key] = &u
 		}
 	}
@@ -185,7 +194,7 @@ func (cc *ClusterCache) Declared(owner Owner) []Use {
 		if w == nil {
 			continue // released meanwhile
 		}
-		u := w.c.use(w.h)
+		u := w.c.use(w.want)
 		u.Owners = cc.declared.collector.Owners(key)
 		sortOwners(u.Owners)
 		uses = append(uses, u)
@@ -194,21 +203,15 @@ func (cc *ClusterCache) Declared(owner Owner) []Use {
 	return uses
 }
 
-// use returns a snapshot of a hold, without its owners.
-func (c *cluster) use(h *hold) Use {
-	s := c.watchStatus(h)
+// use returns a snapshot of a watch, without its owners.
+func (c *cluster) use(w *watchset.Want) Use {
+	s := c.watchStatus(w)
 	u := Use{
-		Key: WatchKey{
-			Cluster:       c.key,
-			GVK:           h.id.gvk,
-			Namespace:     h.id.namespace,
-			LabelSelector: h.id.labels,
-			FieldSelector: h.id.fields,
-		},
+		Key:        keyOf(c.key, w.Selection),
 		References: s.References,
 		Synced:     s.Informer.Synced,
 		LastError:  s.LastError,
-		LastRead:   c.holds.lastRead(h),
+		LastRead:   c.wants.LastRead(w),
 	}
 	if v := c.view.Load(); u.LastError == nil && !v.connected {
 		u.LastError = c.whyNot()

@@ -16,9 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -30,14 +29,14 @@ func Kind(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// Watch is one user's hold on the informer of a kind in a cluster. While it is
-// held, the informer runs whenever the cluster is connected. It survives
-// disconnects, credential changes, and a definition that is missing for a
-// while. Typed, unstructured and metadata-only users of a kind share one
+// Watch is one user's reference to the informer of a kind in a cluster. Until
+// it is released, the informer runs whenever the cluster is connected. It
+// survives disconnects, credential changes, and a definition that is missing
+// for a while. Typed, unstructured and metadata-only users of a kind share one
 // informer. All methods may be called from many goroutines.
 type Watch struct {
 	c        *cluster
-	h        *hold
+	want     *watchset.Want
 	once     sync.Once
 	released chan struct{}
 
@@ -45,21 +44,21 @@ type Watch struct {
 	registrations map[*Registration]struct{}
 }
 
-// Watch takes a hold on a kind in a cluster, and makes the cluster known. It
+// Watch acquires a kind in a cluster, and makes the cluster known. It
 // returns at once, whatever the state of the cluster. obj names the kind: a
 // typed object, an unstructured one or [Kind]. client.InNamespace,
 // MatchingLabels and MatchingFields narrow the watch. ctx is checked only at
 // the start; its end has no effect later. Errors are [ErrClosed], ctx's, and
 // those of an invalid kind or selector.
 func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj client.Object, opts ...client.ListOption) (*Watch, error) {
-	id, err := cc.watchID(obj, opts)
+	id, err := cc.selection(obj, opts)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return nil, &ClusterError{
 			Cluster: cluster,
-			GVK:     id.gvk,
+			GVK:     id.GVK,
 			Op:      "watch",
 			Err:     err,
 		}
@@ -68,85 +67,13 @@ func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj
 	return cc.watch(cluster, id)
 }
 
-func (cc *ClusterCache) watch(key client.ObjectKey, id watchID) (*Watch, error) {
-	c, h, err := cc.hold(key, id, false)
+func (cc *ClusterCache) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {
+	c, w, err := cc.acquire(key, id, false)
 	if err != nil {
 		return nil, err
 	}
-	return &Watch{c: c, h: h, released: make(chan struct{})}, nil
+	return &Watch{c: c, want: w, released: make(chan struct{})}, nil
 }
-
-// hold takes a reference on a watch of a cluster. It creates a cluster that is
-// being forgotten at this moment again.
-func (cc *ClusterCache) hold(key client.ObjectKey, id watchID, auto bool) (*cluster, *hold, error) {
-	for {
-		c, err := cc.engage(key, false)
-		if err != nil {
-			return nil, nil, &ClusterError{
-				Cluster: key,
-				GVK:     id.gvk,
-				Op:      "watch",
-				Err:     ErrClosed,
-			}
-		}
-
-		var h *hold
-		if auto {
-			h = c.holds.keep(id)
-		} else {
-			h = c.holds.add(id, false)
-		}
-
-		if h != nil {
-			// The cluster may have been forgotten between the two calls: now
-			// that it is held it must return.
-			if c.view.Load().phase == phase.Gone {
-				c.post(message{Event: phase.Event{Kind: phase.Asked}})
-			}
-			return c, h, nil
-		}
-	}
-}
-
-func (cc *ClusterCache) watchID(obj client.Object, opts []client.ListOption) (watchID, error) {
-	if isNil(obj) {
-		return watchID{}, errNilObject
-	}
-	gvk, err := apiutil.GVKForObject(obj, cc.options.Scheme)
-	if err != nil {
-		return watchID{}, err
-	}
-	o := client.ListOptions{}
-	for _, opt := range opts {
-		if opt != nil {
-			opt.ApplyToList(&o)
-		}
-	}
-	id := watchID{gvk: gvk, namespace: o.Namespace}
-	key := informerpool.Key{
-		Resource: schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: "kind"}, Namespace: id.namespace,
-	}
-	if s := o.LabelSelector; s != nil {
-		if key.LabelSelector = s.String(); key.LabelSelector == "" && !s.Empty() {
-			return id, &informerpool.KeyError{Key: key, Field: "LabelSelector", Err: errSelectsNothing}
-		}
-	}
-	if s := o.FieldSelector; s != nil {
-		if key.FieldSelector = s.String(); key.FieldSelector == "" && !s.Empty() {
-			return id, &informerpool.KeyError{Key: key, Field: "FieldSelector", Err: errSelectsNothing}
-		}
-	}
-	if key, err = key.Canonical(); err != nil {
-		return id, err
-	}
-	id.labels, id.fields = key.LabelSelector, key.FieldSelector
-
-	return id, nil
-}
-
-// errSelectsNothing reports a selector that selects nothing. The text of such a
-// selector is empty, which would select everything.
-var errSelectsNothing = errors.New("selects nothing")
 
 // isNil reports whether there is no object; a typed nil pointer counts as none.
 func isNil(obj client.Object) bool {
@@ -158,25 +85,26 @@ func isNil(obj client.Object) bool {
 func (w *Watch) Cluster() client.ObjectKey { return w.c.key }
 
 // GVK returns the kind.
-func (w *Watch) GVK() schema.GroupVersionKind { return w.h.id.gvk }
+func (w *Watch) GVK() schema.GroupVersionKind { return w.want.GVK }
 
-// Release gives up the hold. It is idempotent and does not wait. The last
+// Release gives up the reference. It is idempotent and does not wait. The last
 // release of a kind stops its informer, after a delay
 // (Options.Informers.Linger) in which taking it again costs nothing.
 func (w *Watch) Release() {
 	w.once.Do(func() {
 		close(w.released)
 		w.stopRegistrations()
-		w.c.holds.release(w.h)
+		w.c.wants.Release(w.want)
 	})
 }
 
-// drop is Release for a hold that was kept long enough: the informer does not
+// drop is Release for a watch that was kept long enough: the informer does not
 // linger.
 func (w *Watch) drop() {
 	w.once.Do(func() {
 		close(w.released)
-		w.c.holds.drop(w.h)
+		w.c.wants.Drop(w.want)
+		w.c.leave()
 	})
 }
 
@@ -185,16 +113,16 @@ func (w *Watch) drop() {
 func (w *Watch) retire() {
 	w.once.Do(func() {
 		close(w.released)
-		w.c.holds.retire(w.h)
+		w.c.wants.Retire(w.want)
 	})
 }
 
 // Close is Release, and then waits until no handler of the watch is being
-// called, and, if this was the last hold on the informer, no handler with one
+// called, and, if this was the last reference to the informer, no handler with one
 // of its events, or until ctx ends. A Close called by such a handler does not
 // wait for that handler.
 func (w *Watch) Close(ctx context.Context) error {
-	lease, _, _ := w.c.holds.look(w.h)
+	lease, _, _ := w.c.wants.Look(w.want)
 	w.mu.Lock()
 	registrations := slices.Collect(maps.Keys(w.registrations))
 	w.mu.Unlock()
@@ -205,7 +133,7 @@ func (w *Watch) Close(ctx context.Context) error {
 			return err
 		}
 	}
-	if lease == nil || w.c.holds.references(w.h) > 0 {
+	if lease == nil || w.c.wants.References(w.want) > 0 {
 		return nil
 	}
 	return lease.Close(ctx)
@@ -213,7 +141,7 @@ func (w *Watch) Close(ctx context.Context) error {
 
 // HasSynced reports whether reads are answered from the cache.
 func (w *Watch) HasSynced() bool {
-	lease, _, _ := w.c.holds.look(w.h)
+	lease, _, _ := w.c.wants.Look(w.want)
 	return w.gone() == nil && lease != nil && w.c.listed(lease)
 }
 
@@ -252,10 +180,10 @@ func (w *Watch) WaitForVersion(ctx context.Context, resourceVersion string) erro
 	return w.wrap("wait for version", err)
 }
 
-// await waits until the hold has a lease on an informer, and returns it.
+// await waits until the want has a lease on an informer, and returns it.
 func (w *Watch) await(ctx context.Context) (*informerpool.Lease, error) {
 	for {
-		lease, changed, err := w.c.holds.look(w.h)
+		lease, changed, err := w.c.wants.Look(w.want)
 		if gone := w.gone(); gone != nil {
 			return nil, gone
 		}
@@ -302,14 +230,14 @@ func (w *Watch) wrap(op string, err error) error {
 	}
 	return &ClusterError{
 		Cluster: w.c.key,
-		GVK:     w.h.id.gvk,
+		GVK:     w.want.GVK,
 		Op:      op,
 		Err:     err,
 	}
 }
 
 // Status returns a snapshot of the watch.
-func (w *Watch) Status() WatchStatus { return w.c.watchStatus(w.h) }
+func (w *Watch) Status() WatchStatus { return w.c.watchStatus(w.want) }
 
 // translate turns the pool's sentinel errors into those of this package, and
 // returns others unchanged.
@@ -342,13 +270,13 @@ func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectK
 		}
 	}
 
-	c, h, err := cc.hold(cluster, watchID{gvk: gvk}, true)
+	c, w, err := cc.acquire(cluster, watchset.Selection{GVK: gvk}, true)
 	if err != nil {
 		return nil, false, err
 	}
 	synced := false
-	if lease, _, _ := c.holds.look(h); lease != nil {
-		synced = c.view.Load().connected && c.usable(&readOptions{mode: CacheOnly}, h) == nil
+	if lease, _, _ := c.wants.Look(w); lease != nil {
+		synced = c.view.Load().connected && c.usable(&readOptions{mode: CacheOnly}, w) == nil
 	}
 
 	return &reader{cc: cc, key: cluster, mode: AutoWatch}, synced, nil

@@ -39,7 +39,7 @@ func (w *Watch) AddEventHandler(h informerpool.Handler) (*Registration, error) {
 		r.sub.Stop()
 		return nil, w.wrap("handle events", w.gone())
 	}
-	w.c.holds.listen(w.h, r)
+	w.c.wants.Listen(w.want, r.sub)
 
 	return r, nil
 }
@@ -91,7 +91,7 @@ func (r *Registration) HasSynced() bool {
 // Resync delivers every object to the handler once more, as updates that are
 // marked as a resync and are no change. It does not wait.
 func (r *Registration) Resync() {
-	if lease, _, _ := r.w.c.holds.look(r.w.h); lease != nil {
+	if lease, _, _ := r.w.c.wants.Look(r.w.want); lease != nil {
 		r.sub.Resync(lease)
 	}
 }
@@ -114,7 +114,7 @@ func (r *Registration) Close(ctx context.Context) error {
 }
 
 func (r *Registration) stop() {
-	r.w.c.holds.unlisten(r.w.h, r)
+	r.w.c.wants.Unlisten(r.w.want, r.sub)
 	r.sub.Stop()
 }
 
@@ -145,31 +145,5 @@ func (w *Watch) stopRegistrations() {
 
 	for r := range rs {
 		r.stop()
-	}
-}
-
-// listen connects a registration to the hold's informer: now, or once there is
-// one.
-func (s *holds) listen(h *hold, r *Registration) {
-	s.mu.Lock()
-	lease := h.lease
-	if lease == nil {
-		h.waiting = append(h.waiting, r)
-	}
-	s.mu.Unlock()
-
-	if lease != nil {
-		_ = r.sub.Add(lease) // it fails only if one of the two has ended meanwhile
-	}
-}
-
-func (s *holds) unlisten(h *hold, r *Registration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, x := range h.waiting {
-		if x == r {
-			h.waiting = append(h.waiting[:i:i], h.waiting[i+1:]...)
-			return
-		}
 	}
 }

@@ -4,14 +4,13 @@
 package clustercache
 
 import (
-	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
@@ -30,7 +29,7 @@ type WatchStatus struct {
 	// LastError is why Mapped is false, if mapping was tried, or the error that
 	// interrupted the informer; as text in JSON.
 	LastError error `json:"-"`
-	// References counts the holds on the same watch.
+	// References counts the references to the same watch.
 	References int `json:"references"`
 	// Informer is the status of the informer, which may also serve wider
 	// watches.
@@ -64,37 +63,27 @@ func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, 
 	if c == nil {
 		return nil, &ClusterError{Cluster: cluster, Op: "watch status", Err: ErrUnknownCluster}
 	}
-	c.holds.mu.Lock()
-	holds := slices.Collect(maps.Values(c.holds.all))
-	c.holds.mu.Unlock()
-
-	slices.SortFunc(holds, func(a, b *hold) int { return a.id.compare(b.id) })
-	out := make([]WatchStatus, len(holds))
-	for i, h := range holds {
-		out[i] = c.watchStatus(h)
+	wants := c.wants.All()
+	slices.SortFunc(wants, func(a, b *watchset.Want) int { return a.Compare(b.Selection) })
+	out := make([]WatchStatus, len(wants))
+	for i, w := range wants {
+		out[i] = c.watchStatus(w)
 	}
 
 	return out, nil
 }
 
-func (id watchID) compare(other watchID) int {
-	return cmp.Or(
-		cmp.Compare(id.gvk.Group, other.gvk.Group), cmp.Compare(id.gvk.Kind, other.gvk.Kind), cmp.Compare(id.gvk.Version, other.gvk.Version),
-		cmp.Compare(id.namespace, other.namespace), cmp.Compare(id.labels, other.labels), cmp.Compare(id.fields, other.fields),
-	)
-}
-
-func (c *cluster) watchStatus(h *hold) WatchStatus {
-	lease, _, err := c.holds.look(h)
+func (c *cluster) watchStatus(w *watchset.Want) WatchStatus {
+	lease, _, err := c.wants.Look(w)
 	s := WatchStatus{
 		Cluster:       c.key,
-		GVK:           h.id.gvk,
-		Namespace:     h.id.namespace,
-		LabelSelector: h.id.labels,
-		FieldSelector: h.id.fields,
+		GVK:           w.GVK,
+		Namespace:     w.Namespace,
+		LabelSelector: w.LabelSelector,
+		FieldSelector: w.FieldSelector,
 		Mapped:        lease != nil,
 		LastError:     err,
-		References:    c.holds.references(h),
+		References:    c.wants.References(w),
 	}
 	if lease != nil {
 		s.Informer = lease.Status()

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package watchset
 
 import (
 	"encoding/json"
@@ -16,14 +16,14 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// maxSeenUnmapped is how many objects a hold without an informer remembers.
+// maxSeenUnmapped is how many objects a want without an informer remembers.
 const maxSeenUnmapped = 1000
 
-// seen records that the API server answered a read while the kind is watched.
+// Seen records that the API server answered a read while the kind is watched.
 // If the informer finds the object gone, for example deleted between the read
 // and the first list, it delivers the delete to handlers: no other event ever
 // would.
-func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
+func (s *Set) Seen(gvk schema.GroupVersionKind, obj client.Object) {
 	leases, unmapped := s.interested(gvk, obj.GetNamespace())
 	if len(leases)+len(unmapped) == 0 {
 		return
@@ -37,43 +37,43 @@ func (s *holds) seen(gvk schema.GroupVersionKind, obj client.Object) {
 	}
 }
 
-// beginShowing returns a function that records what a call of a client showed,
+// BeginShowing returns a function that records what a call of a client showed,
 // unless another history of the cluster began meanwhile. The answer to a write
 // shows an object as a read does; but one that is being deleted may be gone
 // with that very answer, as with its last finalizer.
-func (s *holds) beginShowing() func(gvk schema.GroupVersionKind, obj any, written bool) {
-	before := s.c.view.Load().epoch
+func (s *Set) BeginShowing() func(gvk schema.GroupVersionKind, obj any, written bool) {
+	before := s.config.Epoch()
 	return func(gvk schema.GroupVersionKind, obj any, written bool) {
 		list, isList := obj.(client.ObjectList)
 		if isList {
 			gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
 		}
 		all := s.byKind.Load()
-		if s.c.view.Load().epoch != before || len(all.readable[gvk])+len(all.waiting[gvk]) == 0 {
+		if s.config.Epoch() != before || len(all.readable[gvk])+len(all.waiting[gvk]) == 0 {
 			return
 		}
 		if isList {
-			s.seenAll(gvk, list)
+			s.SeenAll(gvk, list)
 			return
 		}
 		u := plain(gvk, obj)
 		if u != nil && u.GetUID() != "" && u.GetResourceVersion() != "" && !(written && u.GetDeletionTimestamp() != nil) {
-			s.seen(gvk, u)
+			s.Seen(gvk, u)
 		}
 	}
 }
 
-// keepSeen keeps the object for holds without a lease. It returns the leases of
+// keepSeen keeps the object for wants without a lease. It returns the leases of
 // those that have got one meanwhile.
-func (s *holds) keepSeen(unmapped []*hold, u *unstructured.Unstructured) (leases []*informerpool.Lease) {
+func (s *Set) keepSeen(unmapped []*Want, u *unstructured.Unstructured) (leases []*informerpool.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range unmapped {
+	for _, w := range unmapped {
 		switch {
-		case h.lease != nil:
-			leases = append(leases, h.lease)
-		case len(h.unsent) < maxSeenUnmapped:
-			h.unsent = append(h.unsent, u)
+		case w.lease != nil:
+			leases = append(leases, w.lease)
+		case len(w.unsent) < maxSeenUnmapped:
+			w.unsent = append(w.unsent, u)
 		}
 	}
 
@@ -81,31 +81,31 @@ func (s *holds) keepSeen(unmapped []*hold, u *unstructured.Unstructured) (leases
 }
 
 // interested returns the watches of a kind that may have an object of the
-// namespace: the leases, and the holds that have none yet.
-func (s *holds) interested(gvk schema.GroupVersionKind, namespace string) (leases []*informerpool.Lease, unmapped []*hold) {
+// namespace: the leases, and the wants that have none yet.
+func (s *Set) interested(gvk schema.GroupVersionKind, namespace string) (leases []*informerpool.Lease, unmapped []*Want) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, h := range s.all {
+	for id, w := range s.all {
 		switch {
-		case id.gvk != gvk || id.namespace != "" && id.namespace != namespace && h.namespaced():
-		case h.lease != nil:
-			leases = append(leases, h.lease)
+		case id.GVK != gvk || id.Namespace != "" && id.Namespace != namespace && w.Namespaced():
+		case w.lease != nil:
+			leases = append(leases, w.lease)
 		default:
-			unmapped = append(unmapped, h)
+			unmapped = append(unmapped, w)
 		}
 	}
 
 	return leases, unmapped
 }
 
-// seenAll is seen for the objects of a list.
-func (s *holds) seenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
-	if leases, unmapped := s.interested(gvk, ""); len(leases)+len(unmapped) == 0 && !s.any() {
+// SeenAll is Seen for the objects of a list.
+func (s *Set) SeenAll(gvk schema.GroupVersionKind, list client.ObjectList) {
+	if leases, unmapped := s.interested(gvk, ""); len(leases)+len(unmapped) == 0 && !s.Any() {
 		return
 	}
 	_ = meta.EachListItem(list, func(o runtime.Object) error {
 		if obj, ok := o.(client.Object); ok {
-			s.seen(gvk, obj)
+			s.Seen(gvk, obj)
 		}
 		return nil
 	})

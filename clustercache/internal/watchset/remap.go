@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package watchset
 
 import (
 	"context"
@@ -9,9 +9,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/restmap"
@@ -26,19 +23,26 @@ const remapInterval = 10 * time.Minute
 // may have another scope or plural, and another cluster may take the old one's
 // place.
 type remap struct {
-	s   *holds
+	s   *Set
 	due *timetable.Timer
 
-	mu      sync.Mutex // protects what follows; taken before the locks of holds and timers
+	mu      sync.Mutex // protects what follows; taken before the locks of the set and the timers
 	running bool
 	again   bool // there was a reason while running
 	last    time.Time
 }
 
-func (r *remap) init(s *holds) {
+func (r *remap) init(s *Set) {
 	r.s = s
 	r.due = timetable.NewTimer(r.now)
 }
+
+// RemapNow lets a worker check whether the watched kinds are still served as
+// they were, if the cluster is connected.
+func (s *Set) RemapNow() { s.remap.now() }
+
+// RemapSoon is RemapNow, but not more often than every Config.RetryInterval.
+func (s *Set) RemapSoon() { s.remap.soon() }
 
 // later schedules the next check, unless an earlier one is due.
 func (r *remap) later() {
@@ -46,16 +50,16 @@ func (r *remap) later() {
 	defer r.mu.Unlock()
 	if r.last.IsZero() {
 		r.last = time.Now()
-		r.s.c.cc.timers.Set(r.due, r.last.Add(remapInterval-rand.N(remapInterval/5)))
+		r.s.config.Timers.Set(r.due, r.last.Add(remapInterval-rand.N(remapInterval/5)))
 	}
 }
 
-// soon schedules a check, but not more often than every Options.RetryInterval.
+// soon schedules a check, but not more often than every Config.RetryInterval.
 func (r *remap) soon() {
 	r.mu.Lock()
-	next := r.last.Add(r.s.c.cc.options.RetryInterval)
+	next := r.last.Add(r.s.config.RetryInterval)
 	if wait := time.Until(next); wait > 0 && !r.running {
-		r.s.c.cc.timers.Set(r.due, next)
+		r.s.config.Timers.Set(r.due, next)
 		r.mu.Unlock()
 		return
 	}
@@ -66,7 +70,7 @@ func (r *remap) soon() {
 
 // now lets a worker check, if anything is watched and the cluster is connected.
 func (r *remap) now() {
-	if !r.s.c.view.Load().connected || len(r.s.byKind.Load().readable) == 0 {
+	if !r.s.config.Connected() || len(r.s.byKind.Load().readable) == 0 {
 		return // called again on connecting
 	}
 	r.mu.Lock()
@@ -77,33 +81,33 @@ func (r *remap) now() {
 		return
 	}
 	r.running = true
-	r.s.c.cc.lookUp.submit(r.look)
+	r.s.config.LookUp(r.look)
 }
 
-// look queries the cluster, and moves the holds whose kind is served
+// look queries the cluster, and moves the wants whose kind is served
 // differently now.
 func (r *remap) look() {
 	s := r.s
-	ctx, cancel := context.WithTimeout(s.c.cc.ctx, s.c.cc.options.RequestTimeout)
-	err := s.c.mapper.Refresh(ctx)
+	ctx, cancel := context.WithTimeout(s.config.Context, s.config.RequestTimeout)
+	err := s.config.Mapper.Refresh(ctx)
 	cancel()
 	missing := false
-	for _, h := range s.leases() {
-		if m, known := s.c.mapper.Cached(h.id.gvk); known {
-			s.rebind(h, m)
+	for _, w := range s.Readable() {
+		if m, known := s.config.Mapper.Cached(w.GVK); known {
+			s.rebind(w, m)
 		} else {
 			missing = true // it may return with another scope, and no informer would fail
 		}
 	}
 
-	s.mapNow()
+	s.MapNow()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	r.running, r.last = false, time.Now()
 	wait := remapInterval - rand.N(remapInterval/5)
 	if err != nil || missing || r.again {
-		wait = s.c.cc.options.RetryInterval
+		wait = s.config.RetryInterval
 	}
 	r.again = false
 	s.mu.Lock()
@@ -111,45 +115,46 @@ func (r *remap) look() {
 	s.mu.Unlock()
 
 	if !closed {
-		s.c.cc.timers.Set(r.due, r.last.Add(wait))
+		s.config.Timers.Set(r.due, r.last.Add(wait))
 	}
 }
 
-// rebind moves a hold's lease to the resource that now serves its kind. Watches
+// rebind moves a want's lease to the resource that now serves its kind. Watches
 // and handlers stay, and receive the deletes and adds.
-func (s *holds) rebind(h *hold, m restmap.Mapping) {
-	old := h.mapping.Load()
+func (s *Set) rebind(w *Want, m restmap.Mapping) {
+	old := w.mapping.Load()
 	if old == nil || *old == m {
 		return
 	}
-	lease, _, _ := s.look(h)
+	lease, _, _ := s.Look(w)
 	if lease == nil || !m.Can(restmap.List) {
 		return
 	}
-	h.mapping.Store(&m)
-	key := s.key(h, m)
+	w.mapping.Store(&m)
+	key := s.key(w, m)
 	if key == lease.Key() {
 		return
 	}
-	if err := lease.Retarget(s.c.cc.ctx, key); err != nil {
+	if err := lease.Retarget(s.config.Context, key); err != nil {
 		return // it was released meanwhile
 	}
-	s.c.cc.log.Info("Kind is served otherwise now", "cluster", s.c.name, "kind", kindName(h.id.gvk), "resource", m.Resource.Resource)
-	s.c.cc.addIndexes(s.c, lease, h.id.gvk)
+	s.config.Logger.Info("Kind is served otherwise now",
+		"cluster", s.config.Name, "kind", KindName(w.GVK), "resource", m.Resource.Resource)
+	s.config.AddIndexes(lease, w.GVK)
 	s.mu.Lock()
-	h.broadcast()
+	w.broadcast()
 	s.mu.Unlock()
 }
 
-// key returns the key under which a hold acquires its informer from the pool.
-func (s *holds) key(h *hold, m restmap.Mapping) informerpool.Key {
+// key returns the key under which a want acquires its informer from the pool.
+func (s *Set) key(w *Want, m restmap.Mapping) informerpool.Key {
 	key := informerpool.Key{
-		Cluster:       s.c.key,
+		Cluster:       s.config.Cluster,
 		Resource:      m.Resource,
-		Kind:          h.id.gvk.Kind,
-		Namespace:     h.id.namespace,
-		LabelSelector: h.id.labels,
-		FieldSelector: h.id.fields,
+		Kind:          w.GVK.Kind,
+		Namespace:     w.Namespace,
+		LabelSelector: w.LabelSelector,
+		FieldSelector: w.FieldSelector,
 	}
 	if !m.Namespaced {
 		key.Namespace = ""
@@ -166,53 +171,35 @@ func (s *holds) key(h *hold, m restmap.Mapping) informerpool.Key {
 // is polled.
 var ErrNotWatchable = errors.New("kind cannot be watched")
 
-// watchable returns why a hold gets no informer, or nil.
-func (s *holds) watchable(h *hold, m restmap.Mapping) error {
+// watchable returns why a want gets no informer, or nil.
+func (s *Set) watchable(w *Want, m restmap.Mapping) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.Can(restmap.List|restmap.Watch) || m.Can(restmap.List) && (!h.auto || h.refs != 1) {
+	if m.Can(restmap.List|restmap.Watch) || m.Can(restmap.List) && (!w.auto || w.refs != 1) {
 		return nil
 	}
 	return ErrNotWatchable
 }
 
-// polled reports whether the kind can only be listed, by discovery or by what
+// Polled reports whether the kind can only be listed, by discovery or by what
 // the server does. A cached answer is then as old as the last poll.
-func (h *hold) polled() bool {
-	m := h.mapping.Load()
-	return m != nil && !m.Can(restmap.Watch) || h.lease.Polls()
+func (w *Want) Polled() bool {
+	m := w.mapping.Load()
+	return m != nil && !m.Can(restmap.Watch) || w.lease.Polls()
 }
 
-// informerFailed is called with the failed attempts of informers.
-func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
-	if misdirected(err) || apierrors.IsNotFound(err) {
-		if c := cc.find(key.Cluster); c != nil {
-			c.holds.remap.soon()
-		}
-	}
-	if told := cc.options.Informers.OnFailed; told != nil {
-		told(key, err)
-	}
-}
-
-// relisted is called for lists that an informer has taken over. An informer
+// Relisted is called for lists that an informer has taken over. An informer
 // lists again after a definition was deleted and created again, though that may
 // happen so fast that none of its attempts fails. Resources that Kubernetes
 // itself serves do not change that way.
-func (r *remap) relisted(key informerpool.Key) {
+func (s *Set) Relisted(key informerpool.Key) {
 	if restmap.BuiltIn(key.Resource.Group) {
 		return
 	}
-	for _, h := range r.s.leases() {
-		if h.lease.Key() == key && !h.polled() && h.lease.Status().Resyncs > 0 {
-			r.soon()
+	for _, w := range s.Readable() {
+		if w.lease.Key() == key && !w.Polled() && w.lease.Status().Resyncs > 0 {
+			s.remap.soon()
 			return
 		}
 	}
-}
-
-// misdirected reports whether an error may mean that the requested resource is
-// not the one that serves the kind.
-func misdirected(err error) bool {
-	return apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err) || errors.Is(err, informerpool.ErrOtherVersion)
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package watchset
 
 import (
 	"testing"
@@ -26,10 +26,10 @@ func TestHazardWallClockJumps(t *testing.T) {
 	require.Equal(t, time.Hour, jumped.Sub(now.Round(0)))
 }
 
-// TestHazardWallClockJumpsOfAHold: the time of the last read in mode AutoWatch
+// TestHazardWallClockJumpsOfAWant: the time of the last read in mode AutoWatch
 // has a monotonic reading, too.
-func TestHazardWallClockJumpsOfAHold(t *testing.T) {
-	h := &hold{auto: true}
-	h.used.set(time.Now())
-	require.Contains(t, (&holds{}).lastRead(h).String(), " m=")
+func TestHazardWallClockJumpsOfAWant(t *testing.T) {
+	w := &Want{auto: true}
+	w.used.set(time.Now())
+	require.Contains(t, (&Set{}).LastRead(w).String(), " m=")
 }

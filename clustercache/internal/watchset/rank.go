@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package watchset
 
 import (
 	"errors"
@@ -9,31 +9,32 @@ import (
 	"strconv"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// candidate is a hold that covers a read, with the position of its informer
+// Candidate is a want that covers a read, with the position of its informer
 // before the read.
-type candidate struct {
-	*hold
+type Candidate struct {
+	*Want
 
 	at informerpool.Position
 }
 
-// ranking are the holds that cover a read, in the order in which they are
+// Candidates are the wants that cover a read, in the order in which they are
 // tried. Each informer follows the server independently. If the widest were
 // always tried first, a read would go back in time whenever the widest lags, or
 // whenever it can no longer answer and a narrower one lags. So the most
 // advanced one is tried first, and one that another is ahead of answers only
 // what the other cannot contradict.
-type ranking []candidate
+type Candidates []Candidate
 
-// rank sorts the candidates. The given order, widest first, stays where nothing
+// Rank sorts the candidates. The given order, widest first, stays where nothing
 // else decides. The position of a single candidate is not read.
-func (r ranking) rank() ranking {
+func (r Candidates) Rank() Candidates {
 	if len(r) < 2 {
 		return r
 	}
@@ -47,7 +48,7 @@ func (r ranking) rank() ranking {
 	return r
 }
 
-func (c candidate) before(other candidate) bool {
+func (c Candidate) before(other Candidate) bool {
 	if c.at.Epoch == other.at.Epoch && c.at.History != other.at.History {
 		return c.at.History > other.at.History
 	}
@@ -56,23 +57,23 @@ func (c candidate) before(other candidate) bool {
 
 // ahead reports whether the candidate may have shown something that the other
 // has not reached yet.
-func (c candidate) ahead(of candidate) bool {
-	return c.hold != of.hold && c.at.Synced && sameHistory(c.at, of.at) && later(c.at.Shown, of.at.ResourceVersion)
+func (c Candidate) ahead(of Candidate) bool {
+	return c.Want != of.Want && c.at.Synced && sameHistory(c.at, of.at) && later(c.at.Shown, of.at.ResourceVersion)
 }
 
-// errAgain indicates that a read has to start again.
-var errAgain = errors.New("begin anew")
+// ErrAgain indicates that a read has to start again.
+var ErrAgain = errors.New("begin anew")
 
-// contradicts returns an error if another candidate shows a later state of an
+// Contradicts returns an error if another candidate shows a later state of an
 // object than the one that is to answer with o, which is nil if it has none.
-func (r ranking) contradicts(o *informerpool.Object, by candidate, key client.ObjectKey) error {
+func (r Candidates) Contradicts(o *informerpool.Object, by Candidate, key client.ObjectKey) error {
 	for _, c := range r {
 		if !c.ahead(by) {
 			continue
 		}
-		other, err := c.lease.Get(c.namespace(key.Namespace), key.Name)
+		other, err := c.lease.Get(c.In(key.Namespace), key.Name)
 		if errors.Is(err, informerpool.ErrReleased) {
-			return errAgain // there is a debt instead by now
+			return ErrAgain // there is a debt instead by now
 		}
 		if c.disproves(other, err, o, by) {
 			return by.behind(c)
@@ -84,30 +85,30 @@ func (r ranking) contradicts(o *informerpool.Object, by candidate, key client.Ob
 
 // disproves reports whether the candidate has a later state of an object than
 // the other one.
-func (c candidate) disproves(own *informerpool.Object, err error, o *informerpool.Object, by candidate) bool {
+func (c Candidate) disproves(own *informerpool.Object, err error, o *informerpool.Object, by Candidate) bool {
 	switch {
 	case own != nil && o != nil:
 		return precedes(o, own)
 	case own != nil:
 		return later(own.GetResourceVersion(), by.at.ResourceVersion)
-	case o == nil || !isNotFound(err) || c.id.labels+c.id.fields != "":
+	case o == nil || !apierrors.IsNotFound(err) || c.LabelSelector+c.FieldSelector != "":
 		return false
 	}
 
 	return !later(o.GetResourceVersion(), c.at.ResourceVersion) // it was deleted since
 }
 
-// contradictsList is contradicts for a list; others returns what another
+// ContradictsList is Contradicts for a list; others returns what another
 // candidate would answer.
-func (r ranking) contradictsList(objects []*informerpool.Object, by candidate, others func(*hold) ([]*informerpool.Object, error)) error {
+func (r Candidates) ContradictsList(objects []*informerpool.Object, by Candidate, others func(*Want) ([]*informerpool.Object, error)) error {
 	for _, c := range r {
 		if !c.ahead(by) {
 			continue
 		}
-		other, err := others(c.hold)
+		other, err := others(c.Want)
 		switch {
 		case errors.Is(err, informerpool.ErrReleased):
-			return errAgain
+			return ErrAgain
 		case err == nil && c.disprovesList(other, objects, by):
 			return by.behind(c)
 		}
@@ -116,7 +117,7 @@ func (r ranking) contradictsList(objects []*informerpool.Object, by candidate, o
 	return nil
 }
 
-func (c candidate) disprovesList(own, objects []*informerpool.Object, by candidate) bool {
+func (c Candidate) disprovesList(own, objects []*informerpool.Object, by Candidate) bool {
 	has := make(map[types.NamespacedName]*informerpool.Object, len(own))
 	for _, o := range own {
 		has[client.ObjectKeyFromObject(o)] = o
@@ -141,12 +142,12 @@ func (c candidate) disprovesList(own, objects []*informerpool.Object, by candida
 	return false
 }
 
-func (c candidate) behind(other candidate) error {
+func (c Candidate) behind(other Candidate) error {
 	return fmt.Errorf("%w: at resourceVersion %s; another watch showed %s", ErrStale, c.at.ResourceVersion, other.at.Shown)
 }
 
-// ahead reports whether any candidate of the ranking is ahead of the given one.
-func (r ranking) ahead(of candidate) bool {
+// Ahead reports whether any candidate is ahead of the given one.
+func (r Candidates) Ahead(of Candidate) bool {
 	for _, c := range r {
 		if c.ahead(of) {
 			return true
@@ -155,19 +156,19 @@ func (r ranking) ahead(of candidate) bool {
 	return false
 }
 
-// mayName reports whether a hold may select an object of a name. It examines
+// mayName reports whether a want may select an object of a name. It examines
 // the selector only where that is simple.
-func (h *hold) mayName(name string) bool {
-	return h.id.fields == "" || strings.Contains(h.id.fields, name) || strings.Contains(h.id.fields, "!")
+func (w *Want) mayName(name string) bool {
+	return w.FieldSelector == "" || strings.Contains(w.FieldSelector, name) || strings.Contains(w.FieldSelector, "!")
 }
 
-// showed records the objects with which a candidate answered a read, at the
+// Showed records the objects with which a candidate answered a read, at the
 // other candidates that cover the read and lag behind: their handlers must
 // receive the deletion of an object, even if it is created and deleted before
 // they receive it.
-func (r ranking) showed(by candidate, objects ...*informerpool.Object) {
+func (r Candidates) Showed(by Candidate, objects ...*informerpool.Object) {
 	for _, c := range r {
-		if c.hold == by.hold || !c.at.Synced || !sameHistory(c.at, by.at) {
+		if c.Want == by.Want || !c.at.Synced || !sameHistory(c.at, by.at) {
 			continue
 		}
 		at, err := strconv.ParseUint(c.at.ResourceVersion, 10, 64)

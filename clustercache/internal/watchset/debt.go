@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package watchset
 
 import (
 	"fmt"
@@ -15,34 +15,34 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// debt records that a hold may lag behind another hold of its kind that was
-// released. Until the hold has caught up, it answers no read: a reader that has
+// debt records that a want may lag behind another want of its kind that was
+// released. Until the want has caught up, it answers no read: a reader that has
 // seen the state of the other one would go back in time.
 //
 //	objects shown by "to"  ----v1----v2----v3   released
 //	objects known to "of"  ----v1                  owes: ErrStale until v3
 type debt struct {
-	of, to *hold
-	before *debt // an earlier debt of the same hold
+	of, to *Want
+	before *debt // an earlier debt of the same want
 
 	once sync.Once
-	at   informerpool.Position // of the released hold
+	at   informerpool.Position // of the released want
 	from string                // the version that settles the debt; empty: nothing is owed
 }
 
-// indebtLocked records a debt for each hold of the same kind: it may lack
-// something that h has shown. The caller must settle the debts before it
-// releases the lease of h.
-func (s *holds) indebtLocked(h *hold) []*debt {
-	if h.lease == nil {
+// indebtLocked records a debt for each want of the same kind: it may lack
+// something that w has shown. The caller must settle the debts before it
+// releases the lease of w.
+func (s *Set) indebtLocked(w *Want) []*debt {
+	if w.lease == nil {
 		return nil
 	}
 	var debts []*debt
 	for _, other := range s.all {
-		if other.id.gvk != h.id.gvk || other.lease == nil || apart(h.id.namespace, other.id.namespace) {
+		if other.GVK != w.GVK || other.lease == nil || apart(w.Namespace, other.Namespace) {
 			continue
 		}
-		d := &debt{of: other, to: h, before: other.debt.Load()}
+		d := &debt{of: other, to: w, before: other.debt.Load()}
 		other.debt.Store(d)
 		debts = append(debts, d)
 	}
@@ -57,7 +57,7 @@ func apart(a, b string) bool { return a != "" && b != "" && a != b }
 func settle(debts []*debt) {
 	for _, d := range debts {
 		d.settle()
-		_ = d.of.owes()
+		_ = d.of.Owes()
 	}
 }
 
@@ -85,11 +85,11 @@ func (d *debt) raise(version string) {
 	}
 }
 
-// lacks looks for objects that were shown and that the hold does not have yet,
-// or has in an earlier state. If the hold selects by fields other than name and
+// lacks looks for objects that were shown and that the want does not have yet,
+// or has in an earlier state. If the want selects by fields other than name and
 // namespace, it assumes that all objects match them.
 func (d *debt) lacks(now informerpool.Position) {
-	objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.id.namespace, Labels: d.of.selector()})
+	objects, _, err := d.to.lease.List(informerpool.Query{Namespace: d.of.Namespace, Labels: d.of.selector()})
 	if err != nil {
 		return
 	}
@@ -105,16 +105,16 @@ func (d *debt) lacks(now informerpool.Position) {
 	}
 }
 
-// misses looks for objects of the hold that the other informer has shown as
+// misses looks for objects of the want that the other informer has shown as
 // changed or deleted.
 func (d *debt) misses() {
-	objects, _, err := d.of.lease.List(informerpool.Query{Namespace: d.to.id.namespace, Labels: d.to.selector()})
+	objects, _, err := d.of.lease.List(informerpool.Query{Namespace: d.to.Namespace, Labels: d.to.selector()})
 	if err != nil {
 		return
 	}
 	for _, own := range objects {
 		o, _ := d.to.lease.Get(own.GetNamespace(), own.GetName())
-		gone := o == nil && d.to.id.fields == "" && !later(own.GetResourceVersion(), d.at.ResourceVersion)
+		gone := o == nil && d.to.FieldSelector == "" && !later(own.GetResourceVersion(), d.at.ResourceVersion)
 		switch {
 		case gone: // the version of the delete is not known
 			d.raise(d.at.ResourceVersion)
@@ -124,42 +124,42 @@ func (d *debt) misses() {
 	}
 }
 
-// selector returns the label selector of a hold, or nil.
-func (h *hold) selector() labels.Selector {
-	if h.id.labels == "" {
+// selector returns the label selector of a want, or nil.
+func (w *Want) selector() labels.Selector {
+	if w.LabelSelector == "" {
 		return nil
 	}
-	selector, err := labels.Parse(h.id.labels)
+	selector, err := labels.Parse(w.LabelSelector)
 	if err != nil {
-		return nil // such a hold has no lease
+		return nil // such a want has no lease
 	}
 	return selector
 }
 
-// mayHave returns a function that reports whether a hold may select an object
+// mayHave returns a function that reports whether a want may select an object
 // by its fields. It evaluates only name and namespace, which every object has.
-func (h *hold) mayHave() func(*informerpool.Object) bool {
-	selector, err := fields.ParseSelector(h.id.fields)
+func (w *Want) mayHave() func(*informerpool.Object) bool {
+	selector, err := fields.ParseSelector(w.FieldSelector)
 	if err != nil {
-		return func(*informerpool.Object) bool { return true } // such a hold has no lease
+		return func(*informerpool.Object) bool { return true } // such a want has no lease
 	}
 	terms := selector.Requirements()
 	return func(o *informerpool.Object) bool {
 		return !slices.ContainsFunc(terms, func(r fields.Requirement) bool {
-			return r.Field == metadataName && !matches(r, o.GetName()) ||
-				r.Field == metadataNamespace && !matches(r, o.GetNamespace())
+			return r.Field == FieldName && !Matches(r, o.GetName()) ||
+				r.Field == FieldNamespace && !Matches(r, o.GetNamespace())
 		})
 	}
 }
 
-// owes returns ErrStale while the hold lacks something that a released hold has
+// Owes returns ErrStale while the want lacks something that a released want has
 // shown.
-func (h *hold) owes() error {
-	first := h.debt.Load()
+func (w *Want) Owes() error {
+	first := w.debt.Load()
 	if first == nil {
 		return nil
 	}
-	now := h.lease.Position()
+	now := w.lease.Position()
 	for d := first; d != nil; d = d.before {
 		d.settle()
 		if d.from != "" && sameHistory(d.at, now) && later(d.from, now.ResourceVersion) {
@@ -168,7 +168,7 @@ func (h *hold) owes() error {
 	}
 
 	if now.Synced {
-		h.debt.CompareAndSwap(first, nil)
+		w.debt.CompareAndSwap(first, nil)
 	}
 
 	return nil

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package watchset
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/internal/restmap"
+)
+
+// unmappedLocked returns the kinds that wait to be looked up, each with its
+// wants.
+func (s *Set) unmappedLocked() map[schema.GroupVersionKind][]*Want {
+	out := map[schema.GroupVersionKind][]*Want{}
+	for _, w := range s.all {
+		if w.lease == nil {
+			out[w.GVK] = append(out[w.GVK], w)
+		}
+	}
+	return out
+}
+
+// MapNow lets a worker look up the kinds that are not mapped yet, if the
+// cluster is connected.
+func (s *Set) MapNow() {
+	if !s.config.Connected() {
+		return // called again on connecting
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	switch {
+	case s.closed || len(s.unmappedLocked()) == 0:
+	case s.mapping:
+		s.again = true
+	default:
+		s.mapping = true
+		s.config.LookUp(s.mapAll)
+	}
+}
+
+func (s *Set) mapAll() {
+	s.mu.Lock()
+	todo := s.unmappedLocked()
+	s.again = false
+	s.mu.Unlock()
+
+	for gvk, waiting := range todo {
+		ctx, cancel := context.WithTimeout(s.config.Context, s.config.RequestTimeout)
+		m, err := s.config.Mapper.ResourceFor(ctx, gvk)
+		cancel()
+		for _, w := range waiting {
+			if err == nil {
+				s.bind(w, m)
+			} else {
+				s.fail(w, err)
+			}
+		}
+	}
+
+	s.mu.Lock()
+	s.mapping = false
+	again, missing := s.again, len(s.unmappedLocked()) > 0 && !s.closed
+	s.mu.Unlock()
+
+	switch {
+	case again:
+		s.MapNow()
+	case missing && s.config.Connected():
+		wait := s.config.RetryInterval
+		s.config.Timers.Set(s.retry, time.Now().Add(wait+rand.N(wait/5+1))) // never sooner: a miss is remembered for as long as wait
+	}
+}
+
+func (s *Set) fail(w *Want, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.err = err
+	w.broadcast()
+}
+
+// bind sets the lease of a want.
+func (s *Set) bind(w *Want, m restmap.Mapping) {
+	if err := s.watchable(w, m); err != nil {
+		s.fail(w, err)
+		return
+	}
+	key := s.key(w, m)
+	lease, err := s.config.Pool.Acquire(s.config.Context, key)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.config.AddIndexes(lease, w.GVK)
+	s.mu.Lock()
+	if w.lease != nil || s.all[w.Selection] != w || s.closed {
+		s.mu.Unlock()
+
+		lease.Release() // bound twice, or released meanwhile
+		return
+	}
+	w.mapping.Store(&m)
+	w.lease, w.err = lease, nil
+	waiting, unsent, shown := w.waiting, w.unsent, w.shown
+	w.waiting, w.unsent, w.shown = nil, nil, nil
+	s.rebuildLocked()
+	w.broadcast()
+	s.mu.Unlock()
+
+	s.remap.later()
+	s.config.AddIndexes(lease, w.GVK) // those added after the call above, by a goroutine that did not see the lease
+	for _, sub := range waiting {
+		_ = sub.Add(lease) // it fails only if one of the two has ended meanwhile
+	}
+	s.config.OnBound(w)
+	for _, u := range unsent { // after the handlers are registered
+		lease.Seen(u)
+	}
+	lease.SeenObjects(slices.Collect(maps.Values(shown))...)
+}

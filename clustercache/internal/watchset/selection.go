@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package watchset
+
+import (
+	"cmp"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// Selection is what can be wanted of a cluster: all objects of a kind, or those
+// of a namespace or with selectors. It is comparable; selectors are in
+// canonical form.
+type Selection struct {
+	GVK schema.GroupVersionKind
+	// Namespace is empty for all namespaces.
+	Namespace string
+	// LabelSelector and FieldSelector are empty if they select everything.
+	LabelSelector, FieldSelector string
+}
+
+// Fields that every object has.
+const (
+	FieldName      = "metadata.name"
+	FieldNamespace = "metadata.namespace"
+)
+
+// errSelectsNothing reports a selector that selects nothing. The text of such a
+// selector is empty, which would select everything.
+var errSelectsNothing = errors.New("selects nothing")
+
+// Select returns the selection of list options. The error is an
+// [*informerpool.KeyError]; the selection names the kind in any case.
+func Select(gvk schema.GroupVersionKind, o *client.ListOptions) (Selection, error) {
+	s := Selection{GVK: gvk, Namespace: o.Namespace}
+	if l := o.LabelSelector; l != nil {
+		if s.LabelSelector = l.String(); s.LabelSelector == "" && !l.Empty() {
+			return s, &informerpool.KeyError{Key: s.key(), Field: "LabelSelector", Err: errSelectsNothing}
+		}
+	}
+	if f := o.FieldSelector; f != nil {
+		if s.FieldSelector = f.String(); s.FieldSelector == "" && !f.Empty() {
+			return s, &informerpool.KeyError{Key: s.key(), Field: "FieldSelector", Err: errSelectsNothing}
+		}
+	}
+
+	return s.canonical()
+}
+
+// key returns a key of the pool with the selection, of a resource that stands
+// for the kind, whose resource is not known yet.
+func (s Selection) key() informerpool.Key {
+	return informerpool.Key{
+		Resource:      s.GVK.GroupVersion().WithResource("kind"),
+		Namespace:     s.Namespace,
+		LabelSelector: s.LabelSelector,
+		FieldSelector: s.FieldSelector,
+	}
+}
+
+// canonical returns the selection with its selectors in canonical form.
+func (s Selection) canonical() (Selection, error) {
+	key, err := s.key().Canonical()
+	if err != nil {
+		return s, err
+	}
+	s.LabelSelector, s.FieldSelector = key.LabelSelector, key.FieldSelector
+	return s, nil
+}
+
+// Covers reports whether the want's informer has everything that a list
+// selects.
+func (w *Want) Covers(o *client.ListOptions) bool {
+	if w.Namespaced() && w.Namespace != "" && w.Namespace != o.Namespace {
+		return false
+	}
+	if w.LabelSelector == "" && w.FieldSelector == "" {
+		return true
+	}
+	asked := Selection{GVK: w.GVK}
+	if o.LabelSelector != nil {
+		asked.LabelSelector = o.LabelSelector.String()
+	}
+	if o.FieldSelector != nil {
+		asked.FieldSelector = o.FieldSelector.String()
+	}
+	asked, err := asked.canonical() // like those of the want
+
+	return err == nil && (w.LabelSelector == "" || w.LabelSelector == asked.LabelSelector) &&
+		(w.FieldSelector == "" || w.FieldSelector == asked.FieldSelector)
+}
+
+// narrowness orders the selections of a kind, the widest first.
+func (s Selection) narrowness() int {
+	n := 0
+	for i, part := range []string{s.Namespace, s.LabelSelector, s.FieldSelector} {
+		if part != "" {
+			n |= 1 << i
+		}
+	}
+	return n
+}
+
+// Compare orders selections by kind, namespace and selectors.
+func (s Selection) Compare(other Selection) int {
+	return cmp.Or(
+		CompareKinds(s.GVK, other.GVK), cmp.Compare(s.Namespace, other.Namespace),
+		cmp.Compare(s.LabelSelector, other.LabelSelector), cmp.Compare(s.FieldSelector, other.FieldSelector),
+	)
+}
+
+// CompareKinds orders kinds by group, version and kind.
+func CompareKinds(a, b schema.GroupVersionKind) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
+}
+
+// KindName returns a kind's name for people.
+func KindName(gvk schema.GroupVersionKind) string {
+	if gvk.Group == "" {
+		return gvk.Version + " " + gvk.Kind
+	}
+	return gvk.Group + "/" + gvk.Version + " " + gvk.Kind
+}
+
+// Matches reports whether a requirement accepts the value of its field.
+func Matches(r fields.Requirement, value string) bool {
+	return (value == r.Value) == (r.Operator != selection.NotEquals)
+}

@@ -1,0 +1,254 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package watchset
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/go-logr/logr"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/timetable"
+)
+
+// ErrStale indicates that the cached state is older than a read allows.
+var ErrStale = errors.New("cache too old for this read")
+
+// Config describes the cluster of a [Set], and connects the set to it. The
+// functions do not block.
+type Config struct {
+	// Cluster is the cluster's key, and Name its name in logs.
+	Cluster client.ObjectKey
+	Name    string
+	Logger  logr.Logger
+	// Context ends the work of the set.
+	Context context.Context //nolint:containedctx // that of the ClusterCache, for work without a caller
+	Pool    *informerpool.Pool
+	Mapper  *restmap.Mapper
+	Timers  *timetable.Timers
+	// LookUp queues a job that sends requests. It is called under locks of the
+	// set, and does not run the job itself.
+	LookUp func(job func())
+	// RequestTimeout bounds a query of discovery, which is repeated after
+	// RetryInterval.
+	RequestTimeout, RetryInterval time.Duration
+	// IdleTimeout is how long a want is kept that only reads in mode AutoWatch
+	// use.
+	IdleTimeout time.Duration
+	// Connected reports whether the cluster is connected, and Epoch which of
+	// its histories is served.
+	Connected func() bool
+	Epoch     func() informerpool.Epoch
+	// AddIndexes adds the indexes of a kind that an informer lacks.
+	AddIndexes func(*informerpool.Lease, schema.GroupVersionKind)
+	// OnBound is called when a want has got its lease.
+	OnBound func(*Want)
+	// OnEmpty is called when the last reference was released, other than by
+	// Drop.
+	OnEmpty func()
+}
+
+// Set holds what is wanted of one cluster. One worker looks kinds up while the
+// cluster is connected, and periodically repeats that for kinds that the
+// cluster does not serve.
+type Set struct {
+	config Config
+	retry  *timetable.Timer
+	idle   *timetable.Timer
+	remap  remap
+	byKind atomic.Pointer[byKind]
+
+	mu      sync.Mutex // protects what follows; nothing else is locked under it
+	all     map[Selection]*Want
+	mapping bool
+	again   bool // a want was added while mapping
+	closed  bool
+}
+
+// New returns an empty set. Close ends it.
+func New(c Config) *Set {
+	s := &Set{config: c, all: map[Selection]*Want{}}
+	s.byKind.Store(&byKind{})
+	s.retry = timetable.NewTimer(s.MapNow)
+	s.idle = timetable.NewTimer(s.releaseIdle)
+	s.remap.init(s)
+	return s
+}
+
+// Acquire takes a reference to a selection, for Release, Drop or Retire. It
+// returns nil if the cluster is being forgotten.
+func (s *Set) Acquire(id Selection) *Want { return s.add(id, false) }
+
+// add takes a reference to id: one of its own, or the one of all reads in mode
+// AutoWatch.
+func (s *Set) add(id Selection, auto bool) *Want {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	w := s.all[id]
+	if w == nil {
+		w = &Want{Selection: id, changed: make(chan struct{})}
+		s.all[id] = w
+		s.rebuildLocked()
+	}
+	if auto {
+		w.used.set(time.Now())
+	}
+	if !auto || !w.auto {
+		w.refs++
+	}
+	w.auto = w.auto || auto
+	mapped := w.lease != nil
+	s.mu.Unlock()
+
+	if mapped {
+		return w
+	}
+	if m, ok := s.config.Mapper.Cached(id.GVK); ok {
+		s.bind(w, m)
+	} else {
+		s.MapNow()
+	}
+
+	return w
+}
+
+// Any reports whether anything is wanted. Wants that only reads in mode
+// AutoWatch keep do not count: they must not keep a cluster that was removed.
+func (s *Set) Any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.anyLocked()
+}
+
+func (s *Set) anyLocked() bool {
+	for _, w := range s.all {
+		if !w.auto || w.refs > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// CloseIfEmpty makes later calls of Acquire fail if there are no wants but
+// those that reads keep, and returns the leases of these.
+func (s *Set) CloseIfEmpty() (kept []*informerpool.Lease, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.closed || s.anyLocked() {
+		return nil, s.closed
+	}
+	s.closed = true
+	for _, w := range s.all {
+		w.auto = false
+		if lease, _ := s.releaseLocked(w); lease != nil { // no other want is left that could get a debt
+			kept = append(kept, lease)
+		}
+	}
+
+	return kept, true
+}
+
+// Close stops the timers, and reports why to the users of wants without a
+// lease. Leases end with the pool or with their owners.
+func (s *Set) Close(why error) {
+	s.mu.Lock()
+	s.closed = true
+	for _, w := range s.all {
+		w.err = why
+		w.broadcast()
+	}
+	s.mu.Unlock()
+
+	s.config.Timers.Set(s.retry, time.Time{})
+	s.config.Timers.Set(s.idle, time.Time{})
+	s.config.Timers.Set(s.remap.due, time.Time{})
+}
+
+// Look returns the state of a want: its lease, or why it has none, and a
+// channel that is closed when that changes.
+func (s *Set) Look(w *Want) (lease *informerpool.Lease, changed <-chan struct{}, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return w.lease, w.changed, w.err
+}
+
+// Of returns the readable wants of a kind, widest first.
+func (s *Set) Of(gvk schema.GroupVersionKind) []*Want { return s.byKind.Load().readable[gvk] }
+
+// Readable returns every want with a lease.
+func (s *Set) Readable() []*Want {
+	var out []*Want
+	for _, of := range s.byKind.Load().readable {
+		out = append(out, of...)
+	}
+	return out
+}
+
+func (s *Set) rebuildLocked() {
+	readable, waiting := map[schema.GroupVersionKind][]*Want{}, map[schema.GroupVersionKind][]*Want{}
+	for _, w := range s.all {
+		if w.lease != nil {
+			readable[w.GVK] = append(readable[w.GVK], w)
+		} else {
+			waiting[w.GVK] = append(waiting[w.GVK], w)
+		}
+	}
+
+	for _, of := range readable {
+		slices.SortFunc(of, func(a, b *Want) int { return cmp.Compare(a.narrowness(), b.narrowness()) })
+	}
+	s.byKind.Store(&byKind{readable, waiting})
+}
+
+// Count returns the number of wants, and of those whose kind was not found yet.
+func (s *Set) Count() (wanted, unmapped int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.all {
+		if w.lease == nil {
+			unmapped++
+		}
+	}
+	return len(s.all), unmapped
+}
+
+// All returns every want.
+func (s *Set) All() []*Want {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.all))
+}
+
+// LastRead returns when reads in mode AutoWatch last used a want; zero if they
+// do not keep it.
+func (s *Set) LastRead(w *Want) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !w.auto {
+		return time.Time{}
+	}
+	return w.used.get()
+}
+
+// References returns the number of references to a want.
+func (s *Set) References(w *Want) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(w.refs, 0)
+}

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package watchset
+
+import (
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/restmap"
+)
+
+// Want is a reference-counted request to watch one selection. All holders share
+// one lease, which the want gets once its kind is mapped to a resource:
+//
+//	add ──► waiting ───► bound to a lease ──► parted: no reference is left
+//	         ▲   │         ▲          │
+//	         └───┘         └──────────┘
+//	   kind not found:   rebind: the kind is
+//	   RetryInterval     served differently
+type Want struct {
+	Selection
+
+	used instant // when a read in mode AutoWatch last used it
+	// mapping is how the kind is served; set before the lease.
+	mapping atomic.Pointer[restmap.Mapping]
+	parted  atomic.Bool          // it answers no more reads
+	debt    atomic.Pointer[debt] // objects of the kind that others showed and it may lack
+
+	// The rest is protected by the lock of the set.
+	refs    int
+	auto    bool                                      // one of the refs belongs to reads in mode AutoWatch
+	lease   *informerpool.Lease                       // nil until the cluster's resource for the kind is known; never changes after that
+	err     error                                     // why there is no lease
+	changed chan struct{}                             // closed when lease or err change
+	waiting []*informerpool.Subscription              // to be added to the lease
+	unsent  []*unstructured.Unstructured              // seen in live reads, for the lease
+	shown   map[client.ObjectKey]*informerpool.Object // shown by other informers, for the lease
+}
+
+// Lease returns the want's lease. Only wants that Of, Readable or Late have
+// returned, or that OnBound was called with, have one.
+func (w *Want) Lease() *informerpool.Lease { return w.lease }
+
+// Parted reports whether the last reference was released. What was read from
+// the want's informer must not be shown then.
+func (w *Want) Parted() bool { return w.parted.Load() }
+
+// Mapping returns how the kind is served; nil if that is not known.
+func (w *Want) Mapping() *restmap.Mapping { return w.mapping.Load() }
+
+// Namespaced reports whether the objects live in namespaces, as far as is
+// known. The cached objects decide over what discovery returned some time ago.
+func (w *Want) Namespaced() bool {
+	_, shown := w.Scopes()
+	return shown
+}
+
+// Scopes reports whether the objects live in namespaces: by discovery, and by
+// the cached objects. Without any, shown is mapped.
+func (w *Want) Scopes() (mapped, shown bool) {
+	m := w.mapping.Load()
+	mapped = m == nil || m.Namespaced
+	if w.lease != nil {
+		if namespaced, known := w.lease.Namespaced(); known {
+			return mapped, namespaced
+		}
+	}
+	return mapped, mapped
+}
+
+// In returns the namespace to look in where a read names one. The API
+// server and controller-runtime ignore the namespace of a cluster-scoped
+// object.
+func (w *Want) In(asked string) string {
+	if w.Namespaced() {
+		return asked
+	}
+	return ""
+}
+
+func (w *Want) broadcast() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
