@@ -65,8 +65,8 @@ type ClusterCache struct {
 	clustersMu sync.RWMutex // protects clusters; taken before a cluster's own locks
 	clusters   map[client.ObjectKey]*cluster
 
-	feedsMu sync.Mutex // protects feeds; nothing else is locked under it
-	feeds   map[*feed]struct{}
+	subscriptionsMu sync.Mutex // protects subscribed; nothing else is locked under it
+	subscribed      map[*subscription]struct{}
 }
 
 // New returns a ClusterCache. It does no I/O and starts nothing. The error
@@ -92,7 +92,7 @@ func New(o Options) (*ClusterCache, error) {
 		ctx:        ctx,
 		cancel:     cancel,
 		clusters:   map[client.ObjectKey]*cluster{},
-		feeds:      map[*feed]struct{}{},
+		subscribed: map[*subscription]struct{}{},
 	}
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.metrics = newMetrics(cc)
@@ -194,7 +194,7 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 	cc.clustersMu.Unlock()
 
 	if fresh {
-		for _, f := range cc.allFeeds() {
+		for _, f := range cc.subscriptions() {
 			f.clusterAdded(c)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Feeds returns the number of registered feeds.
-func (cc *ClusterCache) Feeds() int { return len(cc.allFeeds()) }
+// Subscriptions returns the number of registered subscriptions.
+func (cc *ClusterCache) Subscriptions() int { return len(cc.subscriptions()) }
 
 // NextAttempt returns the time of the next attempt to connect, or zero if none
 // is due. No message may be in handling: the next handler takes the lock after

@@ -91,7 +91,7 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		events := make(chan ObjectEvent)
-		f, err := cc.newFeed(spec, func(e ObjectEvent, _ *views) {
+		f, err := cc.newSubscription(spec, func(e ObjectEvent, _ *views) {
 			select {
 			case events <- e:
 			case <-ctx.Done():

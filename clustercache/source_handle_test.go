@@ -164,7 +164,7 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
-		require.Zero(t, cc.Feeds())
+		require.Zero(t, cc.Subscriptions())
 	})
 }
 
@@ -239,7 +239,7 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, first.Names())
 		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
-		require.Zero(t, cc.Feeds())
+		require.Zero(t, cc.Subscriptions())
 	})
 }
 
@@ -269,7 +269,7 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 			cancel()
 		}
 		synctest.Wait()
-		require.Zero(t, cc.Feeds())
+		require.Zero(t, cc.Subscriptions())
 		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
 		q.Take()
 		time.Sleep(3 * time.Hour)

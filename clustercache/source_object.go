@@ -62,10 +62,10 @@ type TypedObjectSource[request comparable] struct {
 
 // objectRun is one run of a source, for one controller.
 type objectRun[request comparable] struct {
-	ctx       context.Context //nolint:containedctx // the controller's life
-	feed      *feed
-	debounced *debounce.Queue[request]
-	unlinked  func() bool // undoes what the end of ctx would do
+	ctx          context.Context //nolint:containedctx // the controller's life
+	subscription *subscription
+	debounced    *debounce.Queue[request]
+	unlinked     func() bool // undoes what the end of ctx would do
 }
 
 var _ source.TypedSource[string] = (*TypedObjectSource[string])(nil)
@@ -105,7 +105,7 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	r := &objectRun[request]{ctx: ctx, debounced: debounced}
 	spec := s.spec
 	spec.Form = cmp.Or(spec.Form, s.options.Form)
-	r.feed, err = s.cc.newFeed(spec, func(e ObjectEvent, v *views) { s.handle(r, e, v) })
+	r.subscription, err = s.cc.newSubscription(spec, func(e ObjectEvent, v *views) { s.handle(r, e, v) })
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	if s.stopped {
 		s.mu.Unlock()
 
-		r.feed.stop()
+		r.subscription.stop()
 		return nil
 	}
 	s.runs = append(s.stillRunningLocked(), r)
@@ -123,7 +123,7 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	r.unlinked = context.AfterFunc(ctx, r.end)
 	s.mu.Unlock()
 
-	r.feed.start() // does nothing if it was stopped meanwhile
+	r.subscription.start() // does nothing if it was stopped meanwhile
 
 	return nil
 }
@@ -135,10 +135,10 @@ func (s *TypedObjectSource[request]) stillRunningLocked() []*objectRun[request] 
 	cancel()
 	var running []*objectRun[request]
 	for _, r := range s.runs {
-		if r.ctx.Err() == nil || r.feed.pool.Close(expired) != nil {
+		if r.ctx.Err() == nil || r.subscription.pool.Close(expired) != nil {
 			running = append(running, r)
 		} else {
-			s.failures.Add(r.feed.pool.Panics() + r.feed.misfit.Load())
+			s.failures.Add(r.subscription.pool.Panics() + r.subscription.misfit.Load())
 		}
 	}
 
@@ -187,10 +187,10 @@ func (s *TypedObjectSource[request]) SetMapping(mapping ObjectMapFunc[request]) 
 }
 
 // Trigger delivers an object once more, marked as Resync, if it is cached and
-// the feed selects it. It does not wait.
+// the subscription selects it. It does not wait.
 func (s *TypedObjectSource[request]) Trigger(object Request) {
 	for _, r := range s.all() {
-		r.feed.trigger(object)
+		r.subscription.trigger(object)
 	}
 }
 
@@ -198,7 +198,7 @@ func (s *TypedObjectSource[request]) Trigger(object Request) {
 // wait.
 func (s *TypedObjectSource[request]) TriggerAll() {
 	for _, r := range s.all() {
-		r.feed.triggerAll()
+		r.subscription.triggerAll()
 	}
 }
 
@@ -219,14 +219,14 @@ func (s *TypedObjectSource[request]) setPaused(paused bool) {
 		if paused {
 			r.pause()
 		} else {
-			r.feed.pool.Continue()
+			r.subscription.pool.Continue()
 			r.debounced.Proceed()
 		}
 	}
 }
 
 func (r *objectRun[request]) pause() {
-	r.feed.pool.Pause()
+	r.subscription.pool.Pause()
 	r.debounced.Pause()
 }
 
@@ -235,7 +235,7 @@ func (r *objectRun[request]) pause() {
 func (s *TypedObjectSource[request]) Failures() int64 {
 	n := s.failures.Load()
 	for _, r := range s.all() {
-		n += r.feed.pool.Panics() + r.feed.misfit.Load()
+		n += r.subscription.pool.Panics() + r.subscription.misfit.Load()
 	}
 	return n
 }
@@ -263,7 +263,7 @@ func (s *TypedObjectSource[request]) Stop() {
 
 // end ends the run. It is called once.
 func (r *objectRun[request]) end() {
-	r.feed.stop()
+	r.subscription.stop()
 	r.debounced.Close()
 }
 
@@ -273,7 +273,7 @@ func (r *objectRun[request]) end() {
 func (s *TypedObjectSource[request]) Close(ctx context.Context) error {
 	s.Stop()
 	for _, r := range s.all() {
-		if err := r.feed.pool.Close(ctx); err != nil {
+		if err := r.subscription.pool.Close(ctx); err != nil {
 			return err
 		}
 	}

@@ -42,7 +42,7 @@ func (c *cluster) handle(m message) {
 	}
 	if c.state.Phase != before.Phase {
 		c.announce(before)
-		for _, f := range c.cc.allFeeds() {
+		for _, f := range c.cc.subscriptions() {
 			f.phaseChanged(c, c.state.Phase)
 		}
 	}

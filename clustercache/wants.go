@@ -38,7 +38,7 @@ func newWants(c *cluster) *watchset.Set {
 			c.cc.addIndexes(c, lease, gvk)
 		},
 		OnBound: func(w *watchset.Want) {
-			for _, f := range c.cc.allFeeds() {
+			for _, f := range c.cc.subscriptions() {
 				f.leaseAdded(c, w)
 			}
 		},

@@ -24,9 +24,8 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// feed is one subscription to the events of objects: what an ObjectFeed
-// selects.
-type feed struct {
+// subscription delivers the events of the objects that an ObjectFeed selects.
+type subscription struct {
 	cc     *ClusterCache
 	spec   ObjectFeed
 	wanted []watchset.Selection             // of Kinds and Selections; an id without a kind means every kind
@@ -92,10 +91,10 @@ func local(selector string) bool {
 	})
 }
 
-// newFeed returns a feed, which start begins and stop ends. It calls handle
-// with one event at a time. The subscription counts a panic in handle or in a
-// predicate.
-func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views)) (*feed, error) {
+// newSubscription returns a subscription, which start begins and stop ends. It
+// calls handle with one event at a time. The subscription counts a panic in
+// handle or in a predicate.
+func (cc *ClusterCache) newSubscription(spec ObjectFeed, handle func(ObjectEvent, *views)) (*subscription, error) {
 	if spec.Form > Metadata {
 		return nil, &OptionError{Field: "Form", Err: ErrUnsupported}
 	}
@@ -106,28 +105,28 @@ func (cc *ClusterCache) newFeed(spec ObjectFeed, handle func(ObjectEvent, *views
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	f := &feed{
+	s := &subscription{
 		cc:      cc,
 		spec:    spec,
 		wanted:  wanted,
 		forms:   cc.givenForms(spec),
 		watches: map[*cluster]map[watchset.Selection]*Watch{},
 	}
-	f.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { f.handle(e, handle) }))
-	f.resync = timetable.NewTimer(f.resyncDue)
+	s.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { s.handle(e, handle) }))
+	s.resync = timetable.NewTimer(s.resyncDue)
 
-	return f, nil
+	return s, nil
 }
 
 // handle passes an event on if the predicates accept it.
-func (f *feed) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
-	defer f.cc.calls.Enter("predicate or handler of an ObjectFeed")()
+func (s *subscription) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
+	defer s.cc.calls.Enter("predicate or handler of an ObjectFeed")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
-	v := &views{cc: f.cc, form: f.form(gvk)}
-	ok, err := v.passes(f.spec.Predicates, e)
+	v := &views{cc: s.cc, form: s.form(gvk)}
+	ok, err := v.passes(s.spec.Predicates, e)
 	if err != nil {
-		f.misfit.Add(1)
-		f.cc.log.Error(err, "Object cannot be given to predicates; its event passes", "cluster", clusterName(e.Key.Cluster), "kind", gvk.Kind)
+		s.misfit.Add(1)
+		s.cc.log.Error(err, "Object cannot be given to predicates; its event passes", "cluster", clusterName(e.Key.Cluster), "kind", gvk.Kind)
 	}
 	if ok || err != nil {
 		to(ObjectEvent{Cluster: e.Key.Cluster, GVK: gvk, Event: e}, v)
@@ -135,11 +134,11 @@ func (f *feed) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
 }
 
 // form returns the form in which functions receive objects of a kind.
-func (f *feed) form(gvk schema.GroupVersionKind) Form {
-	if f.spec.Form != AsGiven {
-		return f.spec.Form
+func (s *subscription) form(gvk schema.GroupVersionKind) Form {
+	if s.spec.Form != AsGiven {
+		return s.spec.Form
 	}
-	if form, ok := f.forms[gvk]; ok {
+	if form, ok := s.forms[gvk]; ok {
 		return form
 	}
 	return Packed
@@ -163,67 +162,68 @@ func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]
 	return forms
 }
 
-// start takes the feed's own watches, or subscribes to the watches of others.
-// It does not block. It does nothing after stop.
-func (f *feed) start() {
-	// The feed is registered first: a cluster or lease that is added during the
-	// loop below is offered by its adder as well, and twice does no harm.
-	f.cc.feedsMu.Lock()
-	f.cc.feeds[f] = struct{}{}
-	f.cc.feedsMu.Unlock()
+// start takes the subscription's own watches, or subscribes to the watches of
+// others. It does not block. It does nothing after stop.
+func (s *subscription) start() {
+	// The subscription is registered first: a cluster or lease that is added
+	// during the loop below is offered by its adder as well, and twice does no
+	// harm.
+	s.cc.subscriptionsMu.Lock()
+	s.cc.subscribed[s] = struct{}{}
+	s.cc.subscriptionsMu.Unlock()
 
-	f.mu.Lock()
-	stopped := f.stopped
-	f.mu.Unlock()
+	s.mu.Lock()
+	stopped := s.stopped
+	s.mu.Unlock()
 
-	if stopped { // perhaps before the feed was registered: then stop has not unregistered it
-		f.unregister()
+	if stopped { // perhaps before the subscription was registered: then stop has not unregistered it
+		s.unregister()
 		return
 	}
-	for _, c := range f.cc.all() {
+	for _, c := range s.cc.all() {
 		for _, h := range c.wants.Readable() {
-			f.leaseAdded(c, h)
+			s.leaseAdded(c, h)
 		}
-		f.clusterAdded(c)
+		s.clusterAdded(c)
 	}
 
-	f.setResync()
+	s.setResync()
 }
 
-func (cc *ClusterCache) allFeeds() []*feed {
-	cc.feedsMu.Lock()
-	defer cc.feedsMu.Unlock()
-	return slices.Collect(maps.Keys(cc.feeds))
+func (cc *ClusterCache) subscriptions() []*subscription {
+	cc.subscriptionsMu.Lock()
+	defer cc.subscriptionsMu.Unlock()
+	return slices.Collect(maps.Keys(cc.subscribed))
 }
 
-// wants reports whether the feed selects c. It recovers from a panic of
+// wants reports whether the subscription selects c. It recovers from a panic of
 // ObjectFeed.Clusters, which must not reach the code that adds a cluster.
-func (f *feed) wants(c *cluster) (ok bool) {
-	if f.spec.Clusters == nil {
+func (s *subscription) wants(c *cluster) (ok bool) {
+	if s.spec.Clusters == nil {
 		return true
 	}
-	err := f.cc.calls.Call("ObjectFeed.Clusters", func() error {
-		ok = f.spec.Clusters(c.key)
+	err := s.cc.calls.Call("ObjectFeed.Clusters", func() error {
+		ok = s.spec.Clusters(c.key)
 		return nil
 	}, "cluster", c.name)
 	return ok && err == nil // a panic leaves the cluster out
 }
 
 // leaseAdded is called for every lease of a cluster.
-func (f *feed) leaseAdded(c *cluster, h *watchset.Want) {
-	narrower, ok := f.narrower(c, h.Selection)
-	if ok && f.wants(c) {
-		_ = f.pool.Add(h.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
+func (s *subscription) leaseAdded(c *cluster, h *watchset.Want) {
+	narrower, ok := s.narrower(c, h.Selection)
+	if ok && s.wants(c) {
+		_ = s.pool.Add(h.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
 	}
 }
 
-// narrower reports whether the feed wants events of a watch, and returns the
-// keys that narrow them further.
-func (f *feed) narrower(c *cluster, id watchset.Selection) (keys []informerpool.Key, ok bool) {
-	if f.spec.Watch {
-		return nil, slices.Contains(f.wanted, id)
+// narrower reports whether the subscription wants events of a watch, and
+// returns the keys that narrow them further.
+func (s *subscription) narrower(c *cluster, id watchset.Selection) (keys []informerpool.Key, ok bool) {
+	if s.spec.Watch {
+		return nil, slices.Contains(s.wanted, id)
 	}
-	for _, w := range f.wanted {
+	for _, w := range s.wanted {
 		if w.GVK != id.GVK && !w.GVK.Empty() {
 			continue
 		}
@@ -239,14 +239,14 @@ func (f *feed) narrower(c *cluster, id watchset.Selection) (keys []informerpool.
 	return keys, len(keys) > 0
 }
 
-// clusterAdded is called for every cluster. It takes the watches that the feed
-// lacks in it.
-func (f *feed) clusterAdded(c *cluster) {
-	if !f.spec.Watch || c.view.Load().phase == phase.Gone || !f.wants(c) {
+// clusterAdded is called for every cluster. It takes the watches that the
+// subscription lacks in it.
+func (s *subscription) clusterAdded(c *cluster) {
+	if !s.spec.Watch || c.view.Load().phase == phase.Gone || !s.wants(c) {
 		return
 	}
-	for _, id := range f.wanted {
-		if f.has(c, id) {
+	for _, id := range s.wanted {
+		if s.has(c, id) {
 			continue
 		}
 		h := c.wants.Acquire(id)
@@ -254,15 +254,15 @@ func (f *feed) clusterAdded(c *cluster) {
 			continue // the cluster is being forgotten; its successor gets a call of its own
 		}
 		w := &Watch{c: c, want: h, released: make(chan struct{})}
-		f.mu.Lock()
-		surplus := f.stopped || f.watches[c][id] != nil
-		if !surplus && f.watches[c] == nil {
-			f.watches[c] = map[watchset.Selection]*Watch{}
+		s.mu.Lock()
+		surplus := s.stopped || s.watches[c][id] != nil
+		if !surplus && s.watches[c] == nil {
+			s.watches[c] = map[watchset.Selection]*Watch{}
 		}
 		if !surplus {
-			f.watches[c][id] = w
+			s.watches[c][id] = w
 		}
-		f.mu.Unlock()
+		s.mu.Unlock()
 
 		if surplus {
 			w.Release()
@@ -270,112 +270,112 @@ func (f *feed) clusterAdded(c *cluster) {
 	}
 }
 
-func (f *feed) has(c *cluster, id watchset.Selection) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.stopped || f.watches[c][id] != nil
+func (s *subscription) has(c *cluster, id watchset.Selection) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped || s.watches[c][id] != nil
 }
 
-// phaseChanged is called for every change of a cluster's phase. The feed's
-// watches must not keep a cluster known that no longer exists, even if the feed
-// is paused or its handler slow: the subscription alone keeps the deletes that
-// the handler has yet to receive.
-func (f *feed) phaseChanged(c *cluster, p phase.Phase) {
+// phaseChanged is called for every change of a cluster's phase. The
+// subscription's watches must not keep a cluster known that no longer exists,
+// even if the subscription is paused or its handler slow: the subscription
+// alone keeps the deletes that the handler has yet to receive.
+func (s *subscription) phaseChanged(c *cluster, p phase.Phase) {
 	if p != phase.Gone {
-		f.clusterAdded(c)
+		s.clusterAdded(c)
 		return
 	}
-	f.mu.Lock()
-	watches := maps.Clone(f.watches[c])
-	f.mu.Unlock()
+	s.mu.Lock()
+	watches := maps.Clone(s.watches[c])
+	s.mu.Unlock()
 
 	if len(watches) == 0 {
 		return
 	}
-	f.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
+	s.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
 		for id, w := range watches {
-			f.letGo(c, id, w)
+			s.letGo(c, id, w)
 		}
 	})
 }
 
 // letGo releases a watch of a cluster, unless the cluster is back.
-func (f *feed) letGo(c *cluster, id watchset.Selection, w *Watch) {
-	f.mu.Lock()
-	if c.view.Load().phase != phase.Gone || f.watches[c][id] != w {
-		f.mu.Unlock()
+func (s *subscription) letGo(c *cluster, id watchset.Selection, w *Watch) {
+	s.mu.Lock()
+	if c.view.Load().phase != phase.Gone || s.watches[c][id] != w {
+		s.mu.Unlock()
 		return
 	}
-	delete(f.watches[c], id)
-	if len(f.watches[c]) == 0 {
-		delete(f.watches, c)
+	delete(s.watches[c], id)
+	if len(s.watches[c]) == 0 {
+		delete(s.watches, c)
 	}
-	f.mu.Unlock()
+	s.mu.Unlock()
 
 	w.retire()
-	f.clusterAdded(c) // the cluster may have come back just before the delete above, when clusterAdded found no watch lacking
+	s.clusterAdded(c) // the cluster may have come back just before the delete above, when clusterAdded found no watch lacking
 }
 
 // trigger delivers an object again, if it is cached.
-func (f *feed) trigger(r Request) {
-	c := f.cc.find(r.Cluster)
+func (s *subscription) trigger(r Request) {
+	c := s.cc.find(r.Cluster)
 	if c == nil {
 		return
 	}
 	for _, h := range c.wants.Of(r.GVK) {
-		f.pool.Trigger(h.Lease(), h.In(r.Namespace), r.Name)
+		s.pool.Trigger(h.Lease(), h.In(r.Namespace), r.Name)
 	}
 }
 
 // triggerAll delivers every object again.
-func (f *feed) triggerAll() {
-	for _, c := range f.cc.all() {
+func (s *subscription) triggerAll() {
+	for _, c := range s.cc.all() {
 		for _, h := range c.wants.Readable() {
-			f.pool.Resync(h.Lease())
+			s.pool.Resync(h.Lease())
 		}
 	}
 }
 
 // resyncDue is called by the timers. It spawns the resync, because visiting
 // every object would delay other timers.
-func (f *feed) resyncDue() {
-	f.cc.spawn(func() {
-		f.triggerAll()
-		f.setResync()
+func (s *subscription) resyncDue() {
+	s.cc.spawn(func() {
+		s.triggerAll()
+		s.setResync()
 	})
 }
 
-// setResync sets the timer of the next resync, unless the feed has stopped:
-// stop has removed the timer for the last time.
-func (f *feed) setResync() {
-	interval := f.spec.ResyncInterval
+// setResync sets the timer of the next resync, unless the subscription has
+// stopped: stop has removed the timer for the last time.
+func (s *subscription) setResync() {
+	interval := s.spec.ResyncInterval
 	if interval == 0 {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.stopped {
-		f.cc.timers.Set(f.resync, time.Now().Add(interval-rand.N(interval/5+1)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.cc.timers.Set(s.resync, time.Now().Add(interval-rand.N(interval/5+1)))
 	}
 }
 
-func (f *feed) unregister() {
-	f.cc.feedsMu.Lock()
-	defer f.cc.feedsMu.Unlock()
-	delete(f.cc.feeds, f)
+func (s *subscription) unregister() {
+	s.cc.subscriptionsMu.Lock()
+	defer s.cc.subscriptionsMu.Unlock()
+	delete(s.cc.subscribed, s)
 }
 
-// stop ends the feed. It does not wait.
-func (f *feed) stop() {
-	f.mu.Lock()
-	f.stopped = true
-	f.cc.timers.Set(f.resync, time.Time{})
-	watches := f.watches
-	f.watches = nil
-	f.mu.Unlock()
+// stop ends the subscription. It does not wait.
+func (s *subscription) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.cc.timers.Set(s.resync, time.Time{})
+	watches := s.watches
+	s.watches = nil
+	s.mu.Unlock()
 
-	f.unregister() // after stopped was set: see start
-	f.pool.Stop()
+	s.unregister() // after stopped was set: see start
+	s.pool.Stop()
 	for _, of := range watches {
 		for _, w := range of {
 			w.Release()
