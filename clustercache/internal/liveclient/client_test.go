@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package liveclient_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+	"github.com/fleetcache/fleetcache/internal/restmap"
+)
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// newClient returns a client whose requests go through a round tripper, and a
+// counter of how often discovery changed.
+func newClient(t *testing.T, through http.RoundTripper) (c client.Client, rediscovered *int) {
+	t.Helper()
+	const url = "http://cluster"
+	rediscovered = new(int)
+	c, err := liveclient.NewFactory(liveclient.Config{
+		URL:             url,
+		Unary:           through,
+		Stream:          through,
+		Scheme:          scheme.Scheme,
+		Mapper:          restmap.NewTable().NewMapper(through.RoundTrip, url, restmap.Options{NegativeTTL: time.Nanosecond}),
+		Timeout:         time.Minute,
+		RefreshInterval: time.Nanosecond,
+		MaxBytes:        1 << 20,
+		MaxObjectBytes:  1 << 20,
+		Rediscovered:    func() { *rediscovered++ },
+	}).Client()
+	require.NoError(t, err)
+	return c, rediscovered
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+}
+
+// TestHazardAnswerIsAnotherObject: client-go decodes any object into the one
+// that was requested.
+func TestHazardAnswerIsAnotherObject(t *testing.T) {
+	server := fakeapi.New(fakeapi.Options{}).Transport()
+	c, _ := newClient(t, roundTripper(func(req *http.Request) (*http.Response, error) {
+		req = req.Clone(req.Context())
+		req.URL.Path = strings.Replace(req.URL.Path, "/configmaps/one", "/configmaps/two", 1)
+		return server.RoundTrip(req)
+	}))
+	require.NoError(t, c.Create(t.Context(), configMap("two")))
+
+	got := &corev1.ConfigMap{}
+	require.ErrorIs(t, c.Get(t.Context(), client.ObjectKeyFromObject(configMap("one")), got), liveclient.ErrAnswer)
+	require.Empty(t, got.Name)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(configMap("two")), got))
+}
+
+// TestHazardAnswerTakesAllMemory: a budget bounds what an answer takes, which
+// Named reports with the kind.
+func TestHazardAnswerTakesAllMemory(t *testing.T) {
+	inner, _ := newClient(t, fakeapi.New(fakeapi.Options{}).Transport())
+	var failed []string
+	c := liveclient.Named(inner, liveclient.Hooks{
+		Failed: func(op string, gvk schema.GroupVersionKind, err error) error {
+			failed = append(failed, op+" "+gvk.Kind)
+			return err
+		},
+		Begin: func() func(schema.GroupVersionKind, any, bool) {
+			return func(gvk schema.GroupVersionKind, _ any, _ bool) { t.Error("shown:", gvk) }
+		},
+	})
+	large := configMap("large")
+	large.Data = map[string]string{"a": strings.Repeat("x", 1<<19)}
+	require.ErrorIs(t, c.Create(t.Context(), large), informerpool.ErrBudget)
+	require.ErrorIs(t, c.List(t.Context(), &corev1.ConfigMapList{}), informerpool.ErrBudget)
+	require.Equal(t, []string{"create ConfigMap", "list ConfigMapList"}, failed)
+}
+
+// TestClientFollowsDiscovery: a kind that is defined after the first call is
+// found without a new client.
+func TestClientFollowsDiscovery(t *testing.T) {
+	server := fakeapi.New(fakeapi.Options{})
+	c, rediscovered := newClient(t, server.Transport())
+	widget := &unstructured.Unstructured{}
+	widget.SetAPIVersion("example.com/v1")
+	widget.SetKind("Widget")
+	widget.SetNamespace("default")
+	widget.SetName("one")
+	require.True(t, meta.IsNoMatchError(c.Create(t.Context(), widget.DeepCopy())))
+
+	server.Register(fakeapi.Kind{
+		Group:    "example.com",
+		Kind:     "Widget",
+		Versions: []string{"v1"},
+		Resource: "widgets",
+		Singular: "widget",
+	})
+	require.NoError(t, c.Create(t.Context(), widget))
+	server.Unregister(schema.GroupKind{Group: "example.com", Kind: "Widget"})
+	require.Error(t, c.Get(t.Context(), client.ObjectKeyFromObject(widget), widget))
+	require.Positive(t, *rediscovered)
+}

@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package watchset
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/timetable"
+)
+
+var configMaps = Selection{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
+
+// site is a set with the cluster that it belongs to.
+type site struct {
+	*Set
+
+	connected atomic.Bool
+	bound     []Selection
+	emptied   int
+}
+
+// newSite returns a site that is not connected. It ends with the test.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	through := fakeapi.New(fakeapi.Options{}).Transport()
+	endpoint := informerpool.Endpoint{Client: &http.Client{Transport: through}, URL: "http://cluster", Epoch: "one"}
+	pool, err := informerpool.New(informerpool.Options{
+		Source: informerpool.FromREST(func(context.Context, types.NamespacedName) (informerpool.Endpoint, error) {
+			return endpoint, nil
+		}),
+	})
+	require.NoError(t, err)
+	timers := timetable.NewTimers()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		timers.Run(ctx)
+	}()
+	s := &site{}
+	s.Set = New(Config{
+		Name:           "cluster",
+		Logger:         logr.Discard(),
+		Context:        ctx,
+		Pool:           pool,
+		Mapper:         restmap.NewTable().NewMapper(through.RoundTrip, endpoint.URL, restmap.Options{}),
+		Timers:         timers,
+		LookUp:         func(job func()) { go job() },
+		RequestTimeout: time.Minute,
+		RetryInterval:  time.Minute,
+		IdleTimeout:    time.Hour,
+		Connected:      s.connected.Load,
+		Epoch:          func() informerpool.Epoch { return endpoint.Epoch },
+		AddIndexes:     func(*informerpool.Lease, schema.GroupVersionKind) {},
+		OnBound:        func(w *Want) { s.bound = append(s.bound, w.Selection) },
+		OnEmpty:        func() { s.emptied++ },
+	})
+	t.Cleanup(func() {
+		s.Close(context.Canceled)
+		cancel()
+		<-ended
+		require.NoError(t, pool.Close(context.Background()))
+	})
+
+	return s
+}
+
+// TestWantIsBoundWhenTheClusterConnects: what is wanted of a cluster that is
+// not connected waits, and all who want the same share one informer.
+func TestWantIsBoundWhenTheClusterConnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.Acquire(configMaps)
+		require.Same(t, w, s.Acquire(configMaps))
+		synctest.Wait()
+		require.Nil(t, w.Lease())
+		require.Empty(t, s.Of(configMaps.GVK))
+
+		s.connected.Store(true)
+		s.MapNow()
+		synctest.Wait()
+		require.Equal(t, []Selection{configMaps}, s.bound)
+		require.Equal(t, []*Want{w}, s.Of(configMaps.GVK))
+		require.True(t, w.Lease().HasSynced())
+
+		s.Release(w)
+		require.Equal(t, 1, s.References(w))
+		require.Zero(t, s.emptied)
+		s.Release(w)
+		require.Equal(t, 1, s.emptied)
+		require.True(t, w.Parted())
+	})
+}
+
+// TestHazardReadsKeepAClusterForEver: what only reads want is released when it
+// was not read for a while, and does not count as wanted before.
+func TestHazardReadsKeepAClusterForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.connected.Store(true)
+		w := s.Keep(configMaps)
+		time.Sleep(59 * time.Minute)
+		require.Same(t, w, s.Keep(configMaps))
+		require.Equal(t, 1, s.References(w))
+		require.False(t, s.Any())
+
+		time.Sleep(59 * time.Minute)
+		require.False(t, w.Parted())
+		time.Sleep(2 * time.Minute)
+		require.True(t, w.Parted())
+		require.Equal(t, 1, s.emptied)
+	})
+}
+
+// TestHazardForgottenClusterIsWanted: once a cluster is being forgotten, no
+// want of its set would ever be served.
+func TestHazardForgottenClusterIsWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.Acquire(configMaps)
+		_, closed := s.CloseIfEmpty()
+		require.False(t, closed)
+		s.Release(w)
+		_, closed = s.CloseIfEmpty()
+		require.True(t, closed)
+		require.Nil(t, s.Acquire(configMaps))
+		require.Nil(t, s.Keep(configMaps))
+	})
+}
+
+// TestSelectionsThatMeanTheSameAreEqual: selectors are compared by what they
+// select, and one that selects nothing is refused.
+func TestSelectionsThatMeanTheSameAreEqual(t *testing.T) {
+	selected := func(options ...client.ListOption) (Selection, error) {
+		o := (&client.ListOptions{}).ApplyOptions(options)
+		return Select(configMaps.GVK, o)
+	}
+	one, err := selected(client.MatchingLabels{"a": "1", "b": "2"})
+	require.NoError(t, err)
+	parsed, err := labels.Parse("b in (2), a=1")
+	require.NoError(t, err)
+	other, err := selected(client.MatchingLabelsSelector{Selector: parsed})
+	require.NoError(t, err)
+	require.Equal(t, one, other)
+	require.Positive(t, one.Compare(configMaps))
+
+	_, err = selected(client.MatchingLabelsSelector{Selector: labels.Nothing()})
+	require.ErrorIs(t, err, errSelectsNothing)
+}
