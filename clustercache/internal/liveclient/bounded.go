@@ -8,11 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,13 +27,9 @@ import (
 // together, the memory that the decoded answer takes, what it logs, which at
 // high verbosity is whole bodies, and what it quotes in errors. It refuses
 // answers of another kind, which client-go would decode into an empty object.
-type bounded struct {
-	client.Client
+type bounded struct{ from *Factory }
 
-	after time.Duration
-	limit int64 // of the memory that answers take; negative: none
-	item  int   // the largest object that informers accept
-}
+var _ client.Client = (*bounded)(nil)
 
 // answer returns a call whose answer is decoded into obj; nil if none is.
 func (l *bounded) answer(obj any) *callState {
@@ -40,14 +37,14 @@ func (l *bounded) answer(obj any) *callState {
 }
 
 // do makes one call.
-func (l *bounded) do(ctx context.Context, answer *callState, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.after, errDeadline)
+func (l *bounded) do(ctx context.Context, answer *callState, call func(context.Context, client.Client) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.from.config.Timeout, errDeadline)
 	defer cancel()
 	if answer.budget, _ = ctx.Value(budgetKey{}).(*budget); answer.budget == nil {
-		answer.budget = &budget{limit: l.limit}
+		answer.budget = &budget{limit: l.from.config.MaxBytes}
 	}
 	ctx = context.WithValue(klog.NewContext(ctx, logr.Discard()), callKey{}, answer)
-	err := call(ctx)
+	err := l.from.follow(ctx, call)
 	if err == nil {
 		return nil
 	}
@@ -58,13 +55,15 @@ func (l *bounded) do(ctx context.Context, answer *callState, call func(context.C
 		return sanitize.FromClient(err)
 	}
 
-	_, told := errors.AsType[*transport.Error](err) // for example if the connection breaks in the middle of a body
+	// A connection may also break in the middle of a body.
+	_, broken := errors.AsType[*transport.Error](err)
 	switch {
-	case errors.Is(answer.failed, informerpool.ErrBudget), errors.Is(answer.failed, informerpool.ErrKind), errors.Is(answer.failed, transport.ErrNotKubernetes), errors.Is(answer.failed, ErrAnswer):
+	case errors.Is(answer.failed, informerpool.ErrBudget), errors.Is(answer.failed, informerpool.ErrKind),
+		errors.Is(answer.failed, transport.ErrNotKubernetes), errors.Is(answer.failed, ErrAnswer):
 		return answer.failed
 	case errors.Is(err, transport.ErrBodyTooLarge):
 		return fmt.Errorf("%w: %w", informerpool.ErrBudget, err)
-	case answer.answered && !told && ctx.Err() == nil:
+	case answer.answered && !broken && ctx.Err() == nil:
 		return &answerError{err: err}
 	}
 
@@ -86,7 +85,8 @@ func (e *answerError) Unwrap() error { return e.err }
 // Get implements client.Client.
 func (l *bounded) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	answer := l.answer(obj)
-	if err := l.do(ctx, answer, func(ctx context.Context) error { return l.Client.Get(ctx, key, obj, opts...) }); err != nil {
+	err := l.do(ctx, answer, func(ctx context.Context, c client.Client) error { return c.Get(ctx, key, obj, opts...) })
+	if err != nil {
 		return err
 	}
 	if err := identified(key, obj); err != nil {
@@ -116,8 +116,10 @@ func identified(key client.ObjectKey, obj client.Object) error {
 
 // List implements client.Client.
 func (l *bounded) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	answer := (&callState{scheme: l.Scheme(), item: l.item}).expectList(list)
-	err := l.do(ctx, answer, func(ctx context.Context) error { return l.Client.List(ctx, list, opts...) })
+	answer := (&callState{scheme: l.Scheme(), item: l.from.config.MaxObjectBytes}).expectList(list)
+	err := l.do(ctx, answer, func(ctx context.Context, c client.Client) error {
+		return c.List(ctx, list, opts...)
+	})
 	if err == nil && answer.list != nil {
 		answer.list.fill(list, answer.want)
 	}
@@ -126,32 +128,44 @@ func (l *bounded) List(ctx context.Context, list client.ObjectList, opts ...clie
 
 // Apply implements client.Client.
 func (l *bounded) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Apply(ctx, obj, opts...) })
+	return l.do(ctx, l.written(obj), func(ctx context.Context, c client.Client) error {
+		return c.Apply(ctx, obj, opts...)
+	})
 }
 
 // Create implements client.Client.
 func (l *bounded) Create(ctx context.Context, obj client.Object, opts ...client.CreateOption) error {
-	return l.do(ctx, l.created(obj), func(ctx context.Context) error { return l.Client.Create(ctx, obj, opts...) })
+	return l.do(ctx, l.created(obj), func(ctx context.Context, c client.Client) error {
+		return c.Create(ctx, obj, opts...)
+	})
 }
 
 // Delete implements client.Client.
 func (l *bounded) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
-	return l.do(ctx, l.deleted(obj), func(ctx context.Context) error { return l.Client.Delete(ctx, obj, opts...) })
+	return l.do(ctx, l.deleted(obj), func(ctx context.Context, c client.Client) error {
+		return c.Delete(ctx, obj, opts...)
+	})
 }
 
 // Update implements client.Client.
 func (l *bounded) Update(ctx context.Context, obj client.Object, opts ...client.UpdateOption) error {
-	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Update(ctx, obj, opts...) })
+	return l.do(ctx, l.written(obj), func(ctx context.Context, c client.Client) error {
+		return c.Update(ctx, obj, opts...)
+	})
 }
 
 // Patch implements client.Client.
 func (l *bounded) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	return l.do(ctx, l.written(obj), func(ctx context.Context) error { return l.Client.Patch(ctx, obj, patch, opts...) })
+	return l.do(ctx, l.written(obj), func(ctx context.Context, c client.Client) error {
+		return c.Patch(ctx, obj, patch, opts...)
+	})
 }
 
 // DeleteAllOf implements client.Client.
 func (l *bounded) DeleteAllOf(ctx context.Context, obj client.Object, opts ...client.DeleteAllOfOption) error {
-	return l.do(ctx, l.deletedAll(obj), func(ctx context.Context) error { return l.Client.DeleteAllOf(ctx, obj, opts...) })
+	return l.do(ctx, l.deletedAll(obj), func(ctx context.Context, c client.Client) error {
+		return c.DeleteAllOf(ctx, obj, opts...)
+	})
 }
 
 // Status implements client.Client.
@@ -159,50 +173,29 @@ func (l *bounded) Status() client.SubResourceWriter { return l.SubResource("stat
 
 // SubResource implements client.Client.
 func (l *bounded) SubResource(name string) client.SubResourceClient {
-	return &boundedSubresource{l: l, name: name, inner: l.Client.SubResource(name)}
+	return &boundedSubresource{l: l, name: name}
 }
 
-type boundedSubresource struct {
-	l     *bounded
-	name  string
-	inner client.SubResourceClient
-}
+// Scheme implements client.Client.
+func (l *bounded) Scheme() *runtime.Scheme { return l.from.config.Scheme }
 
-// Get implements client.SubResourceClient.
-func (s *boundedSubresource) Get(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceGetOption) error {
-	return s.l.do(ctx, s.l.readSubresource(obj, sub), func(ctx context.Context) error { return s.inner.Get(ctx, obj, sub, opts...) })
-}
+// RESTMapper implements client.Client.
+func (l *bounded) RESTMapper() meta.RESTMapper { return l.from.config.Mapper.RESTMapper() }
 
-// Create implements client.SubResourceClient.
-func (s *boundedSubresource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
-	return s.l.do(ctx, s.l.subresource(obj, sub, s.name), func(ctx context.Context) error { return s.inner.Create(ctx, obj, sub, opts...) })
-}
-
-// Update implements client.SubResourceClient.
-func (s *boundedSubresource) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
-	body := (&client.SubResourceUpdateOptions{}).ApplyOptions(opts).SubResourceBody
-	if body == nil {
-		body = obj
+// GroupVersionKindFor implements client.Client.
+func (l *bounded) GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionKind, error) {
+	inner, err := l.from.current()
+	if err != nil {
+		return schema.GroupVersionKind{}, err
 	}
-	return s.l.do(ctx, s.l.subresource(obj, body, s.name), func(ctx context.Context) error { return s.inner.Update(ctx, obj, opts...) })
+	return inner.GroupVersionKindFor(obj)
 }
 
-// Patch implements client.SubResourceClient.
-func (s *boundedSubresource) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	body := (&client.SubResourcePatchOptions{}).ApplyOptions(opts).SubResourceBody
-	if body == nil {
-		body = obj
+// IsObjectNamespaced implements client.Client.
+func (l *bounded) IsObjectNamespaced(obj runtime.Object) (bool, error) {
+	inner, err := l.from.current()
+	if err != nil {
+		return false, err
 	}
-	return s.l.do(ctx, s.l.subresource(obj, body, s.name), func(ctx context.Context) error { return s.inner.Patch(ctx, obj, patch, opts...) })
-}
-
-// Apply implements client.SubResourceClient.
-func (s *boundedSubresource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
-	body := (&client.SubResourceApplyOptions{}).ApplyOpts(opts).SubResourceBody
-	if body == nil {
-		body = obj
-	}
-	answer := s.l.subresource(obj, body, s.name)
-	answer.into = s.l.answer(obj).into // it is decoded into obj, whatever was sent
-	return s.l.do(ctx, answer, func(ctx context.Context) error { return s.inner.Apply(ctx, obj, opts...) })
+	return inner.IsObjectNamespaced(obj)
 }

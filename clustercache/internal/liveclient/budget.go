@@ -40,9 +40,11 @@ func (b *budget) check(more int64) error {
 		return nil
 	}
 	if allowed < b.limit {
-		return fmt.Errorf("%w: %d bytes of the answer take more than %d in memory", informerpool.ErrBudget, b.read, allowed)
+		return fmt.Errorf("%w: %d bytes of the answer take more than %d in memory",
+			informerpool.ErrBudget, b.read, allowed)
 	}
-	return fmt.Errorf("%w: the answer takes more than %d bytes in memory (Options.MaxLiveBytes)", informerpool.ErrBudget, allowed)
+	return fmt.Errorf("%w: the answer takes more than %d bytes in memory (Options.MaxLiveBytes)",
+		informerpool.ErrBudget, allowed)
 }
 
 // budgetKey is the context key of the budget that all calls of a read share.

@@ -127,8 +127,13 @@ func (c *callState) check(apiVersion, kind string) error {
 	if slices.Contains(c.also, kind) || c.creates && c.isMadeOf(apiVersion) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s of %s instead of %s of %s", informerpool.ErrKind,
-		wire.Excerpt(kind), wire.Excerpt(apiVersion), wire.Excerpt(c.want.Kind), wire.Excerpt(c.want.GroupVersion().String()))
+	return otherKind(apiVersion, kind, c.want)
+}
+
+// otherKind returns the error of an answer that has another kind.
+func otherKind(apiVersion, kind string, want schema.GroupVersionKind) error {
+	return fmt.Errorf("%w: %s of %s instead of %s of %s", informerpool.ErrKind, wire.Excerpt(kind),
+		wire.Excerpt(apiVersion), wire.Excerpt(want.Kind), wire.Excerpt(want.GroupVersion().String()))
 }
 
 func isVersion(apiVersion string, gvk schema.GroupVersionKind) bool {
@@ -138,6 +143,6 @@ func isVersion(apiVersion string, gvk schema.GroupVersionKind) bool {
 // isMetadata reports whether a document is metadata only, and was requested as
 // such.
 func (c *callState) isMetadata(apiVersion, kind string) bool {
-	return (c.deletes || c.into == reflect.TypeFor[*metav1.PartialObjectMetadata]()) && kind == "PartialObjectMetadata" &&
-		strings.HasPrefix(apiVersion, metav1.GroupName+"/")
+	return (c.deletes || c.into == reflect.TypeFor[*metav1.PartialObjectMetadata]()) &&
+		kind == "PartialObjectMetadata" && strings.HasPrefix(apiVersion, metav1.GroupName+"/")
 }

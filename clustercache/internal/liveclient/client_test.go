@@ -34,12 +34,13 @@ func newClient(t *testing.T, through http.RoundTripper) (c client.Client, redisc
 	t.Helper()
 	const url = "http://cluster"
 	rediscovered = new(int)
+	mapper := restmap.NewTable().NewMapper(through.RoundTrip, url, restmap.Options{NegativeTTL: time.Nanosecond})
 	c, err := liveclient.NewFactory(liveclient.Config{
 		URL:             url,
 		Unary:           through,
 		Stream:          through,
 		Scheme:          scheme.Scheme,
-		Mapper:          restmap.NewTable().NewMapper(through.RoundTrip, url, restmap.Options{NegativeTTL: time.Nanosecond}),
+		Mapper:          mapper,
 		Timeout:         time.Minute,
 		RefreshInterval: time.Nanosecond,
 		MaxBytes:        1 << 20,

@@ -6,8 +6,8 @@
 // what client-go would accept:
 //
 //	named      names the cluster and the kind in errors
-//	bounded    one deadline, one budget and no logs for all tries of a call
-//	following  uses a client that is up to date with discovery
+//	bounded    one deadline, one budget and no logs for all tries of a call;
+//	           each try with a client that is up to date with discovery
 //	client-go
 //	deadline   bounds each request, with its body
 //	answers    bounds and checks each answer before client-go decodes it
@@ -58,13 +58,12 @@ type Config struct {
 
 // Factory makes a cluster's client on first use. The client of
 // controller-runtime remembers forever how a kind is served, so a new inner one
-// is made when discovery has changed. Users hold a following, which uses the
+// is made when discovery has changed. Users have a bounded, which uses the
 // current one.
 type Factory struct {
 	config Config
 
 	mu     sync.Mutex // protects the fields below; making clients does no I/O
-	live   client.Client
 	inner  client.Client
 	asOf   int64 // the mapper's Changes that inner was made at
 	asked  time.Time
@@ -80,19 +79,7 @@ func (f *Factory) Client() (client.Client, error) {
 	if _, err := f.current(); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-
-	if f.live == nil {
-		f.live = &bounded{
-			Client: &following{from: f},
-			after:  f.config.Timeout,
-			limit:  f.config.MaxBytes,
-			item:   f.config.MaxObjectBytes,
-		}
-	}
-
-	return f.live, nil
+	return &bounded{from: f}, nil
 }
 
 // current returns a client that is up to date with discovery.

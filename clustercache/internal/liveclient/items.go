@@ -128,7 +128,10 @@ func (c *countedBody) Read(p []byte) (int, error) {
 // read extracts the items from a list, and returns the rest.
 func (l *items) read(call *callState, body io.Reader) ([]byte, error) {
 	l.items, l.unnamed, l.largest = reflect.MakeSlice(reflect.SliceOf(l.element), 0, 0), 0, 0
-	r := wire.NewListReader(body, wire.Limits{Object: max(maxItem, call.item), Response: max(maxList, call.budget.limit)})
+	r := wire.NewListReader(body, wire.Limits{
+		Object:   max(maxItem, call.item),
+		Response: max(maxList, call.budget.limit),
+	})
 	defer r.Close()
 	r.KeepMembers()
 	m := meter.New(reflect.PointerTo(l.decoded()))
@@ -250,14 +253,16 @@ func (l *items) checkList(call *callState, header wire.ListHeader, isList bool) 
 		return nil
 	case header.Kind == want.Kind+listSuffix && isVersion(header.APIVersion, want), header.Kind == anyList:
 		return nil
-	case l.metadata && header.Kind == "PartialObjectMetadataList" && strings.HasPrefix(header.APIVersion, metav1.GroupName+"/"):
+	case l.metadata && header.Kind == "PartialObjectMetadataList" &&
+		strings.HasPrefix(header.APIVersion, metav1.GroupName+"/"):
 		return nil
-	case isList && l.unnamed == 0 && isVersion(header.APIVersion, want) && (l.items.Len() > 0 || !strings.HasSuffix(header.Kind, listSuffix)):
+	case isList && l.unnamed == 0 && isVersion(header.APIVersion, want) &&
+		(l.items.Len() > 0 || !strings.HasSuffix(header.Kind, listSuffix)):
 		return nil
 	}
 
-	return fmt.Errorf("%w: %s of %s instead of %s of %s", informerpool.ErrKind, wire.Excerpt(header.Kind), wire.Excerpt(header.APIVersion),
-		wire.Excerpt(want.Kind+listSuffix), wire.Excerpt(want.GroupVersion().String()))
+	want.Kind += listSuffix
+	return otherKind(header.APIVersion, header.Kind, want)
 }
 
 // inferKinds sets the kind of items that have none, according to the list's.

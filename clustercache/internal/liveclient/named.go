@@ -132,21 +132,29 @@ func (s *namedSubresource) Get(ctx context.Context, obj, sub client.Object, opts
 }
 
 // Create implements client.SubResourceClient.
-func (s *namedSubresource) Create(ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption) error {
+func (s *namedSubresource) Create(
+	ctx context.Context, obj, sub client.Object, opts ...client.SubResourceCreateOption,
+) error {
 	return s.n.fail("create "+s.name+" of", obj, s.inner.Create(ctx, obj, sub, opts...))
 }
 
 // Update implements client.SubResourceClient.
-func (s *namedSubresource) Update(ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+func (s *namedSubresource) Update(
+	ctx context.Context, obj client.Object, opts ...client.SubResourceUpdateOption,
+) error {
 	return s.n.fail("update "+s.name+" of", obj, s.inner.Update(ctx, obj, opts...))
 }
 
 // Patch implements client.SubResourceClient.
-func (s *namedSubresource) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+func (s *namedSubresource) Patch(
+	ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption,
+) error {
 	return s.n.fail("patch "+s.name+" of", obj, s.inner.Patch(ctx, obj, patch, opts...))
 }
 
 // Apply implements client.SubResourceClient.
-func (s *namedSubresource) Apply(ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+func (s *namedSubresource) Apply(
+	ctx context.Context, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
+) error {
 	return s.n.fail("apply "+s.name+" of", obj, s.inner.Apply(ctx, obj, opts...))
 }

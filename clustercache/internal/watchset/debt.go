@@ -163,7 +163,7 @@ func (w *Want) Owes() error {
 	for d := first; d != nil; d = d.before {
 		d.settle()
 		if d.from != "" && sameHistory(d.at, now) && later(d.from, now.ResourceVersion) {
-			return fmt.Errorf("%w: at resourceVersion %s; another watch showed %s", ErrStale, now.ResourceVersion, d.from)
+			return staleAt(now, d.from)
 		}
 	}
 
@@ -172,6 +172,12 @@ func (w *Want) Owes() error {
 	}
 
 	return nil
+}
+
+// staleAt returns the error of an informer at a position that another informer
+// was ahead of.
+func staleAt(p informerpool.Position, shown string) error {
+	return fmt.Errorf("%w: at resourceVersion %s; another watch showed %s", ErrStale, p.ResourceVersion, shown)
 }
 
 // sameHistory reports whether two positions belong to the same history.

@@ -74,8 +74,8 @@ func (s *Set) mapAll() {
 	case again:
 		s.MapNow()
 	case missing && s.config.Connected():
-		wait := s.config.RetryInterval
-		s.config.Timers.Set(s.retry, time.Now().Add(wait+rand.N(wait/5+1))) // never sooner: a miss is remembered for as long as wait
+		wait := s.config.RetryInterval // a miss is remembered for as long: never sooner
+		s.config.Timers.Set(s.retry, time.Now().Add(wait+rand.N(wait/5+1)))
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *Set) bind(w *Want, m restmap.Mapping) {
 	s.mu.Unlock()
 
 	s.remap.later()
-	s.config.AddIndexes(lease, w.GVK) // those added after the call above, by a goroutine that did not see the lease
+	s.config.AddIndexes(lease, w.GVK) // those that a goroutine added after the call above, without seeing the lease
 	for _, sub := range waiting {
 		_ = sub.Add(lease) // it fails only if one of the two has ended meanwhile
 	}

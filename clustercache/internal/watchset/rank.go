@@ -5,7 +5,6 @@ package watchset
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -100,7 +99,9 @@ func (c Candidate) disproves(own *informerpool.Object, err error, o *informerpoo
 
 // ContradictsList is Contradicts for a list; others returns what another
 // candidate would answer.
-func (r Candidates) ContradictsList(objects []*informerpool.Object, by Candidate, others func(*Want) ([]*informerpool.Object, error)) error {
+func (r Candidates) ContradictsList(
+	objects []*informerpool.Object, by Candidate, others func(*Want) ([]*informerpool.Object, error),
+) error {
 	for _, c := range r {
 		if !c.ahead(by) {
 			continue
@@ -143,7 +144,7 @@ func (c Candidate) disprovesList(own, objects []*informerpool.Object, by Candida
 }
 
 func (c Candidate) behind(other Candidate) error {
-	return fmt.Errorf("%w: at resourceVersion %s; another watch showed %s", ErrStale, c.at.ResourceVersion, other.at.Shown)
+	return staleAt(c.at, other.at.Shown)
 }
 
 // Ahead reports whether any candidate is ahead of the given one.

@@ -82,7 +82,9 @@ func (s *Set) keepSeen(unmapped []*Want, u *unstructured.Unstructured) (leases [
 
 // interested returns the watches of a kind that may have an object of the
 // namespace: the leases, and the wants that have none yet.
-func (s *Set) interested(gvk schema.GroupVersionKind, namespace string) (leases []*informerpool.Lease, unmapped []*Want) {
+func (s *Set) interested(
+	gvk schema.GroupVersionKind, namespace string,
+) (leases []*informerpool.Lease, unmapped []*Want) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, w := range s.all {

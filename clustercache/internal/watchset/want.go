@@ -33,7 +33,7 @@ type Want struct {
 	// The rest is protected by the lock of the set.
 	refs    int
 	auto    bool                                      // one of the refs belongs to reads in mode AutoWatch
-	lease   *informerpool.Lease                       // nil until the cluster's resource for the kind is known; never changes after that
+	lease   *informerpool.Lease                       // nil until the kind is mapped; never changes after that
 	err     error                                     // why there is no lease
 	changed chan struct{}                             // closed when lease or err change
 	waiting []*informerpool.Subscription              // to be added to the lease
