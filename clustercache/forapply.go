@@ -41,9 +41,9 @@ var errNoManagedFields = errors.New("the cache leaves managedFields out")
 
 // lacksManagedFields returns an error if an apply configuration must not be
 // extracted from the cached objects of a want.
-func (c *cluster) lacksManagedFields(h *watchset.Want) error {
+func (c *cluster) lacksManagedFields(want *watchset.Want) error {
 	informers := &c.cc.options.Informers
-	m := h.Mapping()
+	m := want.Mapping()
 	if informers.DropManagedFields || m != nil && informers.Transforms[m.Resource.GroupResource()] != nil {
 		return fmt.Errorf("%w: ForApply: %w", ErrUnsupported, errNoManagedFields)
 	}

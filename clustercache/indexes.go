@@ -38,8 +38,8 @@ func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove 
 		if !added.appliesTo(c.key) {
 			continue
 		}
-		for _, h := range c.wants.Of(x.GVK) {
-			cc.addIndexes(c, h.Lease(), x.GVK)
+		for _, want := range c.wants.Of(x.GVK) {
+			cc.addIndexes(c, want.Lease(), x.GVK)
 		}
 	}
 

@@ -25,11 +25,11 @@ func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) {
 	return Access{}, ErrNoAccess
 }
 
-// TestHoldTakenWhileAClusterIsLetGoBringsItBack steps through interleavings
+// TestWantTakenWhileAClusterIsLetGoBringsItBack steps through interleavings
 // that a race test hits too rarely: releasing a cluster checks whether it is
-// wanted, and taking a hold on it checks whether it is alive. Nothing runs:
+// wanted, and taking a want of it checks whether it is alive. Nothing runs:
 // posted messages stay in the mailbox.
-func TestHoldTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
+func TestWantTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 	id := watchset.Selection{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
 	removed := message{Event: phase.Event{Kind: phase.Removed}}
 	posted := func(c *cluster) (kinds []phase.Kind) {

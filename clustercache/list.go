@@ -80,44 +80,45 @@ func (s selected) limited(limit int64) selected {
 func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (selected, error) {
 	late := c.wants.Late(gvk, lo.Namespace)
 	ranked, err := c.coverList(o, gvk, lo)
-	for _, h := range ranked.Rank() {
-		if why := c.usable(o, h.Want); why != nil {
+	for _, candidate := range ranked.Rank() {
+		if why := c.usable(o, candidate.Want); why != nil {
 			err = why
 			continue
 		}
 		asked := *lo
 		switch {
-		case ranked.Ahead(h):
+		case ranked.Ahead(candidate):
 			asked.Limit = 0 // partial lists could not be compared
 		case lo.Limit > 0 && lo.Limit < math.MaxInt32:
 			asked.Limit++ // to know whether there are more
 		}
 
-		namespace := h.In(lo.Namespace)
-		objects, rv, failed := c.listFrom(h.Want, &asked)
-		why := known(o, h.Want, namespace, "")
-		if why == nil && failed == nil && ranked.Ahead(h) {
-			why = instead(o, ranked.ContradictsList(objects, h, func(other *watchset.Want) ([]*informerpool.Object, error) {
+		namespace := candidate.In(lo.Namespace)
+		objects, rv, failed := c.listFrom(candidate.Want, &asked)
+		why := known(o, candidate.Want, namespace, "")
+		if why == nil && failed == nil && ranked.Ahead(candidate) {
+			others := func(other *watchset.Want) ([]*informerpool.Object, error) {
 				shown, _, err := c.listFrom(other, &asked)
 				return shown, err
-			}))
+			}
+			why = instead(o, ranked.ContradictsList(objects, candidate, others))
 		}
 
 		switch {
-		case errors.Is(why, watchset.ErrAgain), h.Parted():
+		case errors.Is(why, watchset.ErrAgain), candidate.Parted():
 			return selected{}, watchset.ErrAgain
 		case why != nil:
 			err = why
 		case errors.Is(failed, informerpool.ErrReleased): // released at this moment
 		case failed != nil:
 			return selected{}, translateIndex(failed)
-		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, h.Want) != nil, o.moved(h.Want),
-			h.In(lo.Namespace) != namespace: // another history or scope began meanwhile
+		case c.usable(&readOptions{mode: o.mode, maxAge: o.maxAge, atLeast: o.atLeast}, candidate.Want) != nil,
+			o.moved(candidate.Want), candidate.In(lo.Namespace) != namespace: // another history or scope began meanwhile
 			return selected{}, watchset.ErrAgain
 		default:
 			found := selected{objects: objects, version: rv}.limited(lo.Limit)
-			c.wants.Shown(late, h.Want, found.objects...)
-			ranked.Showed(h, found.objects...)
+			c.wants.Shown(late, candidate.Want, found.objects...)
+			ranked.Showed(candidate, found.objects...)
 			return found, nil
 		}
 	}
@@ -127,14 +128,16 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 
 // coverList returns the wants that have everything that a list selects and that
 // can select it. The error is the one to return if none of them answers.
-func (c *cluster) coverList(o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions) (watchset.Candidates, error) {
+func (c *cluster) coverList(
+	o *readOptions, gvk schema.GroupVersionKind, lo *client.ListOptions,
+) (watchset.Candidates, error) {
 	err := notWatched(o)
 	var covering watchset.Candidates
-	for _, h := range c.wants.Of(gvk) {
-		if !h.Covers(lo) {
+	for _, want := range c.wants.Of(gvk) {
+		if !want.Covers(lo) {
 			continue
 		}
-		_, _, unsupported := c.query(h, lo, true)
+		_, _, unsupported := c.query(want, lo, true)
 		if unsupported != nil { // by this informer; a narrower one may have selected it
 			if err = errLive; o.mode == CacheOnly {
 				err = unsupported
@@ -142,22 +145,22 @@ func (c *cluster) coverList(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 			continue
 		}
 
-		covering = append(covering, watchset.Candidate{Want: h})
+		covering = append(covering, watchset.Candidate{Want: want})
 	}
 
 	return covering, err
 }
 
 // listFrom lists from one informer.
-func (c *cluster) listFrom(h *watchset.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
-	q, keep, err := c.query(h, lo, true)
+func (c *cluster) listFrom(want *watchset.Want, lo *client.ListOptions) ([]*informerpool.Object, string, error) {
+	q, keep, err := c.query(want, lo, true)
 	if err != nil {
 		return nil, "", err
 	}
-	objects, rv, err := h.Lease().List(q)
+	objects, rv, err := want.Lease().List(q)
 	if errors.Is(err, informerpool.ErrNoIndex) { // the index is being built
-		q, keep, _ = c.query(h, lo, false)
-		objects, rv, err = h.Lease().List(q)
+		q, keep, _ = c.query(want, lo, false)
+		objects, rv, err = want.Lease().List(q)
 	}
 	if err == nil {
 		objects, err = keep.from(objects)
@@ -209,17 +212,19 @@ func (s filters) pass(o *informerpool.Object) (bool, error) {
 
 // query turns list options into a query of the pool, and filters for the
 // options that a query cannot express.
-func (c *cluster) query(h *watchset.Want, lo *client.ListOptions, useIndex bool) (informerpool.Query, filters, error) {
-	q := informerpool.Query{Namespace: h.In(lo.Namespace), Limit: int(lo.Limit)}
+func (c *cluster) query(
+	want *watchset.Want, lo *client.ListOptions, useIndex bool,
+) (informerpool.Query, filters, error) {
+	q := informerpool.Query{Namespace: want.In(lo.Namespace), Limit: int(lo.Limit)}
 	if lo.LabelSelector != nil && !lo.LabelSelector.Empty() {
 		q.Labels = lo.LabelSelector
 	}
-	if lo.FieldSelector == nil || lo.FieldSelector.Empty() || h.FieldSelector != "" {
+	if lo.FieldSelector == nil || lo.FieldSelector.Empty() || want.FieldSelector != "" {
 		return q, nil, nil // no selector, or the informer has already applied it
 	}
 	var keep filters
 	for _, r := range lo.FieldSelector.Requirements() {
-		index := c.cc.indexes.find(c.key, h.GVK, r.Field)
+		index := c.cc.indexes.find(c.key, want.GVK, r.Field)
 		switch {
 		case r.Field == watchset.FieldName:
 			keep = append(keep, func(o *informerpool.Object) (bool, error) { return watchset.Matches(r, o.GetName()), nil })

@@ -223,36 +223,36 @@ func (c *cluster) whyNot() error {
 // origin: the informer has listed in the history that is served, and the server
 // has refused none of its requests since. The error is errLive where the API
 // server has to be queried instead.
-func (c *cluster) usable(o *readOptions, h *watchset.Want) error {
+func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 	v := c.view.Load()
 	if c.prover.elsewhere() {
 		return errOtherCluster // the cache may hold objects of both
 	}
-	if o.mode != CacheOnly && h.Polled() {
+	if o.mode != CacheOnly && want.Polled() {
 		return errLive
 	}
 	if o.forApply {
-		if err := c.lacksManagedFields(h); err != nil {
+		if err := c.lacksManagedFields(want); err != nil {
 			return instead(o, err)
 		}
 	}
-	if !c.listed(h.Lease()) {
+	if !c.listed(want.Lease()) {
 		return instead(o, ErrNotSynced)
 	}
-	if mapped, shown := h.Scopes(); mapped != shown {
+	if mapped, shown := want.Scopes(); mapped != shown {
 		c.wants.RemapSoon()
 	}
 	// A read that accepts a greater age accepts an interruption of that length.
-	if err := h.Lease().Trust(max(c.cc.options.StaleAfter, o.maxAge)); err != nil {
+	if err := want.Lease().Trust(max(c.cc.options.StaleAfter, o.maxAge)); err != nil {
 		return instead(o, distrusted(err))
 	}
-	if err := h.Owes(); err != nil {
+	if err := want.Owes(); err != nil {
 		return instead(o, err)
 	}
 	if o.maxAge == 0 && o.atLeast == "" && o.origin == nil {
 		return nil
 	}
-	s := h.Lease().Status()
+	s := want.Lease().Status()
 	if o.maxAge > 0 && time.Since(s.LastProof) > o.maxAge {
 		return instead(o, fmt.Errorf("%w: last sign of life %s ago", ErrStale, time.Since(s.LastProof).Round(time.Second)))
 	}
@@ -291,8 +291,8 @@ func historyOf(s informerpool.Status) string {
 
 // moved reports whether another history began since the origin was recorded.
 // The objects read meanwhile may belong to it.
-func (o *readOptions) moved(h *watchset.Want) bool {
-	return o.origin != nil && o.origin.Epoch != historyOf(h.Lease().Status())
+func (o *readOptions) moved(want *watchset.Want) bool {
+	return o.origin != nil && o.origin.Epoch != historyOf(want.Lease().Status())
 }
 
 // listed reports whether an informer has listed in the history that is served.
@@ -327,19 +327,19 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 	err := notWatched(o)
 	late := c.wants.Late(gvk, key.Namespace)
 	ranked := coverGet(space[:0], c.wants.Of(gvk), key).Rank()
-	for _, h := range ranked {
-		if why := c.usable(o, h.Want); why != nil {
+	for _, candidate := range ranked {
+		if why := c.usable(o, candidate.Want); why != nil {
 			err = why
 			continue
 		}
-		namespace := h.In(key.Namespace)
-		object, found := h.Lease().Get(namespace, key.Name)
-		if o.moved(h.Want) || h.Parted() {
+		namespace := candidate.In(key.Namespace)
+		object, found := candidate.Lease().Get(namespace, key.Name)
+		if o.moved(candidate.Want) || candidate.Parted() {
 			return nil, watchset.ErrAgain
 		}
-		why := known(o, h.Want, namespace, key.Name)
+		why := known(o, candidate.Want, namespace, key.Name)
 		if why == nil && len(ranked) > 1 {
-			why = instead(o, ranked.Contradicts(object, h, key))
+			why = instead(o, ranked.Contradicts(object, candidate, key))
 		}
 
 		switch {
@@ -348,13 +348,13 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 		case why != nil:
 			err = why
 		case found == nil:
-			c.wants.Shown(late, h.Want, object)
-			ranked.Showed(h, object)
+			c.wants.Shown(late, candidate.Want, object)
+			ranked.Showed(candidate, object)
 			return object, nil
-		case h.In(key.Namespace) != namespace: // it returned with another scope meanwhile
+		case candidate.In(key.Namespace) != namespace: // it returned with another scope meanwhile
 			return nil, watchset.ErrAgain
 		case errors.Is(found, informerpool.ErrReleased): // released at this moment
-		case isNotFound(found) && h.LabelSelector+h.FieldSelector != "":
+		case isNotFound(found) && candidate.LabelSelector+candidate.FieldSelector != "":
 			// The object may exist without being selected.
 		default:
 			return nil, translate(found)
@@ -366,9 +366,9 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 
 // coverGet appends the wants that may have an object.
 func coverGet(to watchset.Candidates, of []*watchset.Want, key client.ObjectKey) watchset.Candidates {
-	for _, h := range of {
-		if h.Namespace == "" || h.Namespace == key.Namespace || !h.Namespaced() {
-			to = append(to, watchset.Candidate{Want: h})
+	for _, want := range of {
+		if want.Namespace == "" || want.Namespace == key.Namespace || !want.Namespaced() {
+			to = append(to, watchset.Candidate{Want: want})
 		}
 	}
 	return to
@@ -389,8 +389,8 @@ func instead(o *readOptions, err error) error {
 // name is empty: the informer refused what the server sent for it. It is called
 // after the read, so that nothing can be refused unnoticed in between. The
 // error is errLive where the API server is to be queried instead.
-func known(o *readOptions, h *watchset.Want, namespace, name string) error {
-	err := h.Lease().Unknown(namespace, name)
+func known(o *readOptions, want *watchset.Want, namespace, name string) error {
+	err := want.Lease().Unknown(namespace, name)
 	switch {
 	case err == nil:
 		return nil

@@ -181,8 +181,8 @@ func (s *subscription) start() {
 		return
 	}
 	for _, c := range s.cc.all() {
-		for _, h := range c.wants.Readable() {
-			s.leaseAdded(c, h)
+		for _, want := range c.wants.Readable() {
+			s.leaseAdded(c, want)
 		}
 		s.clusterAdded(c)
 	}
@@ -210,10 +210,10 @@ func (s *subscription) wants(c *cluster) (ok bool) {
 }
 
 // leaseAdded is called for every lease of a cluster.
-func (s *subscription) leaseAdded(c *cluster, h *watchset.Want) {
-	narrower, ok := s.narrower(c, h.Selection)
+func (s *subscription) leaseAdded(c *cluster, want *watchset.Want) {
+	narrower, ok := s.narrower(c, want.Selection)
 	if ok && s.wants(c) {
-		_ = s.pool.Add(h.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
+		_ = s.pool.Add(want.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
 	}
 }
 
@@ -249,11 +249,11 @@ func (s *subscription) clusterAdded(c *cluster) {
 		if s.has(c, id) {
 			continue
 		}
-		h := c.wants.Acquire(id)
-		if h == nil {
+		want := c.wants.Acquire(id)
+		if want == nil {
 			continue // the cluster is being forgotten; its successor gets a call of its own
 		}
-		w := &Watch{c: c, want: h, released: make(chan struct{})}
+		w := &Watch{c: c, want: want, released: make(chan struct{})}
 		s.mu.Lock()
 		surplus := s.stopped || s.watches[c][id] != nil
 		if !surplus && s.watches[c] == nil {
@@ -322,16 +322,16 @@ func (s *subscription) trigger(r Request) {
 	if c == nil {
 		return
 	}
-	for _, h := range c.wants.Of(r.GVK) {
-		s.pool.Trigger(h.Lease(), h.In(r.Namespace), r.Name)
+	for _, want := range c.wants.Of(r.GVK) {
+		s.pool.Trigger(want.Lease(), want.In(r.Namespace), r.Name)
 	}
 }
 
 // triggerAll delivers every object again.
 func (s *subscription) triggerAll() {
 	for _, c := range s.cc.all() {
-		for _, h := range c.wants.Readable() {
-			s.pool.Resync(h.Lease())
+		for _, want := range c.wants.Readable() {
+			s.pool.Resync(want.Lease())
 		}
 	}
 }
