@@ -57,7 +57,8 @@ func (s *Set) BeginShowing() func(gvk schema.GroupVersionKind, obj any, written 
 			return
 		}
 		u := plain(gvk, obj)
-		if u != nil && u.GetUID() != "" && u.GetResourceVersion() != "" && !(written && u.GetDeletionTimestamp() != nil) {
+		gone := written && u != nil && u.GetDeletionTimestamp() != nil
+		if u != nil && u.GetUID() != "" && u.GetResourceVersion() != "" && !gone {
 			s.Seen(gvk, u)
 		}
 	}
