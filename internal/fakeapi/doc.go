@@ -23,4 +23,10 @@
 // of anything but metadata, and no controllers: dependents are not garbage
 // collected, and a deleted namespace stays in phase Terminating, as in any
 // control plane without kube-controller-manager.
+//
+// Tests that need something else than a faithful server have their own, each
+// for one reason: internal/stillapi costs nothing, internal/fleettest fails and
+// counts by verb and path, internal/pooltest is a log of versions without HTTP,
+// that of internal/restmap serves discovery documents no real server would, and
+// that of internal/transport/h2 speaks in single frames.
 package fakeapi
