@@ -70,9 +70,9 @@ func (i *informer) evict() {
 func (i *informer) forgetLocked() {
 	i.forgetSeenLocked()
 	old := i.mu.store
-	i.mu.store, i.mu.staged = old.emptyCopy(), nil
+	i.mu.store, i.mu.staged = old.EmptyCopy(), nil
 	i.mu.refused = refusals{}
-	for o := range old.all() {
+	for o := range old.All() {
 		i.emitLocked(evicted(o))
 	}
 	for _, ln := range i.mu.listeners {

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -54,7 +56,7 @@ func (t *touched) note(o *Object) {
 	if t == nil || t.over {
 		return
 	}
-	name := nameOf(o)
+	name := store.NameOf(o)
 	if _, known := t.versions[name]; !known {
 		t.bytes += touchedBytes + len(name.Namespace) + len(name.Name) + len(o.GetResourceVersion())
 	}
@@ -143,7 +145,7 @@ func (a *audit) settleSeen() {
 	a.informer.mu.Lock()
 	defer a.informer.mu.Unlock()
 	if !a.blind && a.followsLocked() {
-		same := func(name types.NamespacedName) *Object { return a.informer.mu.store.get(name.Namespace, name.Name) }
+		same := func(name types.NamespacedName) *Object { return a.informer.mu.store.Get(name.Namespace, name.Name) }
 		a.postponeLocked()
 		for _, name := range a.informer.missedLocked(a.since, "", false, same) {
 			a.informer.foundLocked(name)
@@ -211,7 +213,7 @@ func (a *audit) look(ctx context.Context) error {
 			break // any of them may be an object that could not be read
 		}
 		for _, o := range objects {
-			a.differ(nameOf(o), difference{absent: true, version: a.at})
+			a.differ(store.NameOf(o), difference{absent: true, version: a.at})
 		}
 	}
 
@@ -255,9 +257,9 @@ func (a *audit) snapshot() bool {
 	for name := range a.informer.mu.seen.objects {
 		a.noted[name] = false
 	}
-	a.rest = make(map[string]map[string]*Object, len(a.informer.mu.store.objects))
-	for namespace, n := range a.informer.mu.store.objects {
-		a.rest[namespace] = maps.Clone(n.objects)
+	a.rest = make(map[string]map[string]*Object, len(a.informer.mu.store.Objects))
+	for namespace, n := range a.informer.mu.store.Objects {
+		a.rest[namespace] = maps.Clone(n.Objects)
 	}
 
 	return true
@@ -344,7 +346,7 @@ func (a *audit) settle(ctx context.Context) error {
 			moved, last = time.Now(), rv
 		}
 		waited := time.Since(began)
-		if waited >= auditLag || waited >= silence && (reaches(rv, a.at) || time.Since(moved) >= silence) {
+		if waited >= auditLag || waited >= silence && (ordering.Reaches(rv, a.at) || time.Since(moved) >= silence) {
 			return nil
 		}
 		if !pause(ctx, silence/10) {
@@ -379,9 +381,9 @@ func (a *audit) drop(differences map[types.NamespacedName]difference) (string, e
 func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
 	version, touched := a.informer.mu.touched.versions[name]
 	if !d.absent {
-		return touched && !behind(version, d.version)
+		return touched && !ordering.Behind(version, d.version)
 	}
-	o := a.informer.mu.store.get(name.Namespace, name.Name)
+	o := a.informer.mu.store.Get(name.Namespace, name.Name)
 	return o == nil || touched && !atMost(o, d.version)
 }
 

@@ -3,16 +3,21 @@
 
 package informerpool
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+)
 
 // contents are the objects of an informer. informer.mu protects them.
 type contents struct {
-	store    *store
-	staged   *store   // objects of a list under way that store lacks
-	refused  refusals // objects whose state is not known
-	charged  int64    // the informer's share of the cluster's budget
-	synced   bool     // reads are served
-	unserved bool     // the resource was proven not to exist any more
+	store    *store.Store
+	staged   *store.Store // objects of a list under way that store lacks
+	refused  refusals     // objects whose state is not known
+	charged  int64        // the informer's share of the cluster's budget
+	synced   bool         // reads are served
+	unserved bool         // the resource was proven not to exist any more
 }
 
 // put stores a state of an object, unless it is no newer than the cached one,
@@ -21,14 +26,14 @@ func (i *informer) put(o *Object) {
 	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
 	defer i.mu.Unlock()
 
-	i.mu.refused.forget(nameOf(o))
+	i.mu.refused.forget(store.NameOf(o))
 	i.touchLocked(o)
-	old := i.mu.store.get(o.GetNamespace(), o.GetName())
-	if old != nil && !newer(o, old) {
+	old := i.mu.store.Get(o.GetNamespace(), o.GetName())
+	if old != nil && !ordering.Newer(o, old) {
 		i.chargeLocked() // room was reserved for it
 		return
 	}
-	i.mu.store.put(old, o, values.of(o))
+	i.mu.store.Put(old, o, values.of(o))
 	i.chargeLocked()
 	i.emitSeenLocked(change{old: old, new: o}, o)
 }
@@ -38,19 +43,19 @@ func (i *informer) remove(final *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	i.mu.refused.forget(nameOf(final))
+	i.mu.refused.forget(store.NameOf(final))
 	i.touchLocked(final)
-	old := i.mu.store.get(final.GetNamespace(), final.GetName())
+	old := i.mu.store.Get(final.GetNamespace(), final.GetName())
 	switch {
 	case old == nil && i.reachesSeenLocked(final):
-		i.passedLocked(nameOf(final), nil, nil)
-		i.dropSeenLocked(nameOf(final))
+		i.passedLocked(store.NameOf(final), nil, nil)
+		i.dropSeenLocked(store.NameOf(final))
 		return
-	case old == nil || older(final, old):
+	case old == nil || ordering.Older(final, old):
 		return
 	}
 
-	i.mu.store.remove(old)
+	i.mu.store.Remove(old)
 	i.chargeLocked()
 	i.emitSeenLocked(change{old: old, final: final}, final)
 }
@@ -58,7 +63,7 @@ func (i *informer) remove(final *Object) {
 // touchLocked records a change that a stream brought. The store and the version
 // it has reached change in one step, so that an audit finds them in agreement.
 func (i *informer) touchLocked(o *Object) {
-	i.mu.rv = further(i.mu.rv, o.GetResourceVersion())
+	i.mu.rv = ordering.Further(i.mu.rv, o.GetResourceVersion())
 	i.mu.touched.note(o)
 }
 
@@ -71,7 +76,7 @@ func (i *informer) beginList() (look int) {
 	if i.mu.synced {
 		i.count(countResyncs)
 	}
-	i.mu.staged = i.mu.store.stage()
+	i.mu.staged = i.mu.store.Stage()
 
 	return i.lookLocked()
 }
@@ -80,7 +85,7 @@ func (i *informer) beginList() (look int) {
 func (i *informer) restage() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.mu.staged = i.mu.store.stage()
+	i.mu.staged = i.mu.store.Stage()
 }
 
 // stage keeps an object of a list under way, in place of an earlier state that
@@ -88,7 +93,7 @@ func (i *informer) restage() {
 func (i *informer) stage(earlier, o *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.mu.staged.put(earlier, o, nil)
+	i.mu.staged.Put(earlier, o, nil)
 	i.chargeLocked()
 }
 
@@ -96,7 +101,7 @@ func (i *informer) stage(earlier, o *Object) {
 func (i *informer) unstage(o *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.mu.staged.remove(o)
+	i.mu.staged.Remove(o)
 	i.chargeLocked()
 }
 
@@ -110,8 +115,8 @@ func (i *informer) discard() {
 
 func (i *informer) discardLocked() {
 	if i.mu.staged != nil {
-		for o := range i.mu.staged.all() {
-			i.mu.store.shared.Release(o)
+		for o := range i.mu.staged.All() {
+			i.mu.store.Shared.Release(o)
 		}
 	}
 	i.mu.staged = nil
@@ -123,7 +128,7 @@ func (i *informer) discardLocked() {
 // refused exists, or may exist, and keeps its last known state. commit reports
 // whether a seen object requires an audit.
 func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask bool) {
-	values := i.lockWith(i.mu.staged.all())
+	values := i.lockWith(i.mu.staged.All())
 	defer i.mu.Unlock()
 
 	i.mu.refused = l.refused
@@ -145,12 +150,12 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 
 // sweepLocked removes the objects that a complete list lacks.
 func (i *informer) sweepLocked(l *listing) {
-	for _, o := range slices.Collect(i.mu.store.all()) {
+	for _, o := range slices.Collect(i.mu.store.All()) {
 		_, kept := l.seen[o]
-		if kept || i.mu.refused.has(nameOf(o)) || i.mu.staged != nil && i.mu.staged.get(o.GetNamespace(), o.GetName()) != nil {
+		if kept || i.mu.refused.has(store.NameOf(o)) || i.mu.staged != nil && i.mu.staged.Get(o.GetNamespace(), o.GetName()) != nil {
 			continue
 		}
-		i.mu.store.remove(o)
+		i.mu.store.Remove(o)
 		i.emitLocked(change{old: o, final: o, unknown: true})
 	}
 }
@@ -158,7 +163,7 @@ func (i *informer) sweepLocked(l *listing) {
 // commitTrimmed is commit for a list that did not fit as a whole. Any object
 // may be one that was skipped, so the state of all is unknown.
 func (i *informer) commitTrimmed(l *listing, rv string) {
-	values := i.lockWith(i.mu.staged.all())
+	values := i.lockWith(i.mu.staged.All())
 	defer i.mu.Unlock()
 
 	i.mu.refused = l.refused
@@ -176,8 +181,8 @@ func (i *informer) giveUp(l *listing) {
 	defer i.mu.Unlock()
 
 	i.mu.refused = l.refused
-	for o := range i.mu.staged.all() {
-		if old := i.mu.store.get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
+	for o := range i.mu.staged.All() {
+		if old := i.mu.store.Get(o.GetNamespace(), o.GetName()); old != nil && old.GetUID() == o.GetUID() {
 			l.seen[old] = struct{}{}
 		}
 	}
@@ -188,11 +193,11 @@ func (i *informer) giveUp(l *listing) {
 }
 
 func (i *informer) mergeLocked(values indexed) {
-	for o := range i.mu.staged.all() {
-		old := i.mu.store.get(o.GetNamespace(), o.GetName())
-		i.mu.store.put(old, o, values.of(o))
-		i.mu.store.shared.Release(o) // the reference held by the staged store
-		i.mu.refused.forget(nameOf(o))
+	for o := range i.mu.staged.All() {
+		old := i.mu.store.Get(o.GetNamespace(), o.GetName())
+		i.mu.store.Put(old, o, values.of(o))
+		i.mu.store.Shared.Release(o) // the reference held by the staged store
+		i.mu.refused.forget(store.NameOf(o))
 		i.emitSeenLocked(change{old: old, new: o}, o)
 	}
 
@@ -205,11 +210,11 @@ func (i *informer) vanish() {
 	defer i.mu.Unlock()
 
 	for name := range i.mu.seen.objects {
-		i.passedLocked(name, i.mu.store.get(name.Namespace, name.Name), nil)
+		i.passedLocked(name, i.mu.store.Get(name.Namespace, name.Name), nil)
 		defer i.foundLocked(name)
 	}
-	for _, o := range slices.Collect(i.mu.store.all()) {
-		i.mu.store.remove(o)
+	for _, o := range slices.Collect(i.mu.store.All()) {
+		i.mu.store.Remove(o)
 		i.emitLocked(change{old: o, final: o, unknown: true})
 	}
 	i.mu.unserved = true
@@ -219,7 +224,7 @@ func (i *informer) vanish() {
 // emitSeenLocked is emitLocked for a state that the stream or a list has shown.
 // Afterwards an earlier state that users saw need not be remembered.
 func (i *informer) emitSeenLocked(c change, shown *Object) {
-	name, reached := nameOf(shown), i.reachesSeenLocked(shown)
+	name, reached := store.NameOf(shown), i.reachesSeenLocked(shown)
 	if reached {
 		i.passedLocked(name, c.old, c.new)
 	}
@@ -236,7 +241,7 @@ func (i *informer) emitLocked(c change) {
 	if !i.mu.synced {
 		return
 	}
-	c.sight = i.mu.store.sight.next()
+	c.sight = i.mu.store.Sight.Next()
 	for _, ln := range i.mu.listeners {
 		ln.offer(c)
 	}
@@ -244,15 +249,15 @@ func (i *informer) emitLocked(c change) {
 
 // sizeLocked returns the approximate memory of the informer, without a list
 // under way.
-func (i *informer) sizeLocked() int64 { return i.mu.store.size() + i.mu.seen.bytes }
+func (i *informer) sizeLocked() int64 { return i.mu.store.Size() + i.mu.seen.bytes }
 
 // chargeLocked updates the cluster's memory and the scope of the store's
 // objects.
 func (i *informer) chargeLocked() {
-	i.published.scope.Store(int32(i.mu.store.scope()))
-	bytes := i.mu.store.size()
+	i.published.scope.Store(int32(i.mu.store.Scope()))
+	bytes := i.mu.store.Size()
 	if i.mu.staged != nil {
-		bytes += i.mu.staged.bytes // memory that its objects share is counted in the store
+		bytes += i.mu.staged.Bytes // memory that its objects share is counted in the store
 	}
 	i.cluster.bytes.Add(bytes - i.mu.charged)
 	i.mu.charged = bytes

@@ -3,7 +3,11 @@
 
 package informerpool
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+)
 
 // cursor is where a reflector continues.
 type cursor struct {
@@ -18,7 +22,7 @@ type cursor struct {
 // versions of one history only grow. The initial objects of a watch without a
 // version have no order.
 func (r *reflector) checkOrder(rv string) error {
-	if !r.session.unordered && behind(rv, r.at.resume) {
+	if !r.session.unordered && ordering.Behind(rv, r.at.resume) {
 		return fmt.Errorf("watch %s: %w (stream went from %s to %s)", r.informer.key, ErrHistory, r.at.resume, rv)
 	}
 	return nil
@@ -32,10 +36,10 @@ func (r *reflector) reached(rv string) error {
 	if err := r.checkOrder(rv); err != nil {
 		return err
 	}
-	if behind(rv, r.at.resume) {
+	if ordering.Behind(rv, r.at.resume) {
 		rv = r.at.resume
 	}
-	rv = further(r.at.resume, rv)
+	rv = ordering.Further(r.at.resume, rv)
 	on := rv != r.at.resume
 	r.at.resume, r.at.reach = rv, rv
 	if on {

@@ -5,6 +5,8 @@ package informerpool
 
 import (
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
 // EventType is the kind of change an [Event] describes.
@@ -106,7 +108,7 @@ type change struct {
 	evicted bool    // of a delete: the cluster was removed
 	initial bool
 	resync  bool
-	sight   moment // from when on reads could see the change
+	sight   store.Moment // from when on reads could see the change
 }
 
 // narrow returns the change as seen through a filter: an object that begins to
@@ -174,7 +176,7 @@ func (p *pending) wasShown(c change) bool {
 	if last == nil {
 		last = c.old
 	}
-	if p.sight.read() || p.shown != nil && last != nil && last.GetUID() == p.shown.GetUID() {
+	if p.sight.Read() || p.shown != nil && last != nil && last.GetUID() == p.shown.GetUID() {
 		p.shown = last
 	}
 	return p.shown != nil

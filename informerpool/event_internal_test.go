@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -88,16 +89,16 @@ func TestHazardSlowHandlerIsToldOfAnUpdateWithoutAnAdd(t *testing.T) {
 func TestHazardObjectThatAReadShowedComesAndGoesUnheard(t *testing.T) {
 	codec := packed.NewCodec()
 	o, other := packBy(t, codec, "one", "1"), packBy(t, codec, "two", "2")
-	in := &sight{}
-	in.look()
-	unseen := func() *pending { return &pending{change: change{new: o, sight: in.next()}} }
+	in := &store.Sight{}
+	in.Look()
+	unseen := func() *pending { return &pending{change: change{new: o, sight: in.Next()}} }
 	p := unseen()
-	p.merge(change{old: o, final: o, sight: in.next()})
+	p.merge(change{old: o, final: o, sight: in.Next()})
 	require.Empty(t, p.events(Key{}), "it came after the read")
 
 	p = unseen()
-	in.look()
-	p.merge(change{old: o, final: o, sight: in.next()})
+	in.Look()
+	p.merge(change{old: o, final: o, sight: in.Next()})
 	events := p.events(Key{})
 	require.Len(t, events, 1)
 	require.Equal(t, Deleted, events[0].Type)
@@ -105,7 +106,7 @@ func TestHazardObjectThatAReadShowedComesAndGoesUnheard(t *testing.T) {
 
 	p = unseen()
 	p.shown = other // by a read that the API server answered
-	p.merge(change{old: o, final: o, sight: in.next()})
+	p.merge(change{old: o, final: o, sight: in.Next()})
 	events = p.events(Key{})
 	require.Len(t, events, 1)
 	require.Same(t, other, events[0].Old, "not one that was never shown")

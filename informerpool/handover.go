@@ -7,6 +7,9 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
 // A lease may be served by a wider informer than its own key selects. Such an
@@ -61,11 +64,11 @@ func (p *Pool) begin(moves []move) {
 // copyIndexes adds the indexes of another informer.
 func (i *informer) copyIndexes(from *informer) {
 	from.mu.RLock()
-	indexes := from.mu.store.indexes // never changed in place
+	indexes := from.mu.store.Indexes // never changed in place
 	from.mu.RUnlock()
 
 	for _, x := range indexes {
-		_ = i.addIndex(x.name, x.values) // it may have the index already
+		_ = i.addIndex(x.Name, x.Values) // it may have the index already
 	}
 }
 
@@ -199,7 +202,7 @@ func (l *Lease) replaceLocked(from, to *place) {
 // selector.
 func (p *place) selectedLocked() []*Object {
 	out := []*Object{}
-	for o := range p.informer.mu.store.in(p.selector.namespace) {
+	for o := range p.informer.mu.store.In(p.selector.namespace) {
 		if p.selector.empty() || p.selector.match(o) {
 			out = append(out, o)
 		}
@@ -216,22 +219,22 @@ func (p *place) behindLocked(other *place) bool {
 		return false
 	}
 	for _, o := range other.selectedLocked() {
-		if a.mu.refused.has(nameOf(o)) {
+		if a.mu.refused.has(store.NameOf(o)) {
 			return true // it refused the object: handlers must not receive a delete
 		}
 	}
-	if !behind(a.mu.rv, b.mu.rv) {
+	if !ordering.Behind(a.mu.rv, b.mu.rv) {
 		return false
 	}
 	for _, o := range other.selectedLocked() {
-		n := a.mu.store.get(o.GetNamespace(), o.GetName())
-		if n == nil && !atMost(o, a.mu.rv) || n != nil && older(n, o) {
+		n := a.mu.store.Get(o.GetNamespace(), o.GetName())
+		if n == nil && !atMost(o, a.mu.rv) || n != nil && ordering.Older(n, o) {
 			return true
 		}
 	}
 
 	for _, n := range p.selectedLocked() {
-		o := b.mu.store.get(n.GetNamespace(), n.GetName())
+		o := b.mu.store.Get(n.GetNamespace(), n.GetName())
 		if (o == nil || !other.selector.empty() && !other.selector.match(o)) && atMost(n, b.mu.rv) {
 			return true // it was deleted, or left the selection, since
 		}
@@ -242,7 +245,7 @@ func (p *place) behindLocked(other *place) bool {
 
 // atMost reports whether an object's state is no later than a version.
 func atMost(o *Object, rv string) bool {
-	return reaches(rv, o.GetResourceVersion())
+	return ordering.Reaches(rv, o.GetResourceVersion())
 }
 
 // Retarget moves the lease to another key of its cluster, for example when a

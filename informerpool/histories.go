@@ -10,6 +10,9 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
 // histories number the histories of a cluster's resources within one epoch. A
@@ -89,23 +92,23 @@ func (l *listing) disprovedBy(i *informer, rv string) error {
 		return nil
 	}
 	contradicts := func(listed, shown *Object) bool {
-		return listed != nil && shown != nil && older(listed, shown) && !behind(rv, shown.GetResourceVersion())
+		return listed != nil && shown != nil && ordering.Older(listed, shown) && !ordering.Behind(rv, shown.GetResourceVersion())
 	}
 	proof := func(listed, shown *Object) error {
 		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",
-			r.informer.key, nameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), i.key)
+			r.informer.key, store.NameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), i.key)
 	}
-	if i.mu.store.count <= r.informer.mu.store.count+r.informer.mu.staged.count {
-		for shown := range i.mu.store.all() {
-			if listed := l.shows(nameOf(shown)); contradicts(listed, shown) {
+	if i.mu.store.Count <= r.informer.mu.store.Count+r.informer.mu.staged.Count {
+		for shown := range i.mu.store.All() {
+			if listed := l.shows(store.NameOf(shown)); contradicts(listed, shown) {
 				return proof(listed, shown)
 			}
 		}
 		return nil
 	}
 
-	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.informer.mu.staged.all())) {
-		if shown := i.mu.store.get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
+	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.informer.mu.staged.All())) {
+		if shown := i.mu.store.Get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
 			return proof(listed, shown)
 		}
 	}

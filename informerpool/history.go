@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 )
 
 const (
@@ -43,7 +45,7 @@ func (r *reflector) guard(ctx context.Context) error {
 		return err
 	}
 	r.failures.unanswered = time.Time{}
-	if behind(server, r.at.resume) {
+	if ordering.Behind(server, r.at.resume) {
 		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", r.informer.key, ErrHistory, server, r.at.resume)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/callback"
 )
 
@@ -47,55 +48,14 @@ func (e *IndexError) Error() string {
 // Unwrap returns the cause.
 func (e *IndexError) Unwrap() error { return e.Err }
 
-// ownerIndex is the name of the built-in index by owner UID, which the first
-// query by owner builds.
-const ownerIndex = "\x00owner"
-
-// index finds objects by the values that a function computes from them. Its
-// informer's lock protects it. It keeps the values, so that removing an object
-// calls no user function under that lock.
-type index struct {
-	name   string
-	values TryIndexFunc
-	ready  bool
-	found  map[string]map[*Object]struct{}
-	listed map[*Object][]string
-	failed map[*Object]error // objects whose values could not be computed
-	bytes  int64             // approximate memory of the index
-}
-
-// The average memory of an index for an object, for each of its values, and for
-// a value that no other object has.
-const (
-	listedBytes = 64
-	valueBytes  = 40
-	setBytes    = 200
-)
-
-func newIndex(name string, values TryIndexFunc) *index {
-	return &index{
-		name:   name,
-		values: values,
-		found:  map[string]map[*Object]struct{}{},
-		listed: map[*Object][]string{},
-		failed: map[*Object]error{},
-	}
-}
-
-// computed is the result of an index function for one object.
-type computed struct {
-	values []string
-	err    error
-}
-
 // compute calls the index function for each object, without locks, and recovers
 // from its panics. The first panic is logged, without the object's content:
 // objects may be secrets.
-func (i *informer) compute(x *index, objects []*Object) []computed {
-	out := make([]computed, 0, len(objects))
-	if x.name == ownerIndex { // it is not the user's
+func (i *informer) compute(x *store.Index, objects []*Object) []store.Computed {
+	out := make([]store.Computed, 0, len(objects))
+	if x.Name == store.OwnerIndex { // it is not the user's
 		for _, o := range objects {
-			out = append(out, x.compute(o))
+			out = append(out, x.Compute(o))
 		}
 		return out
 	}
@@ -104,7 +64,7 @@ func (i *informer) compute(x *index, objects []*Object) []computed {
 		// One goroutine serves all objects up to the first that ends it.
 		failure := callback.ApartSecret("Index", func() error {
 			for _, o := range objects[len(out):] {
-				out = append(out, x.compute(o))
+				out = append(out, x.Compute(o))
 			}
 			return nil
 		})
@@ -113,96 +73,25 @@ func (i *informer) compute(x *index, objects []*Object) []computed {
 			break
 		}
 		if !said {
-			callback.Log(i.pool.options.Logger, caught, "Callback panicked", "informer", i.key.String(), "index", x.name)
+			callback.Log(i.pool.options.Logger, caught, "Callback panicked", "informer", i.key.String(), "index", x.Name)
 		}
 		said = true
-		out = append(out, computed{err: ErrIndexPanicked})
+		out = append(out, store.Computed{Err: ErrIndexPanicked})
 		i.pool.panicked(caught.Callback)
 	}
 
 	return out
 }
 
-// compute calls the index function.
-func (x *index) compute(o *Object) computed {
-	values, err := x.values(o)
-	if err != nil {
-		return computed{err: err}
-	}
-	if len(values) > 1 {
-		values = slices.Compact(slices.Sorted(slices.Values(values)))
-	}
-	return computed{values: values}
-}
-
-func (x *index) add(o *Object, of computed) {
-	x.listed[o] = of.values
-	x.bytes += listedBytes + valueBytes*int64(len(of.values))
-	if of.err != nil {
-		x.failed[o] = of.err
-	}
-
-	for _, v := range of.values {
-		set := x.found[v]
-		if set == nil {
-			set = map[*Object]struct{}{}
-			x.found[v] = set
-			x.bytes += setBytes + int64(len(v))
-		}
-		set[o] = struct{}{}
-	}
-}
-
-// check returns why queries of the index cannot be answered, or nil.
-func (x *index) check(k Key) error {
-	for o, err := range x.failed {
-		return &IndexError{
-			Key:     k,
-			Index:   x.name,
-			Objects: len(x.failed),
-			Object:  nameOf(o),
-			Err:     err,
-		}
-	}
-
-	return nil
-}
-
-func (x *index) remove(o *Object) {
-	values, listed := x.listed[o]
-	if listed {
-		x.bytes -= listedBytes + valueBytes*int64(len(values))
-	}
-	for _, v := range values {
-		set, ok := x.found[v]
-		delete(set, o)
-		if ok && len(set) == 0 { // a value may occur twice
-			delete(x.found, v)
-			x.bytes -= setBytes + int64(len(v))
-		}
-	}
-
-	delete(x.listed, o)
-	delete(x.failed, o)
-}
-
-func ownerUIDs(o *Object) ([]string, error) {
-	var uids []string
-	for uid := range o.OwnerUIDs() {
-		uids = append(uids, string(uid))
-	}
-	return uids, nil
-}
-
 // indexed holds the values of objects, by index.
-type indexed map[*index]map[*Object]computed
+type indexed map[*store.Index]map[*Object]store.Computed
 
 // of returns the values of one object, by index.
-func (v indexed) of(o *Object) map[*index]computed {
+func (v indexed) of(o *Object) map[*store.Index]store.Computed {
 	if len(v) == 0 {
 		return nil
 	}
-	out := make(map[*index]computed, len(v))
+	out := make(map[*store.Index]store.Computed, len(v))
 	for x, values := range v {
 		out[x] = values[o]
 	}
@@ -222,7 +111,7 @@ func (i *informer) lockWith(objects iter.Seq[*Object]) indexed {
 	var values indexed
 	for {
 		i.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(i.mu.store.indexes), func(x *index) bool { _, ok := values[x]; return ok })
+		missing := slices.DeleteFunc(slices.Clone(i.mu.store.Indexes), func(x *store.Index) bool { _, ok := values[x]; return ok })
 		if len(missing) == 0 {
 			return values
 		}
@@ -232,7 +121,7 @@ func (i *informer) lockWith(objects iter.Seq[*Object]) indexed {
 			values = make(indexed, len(missing))
 		}
 		for _, x := range missing {
-			values[x] = map[*Object]computed{}
+			values[x] = map[*Object]store.Computed{}
 			all := slices.Collect(objects)
 			for n, c := range i.compute(x, all) {
 				values[x][all[n]] = c
@@ -256,57 +145,54 @@ func (i *informer) addIndex(name string, f TryIndexFunc) error {
 
 	for n, o := range missing {
 		// An object that was replaced meanwhile is no longer in the store.
-		if i.mu.store.get(o.GetNamespace(), o.GetName()) == o {
-			x.add(o, values[n])
+		if i.mu.store.Get(o.GetNamespace(), o.GetName()) == o {
+			x.Add(o, values[n])
 		}
 	}
 
-	x.ready = true
+	x.Ready = true
 
 	return nil
 }
 
 // registerIndex returns the new index and the objects it lacks, or nil if it is
 // the built-in one and exists.
-func (i *informer) registerIndex(name string, values TryIndexFunc) (*index, []*Object, error) {
+func (i *informer) registerIndex(name string, values TryIndexFunc) (*store.Index, []*Object, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	if x := i.mu.store.index(name); x != nil {
-		if name == ownerIndex {
+	if x := i.mu.store.Index(name); x != nil {
+		if name == store.OwnerIndex {
 			return nil, nil, nil
 		}
 		return nil, nil, fmt.Errorf("informer %s: index %q: %w", i.key, name, ErrIndexExists)
 	}
 
-	x := newIndex(name, values)
-	i.mu.store.indexes = append(slices.Clip(i.mu.store.indexes), x)
+	x := store.NewIndex(name, values)
+	i.mu.store.Indexes = append(slices.Clip(i.mu.store.Indexes), x)
 
-	return x, slices.Collect(i.mu.store.all()), nil
+	return x, slices.Collect(i.mu.store.All()), nil
 }
 
 // indexReady reports whether queries can use an index.
 func (i *informer) indexReady(name string) bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	x := i.mu.store.index(name)
-	return x != nil && x.ready
+	x := i.mu.store.Index(name)
+	return x != nil && x.Ready
 }
 
-// index returns the index of that name, or nil.
-func (s *store) index(name string) *index {
-	for _, x := range s.indexes {
-		if x.name == name {
-			return x
-		}
+// checkIndex returns why queries of an index cannot be answered, or nil.
+func checkIndex(x *store.Index, k Key) error {
+	o, count, err := x.Failure()
+	if o == nil {
+		return nil
 	}
-	return nil
-}
-
-// lookup appends the objects an index finds.
-func (x *index) lookup(value string, dst []*Object) []*Object {
-	for o := range x.found[value] {
-		dst = append(dst, o)
+	return &IndexError{
+		Key:     k,
+		Index:   x.Name,
+		Objects: count,
+		Object:  store.NameOf(o),
+		Err:     err,
 	}
-	return dst
 }

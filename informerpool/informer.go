@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
 // State is a phase in the lifetime of an informer.
@@ -101,7 +102,7 @@ func newInformer(p *Pool, key Key) *informer {
 		holders: holders{leases: map[*Lease]struct{}{}, heirs: map[*Lease]struct{}{}},
 	}
 	i.mu.standing = standing{state: StateStarting, since: time.Now()}
-	i.mu.store = newStore()
+	i.mu.store = store.New()
 
 	return i
 }
@@ -130,7 +131,7 @@ func (i *informer) ended() {
 	defer i.mu.Unlock()
 
 	i.mu.setState(StateGone)
-	i.mu.store, i.mu.staged, i.mu.listeners, i.mu.synced = newStore(), nil, nil, false
+	i.mu.store, i.mu.staged, i.mu.listeners, i.mu.synced = store.New(), nil, nil, false
 	i.published.listed.Store(nil)
 	i.mu.seen.objects = nil
 	i.weighSeenLocked(0)

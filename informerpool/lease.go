@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
 // Lease is one user's hold on an informer. The informer runs as long as any
@@ -182,8 +184,8 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	at := l.rlock()
 	err := l.readableLocked()
 	i := at.informer
-	i.mu.store.sight.look()
-	o := i.mu.store.get(namespace, name)
+	i.mu.store.Sight.Look()
+	o := i.mu.store.Get(namespace, name)
 	if err == nil && o == nil && i.mu.refused.has(types.NamespacedName{Namespace: namespace, Name: name}) {
 		err = refusedError(at.key, i.mu.refused.last)
 	}
@@ -217,8 +219,8 @@ func (l *Lease) GetInto(namespace, name string, dst runtime.Object) error {
 // re-created with another scope, and the cached objects show that before
 // discovery is queried again.
 func (l *Lease) Namespaced() (namespaced, known bool) {
-	s := scope(l.informer().published.scope.Load())
-	return s == scopeNamespace, s != scopeUnknown
+	s := store.Scope(l.informer().published.scope.Load())
+	return s == store.ScopeNamespace, s != store.ScopeUnknown
 }
 
 // AddIndex adds an index to the informer, for all its leases, and fills it
@@ -233,7 +235,7 @@ func (l *Lease) TryAddIndex(name string, values TryIndexFunc) error {
 	if err := l.gone(); err != nil {
 		return fmt.Errorf("%s: %w", l.Key(), err)
 	}
-	if name == "" || name == ownerIndex {
+	if name == "" || name == store.OwnerIndex {
 		return fmt.Errorf("%s: index %q: %w", l.Key(), name, ErrIndexExists)
 	}
 	if err := l.informer().addIndex(name, values); err != nil {

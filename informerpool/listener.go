@@ -3,7 +3,12 @@
 
 package informerpool
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+)
 
 // listener carries one lease's events to one subscription.
 type listener struct {
@@ -30,9 +35,9 @@ type listener struct {
 
 // replayLocked offers every object of the store, and then marks the end of the
 // replay. The informer's lock is held.
-func (ln *listener) replayLocked(s *store) {
-	now := s.sight.next()
-	for o := range s.in(ln.filter.lease.namespace) {
+func (ln *listener) replayLocked(s *store.Store) {
+	now := s.Sight.Next()
+	for o := range s.In(ln.filter.lease.namespace) {
 		ln.offer(change{new: o, initial: true, sight: now})
 	}
 	ln.sub.mu.Lock()
@@ -97,7 +102,7 @@ func (ln *listener) offerAll(c change) {
 // the informer and the subscription are held.
 func (ln *listener) returnedLocked(p *pending) {
 	received, is := p.old, p.new
-	if received == nil || is == nil || received == is || received.GetUID() != is.GetUID() || !sameState(received, is) {
+	if received == nil || is == nil || received == is || received.GetUID() != is.GetUID() || !ordering.SameState(received, is) {
 		return
 	}
 	if ln.alias == nil {
@@ -143,7 +148,7 @@ func (ln *listener) delivered(objects []*Object) map[types.NamespacedName]*Objec
 		if received, ok := ln.alias[o]; ok {
 			o = received
 		}
-		out[nameOf(o)] = o
+		out[store.NameOf(o)] = o
 	}
 
 	ln.alias = nil
@@ -153,16 +158,16 @@ func (ln *listener) delivered(objects []*Object) map[types.NamespacedName]*Objec
 // catchUpLocked begins a listener at an informer that has synced. It offers
 // every object, or the difference if the listener came from another informer.
 // The informer's lock is held.
-func (ln *listener) catchUpLocked(s *store) {
+func (ln *listener) catchUpLocked(s *store.Store) {
 	was := ln.inherited
 	ln.inherited = nil
 	if was == nil {
 		ln.replayLocked(s)
 		return
 	}
-	known, now := make(map[*Object]struct{}, len(was)), s.sight.next()
+	known, now := make(map[*Object]struct{}, len(was)), s.Sight.Next()
 	for _, old := range was {
-		o := s.get(old.GetNamespace(), old.GetName())
+		o := s.Get(old.GetNamespace(), old.GetName())
 		switch {
 		case o == nil || !ln.filter.empty() && !ln.filter.match(o):
 			ln.offerAll(change{
@@ -172,7 +177,7 @@ func (ln *listener) catchUpLocked(s *store) {
 				sight:   now,
 			})
 			continue
-		case o.GetUID() != old.GetUID() || !sameState(old, o):
+		case o.GetUID() != old.GetUID() || !ordering.SameState(old, o):
 			ln.offerAll(change{old: old, new: o, sight: now})
 		case o != old:
 			if ln.alias == nil {
@@ -184,7 +189,7 @@ func (ln *listener) catchUpLocked(s *store) {
 		known[o] = struct{}{}
 	}
 
-	for o := range s.in(ln.filter.lease.namespace) {
+	for o := range s.In(ln.filter.lease.namespace) {
 		if _, ok := known[o]; !ok {
 			ln.offer(change{new: o, sight: now})
 		}
@@ -203,7 +208,7 @@ func (ln *listener) disinheritLocked() {
 // evictLocked offers the deletes of all objects. The informer's lock is held.
 func (ln *listener) evictLocked(i *informer) {
 	if i.mu.synced {
-		for o := range i.mu.store.all() {
+		for o := range i.mu.store.All() {
 			ln.offer(evicted(o))
 		}
 	}

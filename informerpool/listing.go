@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -73,7 +75,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 		return l.nonsense()
 	}
 	l.accepted++
-	l.refused.forget(nameOf(o))
+	l.refused.forget(store.NameOf(o))
 	if frame == wire.Deleted {
 		l.drop(o)
 		return nil
@@ -81,7 +83,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 	if err := l.take(o); err != nil {
 		return err
 	}
-	if n := len(l.seen) + r.informer.mu.staged.count + l.passed; r.options.MaxObjects > 0 && n > r.options.MaxObjects {
+	if n := len(l.seen) + r.informer.mu.staged.Count + l.passed; r.options.MaxObjects > 0 && n > r.options.MaxObjects {
 		return fmt.Errorf("list %s: more than %d objects: %w", r.informer.key, r.options.MaxObjects, ErrBudget)
 	}
 	return nil
@@ -92,26 +94,26 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 // the store needs no lock.
 func (l *listing) take(o *Object) error {
 	r := l.reflector
-	if earlier := r.informer.mu.staged.get(o.GetNamespace(), o.GetName()); earlier != nil {
-		if newer(o, earlier) { // it changed while the list was streamed
+	if earlier := r.informer.mu.staged.Get(o.GetNamespace(), o.GetName()); earlier != nil {
+		if ordering.Newer(o, earlier) { // it changed while the list was streamed
 			return l.stage(earlier, o)
 		}
 		l.repeats++
 		return nil
 	}
 
-	old := r.informer.mu.store.get(o.GetNamespace(), o.GetName())
+	old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName())
 	_, seen := l.seen[old]
 	switch {
 	case old == nil:
-	case seen && !newer(o, old):
+	case seen && !ordering.Newer(o, old):
 		l.repeats++
 		return nil
-	case sameState(old, o):
+	case ordering.SameState(old, o):
 		l.seen[old] = struct{}{}
 		return nil
 	case !r.at.replace && goesBack(old, o):
-		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", r.informer.key, nameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
+		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", r.informer.key, store.NameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
 	}
 
 	delete(l.seen, old)
@@ -138,7 +140,7 @@ func (l *listing) pass(o *Object, err error) error {
 		return err
 	}
 	l.cramped = err
-	if old := r.informer.mu.store.get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
+	if old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
 		l.seen[old] = struct{}{}
 	} else {
 		l.passed++
@@ -149,10 +151,10 @@ func (l *listing) pass(o *Object, err error) error {
 // drop removes an object that was deleted while the list was streamed.
 func (l *listing) drop(final *Object) {
 	r := l.reflector
-	if o := r.informer.mu.staged.get(final.GetNamespace(), final.GetName()); o != nil && !older(final, o) {
+	if o := r.informer.mu.staged.Get(final.GetNamespace(), final.GetName()); o != nil && !ordering.Older(final, o) {
 		r.informer.unstage(o)
 	}
-	if old := r.informer.mu.store.get(final.GetNamespace(), final.GetName()); old != nil && !older(final, old) {
+	if old := r.informer.mu.store.Get(final.GetNamespace(), final.GetName()); old != nil && !ordering.Older(final, old) {
 		delete(l.seen, old)
 	}
 }
@@ -160,10 +162,10 @@ func (l *listing) drop(final *Object) {
 // shows returns the complete list's object of a name, or nil. The informer's
 // lock is held.
 func (l *listing) shows(name types.NamespacedName) *Object {
-	if o := l.reflector.informer.mu.staged.get(name.Namespace, name.Name); o != nil {
+	if o := l.reflector.informer.mu.staged.Get(name.Namespace, name.Name); o != nil {
 		return o
 	}
-	o := l.reflector.informer.mu.store.get(name.Namespace, name.Name)
+	o := l.reflector.informer.mu.store.Get(name.Namespace, name.Name)
 	if _, kept := l.seen[o]; kept {
 		return o
 	}
@@ -187,7 +189,7 @@ func (l *listing) finish(rv string) error {
 		return err
 	}
 	r := l.reflector
-	if !r.at.replace && behind(rv, r.at.reach) {
+	if !r.at.replace && ordering.Behind(rv, r.at.reach) {
 		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.informer.key, rv, r.at.reach))
 	}
 	if l.cramped != nil { // skipped objects would look as if they had gone back
@@ -204,7 +206,7 @@ func (l *listing) finish(rv string) error {
 	if l.another = l.apart(); l.another {
 		r.at.reach = ""
 	}
-	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, further(r.at.reach, rv), false, absence{}
+	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, ordering.Further(r.at.reach, rv), false, absence{}
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
 	r.informer.proof()
 	if r.informer.commit(l, rv, r.at.epoch) {
@@ -251,7 +253,7 @@ func (l *listing) abort(err error) {
 	r.listing = nil
 	confirmed := !r.kind.inPage || r.kind.unnamed == 0
 	r.kind.inPage = false
-	own := confirmed && l.broken == nil && !r.at.replace && ordered(l.version) && !behind(l.version, r.at.reach)
+	own := confirmed && l.broken == nil && !r.at.replace && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach)
 	if own && r.informer.hasSynced() && !errors.Is(err, ErrBudget) {
 		r.informer.commitPart()
 		return
@@ -259,17 +261,10 @@ func (l *listing) abort(err error) {
 	r.informer.discard()
 }
 
-// sameState reports whether a list shows the cached state of an object. An
-// equal version is no proof of that: a default that was added to a definition,
-// or another conversion, changes content under the same version.
-func sameState(cached, listed *Object) bool {
-	return cached.GetResourceVersion() == listed.GetResourceVersion() && cached.SameContent(listed)
-}
-
 // goesBack reports whether a listed object cannot follow the cached one of its
 // name in one history: it is older, or it is another object and no newer.
 func goesBack(cached, listed *Object) bool {
-	if older(listed, cached) {
+	if ordering.Older(listed, cached) {
 		return true
 	}
 	return listed.GetUID() != cached.GetUID() && listed.GetResourceVersion() == cached.GetResourceVersion()

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
@@ -33,7 +34,7 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 	}
 	var o *Object
 	if err == nil {
-		o, err = r.informer.pool.codec.PackShared(r.kind.packed, it, r.informer.mu.store.shared)
+		o, err = r.informer.pool.codec.PackShared(r.kind.packed, it, r.informer.mu.store.Shared)
 	}
 	if err == nil {
 		o, err = r.transform(o)
@@ -89,11 +90,11 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
 
-	changed, err := r.informer.pool.codec.PackUnstructuredShared(r.kind.packed, u, r.informer.mu.store.shared)
+	changed, err := r.informer.pool.codec.PackUnstructuredShared(r.kind.packed, u, r.informer.mu.store.Shared)
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
-	if nameOf(changed) != nameOf(o) || changed.GetUID() != o.GetUID() || changed.GetResourceVersion() != o.GetResourceVersion() {
+	if store.NameOf(changed) != store.NameOf(o) || changed.GetUID() != o.GetUID() || changed.GetResourceVersion() != o.GetResourceVersion() {
 		return nil, &wire.FieldError{Field: "transform", Reason: "changed the object's identity"}
 	}
 	return changed, nil

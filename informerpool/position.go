@@ -3,6 +3,8 @@
 
 package informerpool
 
+import "github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+
 // Position is the point that an informer has reached in the history of its
 // resource.
 type Position struct {
@@ -41,7 +43,7 @@ func (l *Lease) Position() Position {
 		History:         i.mu.history,
 		Shown:           i.mu.rv,
 	}
-	if behind(p.Shown, i.mu.partial) {
+	if ordering.Behind(p.Shown, i.mu.partial) {
 		p.Shown = i.mu.partial
 	}
 	return p
@@ -50,11 +52,11 @@ func (l *Lease) Position() Position {
 // commitPart stores the objects that a broken list had brought, and removes
 // none.
 func (i *informer) commitPart() {
-	values := i.lockWith(i.mu.staged.all())
+	values := i.lockWith(i.mu.staged.All())
 	defer i.mu.Unlock()
 
-	for o := range i.mu.staged.all() {
-		if rv := o.GetResourceVersion(); i.mu.partial == "" || behind(i.mu.partial, rv) {
+	for o := range i.mu.staged.All() {
+		if rv := o.GetResourceVersion(); i.mu.partial == "" || ordering.Behind(i.mu.partial, rv) {
 			i.mu.partial = rv
 		}
 	}

@@ -11,7 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/internal/packed"
 )
+
+// Object is one cached object: a read-only client.Object whose metadata is
+// available without decoding the body. DeepCopyObject returns a mutable
+// *unstructured.Unstructured; Into decodes into any form.
+type Object = packed.Object
 
 // Query narrows a list. The zero Query selects everything.
 type Query struct {
@@ -77,8 +85,8 @@ func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 // first such query builds. Queries that arrive while it is being built scan
 // every object instead.
 func (l *Lease) byOwner(q *Query) Query {
-	if q.Owner != "" && q.Index == "" && l.informer().addIndex(ownerIndex, ownerUIDs) == nil && l.informer().indexReady(ownerIndex) {
-		q.Index, q.Value, q.Owner = ownerIndex, string(q.Owner), ""
+	if q.Owner != "" && q.Index == "" && l.informer().addIndex(store.OwnerIndex, store.OwnerUIDs) == nil && l.informer().indexReady(store.OwnerIndex) {
+		q.Index, q.Value, q.Owner = store.OwnerIndex, string(q.Owner), ""
 	}
 	return *q
 }
@@ -93,29 +101,29 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow select
 	if err := l.readableLocked(); err != nil {
 		return nil, "", narrow, err
 	}
-	i.mu.store.sight.look()
+	i.mu.store.Sight.Look()
 
 	if q.Index != "" {
-		x := i.mu.store.index(q.Index)
-		if x == nil || !x.ready {
+		x := i.mu.store.Index(q.Index)
+		if x == nil || !x.Ready {
 			return nil, "", narrow, fmt.Errorf("%s: index %q: %w", at.key, q.Index, ErrNoIndex)
 		}
-		if err := x.check(at.key); err != nil {
+		if err := checkIndex(x, at.key); err != nil {
 			return nil, "", narrow, err
 		}
-		return x.lookup(q.Value, nil), i.mu.rv, at.selector, nil
+		return x.Lookup(q.Value, nil), i.mu.rv, at.selector, nil
 	}
 
 	namespace := q.Namespace
 	if namespace == "" {
 		namespace = at.selector.namespace
 	}
-	size := i.mu.store.count
+	size := i.mu.store.Count
 	if namespace != "" {
-		size = i.mu.store.countIn(namespace)
+		size = i.mu.store.CountIn(namespace)
 	}
 	objects = make([]*Object, 0, size)
-	for o := range i.mu.store.in(namespace) {
+	for o := range i.mu.store.In(namespace) {
 		objects = append(objects, o)
 	}
 

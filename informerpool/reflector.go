@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -97,7 +98,7 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 
 // endedAt returns why a watch that ended soon could not last, or nil.
 func (r *reflector) endedAt(rv string) error {
-	if !r.session.relisted || versionless(rv) || ordered(rv) {
+	if !r.session.relisted || ordering.Versionless(rv) || ordering.Ordered(rv) {
 		return r.informer.endsAtOnce()
 	}
 	return r.untaken(io.ErrUnexpectedEOF)
@@ -189,7 +190,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 		r.forgetKind()
 	}
 
-	if ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
+	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
 		err := r.guard(ctx)
 		if err == nil {
 			r.informer.count(countResumes)
@@ -258,7 +259,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 	opts.TimeoutSeconds = r.watchSeconds()
 	r.informer.count(countWatches)
 	s, err := r.open(ctx, opts, r.options.StallTimeout)
-	r.session.unordered = versionless(r.at.resume)
+	r.session.unordered = ordering.Versionless(r.at.resume)
 	if apierrors.IsMethodNotSupported(err) {
 		r.server.unwatchable = time.Now().Add(capabilityAge)
 		return nil, errPolled
@@ -277,7 +278,7 @@ func (r *reflector) watch(ctx context.Context) (*stream, error) {
 // untaken adds to the error of a watch that its version is not valid, if
 // nothing else is known to be wrong.
 func (r *reflector) untaken(err error) error {
-	if versionless(r.at.resume) || ordered(r.at.resume) {
+	if ordering.Versionless(r.at.resume) || ordering.Ordered(r.at.resume) {
 		return err
 	}
 	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", r.informer.key, ErrVersion, wire.Excerpt(r.at.resume), err)

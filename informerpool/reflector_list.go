@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -253,7 +254,7 @@ func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *li
 // cluster's memory budget. It is checked before storing: a server that is
 // retried repeatedly must not get one more object in with each try.
 func (r *reflector) checkBytes(old, o *Object) error {
-	growth := int64(o.Size()) + entryBytes
+	growth := int64(o.Size()) + store.EntryBytes
 	if old != nil {
 		growth -= int64(old.Size())
 	}
@@ -286,8 +287,8 @@ func (i *informer) reserve(growth, limit int64) bool {
 // checkRoom is checkBytes for an object of a stream, and also checks the number
 // of objects.
 func (r *reflector) checkRoom(o *Object) error {
-	old := r.informer.mu.store.get(o.GetNamespace(), o.GetName())
-	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.informer.mu.store.count >= limit {
+	old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName())
+	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.informer.mu.store.Count >= limit {
 		return fmt.Errorf("%s: more than %d objects: %w", r.informer.key, limit, ErrBudget)
 	}
 	return r.checkBytes(old, o)
@@ -349,7 +350,7 @@ func (r *reflector) applyNext(s *stream) error {
 		r.informer.remove(o)
 	} else {
 		if err := r.checkRoom(o); err != nil {
-			r.informer.unknown(func(r *refusals) { r.add(nameOf(o), err) })
+			r.informer.unknown(func(r *refusals) { r.add(store.NameOf(o), err) })
 			return err
 		}
 		r.informer.put(o)

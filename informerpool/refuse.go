@@ -210,10 +210,10 @@ func (l *listing) refusal() error {
 func (l *listing) dropNamed(id wire.Identity) {
 	r := l.reflector
 	l.refused.forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
-	if o := r.informer.mu.staged.get(id.Namespace, id.Name); o != nil && ends(id, o) {
+	if o := r.informer.mu.staged.Get(id.Namespace, id.Name); o != nil && ends(id, o) {
 		r.informer.unstage(o)
 	}
-	if old := r.informer.mu.store.get(id.Namespace, id.Name); old != nil && ends(id, old) {
+	if old := r.informer.mu.store.Get(id.Namespace, id.Name); old != nil && ends(id, old) {
 		delete(l.seen, old)
 	}
 }
@@ -230,7 +230,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 	unknown := i.mu.refused.has(name)
 	over := func(o *Object) bool { return ends(id, o) || unknown && succeeds(id, o) }
 	i.mu.refused.forget(name)
-	old := i.mu.store.get(id.Namespace, id.Name)
+	old := i.mu.store.Get(id.Namespace, id.Name)
 	if s := i.mu.seen.objects[name]; s != nil && over(s.Object) {
 		i.passedLocked(name, old, nil)
 		defer i.foundLocked(name)
@@ -238,7 +238,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 	if old == nil || !over(old) {
 		return
 	}
-	i.mu.store.remove(old)
+	i.mu.store.Remove(old)
 	i.chargeLocked()
 	i.emitLocked(change{old: old, final: old, unknown: true})
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
@@ -22,14 +23,14 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	u.SetResourceVersion("5")
 	o, err := codec.PackUnstructured(codec.Kind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}), u)
 	require.NoError(t, err)
-	growth := int64(o.Size()) + entryBytes
+	growth := int64(o.Size()) + store.EntryBytes
 	c, options := &clusterStats{}, &Options{MaxClusterBytes: 4*growth + growth/2}
 	stored := 0
 	var reflectors []*reflector
 	for range 10 {
 		r := &reflector{informer: &informer{cluster: c}, options: options}
-		r.informer.mu.store = newStore()
-		r.informer.mu.staged = r.informer.mu.store.stage()
+		r.informer.mu.store = store.New()
+		r.informer.mu.staged = r.informer.mu.store.Stage()
 		if err := r.checkBytes(nil, o); err == nil {
 			stored++
 			reflectors = append(reflectors, r)
@@ -40,7 +41,7 @@ func TestHazardInformersFillTheBudgetTogether(t *testing.T) {
 	require.Equal(t, 4, stored)
 	for _, r := range reflectors {
 		r.informer.stage(nil, o)
-		require.Equal(t, r.informer.mu.staged.bytes, r.informer.mu.charged, "known to the byte")
+		require.Equal(t, r.informer.mu.staged.Bytes, r.informer.mu.charged, "known to the byte")
 		r.informer.discard()
 	}
 	require.Zero(t, c.bytes.Load())

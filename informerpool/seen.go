@@ -10,6 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
 // maxSeen is how many objects an informer remembers that its users saw in other
@@ -97,7 +100,7 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 	ask := false
 	if l.gone() == nil && len(i.mu.listeners) > 0 {
 		for _, o := range objects {
-			s := i.mu.seen.objects[nameOf(o)]
+			s := i.mu.seen.objects[store.NameOf(o)]
 			again := s != nil && s.Object == o && !i.mu.synced // reads may repeat as fast as they like
 			if !again && selected.match(o) {
 				ask = i.noteSeenLocked(o) || ask
@@ -113,13 +116,13 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 }
 
 func (i *informer) noteSeenLocked(o *Object) (ask bool) {
-	name, size := nameOf(o), int64(o.Size())
-	if now := i.mu.store.get(name.Namespace, name.Name); passes(now, o) {
+	name, size := store.NameOf(o), int64(o.Size())
+	if now := i.mu.store.Get(name.Namespace, name.Name); passes(now, o) {
 		i.laterLocked(o, now)
 		return false
 	}
 	switch before := i.mu.seen.objects[name]; {
-	case before != nil && older(o, before.Object):
+	case before != nil && ordering.Older(o, before.Object):
 		return false
 	case before != nil:
 		i.dropSeenLocked(name)
@@ -141,7 +144,7 @@ func (i *informer) noteSeenLocked(o *Object) (ask bool) {
 // its name, or a later one. Two objects of one history never have the same
 // version.
 func passes(now, seen *Object) bool {
-	return now != nil && !older(now, seen) && (older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
+	return now != nil && !ordering.Older(now, seen) && (ordering.Older(seen, now) || now.GetUID() == seen.GetUID() || !isOrdered(seen))
 }
 
 // isOrdered reports whether an object's version is a number.
@@ -154,7 +157,7 @@ func isOrdered(o *Object) bool {
 // shown. Handlers have received that state, or are about to. A handler that
 // selects the state that was shown and not the current one receives a delete.
 func (i *informer) laterLocked(o, now *Object) {
-	i.dropSeenLocked(nameOf(o))
+	i.dropSeenLocked(store.NameOf(o))
 	for _, ln := range i.mu.listeners {
 		if !ln.filter.empty() && ln.filter.match(o) && !ln.filter.match(now) {
 			ln.lose(o, false)
@@ -230,12 +233,12 @@ func (i *informer) settleSeenLocked() (ask bool) {
 	}
 	pause := time.Since(i.mu.seen.audited) < seenAuditPace
 	for name, o := range i.mu.seen.objects {
-		now := i.mu.store.get(name.Namespace, name.Name)
+		now := i.mu.store.Get(name.Namespace, name.Name)
 		switch {
 		case passes(now, o.Object):
 			i.passedLocked(name, now, now)
 			i.foundLocked(name)
-		case o.asked, pause, i.mu.refused.has(name), behind(i.mu.rv, o.GetResourceVersion()) && !o.incomparable():
+		case o.asked, pause, i.mu.refused.has(name), ordering.Behind(i.mu.rv, o.GetResourceVersion()) && !o.incomparable():
 		default:
 			o.asked, ask = true, true
 		}
@@ -257,11 +260,11 @@ func (i *informer) settleSeenLocked() (ask bool) {
 func (i *informer) missedLocked(look int, rv string, first bool, now func(types.NamespacedName) *Object) (found []types.NamespacedName) {
 	for name, o := range i.mu.seen.objects {
 		is := now(name)
-		early := !first && o.looks >= look || behind(rv, o.GetResourceVersion()) && !o.incomparable()
-		if i.mu.refused.has(name) || early && (is == nil || older(is, o.Object)) {
+		early := !first && o.looks >= look || ordering.Behind(rv, o.GetResourceVersion()) && !o.incomparable()
+		if i.mu.refused.has(name) || early && (is == nil || ordering.Older(is, o.Object)) {
 			continue
 		}
-		i.passedLocked(name, i.mu.store.get(name.Namespace, name.Name), is)
+		i.passedLocked(name, i.mu.store.Get(name.Namespace, name.Name), is)
 		found = append(found, name)
 	}
 
@@ -317,7 +320,7 @@ func (ln *listener) stays(known, now *Object) bool {
 	if ln.inherited == nil {
 		return known == now
 	}
-	return ln.selects(now) && known.GetUID() == now.GetUID() && sameState(known, now)
+	return ln.selects(now) && known.GetUID() == now.GetUID() && ordering.SameState(known, now)
 }
 
 // misses reports whether the handler selects a seen object and receives it in
@@ -336,7 +339,7 @@ func (ln *listener) selects(o *Object) bool {
 // reachesSeenLocked reports whether a state that the stream shows is no earlier
 // than the object that was seen under its name.
 func (i *informer) reachesSeenLocked(o *Object) bool {
-	s := i.mu.seen.objects[nameOf(o)]
+	s := i.mu.seen.objects[store.NameOf(o)]
 	return s != nil && passes(o, s.Object)
 }
 
@@ -375,7 +378,7 @@ func (i *informer) forgetSeenLocked() {
 
 func (ln *listener) evictSeenLocked(i *informer) {
 	for name, o := range i.mu.seen.objects {
-		now := i.mu.store.get(name.Namespace, name.Name)
+		now := i.mu.store.Get(name.Namespace, name.Name)
 		if ln.knows(name, now) == nil && ln.misses(o.Object, now) {
 			ln.lose(o.Object, true)
 		}

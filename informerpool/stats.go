@@ -130,7 +130,7 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 		lastEvent = max(lastEvent, i.signs.event.Load())
 		i.mu.RLock()
 		synced, proof := i.mu.synced, i.provenLocked()
-		s.Objects += i.mu.store.count
+		s.Objects += i.mu.store.Count
 		s.Bytes += i.sizeLocked()
 		s.SeenBytes += i.mu.seen.bytes
 		i.mu.RUnlock()

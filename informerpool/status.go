@@ -144,7 +144,7 @@ func (p *Pool) status(i *informer) Status {
 	if s.Unknown > 0 || s.AllUnknown {
 		s.LastRefusal = i.mu.refused.last.Error()
 	}
-	s.LastError, s.Objects, s.Bytes = i.mu.lastErr, i.mu.store.count, i.sizeLocked()
+	s.LastError, s.Objects, s.Bytes = i.mu.lastErr, i.mu.store.Count, i.sizeLocked()
 	s.SeenBytes = i.mu.seen.bytes
 	s.Polling = i.mu.polling
 

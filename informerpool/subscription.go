@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
 // Subscription delivers the events of any number of leases to one handler, one
@@ -188,22 +190,22 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 // Resync delivers every object of the lease once more, marked as a resync. It
 // does not wait for the handler.
 func (s *Subscription) Resync(l *Lease) {
-	s.trigger(l, func(st *store) iter.Seq[*Object] { return st.in(l.at.Load().selector.namespace) })
+	s.trigger(l, func(st *store.Store) iter.Seq[*Object] { return st.In(l.at.Load().selector.namespace) })
 }
 
 // Trigger delivers one object of the lease once more, marked as a resync, if
 // the object exists. It does not wait for the handler.
 func (s *Subscription) Trigger(l *Lease, namespace, name string) {
-	s.trigger(l, func(st *store) iter.Seq[*Object] {
+	s.trigger(l, func(st *store.Store) iter.Seq[*Object] {
 		return func(yield func(*Object) bool) {
-			if o := st.get(namespace, name); o != nil {
+			if o := st.Get(namespace, name); o != nil {
 				yield(o)
 			}
 		}
 	})
 }
 
-func (s *Subscription) trigger(l *Lease, objects func(*store) iter.Seq[*Object]) {
+func (s *Subscription) trigger(l *Lease, objects func(*store.Store) iter.Seq[*Object]) {
 	s.mu.Lock()
 	ln := s.mu.listeners[l]
 	s.mu.Unlock()

@@ -1,20 +1,23 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package informerpool
+// Package ordering compares resourceVersions, and states of objects by them.
+package ordering
 
 import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/fleetcache/fleetcache/internal/packed"
 )
 
-// ordered reports whether a version has the form that API servers issue: a
+// Ordered reports whether a version has the form that API servers issue: a
 // 64-bit number without sign, blanks or leading zeros. Other versions may be
 // returned by reads, and are compared only for equality. A server that issues
 // one need not accept it, so no informer resumes from it, nor takes it for its
 // position.
-func ordered(rv string) bool {
+func Ordered(rv string) bool {
 	if rv == "" || rv[0] < '1' || rv[0] > '9' {
 		return false // at once: an error of strconv is allocated, and reads get here
 	}
@@ -22,57 +25,64 @@ func ordered(rv string) bool {
 	return err == nil
 }
 
-// further returns which of two versions, the one that was reached and one that
+// Further returns which of two versions, the one that was reached and one that
 // was shown since, is the informer's position.
-func further(reached, shown string) string {
-	if ordered(shown) || !ordered(reached) {
+func Further(reached, shown string) string {
+	if Ordered(shown) || !Ordered(reached) {
 		return shown
 	}
 	return reached
 }
 
-// versionless reports whether a version denotes no moment. A watch from it
+// Versionless reports whether a version denotes no moment. A watch from it
 // begins with all objects, in no order, and does not mark where they end.
-func versionless(rv string) bool { return rv == "" || rv == "0" }
+func Versionless(rv string) bool { return rv == "" || rv == "0" }
 
 // compare returns the order of two versions, and whether they have one.
 // Versions that are not numbers have none: the API allows no conclusion from
 // them.
 func compare(a, b string) (order int, comparable bool) {
-	if !ordered(a) || !ordered(b) {
+	if !Ordered(a) || !Ordered(b) {
 		return 0, false
 	}
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return order, err == nil
 }
 
-// behind reports whether version a is before version b.
-func behind(a, b string) bool {
+// Behind reports whether version a is before version b.
+func Behind(a, b string) bool {
 	order, ok := compare(a, b)
 	return ok && order < 0
 }
 
-// reaches reports whether version a is not before version b.
-func reaches(a, b string) bool {
+// Reaches reports whether version a is not before version b.
+func Reaches(a, b string) bool {
 	order, ok := compare(a, b)
 	return ok && order >= 0
 }
 
-// newer reports whether a, which was shown later, is a later state than b.
+// Newer reports whether a, which was shown later, is a later state than b.
 // Versions that are not numbers can only be distinguished, and equal ones prove
 // nothing.
-func newer(a, b *Object) bool {
+func Newer(a, b *packed.Object) bool {
 	va, oka := a.Version()
 	vb, okb := b.Version()
 	if oka && okb && va > 0 && vb > 0 {
 		return va > vb
 	}
-	return !sameState(b, a)
+	return !SameState(b, a)
 }
 
-// older reports whether a is an earlier state than b.
-func older(a, b *Object) bool {
+// Older reports whether a is an earlier state than b.
+func Older(a, b *packed.Object) bool {
 	va, oka := a.Version()
 	vb, okb := b.Version()
 	return oka && okb && va > 0 && va < vb
+}
+
+// SameState reports whether a list shows the cached state of an object. An
+// equal version is no proof of that: a default that was added to a definition,
+// or another conversion, changes content under the same version.
+func SameState(cached, listed *packed.Object) bool {
+	return cached.GetResourceVersion() == listed.GetResourceVersion() && cached.SameContent(listed)
 }
