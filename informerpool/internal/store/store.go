@@ -34,9 +34,9 @@ const (
 	// namespaceBytes is the memory of a namespace whose objects fit into one
 	// group of a map, including its own entry in the map of namespaces.
 	namespaceBytes = 400
-	// smallMap is the number of entries in such a group, and entryBytes the
-	// average memory of each further entry.
-	smallMap   = 8
+	// smallMap is the number of entries in such a group.
+	smallMap = 8
+	// EntryBytes is the average memory of each further entry of a map.
 	EntryBytes = 38
 )
 
@@ -179,6 +179,7 @@ func (s *Store) CountIn(namespace string) int {
 // Scope is whether objects live in namespaces.
 type Scope int32
 
+// Scopes of the objects of a store.
 const (
 	ScopeUnknown Scope = iota // there are no objects, or some of both
 	ScopeNamespace

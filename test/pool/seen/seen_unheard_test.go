@@ -258,7 +258,7 @@ func seen(l *informerpool.Lease, number, size int) {
 // are read live could fill the memory.
 func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 	const size = 100_000
-	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		empty := l.Status().Bytes
 		seen(l, 3, size)
@@ -274,7 +274,7 @@ func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 		pooltest.After(time.Minute)
 		require.Less(t, l.Status().Bytes, empty+1000)
 	})
-	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, nil, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
 		for i := range 10 {
 			seen(pooltest.AcquireSynced(t, p, pooltest.In(fmt.Sprint("ns", i))), 20, size)
 		}
