@@ -36,36 +36,6 @@ const (
 // remembers.
 var errTooMuch = errors.New("too much changes")
 
-// maxTouched bounds the approximate number of bytes in which an audit remembers
-// the changes that arrive while it runs. touchedBytes is the memory for each
-// change besides its name and version.
-const (
-	maxTouched   = 4 << 20
-	touchedBytes = 100
-)
-
-// touched holds the last versions that the stream has brought of objects.
-type touched struct {
-	versions map[types.NamespacedName]string
-	bytes    int
-	over     bool // there were more
-}
-
-// note records a change, unless t is nil because no audit is running.
-func (t *touched) note(o *Object) {
-	if t == nil || t.over {
-		return
-	}
-	name := store.NameOf(o)
-	if _, known := t.versions[name]; !known {
-		t.bytes += touchedBytes + len(name.Namespace) + len(name.Name) + len(o.GetResourceVersion())
-	}
-	t.versions[name] = o.GetResourceVersion()
-	if t.bytes > maxTouched {
-		t.over, t.versions = true, nil
-	}
-}
-
 // errUnsettled ends an audit that the informer's own progress has overtaken.
 var errUnsettled = errors.New("informer moved on")
 
@@ -195,7 +165,8 @@ func (a *audit) finish() {
 // followsLocked reports whether the informer follows its server, in the history
 // it followed when the audit began, and has not listed since.
 func (a *audit) followsLocked() bool {
-	return a.informer.mu.state == StateSynced && !a.informer.mu.polling && a.informer.mu.doubt == nil && a.informer.mu.detached.IsZero() && a.lists == a.informer.mu.taken
+	i := a.informer
+	return i.mu.state == StateSynced && !i.mu.polling && i.mu.doubt == nil && i.mu.detached.IsZero() && a.lists == i.mu.taken
 }
 
 // look compares the current cache with a list of the server's current state.
@@ -230,7 +201,8 @@ func (a *audit) list(ctx context.Context, limit int64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.informer.pool.options.auditTimeout())
 	defer cancel()
-	opts := metav1.ListOptions{LabelSelector: a.informer.key.LabelSelector, FieldSelector: a.informer.key.FieldSelector, Limit: limit}
+	key := &a.informer.key
+	opts := metav1.ListOptions{LabelSelector: key.LabelSelector, FieldSelector: key.FieldSelector, Limit: limit}
 	for range maxPages {
 		header, err := a.page(ctx, opts)
 		if err != nil || header.Continue == "" || header.Continue == opts.Continue {
@@ -280,7 +252,11 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 		return wire.ListHeader{}, err
 	}
 	body = &calledBody{body, a.informer.pool, a.informer.key}
-	items := wire.NewListReader(body, wire.Limits{Object: a.informer.pool.options.MaxObjectBytes, Pass: true, Response: pageBytes(opts.Limit)})
+	items := wire.NewListReader(body, wire.Limits{
+		Object:   a.informer.pool.options.MaxObjectBytes,
+		Pass:     true,
+		Response: pageBytes(opts.Limit),
+	})
 	defer func() {
 		items.Close()
 		_ = body.Close()

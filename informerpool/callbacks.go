@@ -58,7 +58,8 @@ func (p *Pool) callApart(name string, key Key, f func() error, keysAndValues ...
 // failed logs and reports that a user's function panicked, or ended its
 // goroutine.
 func (p *Pool) failed(caught *callback.PanicError, key Key, keysAndValues ...any) error {
-	callback.Log(p.options.Logger, caught, "Callback panicked", append([]any{"informer", key.String()}, keysAndValues...)...)
+	keysAndValues = append([]any{"informer", key.String()}, keysAndValues...)
+	callback.Log(p.options.Logger, caught, "Callback panicked", keysAndValues...)
 	p.panicked(caught.Callback)
 	return caught
 }

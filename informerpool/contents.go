@@ -6,6 +6,8 @@ package informerpool
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
@@ -152,7 +154,8 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 func (i *informer) sweepLocked(l *listing) {
 	for _, o := range slices.Collect(i.mu.store.All()) {
 		_, kept := l.seen[o]
-		if kept || i.mu.refused.has(store.NameOf(o)) || i.mu.staged != nil && i.mu.staged.Get(o.GetNamespace(), o.GetName()) != nil {
+		staged := i.mu.staged != nil && i.mu.staged.Get(o.GetNamespace(), o.GetName()) != nil
+		if kept || staged || i.mu.refused.has(store.NameOf(o)) {
 			continue
 		}
 		i.mu.store.Remove(o)
@@ -283,4 +286,34 @@ func (i *informer) hasSynced() bool {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
 	return i.mu.synced
+}
+
+// maxTouched bounds the approximate number of bytes in which an audit remembers
+// the changes that arrive while it runs. touchedBytes is the memory for each
+// change besides its name and version.
+const (
+	maxTouched   = 4 << 20
+	touchedBytes = 100
+)
+
+// touched holds the last versions that the stream has brought of objects.
+type touched struct {
+	versions map[types.NamespacedName]string
+	bytes    int
+	over     bool // there were more
+}
+
+// note records a change, unless t is nil because no audit is running.
+func (t *touched) note(o *Object) {
+	if t == nil || t.over {
+		return
+	}
+	name := store.NameOf(o)
+	if _, known := t.versions[name]; !known {
+		t.bytes += touchedBytes + len(name.Namespace) + len(name.Name) + len(o.GetResourceVersion())
+	}
+	t.versions[name] = o.GetResourceVersion()
+	if t.bytes > maxTouched {
+		t.over, t.versions = true, nil
+	}
 }

@@ -18,6 +18,9 @@ type cursor struct {
 	distrust error  // why a list must follow the stream, instead of a resume; nil if it may be resumed
 }
 
+// relist makes the next attempt list.
+func (c *cursor) relist() { c.resume = "" }
+
 // checkOrder fails if a stream shows a version before the one it has reached:
 // versions of one history only grow. The initial objects of a watch without a
 // version have no order.

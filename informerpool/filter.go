@@ -86,5 +86,6 @@ func (s selector) match(o *Object) bool {
 	if s.labels != nil && !o.MatchesLabels(s.labels) {
 		return false
 	}
-	return s.fields == nil || s.fields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()})
+	return s.fields == nil ||
+		s.fields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()})
 }

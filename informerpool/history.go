@@ -112,7 +112,8 @@ func (r *reflector) busyVersion(ctx context.Context, refused error) (string, err
 
 func (r *reflector) streamedVersion(ctx context.Context) (string, error) {
 	opts := streamOptions(r.question())
-	opts.TimeoutSeconds = new(int64(questionTimeout / time.Second * 2 / 3)) // the server should end it before the informer does
+	// The server should end it before the informer does.
+	opts.TimeoutSeconds = new(int64(questionTimeout / time.Second * 2 / 3))
 	s, err := r.open(ctx, opts, questionTimeout)
 	if err != nil {
 		return "", err
@@ -186,7 +187,8 @@ func namesOne(k Key) bool {
 // rolledBack reports that the server's history is not the store's.
 func (r *reflector) rolledBack(cause error) {
 	r.informer.count(countRollbacks)
-	r.options.Logger.Info("History of the server is another one", "informer", r.informer.key.String(), "error", cause.Error())
+	r.options.Logger.Info("History of the server is another one",
+		"informer", r.informer.key.String(), "error", cause.Error())
 	if r.options.OnRollback != nil {
 		_ = r.informer.pool.callApart("OnRollback", r.informer.key, func() error {
 			r.options.OnRollback(r.informer.key)

@@ -161,7 +161,8 @@ func (r *reflector) checkListKind(header wire.ListHeader, items, unnamed int) er
 		return nil
 	}
 
-	return fmt.Errorf("%s: %w: a list of kind %s instead of %s", r.informer.key, ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
+	return fmt.Errorf("%s: %w: a list of kind %s instead of %s",
+		r.informer.key, ErrKind, wire.Excerpt(header.Kind), want+listSuffix)
 }
 
 // discoveredKind returns the kind of a resource in a discovery document.

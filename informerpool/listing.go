@@ -113,7 +113,8 @@ func (l *listing) take(o *Object) error {
 		l.seen[old] = struct{}{}
 		return nil
 	case !r.at.replace && goesBack(old, o):
-		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s", r.informer.key, store.NameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
+		l.contradict(fmt.Errorf("%s %s: listed at %s, cached at %s",
+			r.informer.key, store.NameOf(o), o.GetResourceVersion(), old.GetResourceVersion()))
 	}
 
 	delete(l.seen, old)
@@ -140,7 +141,8 @@ func (l *listing) pass(o *Object, err error) error {
 		return err
 	}
 	l.cramped = err
-	if old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName()); old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
+	old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName())
+	if old != nil && (!l.apart() || old.GetUID() == o.GetUID()) {
 		l.seen[old] = struct{}{}
 	} else {
 		l.passed++

@@ -94,7 +94,8 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 	if err != nil {
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}
-	if store.NameOf(changed) != store.NameOf(o) || changed.GetUID() != o.GetUID() || changed.GetResourceVersion() != o.GetResourceVersion() {
+	if store.NameOf(changed) != store.NameOf(o) || changed.GetUID() != o.GetUID() ||
+		changed.GetResourceVersion() != o.GetResourceVersion() {
 		return nil, &wire.FieldError{Field: "transform", Reason: "changed the object's identity"}
 	}
 	return changed, nil

@@ -85,7 +85,10 @@ func (l *Lease) All(q Query) (iter.Seq[*Object], error) {
 // first such query builds. Queries that arrive while it is being built scan
 // every object instead.
 func (l *Lease) byOwner(q *Query) Query {
-	if q.Owner != "" && q.Index == "" && l.informer().addIndex(store.OwnerIndex, store.OwnerUIDs) == nil && l.informer().indexReady(store.OwnerIndex) {
+	if q.Owner == "" || q.Index != "" {
+		return *q
+	}
+	if l.informer().addIndex(store.OwnerIndex, store.OwnerUIDs) == nil && l.informer().indexReady(store.OwnerIndex) {
 		q.Index, q.Value, q.Owner = store.OwnerIndex, string(q.Owner), ""
 	}
 	return *q

@@ -48,3 +48,44 @@ func (s *Subscription) deliverLocked() {
 	s.mu.running = true
 	s.pool.running.Go(s.deliver)
 }
+
+// barrier is a place in a subscription's queue at which a function is called.
+type barrier struct{ then func() }
+
+// After calls the function then once the handler has received everything that
+// has happened to the lease's objects so far, including the deletes of an
+// Evict. After returns at once. The function runs on the delivering goroutine,
+// between two events, and may take as long as a handler may. It is never called
+// if the lease is released or removed, or the subscription ends, before that
+// point. A lease that is not part of the subscription counts as delivered.
+func (s *Subscription) After(l *Lease, then func()) {
+	i := l.lock().informer
+	defer i.mu.Unlock()
+	if i.mu.attempt.evicted { // the deletes are still to come
+		i.mu.attempt.forgotten = append(i.mu.attempt.forgotten, func() { s.pushBarrier(l, then) })
+		return
+	}
+	s.pushBarrier(l, then)
+}
+
+// pushBarrier queues a barrier. The lock of the lease's informer is held, so it
+// comes after every change made so far.
+func (s *Subscription) pushBarrier(l *Lease, then func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.mu.closed || l.gone() != nil {
+		return
+	}
+	ln := s.mu.listeners[l]
+	if ln == nil {
+		ln = &listener{sub: s, lease: l, replayed: true}
+	}
+	s.pushLocked(item{listener: ln, barrier: &barrier{then: then}})
+}
+
+// reachBarrierLocked calls the function of a barrier. It releases the lock
+// meanwhile.
+func (s *Subscription) reachBarrierLocked(it item) {
+	s.outsideLocked(it.listener, func() { s.guard("After", it.listener.lease.Key(), "After", it.barrier.then) })
+}

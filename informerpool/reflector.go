@@ -124,7 +124,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	}
 	err = r.checkHistory(err)
 	if misled && !r.session.relisted && r.failures.refused.lists() {
-		r.at.resume = "" // treat it as if each had been refused
+		r.at.relist() // treat it as if each had been refused
 	}
 	r.failures.away = r.failures.away || unavailable(err)
 	if !r.absent.proven && !apierrors.IsNotFound(err) {
@@ -226,22 +226,23 @@ func (r *reflector) checkHistory(err error) error {
 		r.backoff.Reset()
 		r.rolledBack(err)
 	case errors.Is(err, ErrKind):
-		r.at.resume = "" // the rest of the response cannot be trusted either
+		r.at.relist() // the rest of the response cannot be trusted either
 		r.forgetKind()
 	case list: // the next attempt lists anyhow, or resumes where it can
 	case errors.Is(err, ErrBudget):
 		// A watch would bring the same objects in the same order, including
 		// those that have been deleted meanwhile, and so never get past them.
-		r.at.resume = ""
+		r.at.relist()
 	case forgotten(err):
-		r.at.resume = ""
+		r.at.relist()
 		if !r.session.relisted { // a server that does so right after a list must not be sent one list after the other
 			r.backoff.Reset()
 		}
-	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || r.failures.failsResuming(err) || r.failures.refusesResuming(err):
-		r.at.resume = "" // the server may never accept what it refuses now
+	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err),
+		r.failures.failsResuming(err), r.failures.refusesResuming(err):
+		r.at.relist() // the server may never accept what it refuses now
 	case apierrors.IsNotFound(err):
-		r.at.resume = "" // a list shows whether the resource itself is gone
+		r.at.relist() // a list shows whether the resource itself is gone
 	}
 
 	return err
@@ -281,7 +282,8 @@ func (r *reflector) untaken(err error) error {
 	if ordering.Versionless(r.at.resume) || ordering.Ordered(r.at.resume) {
 		return err
 	}
-	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w", r.informer.key, ErrVersion, wire.Excerpt(r.at.resume), err)
+	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w",
+		r.informer.key, ErrVersion, wire.Excerpt(r.at.resume), err)
 }
 
 // eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF

@@ -164,7 +164,8 @@ func (r *reflector) refuse(frame string, id wire.Identity, why error) {
 	if first {
 		log = r.options.Logger
 	}
-	log.Info("Object refused: its state is unknown", "informer", r.informer.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
+	log.Info("Object refused: its state is unknown",
+		"informer", r.informer.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
 }
 
 // unknown changes the set of unknown objects.
@@ -203,7 +204,8 @@ func (l *listing) nonsense() error {
 }
 
 func (l *listing) refusal() error {
-	return refusedError(l.reflector.informer.key, fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.last))
+	return refusedError(l.reflector.informer.key,
+		fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.last))
 }
 
 // dropNamed is drop for an object of which only the identity is known.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
@@ -73,8 +72,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 		return
 	}
 	codec := l.pool.codec
-	gvk := u.GroupVersionKind()
-	o, err := codec.PackUnstructured(codec.Kind(schema.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}), u)
+	o, err := codec.PackUnstructured(codec.Kind(u.GroupVersionKind()), u)
 	if err != nil || !newSelector(Key{}, key).match(o) {
 		return
 	}
@@ -257,7 +255,9 @@ func (i *informer) settleSeenLocked() (ask bool) {
 // that was left meanwhile. The store is still the one before the list. The
 // caller must pass the returned names to foundLocked once the changes are
 // delivered.
-func (i *informer) missedLocked(look int, rv string, first bool, now func(types.NamespacedName) *Object) (found []types.NamespacedName) {
+func (i *informer) missedLocked(
+	look int, rv string, first bool, now func(types.NamespacedName) *Object,
+) (found []types.NamespacedName) {
 	for name, o := range i.mu.seen.objects {
 		is := now(name)
 		early := !first && o.looks >= look || ordering.Behind(rv, o.GetResourceVersion()) && !o.incomparable()

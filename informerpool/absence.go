@@ -101,7 +101,7 @@ func (r *reflector) missing(ctx context.Context, err error) error {
 	}
 	if !r.absent.proven && r.absent.proofs >= minProofs && time.Since(r.absent.since) >= needed {
 		r.absent.proven = true
-		r.at.resume = ""
+		r.at.relist()
 		r.informer.vanish()
 	}
 	return err
