@@ -23,13 +23,18 @@ const module = "github.com/fleetcache/fleetcache/"
 // production code. A package that is not here may import none.
 var allowed = map[string][]string{
 	"clustercache": {
-		"clustercache/internal/apistatus", "clustercache/internal/debounce", "clustercache/internal/liveclient",
-		"clustercache/internal/phase", "clustercache/internal/watchset", "clustercache/resolver",
+		"clustercache/internal/apistatus", "clustercache/internal/connection", "clustercache/internal/debounce",
+		"clustercache/internal/liveclient", "clustercache/internal/phase", "clustercache/internal/watchset",
+		"clustercache/resolver",
 		"gc", "informerpool",
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
-	"clustercache/clustercachetest":  {"clustercache", "clustercache/resolver", "informerpool", "internal/defaults", "internal/fakeapi", "internal/memnet"},
+	"clustercache/clustercachetest": {"clustercache", "clustercache/resolver", "informerpool", "internal/defaults", "internal/fakeapi", "internal/memnet"},
+	"clustercache/internal/connection": {
+		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
+		"internal/callback", "internal/clustername", "internal/restmap", "internal/timetable", "internal/transport",
+	},
 	"clustercache/internal/debounce": {"internal/timetable"},
 	"clustercache/internal/liveclient": {
 		"clustercache/internal/apistatus", "informerpool",

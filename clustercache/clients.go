@@ -6,7 +6,6 @@ package clustercache
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,15 +16,14 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 )
 
-// newLive returns the factory of a cluster's live client. unary is the
-// transport's client, guarded.
-func newLive(c *cluster, unary http.RoundTripper) *liveclient.Factory {
-	o := &c.cc.options
+// newLive returns the factory of a cluster's live client.
+func newLive(c *cluster) *liveclient.Factory {
+	o, through := &c.cc.options, c.conn.Transport()
 	return liveclient.NewFactory(liveclient.Config{
-		URL:             c.transport.URL(),
-		Unary:           unary,
-		Stream:          &liveGuard{c: c, next: c.transport.StreamClient().Transport},
-		CheckRedirect:   c.transport.Client().CheckRedirect,
+		URL:             through.URL(),
+		Unary:           c.conn.Guard(through.Client().Transport),
+		Stream:          c.conn.Guard(through.StreamClient().Transport),
+		CheckRedirect:   through.Client().CheckRedirect,
 		Scheme:          o.Scheme,
 		Mapper:          c.mapper,
 		Timeout:         o.RequestTimeout,
@@ -99,7 +97,7 @@ func (cc *ClusterCache) known(cluster client.ObjectKey, op string) (*cluster, er
 	} else if !cc.live.Load() && cc.find(cluster) == nil {
 		cc.used()
 		err = fmt.Errorf("%w: %w", err, ErrNotStarted) // Discover may make it known
-	} else if c := cc.find(cluster); c != nil && c.view.Load().phase != phase.Gone {
+	} else if c := cc.find(cluster); c != nil && c.conn.View().Phase != phase.Gone {
 		return c, nil
 	}
 
@@ -132,10 +130,10 @@ func (cc *ClusterCache) RESTConfig(cluster client.ObjectKey) (*rest.Config, erro
 	if err != nil {
 		return nil, err
 	}
-	if v := c.view.Load(); v.connected && !v.access.IsZero() {
-		return v.access.Config(), nil
+	if v := c.conn.View(); v.Connected && !v.Access.IsZero() {
+		return v.Access.Config(), nil
 	}
-	return nil, &ClusterError{Cluster: cluster, Op: "REST config", Err: c.whyNot()}
+	return nil, &ClusterError{Cluster: cluster, Op: "REST config", Err: c.WhyNot()}
 }
 
 // RESTMapper returns the mapper of a cluster. Clusters that serve the same

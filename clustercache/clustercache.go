@@ -14,11 +14,11 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
-	"github.com/fleetcache/fleetcache/internal/restmap"
 	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -28,21 +28,18 @@ import (
 // called before Start; their work begins with it.
 type ClusterCache struct {
 	options Options
-	phases  phase.Config
 	log     logr.Logger
 	pool    *informerpool.Pool
-	kinds   *restmap.Table
 	events  *broadcaster
 	metrics *metrics
 	guarded transport.DialFunc // dials addresses from untrusted sources
 	indexes *indexes
 	timers  *timetable.Timers
 	// declared holds the watches that owners declared.
-	declared *declared
-	calls    *callback.Calls // of the functions that the operator gave
-	// connect, probe and lookUp are the queues of connect attempts, of probes
-	// and of look-ups of kinds.
-	connect, probe, lookUp workers
+	declared    *declared
+	calls       *callback.Calls // of the functions that the operator gave
+	connections connection.Config
+	lookUp      workers // look-ups of kinds
 
 	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
 	cancel context.CancelCauseFunc
@@ -80,9 +77,7 @@ func New(o Options) (*ClusterCache, error) {
 	cc := &ClusterCache{
 		options:    o,
 		guarded:    guardedDialer(o.DialPolicy),
-		phases:     o.phases(),
 		log:        o.Logger,
-		kinds:      restmap.NewTable(),
 		events:     newBroadcaster(),
 		indexes:    newIndexes(o.Indexes),
 		timers:     timetable.NewTimers(),
@@ -96,9 +91,8 @@ func New(o Options) (*ClusterCache, error) {
 	}
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.metrics = newMetrics(cc)
-	cc.connect = newWorkers(o.ConnectConcurrency, cc.spawn)
 	cc.lookUp = newWorkers(o.ConnectConcurrency, cc.spawn)
-	cc.probe = newWorkers(o.ProbeConcurrency, cc.spawn)
+	cc.connections = cc.connectionConfig()
 	informers := o.Informers
 	informers.Source = informerpool.FromREST(cc.endpoint)
 	informers.OnRollback = cc.rolledBack
@@ -142,7 +136,7 @@ func (cc *ClusterCache) Disengage(cluster client.ObjectKey) {
 func (cc *ClusterCache) Clusters() []client.ObjectKey {
 	var keys []client.ObjectKey
 	for _, c := range cc.all() {
-		if c.view.Load().phase != phase.Gone {
+		if c.conn.View().Phase != phase.Gone {
 			keys = append(keys, c.key)
 		}
 	}
@@ -198,8 +192,8 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 			f.clusterAdded(c)
 		}
 	}
-	if fresh || c.view.Load().phase == phase.Gone {
-		return c, c.post(message{Event: phase.Event{Kind: phase.Asked}})
+	if fresh || c.conn.View().Phase == phase.Gone {
+		return c, c.conn.Ask()
 	}
 	return c, true
 }
@@ -208,7 +202,7 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 // same key can be made at once: the two share nothing.
 func (cc *ClusterCache) forget(c *cluster) {
 	cc.clustersMu.Lock()
-	back := c.view.Load().phase != phase.Gone // wanted again since forget was decided
+	back := c.conn.View().Phase != phase.Gone // wanted again since forget was decided
 	if cc.clusters[c.key] != c || back || c.pinned.Load() {
 		cc.clustersMu.Unlock()
 		return
@@ -250,12 +244,8 @@ func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 func (cc *ClusterCache) countPanic(name string) { cc.metrics.panics.WithLabelValues(name).Inc() }
 
 // rolledBack is called by an informer whose server's history went backwards.
-//
-// The informer handles it alone, unless a resource of the core group went back,
-// or resources of more than one group within a short time: an extension server
-// that keeps its objects in memory begins a new history each time it starts.
 func (cc *ClusterCache) rolledBack(key informerpool.Key) {
-	if c := cc.find(key.Cluster); c != nil && c.rollbacks.spread(key.Resource.Group, time.Now()) {
-		c.post(message{Event: phase.Event{Kind: phase.RolledBack}})
+	if c := cc.find(key.Cluster); c != nil {
+		c.conn.RolledBack(key.Resource.Group)
 	}
 }

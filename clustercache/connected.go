@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // WaitConnected waits until a known cluster is connected, for the first time or
@@ -27,18 +29,43 @@ func (cc *ClusterCache) WaitConnected(ctx context.Context, cluster client.Object
 			return fail(ErrUnknownCluster)
 		}
 
-		v := c.view.Load()
-		if v.connected {
+		v := c.conn.View()
+		if v.Connected {
 			return nil
 		}
 
 		select {
-		case <-v.up:
+		case <-v.Up:
 			return nil
-		case <-c.done: // another cluster of this key may exist by now
+		case <-c.conn.Done(): // another cluster of this key may exist by now
 		case <-cc.ctx.Done():
 		case <-ctx.Done():
-			return fail(fmt.Errorf("%w: %w", context.Cause(ctx), c.whyNot()))
+			return fail(fmt.Errorf("%w: %w", context.Cause(ctx), c.WhyNot()))
+		}
+	}
+}
+
+// endpoint returns where the informers of a cluster send their requests. It
+// blocks while the cluster is not connected.
+func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (informerpool.Endpoint, error) {
+	for {
+		c := cc.find(key)
+		switch {
+		case cc.ctx.Err() != nil: // a cluster closed by Stop would be found forever
+			return informerpool.Endpoint{}, ErrClosed
+		case c == nil:
+			return informerpool.Endpoint{}, ErrUnknownCluster
+		}
+
+		v := c.conn.View()
+		if v.Connected {
+			return informerpool.Endpoint{Client: v.Client, URL: c.conn.Transport().URL(), Epoch: v.Epoch}, nil
+		}
+		select {
+		case <-v.Up:
+		case <-c.conn.Done(): // there may be a new cluster with this key
+		case <-ctx.Done():
+			return informerpool.Endpoint{}, context.Cause(ctx)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -25,11 +26,11 @@ var (
 	// ErrNotConnected indicates that the cluster is not connected now. The
 	// cause, if known, is wrapped with it. Until an attempt has failed, the
 	// error is [ErrConnecting].
-	ErrNotConnected = errors.New("cluster not connected")
+	ErrNotConnected = connection.ErrNotConnected
 	// ErrConnecting indicates that the first attempt to connect to the cluster
 	// has not ended, so nothing has failed yet: a controller can report "not
 	// yet" instead of "broken" in a status. It wraps [ErrNotConnected].
-	ErrConnecting = fmt.Errorf("%w: connecting, not failed yet", ErrNotConnected)
+	ErrConnecting = connection.ErrConnecting
 	// ErrNotStarted indicates that Start was not called yet: no cluster is
 	// connected, and none is known through Options.Discover. It wraps
 	// [ErrConnecting], and errors.As finds in it an ErrCacheNotStarted of
@@ -51,7 +52,7 @@ var (
 	// ErrReleased indicates that the watch was released.
 	ErrReleased = errors.New("watch released")
 	// ErrClosed indicates that the ClusterCache was stopped.
-	ErrClosed = errors.New("cluster cache closed")
+	ErrClosed = connection.ErrClosed
 	// ErrStarted indicates that Start was called twice.
 	ErrStarted = errors.New("cluster cache started already")
 	// ErrUnsupported indicates that the cache cannot answer a read, for example

@@ -13,15 +13,11 @@ import (
 func (cc *ClusterCache) Subscriptions() int { return len(cc.subscriptions()) }
 
 // NextAttempt returns the time of the next attempt to connect, or zero if none
-// is due. No message may be in handling: the next handler takes the lock after
-// this function.
+// is due. No message may be in handling.
 func (cc *ClusterCache) NextAttempt(key client.ObjectKey) time.Time {
 	c := cc.find(key)
 	if c == nil {
 		return time.Time{}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	return c.state.RetryAt
+	return c.conn.NextAttempt()
 }

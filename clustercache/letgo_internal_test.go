@@ -27,58 +27,64 @@ func (noAccess) Resolve(context.Context, client.ObjectKey) (Access, error) {
 
 // TestWantTakenWhileAClusterIsLetGoBringsItBack steps through interleavings
 // that a race test hits too rarely: releasing a cluster checks whether it is
-// wanted, and taking a want of it checks whether it is alive. Nothing runs:
-// posted messages stay in the mailbox.
+// wanted, and taking a want of it checks whether it is alive. Messages are
+// handled by the caller that posts them, and no goroutine starts.
 func TestWantTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 	id := watchset.Selection{GVK: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}}
-	removed := message{Event: phase.Event{Kind: phase.Removed}}
-	posted := func(c *cluster) (kinds []phase.Kind) {
-		for _, m := range c.mailbox {
-			kinds = append(kinds, m.Kind)
-		}
-		c.mailbox = nil
-		return kinds
-	}
 	make1 := func(t *testing.T, logged func(string)) *cluster {
 		cc, err := New(Options{Resolver: noAccess{}, Logger: funcr.New(func(_, args string) { logged(args) }, funcr.Options{})})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, cc.stop(context.Background())) })
+		cc.live.Store(true)
+		cc.stopped = true
 		c, err := cc.engage(client.ObjectKey{Name: "c"}, false)
 		require.NoError(t, err)
-		require.Equal(t, []phase.Kind{phase.Asked}, posted(c))
+		require.Equal(t, phase.Connecting, c.conn.View().Phase)
 		return c
 	}
 
 	t.Run("before it is looked at again", func(t *testing.T) {
 		c := make1(t, func(string) {})
 		require.NotNil(t, c.wants.Acquire(id))
-		c.handle(removed)
-		require.NotEqual(t, phase.Gone, c.state.Phase)
+		c.conn.Release()
+		require.Equal(t, phase.Connecting, c.conn.View().Phase)
 	})
 	t.Run("after that, by one who saw it alive", func(t *testing.T) {
 		var c *cluster
+		var phases []string
 		c = make1(t, func(args string) {
-			if c != nil && strings.Contains(args, "Gone") {
+			phases = append(phases, args)
+			if c != nil && strings.Contains(args, `"phase"="Gone"`) {
 				require.NotNil(t, c.wants.Acquire(id))
 			}
 		})
-		c.handle(removed)
-		require.Equal(t, phase.Gone, c.state.Phase)
-		require.Equal(t, []phase.Kind{phase.Asked}, posted(c))
+		c.conn.Release()
+		require.Contains(t, phases[len(phases)-1], `"was"="Gone"`)
+		require.Equal(t, phase.Connecting, c.conn.View().Phase)
 	})
 	t.Run("when it is gone, and not yet forgotten", func(t *testing.T) {
-		c := make1(t, func(string) {})
-		c.state.Phase = phase.Gone
-		c.publish(c.state)
+		var c *cluster
+		asked := 0
+		c = make1(t, func(args string) {
+			if c == nil || !strings.Contains(args, `"was"="Gone"`) {
+				return
+			}
+			if asked++; asked == 1 { // before the want: it is let go again
+				c.conn.Release()
+			}
+		})
+		c.conn.Release()
+		require.Equal(t, phase.Gone, c.conn.View().Phase)
 		_, h, err := c.cc.acquire(c.key, id, false)
 		require.NoError(t, err)
 		require.NotNil(t, h)
-		require.Equal(t, []phase.Kind{phase.Asked, phase.Asked}, posted(c), "one before the hold, and one that is sure to see it")
+		require.Equal(t, 2, asked, "one before the want, and one that is sure to see it")
+		require.Equal(t, phase.Connecting, c.conn.View().Phase)
 	})
 	t.Run("when it is forgotten", func(t *testing.T) {
 		c := make1(t, func(string) {})
-		c.state.Phase = phase.Gone // only clusters that are gone are forgotten
-		c.publish(c.state)
+		c.conn.Release() // only clusters that are gone are forgotten
+		require.Equal(t, phase.Gone, c.conn.View().Phase)
 		c.cc.forget(c)
 		another, h, err := c.cc.acquire(c.key, id, false)
 		require.NoError(t, err)

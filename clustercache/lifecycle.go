@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 var (
@@ -68,7 +68,7 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 	cc.live.Store(true)
 	close(cc.running)
 	for _, c := range cc.all() {
-		c.drain()
+		c.conn.Drain()
 	}
 	cc.log.Info("Started")
 	<-ctx.Done()
@@ -156,7 +156,7 @@ func (cc *ClusterCache) notified(n Notifier) {
 // changed records that the resolver's answer for a cluster may have changed.
 func (cc *ClusterCache) changed(key client.ObjectKey) {
 	c := cc.find(key)
-	if c != nil && c.post(message{Event: phase.Event{Kind: phase.Changed}}) {
+	if c != nil && c.conn.Changed() {
 		return
 	}
 	if !cc.options.Discover {
@@ -255,9 +255,9 @@ func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
 
 	for _, c := range cc.all() {
 		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
-			c.post(message{Event: phase.Event{Kind: phase.Changed}})
+			c.conn.Changed()
 		}
 	}
 }
 
-func (cc *ClusterCache) sleep(d time.Duration) { pause(cc.ctx, d) }
+func (cc *ClusterCache) sleep(d time.Duration) { timetable.Sleep(cc.ctx, d) }

@@ -149,8 +149,8 @@ func (m *metrics) unregister() {
 	}
 }
 
-// probed counts one probe.
-func (m *metrics) probed(began time.Time, err error) {
+// Probed counts one probe.
+func (m *metrics) Probed(began time.Time, err error) {
 	result := "success"
 	if err != nil {
 		result = "failure"
@@ -158,6 +158,12 @@ func (m *metrics) probed(began time.Time, err error) {
 	m.probes.WithLabelValues(result).Inc()
 	m.probeTook.Observe(time.Since(began).Seconds())
 }
+
+// Tried counts an attempt to connect.
+func (m *metrics) Tried(began time.Time) { m.connTook.Observe(time.Since(began).Seconds()) }
+
+// NotConnected counts an attempt to connect that failed.
+func (m *metrics) NotConnected(reason string) { m.connFailed.WithLabelValues(reason).Inc() }
 
 // counted returns the metrics that are counted as things happen.
 func (m *metrics) counted() []prometheus.Collector {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/apistatus"
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -190,31 +191,31 @@ func (r *reader) cluster(ctx context.Context, o *readOptions, id watchset.Select
 		return nil, ErrUnknownCluster
 	}
 
-	v := c.view.Load()
+	v := c.conn.View()
 	switch {
-	case v.connected:
+	case v.Connected:
 		return c, nil
-	case v.phase == phase.Gone && o.mode != AutoWatch:
+	case v.Phase == phase.Gone && o.mode != AutoWatch:
 		return nil, ErrUnknownCluster
 	case o.mode == CacheOnly && o.maxAge > 0:
 		return c, nil
 	}
 
-	return nil, c.whyNot()
+	return nil, c.WhyNot()
 }
 
-// whyNot returns why a cluster is not connected.
-func (c *cluster) whyNot() error {
+// WhyNot returns why a cluster is not connected.
+func (c *cluster) WhyNot() error {
 	if !c.cc.live.Load() && c.cc.ctx.Err() == nil {
 		return ErrNotStarted
 	}
-	v := c.view.Load()
+	v := c.conn.View()
 	base := ErrNotConnected
-	if v.phase == phase.Connecting || (v.phase == phase.Pending && v.err == nil) {
+	if v.Phase == phase.Connecting || (v.Phase == phase.Pending && v.Err == nil) {
 		base = ErrConnecting
 	}
-	if v.err != nil {
-		return fmt.Errorf("%w: %w", base, apistatus.AboutOther(v.err))
+	if v.Err != nil {
+		return fmt.Errorf("%w: %w", base, apistatus.AboutOther(v.Err))
 	}
 	return base
 }
@@ -224,9 +225,9 @@ func (c *cluster) whyNot() error {
 // has refused none of its requests since. The error is errLive where the API
 // server has to be queried instead.
 func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
-	v := c.view.Load()
-	if c.prover.elsewhere() {
-		return errOtherCluster // the cache may hold objects of both
+	v := c.conn.View()
+	if err := c.conn.OtherCluster(); err != nil {
+		return err
 	}
 	if o.mode != CacheOnly && want.Polled() {
 		return errLive
@@ -270,7 +271,7 @@ func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 	if o.origin != nil {
 		*o.origin = Origin{
 			Cached:          true,
-			Connected:       v.connected,
+			Connected:       v.Connected,
 			Epoch:           historyOf(s),
 			ResourceVersion: s.ResourceVersion,
 			Proof:           s.LastProof,
@@ -297,7 +298,7 @@ func (o *readOptions) moved(want *watchset.Want) bool {
 
 // listed reports whether an informer has listed in the history that is served.
 func (c *cluster) listed(lease *informerpool.Lease) bool {
-	return lease.HasSynced() && lease.Epoch() == c.view.Load().epoch
+	return lease.HasSynced() && lease.Epoch() == c.conn.View().Epoch
 }
 
 // distrusted returns why an informer that has synced does not answer.
@@ -415,16 +416,16 @@ func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error
 	if err != nil {
 		return err
 	}
-	v := c.view.Load()
+	v := c.conn.View()
 	err = read(live)
 	if err != nil && !apistatus.SaysAbsent(err) {
 		return err
 	}
-	if c.view.Load().epoch != v.epoch {
-		return errMoved // the answer belongs to one history, and it is not known which
+	if c.conn.View().Epoch != v.Epoch {
+		return connection.ErrMoved // the answer belongs to one history, and it is not known which
 	}
 	if o.origin != nil {
-		*o.origin = Origin{Connected: true, Epoch: string(v.epoch), Proof: time.Now()}
+		*o.origin = Origin{Connected: true, Epoch: string(v.Epoch), Proof: time.Now()}
 	}
 
 	return err

@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/transport"
@@ -45,18 +46,18 @@ const (
 // TLSUnknownAuthority, TLSBadName, TLSExpired, TLSNotYetValid, and so on.
 const (
 	// ReasonNoAccess means that the resolver has no access yet.
-	ReasonNoAccess = "NoAccess"
+	ReasonNoAccess = connection.ReasonNoAccess
 	// ReasonClusterNotFound means that the resolver knows no such cluster.
-	ReasonClusterNotFound = "ClusterNotFound"
+	ReasonClusterNotFound = connection.ReasonClusterNotFound
 	// ReasonBadAccess means that the description of the access cannot be
 	// parsed.
-	ReasonBadAccess = "BadAccess"
+	ReasonBadAccess = connection.ReasonBadAccess
 	// ReasonRefused means that policy refuses the description of the access, or
 	// the address that it leads to.
-	ReasonRefused = "Refused"
+	ReasonRefused = connection.ReasonRefused
 	// ReasonReleased means that nothing watches the cluster or keeps it engaged
 	// any more. The cluster itself may be healthy.
-	ReasonReleased = "Released"
+	ReasonReleased = connection.ReasonReleased
 )
 
 // Status is a snapshot of one cluster. It holds no credentials.
@@ -170,27 +171,27 @@ func (cc *ClusterCache) Statuses() []Status {
 }
 
 func (c *cluster) status() Status {
-	v := c.view.Load()
+	v := c.conn.View()
 	sum := c.cc.pool.ClusterSummary(c.key)
 	s := Status{
 		Cluster:          c.key,
-		Phase:            Phase(v.phase.String()),
-		Since:            v.since,
-		Reason:           v.reason,
-		LastError:        v.err,
-		Connected:        v.connected,
-		Failures:         v.missed,
-		LastProbe:        v.lastProbe,
-		LastProbeSuccess: v.lastSuccess,
-		LastLife:         c.transport.LastLife(),
+		Phase:            Phase(v.Phase.String()),
+		Since:            v.Since,
+		Reason:           v.Reason,
+		LastError:        v.Err,
+		Connected:        v.Connected,
+		Failures:         v.Missed,
+		LastProbe:        v.LastProbe,
+		LastProbeSuccess: v.LastSuccess,
+		LastLife:         c.conn.Transport().LastLife(),
 		LastEvent:        sum.LastEvent,
-		UID:              v.uid,
-		Epoch:            string(v.epoch),
-		ServerVersion:    v.version,
-		Revision:         v.access.Revision(),
-		CredentialExpiry: v.access.Expiry(),
-		Connects:         v.connects,
-		HistoryResets:    v.resets,
+		UID:              v.UID,
+		Epoch:            string(v.Epoch),
+		ServerVersion:    v.Version,
+		Revision:         v.Access.Revision(),
+		CredentialExpiry: v.Access.Expiry(),
+		Connects:         v.Connects,
+		HistoryResets:    v.Resets,
 		Informers:        sum.Informers,
 		Synced:           sum.Synced,
 		Objects:          sum.Objects,
@@ -201,11 +202,11 @@ func (c *cluster) status() Status {
 		Rejected:         sum.Totals.Rejected,
 		OldestProof:      sum.OldestProof,
 	}
-	if err := c.busy.cause(); err != nil && s.Connected && s.LastError == nil {
+	if err := c.conn.Busy(); err != nil && s.Connected && s.LastError == nil {
 		s.Reason, s.LastError = string(transport.Throttled), err
 	}
 	s.Watches, s.Unmapped = c.wants.Count()
-	s.Stale = s.Synced > 0 && time.Since(s.OldestProof) > c.cc.options.StaleAfter && v.phase != phase.Gone
+	s.Stale = s.Synced > 0 && time.Since(s.OldestProof) > c.cc.options.StaleAfter && v.Phase != phase.Gone
 
 	return s
 }

@@ -242,7 +242,7 @@ func (s *subscription) narrower(c *cluster, id watchset.Selection) (keys []infor
 // clusterAdded is called for every cluster. It takes the watches that the
 // subscription lacks in it.
 func (s *subscription) clusterAdded(c *cluster) {
-	if !s.spec.Watch || c.view.Load().phase == phase.Gone || !s.wants(c) {
+	if !s.spec.Watch || c.conn.View().Phase == phase.Gone || !s.wants(c) {
 		return
 	}
 	for _, id := range s.wanted {
@@ -302,7 +302,7 @@ func (s *subscription) phaseChanged(c *cluster, p phase.Phase) {
 // letGo releases a watch of a cluster, unless the cluster is back.
 func (s *subscription) letGo(c *cluster, id watchset.Selection, w *Watch) {
 	s.mu.Lock()
-	if c.view.Load().phase != phase.Gone || s.watches[c][id] != w {
+	if c.conn.View().Phase != phase.Gone || s.watches[c][id] != w {
 		s.mu.Unlock()
 		return
 	}

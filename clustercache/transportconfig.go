@@ -32,7 +32,7 @@ func (cc *ClusterCache) TransportConfig(cluster client.ObjectKey) (*rest.Config,
 		return nil, &ClusterError{Cluster: cluster, Op: "transport config", Err: err}
 	}
 	return &rest.Config{
-		Host:                      c.transport.URL(),
+		Host:                      c.conn.Transport().URL(),
 		Transport:                 &follower{cc: cc, key: cluster},
 		QPS:                       -1,
 		UserAgent:                 cc.options.UserAgent,
@@ -63,6 +63,6 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	guarded := &liveGuard{c: c, next: c.transport.Client().Transport}
+	guarded := c.conn.Guard(c.conn.Transport().Client().Transport)
 	return liveclient.NewDeadline(guarded, f.cc.options.RequestTimeout).RoundTrip(req)
 }

@@ -213,8 +213,8 @@ func (c *cluster) use(w *watchset.Want) Use {
 		LastError:  s.LastError,
 		LastRead:   c.wants.LastRead(w),
 	}
-	if v := c.view.Load(); u.LastError == nil && !v.connected {
-		u.LastError = c.whyNot()
+	if v := c.conn.View(); u.LastError == nil && !v.Connected {
+		u.LastError = c.WhyNot()
 	}
 	u.Message = text(u.LastError)
 	return u

@@ -32,8 +32,8 @@ func newWants(c *cluster) *watchset.Set {
 		RequestTimeout: o.RequestTimeout,
 		RetryInterval:  o.RetryInterval,
 		IdleTimeout:    o.IdleTimeout,
-		Connected:      func() bool { return c.view.Load().connected },
-		Epoch:          func() informerpool.Epoch { return c.view.Load().epoch },
+		Connected:      func() bool { return c.conn.View().Connected },
+		Epoch:          func() informerpool.Epoch { return c.conn.View().Epoch },
 		AddIndexes: func(lease *informerpool.Lease, gvk schema.GroupVersionKind) {
 			c.cc.addIndexes(c, lease, gvk)
 		},
@@ -73,8 +73,8 @@ func (cc *ClusterCache) acquire(
 		if w != nil {
 			// The cluster may have been forgotten between the two calls: now
 			// that it is wanted it must return.
-			if c.view.Load().phase == phase.Gone {
-				c.post(message{Event: phase.Event{Kind: phase.Asked}})
+			if c.conn.View().Phase == phase.Gone {
+				c.conn.Ask()
 			}
 			return c, w, nil
 		}

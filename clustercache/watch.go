@@ -160,11 +160,11 @@ func (w *Watch) sync(ctx context.Context) error {
 		return err
 	}
 	for {
-		epoch := w.c.view.Load().epoch
+		epoch := w.c.conn.View().Epoch
 		if err := lease.WaitForSyncIn(ctx, epoch); err != nil {
 			return translate(err)
 		}
-		if w.c.view.Load().epoch == epoch {
+		if w.c.conn.View().Epoch == epoch {
 			return nil
 		} // otherwise another history began meanwhile, and reads need its list
 	}
@@ -202,8 +202,8 @@ func (w *Watch) await(ctx context.Context) (*informerpool.Lease, error) {
 		case <-w.released:
 		case <-w.c.cc.ctx.Done():
 		case <-ctx.Done():
-			if err == nil && !w.c.view.Load().connected {
-				err = w.c.whyNot()
+			if err == nil && !w.c.conn.View().Connected {
+				err = w.c.WhyNot()
 			}
 			if err == nil {
 				return nil, context.Cause(ctx)
@@ -276,7 +276,7 @@ func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectK
 	}
 	synced := false
 	if lease, _, _ := c.wants.Look(w); lease != nil {
-		synced = c.view.Load().connected && c.usable(&readOptions{mode: CacheOnly}, w) == nil
+		synced = c.conn.View().Connected && c.usable(&readOptions{mode: CacheOnly}, w) == nil
 	}
 
 	return &reader{cc: cc, key: cluster, mode: AutoWatch}, synced, nil

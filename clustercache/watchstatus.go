@@ -87,7 +87,7 @@ func (c *cluster) watchStatus(w *watchset.Want) WatchStatus {
 	}
 	if lease != nil {
 		s.Informer = lease.Status()
-		s.Informer.Synced = s.Informer.Synced && s.Informer.Epoch == c.view.Load().epoch
+		s.Informer.Synced = s.Informer.Synced && s.Informer.Epoch == c.conn.View().Epoch
 		s.LastError = s.Informer.LastError
 	}
 	return s

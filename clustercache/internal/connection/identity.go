@@ -1,24 +1,22 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"regexp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -51,12 +49,12 @@ var (
 // identity: an API server that has just started forbids everything until it has
 // read its RBAC rules, and an identity derived from that would make the same
 // cluster another one.
-func (c *cluster) identify(ctx context.Context, ask asker, access Access, known string) (string, error) {
+func (c *Connection) identify(ctx context.Context, ask asker, access resolver.Access, known string) (string, error) {
 	uid, err := c.kubeSystemUID(ctx, ask)
 	if known != "" && !presumed(known) {
-		patience, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+		patience, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 		defer cancel()
-		for withheld(err) && pause(patience, identityPause) {
+		for withheld(err) && timetable.Sleep(patience, identityPause) {
 			uid, err = c.kubeSystemUID(ctx, ask)
 		}
 	}
@@ -79,22 +77,10 @@ func withheld(err error) bool {
 // jittered returns d, up to a half shorter.
 func jittered(d time.Duration) time.Duration { return d - rand.N(d/2) }
 
-// pause waits, and reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // kubeSystemUID queries the identity, and repeats that after a moment while the
 // server is too busy to answer, for as long as a probe may take.
-func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+func (c *Connection) kubeSystemUID(ctx context.Context, ask asker) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	var busy error
 	for {
@@ -102,7 +88,7 @@ func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) 
 		if busy != nil && ctx.Err() != nil {
 			return "", busy // the server was busy, and the error now is only our own time-out
 		}
-		if transport.Classify(err) != transport.Throttled || !pause(ctx, jittered(time.Second)) {
+		if transport.Classify(err) != transport.Throttled || !timetable.Sleep(ctx, jittered(time.Second)) {
 			return uid, err
 		}
 		busy = err
@@ -111,11 +97,11 @@ func (c *cluster) kubeSystemUID(ctx context.Context, ask asker) (string, error) 
 
 // askUID queries the identity once. A server with too many requests counts
 // watches separately, so a watch may still be answered.
-func (c *cluster) askUID(ctx context.Context, ask asker) (string, error) {
+func (c *Connection) askUID(ctx context.Context, ask asker) (string, error) {
 	proof, err := ask(ctx, identityPath)
-	c.busy.noteProof(err)
-	if c.shown.news(proof.Certificate) {
-		c.cc.pool.AuditSoon(c.key)
+	c.signs.busy.noteProof(err)
+	if c.signs.certificates.news(proof.Certificate) {
+		c.hooks.Replaced()
 	}
 	if transport.Classify(err) == transport.Throttled {
 		if uid := c.watchUID(ctx, ask); uid != "" {
@@ -150,7 +136,7 @@ func (o *identityObject) usable() bool {
 }
 
 // nonsense returns the error for an answer that no API server gives.
-func (c *cluster) nonsense(path string, err error) error {
+func (c *Connection) nonsense(path string, err error) error {
 	return &transport.Error{
 		Cluster: c.name,
 		Op:      "GET " + path,
@@ -160,11 +146,11 @@ func (c *cluster) nonsense(path string, err error) error {
 }
 
 // discovers returns nil if the server answers the root of discovery.
-func (c *cluster) discovers(ctx context.Context, ask asker) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+func (c *Connection) discovers(ctx context.Context, ask asker) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	proof, err := ask(ctx, discoveryPath)
-	c.busy.noteProof(err)
+	c.signs.busy.noteProof(err)
 	if err != nil {
 		return err
 	}
@@ -176,7 +162,7 @@ func (c *cluster) discovers(ctx context.Context, ask asker) error {
 }
 
 // watchUID queries the identity by a watch, and returns "" if that fails.
-func (c *cluster) watchUID(ctx context.Context, ask asker) string {
+func (c *Connection) watchUID(ctx context.Context, ask asker) string {
 	ctx, cancel := context.WithTimeout(ctx, identityPatience)
 	defer cancel()
 	proof, err := ask(ctx, identityWatch)
@@ -198,8 +184,8 @@ var versionText = regexp.MustCompile(`^v[0-9]+\.[0-9]+[0-9A-Za-z.+_-]{0,64}$`)
 
 // serverVersion returns the API server's gitVersion, or "" if the server does
 // not report one: nothing depends on it.
-func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
-	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+func (c *Connection) serverVersion(ctx context.Context, ask asker) string {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	proof, err := ask(ctx, fallbackPath)
 	var version struct {
@@ -209,129 +195,4 @@ func (c *cluster) serverVersion(ctx context.Context, ask asker) string {
 		return ""
 	}
 	return version.GitVersion
-}
-
-// guard is the round tripper of lists and watches. It sends a request, and
-// returns its answer, only if the server is known to be the cluster of the
-// epoch that the request is for.
-type guard struct {
-	c    *cluster
-	next http.RoundTripper
-	view *view
-}
-
-func newGuarded(c *cluster, v *view) *http.Client {
-	inner := c.transport.StreamClient()
-	return &http.Client{
-		Transport:     &guard{c: c, next: inner.Transport, view: v},
-		CheckRedirect: inner.CheckRedirect,
-	}
-}
-
-// RoundTrip implements http.RoundTripper.
-func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	want := claim{view: g.view, age: proofSoon, warm: true}
-	if req.URL.Query().Has("continue") {
-		want.age = proofAge // a page of a list that began with a proof
-	}
-	if err := g.c.prover.prove(req.Context(), want); err != nil {
-		return nil, g.changed(err)
-	}
-	want.age = proofAge // by the time it is sent
-	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
-	g.c.noteOutcome(resp, err)
-	if errors.Is(err, errMoved) {
-		return nil, g.changed(err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := g.c.prover.still(req.Context(), g.view); err != nil {
-		_ = resp.Body.Close()
-		return nil, g.changed(err)
-	}
-	q := req.URL.Query()
-	if q.Has("watch") {
-		err = g.c.prover.confirm(req.Context(), g.view)
-	}
-	if err != nil {
-		_ = resp.Body.Close()
-		return nil, g.changed(err)
-	}
-	if q.Has("watch") && (q.Get("sendInitialEvents") == "" || q.Get("fieldSelector") == "") {
-		resp.Body = newWatchBody(&g.c.prover, req, resp.Body)
-	}
-
-	return resp, nil
-}
-
-// changed returns informerpool.ErrEpochChanged if the epoch of the request has
-// ended: the informer continues with the next one at once. Until that has
-// begun, the informer retries after a while.
-func (g *guard) changed(err error) error {
-	if g.c.view.Load().epoch != g.view.epoch {
-		return informerpool.ErrEpochChanged
-	}
-	return err
-}
-
-// liveGuard is the round tripper of live reads and writes. It sends no request
-// to a cluster whose identity was not proven lately, or over a connection
-// without a proof, and returns no answer from another history than the one
-// requested.
-type liveGuard struct {
-	c    *cluster
-	next http.RoundTripper
-}
-
-// RoundTrip implements http.RoundTripper.
-func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
-	v := g.c.view.Load()
-	want := claim{view: v, age: proofAge}
-	err := g.c.whyNot()
-	if v.connected {
-		err = g.c.prover.prove(req.Context(), want)
-	}
-	if err != nil {
-		if req.Body != nil {
-			_ = req.Body.Close() // net/http's contract
-		}
-		return nil, err
-	}
-
-	resp, err := g.next.RoundTrip(req.WithContext(transport.WithConnCheck(req.Context(), g.c.prover.over(want))))
-	if err != nil || req.Method != http.MethodGet {
-		return resp, err
-	}
-	if err := g.c.prover.still(req.Context(), v); err != nil {
-		_ = resp.Body.Close()
-		return nil, err
-	}
-
-	return resp, nil
-}
-
-// endpoint returns where the informers of a cluster send their requests. It
-// blocks while the cluster is not connected.
-func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (informerpool.Endpoint, error) {
-	for {
-		c := cc.find(key)
-		switch {
-		case cc.ctx.Err() != nil: // a cluster closed by Stop would be found forever
-			return informerpool.Endpoint{}, ErrClosed
-		case c == nil:
-			return informerpool.Endpoint{}, ErrUnknownCluster
-		}
-
-		v := c.view.Load()
-		if v.connected {
-			return informerpool.Endpoint{Client: v.client, URL: c.transport.URL(), Epoch: v.epoch}, nil
-		}
-		select {
-		case <-v.up:
-		case <-c.done: // there may be a new cluster with this key
-		case <-ctx.Done():
-			return informerpool.Endpoint{}, context.Cause(ctx)
-		}
-	}
 }

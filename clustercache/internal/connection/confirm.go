@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"context"
@@ -18,8 +18,8 @@ var errMisled = fmt.Errorf("%w: another cluster answers on the connection of the
 // connection, and one address can lead different connections to different
 // clusters. So each new connection is queried once itself, before the results
 // of its first watches are believed.
-func (p *prover) confirm(ctx context.Context, v *view) error {
-	if presumed(v.uid) {
+func (p *prover) confirm(ctx context.Context, v *View) error {
+	if presumed(v.UID) {
 		return nil
 	}
 	p.mu.Lock()
@@ -30,7 +30,7 @@ func (p *prover) confirm(ctx context.Context, v *view) error {
 	q := p.confirming
 	if q == nil {
 		q = &question{done: make(chan struct{})}
-		if !p.c.cc.spawn(func() { p.askStreams(q, v) }) {
+		if !p.c.cfg.Spawn(func() { p.askStreams(q, v) }) {
 			p.mu.Unlock()
 			return ErrClosed
 		}
@@ -49,15 +49,15 @@ func (p *prover) confirm(ctx context.Context, v *view) error {
 
 // askStreams sends the identity query over the connection of watches. Without
 // an answer there is no verdict, and the next watch repeats the query.
-func (p *prover) askStreams(q *question, v *view) {
-	ctx, cancel := context.WithTimeout(p.c.cc.ctx, p.c.cc.options.ProbeTimeout)
+func (p *prover) askStreams(q *question, v *View) {
+	ctx, cancel := context.WithTimeout(p.c.cfg.Context, p.c.cfg.ProbeTimeout)
 	defer cancel()
 	p.mu.Lock()
 	asked := maps.Clone(p.streams)
 	p.mu.Unlock()
 
 	uid, err := p.c.askUID(ctx, p.c.transport.ProbeStreams)
-	if err == nil && uid != v.uid {
+	if err == nil && uid != v.UID {
 		// Only that connection is blamed, until a proof shows more: where an
 		// address leads to different clusters by turns, a verdict on the
 		// cluster would start a new epoch each time.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"context"
@@ -36,7 +36,7 @@ type start struct {
 // attempt is one job of the workers: a connect or a probe. Its context derives
 // from that of the ClusterCache, not from that of a caller.
 type attempt struct {
-	c      *cluster
+	c      *Connection
 	ctx    context.Context //nolint:containedctx // the attempt waits in a queue of jobs
 	cancel context.CancelFunc
 	gen    uint64
@@ -50,7 +50,7 @@ func (a *attempt) run() {
 	defer a.cancel()
 	var m message
 	asOf := a.news.Load()
-	if err := a.c.cc.calls.Call("transport of the access", func() error {
+	if err := a.c.cfg.Calls.Call("transport of the access", func() error {
 		m = a.work(a)
 		return nil
 	}, "cluster", a.c.name); err != nil {
@@ -74,7 +74,7 @@ func (a *attempt) tell(news uint64) {
 // finding is the result of a connect attempt.
 type finding struct {
 	candidate *transport.Candidate // nil: the access already in use was proven
-	access    Access
+	access    resolver.Access
 	uid       string
 	version   string // not queried without a candidate
 	path      string
@@ -98,7 +98,7 @@ type asker func(ctx context.Context, path string) (transport.Proof, error)
 func (a *attempt) probe() message {
 	began := time.Now()
 	_, err := a.c.alive(a.ctx, a.c.transport.ProbeAside, a.start.path)
-	a.c.cc.metrics.probed(began, err)
+	a.c.cfg.Metrics.Probed(began, err)
 	if err != nil {
 		return failure(a.start.revision, err)
 	}
@@ -108,21 +108,21 @@ func (a *attempt) probe() message {
 // alive queries path, or else the fallback, and returns the path that was
 // answered. A server that authenticates the client and forbids both paths is
 // alive, and so is a server that is too busy to answer.
-func (c *cluster) alive(ctx context.Context, ask asker, path string) (answered string, err error) {
+func (c *Connection) alive(ctx context.Context, ask asker, path string) (answered string, err error) {
 	err = c.askOnce(ctx, ask, path)
 	if class := transport.Classify(err); path != fallbackPath && (class == transport.Forbidden || class == transport.NotFound) {
 		path = fallbackPath
 		err = c.askOnce(ctx, ask, path)
 	}
-	c.busy.noteProbe(err)
+	c.signs.busy.noteProbe(err)
 	if class := transport.Classify(err); class == transport.Forbidden || class == transport.Throttled {
 		return path, nil
 	}
 	return path, err
 }
 
-func (c *cluster) askOnce(ctx context.Context, ask asker, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+func (c *Connection) askOnce(ctx context.Context, ask asker, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	_, err := ask(ctx, path)
 	return err

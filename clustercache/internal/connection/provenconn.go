@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func (c *provenConn) Close() error {
 // a new connection: another cluster with the same certificates may be behind
 // the same address now. adopted reports whether the access is in use; before
 // that, only the attempt that proves it uses its connections.
-func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) transport.DialFunc {
+func (c *Connection) provenDials(dial transport.DialFunc, adopted *atomic.Bool) transport.DialFunc {
 	p := &c.prover
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -83,7 +83,7 @@ func (c *cluster) provenDials(dial transport.DialFunc, adopted *atomic.Bool) tra
 // another cluster for a moment are detected in that moment.
 func (p *prover) soon() {
 	v := p.c.view.Load()
-	if !v.connected || presumed(v.uid) {
+	if !v.Connected || presumed(v.UID) {
 		return
 	}
 	p.mu.Lock()
@@ -117,7 +117,7 @@ func (p *prover) over(want claim) transport.ConnCheck {
 		k, _ := conn.(*provenConn)
 		return p.until(ctx, want, func() bool {
 			_, pending := p.open[k]
-			return presumed(want.view.uid) || (!pending && p.youngLocked(want.age))
+			return presumed(want.view.UID) || (!pending && p.youngLocked(want.age))
 		})
 	}
 }
@@ -129,7 +129,7 @@ func (p *prover) over(want claim) transport.ConnCheck {
 // answered.
 func (p *prover) admit(ctx context.Context, k *provenConn) error {
 	v := p.c.view.Load()
-	if v.uid == "" || presumed(v.uid) {
+	if v.UID == "" || presumed(v.UID) {
 		return nil
 	}
 	return p.until(ctx, claim{view: v, age: proofAge}, func() bool {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"context"
@@ -52,9 +52,9 @@ var (
 	// errOtherCluster indicates that another cluster than before answers at the
 	// address.
 	errOtherCluster = fmt.Errorf("%w: another cluster answers", ErrNotConnected)
-	// errMoved indicates that another history began while a request was under
+	// ErrMoved indicates that another history began while a request was under
 	// way.
-	errMoved = fmt.Errorf("%w: another history began during the request", ErrNotConnected)
+	ErrMoved = fmt.Errorf("%w: another history began during the request", ErrNotConnected)
 	// errUnsteady indicates that connections were made faster than the identity
 	// could be queried.
 	errUnsteady = fmt.Errorf("%w: connections do not last", ErrNotConnected)
@@ -74,7 +74,7 @@ var (
 // There is one query at a time, whatever the number of requests that wait for
 // it.
 type prover struct {
-	c     *cluster
+	c     *Connection
 	tick  *timetable.Timer                   // renews the proof in time
 	other atomic.Pointer[informerpool.Epoch] // the epoch in which another cluster answered; nil: none
 
@@ -103,12 +103,12 @@ type prover struct {
 
 // claim is the cluster that is expected to answer.
 type claim struct {
-	view *view
+	view *View
 	age  time.Duration // how old the proof may be
 	warm bool          // watches follow: their connection is made before the query, which then proves it, too
 }
 
-func (p *prover) init(c *cluster) {
+func (p *prover) init(c *Connection) {
 	p.c = c
 	p.open, p.streams = map[*provenConn]uint64{}, map[*provenConn]struct{}{}
 	p.tick = timetable.NewTimer(p.renew)
@@ -118,7 +118,7 @@ func (p *prover) init(c *cluster) {
 // begun yet. An answer to a query of an epoch that has ended proves nothing.
 func (p *prover) elsewhere() bool {
 	epoch := p.other.Load()
-	return epoch != nil && *epoch == p.c.view.Load().epoch
+	return epoch != nil && *epoch == p.c.view.Load().Epoch
 }
 
 // presumed reports whether an identity was derived, because the right to query
@@ -130,7 +130,7 @@ func presumed(uid string) bool { return strings.HasPrefix(uid, presumedPrefix) }
 // prove returns nil if the cluster of the claim is known to answer, and queries
 // its identity if necessary.
 func (p *prover) prove(ctx context.Context, want claim) error {
-	if presumed(want.view.uid) {
+	if presumed(want.view.UID) {
 		return nil
 	}
 	return p.until(ctx, want, func() bool {
@@ -163,12 +163,12 @@ func (p *prover) ended(early bool) {
 // still returns nil if an answer came from the epoch of v. It is called before
 // anything of the answer is read. The answer may have come over a connection
 // that another request made meanwhile.
-func (p *prover) still(ctx context.Context, v *view) error {
+func (p *prover) still(ctx context.Context, v *View) error {
 	switch {
 	case p.elsewhere():
 		return errOtherCluster
-	case p.c.view.Load().epoch != v.epoch:
-		return errMoved
+	case p.c.view.Load().Epoch != v.Epoch:
+		return ErrMoved
 	case p.pending():
 		return p.prove(ctx, claim{view: v, age: proofAge})
 	}
@@ -180,19 +180,19 @@ func (p *prover) still(ctx context.Context, v *view) error {
 // true.
 func (p *prover) until(ctx context.Context, want claim, enough func() bool) error {
 	for try := range proofTries {
-		if try > 1 && !pause(ctx, jittered(proofPause<<(try-2))) {
+		if try > 1 && !timetable.Sleep(ctx, jittered(proofPause<<(try-2))) {
 			return context.Cause(ctx)
 		}
 		if p.elsewhere() {
 			return errOtherCluster
 		}
-		if p.c.view.Load().epoch != want.view.epoch {
-			return errMoved
+		if p.c.view.Load().Epoch != want.view.Epoch {
+			return ErrMoved
 		}
 		p.mu.Lock()
-		if p.uid != "" && p.uid != want.view.uid {
+		if p.uid != "" && p.uid != want.view.UID {
 			p.mu.Unlock()
-			return errMoved // another cluster is proven, whose epoch is about to begin
+			return ErrMoved // another cluster is proven, whose epoch is about to begin
 		}
 		if enough() {
 			p.mu.Unlock()
@@ -261,7 +261,7 @@ func (p *prover) pendingLocked() int {
 }
 
 // waitsLocked reports whether there are connections that only a query proves.
-func (p *prover) waitsLocked(v *view) bool { return !presumed(v.uid) && p.pendingLocked() > 0 }
+func (p *prover) waitsLocked(v *View) bool { return !presumed(v.UID) && p.pendingLocked() > 0 }
 
 // pending reports whether there are connections in use without a proof.
 func (p *prover) pending() bool {
@@ -299,7 +299,7 @@ func (p *prover) adopt(f *finding) {
 // a connection for which no request waits has none.
 func (p *prover) renew() {
 	v := p.c.view.Load()
-	if !v.connected {
+	if !v.Connected {
 		return
 	}
 	if p.elsewhere() { // the attempt that was to resolve it has failed
@@ -324,14 +324,14 @@ func (p *prover) renew() {
 func (p *prover) schedule(failed bool) {
 	v := p.c.view.Load()
 	var at time.Time
-	if v.connected {
+	if v.Connected {
 		at = p.due(v, failed)
 	}
-	p.c.cc.timers.Set(p.tick, at)
+	p.c.cfg.Timers.Set(p.tick, at)
 }
 
 // due returns when the next query is due.
-func (p *prover) due(v *view, failed bool) time.Time {
+func (p *prover) due(v *View, failed bool) time.Time {
 	p.mu.Lock()
 	at, pending := p.sent.Add(proofAge), p.waitsLocked(v)
 	p.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"testing"
@@ -14,8 +14,8 @@ import (
 // cluster, whose epoch has not begun yet. That proof does not count for
 // requests of the epoch that ends.
 func TestHazardProofOfTheNextEpoch(t *testing.T) {
-	c := &cluster{}
-	former := &view{uid: "a", epoch: "a/0", connected: true}
+	c := &Connection{}
+	former := &View{UID: "a", Epoch: "a/0", Connected: true}
 	c.view.Store(former)
 	c.prover.init(c)
 	p := &c.prover
@@ -23,10 +23,10 @@ func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	require.NoError(t, p.prove(t.Context(), claim{view: former, age: proofAge}))
 
 	p.uid, p.sent = "b", time.Now()
-	require.ErrorIs(t, p.prove(t.Context(), claim{view: former, age: proofAge}), errMoved)
+	require.ErrorIs(t, p.prove(t.Context(), claim{view: former, age: proofAge}), ErrMoved)
 	k := &provenConn{p: p}
-	require.ErrorIs(t, p.over(claim{view: former, age: proofAge})(t.Context(), k), errMoved)
+	require.ErrorIs(t, p.over(claim{view: former, age: proofAge})(t.Context(), k), ErrMoved)
 
 	p.failing = time.Now().Add(-time.Minute)
-	require.Nil(t, p.verdictLocked(errMoved))
+	require.Nil(t, p.verdictLocked(ErrMoved))
 }

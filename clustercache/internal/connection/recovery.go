@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"net/http"
@@ -61,15 +61,15 @@ func (r *recovery) succeeded(now time.Time) bool {
 }
 
 // noteOutcome records whether a request of an informer succeeded.
-func (c *cluster) noteOutcome(resp *http.Response, err error) {
+func (c *Connection) noteOutcome(resp *http.Response, err error) {
 	class := transport.Classify(err)
 	switch {
 	case err == nil && resp.StatusCode < http.StatusBadRequest:
-		if c.recovery.succeeded(time.Now()) {
-			c.cc.pool.Nudge(c.key)
+		if c.signs.recovery.succeeded(time.Now()) {
+			c.hooks.Recovered()
 		}
 	case err == nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError),
 		class == transport.Unreachable, class == transport.Timeout:
-		c.recovery.failed()
+		c.signs.recovery.failed()
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func (p *prover) askLocked(want claim) *question {
 		return p.flight
 	}
 	q := &question{done: make(chan struct{}), warming: want.warm}
-	if !p.c.cc.spawn(func() { p.ask(q, want) }) {
+	if !p.c.cfg.Spawn(func() { p.ask(q, want) }) {
 		return nil
 	}
 	p.flight = q
@@ -46,7 +46,7 @@ func (p *prover) askLocked(want claim) *question {
 
 // ask sends the query.
 func (p *prover) ask(q *question, want claim) {
-	ctx, cancel := context.WithTimeout(p.c.cc.ctx, 2*p.c.cc.options.ProbeTimeout)
+	ctx, cancel := context.WithTimeout(p.c.cfg.Context, 2*p.c.cfg.ProbeTimeout)
 	defer cancel()
 
 	if q.warming {
@@ -64,27 +64,27 @@ func (p *prover) ask(q *question, want claim) {
 	if fresh {
 		over = p.c.transport.ProbeAnew
 	}
-	uid, err := p.whoAnswers(asked(ctx, &q.over), over, want.view.uid)
+	uid, err := p.whoAnswers(asked(ctx, &q.over), over, want.view.UID)
 	switch {
-	case err == nil && uid == want.view.uid:
-	case err == nil && presumed(want.view.uid):
+	case err == nil && uid == want.view.UID:
+	case err == nil && presumed(want.view.UID):
 		// The right to read the UID was granted. The refresh makes the UID the
 		// identity.
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	case err == nil:
 		err = errOtherCluster
-		p.other.Store(&want.view.epoch)
+		p.other.Store(&want.view.Epoch)
 		p.condemn(q.over)
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
-	case withheld(err) && !presumed(want.view.uid):
+	case withheld(err) && !presumed(want.view.UID):
 		// The right to read the UID was withdrawn. The refresh derives an
 		// identity instead; without it, no request would ever get past here.
 		p.c.post(message{Event: phase.Event{Kind: phase.Doubted}})
 	}
 
 	p.mu.Lock()
-	if err == nil && p.uid != want.view.uid {
-		err = errMoved // an attempt found another cluster meanwhile
+	if err == nil && p.uid != want.view.UID {
+		err = ErrMoved // an attempt found another cluster meanwhile
 	}
 	if err == nil {
 		p.provenLocked(number, sent, q.over, fresh)
@@ -138,7 +138,7 @@ func (p *prover) verdictLocked(err error) *message {
 	case err == nil:
 		p.failing = time.Time{}
 		return &message{Event: phase.Event{Kind: phase.Recognized}}
-	case errors.Is(err, errOtherCluster), errors.Is(err, errMoved), class == transport.Throttled, class == transport.Cut, class == transport.Canceled:
+	case errors.Is(err, errOtherCluster), errors.Is(err, ErrMoved), class == transport.Throttled, class == transport.Cut, class == transport.Canceled:
 		return nil // these are reported in other ways, or caused by us
 	case p.failing.IsZero():
 		p.failing = time.Now()
@@ -156,7 +156,7 @@ func (p *prover) verdictLocked(err error) *message {
 // process may have answered: servers are upgraded in place. Another version is
 // reason enough to query everything again.
 func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
-	known := p.c.view.Load().version
+	known := p.c.view.Load().Version
 	p.mu.Lock()
 	p.upgraded = p.upgraded || fresh
 	// Over HTTP/1.1 this may cost a connection, which is a reason for an

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package connection
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
@@ -37,8 +38,7 @@ var (
 //
 // The access in use keeps serving meanwhile.
 func (a *attempt) connect() message {
-	began := time.Now()
-	defer func() { a.c.cc.metrics.connTook.Observe(time.Since(began).Seconds()) }()
+	defer a.c.cfg.Metrics.Tried(time.Now())
 	access, asOf, err := a.resolve()
 	if err != nil {
 		m := failure("", err)
@@ -62,7 +62,7 @@ func (a *attempt) connect() message {
 // resolve queries the resolver, and repeats the query if a change was reported
 // meanwhile: the resolver may have read its data before the change. The answer
 // is at least as new as asOf, a value of News.
-func (a *attempt) resolve() (access Access, asOf uint64, err error) {
+func (a *attempt) resolve() (access resolver.Access, asOf uint64, err error) {
 	for range maxAsked {
 		asOf = a.news.Load()
 		access, err = a.ask()
@@ -76,15 +76,15 @@ func (a *attempt) resolve() (access Access, asOf uint64, err error) {
 
 // ask queries the resolver once, within a time limit: a resolver that hangs
 // must not occupy a worker.
-func (a *attempt) ask() (Access, error) {
-	ctx, cancel := context.WithTimeout(a.ctx, a.c.cc.options.ProbeTimeout)
+func (a *attempt) ask() (resolver.Access, error) {
+	ctx, cancel := context.WithTimeout(a.ctx, a.c.cfg.ProbeTimeout)
 	defer cancel()
-	ctx = logr.NewContext(ctx, a.c.cc.log.WithValues("cluster", a.c.name)) // client-go's log lines for this query go there, too
+	ctx = logr.NewContext(ctx, a.c.cfg.Log.WithValues("cluster", a.c.name)) // client-go's log lines for this query go there, too
 	access, err := a.c.resolve(ctx)
 	switch {
 	case err == nil && access.IsZero():
 		err = errNothing
-	case errors.Is(err, ErrNoAccess) && a.c.unlisted.Load() && !a.c.pinned.Load():
+	case errors.Is(err, resolver.ErrNoAccess) && a.c.hooks.Unlisted():
 		// A missing Secret may appear later. But if that Secret also
 		// represented the cluster, then only the list shows that there is
 		// nothing to wait for.
@@ -97,27 +97,27 @@ func (a *attempt) ask() (Access, error) {
 // resolve calls the Resolver, with one call at a time for each cluster: a
 // Resolver that ignores its context leaves a single goroutine behind, however
 // often it is queried.
-func (c *cluster) resolve(ctx context.Context) (Access, error) {
+func (c *Connection) resolve(ctx context.Context) (resolver.Access, error) {
 	const name = "Resolver.Resolve"
 	select {
 	case c.asking <- struct{}{}:
 	case <-ctx.Done():
-		return Access{}, &callback.DeafError{Callback: name, Cause: context.Cause(ctx)}
+		return resolver.Access{}, &callback.DeafError{Callback: name, Cause: context.Cause(ctx)}
 	}
-	return callback.Until(ctx, c.cc.calls, name, func() (Access, error) {
+	return callback.Until(ctx, c.cfg.Calls, name, func() (resolver.Access, error) {
 		defer func() { <-c.asking }()
-		access, err := c.cc.options.Resolver.Resolve(ctx, c.key)
+		access, err := c.cfg.Resolver.Resolve(ctx, c.key)
 		if p, ok := errors.AsType[*callback.PanicError](err); ok { // from a function that the resolver calls
-			_ = c.cc.calls.Panicked(p, "cluster", c.name)
+			_ = c.cfg.Calls.Panicked(p, "cluster", c.name)
 		}
 		return access, err
-	}, func(Access, error) {})
+	}, func(resolver.Access, error) {})
 }
 
 // proveUnlessOutdated proves the access. If a change is reported meanwhile, it
 // queries the resolver concurrently, and cancels the proof if the answer has
 // changed: the proof may be waiting for an address that is no longer right.
-func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
+func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) message {
 	ctx, cut := context.WithCancelCause(a.ctx)
 	defer cut(nil)
 	proven := make(chan struct{})
@@ -158,13 +158,13 @@ func (a *attempt) proveUnlessOutdated(access Access, asOf uint64) message {
 }
 
 // prove queries the server's health and its identity.
-func (a *attempt) prove(ctx context.Context, access Access) message {
+func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 	c, revision := a.c, access.Revision()
 	found := &finding{access: access, adopted: &atomic.Bool{}}
 	ask, identify := c.transport.ProbeAside, c.transport.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
-		config.Dial = c.provenDials(c.cc.dialer(access, config.Dial), found.adopted)
+		config.Dial = c.provenDials(c.cfg.Dialer(access, config.Dial), found.adopted)
 		if !access.Proxied() {
 			config.Proxy = nil // nil means no proxy; with any function, whatever it returns, watches could not use the transport's own HTTP/2
 		}
@@ -203,7 +203,7 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 
 	known := ""
 	if found.candidate == nil {
-		known = c.view.Load().version
+		known = c.view.Load().Version
 	}
 	found.version = c.prover.version(ctx, ask, known, true)
 
@@ -219,10 +219,10 @@ func (a *attempt) prove(ctx context.Context, access Access) message {
 func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path string, err error) {
 	c := a.c
 	if found.candidate != nil {
-		return c.alive(ctx, ask, c.cc.options.ProbePath)
+		return c.alive(ctx, ask, c.cfg.ProbePath)
 	}
 	var over net.Conn
-	path, err = c.alive(asked(ctx, &over), ask, c.cc.options.ProbePath)
+	path, err = c.alive(asked(ctx, &over), ask, c.cfg.ProbePath)
 	if c.prover.elsewhere() {
 		c.prover.condemn(over)
 	}
@@ -232,11 +232,11 @@ func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path str
 
 // warm opens the connection for the watches that wait for the cluster, before
 // the identity query is sent, so that one query proves both connections.
-func (c *cluster) warm(ctx context.Context, candidate *transport.Candidate) error {
-	if !c.wants.Any() {
+func (c *Connection) warm(ctx context.Context, candidate *transport.Candidate) error {
+	if !c.hooks.Watched() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cc.options.ProbeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	return candidate.Warm(ctx)
 }

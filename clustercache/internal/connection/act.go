@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connection
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/internal/clustername"
+)
+
+// awayLong is the length of a disconnect after which the cluster's informers
+// are audited soon: a backup may have been restored in the meantime.
+const awayLong = time.Minute
+
+var errRenewed = errors.New("another history is served")
+
+func (c *Connection) act(a phase.Action) {
+	switch a {
+	case phase.StartConnect:
+		c.startAttempt(c.cfg.Connect, (*attempt).connect)
+	case phase.StartProbe:
+		c.startAttempt(c.cfg.Probe, (*attempt).probe)
+	case phase.Cancel:
+		c.attempt.cancel()
+	case phase.Tell:
+		c.attempt.tell(c.state.News)
+	case phase.Up:
+		if !c.lost.IsZero() && time.Since(c.lost) > awayLong {
+			c.hooks.Replaced()
+		}
+		c.mapper.Invalidate()
+		close(c.view.Load().Up)
+		c.hooks.Connected()
+	case phase.Down:
+		c.lost = time.Now()
+		c.transport.Shut(c.notConnected())
+		c.hooks.Disconnected()
+	case phase.Renew:
+		c.renewed = time.Now()
+		c.hooks.Disconnected()
+		// Streams of the old history must end. Those of the current access can
+		// only be cut by shutting the transport.
+		c.transport.Shut(errRenewed)
+		c.mapper.Reset()
+		c.transport.Open()
+		c.hooks.Connected()
+	case phase.Evict:
+		c.server.uid, c.server.version = "", ""
+		c.mapper.Reset() // another cluster may take its place
+		c.hooks.Evicted()
+	case phase.Silence:
+		c.hooks.Silent()
+	}
+}
+
+// startAttempt submits work. Its result carries the generation
+// that the attempt was started for.
+func (c *Connection) startAttempt(submit func(func()), work func(*attempt) message) {
+	a := &attempt{
+		c:    c,
+		gen:  c.state.Gen,
+		work: work,
+		told: make(chan struct{}, 1),
+		start: start{
+			connected: c.state.Connected,
+			prove:     c.state.Prove,
+			revision:  c.server.access.Revision(),
+			path:      c.server.path,
+			uid:       c.server.uid,
+		},
+	}
+	a.news.Store(c.state.News)
+	a.ctx, a.cancel = context.WithCancel(c.cfg.Context)
+	c.attempt = a
+	submit(a.run)
+}
+
+// announce reports a change of phase.
+func (c *Connection) announce(before phase.State) {
+	s := c.state
+	keys := []any{"cluster", c.name, "phase", s.Phase.String(), "was", before.Phase.String()}
+	if s.Reason != "" {
+		keys = append(keys, "reason", s.Reason)
+	}
+	if s.Err != nil {
+		keys = append(keys, "error", clustername.Omit(c.name, s.Err))
+	}
+	c.cfg.Log.Info("Cluster changed phase", keys...)
+	c.hooks.PhaseChanged(before.Connected == s.Connected)
+}

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connection
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/clustername"
+)
+
+// View is the state of a connection that readers see. It is immutable, and
+// replaced as a whole.
+type View struct {
+	Phase     phase.Phase
+	Since     time.Time
+	Connected bool
+	Up        chan struct{} // closed while connected
+	Epoch     informerpool.Epoch
+	Client    *http.Client // for the informers, bound to epoch
+	UID       string
+	Version   string
+	Access    resolver.Access
+	Err       error
+	Reason    string
+	Connects  int
+	Resets    int
+	Missed    int // consecutive probes without an answer
+
+	LastProbe, LastSuccess time.Time
+}
+
+// View returns the current state.
+func (c *Connection) View() *View { return c.view.Load() }
+
+// publish shows the state to readers.
+func (c *Connection) publish(before phase.State) {
+	s, old := c.state, c.view.Load()
+	v, fresh := *old, false
+	v.Phase, v.Since, v.Err, v.Reason = s.Phase, s.Since, s.Err, s.Reason
+	v.Missed, v.LastProbe, v.LastSuccess = s.Missed, s.LastProbe, s.LastSuccess
+	v.UID, v.Access, v.Version = c.server.uid, c.server.access, c.server.version
+	if epoch := informerpool.Epoch(fmt.Sprintf("%s/%d", c.server.uid, c.history)); c.server.uid != "" && epoch != v.Epoch {
+		if v.Epoch != "" {
+			v.Resets++
+		}
+		v.Epoch = epoch
+		fresh = true
+	}
+
+	v.Connected = s.Connected
+	switch {
+	case s.Connected && !before.Connected:
+		v.Connects++
+	case !s.Connected && before.Connected:
+		v.Up = make(chan struct{})
+	}
+
+	if fresh {
+		v.Client = newGuarded(c, &v)
+	}
+	c.view.Store(&v)
+}
+
+// notConnected returns the error of requests while the cluster is not
+// connected. It quotes the cause without wrapping it: wrapped, the error of an
+// earlier request would look to the transport like that of the failed one.
+func (c *Connection) notConnected() error {
+	if err := c.state.Err; err != nil {
+		return fmt.Errorf("%w: %s", ErrNotConnected, clustername.Omit(c.name, err))
+	}
+	if c.state.Phase == phase.Connecting {
+		return ErrConnecting
+	}
+	return ErrNotConnected
+}
