@@ -23,18 +23,18 @@ func (p *prover) confirm(ctx context.Context, v *View) error {
 		return nil
 	}
 	p.mu.Lock()
-	if len(p.streams) == 0 {
+	if len(p.mu.streams) == 0 {
 		p.mu.Unlock()
 		return nil
 	}
-	q := p.confirming
+	q := p.mu.confirming
 	if q == nil {
 		q = &question{done: make(chan struct{})}
 		if !p.c.cfg.Spawn(func() { p.askStreams(q, v) }) {
 			p.mu.Unlock()
 			return ErrClosed
 		}
-		p.confirming = q
+		p.mu.confirming = q
 	}
 
 	p.mu.Unlock()
@@ -53,7 +53,7 @@ func (p *prover) askStreams(q *question, v *View) {
 	ctx, cancel := context.WithTimeout(p.c.cfg.Context, p.c.cfg.ProbeTimeout)
 	defer cancel()
 	p.mu.Lock()
-	asked := maps.Clone(p.streams)
+	asked := maps.Clone(p.mu.streams)
 	p.mu.Unlock()
 
 	uid, err := p.c.askUID(ctx, p.c.transport.ProbeStreams)
@@ -70,10 +70,10 @@ func (p *prover) askStreams(q *question, v *View) {
 	p.mu.Lock()
 	if err == nil {
 		for k := range asked {
-			delete(p.streams, k)
+			delete(p.mu.streams, k)
 		}
 	}
-	p.confirming = nil
+	p.mu.confirming = nil
 	close(q.done)
 	p.mu.Unlock()
 }

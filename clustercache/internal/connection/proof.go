@@ -78,27 +78,45 @@ type prover struct {
 	tick  *timetable.Timer                   // renews the proof in time
 	other atomic.Pointer[informerpool.Epoch] // the epoch in which another cluster answered; nil: none
 
-	mu     sync.Mutex             // protects what follows; only ClusterCache.life is locked under it
-	seq    uint64                 // numbers connections and queries in chronological order
-	open   map[*provenConn]uint64 // connections without a proof, by when they were made
-	uid    string                 // the proven identity; empty: none yet
-	sent   time.Time              // when the query of the last proof was sent; zero: none
-	proven uint64                 // the number of that query
-	cut    uint64                 // when a watch last ended, in the same order: another cluster may answer since
-	broke  uint64                 // when a watch last ended before its time
-	flight *question
-	// streams are the connections of watches that were not queried over yet,
-	// and confirming is the query that does so.
-	streams    map[*provenConn]struct{}
-	confirming *question
+	mu struct {
+		sync.Mutex // only the lock of Config.Spawn is taken under it
 
-	failing  time.Time // since when queries fail; zero: the last one did not
-	withheld time.Time // when the server last forbade the query
+		seq    uint64                 // numbers connections and queries in chronological order
+		open   map[*provenConn]uint64 // connections without a proof, by when they were made
+		last   proof
+		ended  ends
+		flight *question
+		// streams are the connections of watches that were not queried over yet,
+		// and confirming is the query that does so.
+		streams    map[*provenConn]struct{}
+		confirming *question
 
-	versioned time.Time // when the server's version was last queried
-	upgraded  bool      // another process may have replaced the server since
-	secretive bool      // the version was not returned then
-	outspoken bool      // the version was returned once
+		failing  time.Time // since when queries fail; zero: the last one did not
+		withheld time.Time // when the server last forbade the query
+		version  versionQuery
+	}
+}
+
+// proof is the last proof of the identity.
+type proof struct {
+	uid    string    // the proven identity; empty: none yet
+	sent   time.Time // when the query was sent; zero: none
+	number uint64    // of the query
+}
+
+// ends are when watches ended, in the order of connections and queries. Another
+// cluster may answer since.
+type ends struct {
+	last  uint64
+	early uint64 // before its time
+}
+
+// versionQuery is the last query of the server's version.
+type versionQuery struct {
+	asked     time.Time
+	upgraded  bool // another process may have replaced the server since
+	secretive bool // the version was not returned then
+	outspoken bool // the version was returned once
 }
 
 // claim is the cluster that is expected to answer.
@@ -110,7 +128,7 @@ type claim struct {
 
 func (p *prover) init(c *Connection) {
 	p.c = c
-	p.open, p.streams = map[*provenConn]uint64{}, map[*provenConn]struct{}{}
+	p.mu.open, p.mu.streams = map[*provenConn]uint64{}, map[*provenConn]struct{}{}
 	p.tick = timetable.NewTimer(p.renew)
 }
 
@@ -134,7 +152,7 @@ func (p *prover) prove(ctx context.Context, want claim) error {
 		return nil
 	}
 	return p.until(ctx, want, func() bool {
-		return p.youngLocked(want.age) && (!want.warm || p.proven >= p.cut) && p.pendingLocked() == 0
+		return p.youngLocked(want.age) && (!want.warm || p.mu.last.number >= p.mu.ended.last) && p.pendingLocked() == 0
 	})
 }
 
@@ -143,7 +161,7 @@ func (p *prover) prove(ctx context.Context, want claim) error {
 // clock may be set.
 func (p *prover) youngLocked(age time.Duration) bool {
 	now := time.Now()
-	return !p.sent.IsZero() && now.Sub(p.sent) <= age && now.Round(0).Sub(p.sent.Round(0)) <= age
+	return !p.mu.last.sent.IsZero() && now.Sub(p.mu.last.sent) <= age && now.Round(0).Sub(p.mu.last.sent.Round(0)) <= age
 }
 
 // ended records that a watch ended, at its time or early. Later requests need a
@@ -153,10 +171,10 @@ func (p *prover) ended(early bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	p.seq++
-	p.cut = p.seq
+	p.mu.seq++
+	p.mu.ended.last = p.mu.seq
 	if early {
-		p.broke = p.seq
+		p.mu.ended.early = p.mu.seq
 	}
 }
 
@@ -190,7 +208,7 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 			return ErrMoved
 		}
 		p.mu.Lock()
-		if p.uid != "" && p.uid != want.view.UID {
+		if p.mu.last.uid != "" && p.mu.last.uid != want.view.UID {
 			p.mu.Unlock()
 			return ErrMoved // another cluster is proven, whose epoch is about to begin
 		}
@@ -232,19 +250,19 @@ func (p *prover) tolerable(err error, want claim) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	return p.youngLocked(busyAge) && p.pendingLocked() == 0 && p.proven >= p.broke
+	return p.youngLocked(busyAge) && p.pendingLocked() == 0 && p.mu.last.number >= p.mu.ended.early
 }
 
 // provenLocked records an answer that came over a connection. all means that it
 // also proves every connection made before the query.
 func (p *prover) provenLocked(number uint64, sent time.Time, over net.Conn, all bool) {
-	p.sent, p.proven = sent, number
-	if p.versioned.IsZero() {
-		p.versioned = sent
+	p.mu.last.sent, p.mu.last.number = sent, number
+	if p.mu.version.asked.IsZero() {
+		p.mu.version.asked = sent
 	}
-	for c, made := range p.open {
+	for c, made := range p.mu.open {
 		if c == over || (all && made < number) {
-			delete(p.open, c)
+			delete(p.mu.open, c)
 		}
 	}
 }
@@ -252,7 +270,7 @@ func (p *prover) provenLocked(number uint64, sent time.Time, over net.Conn, all 
 // pendingLocked returns how many connections in use have no proof.
 func (p *prover) pendingLocked() int {
 	n := 0
-	for c := range p.open {
+	for c := range p.mu.open {
 		if c.adopted.Load() {
 			n++
 		}
@@ -276,19 +294,19 @@ func (p *prover) number() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	p.seq++
-	return p.seq
+	p.mu.seq++
+	return p.mu.seq
 }
 
 // adopt records the proof that an attempt to connect brought.
 func (p *prover) adopt(f *finding) {
 	p.other.Store(nil)
 	p.mu.Lock()
-	p.uid = f.uid
+	p.mu.last.uid = f.uid
 	p.provenLocked(f.number, f.sent, f.over, true)
-	p.failing = time.Time{}
+	p.mu.failing = time.Time{}
 	if presumed(f.uid) {
-		p.withheld = f.sent
+		p.mu.withheld = f.sent
 	}
 	p.mu.Unlock()
 
@@ -308,7 +326,7 @@ func (p *prover) renew() {
 		return
 	}
 	p.mu.Lock()
-	due := time.Since(p.sent) >= proofAge || p.waitsLocked(v)
+	due := time.Since(p.mu.last.sent) >= proofAge || p.waitsLocked(v)
 	if due {
 		p.askLocked(claim{view: v})
 	}
@@ -333,7 +351,7 @@ func (p *prover) schedule(failed bool) {
 // due returns when the next query is due.
 func (p *prover) due(v *View, failed bool) time.Time {
 	p.mu.Lock()
-	at, pending := p.sent.Add(proofAge), p.waitsLocked(v)
+	at, pending := p.mu.last.sent.Add(proofAge), p.waitsLocked(v)
 	p.mu.Unlock()
 
 	now := time.Now()

@@ -19,14 +19,14 @@ func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	c.view.Store(former)
 	c.prover.init(c)
 	p := &c.prover
-	p.uid, p.sent = "a", time.Now()
+	p.mu.last.uid, p.mu.last.sent = "a", time.Now()
 	require.NoError(t, p.prove(t.Context(), claim{view: former, age: proofAge}))
 
-	p.uid, p.sent = "b", time.Now()
+	p.mu.last.uid, p.mu.last.sent = "b", time.Now()
 	require.ErrorIs(t, p.prove(t.Context(), claim{view: former, age: proofAge}), ErrMoved)
 	k := &provenConn{p: p}
 	require.ErrorIs(t, p.over(claim{view: former, age: proofAge})(t.Context(), k), ErrMoved)
 
-	p.failing = time.Now().Add(-time.Minute)
+	p.mu.failing = time.Now().Add(-time.Minute)
 	require.Nil(t, p.verdictLocked(ErrMoved))
 }

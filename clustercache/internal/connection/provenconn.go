@@ -31,8 +31,8 @@ type provenConn struct {
 // Close implements net.Conn.
 func (c *provenConn) Close() error {
 	c.p.mu.Lock()
-	delete(c.p.open, c)
-	delete(c.p.streams, c)
+	delete(c.p.mu.open, c)
+	delete(c.p.mu.streams, c)
 	c.p.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -55,10 +55,10 @@ func (c *Connection) provenDials(dial transport.DialFunc, adopted *atomic.Bool) 
 			asking:  ctx.Value(proofKey{}) != nil,
 		}
 		p.mu.Lock()
-		p.seq++
-		p.open[k] = p.seq
+		p.mu.seq++
+		p.mu.open[k] = p.mu.seq
 		if transport.ForStreams(ctx) {
-			p.streams[k] = struct{}{}
+			p.mu.streams[k] = struct{}{}
 		}
 		p.mu.Unlock()
 
@@ -97,7 +97,7 @@ func (p *prover) soon() {
 func (p *prover) condemn(over net.Conn) {
 	p.mu.Lock()
 	var all []*provenConn
-	for k := range p.open {
+	for k := range p.mu.open {
 		if k == over || (k.adopted.Load() && !k.asking) {
 			all = append(all, k)
 		}
@@ -116,7 +116,7 @@ func (p *prover) over(want claim) transport.ConnCheck {
 	return func(ctx context.Context, conn net.Conn) error {
 		k, _ := conn.(*provenConn)
 		return p.until(ctx, want, func() bool {
-			_, pending := p.open[k]
+			_, pending := p.mu.open[k]
 			return presumed(want.view.UID) || (!pending && p.youngLocked(want.age))
 		})
 	}
@@ -133,10 +133,10 @@ func (p *prover) admit(ctx context.Context, k *provenConn) error {
 		return nil
 	}
 	return p.until(ctx, claim{view: v, age: proofAge}, func() bool {
-		_, pending := p.open[k]
+		_, pending := p.mu.open[k]
 		// A query that waits for connections proves this one, too; waiting for
 		// it would be a deadlock.
-		return !pending || (p.flight != nil && p.flight.warming)
+		return !pending || (p.mu.flight != nil && p.mu.flight.warming)
 	})
 }
 

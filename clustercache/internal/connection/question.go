@@ -33,14 +33,14 @@ func asked(ctx context.Context, over *net.Conn) context.Context {
 
 // askLocked returns the query under way, or a new one; nil after Stop.
 func (p *prover) askLocked(want claim) *question {
-	if p.flight != nil {
-		return p.flight
+	if p.mu.flight != nil {
+		return p.mu.flight
 	}
 	q := &question{done: make(chan struct{}), warming: want.warm}
 	if !p.c.cfg.Spawn(func() { p.ask(q, want) }) {
 		return nil
 	}
-	p.flight = q
+	p.mu.flight = q
 	return q
 }
 
@@ -55,8 +55,8 @@ func (p *prover) ask(q *question, want claim) {
 	p.mu.Lock()
 	q.warming = false
 	fresh := p.pendingLocked() > 0
-	p.seq++
-	number := p.seq
+	p.mu.seq++
+	number := p.mu.seq
 	p.mu.Unlock()
 
 	sent := time.Now()
@@ -83,14 +83,14 @@ func (p *prover) ask(q *question, want claim) {
 	}
 
 	p.mu.Lock()
-	if err == nil && p.uid != want.view.UID {
+	if err == nil && p.mu.last.uid != want.view.UID {
 		err = ErrMoved // an attempt found another cluster meanwhile
 	}
 	if err == nil {
 		p.provenLocked(number, sent, q.over, fresh)
 	}
 	verdict := p.verdictLocked(err)
-	p.flight, q.err = nil, err
+	p.mu.flight, q.err = nil, err
 	close(q.done)
 	p.mu.Unlock()
 
@@ -111,7 +111,7 @@ func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string,
 		return p.c.kubeSystemUID(ctx, ask)
 	}
 	p.mu.Lock()
-	due := time.Since(p.withheld) >= withheldAge
+	due := time.Since(p.mu.withheld) >= withheldAge
 	p.mu.Unlock()
 
 	if due {
@@ -120,7 +120,7 @@ func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string,
 			return found, err
 		}
 		p.mu.Lock()
-		p.withheld = time.Now()
+		p.mu.withheld = time.Now()
 		p.mu.Unlock()
 	}
 
@@ -133,17 +133,17 @@ func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string,
 // content.
 func (p *prover) verdictLocked(err error) *message {
 	switch class := transport.Classify(err); {
-	case err == nil && p.failing.IsZero():
+	case err == nil && p.mu.failing.IsZero():
 		return nil
 	case err == nil:
-		p.failing = time.Time{}
+		p.mu.failing = time.Time{}
 		return &message{Event: phase.Event{Kind: phase.Recognized}}
 	case errors.Is(err, errOtherCluster), errors.Is(err, ErrMoved), class == transport.Throttled, class == transport.Cut, class == transport.Canceled:
 		return nil // these are reported in other ways, or caused by us
-	case p.failing.IsZero():
-		p.failing = time.Now()
+	case p.mu.failing.IsZero():
+		p.mu.failing = time.Now()
 		return nil
-	case time.Since(p.failing) < proofRetry:
+	case time.Since(p.mu.failing) < proofRetry:
 		return nil
 	}
 
@@ -158,10 +158,10 @@ func (p *prover) verdictLocked(err error) *message {
 func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 	known := p.c.view.Load().Version
 	p.mu.Lock()
-	p.upgraded = p.upgraded || fresh
+	p.mu.version.upgraded = p.mu.version.upgraded || fresh
 	// Over HTTP/1.1 this may cost a connection, which is a reason for an
 	// identity query, and that must not cause another query of the version.
-	wanted := p.upgraded && time.Since(p.versioned) >= proofSoon
+	wanted := p.mu.version.upgraded && time.Since(p.mu.version.asked) >= proofSoon
 	p.mu.Unlock()
 
 	if version := p.version(ctx, p.c.transport.ProbeAside, known, wanted); version != "" && version != known {
@@ -176,12 +176,12 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 func (p *prover) version(ctx context.Context, ask asker, known string, wanted bool) string {
 	p.mu.Lock()
 	age := versionAge
-	if p.secretive && p.outspoken {
+	if p.mu.version.secretive && p.mu.version.outspoken {
 		age = versionRetry
 	}
-	due := (wanted && !p.secretive) || time.Since(p.versioned) >= age
+	due := (wanted && !p.mu.version.secretive) || time.Since(p.mu.version.asked) >= age
 	if due {
-		p.versioned, p.upgraded = time.Now(), false
+		p.mu.version.asked, p.mu.version.upgraded = time.Now(), false
 	}
 	p.mu.Unlock()
 
@@ -190,8 +190,8 @@ func (p *prover) version(ctx context.Context, ask asker, known string, wanted bo
 	}
 	version := p.c.serverVersion(ctx, ask)
 	p.mu.Lock()
-	p.secretive = version == ""
-	p.outspoken = p.outspoken || !p.secretive
+	p.mu.version.secretive = version == ""
+	p.mu.version.outspoken = p.mu.version.outspoken || !p.mu.version.secretive
 	p.mu.Unlock()
 	return version
 }

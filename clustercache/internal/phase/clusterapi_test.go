@@ -72,9 +72,19 @@ func TestClusterAPICase30DueTimes(t *testing.T) {
 func TestClusterAPICase31EarliestDeadline(t *testing.T) {
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	require.Zero(t, phase.State{}.Deadline())
-	require.Equal(t, at(3), phase.State{Connected: true, ProbeAt: at(3)}.Deadline())
-	require.Equal(t, at(1), phase.State{Connected: true, ProbeAt: at(3), RetryAt: at(2), GraceUntil: at(1)}.Deadline())
-	require.Equal(t, at(2), phase.State{Connected: true, ProbeAt: at(3), RetryAt: at(2), GraceUntil: at(4)}.Deadline())
-	require.Equal(t, at(2), phase.State{ProbeAt: at(1), RetryAt: at(2)}.Deadline(), "no probe without a connection")
-	require.Zero(t, phase.State{Running: phase.Connect, RetryAt: at(1)}.Deadline(), "the end of the attempt comes next")
+	due := func(connected bool, probe, retry, grace time.Time) phase.State {
+		return phase.State{
+			Connected: connected,
+			Attempts:  phase.Attempts{RetryAt: retry},
+			Probes:    phase.Probes{ProbeAt: probe},
+			Grace:     phase.Grace{GraceUntil: grace},
+		}
+	}
+	never := time.Time{}
+	require.Equal(t, at(3), due(true, at(3), never, never).Deadline())
+	require.Equal(t, at(1), due(true, at(3), at(2), at(1)).Deadline())
+	require.Equal(t, at(2), due(true, at(3), at(2), at(4)).Deadline())
+	require.Equal(t, at(2), due(false, at(1), at(2), never).Deadline(), "no probe without a connection")
+	connecting := phase.State{Attempts: phase.Attempts{Running: phase.Connect, RetryAt: at(1)}}
+	require.Zero(t, connecting.Deadline(), "the end of the attempt comes next")
 }

@@ -88,10 +88,29 @@ type State struct {
 	Phase Phase
 	// Since is the time at which Phase was entered.
 	Since time.Time
-	// Err is the last failure that no success has followed; Reason is its short
-	// form.
+	Failure
+	// Connected: the last of Up and Down was Up.
+	Connected bool
+	// Known: there was an Up since the cluster was last evicted.
+	Known bool
+	// Unrecognized: the server does not prove its identity. Successful probes
+	// alone do not make the cluster Ready then.
+	Unrecognized bool
+	Attempts
+	Access
+	Probes
+	Answers
+	Grace
+}
+
+// Failure is the last failure that no success has followed.
+type Failure struct {
 	Err    error
-	Reason string
+	Reason string // the short form of Err
+}
+
+// Attempts are the probes and the attempts to connect.
+type Attempts struct {
 	// Gen numbers the attempts; Running is the kind of the current one.
 	Gen     uint64
 	Running Attempt
@@ -102,19 +121,34 @@ type State struct {
 	// Prove: the next connect attempt has to query the server, even if its
 	// access is the one in use.
 	Prove bool
-	// Unrecognized: the server does not prove its identity. Successful probes
-	// alone do not make the cluster Ready then.
-	Unrecognized bool
-	// Connected: the last of Up and Down was Up.
-	Connected bool
-	// Known: there was an Up since the cluster was last evicted.
-	Known bool
+	// Tries counts failed attempts to connect in a row.
+	Tries int
+	// RetryAt is when the next attempt to connect is due; zero means never.
+	RetryAt time.Time
+}
+
+// Access is the access in use.
+type Access struct {
 	// Revision identifies the access in use; Rejected identifies the access for
 	// which the resolver was already queried after a 401.
 	Revision, Rejected string
-	// Failures and Successes count probes in a row; Tries counts failed
-	// attempts to connect in a row.
-	Failures, Successes, Tries int
+	// ResolveAt is when the resolver is to be queried again; zero means never.
+	ResolveAt time.Time
+}
+
+// Probes are the requests for the server's health.
+type Probes struct {
+	// Failures and Successes count probes in a row.
+	Failures, Successes int
+	// ProbeStart is when the last probe or connect began; ProbeEnd is when it
+	// ended.
+	ProbeStart, ProbeEnd time.Time
+	// ProbeAt is when the next probe is due; zero means never.
+	ProbeAt time.Time
+}
+
+// Answers are those of the server to probes and attempts to connect.
+type Answers struct {
 	// Missed counts the probes and attempts to connect that the server did not
 	// answer since its last answer.
 	Missed int
@@ -126,12 +160,12 @@ type State struct {
 	SilentAt time.Time
 	// Silent: the silence was reported.
 	Silent bool
-	// ProbeStart is when the last probe or connect began; ProbeEnd is when it
-	// ended.
-	ProbeStart, ProbeEnd time.Time
-	// ProbeAt, RetryAt, ResolveAt and GraceUntil are due times; zero means
-	// never.
-	ProbeAt, RetryAt, ResolveAt, GraceUntil time.Time
+}
+
+// Grace is the time for which a connected cluster may be without access.
+type Grace struct {
+	// GraceUntil is its end; zero means that there is access.
+	GraceUntil time.Time
 	// GraceGone: the end of the grace leads to Gone instead of Pending.
 	GraceGone bool
 }
