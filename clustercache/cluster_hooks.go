@@ -37,7 +37,7 @@ func (c *cluster) Resumed() {
 // Disconnected notifies subscribers.
 func (c *cluster) Disconnected() { c.emit(Disconnected) }
 
-// PhaseChanged notifies subscriptions, and subscribers unless another event tells them.
+// PhaseChanged notifies subscriptions, and subscribers if no other event does.
 func (c *cluster) PhaseChanged(alone bool) {
 	if alone {
 		c.emit(PhaseChanged)

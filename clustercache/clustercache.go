@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,43 +26,29 @@ import (
 // and run it with Start. All methods are safe for concurrent use, and can be
 // called before Start; their work begins with it.
 type ClusterCache struct {
-	options Options
-	log     logr.Logger
-	pool    *informerpool.Pool
-	events  *broadcaster
-	metrics *metrics
-	guarded transport.DialFunc // dials addresses from untrusted sources
-	indexes *indexes
-	timers  *timetable.Timers
-	// declared holds the watches that owners declared.
-	declared    *declared
+	lifetime
+
+	options     Options
+	log         logr.Logger
+	pool        *informerpool.Pool
+	events      *broadcaster
+	metrics     *metrics
+	guarded     transport.DialFunc // dials addresses from untrusted sources
+	indexes     *indexes
+	timers      *timetable.Timers
+	declared    *declared       // the watches that owners declared
 	calls       *callback.Calls // of the functions that the operator gave
 	connections connection.Config
 	lookUp      workers // look-ups of kinds
+	discovery   discovery
+	clusters    clusters
+	subscribed  subscribed
+}
 
-	ctx    context.Context //nolint:containedctx // the cache's own life, from New to the end of Start
-	cancel context.CancelCauseFunc
-
-	unstarted notice // warns if the cache is used and never started
-
-	live    atomic.Bool   // set at the beginning of Start
-	running chan struct{} // closed at the beginning of Start
-
-	relisting  chan struct{} // one slot: the resolver's list must be read again
-	rechecking chan struct{} // one slot: a forgotten cluster may be back
-	forgotten  forgotten
-	listed     atomic.Bool    // the resolver has listed its clusters at least once
-	tasks      sync.WaitGroup // every goroutine; Add is called under life
-
-	life    sync.Mutex // protects started and stopped; nothing else is locked under it
-	started bool
-	stopped bool
-
-	clustersMu sync.RWMutex // protects clusters; taken before a cluster's own locks
-	clusters   map[client.ObjectKey]*cluster
-
-	subscriptionsMu sync.Mutex // protects subscribed; nothing else is locked under it
-	subscribed      map[*subscription]struct{}
+// clusters are the known clusters.
+type clusters struct {
+	mu    sync.RWMutex // taken before a cluster's own locks
+	byKey map[client.ObjectKey]*cluster
 }
 
 // New returns a ClusterCache. It does no I/O and starts nothing. The error
@@ -75,19 +60,23 @@ func New(o Options) (*ClusterCache, error) {
 	}
 	ctx, cancel := context.WithCancelCause(logr.NewContext(context.Background(), o.Logger))
 	cc := &ClusterCache{
-		options:    o,
-		guarded:    guardedDialer(o.DialPolicy),
-		log:        o.Logger,
-		events:     newBroadcaster(),
-		indexes:    newIndexes(o.Indexes),
-		timers:     timetable.NewTimers(),
-		running:    make(chan struct{}),
-		relisting:  make(chan struct{}, 1),
-		rechecking: make(chan struct{}, 1),
-		ctx:        ctx,
-		cancel:     cancel,
-		clusters:   map[client.ObjectKey]*cluster{},
-		subscribed: map[*subscription]struct{}{},
+		options: o,
+		guarded: guardedDialer(o.DialPolicy),
+		log:     o.Logger,
+		events:  newBroadcaster(),
+		indexes: newIndexes(o.Indexes),
+		timers:  timetable.NewTimers(),
+		lifetime: lifetime{
+			ctx:     ctx,
+			cancel:  cancel,
+			running: make(chan struct{}),
+		},
+		discovery: discovery{
+			relisting:  make(chan struct{}, 1),
+			rechecking: make(chan struct{}, 1),
+		},
+		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
+		subscribed: subscribed{all: map[*subscription]struct{}{}},
 	}
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.metrics = newMetrics(cc)
@@ -146,17 +135,17 @@ func (cc *ClusterCache) Clusters() []client.ObjectKey {
 
 // find returns a cluster by its key, or nil.
 func (cc *ClusterCache) find(key client.ObjectKey) *cluster {
-	cc.clustersMu.RLock()
-	c := cc.clusters[key]
-	cc.clustersMu.RUnlock()
+	cc.clusters.mu.RLock()
+	c := cc.clusters.byKey[key]
+	cc.clusters.mu.RUnlock()
 	return c
 }
 
 // all returns every cluster.
 func (cc *ClusterCache) all() []*cluster {
-	cc.clustersMu.RLock()
-	defer cc.clustersMu.RUnlock()
-	return slices.Collect(maps.Values(cc.clusters))
+	cc.clusters.mu.RLock()
+	defer cc.clusters.mu.RUnlock()
+	return slices.Collect(maps.Values(cc.clusters.byKey))
 }
 
 // engage returns the cluster, and makes and starts it if necessary. pin keeps
@@ -174,18 +163,18 @@ func (cc *ClusterCache) engage(key client.ObjectKey, pin bool) (*cluster, error)
 // tryEngage is engage. It returns false if the cluster is being forgotten at
 // the same moment.
 func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, bool) {
-	cc.clustersMu.Lock()
-	c := cc.clusters[key]
+	cc.clusters.mu.Lock()
+	c := cc.clusters.byKey[key]
 	fresh := c == nil
 	if fresh {
 		c = newCluster(cc, key)
-		cc.clusters[key] = c
+		cc.clusters.byKey[key] = c
 	}
 	if pin {
 		c.pinned.Store(true)
 		c.leaving.Store(false)
 	}
-	cc.clustersMu.Unlock()
+	cc.clusters.mu.Unlock()
 
 	if fresh {
 		for _, f := range cc.subscriptions() {
@@ -201,23 +190,23 @@ func (cc *ClusterCache) tryEngage(key client.ObjectKey, pin bool) (*cluster, boo
 // forget removes a cluster that is gone and not wanted. Another cluster of the
 // same key can be made at once: the two share nothing.
 func (cc *ClusterCache) forget(c *cluster) {
-	cc.clustersMu.Lock()
+	cc.clusters.mu.Lock()
 	back := c.conn.View().Phase != phase.Gone // wanted again since forget was decided
-	if cc.clusters[c.key] != c || back || c.pinned.Load() {
-		cc.clustersMu.Unlock()
+	if cc.clusters.byKey[c.key] != c || back || c.pinned.Load() {
+		cc.clusters.mu.Unlock()
 		return
 	}
 	kept, ok := c.wants.CloseIfEmpty()
 	if !ok {
-		cc.clustersMu.Unlock()
+		cc.clusters.mu.Unlock()
 		return
 	}
-	delete(cc.clusters, c.key)
+	delete(cc.clusters.byKey, c.key)
 	if c.discovered.Load() {
-		cc.forgotten.add(c.key)
+		cc.discovery.forgotten.add(c.key)
 	}
 	cc.events.forget(c.key) // before another cluster of the key can emit events
-	cc.clustersMu.Unlock()
+	cc.clusters.mu.Unlock()
 
 	for _, lease := range kept {
 		lease.Retire() // handlers may not have seen the deletes yet

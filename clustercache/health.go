@@ -52,7 +52,7 @@ func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
 			return context.Cause(cc.ctx)
 		case !cc.live.Load():
 			return ErrNotStarted
-		case cc.options.Discover && !cc.listed.Load():
+		case cc.options.Discover && !cc.discovery.listed.Load():
 			return errNotListed
 		}
 

@@ -36,7 +36,7 @@ func TestWantTakenWhileAClusterIsLetGoBringsItBack(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, cc.stop(context.Background())) })
 		cc.live.Store(true)
-		cc.stopped = true
+		cc.mu.stopped = true
 		c, err := cc.engage(client.ObjectKey{Name: "c"}, false)
 		require.NoError(t, err)
 		require.Equal(t, phase.Connecting, c.conn.View().Phase)

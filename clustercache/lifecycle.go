@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,13 +42,13 @@ func (cc *ClusterCache) NeedLeaderElection() bool { return false }
 // context) is not waited for any longer: the error names it, and its goroutine
 // is left behind.
 func (cc *ClusterCache) Start(ctx context.Context) error {
-	cc.life.Lock()
-	if cc.started {
-		cc.life.Unlock()
+	cc.mu.Lock()
+	if cc.mu.started {
+		cc.mu.Unlock()
 		return ErrStarted
 	}
-	cc.started = true
-	cc.life.Unlock()
+	cc.mu.started = true
+	cc.mu.Unlock()
 
 	cc.unstarted.close()
 
@@ -78,9 +79,9 @@ func (cc *ClusterCache) Start(ctx context.Context) error {
 
 // stop ends everything and waits for it.
 func (cc *ClusterCache) stop(ctx context.Context) error {
-	cc.life.Lock()
-	cc.stopped = true
-	cc.life.Unlock()
+	cc.mu.Lock()
+	cc.mu.stopped = true
+	cc.mu.Unlock()
 
 	cc.cancel(ErrClosed)
 	cc.metrics.unregister()
@@ -118,18 +119,6 @@ func (cc *ClusterCache) stop(ctx context.Context) error {
 	return nil
 }
 
-// spawn starts a goroutine that Start waits for, unless that is over.
-func (cc *ClusterCache) spawn(f func()) bool {
-	cc.life.Lock()
-	defer cc.life.Unlock()
-
-	if cc.stopped {
-		return false
-	}
-	cc.tasks.Go(f)
-	return true
-}
-
 // Protect calls f, a function that an operator gave to an adapter such as
 // clustercache/multicluster, and returns its error. If f panics, or ends its
 // goroutine as t.FailNow does, Protect returns an error that names the
@@ -162,9 +151,9 @@ func (cc *ClusterCache) changed(key client.ObjectKey) {
 	if !cc.options.Discover {
 		return
 	}
-	if cc.forgotten.since(key, time.Now().Add(-forgottenFor)) {
+	if cc.discovery.forgotten.since(key, time.Now().Add(-forgottenFor)) {
 		select { // the rest of its removal, unless the list has it again
-		case cc.rechecking <- struct{}{}:
+		case cc.discovery.rechecking <- struct{}{}:
 		default:
 		}
 		return
@@ -182,9 +171,17 @@ const relistPause = 100 * time.Millisecond
 // relist reads the resolver's list again, if it has one.
 func (cc *ClusterCache) relist() {
 	select {
-	case cc.relisting <- struct{}{}:
+	case cc.discovery.relisting <- struct{}{}:
 	default:
 	}
+}
+
+// discovery is the state of Options.Discover.
+type discovery struct {
+	relisting  chan struct{} // one slot: the resolver's list must be read again
+	rechecking chan struct{} // one slot: a forgotten cluster may be back
+	forgotten  forgotten
+	listed     atomic.Bool // the resolver has listed its clusters at least once
 }
 
 // discover makes every listed cluster known, and queries the resolver about
@@ -200,7 +197,7 @@ func (cc *ClusterCache) discover() {
 		switch {
 		case err == nil:
 			cc.compare(keys, began)
-			cc.listed.Store(true)
+			cc.discovery.listed.Store(true)
 			if notifies { // it reports the rest
 				wait = cc.options.ResolveInterval
 			}
@@ -214,9 +211,9 @@ func (cc *ClusterCache) discover() {
 		}
 		select {
 		case <-due:
-		case <-cc.relisting:
+		case <-cc.discovery.relisting:
 			cc.sleep(relistPause)
-		case <-cc.rechecking:
+		case <-cc.discovery.rechecking:
 		case <-cc.ctx.Done():
 		}
 	}
@@ -240,11 +237,11 @@ func (cc *ClusterCache) listClusters(lister Lister) (keys []client.ObjectKey, er
 func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
 	now := make(map[client.ObjectKey]bool, len(keys))
 	for _, key := range keys {
-		if cc.forgotten.since(key, began) {
+		if cc.discovery.forgotten.since(key, began) {
 			cc.relist()
 			continue
 		}
-		cc.forgotten.drop(key)
+		cc.discovery.forgotten.drop(key)
 		now[key] = true
 		c, err := cc.engage(key, false)
 		if err != nil {

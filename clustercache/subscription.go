@@ -168,9 +168,9 @@ func (s *subscription) start() {
 	// The subscription is registered first: a cluster or lease that is added
 	// during the loop below is offered by its adder as well, and twice does no
 	// harm.
-	s.cc.subscriptionsMu.Lock()
-	s.cc.subscribed[s] = struct{}{}
-	s.cc.subscriptionsMu.Unlock()
+	s.cc.subscribed.mu.Lock()
+	s.cc.subscribed.all[s] = struct{}{}
+	s.cc.subscribed.mu.Unlock()
 
 	s.mu.Lock()
 	stopped := s.stopped
@@ -190,10 +190,16 @@ func (s *subscription) start() {
 	s.setResync()
 }
 
+// subscribed are the registered subscriptions.
+type subscribed struct {
+	mu  sync.Mutex // nothing else is locked under it
+	all map[*subscription]struct{}
+}
+
 func (cc *ClusterCache) subscriptions() []*subscription {
-	cc.subscriptionsMu.Lock()
-	defer cc.subscriptionsMu.Unlock()
-	return slices.Collect(maps.Keys(cc.subscribed))
+	cc.subscribed.mu.Lock()
+	defer cc.subscribed.mu.Unlock()
+	return slices.Collect(maps.Keys(cc.subscribed.all))
 }
 
 // wants reports whether the subscription selects c. It recovers from a panic of
@@ -360,9 +366,9 @@ func (s *subscription) setResync() {
 }
 
 func (s *subscription) unregister() {
-	s.cc.subscriptionsMu.Lock()
-	defer s.cc.subscriptionsMu.Unlock()
-	delete(s.cc.subscribed, s)
+	s.cc.subscribed.mu.Lock()
+	defer s.cc.subscribed.mu.Unlock()
+	delete(s.cc.subscribed.all, s)
 }
 
 // stop ends the subscription. It does not wait.

@@ -98,7 +98,7 @@ func (cc *ClusterCache) whyNoClusters() string {
 		return "and the resolver cannot list any: " + ask
 	case !cc.options.Discover:
 		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask
-	case !cc.listed.Load():
+	case !cc.discovery.listed.Load():
 		return "and the resolver has not listed any yet"
 	}
 
