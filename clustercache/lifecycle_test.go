@@ -48,13 +48,17 @@ func TestHazardDurationWithoutAUnit(t *testing.T) {
 		func(o *clustercache.Options) { o.ProbeTimeout = 5 },
 		func(o *clustercache.Options) { o.RequestTimeout = 30 },
 		func(o *clustercache.Options) { o.RetryInterval = 10 },
-		func(o *clustercache.Options) { o.StaleAfter = 180 },
+		func(o *clustercache.Options) { o.MaxBackoff = 180 },
 	} {
 		o := clustercache.Options{Resolver: fleettest.NewDirectory()}
 		set(&o)
 		_, err := clustercache.New(o)
 		require.ErrorContains(t, err, "nanoseconds")
 	}
+
+	o := clustercache.Options{Resolver: fleettest.NewDirectory(), StaleAfter: 1, IdleTimeout: 1}
+	_, err := clustercache.New(o)
+	require.NoError(t, err, "no watch is trusted, and nothing is kept: a choice that floods nobody")
 }
 
 func TestUseBeforeStartBeginsWithIt(t *testing.T) {

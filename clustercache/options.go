@@ -285,7 +285,9 @@ func (o Options) validate() error {
 		"SilentAfter":    o.SilentAfter,
 	} {
 		check(d >= 0, field, "negative")
-		check(d <= 0 || d >= time.Millisecond, field, "less than a millisecond: a number without a unit counts nanoseconds")
+		if field != "IdleTimeout" && field != "StaleAfter" { // in which any time is useful, and floods nobody
+			check(d <= 0 || d >= time.Millisecond, field, "less than a millisecond: a number without a unit counts nanoseconds")
+		}
 	}
 
 	check(o.MaxBackoff == 0 || o.MaxBackoff >= time.Second, "MaxBackoff", "less than a second")

@@ -32,7 +32,7 @@ type site struct {
 
 	connected atomic.Bool
 	bound     []Selection
-	emptied   int
+	emptied   atomic.Int32
 }
 
 // newSite returns a site that is not connected. It ends with the test.
@@ -69,7 +69,7 @@ func newSite(t *testing.T) *site {
 		Epoch:          func() informerpool.Epoch { return endpoint.Epoch },
 		AddIndexes:     func(*informerpool.Lease, schema.GroupVersionKind) {},
 		OnBound:        func(w *Want) { s.bound = append(s.bound, w.Selection) },
-		OnEmpty:        func() { s.emptied++ },
+		OnEmpty:        func() { s.emptied.Add(1) },
 	})
 	t.Cleanup(func() {
 		s.Close(context.Canceled)
@@ -101,9 +101,9 @@ func TestWantIsBoundWhenTheClusterConnects(t *testing.T) {
 
 		s.Release(w)
 		require.Equal(t, 1, s.References(w))
-		require.Zero(t, s.emptied)
+		require.Zero(t, s.emptied.Load())
 		s.Release(w)
-		require.Equal(t, 1, s.emptied)
+		require.EqualValues(t, 1, s.emptied.Load())
 		require.True(t, w.Parted())
 	})
 }
@@ -124,7 +124,7 @@ func TestHazardReadsKeepAClusterForEver(t *testing.T) {
 		require.False(t, w.Parted())
 		time.Sleep(2 * time.Minute)
 		require.True(t, w.Parted())
-		require.Equal(t, 1, s.emptied)
+		require.EqualValues(t, 1, s.emptied.Load())
 	})
 }
 
