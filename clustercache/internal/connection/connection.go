@@ -20,8 +20,9 @@ import (
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
-// Connection is the connection to one cluster. It is an actor without a goroutine: events go
-// to its mailbox, and the caller that finds it idle handles them one at a time.
+// Connection is the connection to one cluster. It is an actor without a
+// goroutine: events go to its mailbox, and the caller that finds it idle handles
+// them one at a time.
 //
 //	post(message) --> mailbox --> drain: handle(m), one caller at a time
 //	                                |
