@@ -118,7 +118,7 @@ func (c *cluster) lookUpAll(o *readOptions, gvk schema.GroupVersionKind, lo *cli
 		default:
 			found := selected{objects: objects, version: rv}.limited(lo.Limit)
 			c.wants.Shown(late, candidate.Want, found.objects...)
-			ranked.Showed(candidate, found.objects...)
+			ranked.Listed(candidate, found.objects...)
 			return found, nil
 		}
 	}

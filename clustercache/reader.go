@@ -350,7 +350,7 @@ func (c *cluster) lookUp(o *readOptions, gvk schema.GroupVersionKind, key client
 			err = why
 		case found == nil:
 			c.wants.Shown(late, candidate.Want, object)
-			ranked.Showed(candidate, object)
+			ranked.Got(candidate, object)
 			return object, nil
 		case candidate.In(key.Namespace) != namespace: // it returned with another scope meanwhile
 			return nil, watchset.ErrAgain

@@ -6,6 +6,7 @@ package connecting_test
 import (
 	"math"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,6 +195,45 @@ func TestHazardObjectThatAnotherWatchShowedGoesUnheard(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHazardObjectOfAListByFieldGoesUnheard: the same for a watch by a field
+// other than the name, and a list by that field.
+func TestHazardObjectOfAListByFieldGoesUnheard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cc, api, _ := fleettest.OneCluster(t)
+		inDefault := client.MatchingFields{"metadata.namespace": "default"}
+		lags := fleettest.Watch(t, cc, client.InNamespace("default"), inDefault)
+		require.NoError(t, lags.WaitForSync(t.Context()))
+		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
+		busy, events := make(chan struct{}), []informerpool.EventType(nil)
+		handle, err := lags.AddEventHandler(informerpool.HandlerFunc(func(e informerpool.Event) {
+			if e.Type == informerpool.Updated {
+				<-busy
+			}
+			if e.Object().GetName() == "new" {
+				events = append(events, e.Type)
+			}
+		}))
+		require.NoError(t, err)
+		synctest.Wait()
+
+		api.Lag(narrowPath)
+		api.Put("one", "changed", nil)
+		api.Put("new", "made", nil)
+		synctest.Wait()
+		var list corev1.ConfigMapList
+		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &list,
+			client.InNamespace("default"), inDefault, clustercache.CacheOnly))
+		require.True(t, slices.ContainsFunc(list.Items, func(o corev1.ConfigMap) bool { return o.Name == "new" }))
+		api.Delete("new")
+		api.Lag("")
+		synctest.Wait()
+		close(busy)
+		synctest.Wait()
+		require.Equal(t, []informerpool.EventType{informerpool.Deleted}, events)
+		require.NoError(t, handle.Close(t.Context()))
+	})
 }
 
 // TestHazardReadsGoBackWhenAWatchIsClosed: a lagging watch does not answer with

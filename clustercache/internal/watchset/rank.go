@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -157,33 +158,49 @@ func (r Candidates) Ahead(of Candidate) bool {
 	return false
 }
 
+// Listed records the objects with which a candidate answered a list, at the
+// other candidates, which select them as well, that lag behind: their handlers
+// must receive the deletion of an object, even if it is created and deleted
+// before they receive it.
+func (r Candidates) Listed(by Candidate, objects ...*informerpool.Object) {
+	for _, c := range r {
+		c.saw(by, objects)
+	}
+}
+
+// Got is Listed for the one object with which a candidate answered a Get, at
+// those that may select it.
+func (r Candidates) Got(by Candidate, o *informerpool.Object) {
+	for _, c := range r {
+		if c.mayName(o.GetName()) {
+			c.saw(by, []*informerpool.Object{o})
+		}
+	}
+}
+
 // mayName reports whether a want may select an object of a name. It examines
 // the selector only where that is simple.
 func (w *Want) mayName(name string) bool {
-	return w.FieldSelector == "" || strings.Contains(w.FieldSelector, name) || strings.Contains(w.FieldSelector, "!")
+	return w.FieldSelector == "" || strings.Contains(w.FieldSelector, fields.EscapeValue(name)) ||
+		strings.Contains(w.FieldSelector, "!")
 }
 
-// Showed records the objects with which a candidate answered a read, at the
-// other candidates that cover the read and lag behind: their handlers must
-// receive the deletion of an object, even if it is created and deleted before
-// they receive it.
-func (r Candidates) Showed(by Candidate, objects ...*informerpool.Object) {
-	for _, c := range r {
-		if c.Want == by.Want || !c.at.Synced || !sameHistory(c.at, by.at) {
-			continue
+// saw records what another candidate showed of the same history.
+func (c Candidate) saw(by Candidate, objects []*informerpool.Object) {
+	if c.Want == by.Want || !c.at.Synced || !sameHistory(c.at, by.at) {
+		return
+	}
+	at, err := strconv.ParseUint(c.at.ResourceVersion, 10, 64)
+	if err != nil {
+		return
+	}
+	var newer []*informerpool.Object
+	for _, o := range objects {
+		if version, ordered := o.Version(); ordered && version > at {
+			newer = append(newer, o)
 		}
-		at, err := strconv.ParseUint(c.at.ResourceVersion, 10, 64)
-		if err != nil {
-			continue
-		}
-		var newer []*informerpool.Object
-		for _, o := range objects {
-			if version, ordered := o.Version(); ordered && version > at && c.mayName(o.GetName()) {
-				newer = append(newer, o)
-			}
-		}
-		if len(newer) > 0 {
-			c.lease.SeenObjects(newer...)
-		}
+	}
+	if len(newer) > 0 {
+		c.lease.SeenObjects(newer...)
 	}
 }

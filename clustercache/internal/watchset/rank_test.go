@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package watchset
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// TestHazardEscapedNameMissesANote: RBAC objects may have names with commas,
+// equals signs and backslashes, which the text of a field selector escapes. A
+// watch by such a name that lagged behind was not notified of what another
+// watch had shown.
+func TestHazardEscapedNameMissesANote(t *testing.T) {
+	for _, name := range []string{"a", "system:a", "a,b", "a=b", `a\b`} {
+		w := &Want{Selection: Selection{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}}
+		require.True(t, w.mayName(name), w.FieldSelector)
+		require.False(t, w.mayName("other"), w.FieldSelector)
+	}
+}
