@@ -4,7 +4,6 @@
 package clustercache
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -203,29 +202,5 @@ func logRequests(log logr.Logger, controller string, gvk schema.GroupVersionKind
 			out = out.WithValues("kind", kindName(r.GVK))
 		}
 		return out.WithValues("namespace", r.Namespace, "name", r.Name)
-	}
-}
-
-// controllerOf is EnqueueOwner for a kind whose scope is not given: the
-// cluster's discovery decides whether it is namespaced. Until discovery has
-// answered, the owner is enqueued both ways; the wrong request ends when the
-// reconciler does not find its object.
-func (cc *ClusterCache) controllerOf(owner schema.GroupVersionKind) ObjectMapFunc[Request] {
-	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true})
-	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true, ClusterScoped: true})
-	return func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []Request {
-		c := cc.find(cluster)
-		if c == nil {
-			return nil
-		}
-		mapping, known := c.mapper.Cached(owner)
-		switch {
-		case known && mapping.Namespaced:
-			return namespaced(ctx, cluster, obj)
-		case known:
-			return clusterScoped(ctx, cluster, obj)
-		}
-
-		return append(namespaced(ctx, cluster, obj), clusterScoped(ctx, cluster, obj)...)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/clustername"
@@ -236,5 +237,121 @@ func (cc *ClusterCache) countPanic(name string) { cc.metrics.panics.WithLabelVal
 func (cc *ClusterCache) rolledBack(key informerpool.Key) {
 	if c := cc.find(key.Cluster); c != nil {
 		c.conn.RolledBack(key.Resource.Group)
+	}
+}
+
+// notified passes on the resolver's reports of changes until it stops
+// reporting.
+func (cc *ClusterCache) notified(n Notifier) {
+	for cc.ctx.Err() == nil {
+		err := cc.calls.Call("Resolver.Notify", func() error { return n.Notify(cc.ctx, cc.changed) })
+		if cc.ctx.Err() != nil {
+			return
+		}
+		cc.log.Error(err, "Resolver tells of no changes any more; asking it again")
+		cc.sleep(cc.options.RetryInterval)
+	}
+}
+
+// changed records that the resolver's answer for a cluster may have changed.
+func (cc *ClusterCache) changed(key client.ObjectKey) {
+	c := cc.find(key)
+	if c != nil && c.conn.Changed() {
+		return
+	}
+	if !cc.options.Discover {
+		return
+	}
+	if cc.discovery.forgotten.since(key, time.Now().Add(-forgottenFor)) {
+		select { // the rest of its removal, unless the list has it again
+		case cc.discovery.rechecking <- struct{}{}:
+		default:
+		}
+		return
+	}
+
+	if c, err := cc.engage(key, false); err == nil { // it fails only after Stop
+		c.discovered.Store(true)
+	}
+}
+
+// relist reads the resolver's list again, if it has one.
+func (cc *ClusterCache) relist() {
+	select {
+	case cc.discovery.relisting <- struct{}{}:
+	default:
+	}
+}
+
+// discover makes every listed cluster known, and queries the resolver about
+// those that are no longer listed. A list that fails changes nothing about any
+// cluster.
+func (cc *ClusterCache) discover() {
+	lister, _ := resolver.AsLister(cc.options.Resolver)
+	_, notifies := resolver.AsNotifier(cc.options.Resolver)
+	for cc.ctx.Err() == nil {
+		began := time.Now()
+		keys, err := cc.listClusters(lister)
+		wait := cc.options.RetryInterval
+		switch {
+		case err == nil:
+			cc.compare(keys, began)
+			cc.discovery.listed.Store(true)
+			if notifies { // it reports the rest
+				wait = cc.options.ResolveInterval
+			}
+		case cc.ctx.Err() == nil:
+			cc.log.Error(err, "Clusters cannot be listed")
+		}
+
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-due:
+		case <-cc.discovery.relisting:
+			cc.sleep(relistPause)
+		case <-cc.discovery.rechecking:
+		case <-cc.ctx.Done():
+		}
+	}
+}
+
+// listClusters returns the resolver's list.
+func (cc *ClusterCache) listClusters(lister Lister) (keys []client.ObjectKey, err error) {
+	err = cc.calls.Call("Resolver.Clusters", func() (err error) {
+		keys, err = lister.Clusters(cc.ctx)
+		return err
+	})
+	return keys, err
+}
+
+// compare makes the listed clusters known, and notes which of the discovered
+// clusters are no longer listed. The resolver's answer for each of them
+// decides, unless it is "not yet": see attempt.ask.
+//
+// A list that began before a cluster was forgotten may still contain it: the
+// next list decides.
+func (cc *ClusterCache) compare(keys []client.ObjectKey, began time.Time) {
+	now := make(map[client.ObjectKey]bool, len(keys))
+	for _, key := range keys {
+		if cc.discovery.forgotten.since(key, began) {
+			cc.relist()
+			continue
+		}
+		cc.discovery.forgotten.drop(key)
+		now[key] = true
+		c, err := cc.engage(key, false)
+		if err != nil {
+			return // only after the end
+		}
+		c.discovered.Store(true)
+	}
+
+	for _, c := range cc.all() {
+		if c.discovered.Load() && c.unlisted.Swap(!now[c.key]) == now[c.key] {
+			c.conn.Changed()
+		}
 	}
 }

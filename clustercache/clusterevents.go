@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -254,24 +253,6 @@ func (s *clusterSubscriber) next(ctx context.Context) (ClusterEvent, bool) {
 			if !open {
 				e, ok := s.take()
 				return e, ok
-			}
-		}
-	}
-}
-
-// ClusterEvents yields the state of every known cluster, and then every change,
-// until ctx ends, the loop is left, or the ClusterCache stops. A slow loop
-// delays neither the clusters nor other subscribers. Each range over it is a
-// separate subscription.
-func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[ClusterEvent] {
-	return func(yield func(ClusterEvent) bool) {
-		cc.used()
-		s := cc.events.subscribe()
-		defer cc.events.unsubscribe(s)
-		for {
-			e, ok := s.next(ctx)
-			if !ok || !yield(e) {
-				return
 			}
 		}
 	}

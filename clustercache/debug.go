@@ -4,68 +4,13 @@
 package clustercache
 
 import (
-	"bytes"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 )
-
-// DebugHandler returns a handler that serves a human-readable page about the
-// clusters: which are not connected and why, what is watched in each, and the
-// state of its informers. Pass it to the manager's
-// AddMetricsServerExtraHandler:
-//
-//	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
-//
-// Query parameters narrow the page: ?cluster=namespace/name shows one cluster
-// with its watches, ?phase=Disconnected shows the clusters in that phase, and
-// ?format=json returns JSON for programs. The page shows no credentials, but it
-// does show the names of clusters and kinds, and addresses that could not be
-// reached: serve it only to those who may know them. The handler does no I/O
-// and changes nothing.
-func (cc *ClusterCache) DebugHandler() http.Handler { return http.HandlerFunc(cc.serveDebug) }
-
-func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "only GET", http.StatusMethodNotAllowed)
-		return
-	}
-	query := r.URL.Query()
-	page := cc.debugPage(Phase(query.Get("phase")))
-	if name := query.Get("cluster"); name != "" && !page.focus(cc, name) {
-		http.Error(w, "this cluster is not known", http.StatusNotFound)
-		return
-	}
-	// The body is rendered before it is written, so that an error leaves no
-	// half page.
-	var body bytes.Buffer
-	var err error
-	if query.Get("format") == "json" {
-		h.Set("Content-Type", "application/json")
-		out := json.NewEncoder(&body)
-		out.SetIndent("", "  ")
-		err = out.Encode(page)
-	} else {
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		err = debugTemplate.Execute(&body, page)
-	}
-
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	_, _ = w.Write(body.Bytes())
-}
 
 // debugPage is the content of the page.
 type debugPage struct {
@@ -89,37 +34,6 @@ type debugPage struct {
 type debugPhase struct {
 	Phase string
 	Count int
-}
-
-// debugPage collects the state of every cluster. It lists the clusters in the
-// given phase, or all clusters if the phase is empty.
-func (cc *ClusterCache) debugPage(only Phase) *debugPage {
-	p := &debugPage{
-		Time:     time.Now(),
-		Name:     cc.options.Name,
-		Phase:    string(only),
-		Clusters: []Status{},
-		Reasons:  map[string]string{},
-	}
-	counts := map[Phase]int{}
-	all := cc.Statuses()
-	for _, s := range all {
-		counts[s.Phase]++
-		if s.Reason != "" {
-			p.Reasons[s.Reason] = reasons[s.Reason]
-		}
-		if only == "" || s.Phase == only {
-			p.Clusters = append(p.Clusters, s)
-		}
-	}
-
-	for _, phase := range phasesInOrder {
-		p.Phases = append(p.Phases, debugPhase{Phase: string(phase), Count: counts[phase]})
-	}
-	p.Sum, p.Count = sumUp(all), len(all)
-	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return trouble(b) - trouble(a) })
-
-	return p
 }
 
 // focus narrows the page to one cluster, given its name as in the page's links

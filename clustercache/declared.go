@@ -39,21 +39,6 @@ func newDeclared(cc *ClusterCache, o GC) (*declared, error) {
 	return d, err
 }
 
-// protectedInUse wraps GC.InUse, so that its panics are counted and become
-// errors. It returns nil for nil.
-func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool, error)) func(context.Context, Owner) (bool, error) {
-	if inUse == nil {
-		return nil
-	}
-	return func(ctx context.Context, owner Owner) (used bool, err error) {
-		err = cc.calls.Call("GC.InUse", func() (err error) {
-			used, err = inUse(ctx, owner)
-			return err
-		}, "owner", owner.String())
-		return used, err
-	}
-}
-
 // acquire takes the watch that all owners of a key share. For each key the
 // collector calls acquire and release in turns.
 func (d *declared) acquire(_ context.Context, key WatchKey) error {

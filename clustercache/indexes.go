@@ -12,39 +12,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fleetcache/fleetcache/informerpool"
 )
 
 // ErrIndexExists indicates that a field of the kind already has an index.
 var ErrIndexExists = errors.New("field is indexed already")
-
-// AddIndex makes a field selectable in reads of cached objects, like
-// Options.Indexes: in the given clusters, known or not, or in all if none is
-// given. The index lasts, however often informers start and stop, until remove
-// is called, which may be done more than once. Objects that are already cached
-// are indexed before AddIndex returns; it does no I/O. The error is an
-// [*OptionError], or wraps [ErrIndexExists].
-func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
-	if err := errors.Join(x.validate("Index")...); err != nil {
-		return nil, err
-	}
-	added, err := cc.indexes.add(x, clusters)
-	if err != nil {
-		return nil, err
-	}
-
-	for _, c := range cc.all() {
-		if !added.appliesTo(c.key) {
-			continue
-		}
-		for _, want := range c.wants.Of(x.GVK) {
-			cc.addIndexes(c, want.Lease(), x.GVK)
-		}
-	}
-
-	return func() { cc.indexes.remove(added) }, nil
-}
 
 func (x Index) validate(field string) []error {
 	var errs []error
@@ -61,17 +32,6 @@ func (x Index) validate(field string) []error {
 	}
 
 	return errs
-}
-
-// addIndexes adds the indexes that an informer lacks.
-func (cc *ClusterCache) addIndexes(c *cluster, lease *informerpool.Lease, gvk schema.GroupVersionKind) {
-	for _, x := range cc.indexes.of(c.key, gvk) {
-		err := lease.TryAddIndex(x.name, func(o *informerpool.Object) ([]string, error) { return x.valuesOf(cc, c, o) })
-		if err != nil && !errors.Is(err, informerpool.ErrIndexExists) && !errors.Is(err, informerpool.ErrReleased) &&
-			!errors.Is(err, informerpool.ErrClosed) {
-			cc.log.Error(err, "Index cannot be added", "cluster", c.name, "field", x.Field)
-		}
-	}
 }
 
 // indexes are the fields by which cached reads can select.
@@ -154,11 +114,4 @@ func (s *indexes) find(cluster client.ObjectKey, gvk schema.GroupVersionKind, fi
 		return of[i]
 	}
 	return nil
-}
-
-// Indexed reports whether reads of cached objects of a cluster can select by a
-// field, either by an index or because the field is part of every object's
-// name.
-func (cc *ClusterCache) Indexed(cluster client.ObjectKey, gvk schema.GroupVersionKind, field string) bool {
-	return field == "metadata.name" || field == "metadata.namespace" || cc.indexes.find(cluster, gvk, field) != nil
 }

@@ -4,8 +4,6 @@
 package clustercache
 
 import (
-	"context"
-	"iter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -74,47 +72,4 @@ type ObjectEvent struct {
 	// Event has the objects, which are shared and read-only. DeepCopyObject
 	// returns an unstructured copy that you may change, and Into decodes.
 	informerpool.Event
-}
-
-// ObjectEvents yields an event for every object that exists, marked as Initial,
-// and then its changes, until ctx ends, the loop is left, or the ClusterCache
-// stops. While the loop is busy, events of an object are merged: the loop
-// delays no other subscriber. Each range over the sequence is a separate
-// subscription. The error is that of an invalid kind or selector, or an
-// [*OptionError].
-func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter.Seq[ObjectEvent], error) {
-	if _, err := cc.selected(spec); err != nil {
-		return nil, err
-	}
-	return func(yield func(ObjectEvent) bool) {
-		cc.used()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		events := make(chan ObjectEvent)
-		f, err := cc.newSubscription(spec, func(e ObjectEvent, _ *views) {
-			select {
-			case events <- e:
-			case <-ctx.Done():
-			case <-cc.ctx.Done():
-			}
-		})
-		if err != nil {
-			return // it was checked before; only ErrClosed is left
-		}
-		defer f.stop()
-		f.start()
-
-		for {
-			select {
-			case e := <-events:
-				if !yield(e) {
-					return
-				}
-			case <-ctx.Done():
-				return
-			case <-cc.ctx.Done():
-				return
-			}
-		}
-	}, nil
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/defaults"
@@ -310,4 +311,19 @@ func (o Options) validate() error {
 	}
 
 	return errors.Join(errs...)
+}
+
+// phases returns the numbers on which the connection's decisions depend.
+func (o Options) phases() phase.Config {
+	return phase.Config{
+		ProbeInterval:    o.ProbeInterval,
+		FailureThreshold: o.FailureThreshold,
+		SuccessThreshold: o.SuccessThreshold,
+		Grace:            max(o.Grace, 0),
+		RetryBase:        time.Second,
+		RetryMax:         o.MaxBackoff,
+		ResolveRetry:     o.RetryInterval,
+		ResolveInterval:  max(o.ResolveInterval, 0),
+		SilentAfter:      o.SilentAfter,
+	}
 }

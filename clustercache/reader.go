@@ -44,19 +44,6 @@ type reader struct {
 
 var _ client.Reader = (*reader)(nil)
 
-// Reader returns a reader of a cluster. It never fails and does no I/O; its
-// reads return the errors, as a [*ClusterError], or as the API server reported
-// them. The reader can be kept for as long as the ClusterCache. Objects that
-// are read belong to the caller, and name their kind. [ReadMode] selects where
-// they come from. Read with [ForApply] if an apply configuration is extracted
-// from the object.
-func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {
-	if c := cc.find(cluster); c != nil {
-		return c.reader
-	}
-	return &reader{cc: cc, key: cluster, mode: cc.options.ReadMode}
-}
-
 // errLive indicates that the API server has to be queried.
 var errLive = errors.New("ask the API server")
 

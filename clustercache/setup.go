@@ -62,10 +62,6 @@ func SetupWithManager(mgr manager.Manager, o Options) (*ClusterCache, error) {
 	return cc, mgr.Add(cc)
 }
 
-// Logger returns the logger of the ClusterCache: Options.Logger, with the name
-// "fleetcache".
-func (cc *ClusterCache) Logger() logr.Logger { return cc.log }
-
 // hubOwners is the default of GC.InUse with a manager.
 type hubOwners struct {
 	hub func() client.Reader

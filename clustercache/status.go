@@ -5,14 +5,12 @@ package clustercache
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/transport"
 )
 
@@ -146,28 +144,6 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// Status returns a snapshot of a cluster. It does no I/O and waits only for
-// short locks. The error is [ErrUnknownCluster].
-func (cc *ClusterCache) Status(cluster client.ObjectKey) (Status, error) {
-	c := cc.find(cluster)
-	if c == nil {
-		return Status{}, &ClusterError{Cluster: cluster, Op: "status", Err: ErrUnknownCluster}
-	}
-	return c.status(), nil
-}
-
-// Statuses returns a snapshot of every cluster, including gone ones that are
-// still held, sorted by key. It does no I/O.
-func (cc *ClusterCache) Statuses() []Status {
-	clusters := cc.all()
-	slices.SortFunc(clusters, func(a, b *cluster) int { return clustername.Compare(a.key, b.key) })
-	out := make([]Status, len(clusters))
-	for i, c := range clusters {
-		out[i] = c.status()
-	}
-	return out
 }
 
 func (c *cluster) status() Status {

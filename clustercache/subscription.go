@@ -4,8 +4,6 @@
 package clustercache
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -15,8 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
 	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
@@ -39,46 +35,6 @@ type subscription struct {
 	stopped bool
 }
 
-// selected returns the ids that an ObjectFeed selects.
-func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchset.Selection, error) {
-	if spec.ResyncInterval < 0 {
-		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
-	}
-	if spec.Watch && len(spec.Kinds)+len(spec.Selections) == 0 {
-		return nil, &OptionError{Field: "Watch", Err: errors.New("needs Kinds or Selections")}
-	}
-	var ids []watchset.Selection
-	add := func(field string, kind client.Object, options []client.ListOption) error {
-		if kind == nil {
-			return &OptionError{Field: field, Err: errors.New("required")}
-		}
-		id, err := cc.selection(kind, options)
-		if err == nil && !spec.Watch && !local(id.FieldSelector) {
-			err = &OptionError{Field: field, Err: fmt.Errorf("field selector %q without Watch: %w", id.FieldSelector, ErrUnsupported)}
-		}
-		ids = append(ids, id)
-		return err
-	}
-	for i, kind := range spec.Kinds {
-		if err := add(fmt.Sprintf("Kinds[%d]", i), kind, spec.Options); err != nil {
-			return nil, err
-		}
-	}
-	for i, s := range spec.Selections {
-		if err := add(fmt.Sprintf("Selections[%d].Kind", i), s.Kind, s.Options); err != nil {
-			return nil, err
-		}
-	}
-	if len(ids) == 0 {
-		if err := add("Options", Kind(schema.GroupVersionKind{Version: "v1", Kind: "Any"}), spec.Options); err != nil {
-			return nil, err
-		}
-		ids[0].GVK = schema.GroupVersionKind{}
-	}
-
-	return ids, nil
-}
-
 // local reports whether a canonical field selector can be evaluated on any
 // object's metadata.
 func local(selector string) bool {
@@ -89,33 +45,6 @@ func local(selector string) bool {
 	return !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {
 		return r.Field != "metadata.name" && r.Field != "metadata.namespace"
 	})
-}
-
-// newSubscription returns a subscription, which start begins and stop ends. It
-// calls handle with one event at a time. The subscription counts a panic in
-// handle or in a predicate.
-func (cc *ClusterCache) newSubscription(spec ObjectFeed, handle func(ObjectEvent, *views)) (*subscription, error) {
-	if spec.Form > Metadata {
-		return nil, &OptionError{Field: "Form", Err: ErrUnsupported}
-	}
-	wanted, err := cc.selected(spec)
-	if err != nil {
-		return nil, err
-	}
-	if cc.ctx.Err() != nil {
-		return nil, ErrClosed
-	}
-	s := &subscription{
-		cc:      cc,
-		spec:    spec,
-		wanted:  wanted,
-		forms:   cc.givenForms(spec),
-		watches: map[*cluster]map[watchset.Selection]*Watch{},
-	}
-	s.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { s.handle(e, handle) }))
-	s.resync = timetable.NewTimer(s.resyncDue)
-
-	return s, nil
 }
 
 // handle passes an event on if the predicates accept it.
@@ -142,24 +71,6 @@ func (s *subscription) form(gvk schema.GroupVersionKind) Form {
 		return form
 	}
 	return Packed
-}
-
-// givenForms returns the form in which each kind was named, and Typed for a
-// kind named in several forms.
-func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]Form {
-	kinds := slices.Clone(spec.Kinds)
-	for _, s := range spec.Selections {
-		kinds = append(kinds, s.Kind)
-	}
-	forms := map[schema.GroupVersionKind]Form{}
-	for _, kind := range kinds {
-		gvk, err := apiutil.GVKForObject(kind, cc.options.Scheme)
-		if form := givenForm(kind); err == nil && forms[gvk] != Typed {
-			forms[gvk] = form
-		}
-	}
-
-	return forms
 }
 
 // start takes the subscription's own watches, or subscribes to the watches of
@@ -194,12 +105,6 @@ func (s *subscription) start() {
 type subscribed struct {
 	mu  sync.Mutex // nothing else is locked under it
 	all map[*subscription]struct{}
-}
-
-func (cc *ClusterCache) subscriptions() []*subscription {
-	cc.subscribed.mu.Lock()
-	defer cc.subscribed.mu.Unlock()
-	return slices.Collect(maps.Keys(cc.subscribed.all))
 }
 
 // wants reports whether the subscription selects c. It recovers from a panic of

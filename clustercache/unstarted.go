@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-
-	"github.com/fleetcache/fleetcache/clustercache/resolver"
-	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
 // noticeAfter is how long after its first use a ClusterCache that was not
@@ -45,30 +42,6 @@ type notice struct {
 	over  bool
 }
 
-// used records a request that has an effect only while cc runs.
-func (cc *ClusterCache) used() {
-	if cc.live.Load() {
-		return
-	}
-	n := &cc.unstarted
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.over || n.timer != nil {
-		return
-	}
-	n.timer = time.AfterFunc(noticeAfter, func() {
-		n.mu.Lock()
-		over := n.over
-		n.over = true
-		n.mu.Unlock()
-
-		if !over {
-			cc.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until its Start is called, "+
-				"by a manager it was added to (mgr.Add or SetupWithManager) or by the program itself")
-		}
-	})
-}
-
 // close cancels the notice.
 func (n *notice) close() {
 	n.mu.Lock()
@@ -77,30 +50,4 @@ func (n *notice) close() {
 	if n.timer != nil {
 		n.timer.Stop()
 	}
-}
-
-// noticeNoClusters logs that no cluster is known, and why: an operator that
-// does not set Discover, or whose Secrets lack a label, would run and do
-// nothing.
-func (cc *ClusterCache) noticeNoClusters() {
-	cc.timers.Set(timetable.NewTimer(func() {
-		if len(cc.all()) == 0 {
-			cc.log.Info("No cluster is known, " + cc.whyNoClusters())
-		}
-	}), time.Now().Add(noticeAfter))
-}
-
-func (cc *ClusterCache) whyNoClusters() string {
-	const ask = "ask for some with Engage, Watch or Declare"
-	_, lists := resolver.AsLister(cc.options.Resolver)
-	switch {
-	case !lists:
-		return "and the resolver cannot list any: " + ask
-	case !cc.options.Discover:
-		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask
-	case !cc.discovery.listed.Load():
-		return "and the resolver has not listed any yet"
-	}
-
-	return "and the resolver lists none: those that appear are taken up"
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -140,67 +139,6 @@ type Usage struct {
 	// Uses are all watches: those that were declared, those held by a Watch,
 	// and those that reads in mode AutoWatch keep; sorted.
 	Uses []Use `json:"uses"`
-}
-
-// Usage returns a snapshot of all watches and of their users. It does no I/O.
-// Its cost is proportional to the size of the result.
-func (cc *ClusterCache) Usage() Usage {
-	books := cc.declared.collector.Snapshot()
-	uses := map[WatchKey]*Use{}
-	for _, c := range cc.all() {
-		for _, w := range c.wants.All() {
-			u := c.use(w)
-			uses[u.Key] = &u
-		}
-	}
-
-	out := Usage{Owners: make([]OwnerUse, 0, len(books.Owners)), Uses: make([]Use, 0, len(uses))}
-	for _, o := range books.Owners {
-		sortKeys(o.Uses)
-		out.Owners = append(out.Owners, OwnerUse{
-			Owner:     o.Owner,
-			Uses:      o.Uses,
-			NextLook:  o.NextLook,
-			GoneSince: o.GoneSince,
-			LastError: o.Err,
-			Message:   text(o.Err),
-		})
-	}
-
-	for _, r := range books.Resources {
-		if u := uses[r.Resource]; u != nil {
-			sortOwners(r.Owners)
-			u.Owners, u.UnusedSince = r.Owners, r.UnusedSince
-		}
-	}
-
-	for _, u := range uses {
-		out.Uses = append(out.Uses, *u)
-	}
-	slices.SortFunc(out.Owners, func(a, b OwnerUse) int { return compareOwners(a.Owner, b.Owner) })
-	slices.SortFunc(out.Uses, func(a, b Use) int { return compareWatchKeys(a.Key, b.Key) })
-
-	return out
-}
-
-// Declared returns a snapshot of what an owner uses: the watches that it
-// declared, as far as they are in effect, sorted. It does no I/O.
-func (cc *ClusterCache) Declared(owner Owner) []Use {
-	keys := cc.declared.collector.Uses(owner)
-	sortKeys(keys)
-	uses := make([]Use, 0, len(keys))
-	for _, key := range keys {
-		w := cc.declared.watch(key)
-		if w == nil {
-			continue // released meanwhile
-		}
-		u := w.c.use(w.want)
-		u.Owners = cc.declared.collector.Owners(key)
-		sortOwners(u.Owners)
-		uses = append(uses, u)
-	}
-
-	return uses
 }
 
 // use returns a snapshot of a watch, without its owners.

@@ -5,7 +5,6 @@ package clustercache
 
 import (
 	"encoding/json"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,23 +53,6 @@ func (s WatchStatus) MarshalJSON() ([]byte, error) {
 		plain:      plain(s),
 		LastError:  errorText(s.LastError),
 	})
-}
-
-// WatchStatuses returns a snapshot of every watch of a cluster, sorted by kind
-// and selection. It does no I/O. The error is [ErrUnknownCluster].
-func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, error) {
-	c := cc.find(cluster)
-	if c == nil {
-		return nil, &ClusterError{Cluster: cluster, Op: "watch status", Err: ErrUnknownCluster}
-	}
-	wants := c.wants.All()
-	slices.SortFunc(wants, func(a, b *watchset.Want) int { return a.Compare(b.Selection) })
-	out := make([]WatchStatus, len(wants))
-	for i, w := range wants {
-		out[i] = c.watchStatus(w)
-	}
-
-	return out, nil
 }
 
 func (c *cluster) watchStatus(w *watchset.Want) WatchStatus {

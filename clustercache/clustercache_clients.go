@@ -1,0 +1,292 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/liveclient"
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/informerpool"
+)
+
+// newLive returns the factory of a cluster's live client.
+func newLive(c *cluster) *liveclient.Factory {
+	o, through := &c.cc.options, c.conn.Transport()
+	return liveclient.NewFactory(liveclient.Config{
+		URL:             through.URL(),
+		Unary:           c.conn.Guard(through.Client().Transport),
+		Stream:          c.conn.Guard(through.StreamClient().Transport),
+		CheckRedirect:   through.Client().CheckRedirect,
+		Scheme:          o.Scheme,
+		Mapper:          c.mapper,
+		Timeout:         o.RequestTimeout,
+		RefreshInterval: o.RetryInterval,
+		MaxBytes:        o.MaxLiveBytes,
+		MaxObjectBytes:  o.Informers.MaxObjectBytes,
+		Rediscovered:    c.wants.RemapNow,
+	})
+}
+
+// Client returns a client for a cluster. It reads as Reader does, and writes to
+// the API server. Client does no I/O; its result can be kept for as long as the
+// cluster is known. While the cluster is not connected, writes fail at once
+// with [ErrNotConnected]. Errors of writes are a [*ClusterError], which
+// apierrors.IsConflict and the like unwrap. Warnings that the server sends are
+// dropped, since they are its text; a client that is made from
+// [ClusterCache.TransportConfig] with a WarningHandlerWithContext of its own gets
+// them.
+//
+// Beware of Get, Extract and Apply: an apply configuration extracted from an
+// object without managedFields is empty, and applying it removes everything
+// that its manager owns. Pass [ForApply] to such a Get; it matters where
+// Informers.DropManagedFields or a transform leaves managedFields out of the
+// cache.
+func (cc *ClusterCache) Client(cluster client.ObjectKey) (client.Client, error) {
+	c, err := cc.known(cluster, "client")
+	if err != nil {
+		return nil, err
+	}
+	live, err := c.live.Client()
+	if err != nil {
+		return nil, &ClusterError{Cluster: cluster, Op: "client", Err: err}
+	}
+	return &cachedClient{Client: liveclient.Named(live, c.hooks()), reader: c.reader}, nil
+}
+
+// LiveClient is Client without the cache: reads go to the API server as well,
+// whatever is watched.
+func (cc *ClusterCache) LiveClient(cluster client.ObjectKey) (client.Client, error) {
+	c, err := cc.known(cluster, "live client")
+	if err != nil {
+		return nil, err
+	}
+	live, err := c.live.Client()
+	if err != nil {
+		return nil, &ClusterError{Cluster: cluster, Op: "live client", Err: err}
+	}
+	return liveclient.Named(live, c.hooks()), nil
+}
+
+// hooks returns what the clients handed out call.
+func (c *cluster) hooks() liveclient.Hooks {
+	return liveclient.Hooks{Failed: c.failed, Begin: c.wants.BeginShowing}
+}
+
+// failed returns the error of an operation on a kind.
+func (c *cluster) failed(op string, gvk schema.GroupVersionKind, err error) error {
+	return &ClusterError{
+		Cluster: c.key,
+		GVK:     gvk,
+		Op:      op,
+		Err:     err,
+	}
+}
+
+// known returns a known cluster, or the reason why it cannot be used.
+func (cc *ClusterCache) known(cluster client.ObjectKey, op string) (*cluster, error) {
+	err := ErrUnknownCluster
+	if cc.ctx.Err() != nil {
+		err = ErrClosed
+	} else if !cc.live.Load() && cc.find(cluster) == nil {
+		cc.used()
+		err = fmt.Errorf("%w: %w", err, ErrNotStarted) // Discover may make it known
+	} else if c := cc.find(cluster); c != nil && c.conn.View().Phase != phase.Gone {
+		return c, nil
+	}
+
+	return nil, &ClusterError{Cluster: cluster, Op: op, Err: err}
+}
+
+// cachedClient is a live client with cached reads.
+type cachedClient struct {
+	client.Client
+
+	reader client.Reader
+}
+
+// Get implements client.Reader.
+func (c *cachedClient) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	return c.reader.Get(ctx, key, obj, opts...)
+}
+
+// List implements client.Reader.
+func (c *cachedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.reader.List(ctx, list, opts...)
+}
+
+// RESTConfig returns a copy of the cluster's current REST config, for making
+// your own clients. It holds credentials and does not follow their rotation;
+// its requests are not rate-limited by the ClusterCache. It fails while the
+// cluster is not connected.
+func (cc *ClusterCache) RESTConfig(cluster client.ObjectKey) (*rest.Config, error) {
+	c, err := cc.known(cluster, "REST config")
+	if err != nil {
+		return nil, err
+	}
+	if v := c.conn.View(); v.Connected && !v.Access.IsZero() {
+		return v.Access.Config(), nil
+	}
+	return nil, &ClusterError{Cluster: cluster, Op: "REST config", Err: c.WhyNot()}
+}
+
+// RESTMapper returns the mapper of a cluster. Clusters that serve the same
+// kinds share its data. Its methods may query the API server.
+func (cc *ClusterCache) RESTMapper(cluster client.ObjectKey) (meta.RESTMapper, error) {
+	c, err := cc.known(cluster, "REST mapper")
+	if err != nil {
+		return nil, err
+	}
+	return c.mapper.RESTMapper(), nil
+}
+
+// Reader returns a reader of a cluster. It never fails and does no I/O; its
+// reads return the errors, as a [*ClusterError], or as the API server reported
+// them. The reader can be kept for as long as the ClusterCache. Objects that
+// are read belong to the caller, and name their kind. [ReadMode] selects where
+// they come from. Read with [ForApply] if an apply configuration is extracted
+// from the object.
+func (cc *ClusterCache) Reader(cluster client.ObjectKey) client.Reader {
+	if c := cc.find(cluster); c != nil {
+		return c.reader
+	}
+	return &reader{cc: cc, key: cluster, mode: cc.options.ReadMode}
+}
+
+// TransportConfig returns a config for your own clients whose requests take the
+// same route as the ClusterCache's: they follow changes of credentials and
+// address, and the return of a removed cluster; they fail at once with
+// [ErrNotConnected] or [ErrUnknownCluster] where there is no connection; and
+// they count in the cluster's rate limit. The config holds no credentials and
+// does not contain the real address; for code that opens connections by itself,
+// as for exec and port-forward, use [ClusterCache.RESTConfig] instead. Requests
+// other than watches end after Options.RequestTimeout; warnings that the server
+// sends are dropped. TransportConfig does no I/O. The error is [ErrClosed], or
+// [ErrUnknownCluster] if the cluster is not known.
+func (cc *ClusterCache) TransportConfig(cluster client.ObjectKey) (*rest.Config, error) {
+	c, err := cc.find(cluster), ErrUnknownCluster
+	if cc.ctx.Err() != nil {
+		c, err = nil, ErrClosed
+	}
+	if c == nil {
+		return nil, &ClusterError{Cluster: cluster, Op: "transport config", Err: err}
+	}
+	return &rest.Config{
+		Host:                      c.conn.Transport().URL(),
+		Transport:                 &follower{cc: cc, key: cluster},
+		QPS:                       -1,
+		UserAgent:                 cc.options.UserAgent,
+		WarningHandlerWithContext: rest.NoWarnings{},
+	}, nil
+}
+
+// WaitConnected waits until a known cluster is connected, for the first time or
+// again. It returns at once if the cluster is connected already. The error is
+// [ErrUnknownCluster] if the cluster is not known, or is forgotten meanwhile,
+// and [ErrClosed] if the ClusterCache ends first. If ctx ends first, the error
+// wraps the cause of ctx and [ErrNotConnected], and gives the reason why the
+// cluster is not connected.
+func (cc *ClusterCache) WaitConnected(ctx context.Context, cluster client.ObjectKey) error {
+	fail := func(err error) error { return &ClusterError{Cluster: cluster, Op: "wait for connection", Err: err} }
+	for {
+		c := cc.find(cluster)
+		switch {
+		case cc.ctx.Err() != nil:
+			return fail(ErrClosed)
+		case c == nil:
+			return fail(ErrUnknownCluster)
+		}
+
+		v := c.conn.View()
+		if v.Connected {
+			return nil
+		}
+
+		select {
+		case <-v.Up:
+			return nil
+		case <-c.conn.Done(): // another cluster of this key may exist by now
+		case <-cc.ctx.Done():
+		case <-ctx.Done():
+			return fail(fmt.Errorf("%w: %w", context.Cause(ctx), c.WhyNot()))
+		}
+	}
+}
+
+// endpoint returns where the informers of a cluster send their requests. It
+// blocks while the cluster is not connected.
+func (cc *ClusterCache) endpoint(ctx context.Context, key client.ObjectKey) (informerpool.Endpoint, error) {
+	for {
+		c := cc.find(key)
+		switch {
+		case cc.ctx.Err() != nil: // a cluster closed by Stop would be found forever
+			return informerpool.Endpoint{}, ErrClosed
+		case c == nil:
+			return informerpool.Endpoint{}, ErrUnknownCluster
+		}
+
+		v := c.conn.View()
+		if v.Connected {
+			return informerpool.Endpoint{Client: v.Client, URL: c.conn.Transport().URL(), Epoch: v.Epoch}, nil
+		}
+		select {
+		case <-v.Up:
+		case <-c.conn.Done(): // there may be a new cluster with this key
+		case <-ctx.Done():
+			return informerpool.Endpoint{}, context.Cause(ctx)
+		}
+	}
+}
+
+// AddIndex makes a field selectable in reads of cached objects, like
+// Options.Indexes: in the given clusters, known or not, or in all if none is
+// given. The index lasts, however often informers start and stop, until remove
+// is called, which may be done more than once. Objects that are already cached
+// are indexed before AddIndex returns; it does no I/O. The error is an
+// [*OptionError], or wraps [ErrIndexExists].
+func (cc *ClusterCache) AddIndex(x Index, clusters ...client.ObjectKey) (remove func(), err error) {
+	if err := errors.Join(x.validate("Index")...); err != nil {
+		return nil, err
+	}
+	added, err := cc.indexes.add(x, clusters)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, c := range cc.all() {
+		if !added.appliesTo(c.key) {
+			continue
+		}
+		for _, want := range c.wants.Of(x.GVK) {
+			cc.addIndexes(c, want.Lease(), x.GVK)
+		}
+	}
+
+	return func() { cc.indexes.remove(added) }, nil
+}
+
+// addIndexes adds the indexes that an informer lacks.
+func (cc *ClusterCache) addIndexes(c *cluster, lease *informerpool.Lease, gvk schema.GroupVersionKind) {
+	for _, x := range cc.indexes.of(c.key, gvk) {
+		err := lease.TryAddIndex(x.name, func(o *informerpool.Object) ([]string, error) { return x.valuesOf(cc, c, o) })
+		if err != nil && !errors.Is(err, informerpool.ErrIndexExists) && !errors.Is(err, informerpool.ErrReleased) &&
+			!errors.Is(err, informerpool.ErrClosed) {
+			cc.log.Error(err, "Index cannot be added", "cluster", c.name, "field", x.Field)
+		}
+	}
+}
+
+// Indexed reports whether reads of cached objects of a cluster can select by a
+// field, either by an index or because the field is part of every object's
+// name.
+func (cc *ClusterCache) Indexed(cluster client.ObjectKey, gvk schema.GroupVersionKind, field string) bool {
+	return field == "metadata.name" || field == "metadata.namespace" || cc.indexes.find(cluster, gvk, field) != nil
+}

@@ -1,0 +1,287 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
+	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/callback"
+	"github.com/fleetcache/fleetcache/internal/restmap"
+	"github.com/fleetcache/fleetcache/internal/timetable"
+	"github.com/fleetcache/fleetcache/internal/transport"
+)
+
+var (
+	_ manager.Runnable               = (*ClusterCache)(nil)
+	_ manager.LeaderElectionRunnable = (*ClusterCache)(nil)
+)
+
+// stopTimeout bounds how long Start waits, when it ends, for the user's
+// functions that are still running. Everything else ends at once.
+const stopTimeout = time.Second
+
+// errStillRunning indicates that Start stopped waiting for a function of the
+// user.
+var errStillRunning = errors.New("still running at the end")
+
+// NeedLeaderElection returns false: caches are warm on replicas that wait to
+// become the leader.
+func (cc *ClusterCache) NeedLeaderElection() bool { return false }
+
+// Start connects to the clusters and keeps them connected until ctx ends. It
+// returns when every goroutine has ended, and can be called once. Afterwards
+// everything fails with [ErrClosed]. A function of yours that still runs a
+// second after ctx ended (a handler, a mapping, a Resolver that ignores its
+// context) is not waited for any longer: the error names it, and its goroutine
+// is left behind.
+func (cc *ClusterCache) Start(ctx context.Context) error {
+	cc.mu.Lock()
+	if cc.mu.started {
+		cc.mu.Unlock()
+		return ErrStarted
+	}
+	cc.mu.started = true
+	cc.mu.Unlock()
+
+	cc.unstarted.close()
+
+	if err := cc.metrics.register(cc.options.MetricsRegisterer, cc.options.Name); err != nil {
+		cc.log.Error(err, "Metrics are not exported")
+	}
+	cc.spawn(func() { cc.timers.Run(cc.ctx) })
+	cc.noticeNoClusters()
+	cc.spawn(func() { _ = cc.declared.collector.Run(cc.ctx) }) // it fails only if it already runs
+	if n, _ := resolver.AsNotifier(cc.options.Resolver); n != nil {
+		cc.spawn(func() { cc.notified(n) })
+	}
+	if cc.options.Discover {
+		cc.spawn(cc.discover)
+	}
+	// Earlier messages wait in mailboxes. The flag is set first: a cluster that
+	// is made after the loop has looked sees it.
+	cc.live.Store(true)
+	close(cc.running)
+	for _, c := range cc.all() {
+		c.conn.Drain()
+	}
+	cc.log.Info("Started")
+	<-ctx.Done()
+
+	return cc.stop(context.WithoutCancel(ctx))
+}
+
+// stop ends everything and waits for it.
+func (cc *ClusterCache) stop(ctx context.Context) error {
+	cc.mu.Lock()
+	cc.mu.stopped = true
+	cc.mu.Unlock()
+
+	cc.cancel(ErrClosed)
+	cc.metrics.unregister()
+	cc.events.close()
+
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	var closing sync.WaitGroup
+	for _, c := range cc.all() {
+		closing.Go(func() { c.close() })
+	}
+	err := cc.pool.Close(ctx)
+	quiet := make(chan struct{})
+	go func() { // ends with the last of them
+		closing.Wait()
+		cc.tasks.Wait()
+		close(quiet)
+	}()
+	select {
+	case <-quiet:
+		cc.calls.Wait(ctx)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+
+	late := cc.calls.String()
+	cc.log.Info("Stopped")
+	switch {
+	case late != "":
+		return fmt.Errorf("%s: %w", late, errStillRunning)
+	case err != nil:
+		return fmt.Errorf("a handler: %w: %w", errStillRunning, err)
+	}
+
+	return nil
+}
+
+// Protect calls f, a function that an operator gave to an adapter such as
+// clustercache/multicluster, and returns its error. If f panics, or ends its
+// goroutine as t.FailNow does, Protect returns an error that names the
+// callback, logs it with the keys and values, and counts it in
+// fleetcache_callback_panics_total. If f still runs when Start ends, the error
+// of Start names it.
+func (cc *ClusterCache) Protect(callback string, f func() error, keysAndValues ...any) error {
+	return cc.calls.Call(callback, f, keysAndValues...)
+}
+
+// relistPause is how long a list waits for further reasons to list: a fleet
+// that is deleted is not listed once for each cluster.
+const relistPause = 100 * time.Millisecond
+
+// discovery is the state of Options.Discover.
+type discovery struct {
+	relisting  chan struct{} // one slot: the resolver's list must be read again
+	rechecking chan struct{} // one slot: a forgotten cluster may be back
+	forgotten  forgotten
+	listed     atomic.Bool // the resolver has listed its clusters at least once
+}
+
+func (cc *ClusterCache) sleep(d time.Duration) { timetable.Sleep(cc.ctx, d) }
+
+// Started returns a channel that is closed once Start was called.
+func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
+
+// Logger returns the logger of the ClusterCache: Options.Logger, with the name
+// "fleetcache".
+func (cc *ClusterCache) Logger() logr.Logger { return cc.log }
+
+// Scheme returns the scheme: Options.Scheme, or its default.
+func (cc *ClusterCache) Scheme() *runtime.Scheme { return cc.options.Scheme }
+
+// used records a request that has an effect only while cc runs.
+func (cc *ClusterCache) used() {
+	if cc.live.Load() {
+		return
+	}
+	n := &cc.unstarted
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.over || n.timer != nil {
+		return
+	}
+	n.timer = time.AfterFunc(noticeAfter, func() {
+		n.mu.Lock()
+		over := n.over
+		n.over = true
+		n.mu.Unlock()
+
+		if !over {
+			cc.log.Error(ErrNotStarted, "The cluster cache is used and does not run: no cluster is connected until its Start is called, "+
+				"by a manager it was added to (mgr.Add or SetupWithManager) or by the program itself")
+		}
+	})
+}
+
+// noticeNoClusters logs that no cluster is known, and why: an operator that
+// does not set Discover, or whose Secrets lack a label, would run and do
+// nothing.
+func (cc *ClusterCache) noticeNoClusters() {
+	cc.timers.Set(timetable.NewTimer(func() {
+		if len(cc.all()) == 0 {
+			cc.log.Info("No cluster is known, " + cc.whyNoClusters())
+		}
+	}), time.Now().Add(noticeAfter))
+}
+
+func (cc *ClusterCache) whyNoClusters() string {
+	const ask = "ask for some with Engage, Watch or Declare"
+	_, lists := resolver.AsLister(cc.options.Resolver)
+	switch {
+	case !lists:
+		return "and the resolver cannot list any: " + ask
+	case !cc.options.Discover:
+		return "though the resolver lists clusters: set Options.Discover to have them all, or " + ask
+	case !cc.discovery.listed.Load():
+		return "and the resolver has not listed any yet"
+	}
+
+	return "and the resolver lists none: those that appear are taken up"
+}
+
+// protectedInUse wraps GC.InUse, so that its panics are counted and become
+// errors. It returns nil for nil.
+func (cc *ClusterCache) protectedInUse(inUse func(context.Context, Owner) (bool, error)) func(context.Context, Owner) (bool, error) {
+	if inUse == nil {
+		return nil
+	}
+	return func(ctx context.Context, owner Owner) (used bool, err error) {
+		err = cc.calls.Call("GC.InUse", func() (err error) {
+			used, err = inUse(ctx, owner)
+			return err
+		}, "owner", owner.String())
+		return used, err
+	}
+}
+
+// dialer returns the dialer for an access. own is the access's own dialer or
+// nil; only the operator's code can provide one.
+func (cc *ClusterCache) dialer(access Access, own transport.DialFunc) transport.DialFunc {
+	switch {
+	case own != nil:
+		return cc.bounded("Dial of the access", own)
+	case cc.options.Dial != nil:
+		return cc.bounded("Options.Dial", cc.options.Dial)
+	case access.Trusted():
+		return transport.Dial
+	}
+
+	return cc.guarded
+}
+
+// bounded makes a user's dialer heed its context, and cancels that context when
+// the cache ends: net/http continues a dial for a while after its request was
+// cancelled.
+func (cc *ClusterCache) bounded(name string, dial transport.DialFunc) transport.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		// The context is not cancelled when the dial returns: a dialer may bind
+		// its connection to it.
+		defer context.AfterFunc(cc.ctx, func() { cancel(ErrClosed) })()
+		return callback.Until(ctx, cc.calls, name, func() (net.Conn, error) { return dial(ctx, network, address) }, func(conn net.Conn, err error) {
+			if err == nil && conn != nil {
+				_ = conn.Close()
+			}
+		})
+	}
+}
+
+// connectionConfig returns what all connections share.
+func (cc *ClusterCache) connectionConfig() connection.Config {
+	o := &cc.options
+	connects, probes := newWorkers(o.ConnectConcurrency, cc.spawn), newWorkers(o.ProbeConcurrency, cc.spawn)
+
+	return connection.Config{
+		Resolver:       o.Resolver,
+		Discover:       o.Discover,
+		Phases:         o.phases(),
+		ProbePath:      o.ProbePath,
+		ProbeTimeout:   o.ProbeTimeout,
+		RetryInterval:  o.RetryInterval,
+		RequestTimeout: o.RequestTimeout,
+		QPS:            o.QPS,
+		Burst:          o.Burst,
+		UserAgent:      o.UserAgent,
+		Dialer:         cc.dialer,
+		Context:        cc.ctx,
+		Started:        cc.live.Load,
+		Spawn:          cc.spawn,
+		Connect:        connects.submit,
+		Probe:          probes.submit,
+		Timers:         cc.timers,
+		Kinds:          restmap.NewTable(),
+		Calls:          cc.calls,
+		Log:            cc.log,
+		Metrics:        cc.metrics,
+	}
+}

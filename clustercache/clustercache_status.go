@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/internal/clustername"
+)
+
+// stuckAfter is how late the loop may be before it counts as stuck. Nothing in
+// it blocks, so that only a machine with no processor time left comes near
+// this.
+const stuckAfter = time.Minute
+
+var errNotListed = errors.New("the resolver has not listed the clusters yet")
+
+// Status returns a snapshot of a cluster. It does no I/O and waits only for
+// short locks. The error is [ErrUnknownCluster].
+func (cc *ClusterCache) Status(cluster client.ObjectKey) (Status, error) {
+	c := cc.find(cluster)
+	if c == nil {
+		return Status{}, &ClusterError{Cluster: cluster, Op: "status", Err: ErrUnknownCluster}
+	}
+	return c.status(), nil
+}
+
+// Statuses returns a snapshot of every cluster, including gone ones that are
+// still held, sorted by key. It does no I/O.
+func (cc *ClusterCache) Statuses() []Status {
+	clusters := cc.all()
+	slices.SortFunc(clusters, func(a, b *cluster) int { return clustername.Compare(a.key, b.key) })
+	out := make([]Status, len(clusters))
+	for i, c := range clusters {
+		out[i] = c.status()
+	}
+	return out
+}
+
+// WatchStatuses returns a snapshot of every watch of a cluster, sorted by kind
+// and selection. It does no I/O. The error is [ErrUnknownCluster].
+func (cc *ClusterCache) WatchStatuses(cluster client.ObjectKey) ([]WatchStatus, error) {
+	c := cc.find(cluster)
+	if c == nil {
+		return nil, &ClusterError{Cluster: cluster, Op: "watch status", Err: ErrUnknownCluster}
+	}
+	wants := c.wants.All()
+	slices.SortFunc(wants, func(a, b *watchset.Want) int { return a.Compare(b.Selection) })
+	out := make([]WatchStatus, len(wants))
+	for i, w := range wants {
+		out[i] = c.watchStatus(w)
+	}
+
+	return out, nil
+}
+
+// Usage returns a snapshot of all watches and of their users. It does no I/O.
+// Its cost is proportional to the size of the result.
+func (cc *ClusterCache) Usage() Usage {
+	books := cc.declared.collector.Snapshot()
+	uses := map[WatchKey]*Use{}
+	for _, c := range cc.all() {
+		for _, w := range c.wants.All() {
+			u := c.use(w)
+			uses[u.Key] = &u
+		}
+	}
+
+	out := Usage{Owners: make([]OwnerUse, 0, len(books.Owners)), Uses: make([]Use, 0, len(uses))}
+	for _, o := range books.Owners {
+		sortKeys(o.Uses)
+		out.Owners = append(out.Owners, OwnerUse{
+			Owner:     o.Owner,
+			Uses:      o.Uses,
+			NextLook:  o.NextLook,
+			GoneSince: o.GoneSince,
+			LastError: o.Err,
+			Message:   text(o.Err),
+		})
+	}
+
+	for _, r := range books.Resources {
+		if u := uses[r.Resource]; u != nil {
+			sortOwners(r.Owners)
+			u.Owners, u.UnusedSince = r.Owners, r.UnusedSince
+		}
+	}
+
+	for _, u := range uses {
+		out.Uses = append(out.Uses, *u)
+	}
+	slices.SortFunc(out.Owners, func(a, b OwnerUse) int { return compareOwners(a.Owner, b.Owner) })
+	slices.SortFunc(out.Uses, func(a, b Use) int { return compareWatchKeys(a.Key, b.Key) })
+
+	return out
+}
+
+// HealthzCheck returns a check for the manager's AddHealthzCheck. It fails if
+// the loop that probes and reconnects has been stuck for a minute, and with
+// [ErrClosed] after Start has ended, when only a new process helps. It succeeds
+// before Start. Remote clusters and the hub have no influence. It does not
+// block.
+func (cc *ClusterCache) HealthzCheck() healthz.Checker {
+	return func(*http.Request) error {
+		if cc.ctx.Err() != nil {
+			return context.Cause(cc.ctx)
+		}
+		if late := cc.timers.Late(time.Now()); cc.live.Load() && late > stuckAfter {
+			return fmt.Errorf("cluster cache is stuck: its loop is %s behind", late.Round(time.Second))
+		}
+		return nil
+	}
+}
+
+// ReadyzCheck returns a check for the manager's AddReadyzCheck. It fails until
+// Start was called and, with Options.Discover, the resolver has listed the
+// clusters once; and with [ErrClosed] after Start has ended. It does not depend
+// on whether remote clusters can be reached: a dead one must not take the
+// operator of the others out of service. See [ClusterCache.Status] and the
+// metrics for those. It does not block.
+func (cc *ClusterCache) ReadyzCheck() healthz.Checker {
+	return func(*http.Request) error {
+		switch {
+		case cc.ctx.Err() != nil:
+			return context.Cause(cc.ctx)
+		case !cc.live.Load():
+			return ErrNotStarted
+		case cc.options.Discover && !cc.discovery.listed.Load():
+			return errNotListed
+		}
+
+		return nil
+	}
+}
+
+// DebugHandler returns a handler that serves a human-readable page about the
+// clusters: which are not connected and why, what is watched in each, and the
+// state of its informers. Pass it to the manager's
+// AddMetricsServerExtraHandler:
+//
+//	err := mgr.AddMetricsServerExtraHandler("/debug/clusters", cc.DebugHandler())
+//
+// Query parameters narrow the page: ?cluster=namespace/name shows one cluster
+// with its watches, ?phase=Disconnected shows the clusters in that phase, and
+// ?format=json returns JSON for programs. The page shows no credentials, but it
+// does show the names of clusters and kinds, and addresses that could not be
+// reached: serve it only to those who may know them. The handler does no I/O
+// and changes nothing.
+func (cc *ClusterCache) DebugHandler() http.Handler { return http.HandlerFunc(cc.serveDebug) }
+
+func (cc *ClusterCache) serveDebug(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+		return
+	}
+	query := r.URL.Query()
+	page := cc.debugPage(Phase(query.Get("phase")))
+	if name := query.Get("cluster"); name != "" && !page.focus(cc, name) {
+		http.Error(w, "this cluster is not known", http.StatusNotFound)
+		return
+	}
+	// The body is rendered before it is written, so that an error leaves no
+	// half page.
+	var body bytes.Buffer
+	var err error
+	if query.Get("format") == "json" {
+		h.Set("Content-Type", "application/json")
+		out := json.NewEncoder(&body)
+		out.SetIndent("", "  ")
+		err = out.Encode(page)
+	} else {
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		err = debugTemplate.Execute(&body, page)
+	}
+
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(body.Bytes())
+}
+
+// debugPage collects the state of every cluster. It lists the clusters in the
+// given phase, or all clusters if the phase is empty.
+func (cc *ClusterCache) debugPage(only Phase) *debugPage {
+	p := &debugPage{
+		Time:     time.Now(),
+		Name:     cc.options.Name,
+		Phase:    string(only),
+		Clusters: []Status{},
+		Reasons:  map[string]string{},
+	}
+	counts := map[Phase]int{}
+	all := cc.Statuses()
+	for _, s := range all {
+		counts[s.Phase]++
+		if s.Reason != "" {
+			p.Reasons[s.Reason] = reasons[s.Reason]
+		}
+		if only == "" || s.Phase == only {
+			p.Clusters = append(p.Clusters, s)
+		}
+	}
+
+	for _, phase := range phasesInOrder {
+		p.Phases = append(p.Phases, debugPhase{Phase: string(phase), Count: counts[phase]})
+	}
+	p.Sum, p.Count = sumUp(all), len(all)
+	slices.SortStableFunc(p.Clusters, func(a, b Status) int { return trouble(b) - trouble(a) })
+
+	return p
+}

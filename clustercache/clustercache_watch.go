@@ -1,0 +1,300 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clustercache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/timetable"
+)
+
+// Watch acquires a kind in a cluster, and makes the cluster known. It
+// returns at once, whatever the state of the cluster. obj names the kind: a
+// typed object, an unstructured one or [Kind]. client.InNamespace,
+// MatchingLabels and MatchingFields narrow the watch. ctx is checked only at
+// the start; its end has no effect later. Errors are [ErrClosed], ctx's, and
+// those of an invalid kind or selector.
+func (cc *ClusterCache) Watch(ctx context.Context, cluster client.ObjectKey, obj client.Object, opts ...client.ListOption) (*Watch, error) {
+	id, err := cc.selection(obj, opts)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, &ClusterError{
+			Cluster: cluster,
+			GVK:     id.GVK,
+			Op:      "watch",
+			Err:     err,
+		}
+	}
+
+	return cc.watch(cluster, id)
+}
+
+// WatchAndRead is for reconcilers that request what they need on every run. It
+// takes an informer of the kind, which ends when it was not requested for
+// Options.IdleTimeout. It returns a reader of the cluster, and whether the
+// informer answers its reads now; its reads keep the informer, too.
+// WatchAndRead returns at once; until the informer has synced, the API server
+// answers the reads.
+func (cc *ClusterCache) WatchAndRead(ctx context.Context, cluster client.ObjectKey, gvk schema.GroupVersionKind) (client.Reader, bool, error) {
+	if ctx.Err() != nil {
+		return nil, false, &ClusterError{
+			Cluster: cluster,
+			GVK:     gvk,
+			Op:      "watch",
+			Err:     context.Cause(ctx),
+		}
+	}
+
+	c, w, err := cc.acquire(cluster, watchset.Selection{GVK: gvk}, true)
+	if err != nil {
+		return nil, false, err
+	}
+	synced := false
+	if lease, _, _ := c.wants.Look(w); lease != nil {
+		synced = c.conn.View().Connected && c.usable(&readOptions{mode: CacheOnly}, w) == nil
+	}
+
+	return &reader{cc: cc, key: cluster, mode: AutoWatch}, synced, nil
+}
+
+func (cc *ClusterCache) watch(key client.ObjectKey, id watchset.Selection) (*Watch, error) {
+	c, w, err := cc.acquire(key, id, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Watch{c: c, want: w, released: make(chan struct{})}, nil
+}
+
+// acquire takes a reference to a selection of a cluster; auto makes it that of
+// reads in mode AutoWatch. It creates a cluster that is being forgotten at this
+// moment again.
+func (cc *ClusterCache) acquire(
+	key client.ObjectKey, id watchset.Selection, auto bool,
+) (*cluster, *watchset.Want, error) {
+	for {
+		c, err := cc.engage(key, false)
+		if err != nil {
+			return nil, nil, &ClusterError{
+				Cluster: key,
+				GVK:     id.GVK,
+				Op:      "watch",
+				Err:     ErrClosed,
+			}
+		}
+
+		var w *watchset.Want
+		if auto {
+			w = c.wants.Keep(id)
+		} else {
+			w = c.wants.Acquire(id)
+		}
+
+		if w != nil {
+			// The cluster may have been forgotten between the two calls: now
+			// that it is wanted it must return.
+			if c.conn.View().Phase == phase.Gone {
+				c.conn.Ask()
+			}
+			return c, w, nil
+		}
+	}
+}
+
+// selection returns what an object and options select.
+func (cc *ClusterCache) selection(obj client.Object, opts []client.ListOption) (watchset.Selection, error) {
+	if isNil(obj) {
+		return watchset.Selection{}, errNilObject
+	}
+	gvk, err := apiutil.GVKForObject(obj, cc.options.Scheme)
+	if err != nil {
+		return watchset.Selection{}, err
+	}
+	o := client.ListOptions{}
+	for _, opt := range opts {
+		if opt != nil {
+			opt.ApplyToList(&o)
+		}
+	}
+
+	return watchset.Select(gvk, &o)
+}
+
+// informerFailed is called with the failed attempts of informers.
+func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
+	if misdirected(err) || apierrors.IsNotFound(err) {
+		if c := cc.find(key.Cluster); c != nil {
+			c.wants.RemapSoon()
+		}
+	}
+	if told := cc.options.Informers.OnFailed; told != nil {
+		told(key, err)
+	}
+}
+
+// ObjectEvents yields an event for every object that exists, marked as Initial,
+// and then its changes, until ctx ends, the loop is left, or the ClusterCache
+// stops. While the loop is busy, events of an object are merged: the loop
+// delays no other subscriber. Each range over the sequence is a separate
+// subscription. The error is that of an invalid kind or selector, or an
+// [*OptionError].
+func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter.Seq[ObjectEvent], error) {
+	if _, err := cc.selected(spec); err != nil {
+		return nil, err
+	}
+	return func(yield func(ObjectEvent) bool) {
+		cc.used()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		events := make(chan ObjectEvent)
+		f, err := cc.newSubscription(spec, func(e ObjectEvent, _ *views) {
+			select {
+			case events <- e:
+			case <-ctx.Done():
+			case <-cc.ctx.Done():
+			}
+		})
+		if err != nil {
+			return // it was checked before; only ErrClosed is left
+		}
+		defer f.stop()
+		f.start()
+
+		for {
+			select {
+			case e := <-events:
+				if !yield(e) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			case <-cc.ctx.Done():
+				return
+			}
+		}
+	}, nil
+}
+
+// ClusterEvents yields the state of every known cluster, and then every change,
+// until ctx ends, the loop is left, or the ClusterCache stops. A slow loop
+// delays neither the clusters nor other subscribers. Each range over it is a
+// separate subscription.
+func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[ClusterEvent] {
+	return func(yield func(ClusterEvent) bool) {
+		cc.used()
+		s := cc.events.subscribe()
+		defer cc.events.unsubscribe(s)
+		for {
+			e, ok := s.next(ctx)
+			if !ok || !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// selected returns the ids that an ObjectFeed selects.
+func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchset.Selection, error) {
+	if spec.ResyncInterval < 0 {
+		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
+	}
+	if spec.Watch && len(spec.Kinds)+len(spec.Selections) == 0 {
+		return nil, &OptionError{Field: "Watch", Err: errors.New("needs Kinds or Selections")}
+	}
+	var ids []watchset.Selection
+	add := func(field string, kind client.Object, options []client.ListOption) error {
+		if kind == nil {
+			return &OptionError{Field: field, Err: errors.New("required")}
+		}
+		id, err := cc.selection(kind, options)
+		if err == nil && !spec.Watch && !local(id.FieldSelector) {
+			err = &OptionError{Field: field, Err: fmt.Errorf("field selector %q without Watch: %w", id.FieldSelector, ErrUnsupported)}
+		}
+		ids = append(ids, id)
+		return err
+	}
+	for i, kind := range spec.Kinds {
+		if err := add(fmt.Sprintf("Kinds[%d]", i), kind, spec.Options); err != nil {
+			return nil, err
+		}
+	}
+	for i, s := range spec.Selections {
+		if err := add(fmt.Sprintf("Selections[%d].Kind", i), s.Kind, s.Options); err != nil {
+			return nil, err
+		}
+	}
+	if len(ids) == 0 {
+		if err := add("Options", Kind(schema.GroupVersionKind{Version: "v1", Kind: "Any"}), spec.Options); err != nil {
+			return nil, err
+		}
+		ids[0].GVK = schema.GroupVersionKind{}
+	}
+
+	return ids, nil
+}
+
+// newSubscription returns a subscription, which start begins and stop ends. It
+// calls handle with one event at a time. The subscription counts a panic in
+// handle or in a predicate.
+func (cc *ClusterCache) newSubscription(spec ObjectFeed, handle func(ObjectEvent, *views)) (*subscription, error) {
+	if spec.Form > Metadata {
+		return nil, &OptionError{Field: "Form", Err: ErrUnsupported}
+	}
+	wanted, err := cc.selected(spec)
+	if err != nil {
+		return nil, err
+	}
+	if cc.ctx.Err() != nil {
+		return nil, ErrClosed
+	}
+	s := &subscription{
+		cc:      cc,
+		spec:    spec,
+		wanted:  wanted,
+		forms:   cc.givenForms(spec),
+		watches: map[*cluster]map[watchset.Selection]*Watch{},
+	}
+	s.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { s.handle(e, handle) }))
+	s.resync = timetable.NewTimer(s.resyncDue)
+
+	return s, nil
+}
+
+// givenForms returns the form in which each kind was named, and Typed for a
+// kind named in several forms.
+func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]Form {
+	kinds := slices.Clone(spec.Kinds)
+	for _, s := range spec.Selections {
+		kinds = append(kinds, s.Kind)
+	}
+	forms := map[schema.GroupVersionKind]Form{}
+	for _, kind := range kinds {
+		gvk, err := apiutil.GVKForObject(kind, cc.options.Scheme)
+		if form := givenForm(kind); err == nil && forms[gvk] != Typed {
+			forms[gvk] = form
+		}
+	}
+
+	return forms
+}
+
+func (cc *ClusterCache) subscriptions() []*subscription {
+	cc.subscribed.mu.Lock()
+	defer cc.subscribed.mu.Unlock()
+	return slices.Collect(maps.Keys(cc.subscribed.all))
+}
