@@ -39,7 +39,9 @@ type suite struct {
 }
 
 var suites = []suite{
-	{pkg: "./clustercache", run: "^TestReal"},
+	{pkg: "./test/clusterapi", run: "^TestReal"},
+	{pkg: "./test/connecting", run: "^TestReal"},
+	{pkg: "./test/declaring", run: "^TestReal"},
 	{pkg: "./test/pool/model", run: "^TestOnRealClusters$"},
 	{pkg: "./clustercache/multicluster", run: "^TestReal"},
 	{pkg: "./clustercache/resolver/realhub"},
