@@ -30,7 +30,10 @@ var allowed = map[string][]string{
 		"internal/callback", "internal/clustername", "internal/defaults", "internal/goroutine", "internal/packed",
 		"internal/restmap", "internal/timetable", "internal/transport", "internal/workpool",
 	},
-	"clustercache/clustercachetest": {"clustercache", "clustercache/resolver", "informerpool", "internal/defaults", "internal/fakeapi", "internal/memnet"},
+	"clustercache/clustercachetest": {
+		"clustercache", "informerpool",
+		"internal/defaults", "internal/directory", "internal/fakeapi", "internal/memnet",
+	},
 	"clustercache/internal/connection": {
 		"clustercache/internal/apistatus", "clustercache/internal/phase", "clustercache/resolver", "informerpool",
 		"internal/callback", "internal/clustername", "internal/restmap", "internal/timetable", "internal/transport",
@@ -59,6 +62,7 @@ var allowed = map[string][]string{
 	"informerpool/internal/ordering": {"internal/packed"},
 	"informerpool/internal/store":    {"internal/packed"},
 	"informerpool/internal/permits":  {"internal/workpool"},
+	"internal/directory":             {"clustercache/resolver"},
 	"internal/fleettest": {
 		"clustercache", "clustercache/clustercachetest", "clustercache/resolver", "informerpool",
 		"internal/fakeapi", "internal/memnet", "internal/testenv",

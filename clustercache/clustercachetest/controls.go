@@ -26,7 +26,7 @@ func (c *Cluster) Hang() {
 func (c *Cluster) Connect() {
 	c.net.Up()
 	c.setReach(true)
-	c.fleet.names.tell(c.key)
+	c.fleet.names.Changed(c.key)
 }
 
 // Reset resets all connections, once.
@@ -46,7 +46,7 @@ func (c *Cluster) Rotate() {
 	c.revoked = false
 	c.mu.Unlock()
 
-	c.fleet.names.tell(c.key)
+	c.fleet.names.Changed(c.key)
 }
 
 // Revoke makes the token invalid without issuing another: requests are answered
@@ -115,6 +115,6 @@ func (c *Cluster) Remove() {
 	c.removed = true
 	c.mu.Unlock()
 
-	f.names.remove(c.key)
+	f.names.Remove(c.key)
 	c.stop()
 }

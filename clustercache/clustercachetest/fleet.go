@@ -21,6 +21,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/internal/defaults"
+	"github.com/fleetcache/fleetcache/internal/directory"
 	"github.com/fleetcache/fleetcache/internal/fakeapi"
 )
 
@@ -72,7 +73,7 @@ type Fleet struct {
 	t       testing.TB
 	options Options
 	scheme  *runtime.Scheme
-	names   *directory
+	names   *directory.Directory
 	writes  writeGate
 
 	mu       sync.Mutex // protects the fields below
@@ -88,7 +89,7 @@ func New(t testing.TB, o Options) *Fleet {
 		t:        t,
 		options:  o,
 		scheme:   o.Scheme,
-		names:    newDirectory(),
+		names:    directory.New(),
 		clusters: map[client.ObjectKey]*Cluster{},
 	}
 	if f.scheme == nil {
@@ -136,7 +137,7 @@ func (f *Fleet) Add(name string, objs ...client.Object) *Cluster {
 	}
 	c.start()
 	c.Store(objs...)
-	f.names.set(c)
+	f.names.Set(c.key, c.Config)
 
 	return c
 }

@@ -116,10 +116,10 @@ func networkFamilies() []*family {
 		{name: "too-many", hold: silence, delays: busyAudits, strike: tooMany, during: workedThroughTooMany},
 		{name: "switched", bound: 3 * time.Minute, strike: switched},
 		{name: "away", bound: 3 * time.Minute, strike: func(w *world, s *site) func() {
-			w.names.remove(s.key)
+			w.names.Remove(s.key)
 			w.shortPause(2 * time.Minute)
 			w.excuse(s)
-			return func() { w.excuse(s); w.names.set(s) }
+			return func() { w.excuse(s); w.names.Set(s.key, s.config) }
 		}},
 		{name: "slow", begin: func(w *world, s *site) {
 			if s != nil {
@@ -341,7 +341,7 @@ func rightsFamilies() []*family {
 			s.token++
 			s.mu.Unlock()
 			s.net.Reset()
-			return func() { w.names.tell(s.key) }
+			return func() { w.names.Changed(s.key) }
 		}},
 	}
 }

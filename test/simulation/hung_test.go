@@ -161,7 +161,7 @@ func hungNeighbours(w *world) {
 	hung := 5*permitted + w.rng.IntN(5*permitted)
 	for i := range hung {
 		s := x.add(w, client.ObjectKey{Namespace: "hung", Name: fmt.Sprintf("h%d", i)})
-		w.names.set(s)
+		w.names.Set(s.key, s.config)
 		_, err := w.cc.Watch(context.Background(), s.key, clustercache.Kind(configMaps.gvk))
 		w.must(err)
 	}

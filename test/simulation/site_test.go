@@ -171,7 +171,7 @@ func (s *site) rotate() {
 	s.mu.Lock()
 	s.token++
 	s.mu.Unlock()
-	s.w.names.tell(s.key)
+	s.w.names.Changed(s.key)
 }
 
 // put lets ask answer every request, until lift.

@@ -38,7 +38,7 @@ func leftBehind(w *world) {
 	w.mu.Lock()
 	s.removed = true
 	w.mu.Unlock()
-	w.names.remove(s.key)
+	w.names.Remove(s.key)
 	if w.chance(2) {
 		s.net.Mute()
 	}

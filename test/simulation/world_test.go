@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/directory"
 )
 
 // world is one run: the clusters, the library, and the observations of both.
@@ -33,7 +33,7 @@ type world struct {
 	families []*family
 	start    time.Time
 
-	names *directory
+	names *directory.Directory
 	sites []*site
 	kinds []*kind
 	modes []clustercache.ReadMode
@@ -63,7 +63,7 @@ type world struct {
 func newWorld(t *testing.T, seed uint64, families []*family) *world {
 	w := &world{
 		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), eyes: rand.New(rand.NewPCG(seed, 4)), families: families,
-		start: time.Now(), names: newDirectory(),
+		start: time.Now(), names: directory.New(),
 		gates:      map[*kind]func(){},
 		chronicles: map[*site]*chronicle{}, phases: map[client.ObjectKey][]clustercache.ClusterEvent{},
 		shown: map[string]bool{}, answers: map[question][]answer{},
@@ -146,7 +146,7 @@ func (w *world) add(name string) *site {
 	w.mu.Unlock()
 	w.fill(s.current())
 	w.observe()
-	w.names.set(s)
+	w.names.Set(s.key, s.config)
 	return s
 }
 
@@ -363,79 +363,3 @@ func (w *world) report() string {
 }
 
 func asStatus(err error, to *apierrors.APIStatus) bool { return errors.As(err, to) }
-
-// directory is the resolver.
-type directory struct {
-	mu      sync.Mutex // protects the fields below
-	sites   map[client.ObjectKey]*site
-	changed []client.ObjectKey
-	news    chan struct{} // one slot
-}
-
-func newDirectory() *directory {
-	return &directory{sites: map[client.ObjectKey]*site{}, news: make(chan struct{}, 1)}
-}
-
-func (d *directory) set(s *site) {
-	d.mu.Lock()
-	d.sites[s.key] = s
-	d.mu.Unlock()
-	d.tell(s.key)
-}
-
-func (d *directory) remove(key client.ObjectKey) {
-	d.mu.Lock()
-	delete(d.sites, key)
-	d.mu.Unlock()
-	d.tell(key)
-}
-
-func (d *directory) tell(key client.ObjectKey) {
-	d.mu.Lock()
-	d.changed = append(d.changed, key)
-	d.mu.Unlock()
-	select {
-	case d.news <- struct{}{}:
-	default:
-	}
-}
-
-// Resolve implements clustercache.Resolver.
-func (d *directory) Resolve(_ context.Context, key client.ObjectKey) (clustercache.Access, error) {
-	d.mu.Lock()
-	s := d.sites[key]
-	d.mu.Unlock()
-	if s == nil {
-		return clustercache.Access{}, resolver.ErrClusterNotFound
-	}
-	return resolver.NewAccess(s.config())
-}
-
-// Clusters implements clustercache.Lister.
-func (d *directory) Clusters(context.Context) ([]client.ObjectKey, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := make([]client.ObjectKey, 0, len(d.sites))
-	for key := range d.sites {
-		out = append(out, key)
-	}
-	return out, nil
-}
-
-// Notify implements clustercache.Notifier.
-func (d *directory) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
-	for {
-		d.mu.Lock()
-		keys := d.changed
-		d.changed = nil
-		d.mu.Unlock()
-		for _, key := range keys {
-			changed(key)
-		}
-		select {
-		case <-d.news:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
