@@ -224,8 +224,8 @@ func (cc *ClusterCache) tookList(key informerpool.Key, took time.Duration) {
 	if c := cc.find(key.Cluster); c != nil {
 		c.wants.Relisted(key)
 	}
-	if told := cc.options.Informers.OnListed; told != nil {
-		told(key, took)
+	if notify := cc.options.Informers.OnListed; notify != nil {
+		notify(key, took)
 	}
 }
 

@@ -142,8 +142,8 @@ func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 			c.wants.RemapSoon()
 		}
 	}
-	if told := cc.options.Informers.OnFailed; told != nil {
-		told(key, err)
+	if notify := cc.options.Informers.OnFailed; notify != nil {
+		notify(key, err)
 	}
 }
 

@@ -61,10 +61,10 @@ func (c *Connection) act(a phase.Action) {
 // that the attempt was started for.
 func (c *Connection) startAttempt(submit func(func()), work func(*attempt) message) {
 	a := &attempt{
-		c:    c,
-		gen:  c.state.Gen,
-		work: work,
-		told: make(chan struct{}, 1),
+		c:       c,
+		gen:     c.state.Gen,
+		work:    work,
+		renewed: make(chan struct{}, 1),
 		start: start{
 			connected: c.state.Connected,
 			prove:     c.state.Prove,

@@ -36,14 +36,14 @@ type start struct {
 // attempt is one job of the workers: a connect or a probe. Its context derives
 // from that of the ClusterCache, not from that of a caller.
 type attempt struct {
-	c      *Connection
-	ctx    context.Context //nolint:containedctx // the attempt waits in a queue of jobs
-	cancel context.CancelFunc
-	gen    uint64
-	start  start
-	work   func(*attempt) message
-	news   atomic.Uint64 // the latest phase.State.News: changes of the access to the cluster
-	told   chan struct{} // one slot: news has increased
+	c       *Connection
+	ctx     context.Context //nolint:containedctx // the attempt waits in a queue of jobs
+	cancel  context.CancelFunc
+	gen     uint64
+	start   start
+	work    func(*attempt) message
+	news    atomic.Uint64 // the latest phase.State.News: changes of the access to the cluster
+	renewed chan struct{} // one slot: news has increased
 }
 
 func (a *attempt) run() {
@@ -66,7 +66,7 @@ func (a *attempt) run() {
 func (a *attempt) tell(news uint64) {
 	a.news.Store(news)
 	select {
-	case a.told <- struct{}{}:
+	case a.renewed <- struct{}{}:
 	default:
 	}
 }

@@ -127,7 +127,7 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 			select {
 			case <-proven:
 				return
-			case <-a.told:
+			case <-a.renewed:
 			}
 			if a.news.Load() == asOf {
 				continue // that change preceded the query of the resolver
