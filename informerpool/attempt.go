@@ -124,6 +124,10 @@ func (i *informer) takeFinding() (found error) {
 // heedAudit acts on the finding of an audit.
 func (r *reflector) heedAudit(found error) {
 	switch {
+	case errors.Is(found, errFoundElsewhere):
+		r.at.resume, r.at.replace = "", true
+		r.backoff.Reset()
+		r.informer.fail(found)
 	case errors.Is(found, ErrHistory):
 		_ = r.checkHistory(found)
 		r.informer.fail(found)

@@ -45,6 +45,10 @@ const (
 // errUnaudited indicates that audits fail, so that the informer lists instead.
 var errUnaudited = errors.New("audits fail")
 
+// errFoundElsewhere indicates that the audit of another informer of the resource
+// found another history.
+var errFoundElsewhere = errors.New("another informer was audited")
+
 // errUndelivered indicates that a read returned an object which the stream has
 // not delivered.
 var errUndelivered = errors.New("an object was read that the watch has not delivered")
@@ -254,7 +258,7 @@ func (p *Pool) runAudit(i *informer) {
 		i.count(countAudits)
 	case errors.Is(err, ErrHistory):
 		i.count(countAuditDifferences)
-		i.distrust(err)
+		p.distrust(i, err)
 	case errors.Is(err, errUnsettled), errors.Is(err, ErrEpochChanged), i.ctx.Err() != nil:
 	default:
 		failed = true
@@ -266,6 +270,23 @@ func (p *Pool) runAudit(i *informer) {
 		i.doubtful(fmt.Errorf("%s: %w: %w", i.key, errUnaudited, err))
 	}
 	release()
+}
+
+// distrust makes an informer list whose audit found that its server has another
+// history, and with it the other informers of the resource that have the same
+// history as the informer. Their audits may not see it: an object can have got
+// the version of its undone state again.
+func (p *Pool) distrust(i *informer, found error) {
+	i.mu.RLock()
+	epoch, history := i.mu.epoch, i.mu.history // before the list, which changes them
+	i.mu.RUnlock()
+
+	i.distrust(found)
+	for _, other := range p.siblings(i) {
+		if other.follows(epoch, history) {
+			other.distrust(fmt.Errorf("%s: %w: %w", other.key, errFoundElsewhere, found))
+		}
+	}
 }
 
 // audited schedules the next audit of an informer. It reports whether the

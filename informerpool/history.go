@@ -196,3 +196,10 @@ func (r *reflector) rolledBack(cause error) {
 		})
 	}
 }
+
+// follows reports whether the store shows a history.
+func (i *informer) follows(epoch Epoch, number int) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.synced && i.mu.epoch == epoch && i.mu.history == number
+}
