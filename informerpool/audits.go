@@ -49,6 +49,10 @@ var errUnaudited = errors.New("audits fail")
 // found another history.
 var errFoundElsewhere = errors.New("another informer was audited")
 
+// errLacked indicates that the list of another informer of the resource has a
+// state that its watch had not brought.
+var errLacked = errors.New("another informer lacked an object")
+
 // errUndelivered indicates that a read returned an object which the stream has
 // not delivered.
 var errUndelivered = errors.New("an object was read that the watch has not delivered")
@@ -286,6 +290,16 @@ func (p *Pool) distrust(i *informer, found error) {
 		if other.follows(epoch, history) {
 			other.distrust(fmt.Errorf("%s: %w: %w", other.key, errFoundElsewhere, found))
 		}
+	}
+}
+
+// doubtSiblings makes the other informers of an informer's resource list, after
+// a list has shown that the informer lacked what its stream should have brought.
+// Either its stream dropped that, or the server has another history, in which
+// the objects of the others may have the versions of their undone states.
+func (p *Pool) doubtSiblings(i *informer) {
+	for _, other := range p.siblings(i) {
+		other.doubtful(fmt.Errorf("%s: %w", other.key, errLacked))
 	}
 }
 

@@ -128,11 +128,13 @@ func (i *informer) discardLocked() {
 // and objects that the list lacks are removed. For readers and handlers this is
 // one step. The first list makes the store readable. An object that the list
 // refused exists, or may exist, and keeps its last known state. commit reports
-// whether a seen object requires an audit.
-func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask bool) {
+// whether a seen object requires an audit, and whether the list has a state that
+// the store lacked although it had come further.
+func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool) {
 	values := i.lockWith(i.mu.staged.All())
 	defer i.mu.Unlock()
 
+	lacked = i.mu.synced && i.mu.epoch == epoch && !l.another && i.lacksLocked()
 	i.mu.refused = l.refused
 	found := i.missedLocked(l.look, rv, !i.mu.synced, l.shows)
 	i.sweepLocked(l)
@@ -147,7 +149,23 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask bool) {
 		i.loosenSeenLocked()
 	}
 
-	return i.settleSeenLocked()
+	return i.settleSeenLocked(), lacked
+}
+
+// lacksLocked reports whether the list has an object with a version that the
+// store has passed, and not that version of it.
+func (i *informer) lacksLocked() bool {
+	if i.mu.refused.all != nil {
+		return false
+	}
+	for o := range i.mu.staged.All() {
+		old, rv := i.mu.store.Get(o.GetNamespace(), o.GetName()), o.GetResourceVersion()
+		passed := ordering.Ordered(rv) && ordering.Reaches(i.mu.rv, rv) && !i.mu.refused.has(store.NameOf(o))
+		if passed && (old == nil || old.GetResourceVersion() != rv) {
+			return true
+		}
+	}
+	return false
 }
 
 // sweepLocked removes the objects that a complete list lacks.

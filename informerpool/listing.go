@@ -203,6 +203,7 @@ func (l *listing) finish(rv string) error {
 		}
 	}
 	l.over = true
+	asked := errors.Is(r.at.distrust, errLacked) // or each would make the other list again and again
 	r.listing, r.at.distrust = nil, nil
 	l.history = r.historyOf(l)
 	if l.another = l.apart(); l.another {
@@ -211,8 +212,12 @@ func (l *listing) finish(rv string) error {
 	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, ordering.Further(r.at.reach, rv), false, absence{}
 	r.failures.unanswered, r.failures.streams = time.Time{}, 0
 	r.informer.proof()
-	if r.informer.commit(l, rv, r.at.epoch) {
+	ask, lacked := r.informer.commit(l, rv, r.at.epoch)
+	if ask {
 		r.informer.pool.auditSeen(r.informer)
+	}
+	if lacked && !asked {
+		r.informer.pool.doubtSiblings(r.informer)
 	}
 	if l.broken != nil {
 		r.rolledBack(l.broken)
