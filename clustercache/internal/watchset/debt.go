@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -26,8 +27,9 @@ type debt struct {
 	before *debt // an earlier debt of the same want
 
 	once sync.Once
-	at   informerpool.Position // of the released want
-	from string                // the version that settles the debt; empty: nothing is owed
+	at   informerpool.Position  // of the released want
+	from string                 // the version that settles the debt; empty: none is owed
+	gone []*informerpool.Object // deleted by then, though the want still had them
 }
 
 // indebtLocked records a debt for each want of the same kind: it may lack
@@ -116,8 +118,8 @@ func (d *debt) misses() {
 		o, _ := d.to.lease.Get(own.GetNamespace(), own.GetName())
 		gone := o == nil && d.to.FieldSelector == "" && !later(own.GetResourceVersion(), d.at.ResourceVersion)
 		switch {
-		case gone: // the version of the delete is not known
-			d.raise(d.at.ResourceVersion)
+		case gone: // at a version that is not known
+			d.gone = append(d.gone, own)
 		case o != nil && precedes(own, o):
 			d.raise(o.GetResourceVersion())
 		}
@@ -162,8 +164,8 @@ func (w *Want) Owes() error {
 	now := w.lease.Position()
 	for d := first; d != nil; d = d.before {
 		d.settle()
-		if d.from != "" && sameHistory(d.at, now) && later(d.from, now.ResourceVersion) {
-			return staleAt(now, d.from)
+		if version := d.open(now); version != "" {
+			return staleAt(now, version)
 		}
 	}
 
@@ -172,6 +174,28 @@ func (w *Want) Owes() error {
 	}
 
 	return nil
+}
+
+// open returns the version at which the debt is settled at the latest, or "" if
+// it is settled. A deletion that the want has delivered settles its part at
+// once: in a namespace where nothing else happens, its watch may reach that
+// version a minute later, with a bookmark.
+func (d *debt) open(now informerpool.Position) string {
+	switch {
+	case !sameHistory(d.at, now):
+		return ""
+	case d.from != "" && later(d.from, now.ResourceVersion):
+		return d.from
+	case len(d.gone) > 0 && later(d.at.ResourceVersion, now.ResourceVersion) && slices.ContainsFunc(d.gone, d.of.has):
+		return d.at.ResourceVersion
+	}
+	return ""
+}
+
+// has reports whether the want may still answer with an object, in any state.
+func (w *Want) has(o *informerpool.Object) bool {
+	own, err := w.lease.Get(o.GetNamespace(), o.GetName())
+	return err != nil && !apierrors.IsNotFound(err) || own != nil && own.GetUID() == o.GetUID()
 }
 
 // staleAt returns the error of an informer at a position that another informer
