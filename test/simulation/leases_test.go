@@ -5,6 +5,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -55,6 +56,9 @@ func (s *site) open() map[string][]fakeapi.OpenWatch {
 func (w *world) share() {
 	for _, s := range w.living() {
 		w.oneEach(s)
+		if !w.until(2*time.Minute, func() bool { return w.fits(s) }) {
+			w.fail("%s: an informer is still over its budget", s.name)
+		}
 		lists := 1
 		if slices.Contains(w.familyNames(), "tokens") {
 			lists++ // a list whose pages expire starts over
@@ -70,6 +74,15 @@ func (w *world) share() {
 		w.write(s)
 	}
 	w.await(time.Minute, "after leases were shared")
+}
+
+// fits reports whether no informer of the cluster is over its budget. One that
+// was keeps its objects until its next list, and no other fits beside it.
+func (w *world) fits(s *site) bool {
+	statuses, _ := w.cc.WatchStatuses(s.key)
+	return !slices.ContainsFunc(statuses, func(watch clustercache.WatchStatus) bool {
+		return errors.Is(watch.Informer.LastError, informerpool.ErrBudget)
+	})
 }
 
 // oneEach requires that no key has two watches, and that no unused watch is
