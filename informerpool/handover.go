@@ -123,12 +123,14 @@ func (p *Pool) takeOver(i *informer) {
 		return
 	}
 	var unused []*informer
+	ask := false
 	p.mu.Lock()
 	for l := range i.holders.heirs {
 		from := l.informer()
 		if from.ownedLocked() && from.healthy() {
 			unused = append(unused, p.unhandLocked(l)...)
-		} else if l.moveLocked(i) {
+		} else if moved, lacks := l.moveLocked(i); moved {
+			ask = ask || lacks
 			unused = append(unused, p.unlinkUnusedLocked(from)...)
 		}
 	}
@@ -141,12 +143,16 @@ func (p *Pool) takeOver(i *informer) {
 	p.mu.Unlock()
 
 	p.stopUnused(unused)
+	if ask {
+		p.auditSeen(i)
+	}
 }
 
-// moveLocked makes e serve the lease unless e is behind the informer that
-// serves it now. The pool's lock is held, so the locks of two informers are
-// never taken in different orders.
-func (l *Lease) moveLocked(i *informer) bool {
+// moveLocked makes i serve the lease unless i is behind the informer that
+// serves it now. It also reports whether a seen object that the lease takes
+// along requires an audit of i. The pool's lock is held, so the locks of two
+// informers are never taken in different orders.
+func (l *Lease) moveLocked(i *informer) (moved, ask bool) {
 	from := l.at.Load()
 	to := &place{key: from.key, informer: i, selector: newSelector(i.key, from.key)}
 	from.informer.mu.Lock()
@@ -156,20 +162,20 @@ func (l *Lease) moveLocked(i *informer) bool {
 	defer i.mu.Unlock()
 
 	if !i.mu.synced || to.behindLocked(from) {
-		return false
+		return false, false
 	}
 	l.next = nil
 	delete(i.holders.heirs, l)
 	i.holders.moving.Add(-1)
 	from.informer.holders.moving.Add(-1)
-	l.replaceLocked(from, to)
 
-	return true
+	return true, l.replaceLocked(from, to)
 }
 
-// replaceLocked replaces the lease's place and moves its listeners along. The
+// replaceLocked replaces the lease's place and moves its listeners along. It
+// reports whether a seen object requires an audit of the new informer. The
 // locks of both informers and of the pool are held.
-func (l *Lease) replaceLocked(from, to *place) {
+func (l *Lease) replaceLocked(from, to *place) (ask bool) {
 	delete(from.informer.holders.leases, l)
 	to.informer.holders.leases[l] = struct{}{}
 	var shown []*Object
@@ -193,9 +199,11 @@ func (l *Lease) replaceLocked(from, to *place) {
 	}
 
 	from.informer.mu.listeners = listeners
-	to.informer.takeSeenLocked(from.informer, to.key)
+	ask = to.informer.takeSeenLocked(from.informer, to.key)
 	l.at.Store(to)
 	from.informer.mu.waiters.wake()
+
+	return ask
 }
 
 // selectedLocked returns the objects of the place's informer that pass its
@@ -277,7 +285,7 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 		i = p.startLocked(key)
 	}
 	i.holders.stay()
-	l.retargetLocked(from, &place{key: key, informer: i, selector: newSelector(i.key, key)})
+	ask := l.retargetLocked(from, &place{key: key, informer: i, selector: newSelector(i.key, key)})
 	var moves []move
 	if !from.informer.ownedLocked() {
 		unused = append(unused, p.unlinkUnusedLocked(from.informer)...)
@@ -288,18 +296,20 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	i.copyIndexes(from.informer)
 	p.stopUnused(unused)
 	p.begin(moves)
+	if ask {
+		p.auditSeen(i)
+	}
 
 	return nil
 }
 
-// retargetLocked moves the lease even if the new informer is behind. The pool's
-// lock is held.
-func (l *Lease) retargetLocked(from, to *place) {
+// retargetLocked moves the lease even if the new informer is behind. It reports
+// whether a seen object requires an audit of that one. The pool's lock is held.
+func (l *Lease) retargetLocked(from, to *place) (ask bool) {
 	if from.informer == to.informer {
 		from.informer.mu.Lock()
 		defer from.informer.mu.Unlock()
-		l.replaceLocked(from, to)
-		return
+		return l.replaceLocked(from, to)
 	}
 
 	from.informer.mu.Lock()
@@ -307,5 +317,6 @@ func (l *Lease) retargetLocked(from, to *place) {
 
 	to.informer.mu.Lock()
 	defer to.informer.mu.Unlock()
-	l.replaceLocked(from, to)
+
+	return l.replaceLocked(from, to)
 }

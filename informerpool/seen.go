@@ -166,21 +166,25 @@ func (i *informer) laterLocked(o, now *Object) {
 
 // takeSeenLocked takes over the objects that the user of a lease was shown
 // while another informer served it: that informer may not have known them
-// either. The locks of both informers are held.
-func (i *informer) takeSeenLocked(from *informer, key Key) {
+// either. It reports whether to request an audit: a list that has passed them
+// may have been complete before, and proves nothing then. The locks of both
+// informers are held.
+func (i *informer) takeSeenLocked(from *informer, key Key) (ask bool) {
 	if from == i || !localFields(key.FieldSelector) {
-		return
+		return false
 	}
 	selected := newSelector(Key{}, key)
 	for name, s := range from.mu.seen.objects {
 		if i.mu.seen.objects[name] != nil || !selected.match(s.Object) {
 			continue
 		}
-		i.noteSeenLocked(s.Object)
+		ask = i.noteSeenLocked(s.Object) || ask
 		if taken := i.mu.seen.objects[name]; taken != nil {
 			taken.adrift = s.adrift
 		}
 	}
+
+	return ask
 }
 
 func (i *informer) dropSeenLocked(name types.NamespacedName) {

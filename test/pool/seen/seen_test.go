@@ -218,3 +218,43 @@ func TestHazardObjectThatWasReadIsForgottenByARetarget(t *testing.T) {
 		require.Equal(t, []string{"Deleted ns/o@101"}, r.Take())
 	})
 }
+
+// TestHazardObjectThatWasReadIsForgottenByAHandOver: a lease takes the objects
+// its user has read to an informer that listed after they were gone. No later
+// list or frame of that informer shows so, and it is compared with its server
+// at once.
+func TestHazardObjectThatWasReadIsForgottenByAHandOver(t *testing.T) {
+	ways := map[string]func(*testing.T, *informerpool.Pool, func(*informerpool.Lease)){
+		"rider": func(t *testing.T, p *informerpool.Pool, read func(*informerpool.Lease)) {
+			wide := pooltest.AcquireSynced(t, p, pooltest.Everything)
+			read(pooltest.AcquireSynced(t, p, pooltest.In("ns")))
+			wide.Release()
+		},
+		"retarget": func(t *testing.T, p *informerpool.Pool, read func(*informerpool.Lease)) {
+			l := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
+			read(l)
+			pooltest.AcquireSynced(t, p, pooltest.Everything)
+			require.NoError(t, l.Retarget(t.Context(), pooltest.Everything))
+		},
+	}
+	for name, handOver := range ways {
+		for how, interval := range map[string]time.Duration{"audited": time.Hour, "listed": -1} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				pooltest.Bubble(t, func(o *informerpool.Options) { o.AuditInterval = interval }, func(t *testing.T,
+					s *pooltest.Server, p *informerpool.Pool) {
+					r := pooltest.NewRecorder()
+					handOver(t, p, func(l *informerpool.Lease) {
+						pooltest.Subscribe(t, p, l, r)
+						s.Deafly(func() { s.Put("ns", "o", 1) })
+						l.Seen(s.Read(t, "o"))
+						s.Deafly(func() { s.Delete("ns", "o") })
+					})
+					pooltest.After(time.Minute) // the wider informer lingers
+					require.Equal(t, []string{"Deleted ns/o@101"}, r.Take())
+					s.Speak(3)
+					require.Empty(t, r.Take())
+				})
+			})
+		}
+	}
+}
