@@ -74,7 +74,7 @@ func (r *reflector) missing(ctx context.Context, err error) error {
 			needed = builtInProofTime
 		}
 		var found Discovery
-		unknown := r.informer.pool.callApart("Source", r.informer.key, func() (err error) {
+		unknown := r.informer.pool.calls.Apart("Source", &r.informer.key, func() (err error) {
 			found, err = source.Discover(ctx, Request{Key: r.informer.key, Epoch: r.at.epoch})
 			return err
 		})

@@ -6,6 +6,8 @@ package informerpool
 import (
 	"context"
 	"errors"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 )
 
 // attempt is how others end the reflector's attempt: one connection, from
@@ -73,7 +75,7 @@ func (i *informer) forgetLocked() {
 	i.mu.store, i.mu.staged = old.EmptyCopy(), nil
 	i.mu.refused = refusals{}
 	for o := range old.All() {
-		i.emitLocked(evicted(o))
+		i.emitLocked(delta.Evicted(o))
 	}
 	for _, ln := range i.mu.listeners {
 		ln.disinheritLocked()

@@ -239,7 +239,7 @@ func (a *audit) snapshot() bool {
 
 func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHeader, error) {
 	var body io.ReadCloser
-	err := a.informer.pool.callApart("Source", a.informer.key, func() (err error) {
+	err := a.informer.pool.calls.Apart("Source", &a.informer.key, func() (err error) {
 		body, err = a.informer.pool.options.Source.List(ctx, Request{
 			Key:          a.informer.key,
 			Epoch:        a.epoch,
@@ -251,7 +251,7 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 	if err != nil {
 		return wire.ListHeader{}, err
 	}
-	body = &calledBody{body, a.informer.pool, a.informer.key}
+	body = a.informer.pool.calls.Body(body, &a.informer.key)
 	items := wire.NewListReader(body, wire.Limits{
 		Object:   a.informer.pool.options.MaxObjectBytes,
 		Pass:     true,

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
@@ -37,7 +38,7 @@ func (i *informer) put(o *Object) {
 	}
 	i.mu.store.Put(old, o, values.of(o))
 	i.chargeLocked()
-	i.emitSeenLocked(change{old: old, new: o}, o)
+	i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 }
 
 // remove removes an object from the store; final is its last state.
@@ -59,7 +60,7 @@ func (i *informer) remove(final *Object) {
 
 	i.mu.store.Remove(old)
 	i.chargeLocked()
-	i.emitSeenLocked(change{old: old, final: final}, final)
+	i.emitSeenLocked(delta.Change{Old: old, Final: final}, final)
 }
 
 // touchLocked records a change that a stream brought. The store and the version
@@ -177,7 +178,7 @@ func (i *informer) sweepLocked(l *listing) {
 			continue
 		}
 		i.mu.store.Remove(o)
-		i.emitLocked(change{old: o, final: o, unknown: true})
+		i.emitLocked(delta.Vanished(o))
 	}
 }
 
@@ -219,7 +220,7 @@ func (i *informer) mergeLocked(values indexed) {
 		i.mu.store.Put(old, o, values.of(o))
 		i.mu.store.Shared.Release(o) // the reference held by the staged store
 		i.mu.refused.forget(store.NameOf(o))
-		i.emitSeenLocked(change{old: old, new: o}, o)
+		i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 	}
 
 	i.mu.staged = nil
@@ -236,7 +237,7 @@ func (i *informer) vanish() {
 	}
 	for _, o := range slices.Collect(i.mu.store.All()) {
 		i.mu.store.Remove(o)
-		i.emitLocked(change{old: o, final: o, unknown: true})
+		i.emitLocked(delta.Vanished(o))
 	}
 	i.mu.unserved = true
 	i.chargeLocked()
@@ -244,10 +245,10 @@ func (i *informer) vanish() {
 
 // emitSeenLocked is emitLocked for a state that the stream or a list has shown.
 // Afterwards an earlier state that users saw need not be remembered.
-func (i *informer) emitSeenLocked(c change, shown *Object) {
+func (i *informer) emitSeenLocked(c delta.Change, shown *Object) {
 	name, reached := store.NameOf(shown), i.reachesSeenLocked(shown)
 	if reached {
-		i.passedLocked(name, c.old, c.new)
+		i.passedLocked(name, c.Old, c.New)
 	}
 	i.emitLocked(c)
 	if reached {
@@ -258,11 +259,11 @@ func (i *informer) emitSeenLocked(c change, shown *Object) {
 // emitLocked offers a change to every listener. Nothing is offered before the
 // first list is complete: then the whole list is replayed, so that a handler
 // that reads the store finds the objects it receives.
-func (i *informer) emitLocked(c change) {
+func (i *informer) emitLocked(c delta.Change) {
 	if !i.mu.synced {
 		return
 	}
-	c.sight = i.mu.store.Sight.Next()
+	c.Sight = i.mu.store.Sight.Next()
 	for _, ln := range i.mu.listeners {
 		ln.offer(c)
 	}

@@ -6,6 +6,7 @@ package informerpool
 import (
 	"context"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/internal/goroutine"
 )
 
@@ -13,7 +14,8 @@ import (
 // ended the goroutine amid several.
 type remainder struct {
 	listener *listener
-	events   []Event
+	key      *Key
+	steps    []delta.Step
 }
 
 // deliver calls the handler until the queue is empty. If the handler ends the
@@ -26,7 +28,7 @@ func (s *Subscription) deliver() {
 	defer s.stopLocked()
 	s.mu.worker = id
 	if left := s.mu.rest; left.listener != nil {
-		s.handleLocked(left.listener, left.events, true)
+		s.handleLocked(left, true)
 	}
 
 	for !s.mu.paused && !s.mu.closed && len(s.mu.queue) > 0 {
@@ -50,8 +52,7 @@ func (s *Subscription) deliver() {
 			s.mu.stale--
 			continue
 		}
-		key := it.listener.lease.Key()
-		s.handleLocked(it.listener, p.withBrief(key, p.events(key)), false)
+		s.handleLocked(remainder{listener: it.listener, key: it.listener.key(), steps: p.Steps()}, false)
 	}
 }
 
@@ -60,21 +61,20 @@ func (s *Subscription) deliver() {
 func (s *Subscription) stopLocked() {
 	s.mu.running, s.mu.worker = false, 0
 	if len(s.mu.pending) == 0 {
-		s.mu.pending = map[item]*pending{}
+		s.mu.pending = map[item]*delta.Pending{}
 	}
 	s.deliverLocked()
 }
 
-// tellLocked calls the handler with the pending events of one object, unless
+// handleLocked calls the handler with the pending events of one object, unless
 // the handler removes the listener or closes the subscription in between. It
-// releases the lock meanwhile.
-func (s *Subscription) handleLocked(ln *listener, events []Event, begun bool) {
-	for i, e := range events {
-		if (i > 0 || begun) && (ln.removed || s.mu.closed) {
-			break
-		}
-		s.mu.rest = remainder{listener: ln, events: events[i+1:]}
-		s.outsideLocked(ln, func() { s.call(e) })
+// releases the lock meanwhile. begun reports whether some were delivered before.
+func (s *Subscription) handleLocked(left remainder, begun bool) {
+	for len(left.steps) > 0 && !(begun && (left.listener.removed || s.mu.closed)) {
+		e := eventOf(left.key, left.steps[0])
+		left.steps, begun = left.steps[1:], true
+		s.mu.rest = left
+		s.outsideLocked(left.listener, func() { s.call(left.key, e) })
 	}
 
 	s.mu.rest = remainder{}
@@ -102,20 +102,20 @@ func (s *Subscription) doneLocked() {
 	}
 }
 
-func (s *Subscription) call(e Event) {
-	s.guard("Handler", e.Key, string(e.Type), func() { s.handler.Handle(e) })
+func (s *Subscription) call(key *Key, e Event) {
+	s.guard("Handler", key, string(e.Type), func() { s.handler.Handle(e) })
 }
 
 // guard calls a user's function. A panic is counted and logged, and has no
 // other effect.
-func (s *Subscription) guard(name string, key Key, event string, f func()) {
+func (s *Subscription) guard(name string, key *Key, event string, f func()) {
 	returned := false
 	defer func() {
 		if !returned {
 			s.panics.Add(1)
 		}
 	}()
-	_ = s.pool.call(name, key, func() error {
+	_ = s.pool.calls.Here(name, key, func() error {
 		f()
 		returned = true
 		return nil
@@ -163,5 +163,5 @@ func (s *Subscription) endReplayLocked(ln *listener) {
 }
 
 func (s *Subscription) callReplayed(h ReplayHandler, ln *listener) {
-	s.guard("Handler", ln.lease.Key(), "Replayed", func() { h.Replayed(ln.lease.Key()) })
+	s.guard("Handler", ln.key(), "Replayed", func() { h.Replayed(*ln.key()) })
 }

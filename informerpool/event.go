@@ -6,7 +6,7 @@ package informerpool
 import (
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 )
 
 // EventType is the kind of change an [Event] describes.
@@ -56,6 +56,30 @@ type Event struct {
 	Evicted bool
 }
 
+// eventOf returns the event of a step.
+func eventOf(key *Key, s delta.Step) Event {
+	e := Event{
+		Key:               *key,
+		Type:              Updated,
+		Old:               s.Old,
+		New:               s.New,
+		Initial:           s.Initial,
+		Resync:            s.Resync,
+		Requested:         s.Requested,
+		Told:              s.LastDelivered,
+		FinalStateUnknown: s.FinalStateUnknown,
+		Evicted:           s.Evicted,
+	}
+	switch {
+	case s.New == nil:
+		e.Type = Deleted
+	case s.Old == nil:
+		e.Type = Added
+	}
+
+	return e
+}
+
 // Object returns the newest state the event carries.
 func (e Event) Object() *Object {
 	if e.New != nil {
@@ -99,144 +123,6 @@ func ResourceEventHandler(h cache.ResourceEventHandler) Handler {
 	})
 }
 
-// change is one change of one object of one informer.
-type change struct {
-	old     *Object // the state before, nil if there was none
-	new     *Object // the state after, nil if there is none
-	final   *Object // of a delete: the state the object ended with
-	unknown bool    // of a delete: concluded from the object's absence
-	evicted bool    // of a delete: the cluster was removed
-	initial bool
-	resync  bool
-	sight   store.Moment // from when on reads could see the change
-}
-
-// narrow returns the change as seen through a filter: an object that begins to
-// match is added, one that stops matching is deleted. It reports false if
-// neither state matches.
-func (c change) narrow(f filter) (change, bool) {
-	if f.empty() {
-		return c, true
-	}
-	was, is := f.match(c.old), f.match(c.new)
-	switch {
-	case was && is:
-	case is:
-		c.old = nil
-	case was:
-		if c.final == nil {
-			c.final = c.new
-		}
-		c.new = nil
-	default:
-		return c, false
-	}
-
-	return c, true
-}
-
-// pending is the undelivered change of one object in a subscription: from the
-// state the handler last received to the newest one.
-type pending struct {
-	change
-
-	asked   bool    // by Resync or Trigger
-	unheard bool    // old was only read: the handler did not receive it
-	shown   *Object // a read returned it: its delete is delivered, though the object came and went
-
-	brief []*Object // objects of the name that came and went, for a BriefHandler
-}
-
-// merge adds a later change.
-func (p *pending) merge(c change) {
-	p.resync = p.resync && c.resync
-	p.asked = p.asked || c.resync
-	if p.isEmpty() {
-		p.sight = c.sight
-	}
-	if p.new = c.new; c.new == nil {
-		p.final, p.unknown, p.evicted = c.final, c.unknown, c.evicted
-	}
-
-	switch {
-	case p.unheard && c.new != nil && p.old.GetUID() == c.new.GetUID():
-		p.shown = p.old
-		p.old, p.unheard = nil, false // the object exists, and the handler has not received it
-	case p.isEmpty() && p.wasShown(c):
-		p.old, p.unheard = p.shown, true
-	case p.isEmpty():
-		p.final = nil // nothing is delivered
-	}
-}
-
-// wasShown reports whether an object that came and went was read meanwhile, and
-// records its last state. A read of the informer may have returned it.
-func (p *pending) wasShown(c change) bool {
-	last := c.final
-	if last == nil {
-		last = c.old
-	}
-	if p.sight.Read() || p.shown != nil && last != nil && last.GetUID() == p.shown.GetUID() {
-		p.shown = last
-	}
-	return p.shown != nil
-}
-
-// isEmpty reports whether there is nothing to deliver: the object came and
-// went.
-func (p *pending) isEmpty() bool { return p.old == nil && p.new == nil }
-
-// isVoid reports whether no event is left to deliver.
-func (p *pending) isVoid() bool { return p.isEmpty() && len(p.brief) == 0 }
-
-// events returns the events that are left to deliver: none, one, or a delete
-// and an add where one object took another's name.
-func (p *pending) events(key Key) []Event {
-	deleted := Event{
-		Key:               key,
-		Type:              Deleted,
-		Old:               p.old,
-		FinalStateUnknown: p.unknown,
-		Evicted:           p.evicted,
-		Requested:         p.asked,
-	}
-	switch {
-	case p.final == nil || p.old == nil || p.final.GetUID() != p.old.GetUID():
-		deleted.FinalStateUnknown = true
-	case p.final != p.old:
-		deleted.Old, deleted.Told = p.final, p.old
-	}
-
-	added := Event{
-		Key:       key,
-		Type:      Added,
-		New:       p.new,
-		Initial:   p.initial,
-		Requested: p.asked,
-	}
-	switch {
-	case p.isEmpty():
-		return nil // before its turn
-	case p.old == nil:
-		return []Event{added}
-	case p.new == nil:
-		return []Event{deleted}
-	case p.old.GetUID() != p.new.GetUID():
-		return []Event{deleted, added}
-	case p.old == p.new && !p.asked:
-		return nil
-	}
-
-	return []Event{{
-		Key:       key,
-		Type:      Updated,
-		Old:       p.old,
-		New:       p.new,
-		Resync:    p.resync || p.old == p.new,
-		Requested: p.asked,
-	}}
-}
-
 // ReplayHandler is a [Handler] that is notified where the initial objects of a
 // lease end and its changes begin.
 type ReplayHandler interface {
@@ -245,4 +131,21 @@ type ReplayHandler interface {
 	// returned for the last initial object; calls of both never overlap. It is
 	// not called for a lease that was removed before.
 	Replayed(key Key)
+}
+
+// BriefHandler is a [Handler] that can receive the deletes of objects that came
+// and went while it was busy, as handlers of client-go's informers do. Other
+// handlers receive no event of an object that neither they nor a read have
+// seen.
+type BriefHandler interface {
+	Handler
+	// Brief reports whether to deliver these deletes; up to 10,000 wait for the
+	// handler. It is called once, by Subscribe.
+	Brief() bool
+}
+
+// wantsBrief reports whether a handler receives objects that came and went.
+func wantsBrief(h Handler) bool {
+	b, ok := h.(BriefHandler)
+	return ok && b.Brief()
 }

@@ -190,7 +190,7 @@ func (r *reflector) rolledBack(cause error) {
 	r.options.Logger.Info("History of the server is another one",
 		"informer", r.informer.key.String(), "error", cause.Error())
 	if r.options.OnRollback != nil {
-		_ = r.informer.pool.callApart("OnRollback", r.informer.key, func() error {
+		_ = r.informer.pool.calls.Apart("OnRollback", &r.informer.key, func() error {
 			r.options.OnRollback(r.informer.key)
 			return nil
 		})

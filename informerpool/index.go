@@ -77,7 +77,7 @@ func (i *informer) compute(x *store.Index, objects []*Object) []store.Computed {
 		}
 		said = true
 		out = append(out, store.Computed{Err: ErrIndexPanicked})
-		i.pool.panicked(caught.Callback)
+		i.pool.calls.Panicked(caught.Callback)
 	}
 
 	return out

@@ -139,6 +139,20 @@ func (i *informer) ended() {
 	i.mu.waiters.wake()
 }
 
+// forgetSource lets the source drop its state for a key, unless the pool has
+// another informer for that key by now.
+func (p *Pool) forgetSource(key Key) {
+	source, keeps := p.options.Source.(interface{ forget(key Key) })
+	if !keeps {
+		return
+	}
+	p.mu.Lock() // so that no informer for the key starts meanwhile
+	defer p.mu.Unlock()
+	if p.mu.informers[key] == nil {
+		source.forget(key)
+	}
+}
+
 // stop ends the informer without waiting; done is closed when it has ended.
 func (i *informer) stop(cause error) {
 	i.mu.Lock()

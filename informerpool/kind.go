@@ -43,7 +43,7 @@ func (r *reflector) learnKind(ctx context.Context) error {
 	}
 	kind := r.informer.key.Kind
 	if source, ok := r.options.Source.(KindSource); ok && kind == "" {
-		err := r.informer.pool.callApart("Source", r.informer.key, func() (err error) {
+		err := r.informer.pool.calls.Apart("Source", &r.informer.key, func() (err error) {
 			kind, err = source.KindOf(ctx, Request{Key: r.informer.key, Epoch: r.at.epoch})
 			return err
 		})

@@ -111,6 +111,41 @@ func (l *Lease) Close(ctx context.Context) error {
 	return nil
 }
 
+// Retire releases the lease because its cluster is gone. Handlers receive the
+// deletes of all its objects in order, marked as evicted, even after a pause.
+// The informer stops at once, without lingering, unless another lease is held;
+// only the objects of those deletes stay in memory. Like [Lease.Release],
+// Retire is idempotent and does not wait.
+func (l *Lease) Retire() {
+	l.once.Do(func() {
+		// Close it before looking at the listeners: a listener that is attached
+		// later sees it.
+		close(l.released)
+		for _, ln := range l.attached() {
+			l.part(ln)
+		}
+		l.pool.release(l, 0)
+	})
+}
+
+// part separates a listener from the lease. It offers the deletes of the
+// objects the listener has delivered, whether or not the informer has already
+// forgotten them.
+func (l *Lease) part(ln *listener) {
+	i := l.lock().informer
+	if at := slices.Index(i.mu.listeners, ln); at >= 0 {
+		i.mu.listeners = slices.Delete(i.mu.listeners, at, at+1)
+		ln.evictLocked(i)
+	}
+	i.mu.Unlock()
+
+	l.mu.Lock()
+	l.mu.listeners = slices.DeleteFunc(l.mu.listeners, func(x *listener) bool { return x == ln })
+	l.mu.Unlock()
+
+	ln.sub.part(ln)
+}
+
 func (l *Lease) attached() []*listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()

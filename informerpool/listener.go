@@ -6,6 +6,7 @@ package informerpool
 import (
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
@@ -33,12 +34,15 @@ type listener struct {
 	synced   chan struct{} // closed with replayed
 }
 
+// key returns the key of the lease.
+func (ln *listener) key() *Key { return &ln.lease.at.Load().key }
+
 // replayLocked offers every object of the store, and then marks the end of the
 // replay. The informer's lock is held.
 func (ln *listener) replayLocked(s *store.Store) {
 	now := s.Sight.Next()
 	for o := range s.In(ln.filter.lease.namespace) {
-		ln.offer(change{new: o, initial: true, sight: now})
+		ln.offer(delta.Change{New: o, Initial: true, Sight: now})
 	}
 	ln.sub.mu.Lock()
 	defer ln.sub.mu.Unlock()
@@ -49,25 +53,29 @@ func (ln *listener) replayLocked(s *store.Store) {
 
 // offer queues a change, merged with the pending change of the same object. The
 // informer's lock is held, so changes are queued in order.
-func (ln *listener) offer(c change) {
-	if c, relevant := c.narrow(ln.filter); relevant {
+func (ln *listener) offer(c delta.Change) {
+	relevant := true
+	if !ln.filter.empty() {
+		c, relevant = c.Narrow(ln.filter.match)
+	}
+	if relevant {
 		ln.offerAll(c)
 	}
 }
 
 // offerAll is offer for a change that is known to be selected.
-func (ln *listener) offerAll(c change) {
-	if received, ok := ln.alias[c.old]; ok {
-		delete(ln.alias, c.old)
-		if c.final == c.old {
-			c.final = received
+func (ln *listener) offerAll(c delta.Change) {
+	if received, ok := ln.alias[c.Old]; ok {
+		delete(ln.alias, c.Old)
+		if c.Final == c.Old {
+			c.Final = received
 		}
-		c.old = received
+		c.Old = received
 	}
 
-	o := c.new
+	o := c.New
 	if o == nil {
-		o = c.old
+		o = c.Old
 	}
 	it := item{listener: ln, namespace: o.GetNamespace(), name: o.GetName()}
 	s := ln.sub
@@ -78,38 +86,30 @@ func (ln *listener) offerAll(c change) {
 		return
 	}
 
-	if p := s.mu.pending[it]; p != nil {
-		before := p.new
-		p.merge(c)
-		s.keepBriefLocked(p, before, c)
-		ln.returnedLocked(p)
-		if p.isVoid() {
-			s.voidLocked(it)
-		}
+	p := s.mu.pending[it]
+	if p == nil {
+		s.mu.pending[it] = delta.New(c)
+		s.pushLocked(it)
 		return
 	}
-
-	s.mu.pending[it] = &pending{change: c, asked: c.resync}
-	s.pushLocked(it)
+	if p.Merge(c, s.wantsBrief && s.mu.brief < maxBrief) {
+		s.mu.brief++
+	}
+	if restored := p.Undo(); restored != nil {
+		ln.rename(restored, p.Old)
+	}
+	if p.IsVoid() {
+		s.voidLocked(it)
+	}
 }
 
-// returnedLocked handles an object that is back in the state the handler last
-// received: changes were undone while the handler was busy, as when another
-// cluster took the place or etcd was restored. It leaves no change pending.
-// Since reads may have returned the states between, the object is delivered
-// once more, as if it had been requested. The restored state is another object
-// in memory, for which the one the handler has received stands in. The locks of
-// the informer and the subscription are held.
-func (ln *listener) returnedLocked(p *pending) {
-	received, is := p.old, p.new
-	if received == nil || is == nil || received == is || received.GetUID() != is.GetUID() || !ordering.SameState(received, is) {
-		return
-	}
+// rename records that the handler has received an object of the informer as
+// another one. The informer's lock is held.
+func (ln *listener) rename(o, received *Object) {
 	if ln.alias == nil {
 		ln.alias = map[*Object]*Object{}
 	}
-	ln.alias[is] = received
-	p.new, p.asked = received, true
+	ln.alias[o] = received
 }
 
 // lose queues the delete of an object that the handler did not receive. An
@@ -121,20 +121,15 @@ func (ln *listener) lose(o *Object, evicted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if p := s.mu.pending[it]; p != nil && p.old == nil && !ln.removed && (p.new == nil || p.new.GetUID() != o.GetUID()) {
-		p.old, p.final, p.unheard, p.unknown, p.evicted = o, o, true, true, evicted
-		return
+	p := s.mu.pending[it]
+	switch {
+	case ln.removed:
+	case p != nil:
+		p.Lose(o, evicted)
+	default:
+		s.mu.pending[it] = delta.Lost(o, evicted)
+		s.pushLocked(it)
 	}
-	if ln.removed || s.mu.pending[it] != nil {
-		return // a newer change is about to be delivered
-	}
-	s.mu.pending[it] = &pending{change: change{
-		old:     o,
-		final:   o,
-		unknown: true,
-		evicted: evicted,
-	}, unheard: true}
-	s.pushLocked(it)
 }
 
 // delivered returns the objects that the subscription selects, keyed by name,
@@ -170,20 +165,14 @@ func (ln *listener) catchUpLocked(s *store.Store) {
 		o := s.Get(old.GetNamespace(), old.GetName())
 		switch {
 		case o == nil || !ln.filter.empty() && !ln.filter.match(o):
-			ln.offerAll(change{
-				old:     old,
-				final:   old,
-				unknown: true,
-				sight:   now,
-			})
+			gone := delta.Vanished(old)
+			gone.Sight = now
+			ln.offerAll(gone)
 			continue
 		case o.GetUID() != old.GetUID() || !ordering.SameState(old, o):
-			ln.offerAll(change{old: old, new: o, sight: now})
+			ln.offerAll(delta.Change{Old: old, New: o, Sight: now})
 		case o != old:
-			if ln.alias == nil {
-				ln.alias = map[*Object]*Object{}
-			}
-			ln.alias[o] = old
+			ln.rename(o, old)
 		}
 
 		known[o] = struct{}{}
@@ -191,7 +180,7 @@ func (ln *listener) catchUpLocked(s *store.Store) {
 
 	for o := range s.In(ln.filter.lease.namespace) {
 		if _, ok := known[o]; !ok {
-			ln.offer(change{new: o, sight: now})
+			ln.offer(delta.Change{New: o, Sight: now})
 		}
 	}
 }
@@ -200,7 +189,7 @@ func (ln *listener) catchUpLocked(s *store.Store) {
 // informer: the cluster is gone.
 func (ln *listener) disinheritLocked() {
 	for _, o := range ln.inherited {
-		ln.offerAll(evicted(o))
+		ln.offerAll(delta.Evicted(o))
 	}
 	ln.inherited = nil
 }
@@ -209,7 +198,7 @@ func (ln *listener) disinheritLocked() {
 func (ln *listener) evictLocked(i *informer) {
 	if i.mu.synced {
 		for o := range i.mu.store.All() {
-			ln.offer(evicted(o))
+			ln.offer(delta.Evicted(o))
 		}
 	}
 	ln.evictSeenLocked(i)

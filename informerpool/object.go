@@ -85,7 +85,7 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 	}
 	if err := callTransform(change, u); err != nil {
 		if p, ok := errors.AsType[*callback.PanicError](err); ok {
-			r.informer.pool.panicked(p.Callback)
+			r.informer.pool.calls.Panicked(p.Callback)
 		}
 		return nil, &wire.FieldError{Field: "transform", Reason: err.Error()}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/calls"
 	"github.com/fleetcache/fleetcache/informerpool/internal/clock"
 	"github.com/fleetcache/fleetcache/informerpool/internal/decoded"
 	"github.com/fleetcache/fleetcache/informerpool/internal/permits"
@@ -24,6 +25,7 @@ import (
 type Pool struct {
 	options Options
 	codec   *packed.Codec
+	calls   calls.Caller
 	permits *permits.Permits
 	decoded *decoded.Cache
 	clock   clock.Clock
@@ -62,6 +64,7 @@ func New(o Options) (*Pool, error) {
 	p := &Pool{
 		options: o,
 		codec:   codec,
+		calls:   calls.Caller{Logger: o.Logger, OnPanic: o.OnPanic},
 		permits: permits.New(o.ListConcurrency, o.PermitTimeout),
 		decoded: decoded.New(o.DecodedBytes),
 		clock:   clock.Clock{Zero: time.Now()},

@@ -3,7 +3,25 @@
 
 package informerpool
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
+)
+
+// maxBrief is how many objects that came and went wait for a handler.
+const maxBrief = 10_000
+
+// takeLocked removes a pending change.
+func (s *Subscription) takeLocked(it item) *delta.Pending {
+	p := s.mu.pending[it]
+	if p != nil {
+		s.mu.brief -= p.Brief()
+	}
+	delete(s.mu.pending, it)
+
+	return p
+}
 
 // voidLocked drops the pending change of an object that came and went: a slow
 // handler need not receive it. Its place in the queue is cleared later.
@@ -87,5 +105,5 @@ func (s *Subscription) pushBarrier(l *Lease, then func()) {
 // reachBarrierLocked calls the function of a barrier. It releases the lock
 // meanwhile.
 func (s *Subscription) reachBarrierLocked(it item) {
-	s.outsideLocked(it.listener, func() { s.guard("After", it.listener.lease.Key(), "After", it.barrier.then) })
+	s.outsideLocked(it.listener, func() { s.guard("After", it.listener.key(), "After", it.barrier.then) })
 }

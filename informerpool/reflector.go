@@ -170,7 +170,7 @@ func (r *reflector) failed(err error) {
 	if r.options.OnFailed == nil {
 		return
 	}
-	_ = r.informer.pool.callApart("OnFailed", r.informer.key, func() error {
+	_ = r.informer.pool.calls.Apart("OnFailed", &r.informer.key, func() error {
 		r.options.OnFailed(r.informer.key, err)
 		return nil
 	})
@@ -208,7 +208,7 @@ func (r *reflector) connect(ctx context.Context) (*stream, error) {
 
 // ready calls the source, whose panic becomes an error.
 func (r *reflector) ready(ctx context.Context) (epoch Epoch, err error) {
-	err = r.informer.pool.call("Source", r.informer.key, func() (err error) {
+	err = r.informer.pool.calls.Here("Source", &r.informer.key, func() (err error) {
 		epoch, err = r.informer.pool.options.Source.Ready(ctx, r.informer.key.Cluster)
 		return err
 	})

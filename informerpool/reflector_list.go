@@ -105,7 +105,7 @@ func (r *reflector) listed(began time.Time) {
 	r.failures.unanswered, r.failures.away = time.Time{}, false
 	r.informer.pool.permits.Listed(time.Since(began))
 	if r.options.OnListed != nil {
-		_ = r.informer.pool.callApart("OnListed", r.informer.key, func() error {
+		_ = r.informer.pool.calls.Apart("OnListed", &r.informer.key, func() error {
 			r.options.OnListed(r.informer.key, time.Since(began))
 			return nil
 		})

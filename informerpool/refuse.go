@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -242,7 +243,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 	}
 	i.mu.store.Remove(old)
 	i.chargeLocked()
-	i.emitLocked(change{old: old, final: old, unknown: true})
+	i.emitLocked(delta.Vanished(old))
 }
 
 // ends reports whether a delete with this identity ends the cached object,

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
@@ -298,7 +299,7 @@ func (i *informer) passedLocked(name types.NamespacedName, old, now *Object) {
 		switch {
 		case known != nil && !ln.stays(known, now): // the change is delivered
 		case known != nil && !passes(known, s.Object):
-			ln.offerAll(change{old: known, new: known, resync: true})
+			ln.offerAll(delta.Resync(known))
 		case known == nil && ln.misses(s.Object, old, now):
 			ln.lose(s.Object, false)
 		}
@@ -364,7 +365,7 @@ func (i *informer) shownLocked(o *Object) {
 	for _, ln := range i.mu.listeners {
 		ln.sub.mu.Lock()
 		if p := ln.sub.mu.pending[item{listener: ln, namespace: o.GetNamespace(), name: o.GetName()}]; p != nil {
-			p.shown = o
+			p.Show(o)
 		}
 		ln.sub.mu.Unlock()
 	}

@@ -44,7 +44,7 @@ func (r *reflector) send(ctx context.Context, open func(context.Context, Request
 	}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	var rc io.ReadCloser
-	err := r.informer.pool.callApart("Source", r.informer.key, func() (err error) {
+	err := r.informer.pool.calls.Apart("Source", &r.informer.key, func() (err error) {
 		rc, err = open(ctx, Request{Key: r.informer.key, Epoch: r.at.epoch, Options: opts})
 		return err
 	})
@@ -55,7 +55,7 @@ func (r *reflector) send(ctx context.Context, open func(context.Context, Request
 		return nil, err
 	}
 
-	b.ReadCloser = &calledBody{rc, r.informer.pool, r.informer.key}
+	b.ReadCloser = r.informer.pool.calls.Body(rc, &r.informer.key)
 
 	return b, nil
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
@@ -36,7 +37,7 @@ type Subscription struct {
 		listeners map[*Lease]*listener
 		queue     []item
 		stale     int // pending changes that were dropped and whose places are still in queue
-		pending   map[item]*pending
+		pending   map[item]*delta.Pending
 		brief     int       // objects that pending changes keep for a BriefHandler
 		running   bool      // a goroutine is delivering
 		rest      remainder // events that the previous goroutine left undelivered
@@ -63,7 +64,7 @@ func (it item) object() bool { return it.barrier == nil && it.name != "" }
 // the subscription. If the handler is nil, no lease can be added.
 func (p *Pool) Subscribe(h Handler) *Subscription {
 	s := &Subscription{pool: p, handler: h, wantsBrief: wantsBrief(h)}
-	s.mu.listeners, s.mu.pending = map[*Lease]*listener{}, map[item]*pending{}
+	s.mu.listeners, s.mu.pending = map[*Lease]*listener{}, map[item]*delta.Pending{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.closed {
@@ -151,6 +152,36 @@ func (s *Subscription) dropLocked(ln *listener) {
 	s.clearLocked()
 }
 
+// part leaves a listener only its pending deletes, and the barriers after them.
+func (s *Subscription) part(ln *listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if ln.removed {
+		return
+	}
+	if s.mu.listeners[ln.lease] == ln {
+		delete(s.mu.listeners, ln.lease)
+	}
+	ln.parted = true
+	if !ln.replayed {
+		ln.replayed = true
+		close(ln.synced)
+	}
+	s.mu.queue = slices.DeleteFunc(s.mu.queue, func(it item) bool {
+		if it.listener != ln || it.barrier != nil {
+			return false
+		}
+		p := s.mu.pending[it]
+		if p == nil || p.IsVoid() {
+			delete(s.mu.pending, it)
+			return true
+		}
+		return false
+	})
+	s.clearLocked()
+}
+
 // HasSynced reports whether the handler has received every object that existed
 // when the lease was added.
 func (s *Subscription) HasSynced(l *Lease) bool {
@@ -219,7 +250,7 @@ func (s *Subscription) trigger(l *Lease, objects func(*store.Store) iter.Seq[*Ob
 		return
 	}
 	for o := range objects(i.mu.store) {
-		ln.offer(change{old: o, new: o, resync: true})
+		ln.offer(delta.Resync(o))
 	}
 }
 
