@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
 // maxText bounds the text of one error, in bytes.
@@ -28,6 +30,7 @@ const textPlainHTTP = "http: server gave HTTP response to HTTPS client"
 // broke. These errors have no types to test for, and the rest of their text may
 // come from the remote side (a GOAWAY's debug data).
 var lostTexts = []string{
+	h2.ErrConnectionLost.Error() + ": " + h2.ErrNoStreams.Error(),
 	"http2: client connection lost", // client-go retries on exactly this text
 	"http2: server sent GOAWAY and closed the connection",
 	"http2: Transport received Server's graceful shutdown GOAWAY",

@@ -141,6 +141,9 @@ func (g *generation) retire() {
 		g.end(ErrSuperseded)
 		return
 	}
+	if g.watches != nil {
+		g.watches.transport.Retire()
+	}
 	for _, l := range lanes {
 		l.transport.CloseIdleConnections()
 	}

@@ -155,13 +155,18 @@ func (s *Transport) enterProof(anew bool) (ticket, error) {
 }
 
 // Warm makes the connection that watches will use, if there is none yet and
-// watches have connections of their own. It sends no request.
+// watches have connections of their own. It sends no request. If the access is
+// replaced meanwhile, Warm goes on with the new one.
 func (s *Transport) Warm(ctx context.Context) error {
-	g, err := s.live()
-	if err != nil {
-		return s.failed("connect", nil, err)
+	for {
+		g, err := s.live()
+		if err != nil {
+			return s.failed("connect", nil, err)
+		}
+		if err = s.warm(ctx, g); err == nil || ctx.Err() != nil || !g.replaced() {
+			return err
+		}
 	}
-	return s.warm(ctx, g)
 }
 
 // Warm is like Transport.Warm, for the candidate's access.

@@ -144,6 +144,25 @@ func TestHazardWatchWithABodyHangs(t *testing.T) {
 	})
 }
 
+// TestHazardWatchWithABodyDependsOnTheProtocol: the answer must be the same
+// before and after the transport knows what the server supports, and over
+// round trippers of the access's own.
+func TestHazardWatchWithABodyDependsOnTheProtocol(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		srv := serve(t, http2, func(http.ResponseWriter, *http.Request) {})
+		wrapped := srv.config("one")
+		wrapped.Wrap(func(rt http.RoundTripper) http.RoundTripper { return rt })
+		for _, cfg := range []*rest.Config{srv.config("one"), wrapped} {
+			s := connect(t, Options{}, cfg)
+			require.NoError(t, sendBody(t.Context(), s, http.MethodGet, "/api?watch=true", ""))
+			err := sendBody(t.Context(), s, http.MethodGet, "/api?watch=true", "body")
+			requireClass(t, Refused, err)
+			require.ErrorIs(t, err, h2.ErrUnsupported)
+			require.ErrorContains(t, err, "it has a body")
+		}
+	})
+}
+
 // TestHazardRetiredAccessAdmitsRequests: one that looked before the access was
 // replaced would make a connection with the old one.
 func TestHazardRetiredAccessAdmitsRequests(t *testing.T) {

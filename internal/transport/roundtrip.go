@@ -45,17 +45,17 @@ func (s *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, e
 	}
 	defer s.running.Done()
 
-	watch := isWatch(req)
-	if !watch {
-		if err := s.throttle(ctx); err != nil {
-			return nil, s.failure(req, nil, err)
+	watch, enter := isWatch(req), s.enter
+	if watch {
+		// The protocol must not decide whether a watch with a body is sent.
+		if err := h2.Check(req); err != nil {
+			return nil, s.fail(req, Refused, &trusted{err: err})
 		}
+		enter = s.enterWatch
+	} else if err := s.throttle(ctx); err != nil {
+		return nil, s.failure(req, nil, err)
 	}
 
-	enter := s.enter
-	if watch {
-		enter = s.enterWatch
-	}
 	t, resp, err := s.dispatch(req, enter)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (s *Transport) dispatch(req *http.Request, enter entrance) (ticket, *http.R
 			return t, nil, s.failure(req, nil, err)
 		}
 		resp, err := s.exchange(next, t)
-		if errors.Is(err, h2.ErrNotHTTP2) {
+		if unsent(err) {
 			continue // only watches and probes get here, which have no body
 		}
 		if again := outdated(req, t, err); again != nil {
@@ -147,7 +147,7 @@ func (s *Transport) enterBy(enter func(*generation) (ticket, error)) (ticket, er
 }
 
 // exchange sends req with its ticket and returns the response unchanged. If it
-// fails, it returns a *Error and leaves the lane.
+// fails, it leaves the lane, and returns a *Error or an unsent one.
 func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error) {
 	asked := time.Now()
 	resp, err := s.send(req, t)
@@ -160,9 +160,9 @@ func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error
 		return resp, nil
 	}
 
-	if errors.Is(err, h2.ErrNotHTTP2) {
+	if unsent(err) {
 		t.leave()
-		return nil, err // nothing has been sent
+		return nil, err
 	}
 	cut := t.ended(isWatch(req))
 	if cut != nil {

@@ -382,21 +382,59 @@ func TestHazardReplacedAccessHoldsRequestsThatWaitForItsDial(t *testing.T) {
 	})
 }
 
+// TestHazardReplacedAccessHoldsWatchesThatWaitForItsDial: watches, and what
+// else uses their connections, go on with the new access at once.
+func TestHazardReplacedAccessHoldsWatchesThatWaitForItsDial(t *testing.T) {
+	for name, use := range map[string]func(context.Context, *Transport) error{
+		"watch": func(ctx context.Context, s *Transport) error {
+			resp, err := get(ctx, s, "/api/v1/pods?watch=1")
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		},
+		"probe": func(ctx context.Context, s *Transport) error {
+			_, err := s.ProbeStreams(ctx, "/version")
+			return err
+		},
+		"warm": func(ctx context.Context, s *Transport) error { return s.Warm(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbles(t, func(t *testing.T, http2 bool) {
+				n := newMemnet(t, http2, hangOrStream)
+				old := n.config()
+				old.Host, old.Dial = "https://old.example", blocked
+				s := connect(t, Options{Dial: n.dial}, old)
+				start := time.Now()
+				results := make(chan error, 2)
+				for range 2 {
+					go func() { results <- use(t.Context(), s) }()
+				}
+				synctest.Wait()
+				require.NoError(t, s.Swap(n.config(), "second"))
+				require.NoError(t, <-results)
+				require.NoError(t, <-results)
+				require.Zero(t, time.Since(start))
+				synctest.Wait()
+				require.Equal(t, 1, generations(s), "the replaced one has ended")
+			})
+		})
+	}
+}
+
 // TestHazardCutStreamsIsMistakenForAnUnknownFailure: what shares the connections
 // of the watches that it cuts fails as they do.
 func TestHazardCutStreamsIsMistakenForAnUnknownFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemnet(t, true, hangOrStream)
-		s := connect(t, Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if ForStreams(ctx) {
-				return blocked(ctx, network, address)
-			}
-			return n.dial(ctx, network, address)
-		}}, n.config())
-		results := make(chan error, 3)
-		go func() { results <- s.Warm(t.Context()) }()
+		s := connect(t, Options{Dial: n.dial}, n.config())
+		results := make(chan error, 2)
 		go func() {
-			_, err := s.ProbeStreams(t.Context(), "/version")
+			_, err := s.ProbeStreams(t.Context(), "/hang")
+			results <- err
+		}()
+		go func() {
+			_, _, err := fetch(t.Context(), s, "/hang?watch=1")
 			results <- err
 		}()
 		ctx, cancel := context.WithCancel(t.Context())

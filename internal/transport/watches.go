@@ -136,6 +136,10 @@ func (w *watches) roundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// unsent reports whether err is that of a watches' h2.Transport that sent
+// nothing of the request: it has no HTTP/2, or its generation was replaced.
+func unsent(err error) bool { return errors.Is(err, h2.ErrNotHTTP2) || errors.Is(err, h2.ErrRetired) }
+
 // cut closes the h2.Transport in the background. That does not take long,
 // because its connections are cut at the same time. Transport.Close waits for
 // it.

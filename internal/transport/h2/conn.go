@@ -48,8 +48,9 @@ type conn struct {
 	settled  bool               // the peer's settings are known
 	streams  map[uint32]*stream // those that have not ended
 	nextID   uint32
-	reserved int   // places granted to requests that have not opened their stream yet
-	limit    int64 // of streams, set by the peer
+	reserved int           // places granted to requests that have not opened their stream yet
+	limit    int64         // of streams, set by the peer
+	barred   time.Duration // when the peer set limit to 0, since born
 	idle     time.Time
 	out      outbox
 	alive    keepalive
@@ -131,18 +132,20 @@ func (c *conn) reserve() bool {
 
 // promising reports whether waiting for room on c is better than dialing:
 // either the server has yet to confirm the end of some streams, or it currently
-// allows no streams on a new connection. Both conditions end with the
-// connection at the latest.
+// allows no streams on a new connection. The keepalive bounds both.
 func (c *conn) promising() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	return c.usableLocked() && (c.limit == 0 && c.freshLocked() || c.usedLocked() < c.limit && !c.out.full())
+	return c.usableLocked() && (c.barredLocked() || c.usedLocked() < c.limit && !c.out.full())
 }
 
 func (c *conn) usableLocked() bool {
 	return c.broken == nil && c.settled && !c.retired
 }
+
+// barredLocked reports whether the peer allows no streams on a new connection.
+func (c *conn) barredLocked() bool { return c.limit == 0 && c.freshLocked() }
 
 // freshLocked reports whether the connection has never opened a stream.
 func (c *conn) freshLocked() bool { return c.nextID == 1 }
@@ -286,6 +289,15 @@ func (c *conn) cause() error {
 	defer c.mu.Unlock()
 
 	return c.broken
+}
+
+// retire admits no more streams, and closes the connection once it has none.
+func (c *conn) retire() {
+	c.mu.Lock()
+	c.retired = true
+	c.mu.Unlock()
+
+	c.finish()
 }
 
 // closeIdle closes the connection if it has no streams.

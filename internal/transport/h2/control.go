@@ -5,6 +5,7 @@ package h2
 
 import (
 	"fmt"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -57,6 +58,9 @@ func (c *conn) settingLocked(s http2.Setting) error {
 	case http2.SettingHeaderTableSize:
 		c.out.enc.SetMaxDynamicTableSize(s.Val)
 	case http2.SettingMaxConcurrentStreams:
+		if s.Val == 0 && c.limit != 0 {
+			c.barred = time.Since(c.born)
+		}
 		c.limit = int64(s.Val)
 	case http2.SettingInitialWindowSize:
 		c.streamWindow = int64(s.Val)

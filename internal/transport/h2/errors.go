@@ -19,11 +19,17 @@ var (
 	// anything other than a GET over https without a body, trailers or an
 	// upgrade of the connection.
 	ErrUnsupported = errors.New("h2: unsupported request")
+	// ErrRetired indicates that the Transport was retired. Nothing of the
+	// request has been processed, so it can be sent elsewhere.
+	ErrRetired = errors.New("h2: transport retired")
 	// ErrClosed indicates that the Transport was closed.
 	ErrClosed = errors.New("h2: transport closed")
 	// ErrConnectionLost indicates that the connection of a stream broke. It has
 	// net/http's text, because client-go recognizes that text as worth a retry.
 	ErrConnectionLost = errors.New("http2: client connection lost")
+	// ErrNoStreams indicates that the server keeps connections without allowing
+	// a stream on them. It comes with ErrConnectionLost.
+	ErrNoStreams = errors.New("the server allows no streams")
 	// ErrUnprocessed indicates that the server did not begin to process the
 	// request, so any request can safely be sent again. RoundTrip has already
 	// tried several times, on different connections.

@@ -5,6 +5,7 @@ package h2
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -36,7 +37,7 @@ type keepalive struct {
 
 func (k *keepalive) startLocked(c *conn) {
 	c.t.running.Add(1)
-	k.timer = time.AfterFunc(min(c.t.opts.PingAfter, c.t.opts.IdleTimeout), c.watch)
+	k.timer = time.AfterFunc(min(c.t.opts.PingAfter, c.t.opts.IdleTimeout, dialTimeout), c.watch)
 }
 
 func (k *keepalive) stopLocked(c *conn) {
@@ -86,10 +87,10 @@ func (k *keepalive) pongLocked(c *conn, payload [8]byte) {
 func (c *conn) watch() {
 	defer c.t.running.Done()
 	if end := c.look(); end != nil {
-		if end == errIdle { //nolint:errorlint // look returns it as it is
-			c.bye(end)
-		} else {
+		if errors.Is(end, errPingTimeout) {
 			c.abort(end)
+		} else {
+			c.bye(end)
 		}
 	}
 }
@@ -119,11 +120,16 @@ func (c *conn) look() error {
 		next = heard + opts.PingAfter
 	}
 
-	if c.usedLocked() == 0 {
-		if time.Since(c.idle) >= opts.IdleTimeout {
-			c.retired = true // prevents a new stream in between
-			return errIdle
+	switch {
+	case c.barredLocked(): // requests may be waiting for it, so it is not idle
+		end := c.barred + dialTimeout
+		if now >= end {
+			return fmt.Errorf("%w: %w", ErrConnectionLost, ErrNoStreams)
 		}
+		next = min(next, end)
+	case c.usedLocked() == 0 && time.Since(c.idle) >= opts.IdleTimeout:
+		c.retired = true // prevents a new stream in between
+		return errIdle
 	}
 
 	k.armLocked(c, min(next-now, opts.IdleTimeout))

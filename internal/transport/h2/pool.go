@@ -58,8 +58,8 @@ func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	if t.closed {
-		return nil, nil, nil, ErrClosed
+	if t.over != nil {
+		return nil, nil, nil, t.over
 	}
 	p := t.pools[addr]
 	if p == nil {
@@ -125,7 +125,7 @@ func (p *pool) serveLocked() {
 		p.nextLocked(c, nil)
 	}
 
-	if p.waiters.Len() == 0 || p.dial != nil || p.t.closed || slices.ContainsFunc(p.conns, (*conn).promising) {
+	if p.waiters.Len() == 0 || p.dial != nil || p.t.over != nil || slices.ContainsFunc(p.conns, (*conn).promising) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
@@ -196,34 +196,34 @@ func negotiated(nc net.Conn) error {
 // dialed ends a dial. If the dial failed, all waiters fail: dialing again would
 // not help them.
 func (p *pool) dialed(c *conn, err error) {
-	if !p.join(c, err) {
-		c.bye(ErrClosed)
+	if over := p.join(c, err); over != nil {
+		c.bye(over)
 	}
 }
 
-// join adds a new connection to the pool. It reports whether the connection may
-// stay, or there was none.
-func (p *pool) join(c *conn, err error) bool {
+// join adds a new connection to the pool. If there is one that may not stay,
+// join returns the error to close it with.
+func (p *pool) join(c *conn, err error) (over error) {
 	t := p.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
 	p.dial = nil
-	if t.closed {
-		return err != nil
-	}
 	if err == nil {
 		err = c.cause() // a connection that already broke has tried to leave, and would stay forever
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		p.failLocked(err)
 		p.tidyLocked()
-		return true
+	case t.over != nil:
+		return t.over
+	default:
+		p.conns = append(p.conns, c)
+		p.serveLocked()
 	}
-	p.conns = append(p.conns, c)
-	p.serveLocked()
 
-	return true
+	return nil
 }
 
 // leave removes a broken connection from the pool. If err is not nil, all

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
@@ -168,4 +169,110 @@ func TestPlaceThatIsGoneIsNoFailureOfTheRequest(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHazardServerThatAllowsNoStreamsHoldsRequestsForEver: it answers pings,
+// so only the age of its refusal shows that waiting is in vain.
+func TestHazardServerThatAllowsNoStreamsHoldsRequestsForEver(t *testing.T) {
+	limit := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: n} }
+	for name, greet := range map[string]func(b *bench) *peer{
+		"from the start": func(b *bench) *peer { return b.greeted(limit(0)) },
+		"later": func(b *bench) *peer {
+			p := b.greeted(limit(1))
+			p.sent(p.fr.WriteSettings(limit(0)))
+			p.expect(http2.FrameSettings)
+			return p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				abandon := h2.Queue(b.transport, "peer.test:443")
+				p := greet(b)
+				abandon()
+				answerPings(b, p)
+				time.Sleep(20 * time.Second)
+
+				one, two := b.get("/"), b.get("/")
+				one.waiting()
+				time.Sleep(10 * time.Second)
+				require.ErrorIs(t, one.failure(), h2.ErrNoStreams)
+				require.ErrorIs(t, two.failure(), h2.ErrConnectionLost)
+				b.none()
+				require.Zero(t, b.transport.Connections())
+
+				b.get("/")
+				b.greeted().request()
+			})
+		})
+	}
+}
+
+// TestHazardRetiredTransportHoldsRequestsThatWait: none of them has been sent,
+// so its caller may send it elsewhere at once.
+func TestHazardRetiredTransportHoldsRequestsThatWait(t *testing.T) {
+	limit := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: n} }
+	for name, stage := range map[string]func(b *bench) (waits *call, runs *peer){
+		"for a dial": func(b *bench) (*call, *peer) {
+			b.stuck.Store(true)
+			return b.get("/"), nil
+		},
+		"for a handshake":      func(b *bench) (*call, *peer) { return b.get("/"), nil },
+		"for the first stream": func(b *bench) (*call, *peer) { return b.get("/"), b.greeted(limit(0)) },
+		"for more streams": func(b *bench) (*call, *peer) {
+			b.get("/")
+			p := b.greeted(limit(1))
+			p.request()
+			b.stuck.Store(true)
+			return b.get("/"), p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				start := time.Now()
+				waits, _ := stage(b)
+				waits.waiting()
+				b.transport.Retire()
+				require.ErrorIs(t, waits.failure(), h2.ErrRetired)
+				require.ErrorIs(t, b.get("/").failure(), h2.ErrRetired)
+				require.Zero(t, time.Since(start))
+				synctest.Wait()
+				require.Equal(t, b.transport.Streams(), b.transport.Connections(), "what is idle is closed")
+			})
+		})
+	}
+}
+
+// TestRetiredTransportServesItsStreams: they end when they end, and their
+// connections with the last one.
+func TestRetiredTransportServesItsStreams(t *testing.T) {
+	bubble(t, func(b *bench) {
+		k, id := b.answered(b.warm())
+		p := b.all[0]
+		b.transport.Retire()
+		b.transport.Retire() // changes nothing
+		p.data(id, false, "more")
+		r := k.read(make([]byte, 4))
+		_, err := r.result()
+		require.NoError(t, err)
+
+		p.data(id, true, "")
+		_, err = k.body()
+		require.NoError(t, err)
+		p.closed(http2.ErrCodeNo)
+		require.Zero(t, b.transport.Connections())
+	})
+}
+
+// TestRequestThatARetiredTransportDidNotProcess: it must not be sent again with
+// an access that was replaced.
+func TestRequestThatARetiredTransportDidNotProcess(t *testing.T) {
+	bubble(t, func(b *bench) {
+		k := b.get("/")
+		p := b.greeted()
+		id, _ := p.request()
+		b.transport.Retire()
+		p.sent(p.fr.WriteRSTStream(id, http2.ErrCodeRefusedStream))
+		require.ErrorIs(t, k.failure(), h2.ErrRetired)
+		b.none()
+	})
 }

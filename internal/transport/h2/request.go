@@ -24,8 +24,9 @@ type request struct {
 	fields []hpack.HeaderField
 }
 
-// check returns an error if this transport does not support req.
-func check(req *http.Request) error {
+// Check returns an error that wraps ErrUnsupported if RoundTrip does not support
+// req, whatever its headers are.
+func Check(req *http.Request) error {
 	switch {
 	case req.URL == nil:
 		return fmt.Errorf("%w: no URL", ErrUnsupported)

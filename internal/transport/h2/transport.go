@@ -30,9 +30,9 @@ type Transport struct {
 	// connections are searched for room, so no end of a stream is missed.
 	waiting atomic.Int64
 
-	mu     sync.Mutex // protects the fields below, and the contents of pools
-	pools  map[string]*pool
-	closed bool
+	mu    sync.Mutex // protects the fields below, and the contents of pools
+	pools map[string]*pool
+	over  error // ErrRetired or ErrClosed; nil while requests are admitted
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
@@ -57,7 +57,7 @@ func New(opts Options) *Transport {
 // in at the end of the body; other trailers are dropped. Responses are not
 // decompressed. Redirects are left to http.Client.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := check(req); err != nil {
+	if err := Check(req); err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close() // required by http.RoundTripper's contract
 		}
@@ -68,8 +68,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !t.begin() {
-		return nil, ErrClosed
+	if err := t.begin(); err != nil {
+		return nil, err
 	}
 	defer t.running.Done()
 
@@ -88,8 +88,8 @@ func (t *Transport) Connect(ctx context.Context, u *url.URL) error {
 	if err != nil {
 		return err
 	}
-	if !t.begin() {
-		return ErrClosed
+	if err := t.begin(); err != nil {
+		return err
 	}
 	defer t.running.Done()
 
@@ -119,17 +119,16 @@ func (t *Transport) try(req *http.Request, out request) (*http.Response, error) 
 	return h.response(req, s), nil
 }
 
-// begin registers a call of RoundTrip, for which Close waits. It reports false
-// if the Transport is closed.
-func (t *Transport) begin() bool {
+// begin registers a call of RoundTrip, for which Close waits, unless the
+// Transport was retired or closed.
+func (t *Transport) begin() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	if t.closed {
-		return false
+	if t.over == nil {
+		t.running.Add(1)
 	}
-	t.running.Add(1)
-	return true
+	return t.over
 }
 
 // CloseIdleConnections closes the connections that have no streams. It does not
@@ -140,25 +139,42 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
+// Retire makes new requests, and those that wait for a connection, fail with
+// ErrRetired. Requests that have been sent go on; each connection is closed
+// with its last stream. Retire does not block, and has no effect after Close.
+func (t *Transport) Retire() {
+	t.refuse(ErrRetired)
+	for _, c := range t.conns() {
+		c.retire()
+	}
+}
+
 // Close ends all requests and streams with ErrClosed, closes all connections,
 // and waits for all goroutines. It sends peers a GOAWAY, which takes at most a
 // second. Close may be called more than once.
 func (t *Transport) Close() {
-	t.mu.Lock()
-	t.closed = true
-	for _, p := range t.pools {
-		p.failLocked(ErrClosed)
-		if p.dial != nil {
-			p.dial.cancel()
-		}
-	}
-
-	t.mu.Unlock()
-
+	t.refuse(ErrClosed)
 	for _, c := range t.conns() {
 		c.bye(ErrClosed)
 	}
 	t.running.Wait()
+}
+
+// refuse makes new requests, and those that wait for a connection, fail with
+// err. It cancels the dials that no request waits for any longer.
+func (t *Transport) refuse(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	if !errors.Is(t.over, ErrClosed) {
+		t.over = err
+	}
+	for _, p := range t.pools {
+		p.failLocked(t.over)
+		if p.dial != nil {
+			p.dial.cancel()
+		}
+	}
 }
 
 // Streams returns the number of streams in use: responses whose body has
