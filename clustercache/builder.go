@@ -89,8 +89,8 @@ func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) 
 }
 
 // Watches watches another kind, and reconciles the requests that mapping
-// returns. Mapping and predicates receive objects in the form in which the kind
-// is named: typed objects for a typed one, see [AsGiven].
+// returns. Mapping and predicates receive objects in the representation in
+// which the kind is named: typed objects for a typed one, see [AsGiven].
 func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate) *Builder {
 	b.inputs = append(b.inputs, builderInput{object: object, mapping: mapping, predicates: predicates})
 	return b
@@ -164,18 +164,18 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 			mapping = b.cc.controllerOf(gvk)
 		}
 
-		feed := ObjectFeed{
-			Kinds:      []client.Object{input.object},
-			Clusters:   b.clusters,
-			Watch:      true,
-			Predicates: input.predicates,
-			Form:       givenForm(input.object),
+		selection := ObjectSelection{
+			Kinds:          []client.Object{input.object},
+			Clusters:       b.clusters,
+			Watch:          true,
+			Predicates:     input.predicates,
+			Representation: givenRepresentation(input.object),
 		}
 		options := ObjectSourceOptions{}
 		if input.metadata {
-			options.Form = Packed // for the mapping, which then needs no decoding
+			options.Representation = Packed // for the mapping, which then needs no decoding
 		}
-		stock.WatchesRawSource(ObjectSource(b.cc, feed, mapping, options))
+		stock.WatchesRawSource(ObjectSource(b.cc, selection, mapping, options))
 	}
 
 	for _, s := range b.sources {

@@ -78,8 +78,8 @@ func (c *cluster) letGo() {
 }
 
 // close ends the cluster for good, as Connection.Close does.
-func (c *cluster) close() (news bool) {
-	news = c.conn.Close()
+func (c *cluster) close() (pending bool) {
+	pending = c.conn.Close()
 	c.wants.Close(ErrClosed)
-	return news
+	return pending
 }

@@ -153,7 +153,7 @@ func (cc *ClusterCache) informerFailed(key informerpool.Key, err error) {
 // delays no other subscriber. Each range over the sequence is a separate
 // subscription. The error is that of an invalid kind or selector, or an
 // [*OptionError].
-func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectFeed) (iter.Seq[ObjectEvent], error) {
+func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectSelection) (iter.Seq[ObjectEvent], error) {
 	if _, err := cc.selected(spec); err != nil {
 		return nil, err
 	}
@@ -208,8 +208,8 @@ func (cc *ClusterCache) ClusterEvents(ctx context.Context) iter.Seq[ClusterEvent
 	}
 }
 
-// selected returns the ids that an ObjectFeed selects.
-func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchset.Selection, error) {
+// selected returns the ids that an ObjectSelection selects.
+func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, error) {
 	if spec.ResyncInterval < 0 {
 		return nil, &OptionError{Field: "ResyncInterval", Err: errors.New("negative")}
 	}
@@ -251,9 +251,9 @@ func (cc *ClusterCache) selected(spec ObjectFeed) ([]watchset.Selection, error) 
 // newSubscription returns a subscription, which start begins and stop ends. It
 // calls handle with one event at a time. The subscription counts a panic in
 // handle or in a predicate.
-func (cc *ClusterCache) newSubscription(spec ObjectFeed, handle func(ObjectEvent, *views)) (*subscription, error) {
-	if spec.Form > Metadata {
-		return nil, &OptionError{Field: "Form", Err: ErrUnsupported}
+func (cc *ClusterCache) newSubscription(spec ObjectSelection, handle func(ObjectEvent, *views)) (*subscription, error) {
+	if spec.Representation > Metadata {
+		return nil, &OptionError{Field: "Representation", Err: ErrUnsupported}
 	}
 	wanted, err := cc.selected(spec)
 	if err != nil {
@@ -266,7 +266,7 @@ func (cc *ClusterCache) newSubscription(spec ObjectFeed, handle func(ObjectEvent
 		cc:      cc,
 		spec:    spec,
 		wanted:  wanted,
-		forms:   cc.givenForms(spec),
+		given:   cc.givenRepresentations(spec),
 		watches: map[*cluster]map[watchset.Selection]*Watch{},
 	}
 	s.pool = cc.pool.Subscribe(informerpool.HandlerFunc(func(e informerpool.Event) { s.handle(e, handle) }))
@@ -275,22 +275,22 @@ func (cc *ClusterCache) newSubscription(spec ObjectFeed, handle func(ObjectEvent
 	return s, nil
 }
 
-// givenForms returns the form in which each kind was named, and Typed for a
-// kind named in several forms.
-func (cc *ClusterCache) givenForms(spec ObjectFeed) map[schema.GroupVersionKind]Form {
+// givenRepresentations returns the representation in which each kind was named,
+// and Typed for a kind named in several representations.
+func (cc *ClusterCache) givenRepresentations(spec ObjectSelection) map[schema.GroupVersionKind]Representation {
 	kinds := slices.Clone(spec.Kinds)
 	for _, s := range spec.Selections {
 		kinds = append(kinds, s.Kind)
 	}
-	forms := map[schema.GroupVersionKind]Form{}
+	given := map[schema.GroupVersionKind]Representation{}
 	for _, kind := range kinds {
 		gvk, err := apiutil.GVKForObject(kind, cc.options.Scheme)
-		if form := givenForm(kind); err == nil && forms[gvk] != Typed {
-			forms[gvk] = form
+		if r := givenRepresentation(kind); err == nil && given[gvk] != Typed {
+			given[gvk] = r
 		}
 	}
 
-	return forms
+	return given
 }
 
 func (cc *ClusterCache) subscriptions() []*subscription {

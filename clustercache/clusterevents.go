@@ -93,7 +93,7 @@ func (b *broadcaster) forget(cluster client.ObjectKey) {
 // subscribe returns a subscriber that first receives the state of every known
 // cluster.
 func (b *broadcaster) subscribe() *clusterSubscriber {
-	s := &clusterSubscriber{news: make(chan struct{}, 1), pending: map[client.ObjectKey][]ClusterEvent{}}
+	s := &clusterSubscriber{changed: make(chan struct{}, 1), pending: map[client.ObjectKey][]ClusterEvent{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
@@ -105,7 +105,7 @@ func (b *broadcaster) subscribe() *clusterSubscriber {
 	}
 
 	if b.closed {
-		close(s.news)
+		close(s.changed)
 		return s
 	}
 	b.subs[s] = struct{}{}
@@ -122,7 +122,7 @@ func (b *broadcaster) unsubscribe(s *clusterSubscriber) {
 // pause withholds a subscriber's events, which are merged meanwhile, or ends
 // the pause.
 func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
-	b.mu.Lock() // so that close does not close s.news meanwhile
+	b.mu.Lock() // so that close does not close s.changed meanwhile
 	defer b.mu.Unlock()
 
 	s.mu.Lock()
@@ -133,7 +133,7 @@ func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
 		return
 	}
 	select {
-	case s.news <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
@@ -154,7 +154,7 @@ func (b *broadcaster) close() {
 	}
 	b.closed = true
 	for s := range b.subs {
-		close(s.news)
+		close(s.changed)
 		delete(b.subs, s)
 	}
 }
@@ -162,7 +162,7 @@ func (b *broadcaster) close() {
 // clusterSubscriber is one subscriber's queue: clusters in order, each with its
 // pending events.
 type clusterSubscriber struct {
-	news chan struct{} // one slot; closed at the end
+	changed chan struct{} // one slot; closed at the end
 
 	mu      sync.Mutex // protects the fields below
 	queue   []client.ObjectKey
@@ -182,7 +182,7 @@ func (s *clusterSubscriber) put(e ClusterEvent) {
 	s.mu.Unlock()
 
 	select {
-	case s.news <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
@@ -249,7 +249,7 @@ func (s *clusterSubscriber) next(ctx context.Context) (ClusterEvent, bool) {
 		select {
 		case <-ctx.Done():
 			return ClusterEvent{}, false
-		case _, open := <-s.news:
+		case _, open := <-s.changed:
 			if !open {
 				e, ok := s.take()
 				return e, ok

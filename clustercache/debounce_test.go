@@ -26,7 +26,7 @@ import (
 func debounced(t *testing.T, cc *clustercache.ClusterCache, q *fleettest.Queue[clustercache.Request],
 	limit time.Duration) *clustercache.TypedObjectSource[clustercache.Request] {
 	t.Helper()
-	s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject,
+	s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject,
 		clustercache.ObjectSourceOptions{Debounce: time.Second, MaxDelay: limit})
 	require.NoError(t, s.Start(t.Context(), q))
 	time.Sleep(time.Second)
@@ -161,7 +161,7 @@ func TestDebounceHasNoGoroutineForAKey(t *testing.T) {
 			api.Put(fmt.Sprint("o", i), "1", nil)
 		}
 		synctest.Wait()
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps},
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
 			clustercache.EnqueueObject, clustercache.ObjectSourceOptions{Debounce: time.Hour})
 		require.NoError(t, s.Start(t.Context(), q))
 		synctest.Wait()

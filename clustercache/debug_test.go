@@ -37,7 +37,7 @@ func browse(t *testing.T, h http.Handler, query string, status int) string {
 	return w.Body.String()
 }
 
-func TestDebugPageTellsWhyAClusterIsNotConnected(t *testing.T) {
+func TestDebugPageShowsWhyAClusterIsNotConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		east, west := fleettest.NewAPI(t, "uid-east"), fleettest.NewAPI(t, "uid-west")
 		east.Put("one", "1", nil)

@@ -175,7 +175,7 @@ func TestBadTargetFailsAloneAndNamesItself(t *testing.T) {
 	}
 }
 
-func TestWaitForSyncTellsTheCauseOfEachTargetAndHeals(t *testing.T) {
+func TestWaitForSyncReturnsTheCauseOfEachTargetAndHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, apis := fleettest.NewFleet(t, 1, nil)
 		apis[0].FailWith(http.StatusForbidden, "/secrets")
@@ -315,7 +315,7 @@ func TestConcurrentDeclarationsOfOneOwnerTheLastWins(t *testing.T) {
 	})
 }
 
-func TestUsageTellsWhoUsesWhat(t *testing.T) {
+func TestUsageShowsWhoUsesWhat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _ := fleettest.NewFleet(t, 1, nil)
 		fleettest.Declare(t, cc, fleettest.Owner("o"), fleettest.Target("a", "ConfigMap"),

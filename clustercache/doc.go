@@ -17,7 +17,7 @@
 //	err = cc.Reader(cluster).List(ctx, pods, client.InNamespace("default"))
 //
 //	ctrl.NewControllerManagedBy(mgr).
-//		WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf)).
+//		WatchesRawSource(clustercache.ObjectSource(cc, clustercache.ObjectSelection{}, clustercache.EnqueueClusterOf)).
 //		WatchesRawSource(clustercache.ClusterSource(cc, clustercache.EnqueueCluster))
 //
 // A cluster becomes known, and is connected, on its first use: by Engage,
@@ -59,7 +59,7 @@
 //	    \                 |                 /         selection; packed objects
 //	     +---- subscription of a source ---+          latest state of each object
 //	                      |
-//	             ObjectFeed.Predicates                in the feed's Form
+//	             ObjectSelection.Predicates                in the selection's Representation
 //	                      |
 //	               mapping function                   EnqueueObject, EnqueueOwner, ...
 //	                      |
@@ -71,7 +71,7 @@
 //
 // [ObjectSource] and [ClusterSource] make sources for any controller; one
 // source serves any number of clusters. A source starts without waiting,
-// whatever state the clusters are in. An [ObjectFeed] selects objects,
+// whatever state the clusters are in. An [ObjectSelection] selects objects,
 // optionally with controller-runtime's predicates. A mapping function turns
 // their events into requests: [EnqueueObject], [EnqueueOwner],
 // [EnqueueClusterOf], [EnqueueLabelled], or your own. [Request] is a ready-made
@@ -85,8 +85,8 @@
 // stream. Only keys are delayed: a request carries no state, and the reconciler
 // always reads current state.
 //
-// Events, and objects that an ObjectFeed passes to callbacks, are shared and
-// read-only. Objects returned by reads belong to the caller.
+// Events, and objects that an ObjectSelection passes to callbacks, are shared
+// and read-only. Objects returned by reads belong to the caller.
 //
 // # Guarantees
 //

@@ -27,8 +27,8 @@ func (x Index) validate(field string) []error {
 	check(x.GVK.Version != "" && x.GVK.Kind != "", "GVK")
 	check(x.Field != "", "Field")
 	check(x.Values != nil, "Values")
-	if x.Form > Metadata {
-		errs = append(errs, &OptionError{Field: field + ".Form", Err: ErrUnsupported})
+	if x.Representation > Metadata {
+		errs = append(errs, &OptionError{Field: field + ".Representation", Err: ErrUnsupported})
 	}
 
 	return errs
@@ -48,7 +48,7 @@ type addedIndex struct {
 
 	name     string
 	clusters []client.ObjectKey // nil: all
-	worked   atomic.Uint32      // the form that Values last worked with; AsGiven: none yet
+	worked   atomic.Uint32      // the representation that Values last worked with; AsGiven: none yet
 	logged   atomic.Bool        // its first failure was logged
 }
 

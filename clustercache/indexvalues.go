@@ -26,7 +26,7 @@ type IndexError struct {
 	// Object is one of the objects that it failed for.
 	Object client.ObjectKey
 	// Err is the cause: [ErrIndexPanicked], or why the object does not fit the
-	// form.
+	// representation.
 	Err error
 }
 
@@ -43,26 +43,27 @@ var ErrIndexPanicked = informerpool.ErrIndexPanicked
 
 // valuesOf computes the index of a cached object.
 func (x *addedIndex) valuesOf(cc *ClusterCache, c *cluster, o *informerpool.Object) ([]string, error) {
-	return x.compute(cc, c, client.ObjectKeyFromObject(o), func(f Form) (client.Object, error) { return f.of(cc, o) })
+	return x.compute(cc, c, client.ObjectKeyFromObject(o), func(f Representation) (client.Object, error) { return f.of(cc, o) })
 }
 
-// compute calls Values with the object in the form that it needs. By default
-// that form is found by trying: a function that asserts another type than it
-// receives panics, or returns no values, and is called with the next form. The
-// first form for which it returned values is kept.
+// compute calls Values with the object in the representation that it needs. By
+// default that representation is found by trying: a function that asserts
+// another type than it receives panics, or returns no values, and is called
+// with the next representation. The first representation for which it returned
+// values is kept.
 func (x *addedIndex) compute(
-	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(Form) (client.Object, error),
+	cc *ClusterCache, c *cluster, name client.ObjectKey, in func(Representation) (client.Object, error),
 ) ([]string, error) {
 	var first *callback.PanicError
 	answered := false
-	for _, form := range x.forms() {
-		obj, err := in(form)
+	for _, r := range x.representations() {
+		obj, err := in(r)
 		if err != nil {
 			return nil, x.failed(cc, c, name, err, err.Error())
 		}
 		values, failed := x.call(obj)
 		if len(values) > 0 {
-			x.worked.Store(uint32(form))
+			x.worked.Store(uint32(r))
 			return values, nil
 		}
 		answered = answered || failed == nil
@@ -84,15 +85,15 @@ func (x *addedIndex) compute(
 	return nil, x.failed(cc, c, name, ErrIndexPanicked, first.Value)
 }
 
-// forms returns the forms to call Values with, in order.
-func (x *addedIndex) forms() []Form {
-	if x.Form != AsGiven {
-		return []Form{x.Form}
+// representations returns the representations to call Values with, in order.
+func (x *addedIndex) representations() []Representation {
+	if x.Representation != AsGiven {
+		return []Representation{x.Representation}
 	}
-	if worked := Form(x.worked.Load()); worked != AsGiven {
-		return []Form{worked}
+	if worked := Representation(x.worked.Load()); worked != AsGiven {
+		return []Representation{worked}
 	}
-	return []Form{Typed, Packed, Unstructured}
+	return []Representation{Typed, Packed, Unstructured}
 }
 
 // call calls Values and recovers if it panics or ends its goroutine.

@@ -71,7 +71,7 @@ func TestUseBeforeStartBeginsWithIt(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, cc.NeedLeaderElection())
 		w := fleettest.Watch(t, cc)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 		clusters := fleettest.Follow(t, cc)
 		require.ErrorIs(t, fleettest.Get(t, cc), clustercache.ErrNotConnected)
 		time.Sleep(time.Hour)
@@ -133,7 +133,7 @@ func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing
 		q := priorityqueue.New[reconcile.Request]("test")
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}},
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}},
 			func(_ context.Context, cluster client.ObjectKey, o client.Object) []reconcile.Request {
 				require.Equal(t, fleettest.Key("a"), cluster)
 				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
@@ -193,7 +193,7 @@ func TestFeedThatWatchesCoversClustersThatComeLater(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		ctx, cancel := context.WithCancel(t.Context())
 		seen := make(chan string, 100)
-		seq, err := cc.ObjectEvents(ctx, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+		seq, err := cc.ObjectEvents(ctx, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		require.NoError(t, err)
 		done := make(chan struct{})
 		go func() {

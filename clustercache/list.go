@@ -49,6 +49,9 @@ func (c *cluster) listCached(o *readOptions, gvk schema.GroupVersionKind, lo *cl
 		}
 		return errLive
 	}
+	if o.mode == LiveOnly {
+		return errLive
+	}
 
 	for {
 		found, err := c.lookUpAll(o, gvk, lo)

@@ -139,7 +139,7 @@ func (s *liveSelection) read(ctx context.Context, live client.Client, lo *client
 // selects reports whether all indexed fields select the object.
 func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
 	for _, f := range s.indexed {
-		values, err := f.index.compute(s.c.cc, s.c, client.ObjectKeyFromObject(u), func(form Form) (client.Object, error) { return s.in(form, u) })
+		values, err := f.index.compute(s.c.cc, s.c, client.ObjectKeyFromObject(u), func(r Representation) (client.Object, error) { return s.in(r, u) })
 		if err != nil || !fieldSelects(f.Requirement, values) {
 			return false, err
 		}
@@ -148,9 +148,9 @@ func (s *liveSelection) selects(u *unstructured.Unstructured) (bool, error) {
 	return true, nil
 }
 
-// in returns a copy of the object in a form.
-func (s *liveSelection) in(form Form, u *unstructured.Unstructured) (client.Object, error) {
-	switch form {
+// in returns a copy of the object in a representation.
+func (s *liveSelection) in(r Representation, u *unstructured.Unstructured) (client.Object, error) {
+	switch r {
 	case Typed, AsGiven:
 		fresh, err := s.c.cc.options.Scheme.New(s.gvk)
 		if typed, ok := fresh.(client.Object); err == nil && ok {
@@ -170,7 +170,7 @@ func (s *liveSelection) in(form Form, u *unstructured.Unstructured) (client.Obje
 	return u.DeepCopy(), nil
 }
 
-// fill puts the selected objects into a list of any form.
+// fill puts the selected objects into a list of any representation.
 func (s *liveSelection) fill(list client.ObjectList) error {
 	if l, ok := list.(*unstructured.UnstructuredList); ok {
 		l.Items = s.found

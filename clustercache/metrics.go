@@ -246,7 +246,7 @@ func sumUp(statuses []Status) Status {
 		sum.References += s.References
 		sum.Objects += s.Objects
 		sum.Bytes += s.Bytes
-		sum.OldestProof = earlier(sum.OldestProof, s.OldestProof)
+		sum.OldestSeen = earlier(sum.OldestSeen, s.OldestSeen)
 		sum.CredentialExpiry = earlier(sum.CredentialExpiry, s.CredentialExpiry)
 	}
 
@@ -294,8 +294,8 @@ func (out sink) cluster(name string, s Status) {
 	out.gauge(descBytes, float64(s.Bytes), name)
 	out.counter(descStalls, s.Stalls, name)
 	out.counter(descRejected, s.Rejected, name)
-	if !s.OldestProof.IsZero() {
-		out.gauge(descStale, time.Since(s.OldestProof).Seconds(), name)
+	if !s.OldestSeen.IsZero() {
+		out.gauge(descStale, time.Since(s.OldestSeen).Seconds(), name)
 	}
 	if !s.CredentialExpiry.IsZero() {
 		out.gauge(descExpiry, float64(s.CredentialExpiry.Unix()), name)

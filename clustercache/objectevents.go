@@ -13,8 +13,8 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// ObjectFeed selects the objects whose events are delivered.
-type ObjectFeed struct {
+// ObjectSelection selects the objects whose events are delivered.
+type ObjectSelection struct {
 	// Kinds are the kinds, each as a typed object, an unstructured one or
 	// [Kind], and all narrowed by Options. Without Kinds and Selections, every
 	// watched kind is selected.
@@ -26,10 +26,10 @@ type ObjectFeed struct {
 	// Clusters reports whether a cluster is selected. Nil selects all. It must
 	// be quick and always return the same result for a cluster.
 	Clusters func(cluster client.ObjectKey) bool
-	// Watch makes the feed hold a watch of each of the Kinds and Selections in
-	// each selected cluster that is known, now and later, and deliver events
-	// only from these watches. Without it the feed delivers the events of
-	// watches of others.
+	// Watch makes the selection hold a watch of each of the Kinds and
+	// Selections in each selected cluster that is known, now and later, and
+	// deliver events only from these watches. Without it the selection delivers
+	// the events of watches of others.
 	Watch bool
 	// Options narrow the Kinds: client.InNamespace, MatchingLabels,
 	// MatchingFields. With Watch, the server selects. Without it, the objects
@@ -39,16 +39,17 @@ type ObjectFeed struct {
 	Options []client.ListOption
 	// Predicates let an event pass if all of them do. Both those of
 	// controller-runtime and those written for a Go type work. They receive
-	// objects in the Form. An object that Trigger or a resync delivers once
-	// more is a generic event to them, so that predicates that look for changes
-	// let it pass. An object that does not fit the form passes, which is
-	// logged, since no predicate can be called with it.
+	// objects in the Representation. An object that Trigger or a resync
+	// delivers once more is a generic event to them, so that predicates that
+	// look for changes let it pass. An object that does not fit the
+	// representation passes, which is logged, since no predicate can be called
+	// with it.
 	Predicates []predicate.Predicate
-	// Form is the form of the objects passed to Predicates. Defaults to
-	// [AsGiven]: typed objects where Kinds or Selections name the kind by one.
-	// Predicates of controller-runtime that read only metadata cost no
-	// decoding.
-	Form Form
+	// Representation is the representation of the objects passed to Predicates.
+	// Defaults to [AsGiven]: typed objects where Kinds or Selections name the
+	// kind by one. Predicates of controller-runtime that read only metadata
+	// cost no decoding.
+	Representation Representation
 	// ResyncInterval is the time after which all objects are delivered once
 	// more, marked as Resync. Each interval is shortened by up to a fifth, at
 	// random. Zero means never.
@@ -59,7 +60,7 @@ type ObjectFeed struct {
 type Selection struct {
 	// Kind is a typed object, an unstructured one or [Kind]. Required.
 	Kind client.Object
-	// Options narrow the kind, as ObjectFeed.Options do.
+	// Options narrow the kind, as ObjectSelection.Options do.
 	Options []client.ListOption
 }
 

@@ -70,7 +70,7 @@ type Options struct {
 	Logger logr.Logger
 
 	// ReadMode is the mode of reads that do not specify one. Defaults to
-	// [Live].
+	// [PreferCache].
 	ReadMode ReadMode
 	// IdleTimeout is how long an informer started by a read in mode [AutoWatch]
 	// runs after the last such read. Defaults to 10 min.
@@ -209,15 +209,15 @@ type Index struct {
 	// Values returns an object's values of the field. Required. The object
 	// belongs to it. It must be quick, and is called from many goroutines.
 	// While it panics for a cached object, or such an object does not fit the
-	// Form, lists by the field fail with an [*IndexError], which is logged once
-	// and counted.
+	// Representation, lists by the field fail with an [*IndexError], which is
+	// logged once and counted.
 	Values func(client.Object) []string
-	// Form is the form of the objects passed to Values. Defaults to a typed
-	// object where Options.Scheme has the kind, and to an unstructured one
-	// otherwise. A function that asserts a cached object, or an unstructured
-	// one, gets that. Functions that read only metadata cost least with
-	// [Packed].
-	Form Form
+	// Representation is the representation of the objects passed to Values.
+	// Defaults to a typed object where Options.Scheme has the kind, and to an
+	// unstructured one otherwise. A function that asserts a cached object, or
+	// an unstructured one, gets that. Functions that read only metadata cost
+	// least with [Packed].
+	Representation Representation
 }
 
 // withDefaults returns the options with every zero value replaced, and one
@@ -271,7 +271,7 @@ func (o Options) validate() error {
 	if _, ok := resolver.AsLister(o.Resolver); o.Discover && o.Resolver != nil {
 		check(ok, "Discover", "needs a Resolver that lists clusters")
 	}
-	check(o.ReadMode <= AutoWatch, "ReadMode", "unknown")
+	check(o.ReadMode <= LiveOnly, "ReadMode", "unknown")
 	check(o.ProbePath == "" || (strings.HasPrefix(o.ProbePath, "/") && !strings.ContainsAny(o.ProbePath, " \t\r\n#")), "ProbePath",
 		"must be an absolute path")
 

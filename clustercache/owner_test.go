@@ -38,7 +38,7 @@ func (h hubReader) Get(_ context.Context, key client.ObjectKey, obj client.Objec
 	return h.get(o)
 }
 
-func TestOwnerExistsTellsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
+func TestOwnerExistsReportsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
 	now := metav1.Now()
 	notFound := apierrors.NewNotFound(schema.GroupResource{}, "o")
 	for name, tc := range map[string]struct {
@@ -73,7 +73,7 @@ func TestOwnerExistsTellsGoneOnlyWhereTheHubSaysSo(t *testing.T) {
 	require.ErrorContains(t, err, "fleet/a")
 }
 
-func TestOwnerOfTellsKindAndName(t *testing.T) {
+func TestOwnerOfReturnsKindAndName(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}}
 	o, err := clustercache.OwnerOf(cm, scheme.Scheme)
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ import (
 //	                    │ none                      │ no usable answer
 //	                    └─────────────┬─────────────┘
 //	                                  ▼
-//	            Live, AutoWatch: API server; CacheOnly: error
+//	            PreferCache, AutoWatch: API server; CacheOnly: error
 //
 // A read that something interferes with, such as another history or the release
 // of a want, starts again (watchset.ErrAgain).
@@ -241,8 +241,8 @@ func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 		return nil
 	}
 	s := want.Lease().Status()
-	if o.maxAge > 0 && time.Since(s.LastProof) > o.maxAge {
-		return instead(o, fmt.Errorf("%w: last sign of life %s ago", ErrStale, time.Since(s.LastProof).Round(time.Second)))
+	if o.maxAge > 0 && time.Since(s.LastSeen) > o.maxAge {
+		return instead(o, fmt.Errorf("%w: last sign of life %s ago", ErrStale, time.Since(s.LastSeen).Round(time.Second)))
 	}
 
 	if o.atLeast != "" {
@@ -261,7 +261,7 @@ func (c *cluster) usable(o *readOptions, want *watchset.Want) error {
 			Connected:       v.Connected,
 			Epoch:           historyOf(s),
 			ResourceVersion: s.ResourceVersion,
-			Proof:           s.LastProof,
+			LastSeen:        s.LastSeen,
 		}
 	}
 
@@ -298,6 +298,9 @@ func distrusted(err error) error {
 
 // getCached reads one object from the cache.
 func (c *cluster) getCached(o *readOptions, gvk schema.GroupVersionKind, key client.ObjectKey, obj client.Object) error {
+	if o.mode == LiveOnly {
+		return errLive
+	}
 	for {
 		object, err := c.lookUp(o, gvk, key)
 		switch {
@@ -412,7 +415,7 @@ func (c *cluster) liveRead(o *readOptions, read func(client.Client) error) error
 		return connection.ErrMoved // the answer belongs to one history, and it is not known which
 	}
 	if o.origin != nil {
-		*o.origin = Origin{Connected: true, Epoch: string(v.Epoch), Proof: time.Now()}
+		*o.origin = Origin{Connected: true, Epoch: string(v.Epoch), LastSeen: time.Now()}
 	}
 
 	return err

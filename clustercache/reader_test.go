@@ -34,7 +34,7 @@ func TestReadModeTable(t *testing.T) {
 		name  string
 		state func(t *testing.T, cc *clustercache.ClusterCache, api *fleettest.API)
 		opts  []client.GetOption
-		want  [3]answer // Live, CacheOnly, AutoWatch
+		want  [3]answer // PreferCache, CacheOnly, AutoWatch
 	}{
 		{"gone", func(_ *testing.T, cc *clustercache.ClusterCache, api *fleettest.API) {
 			cc.Disengage(fleettest.Key("a"))
@@ -72,7 +72,7 @@ func TestReadModeTable(t *testing.T) {
 			[3]answer{cached, cached, cached}},
 	}
 	for _, row := range rows {
-		for mode := clustercache.Live; mode <= clustercache.AutoWatch; mode++ {
+		for mode := clustercache.PreferCache; mode <= clustercache.LiveOnly; mode++ {
 			t.Run(row.name+"/"+mode.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cc, api, _ := fleettest.OneCluster(t)
@@ -82,7 +82,13 @@ func TestReadModeTable(t *testing.T) {
 					asked := api.Count(livePath)
 					origin := clustercache.Origin{}
 					err := fleettest.Get(t, cc, append(row.opts, mode, &origin)...)
-					want := row.want[mode]
+					want := live
+					switch {
+					case mode != clustercache.LiveOnly:
+						want = row.want[mode]
+					case row.want[clustercache.PreferCache].err != nil:
+						want = row.want[clustercache.PreferCache]
+					}
 					require.ErrorIs(t, err, want.err)
 					if want.err != nil {
 						e, ok := errors.AsType[*clustercache.ClusterError](err)
@@ -142,6 +148,8 @@ func TestListsInEveryForm(t *testing.T) {
 			require.Len(t, list.Items, tc.want, name)
 		}
 		require.Equal(t, before, api.Total(), "a cached read sent a request")
+		require.NoError(t, r.List(t.Context(), &corev1.ConfigMapList{}, clustercache.LiveOnly))
+		require.Greater(t, api.Total(), before, "a read past the cache sent no request")
 		err := r.List(t.Context(), typed, client.MatchingFields{"data": "x"}, clustercache.CacheOnly)
 		require.ErrorIs(t, err, clustercache.ErrUnsupported)
 		err = r.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.ConfigMap{})

@@ -15,7 +15,7 @@ import (
 // A read is answered as follows, depending on the mode and on the state of the
 // cluster and of the kind:
 //
-//	                             Live             CacheOnly               AutoWatch
+//	                             PreferCache      CacheOnly               AutoWatch
 //	stopped                      ErrClosed        ErrClosed               ErrClosed
 //	unknown or gone              ErrUnknownCluster ErrUnknownCluster      engaged, then ErrNotConnected
 //	not connected                ErrNotConnected  ErrNotConnected;        ErrNotConnected
@@ -30,6 +30,9 @@ import (
 //	    degraded for StaleAfter
 //	... behind what another      API server       ErrStale                API server
 //	    watch showed
+//
+// Reads in mode LiveOnly are answered as those in mode PreferCache of a kind that
+// is not watched.
 //
 // An informer is not current if its right to list or watch was withdrawn, if
 // its resource is no longer served, or if it has not followed a watch for
@@ -46,15 +49,17 @@ type ReadMode uint8
 
 // Modes of reading.
 const (
-	// Live reads from the cache where an informer covers the read, and from the
-	// API server otherwise.
-	Live ReadMode = iota
+	// PreferCache reads from the cache where an informer covers the read, and
+	// from the API server otherwise.
+	PreferCache ReadMode = iota
 	// CacheOnly reads never send a request.
 	CacheOnly
-	// AutoWatch reads are Live reads that also start an informer of the kind.
-	// It stops when no read has used it for Options.IdleTimeout. Beware of
-	// large kinds.
+	// AutoWatch reads are PreferCache reads that also start an informer of the
+	// kind. It stops when no read has used it for Options.IdleTimeout. Beware
+	// of large kinds.
 	AutoWatch
+	// LiveOnly reads are always answered by the API server.
+	LiveOnly
 )
 
 // readOption is an option of reads that controller-runtime does not define.
@@ -70,8 +75,8 @@ type readOptions struct {
 }
 
 var (
-	_ client.GetOption  = Live
-	_ client.ListOption = Live
+	_ client.GetOption  = PreferCache
+	_ client.ListOption = PreferCache
 	_ client.GetOption  = MaxStaleness(0)
 	_ client.ListOption = MaxStaleness(0)
 	_ client.GetOption  = NotOlderThan("")
@@ -91,12 +96,14 @@ func (m ReadMode) applyToRead(o *readOptions) { o.mode = m }
 // String returns the mode's name.
 func (m ReadMode) String() string {
 	switch m {
-	case Live:
-		return "Live"
+	case PreferCache:
+		return "PreferCache"
 	case CacheOnly:
 		return "CacheOnly"
 	case AutoWatch:
 		return "AutoWatch"
+	case LiveOnly:
+		return "LiveOnly"
 	}
 
 	return "unknown"
@@ -106,7 +113,7 @@ func (m ReadMode) String() string {
 // a read accepts. With it, a read in mode CacheOnly may be answered while the
 // cluster is not connected; [Origin] reports that. A healthy informer without
 // changes has a sign of life once a minute, so a shorter MaxStaleness sends
-// some reads in mode Live to the API server. Zero means any.
+// some reads in mode PreferCache to the API server. Zero means any.
 type MaxStaleness time.Duration
 
 // ApplyToGet implements client.GetOption.
@@ -119,7 +126,7 @@ func (d MaxStaleness) applyToRead(o *readOptions) { o.maxAge = time.Duration(d) 
 
 // NotOlderThan is the oldest resourceVersion that may answer the read, for
 // example the one that a write returned. A read does not wait for it: where the
-// informer has not reached it, the read goes to the API server (Live,
+// informer has not reached it, the read goes to the API server (PreferCache,
 // AutoWatch) or fails with [ErrStale] (CacheOnly). [Watch.WaitForVersion]
 // waits. Empty means any.
 type NotOlderThan string
@@ -147,7 +154,7 @@ type Origin struct {
 	// ResourceVersion is how far the cache had advanced.
 	ResourceVersion string
 	// Proof is the last sign of life of the informer that answered.
-	Proof time.Time
+	LastSeen time.Time
 }
 
 // ApplyToGet implements client.GetOption.

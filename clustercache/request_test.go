@@ -80,7 +80,7 @@ func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 func TestOldAndNewOwnerAreAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps},
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
 			clustercache.EnqueueOwner(deployment))
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Empty(t, q.Names())

@@ -35,7 +35,7 @@ import (
 func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 	const line = "The cluster cache is used and does not run"
 	to := func(context.Context, client.ObjectKey, client.Object) []reconcile.Request { return nil }
-	feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+	feed := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 	for name, use := range map[string]func(*testing.T, *clustercache.ClusterCache){
 		"engage": func(t *testing.T, cc *clustercache.ClusterCache) { require.NoError(t, cc.Engage(fleettest.Key("a"))) },
 		"watch": func(t *testing.T, cc *clustercache.ClusterCache) {

@@ -25,7 +25,7 @@ import (
 // cluster, or a ConfigMap in it, changes.
 func ExampleObjectSource() {
 	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache, reconciler reconcile.Reconciler) error {
-		settings := clustercache.ObjectFeed{
+		settings := clustercache.ObjectSelection{
 			Kinds:   []client.Object{&corev1.ConfigMap{}},
 			Watch:   true,
 			Options: []client.ListOption{client.MatchingLabels{"settings": "yes"}},
@@ -44,11 +44,11 @@ func ExampleObjectSource() {
 func ExampleObjectSource_owner() {
 	deployment := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	setup := func(mgr ctrl.Manager, cc *clustercache.ClusterCache) error {
-		deployments := clustercache.ObjectFeed{
+		deployments := clustercache.ObjectSelection{
 			Kinds: []client.Object{&appsv1.Deployment{}}, Watch: true,
 			Predicates: []predicate.Predicate{predicate.GenerationChangedPredicate{}},
 		}
-		owned := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+		owned := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
 		quiet := clustercache.ObjectSourceOptions{Debounce: time.Second, MaxDelay: 10 * time.Second}
 		return builder.TypedControllerManagedBy[clustercache.Request](mgr).Named("deployments").
 			WatchesRawSource(clustercache.ObjectSource(cc, deployments, clustercache.EnqueueObject)).
@@ -65,9 +65,9 @@ func ExampleObjectSource_owner() {
 
 // A mapping function that needs more than metadata requests the form that it
 // needs.
-func ExampleForm() {
+func ExampleRepresentation() {
 	source := func(cc *clustercache.ClusterCache,
-		feed clustercache.ObjectFeed) *clustercache.TypedObjectSource[clustercache.Request] {
+		feed clustercache.ObjectSelection) *clustercache.TypedObjectSource[clustercache.Request] {
 		return clustercache.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey,
 			obj client.Object) []clustercache.Request {
 			pod, ok := obj.(*corev1.Pod)
@@ -77,7 +77,7 @@ func ExampleForm() {
 			node := schema.GroupVersionKind{Version: "v1", Kind: "Node"}
 			return []clustercache.Request{
 				{Cluster: cluster, GVK: node, ObjectKey: client.ObjectKey{Name: pod.Spec.NodeName}}}
-		}, clustercache.ObjectSourceOptions{Form: clustercache.Typed})
+		}, clustercache.ObjectSourceOptions{Representation: clustercache.Typed})
 	}
 	_ = source
 }
@@ -86,7 +86,7 @@ func ExampleForm() {
 // removed again.
 func ExampleTypedObjectSource() {
 	reload := func(ctx context.Context, c controller.TypedController[clustercache.Request],
-		cc *clustercache.ClusterCache, feed clustercache.ObjectFeed) error {
+		cc *clustercache.ClusterCache, feed clustercache.ObjectSelection) error {
 		s := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)
 		if err := c.Watch(s); err != nil {
 			return err
@@ -101,7 +101,7 @@ func ExampleTypedObjectSource() {
 func ExampleClusterCache_ObjectEvents() {
 	follow := func(ctx context.Context, cc *clustercache.ClusterCache) error {
 		events, err := cc.ObjectEvents(ctx,
-			clustercache.ObjectFeed{Kinds: []client.Object{&corev1.Node{}}, Watch: true})
+			clustercache.ObjectSelection{Kinds: []client.Object{&corev1.Node{}}, Watch: true})
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		changes := []predicate.Predicate{predicate.GenerationChangedPredicate{}}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: changes}, clustercache.EnqueueObject)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: changes}, clustercache.EnqueueObject)
 		s.TriggerAll() // before Start there is nothing to deliver
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
@@ -53,7 +53,7 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 
 		// A predicate may reject triggered objects, independently of changes.
 		never := []predicate.Predicate{predicate.Funcs{GenericFunc: func(event.GenericEvent) bool { return false }}}
-		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: never}, clustercache.EnqueueObject)
+		s = clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: never}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		s.TriggerAll()
@@ -65,7 +65,7 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		before := api.Count("stream /api/v1/configmaps")
@@ -83,7 +83,7 @@ func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject)
 		c := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
 			return []clustercache.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
 		})
@@ -129,7 +129,7 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 					late.Store(true)
 				}
 			}
-			feed := clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
+			feed := clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
 				check()
 				return true
 			})}}
@@ -175,7 +175,7 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 		var c *clustercache.TypedClusterSource[clustercache.Request]
 		calls := 0
 		var errs []error
-		s = clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {
+		s = clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {
 			calls++
 			errs = append(errs, s.Close(context.Background()))
 			return nil
@@ -217,7 +217,7 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
 		first, second := &fleettest.Queue[clustercache.Request]{}, &fleettest.Queue[clustercache.Request]{}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Watch: true}, clustercache.EnqueueObject)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true}, clustercache.EnqueueObject)
 		ctx, end := context.WithCancel(t.Context())
 		require.NoError(t, s.Start(ctx, first))
 		require.NoError(t, s.Start(t.Context(), second))
@@ -250,7 +250,7 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t)
 		for i := range 2000 {
 			ctx, cancel := context.WithCancel(t.Context())
-			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Watch: true, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
+			s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
 			var racers sync.WaitGroup
 			racers.Go(func() {
 				if i%2 == 0 {
@@ -280,7 +280,7 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 func TestMappingCanBeSwappedWhileTheSourceRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject)
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		s.SetMapping(func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {

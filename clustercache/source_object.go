@@ -22,19 +22,20 @@ import (
 )
 
 // ObjectMapFunc returns the requests to reconcile because of an object of a
-// cluster. The object is in the source's Form: typed where the kind was named
-// by a typed object. It is called with the old and the new state of an update,
-// and with every delivered state of a deleted object. It is called by one
-// goroutine at a time for each controller. A panic is counted by Failures and
-// loses only the event.
+// cluster. The object is in the source's Representation: typed where the kind
+// was named by a typed object. It is called with the old and the new state of
+// an update, and with every delivered state of a deleted object. It is called
+// by one goroutine at a time for each controller. A panic is counted by
+// Failures and loses only the event.
 type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
 
 // ObjectSourceOptions configure how an object source delivers.
 type ObjectSourceOptions struct {
-	// Form is the form of the objects passed to the mapping function and the
-	// predicates; for predicates ObjectFeed.Form takes precedence. Defaults to
-	// [AsGiven]. Functions that read only metadata cost least with [Packed].
-	Form Form
+	// Representation is the representation of the objects passed to the mapping
+	// function and the predicates; for predicates
+	// ObjectSelection.Representation takes precedence. Defaults to [AsGiven].
+	// Functions that read only metadata cost least with [Packed].
+	Representation Representation
 	// Debounce delays a request until no further event has led to it for that
 	// long. Zero means that it is queued at once. Only keys are delayed; the
 	// reconciler always reads the current state.
@@ -49,7 +50,7 @@ type ObjectSourceOptions struct {
 // another one at any time. All methods may be called from many goroutines.
 type TypedObjectSource[request comparable] struct {
 	cc       *ClusterCache
-	spec     ObjectFeed
+	spec     ObjectSelection
 	options  ObjectSourceOptions
 	mapping  atomic.Pointer[ObjectMapFunc[request]]
 	failures atomic.Int64
@@ -78,11 +79,11 @@ var _ source.TypedSource[string] = (*TypedObjectSource[string])(nil)
 // controller, and another controller can start it again. If several options are
 // given, the last non-zero value of each field counts.
 func ObjectSource[request comparable](
-	cc *ClusterCache, spec ObjectFeed, mapping ObjectMapFunc[request], opts ...ObjectSourceOptions,
+	cc *ClusterCache, spec ObjectSelection, mapping ObjectMapFunc[request], opts ...ObjectSourceOptions,
 ) *TypedObjectSource[request] {
 	s := &TypedObjectSource[request]{cc: cc, spec: spec}
 	for _, o := range opts {
-		s.options.Form = cmp.Or(o.Form, s.options.Form)
+		s.options.Representation = cmp.Or(o.Representation, s.options.Representation)
 		s.options.Debounce = cmp.Or(o.Debounce, s.options.Debounce)
 		s.options.MaxDelay = cmp.Or(o.MaxDelay, s.options.MaxDelay)
 	}
@@ -91,11 +92,11 @@ func ObjectSource[request comparable](
 }
 
 // Start implements source.TypedSource. It does not block. After Stop it does
-// nothing. The error is that of an invalid [ObjectFeed], an [*OptionError], or
-// [ErrClosed].
+// nothing. The error is that of an invalid [ObjectSelection], an
+// [*OptionError], or [ErrClosed].
 func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
-	if s.options.Form > Metadata {
-		return &OptionError{Field: "Form", Err: ErrUnsupported}
+	if s.options.Representation > Metadata {
+		return &OptionError{Field: "Representation", Err: ErrUnsupported}
 	}
 	s.cc.used()
 	debounced, err := newDebounce(s.cc, queue, s.options.Debounce, s.options.MaxDelay)
@@ -104,7 +105,7 @@ func (s *TypedObjectSource[request]) Start(ctx context.Context, queue workqueue.
 	}
 	r := &objectRun[request]{ctx: ctx, debounced: debounced}
 	spec := s.spec
-	spec.Form = cmp.Or(spec.Form, s.options.Form)
+	spec.Representation = cmp.Or(spec.Representation, s.options.Representation)
 	r.subscription, err = s.cc.newSubscription(spec, func(e ObjectEvent, v *views) { s.handle(r, e, v) })
 	if err != nil {
 		return err
@@ -150,12 +151,12 @@ func (s *TypedObjectSource[request]) handle(r *objectRun[request], e ObjectEvent
 	if r.ctx.Err() != nil {
 		return
 	}
-	if s.options.Form != AsGiven && s.options.Form != v.form {
-		v = &views{cc: s.cc, form: s.options.Form}
+	if s.options.Representation != AsGiven && s.options.Representation != v.representation {
+		v = &views{cc: s.cc, representation: s.options.Representation}
 	}
 	requests := map[request]struct{}{}
 	mapping := *s.mapping.Load()
-	states := []*informerpool.Object{e.Told, e.Old, e.New}
+	states := []*informerpool.Object{e.LastDelivered, e.Old, e.New}
 	if e.Resync {
 		states = states[2:] // Old is the same
 	}
@@ -231,7 +232,8 @@ func (r *objectRun[request]) pause() {
 }
 
 // Failures returns how many events could not be mapped: a mapping function or a
-// predicate panicked, or an object did not fit its Form. Each is logged.
+// predicate panicked, or an object did not fit its Representation. Each is
+// logged.
 func (s *TypedObjectSource[request]) Failures() int64 {
 	n := s.failures.Load()
 	for _, r := range s.all() {

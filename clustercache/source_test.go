@@ -53,7 +53,7 @@ func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 		} {
 			api.Put("two", "2", map[string]any{"app": "y"})
 			synctest.Wait()
-			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps,
+			s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps,
 				Predicates: []predicate.Predicate{row.predicate}}, clustercache.EnqueueObject)
 			require.NoError(t, s.Start(t.Context(), q))
 			require.Equal(t, row.initial, q.Names(), row.name)
@@ -71,9 +71,9 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
 		before := api.Total()
-		events := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps,
+		events := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps,
 			Options: []client.ListOption{client.MatchingLabels{"app": "x"}}})
-		both := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Selections: []clustercache.Selection{
+		both := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Selections: []clustercache.Selection{
 			{Kind: clustercache.Kind(fleettest.ConfigMap),
 				Options: []client.ListOption{client.MatchingFields{"metadata.name": "two"},
 					client.InNamespace("default")}},
@@ -81,7 +81,7 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 				client.InNamespace("default")}},
 			{Kind: &corev1.Secret{}},
 		}})
-		types := func(f *fleettest.ObjectFeed) (out []string) {
+		types := func(f *fleettest.ObjectLog) (out []string) {
 			synctest.Wait()
 			for len(f.Events) > 0 {
 				e := <-f.Events
@@ -105,7 +105,7 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 func TestFeedThatWatchesHasTheEventsOfItsOwnWatchesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t) // with a watch of everything
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Watch: true, Selections: []clustercache.Selection{
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Watch: true, Selections: []clustercache.Selection{
 			{Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabels{"app": "x"}}},
 		}}, clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
@@ -117,7 +117,7 @@ func TestFeedThatWatchesHasTheEventsOfItsOwnWatchesAlone(t *testing.T) {
 func TestIteratorHasTheFiltersOfAFeedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
-		f := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{
+		f := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
 			Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour,
 			Clusters:   func(c client.ObjectKey) bool { return c == fleettest.Key("a") },
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()["app"] == "x" })},
@@ -140,7 +140,7 @@ func TestControllersDoNotWaitForSources(t *testing.T) {
 	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	for _, s := range []source.TypedSource[reconcile.Request]{
-		clustercache.ObjectSource(cc, clustercache.ObjectFeed{}, clustercache.EnqueueClusterOf),
+		clustercache.ObjectSource(cc, clustercache.ObjectSelection{}, clustercache.EnqueueClusterOf),
 		clustercache.ClusterSource(cc, clustercache.EnqueueCluster),
 	} {
 		_, syncs := s.(source.TypedSyncingSource[reconcile.Request])
@@ -151,7 +151,7 @@ func TestControllersDoNotWaitForSources(t *testing.T) {
 func TestSourcesNameThemselvesInLogs(t *testing.T) {
 	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
-	for want, feed := range map[string]clustercache.ObjectFeed{
+	for want, feed := range map[string]clustercache.ObjectSelection{
 		"fleetcache object source":                             {Watch: true},
 		"fleetcache object source: v1 ConfigMap, v1 Namespace": {Kinds: []client.Object{&corev1.Namespace{}, &corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap)}},
 	} {
@@ -163,7 +163,7 @@ func TestSourcesNameThemselvesInLogs(t *testing.T) {
 func TestFeedNamesWhatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t)
-		for field, spec := range map[string]clustercache.ObjectFeed{
+		for field, spec := range map[string]clustercache.ObjectSelection{
 			"Watch":              {Watch: true},
 			"ResyncInterval":     {ResyncInterval: -1},
 			"Kinds[1]":           {Kinds: []client.Object{&corev1.Pod{}, nil}},
@@ -179,9 +179,9 @@ func TestFeedNamesWhatCannotBe(t *testing.T) {
 			require.ErrorAs(t, clustercache.ObjectSource(cc, spec, clustercache.EnqueueObject).Start(t.Context(), q),
 				&e)
 		}
-		for field, o := range map[string]clustercache.ObjectSourceOptions{"Form": {Form: 9}, "Debounce": {Debounce: -1},
+		for field, o := range map[string]clustercache.ObjectSourceOptions{"Representation": {Representation: 9}, "Debounce": {Debounce: -1},
 			"MaxDelay": {MaxDelay: -1}} {
-			e, ok := errors.AsType[*clustercache.OptionError](clustercache.ObjectSource(cc, clustercache.ObjectFeed{},
+			e, ok := errors.AsType[*clustercache.OptionError](clustercache.ObjectSource(cc, clustercache.ObjectSelection{},
 				clustercache.EnqueueObject, o).Start(t.Context(), q))
 			require.True(t, ok, field)
 			require.Equal(t, field, e.Field)
@@ -194,7 +194,7 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		for _, row := range []struct {
-			form clustercache.Form
+			form clustercache.Representation
 			want client.Object
 		}{
 			{clustercache.Packed, &informerpool.Object{}}, {clustercache.Typed, &corev1.ConfigMap{}},
@@ -204,12 +204,12 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 			api.Put("one", "old", nil)
 			synctest.Wait()
 			var got []client.Object
-			s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{
+			s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{
 				Kinds: fleettest.ConfigMaps}, func(ctx context.Context, c client.ObjectKey,
 				o client.Object) []clustercache.Request {
 				got = append(got, o)
 				return clustercache.EnqueueObject(ctx, c, o)
-			}, clustercache.ObjectSourceOptions{Form: row.form})
+			}, clustercache.ObjectSourceOptions{Representation: row.form})
 			require.NoError(t, s.Start(t.Context(), q))
 			require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 			got = nil
@@ -251,7 +251,7 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 			return true
 		})
 		s := clustercache.ObjectSource(cc,
-			clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{bad}},
+			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{bad}},
 			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
 				if o.GetName() == "mapping" {
 					panic("no")
@@ -283,7 +283,7 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 		require.NoError(t, s.Close(t.Context()))
 		require.EqualValues(t, 2, s.Failures())
 
-		feed := clustercache.ObjectFeed{Clusters: func(client.ObjectKey) bool { panic("no") }}
+		feed := clustercache.ObjectSelection{Clusters: func(client.ObjectKey) bool { panic("no") }}
 		left := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)
 		require.NoError(t, left.Start(t.Context(), q))
 		require.Empty(t, q.Take(), "a cluster that nobody can decide on is left out")

@@ -122,10 +122,10 @@ type Status struct {
 	// HistoryResets counts how often another history was detected.
 	HistoryResets int `json:"historyResets"`
 	// Stale reports whether an informer had no sign of life for
-	// Options.StaleAfter. OldestProof is the last sign of life of the least
+	// Options.StaleAfter. OldestSeen is the last sign of life of the least
 	// recently active informer.
-	Stale       bool      `json:"stale"`
-	OldestProof time.Time `json:"oldestProof,omitzero"`
+	Stale      bool      `json:"stale"`
+	OldestSeen time.Time `json:"oldestSeen,omitzero"`
 }
 
 // MarshalJSON implements json.Marshaler: the cluster and the error are text.
@@ -176,13 +176,13 @@ func (c *cluster) status() Status {
 		References:       sum.Leases,
 		Stalls:           sum.Totals.Stalls,
 		Rejected:         sum.Totals.Rejected,
-		OldestProof:      sum.OldestProof,
+		OldestSeen:       sum.OldestSeen,
 	}
 	if err := c.conn.Busy(); err != nil && s.Connected && s.LastError == nil {
 		s.Reason, s.LastError = string(transport.Throttled), err
 	}
 	s.Watches, s.Unmapped = c.wants.Count()
-	s.Stale = s.Synced > 0 && time.Since(s.OldestProof) > c.cc.options.StaleAfter && v.Phase != phase.Gone
+	s.Stale = s.Synced > 0 && time.Since(s.OldestSeen) > c.cc.options.StaleAfter && v.Phase != phase.Gone
 
 	return s
 }

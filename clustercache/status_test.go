@@ -22,7 +22,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
-func TestStatusTellsTheServersVersionWhereItMayBeRead(t *testing.T) {
+func TestStatusShowsTheServersVersionWhereItMayBeRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fail   int
 		answer string
@@ -95,7 +95,7 @@ func TestStatusesAreSortedAndMarshalToJSON(t *testing.T) {
 	})
 }
 
-func TestWatchStatusesAreSortedAndTellWhatIsSelected(t *testing.T) {
+func TestWatchStatusesAreSortedAndNameWhatIsSelected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, _ := fleettest.OneCluster(t)
 		narrow, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"),
@@ -133,7 +133,7 @@ func TestWatchStatusesAreSortedAndTellWhatIsSelected(t *testing.T) {
 	})
 }
 
-func TestWaitConnectedIsWokenByStateAndTellsWhyNot(t *testing.T) {
+func TestWaitConnectedIsWokenByStateAndReturnsWhyNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
 		require.NoError(t, cc.WaitConnected(t.Context(), fleettest.Key("a")))

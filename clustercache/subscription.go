@@ -20,13 +20,14 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// subscription delivers the events of the objects that an ObjectFeed selects.
+// subscription delivers the events of the objects that an ObjectSelection
+// selects.
 type subscription struct {
 	cc     *ClusterCache
-	spec   ObjectFeed
-	wanted []watchset.Selection             // of Kinds and Selections; an id without a kind means every kind
-	forms  map[schema.GroupVersionKind]Form // the form in which each kind was named
-	misfit atomic.Int64                     // events whose object could not be converted to the form
+	spec   ObjectSelection
+	wanted []watchset.Selection                       // of Kinds and Selections; an id without a kind means every kind
+	given  map[schema.GroupVersionKind]Representation // the representation in which each kind was named
+	misfit atomic.Int64                               // events whose object could not be converted to the representation
 	pool   *informerpool.Subscription
 	resync *timetable.Timer
 
@@ -49,9 +50,9 @@ func local(selector string) bool {
 
 // handle passes an event on if the predicates accept it.
 func (s *subscription) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
-	defer s.cc.calls.Enter("predicate or handler of an ObjectFeed")()
+	defer s.cc.calls.Enter("predicate or handler of an ObjectSelection")()
 	gvk := e.Object().GetObjectKind().GroupVersionKind()
-	v := &views{cc: s.cc, form: s.form(gvk)}
+	v := &views{cc: s.cc, representation: s.representation(gvk)}
 	ok, err := v.passes(s.spec.Predicates, e)
 	if err != nil {
 		s.misfit.Add(1)
@@ -62,13 +63,14 @@ func (s *subscription) handle(e informerpool.Event, to func(ObjectEvent, *views)
 	}
 }
 
-// form returns the form in which functions receive objects of a kind.
-func (s *subscription) form(gvk schema.GroupVersionKind) Form {
-	if s.spec.Form != AsGiven {
-		return s.spec.Form
+// representation returns the representation in which functions receive objects
+// of a kind.
+func (s *subscription) representation(gvk schema.GroupVersionKind) Representation {
+	if s.spec.Representation != AsGiven {
+		return s.spec.Representation
 	}
-	if form, ok := s.forms[gvk]; ok {
-		return form
+	if r, ok := s.given[gvk]; ok {
+		return r
 	}
 	return Packed
 }
@@ -108,12 +110,12 @@ type subscribed struct {
 }
 
 // wants reports whether the subscription selects c. It recovers from a panic of
-// ObjectFeed.Clusters, which must not reach the code that adds a cluster.
+// ObjectSelection.Clusters, which must not reach the code that adds a cluster.
 func (s *subscription) wants(c *cluster) (ok bool) {
 	if s.spec.Clusters == nil {
 		return true
 	}
-	err := s.cc.calls.Call("ObjectFeed.Clusters", func() error {
+	err := s.cc.calls.Call("ObjectSelection.Clusters", func() error {
 		ok = s.spec.Clusters(c.key)
 		return nil
 	}, "cluster", c.name)

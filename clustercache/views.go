@@ -11,23 +11,23 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// views are the objects of one event in a form. Each is decoded once, when
-// first requested; predicates and the mapping function share it.
+// views are the objects of one event in a representation. Each is decoded once,
+// when first requested; predicates and the mapping function share it.
 type views struct {
-	cc      *ClusterCache
-	form    Form
-	decoded map[*informerpool.Object]client.Object
+	cc             *ClusterCache
+	representation Representation
+	decoded        map[*informerpool.Object]client.Object
 }
 
-// of returns an object of the event in the form.
+// of returns an object of the event in the representation.
 func (v *views) of(o *informerpool.Object) (client.Object, error) {
-	if v.form == Packed {
+	if v.representation == Packed {
 		return o, nil
 	}
 	if obj, ok := v.decoded[o]; ok {
 		return obj, nil
 	}
-	obj, err := v.form.of(v.cc, o)
+	obj, err := v.representation.of(v.cc, o)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (v *views) of(o *informerpool.Object) (client.Object, error) {
 
 // passes reports whether predicates let an event pass. A requested object
 // passes as a change or as a generic event. The error is that of an object that
-// does not fit the form.
+// does not fit the representation.
 func (v *views) passes(predicates []predicate.Predicate, e informerpool.Event) (bool, error) {
 	if len(predicates) == 0 {
 		return true, nil
@@ -69,7 +69,7 @@ func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how 
 	for _, p := range predicates {
 		in := v
 		if metadataOnly(p) {
-			in = &views{cc: v.cc, form: Packed}
+			in = &views{cc: v.cc, representation: Packed}
 		}
 		if ok, err := in.one(p, e, how); !ok || err != nil {
 			return false, err
@@ -108,7 +108,7 @@ func (v *views) one(p predicate.Predicate, e informerpool.Event, how ask) (bool,
 }
 
 // metadataOnly reports whether a predicate is one of controller-runtime's that
-// read only metadata, which every form has.
+// read only metadata, which every representation has.
 func metadataOnly(p predicate.Predicate) bool {
 	switch p.(type) {
 	case predicate.ResourceVersionChangedPredicate, *predicate.ResourceVersionChangedPredicate,

@@ -44,9 +44,10 @@ type Event struct {
 	// last event, or that the event was sent because changes were undone. If
 	// Resync is false, the object has changed as well.
 	Requested bool
-	// Told is the state the handler last received. It is set for Deleted if Old
-	// is a later state: the object changed before it was deleted.
-	Told *Object
+	// LastDelivered is the state the handler last received. It is set for
+	// Deleted if Old is a later state: the object changed before it was
+	// deleted.
+	LastDelivered *Object
 	// FinalStateUnknown marks a Deleted event that was concluded from the
 	// object's absence: Old is the last state seen, and there may have been
 	// later ones.
@@ -66,7 +67,7 @@ func eventOf(key *Key, s delta.Step) Event {
 		Initial:           s.Initial,
 		Resync:            s.Resync,
 		Requested:         s.Requested,
-		Told:              s.LastDelivered,
+		LastDelivered:     s.LastDelivered,
 		FinalStateUnknown: s.FinalStateUnknown,
 		Evicted:           s.Evicted,
 	}

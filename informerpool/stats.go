@@ -97,9 +97,9 @@ type Summary struct {
 	SeenBytes int64
 	// LastEvent is when the last change of an object arrived on any of them.
 	LastEvent time.Time
-	// OldestProof is the earliest last sign of life among the synced ones; zero
+	// OldestSeen is the earliest last sign of life among the synced ones; zero
 	// if none is synced.
-	OldestProof time.Time
+	OldestSeen time.Time
 	// Totals are those of the cluster.
 	Totals Totals
 }
@@ -139,8 +139,8 @@ func (p *Pool) ClusterSummary(cluster types.NamespacedName) Summary {
 			continue
 		}
 		s.Synced++
-		if s.Synced == 1 || proof.Before(s.OldestProof) {
-			s.OldestProof = proof
+		if s.Synced == 1 || proof.Before(s.OldestSeen) {
+			s.OldestSeen = proof
 		}
 	}
 

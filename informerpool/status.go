@@ -28,11 +28,11 @@ type Status struct {
 	// History numbers the resource's own histories within the epoch.
 	// ResourceVersions can be compared if both Epoch and History are equal.
 	History int `json:"history,omitempty"`
-	// LastEvent is when the last change of an object arrived, LastProof when
+	// LastEvent is when the last change of an object arrived, LastSeen when
 	// anything last did, bookmarks included. While the informer follows no
 	// watch, other responses of the server do not count as proof.
 	LastEvent time.Time `json:"lastEvent,omitzero"`
-	LastProof time.Time `json:"lastProof,omitzero"`
+	LastSeen  time.Time `json:"lastSeen,omitzero"`
 	// LastError is what interrupted the informer; nil once it makes progress
 	// again. In JSON it is a string.
 	LastError error `json:"-"`
@@ -139,7 +139,7 @@ func (p *Pool) status(i *informer) Status {
 	defer i.mu.RUnlock()
 
 	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = i.mu.state, i.mu.since, i.mu.synced, i.mu.rv, i.mu.epoch
-	s.History, s.LastProof = i.mu.history, i.provenLocked()
+	s.History, s.LastSeen = i.mu.history, i.provenLocked()
 	s.Unknown, s.AllUnknown = len(i.mu.refused.names), i.mu.refused.all != nil
 	if s.Unknown > 0 || s.AllUnknown {
 		s.LastRefusal = i.mu.refused.last.Error()

@@ -339,7 +339,7 @@ func TestStaleCacheFallsBehindLiveWritesUntilItIsFresh(t *testing.T) {
 func told(t *testing.T, cc *clustercache.ClusterCache) <-chan string {
 	t.Helper()
 	out := make(chan string, 100)
-	seq, err := cc.ObjectEvents(t.Context(), clustercache.ObjectFeed{})
+	seq, err := cc.ObjectEvents(t.Context(), clustercache.ObjectSelection{})
 	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {

@@ -86,7 +86,7 @@ func (c *Cluster) WaitStale(stale bool) {
 	c.fleet.waitFor(after+waitLimit, func() error {
 		s, err := cc.Status(c.key)
 		if err == nil && s.Stale != stale {
-			err = fmt.Errorf("cluster %q: stale is %t; oldest sign of life at %s", c.key, s.Stale, s.OldestProof)
+			err = fmt.Errorf("cluster %q: stale is %t; oldest sign of life at %s", c.key, s.Stale, s.OldestSeen)
 		}
 		return err
 	})

@@ -29,7 +29,7 @@ type remoteCache struct {
 	starts    int        // running calls of Start
 	once      bool       // whether started is closed
 	closed    bool
-	informers map[form]*informer
+	informers map[representation]*informer
 	indexed   map[indexKey]*indexed
 }
 
@@ -41,7 +41,7 @@ func newRemoteCache(s *Clusters, key client.ObjectKey) *remoteCache {
 		cc:        s.cc,
 		key:       key,
 		started:   make(chan struct{}),
-		informers: map[form]*informer{},
+		informers: map[representation]*informer{},
 		indexed:   map[indexKey]*indexed{},
 	}
 }
@@ -63,7 +63,7 @@ func (c *remoteCache) fail(op string, gvk schema.GroupVersionKind, err error) er
 // an unknown cluster: requests left over after its removal would keep it known.
 func (c *remoteCache) reads() clustercache.ReadMode {
 	if c.s.options.OnlyWatched {
-		return clustercache.Live
+		return clustercache.PreferCache
 	}
 	return clustercache.AutoWatch
 }
@@ -147,7 +147,7 @@ func (c *remoteCache) waitSynced(ctx context.Context, gvk schema.GroupVersionKin
 // state of the cluster, and whether or not the cluster serves the kind. With
 // the option BlockUntilSynced(true) it waits for the first list, or for ctx.
 func (c *remoteCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	f, err := formOf(obj, c.cc.Scheme())
+	f, err := representationOf(obj, c.cc.Scheme())
 	if err != nil {
 		return nil, c.fail("get informer", f.gvk, err)
 	}
@@ -164,14 +164,14 @@ func (c *remoteCache) GetInformerForKind(ctx context.Context, gvk schema.GroupVe
 	if !ok {
 		return nil, c.fail("get informer", gvk, errNoStruct)
 	}
-	f, err := formOf(typed, c.cc.Scheme())
+	f, err := representationOf(typed, c.cc.Scheme())
 	if err != nil {
 		return nil, c.fail("get informer", gvk, err)
 	}
 	return c.getInformer(ctx, f, opts)
 }
 
-func (c *remoteCache) getInformer(ctx context.Context, f form, opts []cache.InformerGetOption) (cache.Informer, error) {
+func (c *remoteCache) getInformer(ctx context.Context, f representation, opts []cache.InformerGetOption) (cache.Informer, error) {
 	o := cache.InformerGetOptions{}
 	for _, opt := range opts {
 		opt(&o)
@@ -180,10 +180,10 @@ func (c *remoteCache) getInformer(ctx context.Context, f form, opts []cache.Info
 	i := c.informers[f]
 	if i == nil {
 		i = &informer{
-			c:        c,
-			form:     f,
-			stopped:  c.closed,
-			handlers: map[*registration]struct{}{},
+			c:              c,
+			representation: f,
+			stopped:        c.closed,
+			handlers:       map[*registration]struct{}{},
 		}
 		if !c.closed {
 			c.informers[f] = i
@@ -206,7 +206,7 @@ func (c *remoteCache) getInformer(ctx context.Context, f form, opts []cache.Info
 // the next GetInformer returns another one. An informer started by reads is
 // removed when it is idle.
 func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error {
-	f, err := formOf(obj, c.cc.Scheme())
+	f, err := representationOf(obj, c.cc.Scheme())
 	if err != nil {
 		return c.fail("remove informer", f.gvk, err)
 	}
@@ -262,7 +262,7 @@ func (c *remoteCache) WaitForCacheSync(ctx context.Context) bool {
 func (c *remoteCache) stopInformers() {
 	c.mu.Lock()
 	stopped := c.informers
-	c.informers = map[form]*informer{}
+	c.informers = map[representation]*informer{}
 	c.mu.Unlock()
 
 	for _, i := range stopped {

@@ -11,14 +11,14 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// handler calls a handler written for client-go, with objects in the form that
-// its informer was requested for.
+// handler calls a handler written for client-go, with objects in the
+// representation that its informer was requested for.
 type handler struct {
-	to       toolscache.ResourceEventHandler
-	form     form
-	log      logr.Logger
-	replayed func()
-	gone     func() bool // reports whether the cluster was removed
+	to             toolscache.ResourceEventHandler
+	representation representation
+	log            logr.Logger
+	replayed       func()
+	gone           func() bool // reports whether the cluster was removed
 }
 
 var _ informerpool.ReplayHandler = (*handler)(nil)
@@ -58,9 +58,9 @@ func (h *handler) decode(o *informerpool.Object) client.Object {
 	if o == nil {
 		return nil
 	}
-	out, err := h.form.decode(o)
+	out, err := h.representation.decode(o)
 	if err != nil {
-		h.log.Error(err, "Object cannot be decoded", "kind", h.form.gvk.Kind, "type", h.form.typ.String(),
+		h.log.Error(err, "Object cannot be decoded", "kind", h.representation.gvk.Kind, "type", h.representation.typ.String(),
 			"object", client.ObjectKeyFromObject(o).String())
 		return nil
 	}

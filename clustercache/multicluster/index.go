@@ -15,13 +15,13 @@ import (
 
 // fieldIndex holds the arguments of IndexField.
 type fieldIndex struct {
-	form   form
-	field  string
-	values client.IndexerFunc
+	representation representation
+	field          string
+	values         client.IndexerFunc
 }
 
-// indexKey identifies an index in a cluster: one index serves every form of a
-// kind.
+// indexKey identifies an index in a cluster: one index serves every
+// representation of a kind.
 type indexKey struct {
 	gvk   schema.GroupVersionKind
 	field string
@@ -29,26 +29,27 @@ type indexKey struct {
 
 // indexed is an index of a cluster.
 type indexed struct {
-	form   form
-	remove func()
+	representation representation
+	remove         func()
 }
 
 // IndexField indexes objects by a field, in every present and future cluster,
 // for lists with client.MatchingFields. The index lasts as long as the
 // ClusterCache, however often informers and clusters are removed and created
 // again. IndexField computes the field of objects that are cached already, and
-// does no I/O. A second index of the same field and form is an error, as in
-// every cache; that of another form of the kind serves this one too.
+// does no I/O. A second index of the same field and representation is an error,
+// as in every cache; that of another representation of the kind serves this one
+// too.
 func (s *Clusters) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
-	f, err := formOf(obj, s.cc.Scheme())
+	f, err := representationOf(obj, s.cc.Scheme())
 	if err != nil {
 		return err
 	}
-	x := fieldIndex{form: f, field: field, values: values}
+	x := fieldIndex{representation: f, field: field, values: values}
 	s.indexing.Lock()
 	defer s.indexing.Unlock()
 
-	if s.indexesInAnotherForm(x) {
+	if s.indexesInAnotherRepresentation(x) {
 		return nil
 	}
 	if _, err := s.cc.AddIndex(x.index()); err != nil {
@@ -60,24 +61,24 @@ func (s *Clusters) IndexField(_ context.Context, obj client.Object, field string
 	return nil
 }
 
-// indexesInAnotherForm reports whether every cluster has the index of another
-// form of the kind.
-func (s *Clusters) indexesInAnotherForm(x fieldIndex) bool {
+// indexesInAnotherRepresentation reports whether every cluster has the index of
+// another representation of the kind.
+func (s *Clusters) indexesInAnotherRepresentation(x fieldIndex) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.indexes, func(old fieldIndex) bool {
-		return old.form.gvk == x.form.gvk && old.field == x.field && old.form != x.form
+		return old.representation.gvk == x.representation.gvk && old.field == x.field && old.representation != x.representation
 	})
 }
 
-// index returns the index in the ClusterCache's form. An object that does not
-// fit the type is an error of the lists: otherwise they could miss it.
+// index returns the index in the ClusterCache's representation. An object that
+// does not fit the type is an error of the lists: otherwise they could miss it.
 func (x fieldIndex) index() clustercache.Index {
 	return clustercache.Index{
-		GVK:    x.form.gvk,
-		Field:  x.field,
-		Values: x.values,
-		Form:   x.form.asked(),
+		GVK:            x.representation.gvk,
+		Field:          x.field,
+		Values:         x.values,
+		Representation: x.representation.named(),
 	}
 }
 
@@ -86,15 +87,15 @@ func (x fieldIndex) index() clustercache.Index {
 // again. IndexField computes the field of objects that are cached already, and
 // does no I/O.
 func (c *remoteCache) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
-	f, err := formOf(obj, c.cc.Scheme())
+	f, err := representationOf(obj, c.cc.Scheme())
 	if err != nil {
 		return c.fail("index", f.gvk, err)
 	}
-	return c.index(fieldIndex{form: f, field: field, values: values})
+	return c.index(fieldIndex{representation: f, field: field, values: values})
 }
 
 func (c *remoteCache) index(x fieldIndex) error {
-	k := indexKey{gvk: x.form.gvk, field: x.field}
+	k := indexKey{gvk: x.representation.gvk, field: x.field}
 	c.s.indexing.Lock()
 	defer c.s.indexing.Unlock()
 
@@ -104,17 +105,17 @@ func (c *remoteCache) index(x fieldIndex) error {
 
 	switch {
 	case closed:
-		return c.fail("index", x.form.gvk, clustercache.ErrReleased)
-	case old != nil && old.form != x.form, c.s.indexesInAnotherForm(x):
+		return c.fail("index", x.representation.gvk, clustercache.ErrReleased)
+	case old != nil && old.representation != x.representation, c.s.indexesInAnotherRepresentation(x):
 		return nil
 	}
 
 	remove, err := c.cc.AddIndex(x.index(), c.key)
 	if err != nil {
-		return c.fail("index", x.form.gvk, err)
+		return c.fail("index", x.representation.gvk, err)
 	}
 	c.mu.Lock()
-	c.indexed[k] = &indexed{form: x.form, remove: remove}
+	c.indexed[k] = &indexed{representation: x.representation, remove: remove}
 	closed = c.closed
 	c.mu.Unlock()
 

@@ -17,17 +17,18 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// informer is a view of the one informer of a kind in a cluster, in one form.
+// informer is a view of the one informer of a kind in a cluster, in one
+// representation.
 //
-//	informer (one per form) --> registration (one per handler) --> Watch
+//	informer (one per representation) --> registration (one per handler) --> Watch
 //	                                                                 |
 //	                     the kind's informer in the ClusterCache <---+
 //
 // It holds nothing by itself: each handler holds a watch. It embeds no other
 // type, so that a method that the interface gains fails to compile.
 type informer struct {
-	c    *remoteCache
-	form form
+	c              *remoteCache
+	representation representation
 
 	mu       sync.Mutex // protects the fields below; no other lock is taken under it
 	stopped  bool
@@ -38,9 +39,9 @@ type informer struct {
 var _ cache.Informer = (*informer)(nil)
 
 // AddEventHandler implements cache.Informer. It returns at once. The handler
-// receives objects in the form that the informer was requested for, and may
-// keep and change them; a slow handler receives only the newest states, and
-// delays no other handler.
+// receives objects in the representation that the informer was requested for,
+// and may keep and change them; a slow handler receives only the newest states,
+// and delays no other handler.
 func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{})
 }
@@ -60,7 +61,7 @@ func (i *informer) AddEventHandlerWithOptions(
 	h toolscache.ResourceEventHandler, o toolscache.HandlerOptions,
 ) (toolscache.ResourceEventHandlerRegistration, error) {
 	if h == nil {
-		return nil, i.c.fail("handle events", i.form.gvk, errNilHandler)
+		return nil, i.c.fail("handle events", i.representation.gvk, errNilHandler)
 	}
 	if i.IsStopped() {
 		return nil, i.errStopped()
@@ -90,7 +91,7 @@ func (i *informer) AddEventHandlerWithOptions(
 }
 
 func (i *informer) errStopped() error {
-	return i.c.fail("handle events", i.form.gvk, clustercache.ErrReleased)
+	return i.c.fail("handle events", i.representation.gvk, clustercache.ErrReleased)
 }
 
 // RemoveEventHandler implements cache.Informer. Removing the last handler
@@ -112,10 +113,10 @@ func (i *informer) RemoveEventHandler(handle toolscache.ResourceEventHandlerRegi
 
 // AddIndexers implements cache.Informer. The computed values can be selected by
 // client.MatchingFields with the name of the index, also in a list of one
-// namespace. The functions receive objects in the informer's form.
+// namespace. The functions receive objects in the informer's representation.
 func (i *informer) AddIndexers(indexers toolscache.Indexers) error {
 	for name, index := range indexers {
-		err := i.c.index(fieldIndex{form: i.form, field: name, values: func(o client.Object) []string {
+		err := i.c.index(fieldIndex{representation: i.representation, field: name, values: func(o client.Object) []string {
 			values, err := index(o)
 			if err != nil {
 				return nil
@@ -138,12 +139,12 @@ func (i *informer) HasSynced() bool {
 		return false
 	}
 	if i.c.reads() == clustercache.AutoWatch && !i.hasHandlers() {
-		_, synced, err := i.c.cc.WatchAndRead(context.Background(), i.c.key, i.form.gvk)
+		_, synced, err := i.c.cc.WatchAndRead(context.Background(), i.c.key, i.representation.gvk)
 		return err == nil && synced
 	}
 	// This watch shares the informer of the handlers' watches; without any, the
 	// informer lingers until the next call.
-	w, err := i.c.cc.Watch(context.Background(), i.c.key, clustercache.Kind(i.form.gvk))
+	w, err := i.c.cc.Watch(context.Background(), i.c.key, clustercache.Kind(i.representation.gvk))
 	if err != nil {
 		return false
 	}
@@ -161,11 +162,11 @@ func (i *informer) hasHandlers() bool {
 // wait waits until HasSynced.
 func (i *informer) wait(ctx context.Context) error {
 	if i.c.reads() == clustercache.AutoWatch {
-		if _, _, err := i.c.cc.WatchAndRead(ctx, i.c.key, i.form.gvk); err != nil {
+		if _, _, err := i.c.cc.WatchAndRead(ctx, i.c.key, i.representation.gvk); err != nil {
 			return ended(ctx, err)
 		}
 	}
-	return i.c.waitSynced(ctx, i.form.gvk)
+	return i.c.waitSynced(ctx, i.representation.gvk)
 }
 
 // HasSyncedChecker implements cache.Informer. It holds an informer of the kind
@@ -175,7 +176,7 @@ func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	c := i.synced
 	fresh := c == nil
 	if fresh {
-		c = &syncChecker{name: "fleetcache informer " + i.form.gvk.String(), done: make(chan struct{})}
+		c = &syncChecker{name: "fleetcache informer " + i.representation.gvk.String(), done: make(chan struct{})}
 		i.synced = c
 	}
 	stopped := i.stopped
@@ -184,7 +185,7 @@ func (i *informer) HasSyncedChecker() toolscache.DoneChecker {
 	if !fresh || stopped {
 		return c
 	}
-	w, err := i.c.cc.Watch(context.Background(), i.c.key, clustercache.Kind(i.form.gvk))
+	w, err := i.c.cc.Watch(context.Background(), i.c.key, clustercache.Kind(i.representation.gvk))
 	if err != nil {
 		return c
 	}

@@ -162,7 +162,7 @@ func (r *Registrar[N]) Clusters(context.Context) ([]client.ObjectKey, error) {
 // listener is one caller of Notify, with the changes it has not received yet,
 // each cluster once.
 type listener struct {
-	news    chan struct{} // one slot
+	changed chan struct{} // one slot
 	pending map[client.ObjectKey]struct{}
 }
 
@@ -170,7 +170,7 @@ func (r *Registrar[N]) tellLocked(key client.ObjectKey) {
 	for l := range r.listeners {
 		l.pending[key] = struct{}{}
 		select {
-		case l.news <- struct{}{}:
+		case l.changed <- struct{}{}:
 		default: // it is about to check anyway
 		}
 	}
@@ -178,7 +178,7 @@ func (r *Registrar[N]) tellLocked(key client.ObjectKey) {
 
 // Notify implements clustercache.Notifier.
 func (r *Registrar[N]) Notify(ctx context.Context, changed func(client.ObjectKey)) error {
-	l := &listener{news: make(chan struct{}, 1), pending: map[client.ObjectKey]struct{}{}}
+	l := &listener{changed: make(chan struct{}, 1), pending: map[client.ObjectKey]struct{}{}}
 	r.mu.Lock()
 	r.listeners[l] = struct{}{}
 	for key := range r.adopted {
@@ -202,7 +202,7 @@ func (r *Registrar[N]) Notify(ctx context.Context, changed func(client.ObjectKey
 			changed(key)
 		}
 		select {
-		case <-l.news:
+		case <-l.changed:
 		case <-ctx.Done():
 			return nil
 		}

@@ -102,7 +102,7 @@ func TestSourceOfAnEngagedCluster(t *testing.T) {
 		f := newFleet(t, multicluster.Options{})
 		f.add("a")
 		f.add("b")
-		s := multicluster.NewSource(f.cc, clustercache.ObjectFeed{
+		s := multicluster.NewSource(f.cc, clustercache.ObjectSelection{
 			Kinds:    []client.Object{&corev1.ConfigMap{}},
 			Clusters: func(k client.ObjectKey) bool { return k.Name != "c" },
 		}, func(_ context.Context, name clusterName, o client.Object) []fleetRequest {

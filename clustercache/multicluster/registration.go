@@ -30,22 +30,22 @@ type registration struct {
 var _ toolscache.ResourceEventHandlerRegistration = (*registration)(nil)
 
 func newRegistration(i *informer) *registration {
-	return &registration{i: i, checker: &syncChecker{name: "fleetcache handler of " + i.form.gvk.String(), done: make(chan struct{})}}
+	return &registration{i: i, checker: &syncChecker{name: "fleetcache handler of " + i.representation.gvk.String(), done: make(chan struct{})}}
 }
 
 // connect acquires the watch.
 func (r *registration) connect(h toolscache.ResourceEventHandler) error {
-	w, err := r.i.c.cc.Watch(context.Background(), r.i.c.key, clustercache.Kind(r.i.form.gvk))
+	w, err := r.i.c.cc.Watch(context.Background(), r.i.c.key, clustercache.Kind(r.i.representation.gvk))
 	if err != nil {
 		return err
 	}
 	r.watch = w
 	r.events, err = w.AddEventHandler(&handler{
-		to:       h,
-		form:     r.i.form,
-		log:      r.i.c.s.options.Logger,
-		replayed: r.settle,
-		gone:     r.i.c.gone,
+		to:             h,
+		representation: r.i.representation,
+		log:            r.i.c.s.options.Logger,
+		replayed:       r.settle,
+		gone:           r.i.c.gone,
 	})
 	if err != nil {
 		w.Release()

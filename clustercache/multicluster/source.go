@@ -14,8 +14,8 @@ import (
 )
 
 // MapFunc returns the requests to reconcile because of an object of a cluster.
-// The object is in the form in which the feed names its kind: typed for a typed
-// object, see [clustercache.AsGiven].
+// The object is in the representation in which the selection names its kind:
+// typed for a typed object, see [clustercache.AsGiven].
 type MapFunc[N ~string, R comparable] func(ctx context.Context, name N, obj client.Object) []R
 
 // Source makes sources of the objects' events of one cluster at a time, which
@@ -24,29 +24,30 @@ type MapFunc[N ~string, R comparable] func(ctx context.Context, name N, obj clie
 // have the events of clusters that the ClusterCache knows, whichever provider
 // engaged the cluster.Cluster.
 type Source[N ~string, R comparable] struct {
-	cc      *clustercache.ClusterCache
-	feed    clustercache.ObjectFeed
-	mapping MapFunc[N, R]
-	names   Names
+	cc        *clustercache.ClusterCache
+	selection clustercache.ObjectSelection
+	mapping   MapFunc[N, R]
+	names     Names
 }
 
-// NewSource returns a source of the objects that feed selects; each source of a
-// cluster holds a watch of the kinds there, regardless of feed.Watch. It does
-// no I/O and starts nothing.
+// NewSource returns a source of the objects that selection selects; each source
+// of a cluster holds a watch of the kinds there, regardless of selection.Watch.
+// It does no I/O and starts nothing.
 func NewSource[N ~string, R comparable](
-	cc *clustercache.ClusterCache, feed clustercache.ObjectFeed, mapping MapFunc[N, R], names Names,
+	cc *clustercache.ClusterCache, selection clustercache.ObjectSelection, mapping MapFunc[N, R], names Names,
 ) *Source[N, R] {
-	feed.Watch = true
+	selection.Watch = true
 	return &Source[N, R]{
-		cc:      cc,
-		feed:    feed,
-		mapping: mapping,
-		names:   names.withDefaults(),
+		cc:        cc,
+		selection: selection,
+		mapping:   mapping,
+		names:     names.withDefaults(),
 	}
 }
 
-// ForCluster returns the source of a cluster; false if feed does not select it,
-// or no cluster has the name. An error means that a function panicked.
+// ForCluster returns the source of a cluster; false if selection does not
+// select it, or no cluster has the name. An error means that a function
+// panicked.
 func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource[R], bool, error) {
 	var key client.ObjectKey
 	var ok bool
@@ -54,9 +55,9 @@ func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource
 		key, ok = s.names.Key(string(name))
 		return nil
 	}, "name", string(name))
-	if err == nil && ok && s.feed.Clusters != nil {
-		err = s.cc.Protect("ObjectFeed.Clusters", func() error {
-			ok = s.feed.Clusters(key)
+	if err == nil && ok && s.selection.Clusters != nil {
+		err = s.cc.Protect("ObjectSelection.Clusters", func() error {
+			ok = s.selection.Clusters(key)
 			return nil
 		}, "cluster", key.String())
 	}
@@ -64,10 +65,10 @@ func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	feed := s.feed
-	feed.Clusters = func(cluster client.ObjectKey) bool { return cluster == key }
+	selection := s.selection
+	selection.Clusters = func(cluster client.ObjectKey) bool { return cluster == key }
 
-	return clustercache.ObjectSource(s.cc, feed, func(ctx context.Context, _ client.ObjectKey, obj client.Object) []R {
+	return clustercache.ObjectSource(s.cc, selection, func(ctx context.Context, _ client.ObjectKey, obj client.Object) []R {
 		return s.mapping(ctx, name, obj)
 	}), true, nil
 }

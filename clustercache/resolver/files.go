@@ -49,7 +49,7 @@ type FileOptions struct {
 type FileResolver struct {
 	paths   []string
 	options FileOptions
-	changes changes.Feed
+	changes changes.Broadcaster
 	loop    changes.Loop
 	rescan  time.Duration
 	byPath  bool // clusters have the default ID

@@ -87,7 +87,7 @@ type HubResolver struct {
 	hub        client.WithWatch
 	convention convention
 	options    HubOptions
-	changes    changes.Feed
+	changes    changes.Broadcaster
 	loop       changes.Loop
 
 	mu    sync.Mutex // protects the fields below

@@ -43,7 +43,7 @@ type NodeCounter struct {
 
 // SetupWithManager adds the controller.
 func (r *NodeCounter) SetupWithManager(mgr ctrl.Manager) error {
-	nodes := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.Node{}}, Watch: true}
+	nodes := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.Node{}}, Watch: true}
 	return ctrl.NewControllerManagedBy(mgr).Named("nodecounter").
 		WatchesRawSource(clustercache.ClusterSource(r.Clusters, clustercache.EnqueueCluster)).
 		WatchesRawSource(clustercache.ObjectSource(r.Clusters, nodes, clustercache.EnqueueClusterOf)).

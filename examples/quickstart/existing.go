@@ -52,9 +52,9 @@ func tellExisting(ctx context.Context, set settings, out *printer, log logr.Logg
 		return err
 	}
 	j := newJournal(out, false) // do not print the content of the user's objects
-	// Without kinds, the feed has everything that is watched.
+	// Without kinds, the selection has everything that is watched.
 	hub := configs[client.ObjectKey{Name: set.contexts[0]}]
-	operator, err := newOperator(hub, access, clustercache.ObjectFeed{}, j.report, log)
+	operator, err := newOperator(hub, access, clustercache.ObjectSelection{}, j.report, log)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger)
 		return err
 	}
 	j := newJournal(out, true)
-	operator, err := newOperator(f.hub.Config(), access, demoFeed(), j.report, log)
+	operator, err := newOperator(f.hub.Config(), access, demoSelection(), j.report, log)
 	if err != nil {
 		return err
 	}
@@ -54,10 +54,10 @@ func tellLocal(ctx context.Context, set settings, out *printer, log logr.Logger)
 	return s.during(ctx, func(ctx context.Context) error { return s.tell(ctx, set.stay) })
 }
 
-// demoFeed selects the objects that the operator watches: a core kind and a
-// custom one, in every cluster that the resolver lists.
-func demoFeed() clustercache.ObjectFeed {
-	return clustercache.ObjectFeed{
+// demoSelection selects the objects that the operator watches: a core kind and
+// a custom one, in every cluster that the resolver lists.
+func demoSelection() clustercache.ObjectSelection {
+	return clustercache.ObjectSelection{
 		Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(widgetKind)}, Watch: true,
 		Options: []client.ListOption{client.InNamespace(demoNamespace)},
 	}

@@ -52,9 +52,9 @@ type operator struct {
 }
 
 // newOperator returns an operator that runs in the hub, reads the clusters that
-// the resolver lists, and reconciles the objects that the feed selects in them.
-// It does no I/O.
-func newOperator(hub *rest.Config, clusters clustercache.Resolver, feed clustercache.ObjectFeed, report func(observation), log logr.Logger) (*operator, error) {
+// the resolver lists, and reconciles the objects that the selection selects in
+// them. It does no I/O.
+func newOperator(hub *rest.Config, clusters clustercache.Resolver, selection clustercache.ObjectSelection, report func(observation), log logr.Logger) (*operator, error) {
 	mgr, err := ctrl.NewManager(hub, ctrl.Options{
 		Logger:  log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, // no port is opened
@@ -76,7 +76,7 @@ func newOperator(hub *rest.Config, clusters clustercache.Resolver, feed clusterc
 	}
 	err = builder.TypedControllerManagedBy[request](mgr).Named("fleet").
 		WatchesRawSource(clustercache.ClusterSource(cc, clusterRequests)).
-		WatchesRawSource(clustercache.ObjectSource(cc, feed, objectRequests)).
+		WatchesRawSource(clustercache.ObjectSource(cc, selection, objectRequests)).
 		Complete(&reconciler{clusters: cc, report: report})
 	if err != nil {
 		return nil, err

@@ -114,7 +114,7 @@ func stayWith(t *testing.T, clusters []*testenv.Cluster) string {
 	require.NoError(t, err)
 	out, text := io.Pipe()
 	j := newJournal(newPrinter(text), true)
-	op, err := newOperator(clusters[0].Config(), access, demoFeed(), j.report, logr.Discard())
+	op, err := newOperator(clusters[0].Config(), access, demoSelection(), j.report, logr.Discard())
 	require.NoError(t, err)
 	s := &localStory{
 		story: story{out: j.out, journal: j, operator: op},

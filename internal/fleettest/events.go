@@ -16,15 +16,15 @@ import (
 )
 
 // ClusterFeed collects cluster events.
-type ClusterFeed struct {
+type ClusterLog struct {
 	t      *testing.T
 	Events chan clustercache.ClusterEvent
 }
 
 // Follow collects the cluster events from now to the end of the test.
-func Follow(t *testing.T, cc *clustercache.ClusterCache) *ClusterFeed {
+func Follow(t *testing.T, cc *clustercache.ClusterCache) *ClusterLog {
 	t.Helper()
-	f := &ClusterFeed{t: t, Events: make(chan clustercache.ClusterEvent, 10000)}
+	f := &ClusterLog{t: t, Events: make(chan clustercache.ClusterEvent, 10000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -38,7 +38,7 @@ func Follow(t *testing.T, cc *clustercache.ClusterCache) *ClusterFeed {
 
 // Wait returns the next event of one of the types for the cluster, and drops
 // those before it.
-func (f *ClusterFeed) Wait(cluster client.ObjectKey, types ...clustercache.ClusterEventType) clustercache.ClusterEvent {
+func (f *ClusterLog) Wait(cluster client.ObjectKey, types ...clustercache.ClusterEventType) clustercache.ClusterEvent {
 	f.t.Helper()
 	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
@@ -56,16 +56,16 @@ func (f *ClusterFeed) Wait(cluster client.ObjectKey, types ...clustercache.Clust
 	}
 }
 
-// ObjectFeed collects object events.
-type ObjectFeed struct {
+// ObjectSelection collects object events.
+type ObjectLog struct {
 	t      *testing.T
 	Events chan clustercache.ObjectEvent
 }
 
 // FollowObjects collects the object events from now to the end of the test.
-func FollowObjects(t *testing.T, cc *clustercache.ClusterCache, spec clustercache.ObjectFeed) *ObjectFeed {
+func FollowObjects(t *testing.T, cc *clustercache.ClusterCache, spec clustercache.ObjectSelection) *ObjectLog {
 	t.Helper()
-	f := &ObjectFeed{t: t, Events: make(chan clustercache.ObjectEvent, 10000)}
+	f := &ObjectLog{t: t, Events: make(chan clustercache.ObjectEvent, 10000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	seq, err := cc.ObjectEvents(ctx, spec)
@@ -80,7 +80,7 @@ func FollowObjects(t *testing.T, cc *clustercache.ClusterCache, spec clustercach
 }
 
 // Wait returns the first event that matches, and those that came before it.
-func (f *ObjectFeed) Wait(
+func (f *ObjectLog) Wait(
 	want func(clustercache.ObjectEvent) bool) (clustercache.ObjectEvent, []clustercache.ObjectEvent) {
 	f.t.Helper()
 	limit := time.NewTimer(2 * time.Minute)
@@ -100,7 +100,7 @@ func (f *ObjectFeed) Wait(
 }
 
 // WaitAll waits until there was an event of each name, and drops the others.
-func (f *ObjectFeed) WaitAll(names ...string) {
+func (f *ObjectLog) WaitAll(names ...string) {
 	f.t.Helper()
 	missing := map[string]bool{}
 	for _, name := range names {
@@ -118,7 +118,7 @@ func Named(cluster client.ObjectKey, name string) func(clustercache.ObjectEvent)
 }
 
 // Take returns the types and names of the events so far.
-func (f *ObjectFeed) Take() (events []string) {
+func (f *ObjectLog) Take() (events []string) {
 	for len(f.Events) > 0 {
 		e := <-f.Events
 		events = append(events, string(e.Type)+" "+e.Object().GetName())

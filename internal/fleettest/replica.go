@@ -39,7 +39,7 @@ func (known Replica) Apply(t *testing.T, e clustercache.ObjectEvent) {
 }
 
 // Follow applies events until the known state equals that of a cluster.
-func (known Replica) Follow(t *testing.T, objects *ObjectFeed, c *testenv.Cluster) {
+func (known Replica) Follow(t *testing.T, objects *ObjectLog, c *testenv.Cluster) {
 	t.Helper()
 	want := Replica{}
 	for _, gvk := range ThreeKinds {

@@ -57,7 +57,7 @@ func (r *Recorder) Handle(e informerpool.Event) {
 		}
 		r.Objects[name] = e.New
 	case informerpool.Deleted:
-		last := e.Told
+		last := e.LastDelivered
 		if last == nil {
 			last = e.Old
 		}
@@ -67,7 +67,7 @@ func (r *Recorder) Handle(e informerpool.Event) {
 		case known.GetUID() != o.GetUID():
 			r.Wrong = append(r.Wrong, text+": deletes another object")
 		case known != last:
-			r.Wrong = append(r.Wrong, text+": Told is not the last state delivered")
+			r.Wrong = append(r.Wrong, text+": LastDelivered is not the last state delivered")
 		}
 		delete(r.Objects, name)
 	}

@@ -157,7 +157,7 @@ func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.Cluste
 			block()
 		}
 	}()
-	seq, err := cc.ObjectEvents(ctx, clustercache.ObjectFeed{})
+	seq, err := cc.ObjectEvents(ctx, clustercache.ObjectSelection{})
 	require.NoError(t, err)
 	go func() {
 		defer close(objects)
@@ -171,7 +171,7 @@ func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.Cluste
 		return nil
 	})
 	objectSource := clustercache.ObjectSource(cc,
-		clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true},
+		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true},
 		func(context.Context, client.ObjectKey, client.Object) []reconcile.Request {
 			block()
 			return nil
@@ -267,12 +267,12 @@ func caseReentrance(t *testing.T) {
 		var err error
 		cc, err = clustercache.New(o)
 		require.NoError(t, err)
-		feed := clustercache.ObjectFeed{Kinds: []client.Object{
+		selection := clustercache.ObjectSelection{Kinds: []client.Object{
 			&corev1.ConfigMap{}}, Watch: true, Clusters: func(client.ObjectKey) bool {
 			_, _ = cc.Status(fleettest.Key("a"))
 			return true
 		}}
-		objects := clustercache.ObjectSource(cc, feed, func(context.Context, client.ObjectKey,
+		objects := clustercache.ObjectSource(cc, selection, func(context.Context, client.ObjectKey,
 			client.Object) []reconcile.Request {
 			everything()
 			return nil

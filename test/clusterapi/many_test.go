@@ -201,7 +201,7 @@ func caseFleetComesBack(t *testing.T) {
 			d.Set(fleettest.Key(fmt.Sprint(i)), api.Config())
 		}
 		objects := fleettest.FollowObjects(t, cc,
-			clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+			clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		settle := func() {
 			t.Helper()
 			for up := 0; up < *fleetSize; time.Sleep(time.Second) {

@@ -167,8 +167,8 @@ type connected struct {
 
 	cc       *clustercache.ClusterCache
 	w        *clustercache.Watch
-	clusters *fleettest.ClusterFeed
-	objects  *fleettest.ObjectFeed
+	clusters *fleettest.ClusterLog
+	objects  *fleettest.ObjectLog
 }
 
 func (s *site) connected(t *testing.T, config *rest.Config) connected {
@@ -177,7 +177,7 @@ func (s *site) connected(t *testing.T, config *rest.Config) connected {
 	s.store(t, "a", testenv.Kubeconfig(config))
 	cc := fleettest.Start(t, s.options(t))
 	c := connected{site: s, cc: cc, clusters: fleettest.Follow(t, cc),
-		objects: fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{}), w: s.watch(t, cc, "a")}
+		objects: fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{}), w: s.watch(t, cc, "a")}
 	require.NoError(t, c.w.WaitForSync(t.Context()))
 	c.objects.WaitAll("one", "two")
 	c.clusters.Wait(s.key("a"), clustercache.Connected)

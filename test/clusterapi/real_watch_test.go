@@ -150,7 +150,7 @@ func caseOptionalKind(t *testing.T, s *site) {
 		{GVK: gadget, Field: "name", Values: func(o client.Object) []string { return []string{o.GetName()} }}}
 	cc := fleettest.Start(t, o)
 	fleettest.FollowObjects(t, cc,
-		clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(gadget)}, Watch: true})
+		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(gadget)}, Watch: true})
 	s.status(t, cc, "with", func(now clustercache.Status) bool { return now.Synced == 2 && now.Unmapped == 0 })
 	now := s.status(t, cc, "without", func(now clustercache.Status) bool { return now.Synced == 1 })
 	require.Equal(t, clustercache.PhaseReady, now.Phase)

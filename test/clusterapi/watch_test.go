@@ -98,7 +98,7 @@ func caseHandleKeptAcrossDisconnect(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "1", value)
 		require.False(t, origin.Connected)
-		require.LessOrEqual(t, origin.Proof, lost)
+		require.LessOrEqual(t, origin.LastSeen, lost)
 		_, err = read(clustercache.CacheOnly, clustercache.MaxStaleness(30*time.Second))
 		require.ErrorIs(t, err, clustercache.ErrStale)
 		time.Sleep(clustercache.DefaultStaleAfter)
@@ -205,7 +205,7 @@ func deletedClusterIsForgotten(t *testing.T, end func(*fleettest.Directory)) {
 		cc := fleettest.Start(t, o)
 		clusters := fleettest.Follow(t, cc)
 		objects := fleettest.FollowObjects(t, cc,
-			clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
+			clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true})
 		synctest.Wait()
 		before := goroutines()
 		d.Set(fleettest.Key("a"), api.Config())

@@ -89,7 +89,7 @@ func scopeChanges(e *env) {
 		return e.client().Create(e.Context(), b) == nil
 	}, "gadgets are served again")
 	f.expect("Deleted a")
-	for _, mode := range []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly} {
+	for _, mode := range []clustercache.ReadMode{clustercache.PreferCache, clustercache.CacheOnly} {
 		e.eventually(func() bool {
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(gadgetGVK)

@@ -279,7 +279,7 @@ func (e *env) follow(kinds ...client.Object) *feed {
 	e.Helper()
 	f := &feed{e: e, events: make(chan string, 1000)}
 	ctx, cancel := context.WithCancel(e.Context())
-	seq, err := e.cc.ObjectEvents(ctx, clustercache.ObjectFeed{Kinds: kinds})
+	seq, err := e.cc.ObjectEvents(ctx, clustercache.ObjectSelection{Kinds: kinds})
 	require.NoError(e, err)
 	var done sync.WaitGroup
 	done.Go(func() {

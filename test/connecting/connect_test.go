@@ -224,7 +224,7 @@ func TestRemovedClusterIsDeliveredAsDeletesAndForgotten(t *testing.T) {
 		cc, api, d := fleettest.OneCluster(t)
 		w := fleettest.Watch(t, cc)
 		require.NoError(t, w.WaitForSync(t.Context()))
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 		objects.WaitAll("one", "two")
 		clusters := fleettest.Follow(t, cc)
 		d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
@@ -370,7 +370,7 @@ func TestLostRightToAskWhoAnswersIsSurvived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		fleettest.Synced(t, cc, api)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 		objects.WaitAll("one", "two")
 		api.FailWith(http.StatusForbidden, "kube-system")
 		api.Cut()

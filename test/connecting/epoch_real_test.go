@@ -31,7 +31,7 @@ func TestRealOtherClusterReplacesEveryKind(t *testing.T) {
 	d.Set(fleettest.Key("a"), proxy.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	watchAll(t, cc)
 	known := fleettest.Replica{}
 	known.Follow(t, objects, first)
@@ -75,7 +75,7 @@ func TestRealRollbackIsToldForEveryKind(t *testing.T) {
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), c.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	watchAll(t, cc)
 	known := fleettest.Replica{}
 	known.Follow(t, objects, c)

@@ -150,7 +150,7 @@ func (f failureState) run(t *testing.T, c *testenv.Cluster, cc *clustercache.Clu
 	}
 	createIn(t, c, namespace, "one")
 	objects := fleettest.FollowObjects(t,
-		cc, clustercache.ObjectFeed{Clusters: func(cluster client.ObjectKey) bool { return cluster == k }})
+		cc, clustercache.ObjectSelection{Clusters: func(cluster client.ObjectKey) bool { return cluster == k }})
 	w, err := cc.Watch(t.Context(), k, &corev1.ConfigMap{}, client.InNamespace(namespace))
 	require.NoError(t, err)
 	if f.healthy != nil {
@@ -321,7 +321,7 @@ func TestRealServingCertificateOutOfItsTimeIsToldAndHeals(t *testing.T) {
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.WaitAll("one")
 	now := time.Now()
@@ -371,7 +371,7 @@ func TestRealLostRuleConcernsItsKindOnly(t *testing.T) {
 	o := fleettest.Brisk(d)
 	o.Informers.MaxBackoff = time.Second
 	cc := fleettest.Start(t, o)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	clusters := fleettest.Follow(t, cc)
 	maps := fleettest.Watch(t, cc, client.InNamespace("default"))
 	secrets, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{}, client.InNamespace("default"))

@@ -138,9 +138,9 @@ func TestHazardReadsGoBackToAnInformerThatLags(t *testing.T) {
 				}
 				before := p.api.Total()
 				for range 2 {
-					p.shows("one", "changed", clustercache.Live, clustercache.CacheOnly)
-					p.shows("new", "made", clustercache.Live, clustercache.CacheOnly)
-					p.shows("two", "", clustercache.Live, clustercache.CacheOnly)
+					p.shows("one", "changed", clustercache.PreferCache, clustercache.CacheOnly)
+					p.shows("new", "made", clustercache.PreferCache, clustercache.CacheOnly)
+					p.shows("two", "", clustercache.PreferCache, clustercache.CacheOnly)
 				}
 				require.Equal(t, before, p.api.Total(), "a cached read sent a request")
 				p.shows("one", "changed", clustercache.AutoWatch)
@@ -252,14 +252,14 @@ func TestHazardReadsGoBackWhenAWatchIsClosed(t *testing.T) {
 					p.shows(of, want, clustercache.CacheOnly)
 					require.NoError(t, closed(p).Close(t.Context()))
 					p.stale(of)
-					p.shows(of, want, clustercache.Live)
+					p.shows(of, want, clustercache.PreferCache)
 					time.Sleep(time.Second)
 					p.stale(of)
 
 					p.api.Lag("")
 					synctest.Wait()
 					before := p.api.Total()
-					p.shows(of, want, clustercache.CacheOnly, clustercache.Live)
+					p.shows(of, want, clustercache.CacheOnly, clustercache.PreferCache)
 					require.Equal(t, before, p.api.Total(), "a cached read sent a request")
 				})
 			}
@@ -284,7 +284,7 @@ func TestHazardReadsGoBackWhenAnInformerIsRefused(t *testing.T) {
 				continue
 			}
 			p.stale(name)
-			p.shows(name, "changed", clustercache.Live)
+			p.shows(name, "changed", clustercache.PreferCache)
 		}
 		p.api.Lag("")
 		synctest.Wait()

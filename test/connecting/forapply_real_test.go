@@ -36,7 +36,7 @@ func requireApplyKeepsTheRest(t *testing.T, server *testenv.Cluster) {
 			cc := fleettest.Start(t, o)
 			w := fleettest.Watch(t, cc, client.InNamespace("default"))
 			require.NoError(t, w.WaitForSync(t.Context()))
-			objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+			objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 			c, err := cc.Client(fleettest.Key("a"))
 			require.NoError(t, err)
 			at := client.ObjectKey{Namespace: "default", Name: "applied"}

@@ -72,7 +72,7 @@ func TestRealDeadClusterGivesTypedErrorAndHealsWithoutNews(t *testing.T) {
 	eastKey, westKey := client.ObjectKey{Namespace: "default", Name: "east"},
 		client.ObjectKey{Namespace: "default", Name: "west"}
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}})
 
 	// One LIST and one WATCH for any number of users, in any form.
 	forms := []client.Object{&corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap),
@@ -154,7 +154,7 @@ func TestRealCutConnectionCausesNoList(t *testing.T) {
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.WaitAll("one", "two")
 	lists, _ := counted(t, c, "configmaps")
@@ -189,7 +189,7 @@ func TestRealCredentialRotationCausesNoListAndNoEvent(t *testing.T) {
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	clusters := fleettest.Follow(t, cc)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.WaitAll("one", "two")
@@ -228,7 +228,7 @@ func TestRealOtherClusterBehindTheSameURLIsANewEpoch(t *testing.T) {
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	clusters := fleettest.Follow(t, cc)
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.Wait(fleettest.Named(fleettest.Key("a"), "only-first"))

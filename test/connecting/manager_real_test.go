@@ -55,7 +55,7 @@ func startReplica(t *testing.T, hub *testenv.Cluster, remotes map[string]*testen
 	require.NoError(t, mgr.Add(cc))
 	r := &replica{t: t, cc: cc, mgr: mgr, requests: make(chan reconcile.Request, 1000), done: make(chan error, 1)}
 	mine := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == "default" })
-	feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true,
+	selection := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true,
 		Predicates: []predicate.Predicate{mine}}
 	toName := func(_ context.Context, cluster client.ObjectKey, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: cluster.Name, Name: o.GetName()}}}
@@ -64,7 +64,7 @@ func startReplica(t *testing.T, hub *testenv.Cluster, remotes map[string]*testen
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: e.Cluster.Name, Name: string(e.Type)}}}
 	}
 	require.NoError(t, ctrl.NewControllerManagedBy(mgr).Named("fleet").
-		WatchesRawSource(clustercache.ObjectSource(cc, feed, toName)).
+		WatchesRawSource(clustercache.ObjectSource(cc, selection, toName)).
 		WatchesRawSource(clustercache.ClusterSource(cc, toType)).
 		Complete(reconcile.Func(func(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
 			r.requests <- request

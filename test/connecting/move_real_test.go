@@ -19,7 +19,7 @@ import (
 
 // settled is a real cluster that is connected and watched, with two objects
 // whose events have been delivered.
-func settled(t *testing.T) (*testenv.Cluster, *clustercache.ClusterCache, *fleettest.Directory, *fleettest.ObjectFeed) {
+func settled(t *testing.T) (*testenv.Cluster, *clustercache.ClusterCache, *fleettest.Directory, *fleettest.ObjectLog) {
 	t.Helper()
 	c := testenv.Start(t, 1)[0]
 	fleettest.Create(t, c, "one", "two")
@@ -28,7 +28,7 @@ func settled(t *testing.T) (*testenv.Cluster, *clustercache.ClusterCache, *fleet
 	cc := fleettest.Start(t, fleettest.Quick(d))
 	w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{}, client.InNamespace("default"))
 	require.NoError(t, err)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	require.NoError(t, w.WaitForSync(t.Context()))
 	objects.WaitAll("one", "two")
 	return c, cc, d, objects

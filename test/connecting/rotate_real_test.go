@@ -83,7 +83,7 @@ func watchAll(t *testing.T, cc *clustercache.ClusterCache) []*clustercache.Watch
 
 // waitAllKinds waits until there was an event of each kind with each of the
 // names, and returns the others that came before.
-func waitAllKinds(t *testing.T, f *fleettest.ObjectFeed, names ...string) []clustercache.ObjectEvent {
+func waitAllKinds(t *testing.T, f *fleettest.ObjectLog, names ...string) []clustercache.ObjectEvent {
 	t.Helper()
 	missing := map[string]bool{}
 	for _, gvk := range fleettest.ThreeKinds {
@@ -164,7 +164,7 @@ func rotated(t *testing.T, cc *clustercache.ClusterCache, d *fleettest.Directory
 }
 
 // requireNeverDisconnected checks the events of a feed of cluster events.
-func requireNeverDisconnected(t *testing.T, clusters *fleettest.ClusterFeed) {
+func requireNeverDisconnected(t *testing.T, clusters *fleettest.ClusterLog) {
 	t.Helper()
 	for len(clusters.Events) > 0 {
 		require.NotEqual(t, clustercache.Disconnected, (<-clusters.Events).Type)
@@ -187,7 +187,7 @@ func TestRealRotationOfEachCredentialIsNotNoticed(t *testing.T) {
 	d.Set(fleettest.Key("a"), proxy.Redirect(account.Config()))
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	watches := watchAll(t, cc)
 	waitAllKinds(t, objects, "one", "two")
 	connected := clusters.Wait(fleettest.Key("a"), clustercache.Connected)
@@ -268,7 +268,7 @@ func TestRealRotationOfTheAuthorityIsNotNoticed(t *testing.T) {
 	d.Set(fleettest.Key("a"), trusting(bundles[0]))
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	watchAll(t, cc)
 	waitAllKinds(t, objects, "one", "two")
 	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
@@ -315,7 +315,7 @@ func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
 	d.Set(fleettest.Key("a"), first.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
 	clusters := fleettest.Follow(t, cc)
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	watchAll(t, cc)
 	waitAllKinds(t, objects, "one", "two")
 	clusters.Wait(fleettest.Key("a"), clustercache.Connected)
@@ -342,7 +342,7 @@ func TestRealMovesBetweenAddressesCauseNoList(t *testing.T) {
 
 // away returns a cluster that three informers watch, whose connections are
 // refused from now on.
-func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.ClusterCache, *fleettest.ObjectFeed,
+func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.ClusterCache, *fleettest.ObjectLog,
 	[]*clustercache.Watch) {
 	t.Helper()
 	c := testenv.Start(t, 1, withWidgets())[0]
@@ -351,7 +351,7 @@ func away(t *testing.T) (*testenv.Cluster, *testenv.Proxy, *clustercache.Cluster
 	d := fleettest.NewDirectory()
 	d.Set(fleettest.Key("a"), proxy.Config())
 	cc := fleettest.Start(t, fleettest.Brisk(d))
-	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+	objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 	watches := watchAll(t, cc)
 	waitAllKinds(t, objects, "one", "two", "gone")
 	createAll(t, c, "before")

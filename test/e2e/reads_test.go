@@ -33,15 +33,15 @@ type audience struct {
 func (a *audience) mode() []client.ListOption {
 	switch a.random.IntN(6) {
 	case 0:
-		return []client.ListOption{clustercache.Live}
+		return []client.ListOption{clustercache.PreferCache}
 	case 1:
 		return []client.ListOption{clustercache.AutoWatch}
 	case 2:
 		return []client.ListOption{clustercache.CacheOnly, clustercache.MaxStaleness(time.Hour)}
 	case 3:
-		return []client.ListOption{clustercache.Live, clustercache.MaxStaleness(time.Second)}
+		return []client.ListOption{clustercache.PreferCache, clustercache.MaxStaleness(time.Second)}
 	case 4:
-		return []client.ListOption{clustercache.Live, clustercache.NotOlderThan(a.latest)}
+		return []client.ListOption{clustercache.PreferCache, clustercache.NotOlderThan(a.latest)}
 	}
 	return []client.ListOption{clustercache.CacheOnly}
 }

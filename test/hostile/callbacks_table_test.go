@@ -96,7 +96,7 @@ var userFunctions = map[string]string{
 	"Informers.OnFailed":       "OnFailed",
 	"Informers.OnPanic":        "Handler", // called for a panic of the Handler
 	"handler":                  "Handler",
-	"ObjectFeed.Clusters":      "ObjectFeed.Clusters",
+	"ObjectSelection.Clusters": "ObjectSelection.Clusters",
 	"predicate":                "Handler",
 	"ObjectMapFunc":            "Handler",
 	"ClusterMapFunc":           "mapping or filter of a ClusterSource",
@@ -177,10 +177,10 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks,
 		}
 	}))
 	require.NoError(t, err)
-	feed := clustercache.ObjectFeed{
+	selection := clustercache.ObjectSelection{
 		Kinds: fleettest.ConfigMaps,
 		Clusters: func(client.ObjectKey) bool {
-			h.at("ObjectFeed.Clusters")
+			h.at("ObjectSelection.Clusters")
 			return true
 		},
 		Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(client.Object) bool {
@@ -188,7 +188,7 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks,
 			return true
 		})},
 	}
-	objects := clustercache.ObjectSource(cc, feed, func(ctx context.Context, cluster client.ObjectKey,
+	objects := clustercache.ObjectSource(cc, selection, func(ctx context.Context, cluster client.ObjectKey,
 		o client.Object) []clustercache.Request {
 		h.at("ObjectMapFunc")
 		return clustercache.EnqueueObject(ctx, cluster, o)
@@ -271,7 +271,7 @@ func TestHazardPanicOfEachCallback(t *testing.T) {
 				require.True(t, w.HasSynced())
 				require.NoError(t, cc.Reader(fleettest.Key("a")).Get(t.Context(),
 					fleettest.RequestFor("three").ObjectKey, &corev1.ConfigMap{}, clustercache.CacheOnly))
-				if place != "ObjectFeed.Clusters" { // ObjectFeed.Clusters selected nothing while it panicked
+				if place != "ObjectSelection.Clusters" { // ObjectSelection.Clusters selected nothing while it panicked
 					require.Contains(t, q.Names(), "three")
 				}
 			})

@@ -116,15 +116,15 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 		require.NoError(t, err)
 		mapping := func(context.Context, clustercache.ClusterEvent) []string { panic("no mapping of a cluster") }
 		require.NoError(t, clustercache.ClusterSource(cc, mapping).Start(t.Context(), fleettest.QueueOf[string](t)))
-		feed := clustercache.ObjectFeed{
+		selection := clustercache.ObjectSelection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {
 				return o.(fmt.Stringer).String() == "" // as the packed form tempts users to write
 			})},
 		}
-		feed.Form = clustercache.Packed
+		selection.Representation = clustercache.Packed
 		objects := func(context.Context, client.ObjectKey, client.Object) []string { return nil }
-		require.NoError(t, clustercache.ObjectSource(cc, feed, objects).Start(t.Context(),
+		require.NoError(t, clustercache.ObjectSource(cc, selection, objects).Start(t.Context(),
 			fleettest.QueueOf[string](t)))
 
 		for _, place := range []string{"Resolve", "RoundTrip", "Dial"} {
@@ -192,11 +192,11 @@ func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 				require.NoError(t, s.Start(context.Background(), fleettest.QueueOf[string](t)))
 			}
 		},
-		"predicate or handler of an ObjectFeed": func(t *testing.T, _ *fleettest.Directory,
+		"predicate or handler of an ObjectSelection": func(t *testing.T, _ *fleettest.Directory,
 			forever func()) func(*clustercache.ClusterCache) {
 			return func(cc *clustercache.ClusterCache) {
-				feed := clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
-				s := clustercache.ObjectSource(cc, feed, func(context.Context, client.ObjectKey,
+				selection := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
+				s := clustercache.ObjectSource(cc, selection, func(context.Context, client.ObjectKey,
 					client.Object) []string {
 					forever()
 					return nil

@@ -122,7 +122,7 @@ func (s *stage) use(t *testing.T, cc *clustercache.ClusterCache, name string) {
 	t.Helper()
 	k, where := fleettest.Key(name), "use of "+name+": "
 	object := client.ObjectKey{Namespace: "default", Name: "one"}
-	for mode := clustercache.Live; mode <= clustercache.AutoWatch; mode++ {
+	for mode := clustercache.PreferCache; mode <= clustercache.AutoWatch; mode++ {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		s.out.err(where+"get", cc.Reader(k).Get(ctx, object, &corev1.ConfigMap{}, mode))
 		s.out.err(where+"get partial", cc.Reader(k).Get(ctx, object, clustercache.Kind(fleettest.ConfigMap), mode))

@@ -32,7 +32,7 @@ func TestHazardClusterScopedReadsOverlookTheNamespace(t *testing.T) {
 			return len(list.Items), r.Get(t.Context(), client.ObjectKey{Namespace: "x", Name: "n"}, &corev1.Node{},
 				mode)
 		}
-		n, err := read(clustercache.Live)
+		n, err := read(clustercache.PreferCache)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		for _, narrow := range [][]client.ListOption{nil, {client.InNamespace("y")}} {

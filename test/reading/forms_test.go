@@ -100,7 +100,7 @@ func TestHazardIndexFunctionThatPanicsIsAnErrorOfTheList(t *testing.T) {
 			clustercache.Index{GVK: fleettest.ConfigMap, Field: "value", Values: byValue})
 		for _, fields := range []client.MatchingFields{{"bad": "x"}, {"value": "2", "bad": "x"},
 			{"bad": "x", "value": "2"}} {
-			for _, mode := range []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly} {
+			for _, mode := range []clustercache.ReadMode{clustercache.PreferCache, clustercache.CacheOnly} {
 				err := cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{}, fields, mode)
 				failed, ok := errors.AsType[*clustercache.IndexError](err)
 				require.True(t, ok, "%v", err)
@@ -169,7 +169,7 @@ func TestHazardListByIndexBeforeTheFirstList(t *testing.T) {
 			client.MatchingFields{"value": "2"}, clustercache.AutoWatch))
 		require.Len(t, typed.Items, 1)
 		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), typed, client.InNamespace("default"),
-			client.MatchingFields{"value": "2", "metadata.name": "two"}, clustercache.Live))
+			client.MatchingFields{"value": "2", "metadata.name": "two"}, clustercache.PreferCache))
 		require.Len(t, typed.Items, 1)
 	})
 }
@@ -189,7 +189,7 @@ func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 		}
 		var mapped atomic.Int64
 		s := clustercache.ObjectSource(cc,
-			clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Watch: true, Predicates: []predicate.Predicate{typed}},
+			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true, Predicates: []predicate.Predicate{typed}},
 			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
 				if o.(*corev1.ConfigMap).Data != nil {
 					mapped.Add(1)
@@ -221,7 +221,7 @@ func TestPredicatesGetTheFormOfTheirFeed(t *testing.T) {
 		loose.SetGroupVersionKind(fleettest.ConfigMap)
 		for _, row := range []struct {
 			kind client.Object
-			form clustercache.Form
+			form clustercache.Representation
 			want client.Object
 		}{
 			{&corev1.ConfigMap{}, clustercache.AsGiven, &corev1.ConfigMap{}},
@@ -232,8 +232,8 @@ func TestPredicatesGetTheFormOfTheirFeed(t *testing.T) {
 			{clustercache.Kind(fleettest.ConfigMap), clustercache.Metadata, &metav1.PartialObjectMetadata{}},
 		} {
 			got := make(chan client.Object, 100)
-			f := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{
-				Kinds: []client.Object{row.kind}, Form: row.form,
+			f := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{
+				Kinds: []client.Object{row.kind}, Representation: row.form,
 				Predicates: []predicate.Predicate{
 					predicate.NewPredicateFuncs(func(o client.Object) bool { got <- o; return true })},
 			})

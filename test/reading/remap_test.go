@@ -70,7 +70,7 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 				require.NoError(t, admin.Create(t.Context(), fooNamed("default", "old")))
 				kind := clustercache.Kind(foo)
 				feed := fleettest.FollowObjects(t,
-					cc, clustercache.ObjectFeed{Kinds: []client.Object{kind}, Watch: true})
+					cc, clustercache.ObjectSelection{Kinds: []client.Object{kind}, Watch: true})
 				feed.WaitAll("old")
 				writer, err := cc.Client(c.Key())
 				require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestHazardDefinitionMadeAgainWithAnotherScopeOrPlural(t *testing.T) {
 				w, err := cc.Watch(t.Context(), c.Key(), kind)
 				require.NoError(t, err)
 				require.NoError(t, w.WaitForSync(t.Context()))
-				for _, mode := range []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly} {
+				for _, mode := range []clustercache.ReadMode{clustercache.PreferCache, clustercache.CacheOnly} {
 					list := fleettest.ListOf(foo)
 					require.NoError(t, cc.Reader(c.Key()).List(t.Context(), list, mode))
 					require.Len(t, list.Items, 1)
@@ -149,7 +149,7 @@ func TestHazardScopeChangesInAMoment(t *testing.T) {
 						len(list.Items) != 2 {
 						continue // it has not listed yet
 					}
-					for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.Live} {
+					for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.PreferCache} {
 						require.NoError(t, cc.Reader(c.Key()).Get(t.Context(),
 							client.ObjectKey{Namespace: "default", Name: "new"}, fooNamed("", ""), mode))
 						part := fleettest.ListOf(foo)

@@ -30,7 +30,7 @@ func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
 
 		fleettest.Synced(t, cc, api)
 		before := api.Total()
-		for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.Live} {
+		for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.PreferCache} {
 			var origin clustercache.Origin
 			require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list, append(narrow, mode, &origin)...),
 				mode)

@@ -106,7 +106,7 @@ func control(t *testing.T, r reconcile.TypedReconciler[Request], workers int,
 }
 
 // feed selects kinds in one namespace of all clusters, with watches of its own.
-func feed(namespace string, kinds ...client.Object) clustercache.ObjectFeed {
-	return clustercache.ObjectFeed{Kinds: kinds, Watch: true,
+func selection(namespace string, kinds ...client.Object) clustercache.ObjectSelection {
+	return clustercache.ObjectSelection{Kinds: kinds, Watch: true,
 		Options: []client.ListOption{client.InNamespace(namespace)}}
 }

@@ -111,7 +111,7 @@ func (d *declarations) follow(t *testing.T) *declFeed {
 	t.Helper()
 	f := &declFeed{}
 	ctx, cancel := context.WithCancel(context.Background())
-	events, err := d.cc.ObjectEvents(ctx, clustercache.ObjectFeed{})
+	events, err := d.cc.ObjectEvents(ctx, clustercache.ObjectSelection{})
 	require.NoError(t, err)
 	var done sync.WaitGroup
 	done.Go(func() {

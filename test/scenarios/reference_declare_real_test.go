@@ -282,7 +282,7 @@ func replacedIsDrained(t *testing.T, hub, remote *testenv.Cluster) {
 
 	var running, overlaps, calls atomic.Int64
 	held, goOn := make(chan struct{}), make(chan struct{})
-	source := clustercache.ObjectSource(d.cc, clustercache.ObjectFeed{Kinds: []client.Object{&corev1.ConfigMap{}}},
+	source := clustercache.ObjectSource(d.cc, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}},
 		func(_ context.Context, _ client.ObjectKey, _ client.Object) []Request {
 			if running.Add(1) > 1 {
 				overlaps.Add(1)

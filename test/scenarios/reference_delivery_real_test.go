@@ -47,8 +47,8 @@ func earliestWins(t *testing.T, east, _ *testenv.Cluster) {
 			_, _ = seen.Reconcile(ctx, r)
 			return reconcile.Result{RequeueAfter: delay}, nil
 		})
-		now := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject) // triggers the first request
-		later := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject, source)
+		now := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject) // triggers the first request
+		later := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject, source)
 		_, stop := control(t, reconciler, 1, later, now)
 		eventually(t, "the first", func() bool { return seen.count(r) > 0 })
 		require.NoError(t, now.Close(t.Context()))
@@ -74,7 +74,7 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 		}
 		return seen.Reconcile(ctx, r)
 	})
-	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), func(ctx context.Context,
+	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), func(ctx context.Context,
 		cluster client.ObjectKey, o client.Object) []Request {
 		if err := find(ctx, cluster, client.ObjectKeyFromObject(o)); err != nil {
 			missing.Add(1)
@@ -107,7 +107,7 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	proxy := east.Proxy(t)
 	cc, _ := run(t, options(t, map[string]*rest.Config{"east": proxy.Redirect(user.Config())}))
 	seen := newJournal()
-	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
+	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
 	control(t, seen, 1, s)
 	a := in("east", configMaps, ns, "a")
 	seen.after(t, func() { create(t, east, configMap(ns, "a", "1")) }, a)
@@ -189,7 +189,7 @@ func gracefulShutdown(t *testing.T, east, _ *testenv.Cluster) {
 	cc, _ := run(t, options(t, only(east)))
 	var calls atomic.Int64
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
-	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), func(context.Context, client.ObjectKey,
+	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), func(context.Context, client.ObjectKey,
 		client.Object) []Request {
 		calls.Add(1)
 		entered <- struct{}{}
@@ -241,7 +241,7 @@ func loadAndUnload(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
 	cc, _ := run(t, options(t, only(east)))
 	source := func() *clustercache.TypedObjectSource[Request] {
-		return clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
+		return clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
 	}
 	informers := func() int {
 		s, err := cc.Status(key("east"))
@@ -259,7 +259,7 @@ func loadAndUnload(t *testing.T, east, _ *testenv.Cluster) {
 	before := first.count(a)
 
 	// Add another source to the running controller, and remove it again.
-	extra := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), late.mapped)
+	extra := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), late.mapped)
 	late.after(t, func() { require.NoError(t, running.Watch(extra)) }, a)
 	require.NoError(t, extra.Close(t.Context()))
 	told := late.count(a)
@@ -282,7 +282,7 @@ func pauseKeepsCache(t *testing.T, east, _ *testenv.Cluster) {
 	cc, _ := run(t, options(t, only(east)))
 	seen := newJournal()
 	a := in("east", configMaps, ns, "a")
-	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), seen.mapped)
+	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), seen.mapped)
 	seen.after(t, func() { control(t, newJournal(), 1, s) }, a)
 	w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
@@ -309,7 +309,7 @@ func periodicResync(t *testing.T, east, _ *testenv.Cluster) {
 	create(t, east, configMap(ns, "a", "0"))
 	cc, _ := run(t, options(t, only(east)))
 	seen := newJournal()
-	f := feed(ns, &corev1.ConfigMap{})
+	f := selection(ns, &corev1.ConfigMap{})
 	f.ResyncInterval = 500 * time.Millisecond
 	s := clustercache.ObjectSource(cc, f, seen.mapped)
 	control(t, newJournal(), 1, s)
@@ -326,7 +326,7 @@ func swapAndEnd(t *testing.T, east, _ *testenv.Cluster) {
 	before := goleak.IgnoreCurrent()
 	cc, stop := run(t, options(t, only(east)))
 	first, second := newJournal(), newJournal()
-	s := clustercache.ObjectSource(cc, feed(ns, &corev1.ConfigMap{}), first.mapped)
+	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), first.mapped)
 	_, unload := control(t, newJournal(), 1, s)
 	a := in("east", configMaps, ns, "a")
 	eventually(t, "the first function is called", func() bool { return first.count(a) > 0 })

@@ -132,7 +132,7 @@ func hear(t *testing.T, cc *clustercache.ClusterCache, namespace string, kinds .
 	t.Helper()
 	h := &heard{}
 	ctx, cancel := context.WithCancel(context.Background())
-	seq, err := cc.ObjectEvents(ctx, clustercache.ObjectFeed{Kinds: kinds})
+	seq, err := cc.ObjectEvents(ctx, clustercache.ObjectSelection{Kinds: kinds})
 	require.NoError(t, err)
 	var done sync.WaitGroup
 	done.Go(func() {

@@ -67,7 +67,7 @@ func newWorld(t *testing.T, seed uint64, families []*family) *world {
 		gates:      map[*kind]func(){},
 		chronicles: map[*site]*chronicle{}, phases: map[client.ObjectKey][]clustercache.ClusterEvent{},
 		shown: map[string]bool{}, answers: map[question][]answer{},
-		kinds: []*kind{configMaps, widgets}, modes: []clustercache.ReadMode{clustercache.Live, clustercache.CacheOnly},
+		kinds: []*kind{configMaps, widgets}, modes: []clustercache.ReadMode{clustercache.PreferCache, clustercache.CacheOnly},
 	}
 	if w.chance(3) {
 		w.modes = append(w.modes, clustercache.AutoWatch)

@@ -130,7 +130,7 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 		d.Set(fleettest.Key("a"), a.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		clusters := fleettest.Follow(t, cc)
-		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+		objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 		ours := &unstructured.Unstructured{}
 		ours.SetGroupVersionKind(gadget)
 		theirs, err := cc.Watch(t.Context(), fleettest.Key("a"), ours)
@@ -192,7 +192,7 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 				a.restart("both", "old", "older", "oldest")
 				d.Set(fleettest.Key("a"), a.Config())
 				cc := fleettest.Start(t, fleettest.Silent(d))
-				objects := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{})
+				objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
 				ours := &unstructured.Unstructured{}
 				ours.SetGroupVersionKind(gadget)
 				theirs, err := cc.Watch(t.Context(), fleettest.Key("a"), ours)
@@ -267,9 +267,9 @@ func readOrigin(t *testing.T, cc *clustercache.ClusterCache, o client.Object,
 
 var keyOfA = fleettest.Key("a")
 
-// requireDelivered applies the events of Gadgets that were delivered, and compares
-// the result.
-func requireDelivered(t *testing.T, known fleettest.Replica, objects *fleettest.ObjectFeed, want fleettest.Replica) {
+// requireDelivered applies the events of Gadgets that were delivered, and
+// compares the result.
+func requireDelivered(t *testing.T, known fleettest.Replica, objects *fleettest.ObjectLog, want fleettest.Replica) {
 	t.Helper()
 	for len(objects.Events) > 0 {
 		if e := <-objects.Events; e.GVK.Kind == gadget.Kind {

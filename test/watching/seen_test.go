@@ -42,7 +42,7 @@ func TestHazardObjectReadLiveAndGoneBeforeTheFirstList(t *testing.T) {
 			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
 				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 				c.Store(fleettest.ColoredConfigMap("gone", "blue"), fleettest.ColoredConfigMap("kept", "blue"))
-				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps})
+				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps})
 				heal := c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("watch"))
 				r, synced, err := cc.WatchAndRead(t.Context(), c.Key(), fleettest.ConfigMap)
 				require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestHazardObjectThatAClientShowedGoesUnheard(t *testing.T) {
 			fleettest.WithFakeCluster(t, clustercachetest.Options{}, func(t *testing.T, _ *clustercachetest.Fleet,
 				c *clustercachetest.Cluster, cc *clustercache.ClusterCache) {
 				c.Store(fleettest.ColoredConfigMap("old", "blue"), fleettest.ColoredConfigMap("kept", "blue"))
-				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps})
+				feed := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps})
 				heal := c.Fail(clustercachetest.Status(http.StatusInternalServerError), clustercachetest.Verb("watch"))
 				_, synced, err := cc.WatchAndRead(t.Context(), c.Key(), fleettest.ConfigMap)
 				require.NoError(t, err)

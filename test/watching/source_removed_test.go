@@ -33,7 +33,7 @@ func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		require.NoError(t, cc.Engage(fleettest.Key("a")))
 		q := &fleettest.Queue[clustercache.Request]{}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps, Watch: true},
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
 			clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		time.Sleep(time.Second)
@@ -91,7 +91,7 @@ func TestHazardDeletesAreLostWithTheLastRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, d := fleettest.OneCluster(t)
 		q := &fleettest.Queue[clustercache.Request]{}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectFeed{Kinds: fleettest.ConfigMaps},
+		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
 			clustercache.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},

@@ -26,8 +26,8 @@ func (c *Connection) act(a phase.Action) {
 		c.startAttempt(c.cfg.Probe, (*attempt).probe)
 	case phase.Cancel:
 		c.attempt.cancel()
-	case phase.Tell:
-		c.attempt.tell(c.state.News)
+	case phase.Notify:
+		c.attempt.notify(c.state.Changes)
 	case phase.Up:
 		if !c.lost.IsZero() && time.Since(c.lost) > awayLong {
 			c.hooks.Replaced()
@@ -73,7 +73,7 @@ func (c *Connection) startAttempt(submit func(func()), work func(*attempt) messa
 			uid:       c.server.uid,
 		},
 	}
-	a.news.Store(c.state.News)
+	a.changes.Store(c.state.Changes)
 	a.ctx, a.cancel = context.WithCancel(c.cfg.Context)
 	c.attempt = a
 	submit(a.run)

@@ -42,37 +42,37 @@ type attempt struct {
 	gen     uint64
 	start   start
 	work    func(*attempt) message
-	news    atomic.Uint64 // the latest phase.State.News: changes of the access to the cluster
-	renewed chan struct{} // one slot: news has increased
+	changes atomic.Uint64 // the latest phase.State.Changes
+	renewed chan struct{} // one slot: changes has increased
 }
 
 func (a *attempt) run() {
 	defer a.cancel()
 	var m message
-	asOf := a.news.Load()
+	asOf := a.changes.Load()
 	if err := a.c.cfg.Calls.Call("transport of the access", func() error {
 		m = a.work(a)
 		return nil
 	}, "cluster", a.c.name); err != nil {
 		m = failure(a.start.revision, err)
-		m.News = asOf // without News, the next attempt would follow at once
+		m.Changes = asOf // without Changes, the next attempt would follow at once
 	}
 
 	m.Gen = a.gen
 	a.c.post(m)
 }
 
-// tell notifies the attempt of a newer value of News. It does not wait.
-func (a *attempt) tell(news uint64) {
-	a.news.Store(news)
+// notify passes a newer value of Changes to the attempt. It does not wait.
+func (a *attempt) notify(changes uint64) {
+	a.changes.Store(changes)
 	select {
 	case a.renewed <- struct{}{}:
 	default:
 	}
 }
 
-// finding is the result of a connect attempt.
-type finding struct {
+// result is the result of a connect attempt.
+type result struct {
 	candidate *transport.Candidate // nil: the access already in use was proven
 	access    resolver.Access
 	uid       string
@@ -84,15 +84,15 @@ type finding struct {
 	over      net.Conn     // the connection of that query
 }
 
-// drop closes the candidate of a finding that is not adopted.
-func (f *finding) drop() {
+// drop closes the candidate of a result that is not adopted.
+func (f *result) drop() {
 	if f != nil && f.candidate != nil {
 		f.candidate.Drop()
 	}
 }
 
-// asker sends one GET and returns what the answer proves.
-type asker func(ctx context.Context, path string) (transport.Proof, error)
+// getter sends one GET and returns what the answer proves.
+type getter func(ctx context.Context, path string) (transport.Proof, error)
 
 // probe queries the server's health.
 func (a *attempt) probe() message {
@@ -108,7 +108,7 @@ func (a *attempt) probe() message {
 // alive queries path, or else the fallback, and returns the path that was
 // answered. A server that authenticates the client and forbids both paths is
 // alive, and so is a server that is too busy to answer.
-func (c *Connection) alive(ctx context.Context, ask asker, path string) (answered string, err error) {
+func (c *Connection) alive(ctx context.Context, ask getter, path string) (answered string, err error) {
 	err = c.askOnce(ctx, ask, path)
 	if class := transport.Classify(err); path != fallbackPath && (class == transport.Forbidden || class == transport.NotFound) {
 		path = fallbackPath
@@ -121,7 +121,7 @@ func (c *Connection) alive(ctx context.Context, ask asker, path string) (answere
 	return path, err
 }
 
-func (c *Connection) askOnce(ctx context.Context, ask asker, path string) error {
+func (c *Connection) askOnce(ctx context.Context, ask getter, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	_, err := ask(ctx, path)

@@ -22,9 +22,9 @@ type certificates struct {
 	known []transport.Fingerprint
 }
 
-// news records a certificate, and reports whether it is new and not the first.
+// add records a certificate, and reports whether it is new and not the first.
 // The zero fingerprint is no certificate.
-func (s *certificates) news(f transport.Fingerprint) bool {
+func (s *certificates) add(f transport.Fingerprint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 

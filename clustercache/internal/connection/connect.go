@@ -42,7 +42,7 @@ func (a *attempt) connect() message {
 	access, asOf, err := a.resolve()
 	if err != nil {
 		m := failure("", err)
-		m.News = asOf
+		m.Changes = asOf
 		return m
 	}
 
@@ -51,7 +51,7 @@ func (a *attempt) connect() message {
 		return message{Event: phase.Event{
 			Kind:     phase.Succeeded,
 			Revision: revision,
-			News:     asOf,
+			Changes:  asOf,
 			Unproven: true,
 		}}
 	}
@@ -61,12 +61,12 @@ func (a *attempt) connect() message {
 
 // resolve queries the resolver, and repeats the query if a change was reported
 // meanwhile: the resolver may have read its data before the change. The answer
-// is at least as new as asOf, a value of News.
+// is at least as new as asOf, a value of Changes.
 func (a *attempt) resolve() (access resolver.Access, asOf uint64, err error) {
 	for range maxAsked {
-		asOf = a.news.Load()
+		asOf = a.changes.Load()
 		access, err = a.ask()
-		if a.news.Load() == asOf || a.ctx.Err() != nil {
+		if a.changes.Load() == asOf || a.ctx.Err() != nil {
 			break
 		}
 	}
@@ -129,7 +129,7 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 				return
 			case <-a.renewed:
 			}
-			if a.news.Load() == asOf {
+			if a.changes.Load() == asOf {
 				continue // that change preceded the query of the resolver
 			}
 			again, newer, err := a.resolve()
@@ -152,7 +152,7 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 	// A running query of the resolver is not interrupted: its answer decides
 	// whether another attempt is needed.
 	asking.Wait()
-	m.News = asOf
+	m.Changes = asOf
 
 	return m
 }
@@ -160,7 +160,7 @@ func (a *attempt) proveUnlessOutdated(access resolver.Access, asOf uint64) messa
 // prove queries the server's health and its identity.
 func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 	c, revision := a.c, access.Revision()
-	found := &finding{access: access, adopted: &atomic.Bool{}}
+	found := &result{access: access, adopted: &atomic.Bool{}}
 	ask, identify := c.transport.ProbeAside, c.transport.ProbeAnew
 	if !a.start.connected || revision != a.start.revision {
 		config := access.Config()
@@ -216,7 +216,7 @@ func (a *attempt) prove(ctx context.Context, access resolver.Access) message {
 // request. If another cluster has answered, well closes every connection
 // without a proof: a later identity query, over a newer connection, could not
 // prove which cluster answers on them.
-func (a *attempt) well(ctx context.Context, ask asker, found *finding) (path string, err error) {
+func (a *attempt) well(ctx context.Context, ask getter, found *result) (path string, err error) {
 	c := a.c
 	if found.candidate != nil {
 		return c.alive(ctx, ask, c.cfg.ProbePath)

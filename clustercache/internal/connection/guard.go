@@ -30,7 +30,7 @@ func newGuarded(c *Connection, v *View) *http.Client {
 
 // RoundTrip implements http.RoundTripper.
 func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
-	want := claim{view: g.view, age: proofSoon, warm: true}
+	want := expectation{view: g.view, age: proofSoon, warm: true}
 	if req.URL.Query().Has("continue") {
 		want.age = proofAge // a page of a list that began with a proof
 	}
@@ -102,7 +102,7 @@ func (c *Connection) OtherCluster() error {
 // RoundTrip implements http.RoundTripper.
 func (g *liveGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	v := g.c.view.Load()
-	want := claim{view: v, age: proofAge}
+	want := expectation{view: v, age: proofAge}
 	err := g.c.hooks.WhyNot()
 	if v.Connected {
 		err = g.c.prover.prove(req.Context(), want)

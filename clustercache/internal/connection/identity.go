@@ -49,7 +49,7 @@ var (
 // identity: an API server that has just started forbids everything until it has
 // read its RBAC rules, and an identity derived from that would make the same
 // cluster another one.
-func (c *Connection) identify(ctx context.Context, ask asker, access resolver.Access, known string) (string, error) {
+func (c *Connection) identify(ctx context.Context, ask getter, access resolver.Access, known string) (string, error) {
 	uid, err := c.kubeSystemUID(ctx, ask)
 	if known != "" && !presumed(known) {
 		patience, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
@@ -79,7 +79,7 @@ func jittered(d time.Duration) time.Duration { return d - rand.N(d/2) }
 
 // kubeSystemUID queries the identity, and repeats that after a moment while the
 // server is too busy to answer, for as long as a probe may take.
-func (c *Connection) kubeSystemUID(ctx context.Context, ask asker) (string, error) {
+func (c *Connection) kubeSystemUID(ctx context.Context, ask getter) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	var busy error
@@ -97,10 +97,10 @@ func (c *Connection) kubeSystemUID(ctx context.Context, ask asker) (string, erro
 
 // askUID queries the identity once. A server with too many requests counts
 // watches separately, so a watch may still be answered.
-func (c *Connection) askUID(ctx context.Context, ask asker) (string, error) {
+func (c *Connection) askUID(ctx context.Context, ask getter) (string, error) {
 	proof, err := ask(ctx, identityPath)
 	c.signs.busy.noteProof(err)
-	if c.signs.certificates.news(proof.Certificate) {
+	if c.signs.certificates.add(proof.Certificate) {
 		c.hooks.Replaced()
 	}
 	if transport.Classify(err) == transport.Throttled {
@@ -146,7 +146,7 @@ func (c *Connection) nonsense(path string, err error) error {
 }
 
 // discovers returns nil if the server answers the root of discovery.
-func (c *Connection) discovers(ctx context.Context, ask asker) error {
+func (c *Connection) discovers(ctx context.Context, ask getter) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	proof, err := ask(ctx, discoveryPath)
@@ -162,7 +162,7 @@ func (c *Connection) discovers(ctx context.Context, ask asker) error {
 }
 
 // watchUID queries the identity by a watch, and returns "" if that fails.
-func (c *Connection) watchUID(ctx context.Context, ask asker) string {
+func (c *Connection) watchUID(ctx context.Context, ask getter) string {
 	ctx, cancel := context.WithTimeout(ctx, identityPatience)
 	defer cancel()
 	proof, err := ask(ctx, identityWatch)
@@ -184,7 +184,7 @@ var versionText = regexp.MustCompile(`^v[0-9]+\.[0-9]+[0-9A-Za-z.+_-]{0,64}$`)
 
 // serverVersion returns the API server's gitVersion, or "" if the server does
 // not report one: nothing depends on it.
-func (c *Connection) serverVersion(ctx context.Context, ask asker) string {
+func (c *Connection) serverVersion(ctx context.Context, ask getter) string {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
 	defer cancel()
 	proof, err := ask(ctx, fallbackPath)

@@ -12,11 +12,11 @@ import (
 // message is an event, with the result of an attempt if it has one.
 type message struct {
 	phase.Event
-	found *finding
+	found *result
 }
 
-// Ask reports that the cluster is to be used. It returns false if the connection
-// is closed.
+// Ask reports that the cluster is to be used. It returns false if the
+// connection is closed.
 func (c *Connection) Ask() bool { return c.notify(phase.Asked) }
 
 // Changed reports that the access to the cluster may have changed. It returns
@@ -39,9 +39,9 @@ func (c *Connection) RolledBack(group string) {
 	}
 }
 
-// NextAttempt returns when the next attempt to connect is due; zero means never.
-// No message may be in handling: the next handler takes the lock after this
-// function.
+// NextAttempt returns when the next attempt to connect is due; zero means
+// never. No message may be in handling: the next handler takes the lock after
+// this function.
 func (c *Connection) NextAttempt() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,18 +101,18 @@ func (c *Connection) Drain() {
 	}
 }
 
-// Close ends the connection for good, and waits for its work to end. Attempts may
-// still run on the workers, but their messages are dropped. It reports whether
-// a change may have been lost: messages were waiting or being handled, or the
-// cluster had left the phase Gone.
-func (c *Connection) Close() (news bool) {
+// Close ends the connection for good, and waits for its work to end. Attempts
+// may still run on the workers, but their messages are dropped. It reports
+// whether a change may have been lost: messages were waiting or being handled,
+// or the cluster had left the phase Gone.
+func (c *Connection) Close() (pending bool) {
 	c.mu.Lock()
 	if !c.mu.closed {
 		close(c.done)
 	}
 	c.mu.closed = true
 	rest := c.mu.mailbox
-	news = c.mu.handling || len(rest) > 0 || c.view.Load().Phase != phase.Gone
+	pending = c.mu.handling || len(rest) > 0 || c.view.Load().Phase != phase.Gone
 	c.mu.mailbox = nil
 	c.mu.Unlock()
 
@@ -123,5 +123,5 @@ func (c *Connection) Close() (news bool) {
 	c.cfg.Timers.Set(c.prover.tick, time.Time{})
 	c.transport.Close()
 
-	return news
+	return pending
 }

@@ -86,8 +86,8 @@ type prover struct {
 		last   proof
 		ended  ends
 		flight *question
-		// streams are the connections of watches that were not queried over yet,
-		// and confirming is the query that does so.
+		// streams are the connections of watches that were not queried over
+		// yet, and confirming is the query that does so.
 		streams    map[*provenConn]struct{}
 		confirming *question
 
@@ -119,8 +119,8 @@ type versionQuery struct {
 	outspoken bool // the version was returned once
 }
 
-// claim is the cluster that is expected to answer.
-type claim struct {
+// expectation is the cluster that is expected to answer.
+type expectation struct {
 	view *View
 	age  time.Duration // how old the proof may be
 	warm bool          // watches follow: their connection is made before the query, which then proves it, too
@@ -145,9 +145,9 @@ func (p *prover) elsewhere() bool {
 // at all.
 func presumed(uid string) bool { return strings.HasPrefix(uid, presumedPrefix) }
 
-// prove returns nil if the cluster of the claim is known to answer, and queries
+// prove returns nil if the expected cluster is known to answer, and queries
 // its identity if necessary.
-func (p *prover) prove(ctx context.Context, want claim) error {
+func (p *prover) prove(ctx context.Context, want expectation) error {
 	if presumed(want.view.UID) {
 		return nil
 	}
@@ -188,7 +188,7 @@ func (p *prover) still(ctx context.Context, v *View) error {
 	case p.c.view.Load().Epoch != v.Epoch:
 		return ErrMoved
 	case p.pending():
-		return p.prove(ctx, claim{view: v, age: proofAge})
+		return p.prove(ctx, expectation{view: v, age: proofAge})
 	}
 
 	return nil
@@ -196,7 +196,7 @@ func (p *prover) still(ctx context.Context, v *View) error {
 
 // until queries the identity until enough, called with the lock held, returns
 // true.
-func (p *prover) until(ctx context.Context, want claim, enough func() bool) error {
+func (p *prover) until(ctx context.Context, want expectation, enough func() bool) error {
 	for try := range proofTries {
 		if try > 1 && !timetable.Sleep(ctx, jittered(proofPause<<(try-2))) {
 			return context.Cause(ctx)
@@ -243,7 +243,7 @@ func (p *prover) until(ctx context.Context, want claim, enough func() bool) erro
 // informers. There must be no other reason to doubt the identity: no connection
 // without a proof, and no watch that ended early. Other reads and writes never
 // continue without a proof.
-func (p *prover) tolerable(err error, want claim) bool {
+func (p *prover) tolerable(err error, want expectation) bool {
 	if transport.Classify(err) != transport.Throttled || !want.warm {
 		return false
 	}
@@ -299,7 +299,7 @@ func (p *prover) number() uint64 {
 }
 
 // adopt records the proof that an attempt to connect brought.
-func (p *prover) adopt(f *finding) {
+func (p *prover) adopt(f *result) {
 	p.other.Store(nil)
 	p.mu.Lock()
 	p.mu.last.uid = f.uid
@@ -328,7 +328,7 @@ func (p *prover) renew() {
 	p.mu.Lock()
 	due := time.Since(p.mu.last.sent) >= proofAge || p.waitsLocked(v)
 	if due {
-		p.askLocked(claim{view: v})
+		p.askLocked(expectation{view: v})
 	}
 	p.mu.Unlock()
 

@@ -20,12 +20,12 @@ func TestHazardProofOfTheNextEpoch(t *testing.T) {
 	c.prover.init(c)
 	p := &c.prover
 	p.mu.last.uid, p.mu.last.sent = "a", time.Now()
-	require.NoError(t, p.prove(t.Context(), claim{view: former, age: proofAge}))
+	require.NoError(t, p.prove(t.Context(), expectation{view: former, age: proofAge}))
 
 	p.mu.last.uid, p.mu.last.sent = "b", time.Now()
-	require.ErrorIs(t, p.prove(t.Context(), claim{view: former, age: proofAge}), ErrMoved)
+	require.ErrorIs(t, p.prove(t.Context(), expectation{view: former, age: proofAge}), ErrMoved)
 	k := &provenConn{p: p}
-	require.ErrorIs(t, p.over(claim{view: former, age: proofAge})(t.Context(), k), ErrMoved)
+	require.ErrorIs(t, p.over(expectation{view: former, age: proofAge})(t.Context(), k), ErrMoved)
 
 	p.mu.failing = time.Now().Add(-time.Minute)
 	require.Nil(t, p.verdictLocked(ErrMoved))

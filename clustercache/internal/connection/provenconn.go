@@ -88,7 +88,7 @@ func (p *prover) soon() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.askLocked(claim{view: v})
+	p.askLocked(expectation{view: v})
 }
 
 // condemn closes the connections without a proof when another cluster has
@@ -112,7 +112,7 @@ func (p *prover) condemn(over net.Conn) {
 // over returns the check of a connection that a request is about to use. The
 // proof that admitted the request may be too old by now, and the connection may
 // be one that a probe made later, to which that proof does not apply.
-func (p *prover) over(want claim) transport.ConnCheck {
+func (p *prover) over(want expectation) transport.ConnCheck {
 	return func(ctx context.Context, conn net.Conn) error {
 		k, _ := conn.(*provenConn)
 		return p.until(ctx, want, func() bool {
@@ -132,7 +132,7 @@ func (p *prover) admit(ctx context.Context, k *provenConn) error {
 	if v.UID == "" || presumed(v.UID) {
 		return nil
 	}
-	return p.until(ctx, claim{view: v, age: proofAge}, func() bool {
+	return p.until(ctx, expectation{view: v, age: proofAge}, func() bool {
 		_, pending := p.mu.open[k]
 		// A query that waits for connections proves this one, too; waiting for
 		// it would be a deadlock.

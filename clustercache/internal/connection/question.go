@@ -32,7 +32,7 @@ func asked(ctx context.Context, over *net.Conn) context.Context {
 }
 
 // askLocked returns the query under way, or a new one; nil after Stop.
-func (p *prover) askLocked(want claim) *question {
+func (p *prover) askLocked(want expectation) *question {
 	if p.mu.flight != nil {
 		return p.mu.flight
 	}
@@ -45,7 +45,7 @@ func (p *prover) askLocked(want claim) *question {
 }
 
 // ask sends the query.
-func (p *prover) ask(q *question, want claim) {
+func (p *prover) ask(q *question, want expectation) {
 	ctx, cancel := context.WithTimeout(p.c.cfg.Context, 2*p.c.cfg.ProbeTimeout)
 	defer cancel()
 
@@ -106,7 +106,7 @@ func (p *prover) ask(q *question, want claim) {
 // whoAnswers queries the identity where uid answered before. Where that is
 // withheld, it queries something else that only an API server answers, and
 // periodically checks whether the identity is still withheld.
-func (p *prover) whoAnswers(ctx context.Context, ask asker, uid string) (string, error) {
+func (p *prover) whoAnswers(ctx context.Context, ask getter, uid string) (string, error) {
 	if !presumed(uid) {
 		return p.c.kubeSystemUID(ctx, ask)
 	}
@@ -173,7 +173,7 @@ func (p *prover) lookAtVersion(ctx context.Context, fresh bool) {
 // otherwise. A query that is not answered is not repeated early for any reason:
 // over HTTP/1.1 each one that hangs costs a connection, and the new connection
 // would be a reason to query again.
-func (p *prover) version(ctx context.Context, ask asker, known string, wanted bool) string {
+func (p *prover) version(ctx context.Context, ask getter, known string, wanted bool) string {
 	p.mu.Lock()
 	age := versionAge
 	if p.mu.version.secretive && p.mu.version.outspoken {

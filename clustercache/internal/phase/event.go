@@ -76,9 +76,9 @@ type Event struct {
 	// Revision identifies the access that the attempt or request used. It is
 	// empty if the attempt failed before it had one.
 	Revision string
-	// News is a value of State.News: the result of the attempt is known to be
+	// Changes is a value of State.Changes: the result of the attempt is known to be
 	// at least as new as that (Succeeded, Failed of a connect).
-	News uint64
+	Changes uint64
 	// Unproven: the connect attempt found the access already in use, and did
 	// not query the server (Succeeded).
 	Unproven bool
@@ -102,10 +102,10 @@ const (
 	StartProbe
 	// Cancel ends the running attempt early.
 	Cancel
-	// Tell notifies the running connect attempt of the state's News. The
+	// Notify passes the state's Changes to the running connect attempt. The
 	// attempt queries the resolver again, once no query is running, and
 	// continues if the answer is the access it already works with.
-	Tell
+	Notify
 	// Up: the cluster can be used from now on.
 	Up
 	// Down: the cluster can no longer be used; cut its running requests.

@@ -115,9 +115,9 @@ func (m *machine) connect() {
 // and most changes are irrelevant. The attempt is notified instead, and finds
 // out by itself whether the address it waits for is still the right one.
 func (m *machine) changed() {
-	m.News++
+	m.Changes++
 	if m.Running == Connect {
-		m.do(Tell)
+		m.do(Notify)
 		return
 	}
 	m.connect()
@@ -159,7 +159,7 @@ func (m *machine) recognized() {
 
 // outdated reports whether there were changes that the ended attempt did not
 // see.
-func (m *machine) outdated() bool { return m.e.News < m.News }
+func (m *machine) outdated() bool { return m.e.Changes < m.Changes }
 
 func (m *machine) tick() {
 	due := func(t time.Time) bool { return !t.IsZero() && !m.now.Before(t) }

@@ -39,8 +39,8 @@ func (r *run) on(e phase.Event) []phase.Action {
 	if e.Gen == 0 {
 		e.Gen = r.s.Gen
 	}
-	if e.News == 0 {
-		e.News = r.s.News
+	if e.Changes == 0 {
+		e.Changes = r.s.Changes
 	}
 	var actions []phase.Action
 	r.s, actions = phase.Next(cfg, r.s, e, r.now)
@@ -154,7 +154,7 @@ func TestConnectedClusterIsResolvedAgain(t *testing.T) {
 }
 
 // Each change interrupts a probe that hangs, or the attempt that replaced it.
-func TestNewsThatKeepComingDoNotHideADeadServer(t *testing.T) {
+func TestChangesThatKeepComingDoNotHideADeadServer(t *testing.T) {
 	r := newRun(t).connected()
 	dead := r.now
 	due := time.Time{} // when the running attempt has timed out
@@ -164,14 +164,14 @@ func TestNewsThatKeepComingDoNotHideADeadServer(t *testing.T) {
 			r.on(phase.Event{Kind: phase.Tick})
 			due = r.now.Add(5 * time.Second)
 		case r.s.Running != phase.None && !due.After(r.now):
-			r.on(phase.Event{Kind: phase.Failed, Err: errSome, Revision: "a", News: r.s.News})
+			r.on(phase.Event{Kind: phase.Failed, Err: errSome, Revision: "a", Changes: r.s.Changes})
 		default:
 			r.now = r.now.Add(time.Second)
 			gen := r.s.Gen
 			r.on(phase.Event{Kind: phase.Changed})
 			if r.s.Gen != gen && r.s.Running == phase.Connect {
 				if !r.s.Prove { // the resolver finds nothing new, at once
-					r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", Unproven: true, News: r.s.News})
+					r.on(phase.Event{Kind: phase.Succeeded, Revision: "a", Unproven: true, Changes: r.s.Changes})
 				} else {
 					due = r.now.Add(5 * time.Second)
 				}
@@ -190,11 +190,11 @@ func every(s phase.State) []phase.Event {
 		case phase.Succeeded:
 			for _, gen := range []uint64{s.Gen, s.Gen - 1} {
 				for _, rev := range []string{"a", "b"} {
-					for _, news := range told(s) {
-						out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news},
-							phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news, NewEpoch: true})
+					for _, n := range reported(s) {
+						out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, Changes: n},
+							phase.Event{Kind: kind, Gen: gen, Revision: rev, Changes: n, NewEpoch: true})
 						if s.Running == phase.Connect && rev == s.Revision {
-							out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, News: news,
+							out = append(out, phase.Event{Kind: kind, Gen: gen, Revision: rev, Changes: n,
 								Unproven: true})
 						}
 					}
@@ -204,8 +204,8 @@ func every(s phase.State) []phase.Event {
 			for _, gen := range []uint64{s.Gen, s.Gen - 1} {
 				for class := range phase.Classes {
 					for _, rev := range []string{"", "a", "b"} {
-						for _, news := range told(s) {
-							out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev, News: news,
+						for _, n := range reported(s) {
+							out = append(out, phase.Event{Kind: kind, Gen: gen, Class: class, Revision: rev, Changes: n,
 								Err: errSome})
 						}
 					}
@@ -222,12 +222,12 @@ func every(s phase.State) []phase.Event {
 	return out
 }
 
-// told returns the values of News that an attempt may have seen.
-func told(s phase.State) []uint64 {
-	if s.News == 0 {
+// reported returns the values of Changes that an attempt may have seen.
+func reported(s phase.State) []uint64 {
+	if s.Changes == 0 {
 		return []uint64{0}
 	}
-	return []uint64{s.News, s.News - 1}
+	return []uint64{s.Changes, s.Changes - 1}
 }
 
 // shape describes a state without its ever-growing counters.
@@ -283,7 +283,7 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 			connected = false
 		case phase.Renew:
 			require.True(t, connected, "Renew while down: %s", where)
-		case phase.Tell:
+		case phase.Notify:
 			require.Equal(t, phase.Connect, running, "told nobody: %s", where)
 		case phase.Cancel:
 			require.NotEqual(t, phase.None, running, "Cancel of nothing: %s", where)
@@ -322,8 +322,8 @@ func check(t *testing.T, before, after phase.State, e phase.Event, actions []pha
 			"a resolver was cut short: %s", where)
 	}
 	if (e.Kind == phase.Succeeded || e.Kind == phase.Failed) && e.Gen == before.Gen &&
-		before.Running == phase.Connect && e.News < before.News {
-		require.Equal(t, phase.Connect, after.Running, "news were forgotten: %s", where)
+		before.Running == phase.Connect && e.Changes < before.Changes {
+		require.Equal(t, phase.Connect, after.Running, "changes were forgotten: %s", where)
 	}
 	if e.Kind == phase.Changed || (e.Kind == phase.Asked && before.Phase == phase.Gone) {
 		require.Equal(t, phase.Connect, after.Running, "not attempted: %s", where)

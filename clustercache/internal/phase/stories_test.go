@@ -54,7 +54,7 @@ var (
 		"rejected": phase.Rejected,
 		"busy":     phase.Busy,
 	}
-	actionNames = []string{"StartConnect", "StartProbe", "Cancel", "Tell", "Up", "Down", "Renew", "Evict", "Silence"}
+	actionNames = []string{"StartConnect", "StartProbe", "Cancel", "Notify", "Up", "Down", "Renew", "Evict", "Silence"}
 	running     = []string{"", ", attempt runs", ", probe runs"}
 )
 
@@ -137,9 +137,9 @@ func (r *run) event(words []string) phase.Event {
 	kind, known := kinds[words[0]]
 	require.True(r.t, known, words[0])
 	e := phase.Event{
-		Kind: kind,
-		Gen:  r.s.Gen,
-		News: r.s.News,
+		Kind:    kind,
+		Gen:     r.s.Gen,
+		Changes: r.s.Changes,
 	}
 	switch kind {
 	case phase.Tick:
@@ -164,10 +164,10 @@ func (r *run) event(words []string) phase.Event {
 			e.Gen--
 		case name == "reason":
 			e.Reason = value
-		case name == "news":
-			news, err := strconv.ParseUint(value, 10, 64)
+		case name == "changes":
+			n, err := strconv.ParseUint(value, 10, 64)
 			require.NoError(r.t, err)
-			e.News = news
+			e.Changes = n
 		case name == "alive":
 			e.Life = r.now.Add(-r.duration(value))
 		default:

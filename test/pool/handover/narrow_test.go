@@ -71,8 +71,8 @@ func TestDeleteThatWasMergedTellsTheStateThatWasTold(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, events, 2)
 		require.Equal(t, informerpool.Deleted, events[1].Type)
-		require.Same(t, events[0].New, events[1].Told)
-		require.NotSame(t, events[1].Told, events[1].Old)
+		require.Same(t, events[0].New, events[1].LastDelivered)
+		require.NotSame(t, events[1].LastDelivered, events[1].Old)
 	})
 }
 

@@ -96,8 +96,8 @@ func TestClusterSummaryIsTheSumOfItsInformers(t *testing.T) {
 			if i.LastEvent.After(want.LastEvent) {
 				want.LastEvent = i.LastEvent
 			}
-			if want.OldestProof.IsZero() || i.LastProof.Before(want.OldestProof) {
-				want.OldestProof = i.LastProof
+			if want.OldestSeen.IsZero() || i.LastSeen.Before(want.OldestSeen) {
+				want.OldestSeen = i.LastSeen
 			}
 		}
 		want.Totals = p.ClusterTotals(pooltest.Everything.Cluster)

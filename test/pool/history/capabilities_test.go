@@ -163,13 +163,13 @@ func TestHazardIdleResourceWithoutBookmarks(t *testing.T) {
 			require.Equal(t, informerpool.StateSynced, l.Status().State)
 			require.NoError(t, l.Status().LastError)
 			require.NoError(t, l.Trust(time.Second))
-			require.Less(t, time.Since(l.Status().LastProof), informerpool.DefaultStallTimeout)
+			require.Less(t, time.Since(l.Status().LastSeen), informerpool.DefaultStallTimeout)
 		}
 		require.LessOrEqual(t, l.Status().Stalls, int64(1), "not for ever")
 		require.Zero(t, l.Status().Resyncs)
 
 		// A dead server is detected as soon as one with bookmarks.
-		proof := l.Status().LastProof
+		proof := l.Status().LastSeen
 		s.Set(func(s *pooltest.Server) { s.Block = pooltest.Hang() })
 		for l.Status().State == informerpool.StateSynced {
 			time.Sleep(time.Second)

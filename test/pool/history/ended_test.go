@@ -134,9 +134,9 @@ func TestHazardResumeThatIsEndedAtOnceRenewsNothing(t *testing.T) {
 						status := l.Status()
 						require.Equal(t, informerpool.StateDegraded, status.State)
 						require.Error(t, status.LastError)
-						require.False(t, status.LastProof.After(followed), status.LastProof.Sub(began))
-						require.True(t, p.ClusterSummary(pooltest.Everything.Cluster).OldestProof.Equal(
-							status.LastProof))
+						require.False(t, status.LastSeen.After(followed), status.LastSeen.Sub(began))
+						require.True(t, p.ClusterSummary(pooltest.Everything.Cluster).OldestSeen.Equal(
+							status.LastSeen))
 						time.Sleep(100 * time.Millisecond)
 					}
 					s.Set(func(s *pooltest.Server) { s.Fail, s.Accepted, s.Deaf = nil, nil, false })

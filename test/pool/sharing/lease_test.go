@@ -288,7 +288,7 @@ func TestStatusNamesOwnersAndCounts(t *testing.T) {
 		require.Positive(t, st[0].Bytes)
 		require.Equal(t, informerpool.StateSynced, st[0].State)
 		require.Equal(t, "101", st[0].ResourceVersion)
-		require.False(t, st[0].LastProof.IsZero())
+		require.False(t, st[0].LastSeen.IsZero())
 		require.Equal(t, st, p.ClusterStatus(pooltest.Everything.Cluster))
 		s.Delete("ns", "a")
 		synctest.Wait()

@@ -17,7 +17,7 @@ import (
 )
 
 // Feed passes reports on to all subscribers. The zero value is ready.
-type Feed struct {
+type Broadcaster struct {
 	mu      sync.Mutex // protects the fields below
 	readers map[*Reader]struct{}
 }
@@ -37,7 +37,7 @@ func NewReader() *Reader {
 }
 
 // Subscribe returns a new reader of the feed.
-func (f *Feed) Subscribe() *Reader {
+func (f *Broadcaster) Subscribe() *Reader {
 	r := NewReader()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,14 +51,14 @@ func (f *Feed) Subscribe() *Reader {
 }
 
 // Unsubscribe removes a reader.
-func (f *Feed) Unsubscribe(r *Reader) {
+func (f *Broadcaster) Unsubscribe(r *Reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.readers, r)
 }
 
 // Publish adds clusters to all readers.
-func (f *Feed) Publish(clusters ...client.ObjectKey) {
+func (f *Broadcaster) Publish(clusters ...client.ObjectKey) {
 	f.mu.Lock()
 	readers := slices.Collect(maps.Keys(f.readers))
 	f.mu.Unlock()

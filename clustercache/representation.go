@@ -12,14 +12,15 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// Form is the Go type of the objects that a user's function receives.
-type Form uint8
+// Representation is the Go type of the objects that a user's function receives.
+type Representation uint8
 
 const (
-	// AsGiven is the form in which the user named the kind: [Typed] for a typed
-	// object, [Unstructured] for an unstructured one, and [Packed] for [Kind].
-	// It is the default. A feed that names no kind uses Packed.
-	AsGiven Form = iota
+	// AsGiven is the representation in which the user named the kind: [Typed]
+	// for a typed object, [Unstructured] for an unstructured one, and [Packed]
+	// for [Kind]. It is the default. A selection that names no kind uses
+	// Packed.
+	AsGiven Representation = iota
 	// Packed is the cached object itself, shared and read-only. Its metadata
 	// can be read without decoding.
 	Packed
@@ -32,8 +33,8 @@ const (
 	Metadata
 )
 
-// givenForm returns the form in which a kind was named.
-func givenForm(kind client.Object) Form {
+// givenRepresentation returns the representation in which a kind was named.
+func givenRepresentation(kind client.Object) Representation {
 	switch kind.(type) {
 	case *metav1.PartialObjectMetadata, *informerpool.Object:
 		return Packed
@@ -44,11 +45,12 @@ func givenForm(kind client.Object) Form {
 	return Typed
 }
 
-// of returns the object in the form f; for AsGiven, which is not resolved here,
-// it returns the cached object. All but packed objects belong to the caller.
-func (f Form) of(cc *ClusterCache, o *informerpool.Object) (client.Object, error) {
+// of returns the object in the representation r; for AsGiven, which is not
+// resolved here, it returns the cached object. All but packed objects belong to
+// the caller.
+func (r Representation) of(cc *ClusterCache, o *informerpool.Object) (client.Object, error) {
 	var dst client.Object
-	switch f {
+	switch r {
 	case Typed:
 		fresh, err := cc.options.Scheme.New(o.GetObjectKind().GroupVersionKind())
 		typed, ok := fresh.(client.Object)

@@ -19,26 +19,26 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// form is a kind with the representation of its objects: their Go type,
+// representation is a kind with the form of its objects: their Go type,
 // unstructured, or only their metadata.
-type form struct {
+type representation struct {
 	gvk schema.GroupVersionKind
 	typ reflect.Type // the type that objects point to
 }
 
 var errNoStruct = errors.New("not a pointer to a struct")
 
-func formOf(obj client.Object, scheme *runtime.Scheme) (form, error) {
+func representationOf(obj client.Object, scheme *runtime.Scheme) (representation, error) {
 	typ := reflect.TypeOf(obj)
 	if typ == nil || typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct {
-		return form{}, fmt.Errorf("%T: %w", obj, errNoStruct)
+		return representation{}, fmt.Errorf("%T: %w", obj, errNoStruct)
 	}
 	gvk, err := apiutil.GVKForObject(obj, scheme)
-	return form{gvk: gvk, typ: typ.Elem()}, err
+	return representation{gvk: gvk, typ: typ.Elem()}, err
 }
 
-// asked returns the form as the ClusterCache defines it.
-func (f form) asked() clustercache.Form {
+// named returns the representation as the ClusterCache defines it.
+func (f representation) named() clustercache.Representation {
 	switch f.typ {
 	case reflect.TypeFor[unstructured.Unstructured]():
 		return clustercache.Unstructured
@@ -49,8 +49,8 @@ func (f form) asked() clustercache.Form {
 	return clustercache.Typed
 }
 
-// decode returns an object in this form, which belongs to the caller.
-func (f form) decode(o *informerpool.Object) (client.Object, error) {
+// decode returns an object in this representation, which belongs to the caller.
+func (f representation) decode(o *informerpool.Object) (client.Object, error) {
 	dst, ok := reflect.TypeAssert[client.Object](reflect.New(f.typ))
 	if !ok {
 		return nil, fmt.Errorf("%s is no object", f.typ)
