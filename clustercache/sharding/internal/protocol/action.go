@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package protocol
+
+import "time"
+
+// Kind is the kind of an action.
+type Kind uint8
+
+// Kinds of actions. Those before [Gain] are writes to the hub, whose result has
+// to be reported by [Replica.Answer]. The others concern the replica itself.
+const (
+	// Found creates the group's charter.
+	Found Kind = iota
+	// Join creates the replica's member Lease.
+	Join
+	// Renew renews it, on condition of Action.UID.
+	Renew
+	// Take makes the replica the holder of a slot. It creates the slot's Lease
+	// if Action.Revision is empty, and otherwise replaces that revision.
+	Take
+	// Release makes a slot free, on condition of Action.Revision.
+	Release
+	// Bury deletes the Lease of a member taken for dead, on condition of
+	// Action.UID and Action.Revision.
+	Bury
+	// Quit deletes the replica's own member Lease, on condition of Action.UID.
+	Quit
+
+	// Gain: the replica owns a slot from now on.
+	Gain
+	// Drain: the slot will go to another replica. Work on it has to end; report
+	// that by [Replica.Drained].
+	Drain
+	// Lose: the replica no longer owns the slot.
+	Lose
+	// Warm: the replica may have to take over the slot. It precedes Gain.
+	Warm
+	// Cool: the replica neither owns the slot nor may have to take it over.
+	Cool
+	// Refresh: the watch of Leases is behind; list them again.
+	Refresh
+)
+
+// Writes reports whether actions of kind k are writes to the hub.
+func (k Kind) Writes() bool { return k < Gain }
+
+// Action is a step that the caller has to carry out, in the returned order.
+type Action struct {
+	Kind Kind
+	// Name is the name of the Lease (writes).
+	Name string
+	// UID and Revision are conditions of the write.
+	UID      string
+	Revision string
+	// Slot is the number of the slot.
+	Slot int
+	// Holder is what the slot's Lease gets (Take).
+	Holder string
+	// Heir is what the slot's Lease gets (Release).
+	Heir string
+	// Token is the slot's fencing token.
+	Token int64
+	// Leaving and Counts are what the member Lease gets (Join, Renew).
+	Leaving bool
+	Counts  []int
+	// Until bounds the drain (Drain).
+	Until time.Time
+}
+
+// Outcome is the result of a write.
+type Outcome uint8
+
+// Outcomes.
+const (
+	// Done: the hub carried out the write.
+	Done Outcome = iota
+	// Refused: the condition of the write was not met, so it will never be
+	// carried out.
+	Refused
+	// Unknown: any other result. The write may have been carried out, and may
+	// still be.
+	Unknown
+)

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package protocol decides which replica owns which slot. A [Replica] is the
+// state of one replica as a pure state machine: it is given what the hub shows
+// and answers, with the time, and [Replica.Next] returns the writes that are
+// due. It uses no clock, lock, I/O or goroutine.
+//
+//	        watch of Leases      answers, drained
+//	              |                     |
+//	              v                     v
+//	Observe, Replace, Forget      Answer, Drained      SetCounts, Leave
+//	              \_____________________|____________________/
+//	                                    v
+//	                                 Replica
+//	                                    |
+//	                              Next(now) ──► actions, time of the next call
+//	                                    |
+//	       hub: Found Join Renew Take Release Bury Quit
+//	       own: Gain Drain Lose Warm Cool Refresh
+//
+// # Leases
+//
+// A group of replicas has one Lease for itself, the charter, which is written
+// once and fixes the number of slots; one for each member; and one for each
+// slot. The UID of a member's Lease is the member's incarnation: the hub issues
+// it, and never twice. A slot names its holder by that UID, so a slot is held as
+// long as the Lease of its holder exists, and deleting that one Lease revokes
+// all slots of the member at once. An etcd lease and the keys attached to it
+// have the same relation.
+//
+// The life of a slot's Lease:
+//
+//	       Take (token+1)              Release, drained
+//	free ------------------> held ---------------------------> free
+//	  ^                       |
+//	  |                       | the holder's Lease is deleted:
+//	  +-----------------------+ free, without a write
+//
+// # Why there are never two owners
+//
+// A replica owns a slot while three things hold: its view shows the slot with
+// its own UID and a token that it has not given up; its member Lease was
+// renewed; and, by its own clock, less than Config.OwnFor has passed since it
+// sent the last renewal that succeeded. Suppose that R1 and R2 own a slot at one
+// moment, with tokens k1 < k2; tokens differ, because every Take writes a higher
+// one, on condition that the slot is still in the version it replaces. After
+// the write of k1 the next write of the slot is one of two:
+//
+//   - R1 released it. R1 gives up k1 before it sends the release, and never
+//     owns by k1 again, whether the release arrives, arrives late, or does not
+//     arrive. So R1 is not an owner.
+//   - Another replica took it. It did so only because its view showed the slot
+//     with R1's UID, but not R1's Lease. The view comes from one watch of all
+//     Leases of the group, which shows the changes in the order in which they
+//     happened, and R1's Lease was there before R1 could write its UID into the
+//     slot. So the Lease had been deleted: by R1, which does that only when it
+//     owns nothing, or by a member that took R1 for dead.
+//
+// A member takes R1 for dead if it has seen no change of R1's Lease for the
+// time that the Lease itself states, Config.DeadAfter, by its own clock. It
+// deletes the Lease on condition that it is still in the version that it saw
+// last. If the deletion succeeds, that version was the last renewal there will
+// ever be: R1 sent it before it was seen, and R1's ownership ends OwnFor after
+// sending. DeadAfter exceeds OwnFor by more than the rates of two clocks differ.
+// So R1's ownership has ended.
+//
+// Nothing in this depends on the replicas agreeing about who is alive, about
+// the assignment of slots, or about the time. Writes that are lost, repeated or
+// late cannot break it, since all of them are conditional. What it assumes:
+//
+//   - two clocks differ in rate by less than DeadAfter/OwnFor, by default 1.5,
+//     and run while the process is stopped;
+//   - the hub's API server is linearizable per object, and its history is not
+//     set back;
+//   - only replicas of the group write its Leases.
+//
+// # Why every slot is owned again
+//
+// All replicas compute the same assignment from the same Leases (see
+// [assign]). A holder keeps what it has as long as the loads are even enough, so
+// the computation has a fixed point, and the replicas reach it as soon as their
+// views are equal. Views that differ cost a move, or a write that fails.
+package protocol

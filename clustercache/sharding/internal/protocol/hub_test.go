@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package protocol_test
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
+)
+
+// hub is the API server: objects, and the log of their changes.
+type hub struct {
+	leases   map[string]protocol.Lease
+	revision int
+	uids     int
+	log      []change
+	writes   int
+}
+
+type change struct {
+	lease   protocol.Lease
+	deleted bool
+}
+
+func (h *hub) put(l protocol.Lease) {
+	h.revision++
+	l.Revision = strconv.Itoa(h.revision)
+	h.leases[l.Name] = l
+	h.log = append(h.log, change{lease: l})
+}
+
+// apply carries out a write.
+func (w *world) apply(p *process, a protocol.Action) protocol.Outcome {
+	h := &w.hub
+	h.writes++
+	old, exists := h.leases[a.Name]
+	matches := exists && (a.UID == "" || a.UID == old.UID) && (a.Revision == "" || a.Revision == old.Revision)
+	next := old
+	switch a.Kind {
+	case protocol.Found, protocol.Join:
+		if exists {
+			return protocol.Refused
+		}
+		next = w.create(p, a)
+	case protocol.Renew:
+		if !matches {
+			return protocol.Refused
+		}
+		next.Leaving, next.Counts = a.Leaving, a.Counts
+	case protocol.Take:
+		if exists != (a.Revision != "") || exists && !matches {
+			return protocol.Refused
+		}
+		if !exists {
+			next = w.create(p, a)
+		}
+		next.Holder, next.Heir, next.Token = a.Holder, "", a.Token
+	case protocol.Release:
+		if !matches {
+			return protocol.Refused
+		}
+		next.Holder, next.Heir = "", a.Heir
+	case protocol.Bury, protocol.Quit:
+		if !matches {
+			return protocol.Refused
+		}
+		delete(h.leases, a.Name)
+		h.revision++
+		h.log = append(h.log, change{lease: old, deleted: true})
+		w.notify()
+		return protocol.Done
+	default:
+		panic("not a write")
+	}
+	h.put(next)
+	w.notify()
+
+	return protocol.Done
+}
+
+func (w *world) create(p *process, a protocol.Action) protocol.Lease {
+	w.hub.uids++
+	l := protocol.Lease{
+		Name:    a.Name,
+		UID:     fmt.Sprintf("uid%d", w.hub.uids),
+		Created: epoch.Add(w.now.Truncate(time.Second)),
+	}
+	switch a.Kind {
+	case protocol.Found:
+		l.Role, l.Format, l.Slots = protocol.Charter, protocol.Format, w.slots
+	case protocol.Join:
+		l.Role, l.Identity, l.TTL, l.Counts = protocol.Member, p.identity, w.config.DeadAfter, a.Counts
+	default:
+		l.Role, l.Slot = protocol.Slot, a.Slot
+	}
+	return l
+}
+
+func (w *world) notify() {
+	for _, p := range w.processes {
+		p.watch()
+	}
+}

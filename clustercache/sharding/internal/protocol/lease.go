@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package protocol
+
+import "time"
+
+// Role is what a Lease is for.
+type Role uint8
+
+// Roles of Leases.
+const (
+	// Charter: the Lease of the group.
+	Charter Role = iota
+	// Member: the Lease of a replica.
+	Member
+	// Slot: the Lease of a slot.
+	Slot
+)
+
+// Lease is what the protocol reads from a Lease of the hub.
+type Lease struct {
+	Role     Role
+	Name     string
+	UID      string
+	Revision string
+	Created  time.Time
+
+	// Format and Slots are what all members have to agree on (Charter).
+	Format string
+	Slots  int
+
+	// Identity is the stable name of the replica, such as that of its Pod
+	// (Member).
+	Identity string
+	// TTL is how long the Lease has to be seen unchanged before its member is
+	// taken for dead (Member).
+	TTL time.Duration
+	// Leaving: the member takes no more slots (Member).
+	Leaving bool
+	// Counts are the clusters by slot, as the member knows them (Member).
+	Counts []int
+
+	// Slot is the slot's number (Slot).
+	Slot int
+	// Holder is the [HolderID] of the member that took the slot last. It is
+	// empty if that member released it (Slot).
+	Holder string
+	// Heir is the [HolderID] of the member to which the slot was released. The
+	// others leave the slot to it (Slot).
+	Heir string
+	// Token counts the owners of the slot (Slot).
+	Token int64
+}
+
+// HolderID identifies an incarnation of a member. The name is there for people.
+func HolderID(name, uid string) string { return name + "/" + uid }

@@ -1,0 +1,248 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package protocol
+
+import "time"
+
+// Next returns the actions that are due, and when to call Next again if nothing
+// happens before. It has to be called after each call of another method that
+// changes the replica.
+func (r *Replica) Next(now time.Time) (actions []Action, wake time.Time) {
+	s := step{Replica: r, now: now}
+	s.ownership()
+	if r.viewed && !r.mismatch {
+		s.membership()
+		s.others()
+		s.assignment()
+	}
+	return s.actions, s.wake
+}
+
+// step is one call of Next.
+type step struct {
+	*Replica
+	now     time.Time
+	wake    time.Time
+	actions []Action
+}
+
+// reached reports whether the time t has come. If not, Next is called then.
+func (s *step) reached(t time.Time) bool {
+	if !s.now.Before(t) {
+		return true
+	}
+	if s.wake.IsZero() || t.Before(s.wake) {
+		s.wake = t
+	}
+	return false
+}
+
+func (s *step) do(a Action) { s.actions = append(s.actions, a) }
+
+// ready reports whether h may be written to.
+func (s *step) ready(h *held) bool {
+	return h.writable(s.now) || !h.busy && s.reached(h.after)
+}
+
+// write sends a write to h.
+func (s *step) write(h *held, a Action) {
+	h.busy, h.basis = true, h.Revision
+	a.Name = h.Name
+	s.do(a)
+}
+
+// healthy reports whether the replica's member Lease is valid by its own clock.
+func (s *step) healthy() bool { return s.ID() != "" && !s.reached(s.own.until) }
+
+// ownership announces what the view and the clock say about each slot.
+func (s *step) ownership() {
+	id, healthy := s.ID(), s.healthy() && !s.mismatch
+	for n := range s.slots {
+		slot := &s.slots[n]
+		valid := healthy && slot.Holder == id && slot.Token > slot.givenUp
+		if slot.owned != 0 && (!valid || slot.Token != slot.owned) {
+			s.lose(n)
+		}
+		if valid && slot.owned == 0 {
+			s.warm(n, true)
+			slot.owned = slot.Token
+			s.do(Action{Kind: Gain, Slot: n, Token: slot.Token})
+		}
+	}
+}
+
+// lose ends the ownership of a slot. If it was draining, that is over: the
+// token is not used again.
+func (s *step) lose(n int) {
+	slot := &s.slots[n]
+	if !slot.draining.IsZero() {
+		slot.givenUp = max(slot.givenUp, slot.owned)
+	}
+	s.do(Action{Kind: Lose, Slot: n, Token: slot.owned})
+	slot.owned, slot.draining, slot.drained = 0, time.Time{}, false
+}
+
+// membership founds the group, joins it, and renews the member Lease.
+func (s *step) membership() {
+	if s.stale() {
+		return
+	}
+	if !s.charter.exists && !s.own.leaving && s.ready(&s.charter) {
+		s.write(&s.charter, Action{Kind: Found})
+	}
+	i, found := s.find(s.cfg.Member)
+	if !found {
+		if h := &s.own.joining; !s.own.leaving && s.charter.exists && s.ready(h) {
+			h.Name = s.cfg.Member
+			s.write(h, Action{Kind: Join, Counts: s.own.counts})
+		}
+		return
+	}
+
+	h := &s.members[i].held
+	switch {
+	case s.own.leaving && s.idle() && s.members[i].Leaving:
+		if s.ready(h) {
+			s.write(h, Action{Kind: Quit, UID: h.UID})
+		}
+	case s.ID() != "" && !h.busy && s.reached(s.own.due):
+		s.own.due = s.now.Add(s.cfg.Renew)
+		s.write(h, Action{
+			Kind:    Renew,
+			UID:     h.UID,
+			Leaving: s.own.leaving,
+			Counts:  s.own.counts,
+		})
+	}
+}
+
+// stale reports whether the view is too old for the replica to be a member: the
+// hub answers its writes, but the watch does not show them. It asks for a
+// refresh in time.
+func (s *step) stale() bool {
+	if s.own.unheard.IsZero() {
+		s.own.refreshed = false
+		return false
+	}
+	if !s.own.refreshed && s.reached(s.own.unheard.Add(s.cfg.OwnFor/2)) {
+		s.own.refreshed = true
+		s.do(Action{Kind: Refresh})
+	}
+	return s.reached(s.own.unheard.Add(s.cfg.OwnFor))
+}
+
+// idle reports whether the replica owns no slot.
+func (s *step) idle() bool {
+	for n := range s.slots {
+		if s.slots[n].owned != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// others deletes the Leases of members taken for dead.
+func (s *step) others() {
+	if !s.healthy() {
+		s.own.lapsed = true
+		return
+	}
+	if s.own.lapsed {
+		// The hub may have been away for all: everyone gets the full time.
+		s.own.lapsed = false
+		for _, m := range s.members {
+			m.seen = s.now
+		}
+	}
+	for _, m := range s.members {
+		if m.Name != s.cfg.Member && s.reached(m.seen.Add(m.TTL)) && s.ready(&m.held) {
+			s.write(&m.held, Action{Kind: Bury, UID: m.UID, Revision: m.Revision})
+		}
+	}
+}
+
+// assignment brings the slots to where the plan wants them. While the replica is
+// not healthy, or has just joined, it keeps its old plan: it will most probably
+// stand by for the same slots again.
+func (s *step) assignment() {
+	if !s.healthy() || !s.own.leaving && !s.settled() {
+		return
+	}
+	s.replan()
+	for n := range s.slots {
+		mine := !s.own.leaving && s.plan.owner(n) == s.cfg.Member
+		s.move(n, mine)
+		s.warm(n, mine || s.slots[n].owned != 0 || !s.own.leaving && s.plan.standsBy(n))
+	}
+}
+
+// settled reports whether the replica has been a member for long enough to get
+// slots.
+func (s *step) settled() bool {
+	i, found := s.find(s.cfg.Member)
+	return found && s.eligible(s.members[i])
+}
+
+// move takes, drains or releases a slot.
+func (s *step) move(n int, mine bool) {
+	slot := &s.slots[n]
+	switch {
+	case slot.owned != 0 && !slot.draining.IsZero():
+		// A drain that has begun ends, also if the plan changes: what was
+		// stopped for it is started by the next Gain.
+		if slot.drained || s.reached(slot.draining.Add(s.cfg.DrainFor)) {
+			s.lose(n)
+			s.move(n, mine)
+		}
+	case slot.owned != 0 && !mine:
+		slot.draining, slot.heir = s.now, s.plan.heir(n)
+		until := s.now.Add(s.cfg.DrainFor)
+		s.reached(until)
+		s.do(Action{Kind: Drain, Slot: n, Token: slot.owned, Until: until})
+	case slot.owned != 0:
+	case mine && s.charter.exists && s.takeable(slot) && s.ready(&slot.held):
+		s.write(&slot.held, Action{
+			Kind:     Take,
+			Revision: slot.Revision,
+			Slot:     n,
+			Holder:   s.ID(),
+			Token:    slot.top + 1,
+		})
+	case !mine && slot.Holder == s.ID() && s.ready(&slot.held):
+		s.write(&slot.held, Action{
+			Kind:     Release,
+			Revision: slot.Revision,
+			Slot:     n,
+			Heir:     s.plan.heir(n),
+			Token:    slot.Token,
+		})
+	}
+}
+
+// takeable reports whether no other member holds a slot.
+func (s *step) takeable(slot *slot) bool {
+	holder := slot.Holder
+	if holder == "" || holder == s.ID() {
+		return true
+	}
+	for _, m := range s.members {
+		if m.id == holder {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *step) warm(n int, warm bool) {
+	slot := &s.slots[n]
+	if slot.warm == warm {
+		return
+	}
+	slot.warm = warm
+	kind := Cool
+	if warm {
+		kind = Warm
+	}
+	s.do(Action{Kind: kind, Slot: n})
+}

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package protocol
+
+import "time"
+
+// Format is the version of the protocol: of [SlotOf], and of what the Leases
+// mean.
+const Format = "1"
+
+// Config configures a replica. All fields but Standbys are required.
+type Config struct {
+	// Charter, Member and Slot are the names of the Leases. Member must differ
+	// from that of any other process, at any time.
+	Charter, Member string
+	Slot            func(n int) string
+	// Slots is the number of slots.
+	Slots int
+	// Renew is the time between two renewals of the member Lease.
+	Renew time.Duration
+	// OwnFor is how long after sending a successful renewal the replica owns
+	// its slots.
+	OwnFor time.Duration
+	// DeadAfter is how long others have to see no renewal before they take the
+	// replica for dead.
+	DeadAfter time.Duration
+	// Settle is how long a member has to be known before it gets slots, so that
+	// replicas that start together share at once.
+	Settle time.Duration
+	// DrainFor bounds the drain of a slot.
+	DrainFor time.Duration
+	// Standbys is how many members stand by for each slot.
+	Standbys int
+}
+
+// Replica is the state of one replica. It is not safe for concurrent use. The
+// times that its methods are given must never go backwards.
+type Replica struct {
+	cfg      Config
+	viewed   bool // Replace was called
+	mismatch bool // the charter is not ours
+	charter  held
+	own      membership
+	members  []*member // by name; the replica's own is among them
+	slots    []slot
+
+	inputs inputs // of plan
+	plan   plan
+}
+
+// held is a Lease as the view shows it, with the state of the writes to it.
+type held struct {
+	Lease
+	exists bool
+
+	busy  bool      // a write is under way
+	basis string    // the revision on which the last write was based
+	after time.Time // when to write again on the same basis
+}
+
+// writable reports whether a write may be sent: the last one has ended, and has
+// become visible or had the time to.
+func (h *held) writable(now time.Time) bool {
+	return !h.busy && (h.Revision != h.basis || !now.Before(h.after))
+}
+
+// membership is what the replica knows of its own Lease beyond the view.
+type membership struct {
+	uid, id string    // in the view; empty if there is none
+	revoked string    // the uid that the hub reports to be gone
+	until   time.Time // when ownership ends
+	due     time.Time // of the next renewal
+	// lapsed: ownership ended since the others were last judged. Their Leases
+	// may not have been renewed because the hub was away.
+	lapsed bool
+	// unheard is when the hub first answered something about the Lease that the
+	// view does not show yet. It is zero if there is no such answer.
+	unheard   time.Time
+	refreshed bool // a refresh was asked for since
+	joining   held // the writes that create the Lease
+	leaving   bool
+	counts    []int
+}
+
+// member is a Lease of a member.
+type member struct {
+	held
+	id    string    // its HolderID
+	since time.Time // the incarnation is known
+	seen  time.Time // the revision is known
+}
+
+// slot is a slot with its Lease.
+type slot struct {
+	held
+	top     int64 // the highest token seen
+	givenUp int64 // tokens up to this one are never used again
+	// owned is the token by which the replica owns the slot, as announced by
+	// [Gain] and [Lose]; 0 if it does not.
+	owned    int64
+	draining time.Time // when the drain began
+	drained  bool
+	heir     string // the HolderID for which the replica gave it up, or will
+	warm     bool
+}
+
+// New returns a replica that has not joined yet.
+func New(cfg Config) *Replica {
+	r := &Replica{
+		cfg:   cfg,
+		slots: make([]slot, cfg.Slots),
+	}
+	for n := range r.slots {
+		r.slots[n].Name = cfg.Slot(n)
+	}
+	r.charter.Name = cfg.Charter
+	return r
+}
+
+// ID returns the replica's [HolderID], or nothing while it is no member.
+func (r *Replica) ID() string {
+	if r.own.uid == r.own.revoked {
+		return ""
+	}
+	return r.own.id
+}
+
+// Until returns when the ownership of all slots ends, unless a renewal succeeds
+// before. It is zero if the replica is no member.
+func (r *Replica) Until() time.Time {
+	if r.ID() == "" {
+		return time.Time{}
+	}
+	return r.own.until
+}
+
+// Holds returns the token by which the replica owned a slot at the last call of
+// [Replica.Next], whether the slot is draining, and 0 if it did not own the
+// slot. It still does until [Replica.Until].
+func (r *Replica) Holds(n int) (token int64, draining bool) {
+	return r.slots[n].owned, !r.slots[n].draining.IsZero()
+}
+
+// StandsBy reports whether the replica does not own a slot, but may have to take
+// it over.
+func (r *Replica) StandsBy(n int) bool { return r.slots[n].warm && r.slots[n].owned == 0 }
+
+// Holder returns the [HolderID] in a slot's Lease, and its token.
+func (r *Replica) Holder(n int) (holder string, token int64) {
+	return r.slots[n].Lease.Holder, r.slots[n].Token
+}
+
+// Mismatch reports whether the group's charter contradicts the Config. Such a
+// replica takes no part. The charter is returned in any case.
+func (r *Replica) Mismatch() (charter Lease, mismatch bool) { return r.charter.Lease, r.mismatch }
+
+// Left reports whether the replica has left the group, after [Replica.Leave].
+func (r *Replica) Left() bool { return r.own.leaving && (!r.viewed || r.ID() == "") }
+
+// Leave makes the replica give up its slots, and then its membership.
+func (r *Replica) Leave(now time.Time) {
+	if !r.own.leaving {
+		r.own.leaving, r.own.due = true, now
+	}
+}
+
+// SetCounts sets how many clusters each slot has. The next renewal carries it.
+func (r *Replica) SetCounts(counts []int) { r.own.counts = counts }
+
+// Drained reports that work on a slot has ended. The token is that of the
+// [Drain].
+func (r *Replica) Drained(n int, token int64) {
+	if s := &r.slots[n]; s.owned == token && !s.draining.IsZero() {
+		s.drained = true
+	}
+}
+
+// Expire ends the ownership of all slots until a renewal succeeds that is sent
+// later. It is for callers that find their clock wrong.
+func (r *Replica) Expire() { r.own.until = time.Time{} }

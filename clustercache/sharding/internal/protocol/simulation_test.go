@@ -1,0 +1,357 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package protocol_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
+)
+
+var (
+	seeds = flag.Int("seeds", 200, "how many seeds to simulate")
+	from  = flag.Uint64("from", 1, "the first seed")
+	only  = flag.Uint64("seed", 0, "simulate this seed alone, and print what happens")
+)
+
+const (
+	// ownedWithin is how long a slot may be without an owner while nothing
+	// disturbs: death is detected within 15 s by a slow clock, after 2 s
+	// without a renewal; then come the drain and a write that has to be
+	// repeated.
+	ownedWithin = 30 * time.Second
+	// settledWithin is when the last slot has moved.
+	settledWithin = 60 * time.Second
+)
+
+// TestSimulation runs 3 to 10 replicas with up to 10,000 clusters through
+// faults, with these oracles:
+//
+//   - a slot never has two owners, each by its own clock, and its tokens grow;
+//   - no write arrives at a remote cluster by a token older than one that was
+//     owned before, unless it was on the wire of a stopped process;
+//   - while nothing disturbs, every slot is owned again within ownedWithin;
+//   - while nothing disturbs, no slot moves after settledWithin;
+//   - in the end the slots are spread evenly.
+//
+// Clusters are requests of their slots: the counts, which the replicas do not
+// agree about, decide how slots are spread.
+//
+//	go test ./clustercache/sharding/internal/protocol -run TestSimulation -seeds 10000
+//	go test ./clustercache/sharding/internal/protocol -run TestSimulation -seed 4711 -v
+func TestSimulation(t *testing.T) {
+	if *only != 0 {
+		s := newSimulation(*only)
+		s.w.log = func(line string) { t.Logf("%v %s", s.w.now.Truncate(time.Millisecond), line) }
+		s.run()
+		require.Empty(t, s.w.failures)
+		return
+	}
+	const parts = 8
+	for part := range parts {
+		t.Run(fmt.Sprint(part), func(t *testing.T) {
+			t.Parallel()
+			for i := part; i < *seeds; i += parts {
+				seed := *from + uint64(i)
+				s := newSimulation(seed)
+				s.run()
+				require.Empty(t, s.w.failures, "seed %d", seed)
+			}
+		})
+	}
+}
+
+// TestOraclesNoticeABrokenProtocol breaks one rule at a time. An oracle that
+// fails for none of these would prove nothing.
+func TestOraclesNoticeABrokenProtocol(t *testing.T) {
+	for rule, want := range map[broken]string{
+		takesWithoutDeletion:  "is owned by",
+		readsTheClockLate:     "is owned by",
+		writesWithoutDeadline: "a write of",
+	} {
+		noticed := ""
+		for seed := uint64(1); seed <= 400 && noticed == ""; seed++ {
+			s := newSimulation(seed)
+			s.w.broken = rule
+			s.run()
+			for _, f := range s.w.failures {
+				if noticed == "" && strings.Contains(f, want) {
+					noticed = f
+					t.Logf("rule %d, seed %d: %s", rule, seed, f)
+				}
+			}
+		}
+		require.NotEmpty(t, noticed, "rule %d", rule)
+	}
+}
+
+// simulation is a world with faults.
+type simulation struct {
+	w         *world
+	replicas  int
+	clusters  []int         // by slot
+	disturbed time.Duration // until when
+	moves     int           // at the last check
+	storms    int
+}
+
+func newSimulation(seed uint64) *simulation {
+	r := rand.New(rand.NewPCG(seed, 2))
+	w := newWorld(seed, 8+r.IntN(25))
+	w.config.Standbys = r.IntN(3)
+	w.weather.latency = []time.Duration{time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond}[r.IntN(3)]
+	s := &simulation{
+		w:        w,
+		replicas: 3 + r.IntN(3),
+		clusters: make([]int, w.slots),
+	}
+	if r.IntN(5) == 0 {
+		s.replicas = 3 + r.IntN(8)
+	}
+	for range r.IntN([]int{10, 100, 1_000, 10_000}[r.IntN(4)]) {
+		s.clusters[r.IntN(w.slots)]++
+	}
+	return s
+}
+
+// run simulates minutes of faults, and then calm.
+func (s *simulation) run() {
+	w := s.w
+	for i := range s.replicas {
+		w.after(w.upTo(5*time.Second), func() { s.start(i) })
+	}
+	s.disturb(5 * time.Second)
+	w.after(0, s.watch)
+	for range 2 + w.rand.IntN(8) {
+		w.run(w.upTo(40 * time.Second))
+		s.fault()
+		if w.rand.IntN(4) == 0 {
+			w.run(2 * time.Minute)
+		}
+	}
+	w.run(max(0, s.disturbed-w.now) + settledWithin + time.Minute)
+	s.checkSpread()
+}
+
+// start starts a replica, unless it runs already.
+func (s *simulation) start(i int) {
+	identity := fmt.Sprintf("r%d", i)
+	if slices.ContainsFunc(s.w.processes, func(p *process) bool { return p.identity == identity }) {
+		return
+	}
+	p := s.w.start(identity, 0.95+0.1*s.w.rand.Float64())
+	p.work = true
+	p.counts = s.opinion()
+	if s.w.rand.IntN(8) == 0 {
+		p.drain = time.Minute
+	}
+	p.do(func() { p.replica.SetCounts(p.counts) })
+}
+
+// opinion is the counts that a replica knows of: some clusters are missing.
+func (s *simulation) opinion() []int {
+	out := slices.Clone(s.clusters)
+	for n := range out {
+		if out[n] > 0 && s.w.rand.IntN(3) == 0 {
+			out[n] = s.w.rand.IntN(out[n] + 1)
+		}
+	}
+	return out
+}
+
+// disturb extends the time until which anything may be due to a fault.
+func (s *simulation) disturb(d time.Duration) { s.disturbed = max(s.disturbed, s.w.now+d) }
+
+// fault lets something happen, which ends by itself.
+func (s *simulation) fault() {
+	w := s.w
+	if len(w.processes) == 0 {
+		return
+	}
+	p := w.processes[w.rand.IntN(len(w.processes))]
+	faults := []func(){
+		func() { s.stop(p, w.upTo(time.Minute)) },
+		func() { s.stop(p, w.upTo(time.Minute)) },
+		func() { s.stop(p, 9*time.Second+w.upTo(8*time.Second)) },
+		func() { s.restart(p, w.upTo(40*time.Second)) },
+		func() { s.flap(p, 2+w.rand.IntN(5)) },
+		func() { s.leave(p) },
+		func() { s.cut(p, w.upTo(40*time.Second)) },
+		func() { s.away(w.upTo(time.Minute)) },
+		func() { s.away(w.upTo(20 * time.Second)) },
+		func() { s.storm(w.upTo(time.Minute)) },
+		func() { s.storm(w.upTo(time.Minute)) },
+		func() { p.deaf = true; s.disturb(20 * time.Second) },
+		func() { s.recount() },
+		func() {
+			s.storm(40 * time.Second)
+			for _, q := range slices.Clone(w.processes) {
+				s.stop(q, w.upTo(30*time.Second))
+			}
+		},
+	}
+	faults[w.rand.IntN(len(faults))]()
+}
+
+func (s *simulation) stop(p *process, d time.Duration) {
+	if p.paused {
+		return
+	}
+	s.disturb(d)
+	s.w.log(fmt.Sprintf("%s is stopped for %v", p.identity, d))
+	p.pause()
+	s.w.after(d, func() {
+		if !p.dead {
+			s.w.log(fmt.Sprintf("%s continues", p.identity))
+			p.resume()
+		}
+	})
+}
+
+func (s *simulation) restart(p *process, in time.Duration) {
+	if p.dead {
+		return
+	}
+	s.w.log(fmt.Sprintf("%s is killed", p.identity))
+	p.kill()
+	s.again(p, in)
+}
+
+func (s *simulation) again(p *process, in time.Duration) {
+	s.disturb(in)
+	var i int
+	_, _ = fmt.Sscanf(p.identity, "r%d", &i)
+	s.w.after(in, func() { s.start(i) })
+}
+
+// flap kills a replica as often as it comes back.
+func (s *simulation) flap(p *process, times int) {
+	s.restart(p, time.Second)
+	s.disturb(21 * time.Second)
+	if times == 0 {
+		return
+	}
+	s.w.after(time.Second+s.w.upTo(20*time.Second), func() {
+		for _, q := range s.w.processes {
+			if q.identity == p.identity {
+				s.flap(q, times-1)
+				return
+			}
+		}
+	})
+}
+
+// leave ends a replica as SIGTERM does; it starts again.
+func (s *simulation) leave(p *process) {
+	s.w.log(fmt.Sprintf("%s is asked to leave", p.identity))
+	p.do(func() { p.replica.Leave(p.clock()) })
+	s.disturb(15 * time.Second)
+	s.w.after(15*time.Second, func() {
+		if !p.dead {
+			p.kill() // it was cut off, for example
+		}
+		s.again(p, s.w.upTo(10*time.Second))
+	})
+}
+
+func (s *simulation) cut(p *process, d time.Duration) {
+	s.disturb(d)
+	s.w.log(fmt.Sprintf("%s is cut off for %v", p.identity, d))
+	p.cut = true
+	s.w.after(d, func() { p.cut = false })
+}
+
+func (s *simulation) away(d time.Duration) {
+	s.disturb(d)
+	s.w.log(fmt.Sprintf("the hub is away for %v", d))
+	s.w.weather.away = max(s.w.weather.away, s.w.now+d)
+}
+
+// storm has requests and answers lost and late.
+func (s *simulation) storm(d time.Duration) {
+	w := s.w
+	s.storms++
+	number := s.storms
+	w.weather.lost, w.weather.late = 0.4*w.rand.Float64(), 0.4*w.rand.Float64()
+	s.disturb(d + 45*time.Second) // writes arrive up to 40 s late
+	w.log(fmt.Sprintf("storm for %v", d))
+	w.after(d, func() {
+		if number == s.storms {
+			w.weather.lost, w.weather.late = 0, 0
+		}
+	})
+}
+
+// recount changes what the replicas know of the clusters.
+func (s *simulation) recount() {
+	for range 1 + s.w.rand.IntN(1_000) {
+		s.clusters[s.w.rand.IntN(s.w.slots)]++
+	}
+	for _, p := range s.w.processes {
+		p.do(func() { p.replica.SetCounts(s.opinion()) })
+	}
+	s.disturb(5 * time.Second)
+}
+
+// watch checks every second what has to hold while nothing disturbs.
+func (s *simulation) watch() {
+	w := s.w
+	calm := w.now - s.disturbed
+	if calm > ownedWithin {
+		for n := range w.slots {
+			if w.owner(n) == nil {
+				holder := "no process"
+				for _, p := range w.processes {
+					h, token := p.replica.Holder(n)
+					holder = fmt.Sprintf("%s, token %d", h, token)
+				}
+				w.fail("slot %d has no owner %v after the last fault; held by %s", n, calm, holder)
+			}
+		}
+	}
+	if calm > settledWithin && w.moves != s.moves {
+		w.fail("a slot moved %v after the last fault", calm)
+	}
+	s.moves = w.moves
+	if len(w.failures) == 0 {
+		w.after(time.Second, s.watch)
+	}
+}
+
+// checkSpread compares the loads by the counts of the eldest member.
+func (s *simulation) checkSpread() {
+	w := s.w
+	var eldest protocol.Lease
+	for _, l := range w.hub.leases {
+		older := l.Created.Before(eldest.Created) || l.Created.Equal(eldest.Created) && l.Name < eldest.Name
+		if l.Role == protocol.Member && (eldest.Name == "" || older) {
+			eldest = l
+		}
+	}
+	loads := map[*process]int{}
+	total, heaviest := 0, 0
+	for n := range w.slots {
+		weight := 1
+		if len(eldest.Counts) > 0 {
+			weight += 16 * eldest.Counts[n]
+		}
+		loads[w.owner(n)] += weight
+		total += weight
+		heaviest = max(heaviest, weight)
+	}
+	for _, p := range w.processes {
+		mean := total / len(w.processes)
+		if deviation := max(loads[p]-mean, mean-loads[p]); deviation > mean/10+heaviest {
+			w.fail("%s has a load of %d, the mean is %d", p.name, loads[p], mean)
+		}
+	}
+}
