@@ -16,16 +16,24 @@
 //
 // # Who does what
 //
-//	RoundTrip ── pool.acquire ── conn.open      stream.Read, Close
-//	                  │              │                 ▲  │
-//	                dial             │          chunks │  │ windows,
-//	                  │              ▼                 │  ▼ resets
-//	                  └────────►  conn.mu: streams, outbox, keepalive
-//	                                 │                 ▲
-//	                                 ▼                 │
-//	                              writer           read loop
-//	                                 │                 ▲
-//	                                 └──►   peer   ────┘
+//	     RoundTrip                                stream.Read, Close
+//	         │                                           ▲  │
+//	      acquire                                        │  │
+//	         │                                    chunks │  │ windows,
+//	         ▼                                           │  │ resets
+//	pool: connections to one address                     │  │
+//	  waiters, at most one dial                          │  │
+//	         │                                           │  ▼
+//	         │ place   ┌─ conn.mu ───────────────────────────────────┐
+//	         └───────► │ places ── open ──► streams                  │
+//	                   │ outbox, allowed, keepalive, budget          │
+//	                   └─────────────────────────────────────────────┘
+//	                        │ HEADERS,                   ▲ HEADERS, DATA,
+//	                        │ RST_STREAM,                │ RST_STREAM,
+//	                        │ WINDOW_UPDATE,             │ SETTINGS, PING,
+//	                        ▼ PING, GOAWAY               │ GOAWAY
+//	                     writer                      read loop
+//	                        └────────►   peer   ─────────┘
 //
 // The read loop of a connection never writes and never waits for a consumer.
 // Outgoing frames are appended to the connection's outbox, under its lock. A

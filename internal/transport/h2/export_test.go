@@ -7,7 +7,7 @@ package h2
 func SkipStreams(t *Transport, id uint32) {
 	for _, c := range t.conns() {
 		c.mu.Lock()
-		c.nextID = id
+		c.mu.places.nextID = id
 		c.mu.Unlock()
 	}
 }
@@ -17,7 +17,7 @@ func SkipStreams(t *Transport, id uint32) {
 func Parked(t *Transport) (data, memory int) {
 	for _, c := range t.conns() {
 		c.mu.Lock()
-		for _, s := range c.streams {
+		for _, s := range c.mu.places.streams {
 			for k := s.data.first; k != nil; k = k.next {
 				data += len(k.data)
 				memory += len(k.buf)
@@ -38,7 +38,7 @@ func Hold(t *Transport) (start func(ended error) error) {
 	}
 	return func(ended error) error {
 		s := &stream{c: c}
-		s.cond.L = &c.mu
+		s.cond.L = &c.mu.Mutex
 		if ended != nil {
 			s.cancel(ended)
 		}
@@ -58,5 +58,5 @@ func Pools(t *Transport) int {
 // Queue waits for a place as a request does, until abandon is called.
 func Queue(t *Transport, addr string) (abandon func()) {
 	_, p, place, _ := t.reserve(addr)
-	return func() { t.abandon(p, place) }
+	return func() { t.cancel(p, place) }
 }

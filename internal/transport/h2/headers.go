@@ -149,7 +149,7 @@ func (s *stream) headersLocked(fields []hpack.HeaderField, last bool) error {
 		return s.c.spendLocked() // an interim response
 	}
 
-	s.c.budget.forgiveLocked(perResponse)
+	s.c.mu.budget.forgiveLocked(perResponse)
 	s.answered = true
 	s.head = h
 	s.left = h.left

@@ -65,7 +65,7 @@ func (k *keepalive) pingLocked(c *conn) {
 	k.pings++
 	var payload [8]byte
 	binary.BigEndian.PutUint64(payload[:], k.pings)
-	_ = c.out.fr.WritePing(false, payload)
+	_ = c.mu.out.fr.WritePing(false, payload)
 	c.flushLocked()
 	k.armLocked(c, c.t.opts.PingTimeout)
 }
@@ -88,9 +88,9 @@ func (c *conn) watch() {
 	defer c.t.running.Done()
 	if end := c.look(); end != nil {
 		if errors.Is(end, errPingTimeout) {
-			c.abort(end)
+			c.closeNow(end)
 		} else {
-			c.bye(end)
+			c.close(end)
 		}
 	}
 }
@@ -101,10 +101,10 @@ func (c *conn) look() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	if c.broken != nil {
+	if c.mu.broken != nil {
 		return nil
 	}
-	opts, k := &c.t.opts, &c.alive
+	opts, k := &c.t.opts, &c.mu.alive
 	now, heard := time.Since(c.born), time.Duration(c.heard.Load())
 	var next time.Duration // when there may be something to do
 	switch {
@@ -122,13 +122,13 @@ func (c *conn) look() error {
 
 	switch {
 	case c.barredLocked(): // requests may be waiting for it, so it is not idle
-		end := c.barred + dialTimeout
+		end := c.mu.allowed.barred + dialTimeout
 		if now >= end {
 			return fmt.Errorf("%w: %w", ErrConnectionLost, ErrNoStreams)
 		}
 		next = min(next, end)
-	case c.usedLocked() == 0 && time.Since(c.idle) >= opts.IdleTimeout:
-		c.retired = true // prevents a new stream in between
+	case c.mu.places.used() == 0 && time.Since(c.mu.places.idle) >= opts.IdleTimeout:
+		c.mu.places.retired = true // prevents a new stream in between
 		return errIdle
 	}
 

@@ -315,7 +315,11 @@ func TestConnectingTakesNoLongerThanItMay(t *testing.T) {
 				require.ErrorIs(t, one.failure(), context.DeadlineExceeded)
 				require.ErrorIs(t, two.failure(), context.DeadlineExceeded)
 				require.Equal(t, 30*time.Second, time.Since(start))
-			}, func(o *h2.Options) { o.PingTimeout = time.Minute }) // otherwise writing the preface, which the peer does not read, would time out first
+			}, func(o *h2.Options) {
+				// Otherwise writing the preface, which the peer does not read,
+				// would time out first.
+				o.PingTimeout = time.Minute
+			})
 		})
 	}
 }

@@ -96,8 +96,8 @@ func (o *outbox) headers(id uint32, fields []hpack.HeaderField) {
 
 // flushLocked starts a writer if the outbox needs one.
 func (c *conn) flushLocked() {
-	if !c.out.writing && c.out.buf != nil {
-		c.out.writing = true
+	if !c.mu.out.writing && c.mu.out.buf != nil {
+		c.mu.out.writing = true
 		c.t.running.Go(c.write)
 	}
 }
@@ -116,7 +116,7 @@ func (c *conn) write() {
 
 		_ = c.nc.SetWriteDeadline(time.Now().Add(c.t.opts.PingTimeout))
 		if last || c.cause() != nil {
-			// shut sets the cause before it sets its deadline, so either shut
+			// closeWith sets the cause before it sets its deadline, so either closeWith
 			// or write sets the short deadline last.
 			_ = c.nc.SetWriteDeadline(time.Now().Add(farewell))
 		}
@@ -136,9 +136,9 @@ func (c *conn) nextWrite() (buf *bytes.Buffer, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	buf, c.out.buf = c.out.buf, nil
-	c.out.writing = buf != nil
-	return buf, c.broken != nil
+	buf, c.mu.out.buf = c.mu.out.buf, nil
+	c.mu.out.writing = buf != nil
+	return buf, c.mu.broken != nil
 }
 
 // writeFailed gives up the connection: part of a frame may have been sent. It
@@ -147,6 +147,6 @@ func (c *conn) writeFailed(err error) {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		err = fmt.Errorf("%w: %w", errWriteTimeout, err)
 	}
-	c.abort(fmt.Errorf("%w: %w", ErrConnectionLost, err))
+	c.closeNow(fmt.Errorf("%w: %w", ErrConnectionLost, err))
 	c.hangUp(false) // a connection that was already ending left this to the writer
 }

@@ -48,7 +48,7 @@ func (t *Transport) acquire(ctx context.Context, addr string) (*conn, error) {
 	case <-w.done:
 		return w.conn, w.err
 	case <-ctx.Done():
-		t.abandon(p, place)
+		t.cancel(p, place)
 		return nil, ctx.Err()
 	}
 }
@@ -78,11 +78,11 @@ func (t *Transport) reserve(addr string) (*conn, *pool, *list.Element, error) {
 	return nil, p, place, nil
 }
 
-// abandon stops waiting. A place that was granted meanwhile goes to the next
+// cancel stops waiting. A place that was granted meanwhile goes to the next
 // waiter.
-func (t *Transport) abandon(p *pool, place *list.Element) {
+func (t *Transport) cancel(p *pool, place *list.Element) {
 	if c := t.unqueue(p, place); c != nil {
-		c.unreserve()
+		c.release()
 	}
 }
 
@@ -173,7 +173,7 @@ func (p *pool) connect(ctx context.Context) (*conn, error) {
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
-		c.abort(fmt.Errorf("%w: no HTTP/2 settings received: %w", ErrConnectionLost, ctx.Err()))
+		c.closeNow(fmt.Errorf("%w: no HTTP/2 settings received: %w", ErrConnectionLost, ctx.Err()))
 	}
 	if err := c.cause(); err != nil {
 		return nil, err
@@ -196,21 +196,21 @@ func negotiated(nc net.Conn) error {
 // dialed ends a dial. If the dial failed, all waiters fail: dialing again would
 // not help them.
 func (p *pool) dialed(c *conn, err error) {
-	if over := p.join(c, err); over != nil {
-		c.bye(over)
+	if over := p.add(c, err); over != nil {
+		c.close(over)
 	}
 }
 
-// join adds a new connection to the pool. If there is one that may not stay,
-// join returns the error to close it with.
-func (p *pool) join(c *conn, err error) (over error) {
+// add adds a new connection to the pool. If there is one that may not stay,
+// add returns the error to close it with.
+func (p *pool) add(c *conn, err error) (over error) {
 	t := p.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
 	p.dial = nil
 	if err == nil {
-		err = c.cause() // a connection that already broke has tried to leave, and would stay forever
+		err = c.cause() // a connection that already broke has tried to remove itself, and would stay forever
 	}
 	switch {
 	case err != nil:
@@ -226,9 +226,9 @@ func (p *pool) join(c *conn, err error) (over error) {
 	return nil
 }
 
-// leave removes a broken connection from the pool. If err is not nil, all
+// remove removes a broken connection from the pool. If err is not nil, all
 // waiters fail with it; otherwise the caller serves them.
-func (p *pool) leave(c *conn, err error) {
+func (p *pool) remove(c *conn, err error) {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
 

@@ -14,6 +14,15 @@ import (
 	"golang.org/x/net/http2"
 )
 
+// reads is the state of the read loop.
+type reads struct {
+	br      *bufio.Reader
+	fr      *http2.Framer
+	block   block
+	arrived int32 // bytes received since the connection's window was last opened
+	fault   error // the error from reading the connection
+}
+
 func (r *reads) init(c *conn) {
 	r.br = bufio.NewReaderSize(listener{c}, readBuffer)
 	r.fr = http2.NewFramer(nil, r.br)
@@ -155,7 +164,7 @@ func (c *conn) spend() error {
 }
 
 func (c *conn) spendLocked() error {
-	if !c.budget.spendLocked(time.Since(c.born)) {
+	if !c.mu.budget.spendLocked(time.Since(c.born)) {
 		return &ProtocolError{http2.ErrCodeEnhanceYourCalm, "too many frames that bring nothing"}
 	}
 	return nil
@@ -164,10 +173,10 @@ func (c *conn) spendLocked() error {
 // lookupLocked returns the stream that a frame is for. If the stream has ended,
 // lookupLocked returns nil and charges the budget.
 func (c *conn) lookupLocked(id uint32) (*stream, error) {
-	if s := c.streams[id]; s != nil {
+	if s := c.mu.places.streams[id]; s != nil {
 		return s, nil
 	}
-	if id%2 == 0 || id >= c.nextID {
+	if id%2 == 0 || id >= c.mu.places.nextID {
 		return nil, &ProtocolError{http2.ErrCodeProtocol,
 			fmt.Sprintf("frame for stream %d, which was never opened", id)}
 	}
@@ -251,10 +260,10 @@ func (c *conn) deliver(fh http2.FrameHeader, k *chunk) error {
 func (c *conn) openLocked(n int32) {
 	r := &c.reads
 	r.arrived += n
-	if int(r.arrived) < c.t.opts.ConnWindow/4 || c.broken != nil {
+	if int(r.arrived) < c.t.opts.ConnWindow/4 || c.mu.broken != nil {
 		return
 	}
-	_ = c.out.fr.WriteWindowUpdate(0, uint32(r.arrived))
+	_ = c.mu.out.fr.WriteWindowUpdate(0, uint32(r.arrived))
 	c.flushLocked()
 	r.arrived = 0
 }

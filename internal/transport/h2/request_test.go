@@ -75,10 +75,13 @@ func TestRequestsThatAreSent(t *testing.T) {
 	}{
 		"plain": {func(*http.Request) {}, "peer.test:443",
 			map[string]string{":path": "/p?q", ":authority": "peer.test"}},
-		"no method":  {func(r *http.Request) { r.Method = "" }, "peer.test:443", map[string]string{":method": "GET"}},
-		"port":       {func(r *http.Request) { r.URL.Host = "peer.test:6443"; r.Host = "" }, "peer.test:6443", map[string]string{":authority": "peer.test:6443"}},
-		"other host": {func(r *http.Request) { r.Host = "virtual.test" }, "peer.test:443", map[string]string{":authority": "virtual.test"}},
-		"IPv6":       {func(r *http.Request) { r.URL.Host = "[::1]"; r.Host = "" }, "[::1]:443", map[string]string{":authority": "[::1]"}},
+		"no method": {func(r *http.Request) { r.Method = "" }, "peer.test:443", map[string]string{":method": "GET"}},
+		"port": {func(r *http.Request) { r.URL.Host = "peer.test:6443"; r.Host = "" }, "peer.test:6443",
+			map[string]string{":authority": "peer.test:6443"}},
+		"other host": {func(r *http.Request) { r.Host = "virtual.test" }, "peer.test:443",
+			map[string]string{":authority": "virtual.test"}},
+		"IPv6": {func(r *http.Request) { r.URL.Host = "[::1]"; r.Host = "" }, "[::1]:443",
+			map[string]string{":authority": "[::1]"}},
 		"IDN": {func(r *http.Request) { r.URL.Host = "bücher.test"; r.Host = "" }, "xn--bcher-kva.test:443",
 			map[string]string{":authority": "xn--bcher-kva.test"}},
 		"raw path": {func(r *http.Request) {

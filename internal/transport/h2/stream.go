@@ -105,7 +105,7 @@ func (s *stream) openLocked(n int) {
 	if s.err != nil || int(s.consumed) < s.c.t.opts.StreamWindow/4 {
 		return
 	}
-	_ = s.c.out.fr.WriteWindowUpdate(s.id, uint32(s.consumed))
+	_ = s.c.mu.out.fr.WriteWindowUpdate(s.id, uint32(s.consumed))
 	s.c.flushLocked()
 	s.window += s.consumed
 	s.consumed = 0
@@ -114,7 +114,7 @@ func (s *stream) openLocked(n int) {
 // Close implements io.Closer: it resets a stream that has not ended, and makes
 // Read fail.
 func (s *stream) Close() error {
-	if s.abandon(http.ErrBodyReadAfterClose) {
+	if s.closeWith(http.ErrBodyReadAfterClose) {
 		s.c.finish(s)
 	}
 	return nil
@@ -124,14 +124,14 @@ func (s *stream) Close() error {
 // callback, so it needs no unregistering, and it may run before open has stored
 // stop.
 func (s *stream) cancel(err error) {
-	if s.abandon(err) {
+	if s.closeWith(err) {
 		s.c.finish()
 	}
 }
 
-// abandon ends the stream from our side; readers get err. It reports whether
+// closeWith ends the stream from our side; readers get err. It reports whether
 // the stream was still running.
-func (s *stream) abandon(err error) bool {
+func (s *stream) closeWith(err error) bool {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -95,7 +95,7 @@ func (t *Transport) Connect(ctx context.Context, u *url.URL) error {
 
 	c, err := t.acquire(ctx, addr)
 	if err == nil {
-		c.unreserve()
+		c.release()
 	}
 
 	return err
@@ -155,7 +155,7 @@ func (t *Transport) Retire() {
 func (t *Transport) Close() {
 	t.refuse(ErrClosed)
 	for _, c := range t.conns() {
-		c.bye(ErrClosed)
+		c.close(ErrClosed)
 	}
 	t.running.Wait()
 }
