@@ -116,8 +116,10 @@ func serverURL(cfg *rest.Config) (*url.URL, error) {
 // newTransport returns a new http.Transport that shares nothing with any other.
 func (a *access) newTransport(dial DialFunc) *http.Transport {
 	t := &http.Transport{
-		DialContext:            dial,
-		Proxy:                  guarded(a.config.Proxy), // nil unless configured: the environment's proxy is not meant for remote clusters
+		DialContext: dial,
+		// nil unless configured: the environment's proxy is not meant for
+		// remote clusters.
+		Proxy:                  guarded(a.config.Proxy),
 		TLSClientConfig:        a.tls.Clone(),
 		TLSHandshakeTimeout:    tlsHandshakeTimeout,
 		DisableCompression:     a.config.DisableCompression,

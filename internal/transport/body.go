@@ -16,7 +16,7 @@ const unlimited = -1
 // because every running watch has one.
 type body struct {
 	rc     io.ReadCloser
-	s      *Transport
+	t      *Transport
 	l      *lane
 	method string
 	path   string
@@ -45,11 +45,11 @@ func (b *body) Read(p []byte) (int, error) {
 		b.left -= int64(n)
 	}
 	if n > 0 && b.alive {
-		b.s.lives()
+		b.t.lives()
 	}
 
 	switch {
-	case err == io.EOF && b.watch && b.l.ended(true) != nil: //nolint:errorlint // net/http may say so of a body that was cut
+	case err == io.EOF && b.watch && b.l.ended(true) != nil: //nolint:errorlint // net/http's end of a body that was cut
 		err = b.fail(err)
 	case err == io.EOF: //nolint:errorlint // the end of the body is io.EOF itself; what wraps it is a broken connection
 		b.end()
@@ -94,7 +94,7 @@ func (b *body) fail(err error) error {
 	if cause := b.l.ended(b.watch); cause != nil {
 		err = cause
 	}
-	return b.s.failed(operation(b.method, b.path), b.l.g, err)
+	return b.t.failed(operation(b.method, b.path), b.l.g, err)
 }
 
 // end removes the body from the counts, once.
@@ -103,9 +103,9 @@ func (b *body) end() {
 		return
 	}
 	if b.watch {
-		b.s.streams.Add(-1)
+		b.t.streams.Add(-1)
 	}
-	b.l.leave()
+	b.l.release()
 }
 
 // releasing undoes a binding to the generation when the body is closed.

@@ -46,7 +46,7 @@ func WithConnCheck(ctx context.Context, check ConnCheck) context.Context {
 
 // passage tracks a request until it has its connection.
 type passage struct {
-	t       ticket
+	a       admission
 	check   ConnCheck       // may be nil
 	ctx     context.Context //nolint:containedctx // of the request, for the check
 	cancel  context.CancelCauseFunc
@@ -56,13 +56,13 @@ type passage struct {
 
 // passage returns the context to send a request with. The passage is nil if the
 // request needs no information about its connection.
-func (t ticket) passage(ctx context.Context) (context.Context, *passage) {
+func (a admission) passage(ctx context.Context) (context.Context, *passage) {
 	check, _ := ctx.Value(checkKey{}).(ConnCheck)
-	if t.transport == nil || (t.round == nil && check == nil) {
+	if a.transport == nil || (a.dialing == nil && check == nil) {
 		return ctx, nil
 	}
 	p := &passage{
-		t:      t,
+		a:      a,
 		check:  check,
 		ctx:    ctx,
 		cancel: func(error) {},
@@ -76,7 +76,7 @@ func (t ticket) passage(ctx context.Context) (context.Context, *passage) {
 // got is the GotConn hook, which net/http calls before it writes the first byte
 // of the request.
 func (p *passage) got(info httptrace.GotConnInfo) {
-	p.t.connected(info) // first, because requests are waiting for it
+	p.a.connected(info) // first, because requests are waiting for it
 	if p.check == nil {
 		return
 	}

@@ -36,9 +36,10 @@ func TestConfigSaysWhoAsks(t *testing.T) {
 		change func(*rest.Config)
 		want   string
 	}{
-		"token":      {func(*rest.Config) {}, "Bearer secret|fleetcache||"},
-		"anonymous":  {func(c *rest.Config) { c.BearerToken = "" }, "|fleetcache||"},
-		"basic":      {func(c *rest.Config) { c.BearerToken, c.Username, c.Password = "", "u", "p" }, "Basic dTpw|fleetcache||"},
+		"token":     {func(*rest.Config) {}, "Bearer secret|fleetcache||"},
+		"anonymous": {func(c *rest.Config) { c.BearerToken = "" }, "|fleetcache||"},
+		"basic": {func(c *rest.Config) { c.BearerToken, c.Username, c.Password = "", "u", "p" },
+			"Basic dTpw|fleetcache||"},
 		"token file": {func(c *rest.Config) { c.BearerTokenFile = file }, "Bearer from-file|fleetcache||"},
 		"user agent": {func(c *rest.Config) { c.UserAgent = "mine" }, "Bearer secret|mine||"},
 		"exec": {func(c *rest.Config) {
@@ -46,7 +47,8 @@ func TestConfigSaysWhoAsks(t *testing.T) {
 			c.ExecProvider = &api.ExecConfig{
 				APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: api.NeverExecInteractiveMode,
 				Command: "echo", Args: []string{
-					`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"from-exec"}}`},
+					`{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1",` +
+						`"status":{"token":"from-exec"}}`},
 			}
 		}, "Bearer from-exec|fleetcache||"},
 		"impersonate": {func(c *rest.Config) { c.Impersonate.UserName = "jane" },
@@ -195,7 +197,8 @@ func TestPlaceholderIsStableAndNamesNoHost(t *testing.T) {
 		"fleet/Prod-1":          "https://fleet-prod-1.cluster.invalid",
 		"../evil.example:443/?": "https://evil-example-443.cluster.invalid",
 		"é":                     "https://hub.cluster.invalid",
-		"a-very-long-name-that-is-much-longer-than-a-label-of-a-domain-name": "https://a-very-long-name-that-is-much-longer-than-a-label-of-a-domain-n.cluster.invalid",
+		"a-very-long-name-that-is-much-longer-than-a-label-of-a-domain-name": "https://" +
+			"a-very-long-name-that-is-much-longer-than-a-label-of-a-domain-n.cluster.invalid",
 	} {
 		require.Equal(t, want, New(Options{Cluster: cluster}).URL())
 	}

@@ -12,29 +12,47 @@
 // Running streams stay on the generation they started on until they end, so a
 // rotated token interrupts no watch.
 //
-//	Client, StreamClient, Do        Probe*, Candidate.Get
-//	           │                              │
-//	  Transport.roundTrip               Transport.ask
-//	  token bucket, except for watches        │
-//	           │                              │
-//	           │                          entrance
-//	           │                     current generation,
-//	Transport.enterAs                or the candidate's
-//	current generation                        │
-//	           └──────────────┬───────────────┘
-//	                          │  ticket
-//	                  Transport.exchange ── send ── sendWith
-//	                          │
-//	       ┌──────────────────┼────────────────────┐
-//	    watches          config's own            lane
-//	   over HTTP/2       round trippers       all the rest
-//	       │                  └─ throughLane ──────┤
-//	  h2.Transport                          http.Transport
-//	       └──────────────────┬────────────────────┘
-//	                        conn   one TCP connection,
-//	                          │    cut when its generation ends
-//	                        body   made by Transport.admit: budget,
-//	                               proof of life, classified errors
+// # From a request to a connection
+//
+//	Client, StreamClient, Do         Probe*, Candidate.Get (the proof)
+//	           │                                │
+//	       roundTrip                           ask
+//	  token bucket, except                      │
+//	      for watches                           │
+//	           └────────────────┬───────────────┘
+//	                            ▼
+//	                        dispatch  ◄────────────┐
+//	                            │                  │
+//	          1. entrance: admission to a lane     │ nothing was sent, and
+//	             of a generation                   │ there is another way
+//	                            │                  │
+//	          2. exchange: send on that lane  ─────┘
+//	                            │
+//	      ┌─────────────────────┼─────────────────────┐
+//	   watches            config's own              lanes
+//	 over HTTP/2         round trippers         all the rest
+//	      │                     └─ throughLane ───────┤
+//	 h2.Transport                              http.Transport
+//	      └─────────────────────┬─────────────────────┘
+//	                          conn   one TCP connection, cut when its
+//	                            │    generation ends
+//	                          body   made by admit: budget, proof of life,
+//	                                 classified errors
+//
+// What a generation owns:
+//
+//	generation     one access, in use or a Candidate's
+//	├─ lanes       an http.Transport each, with one HTTP/2 connection
+//	│  └─ dialing  one request makes that connection; others wait for it
+//	├─ watches     an h2.Transport
+//	└─ cuts        the connections and calls that end with the generation
+//
+// A generation is retired when the next one takes its place. It then admits
+// nothing more, requests that wait in it enter the next one, and it ends with
+// its last request. A Candidate's generation is used, with the connection over
+// which it was proven, by [Candidate.Use].
+//
+// # Rules
 //
 // Every rule that applies to all requests of a cluster is enforced here, once:
 // the cluster's token bucket, the refusal of redirects, body budgets, the cap

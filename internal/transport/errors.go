@@ -73,9 +73,9 @@ type redacted struct {
 	err  error
 }
 
-func (v *redacted) Error() string        { return v.text }
-func (v *redacted) Is(target error) bool { return errors.Is(v.err, target) }
-func (v *redacted) As(target any) bool   { return errors.As(v.err, target) }
+func (r *redacted) Error() string        { return r.text }
+func (r *redacted) Is(target error) bool { return errors.Is(r.err, target) }
+func (r *redacted) As(target any) bool   { return errors.As(r.err, target) }
 
 // trusted marks an error made on our side of the wire: its text may be shown.
 type trusted struct{ err error }
@@ -98,7 +98,11 @@ type statusError struct{ codeError }
 
 // Status implements k8s.io/apimachinery/pkg/api/errors.APIStatus.
 func (e *statusError) Status() metav1.Status {
-	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.codeError), Message: e.Error()} //nolint:gosec // three digits
+	return metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    int32(e.codeError),
+		Message: e.Error(),
+	}
 }
 
 // answerOf returns the error for a response with the code. For codes that

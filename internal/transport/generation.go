@@ -23,7 +23,7 @@ type cutter interface{ cut(cause error) }
 type generation struct {
 	*access
 
-	forget    func(*generation) // called once, outside the lock, when the generation has ended
+	onEnd     func(*generation) // called once, outside the lock, when the generation has ended
 	watches   *watches          // nil if watches use the lanes, as other requests do
 	rejected  atomic.Bool       // the cluster rejected our credentials
 	adopted   atomic.Bool       // in use, now or earlier: no longer a candidate
@@ -43,10 +43,10 @@ type generation struct {
 	retired     bool // ends when the last request does
 }
 
-func newGeneration(a *access, forget func(*generation)) *generation {
+func newGeneration(a *access, onEnd func(*generation)) *generation {
 	return &generation{
 		access: a,
-		forget: forget,
+		onEnd:  onEnd,
 		done:   make(chan struct{}),
 		cuts:   map[cutter]struct{}{},
 	}
@@ -114,7 +114,7 @@ func (g *generation) end(cause error) {
 	for _, l := range lanes {
 		l.transport.CloseIdleConnections()
 	}
-	g.forget(g)
+	g.onEnd(g)
 }
 
 // replaced reports whether a newer generation has taken this one's place.
@@ -133,7 +133,7 @@ func (g *generation) retire() {
 	idle := g.inflight == 0
 	lanes := slices.Clone(g.lanes)
 	for _, l := range lanes {
-		ticket{lane: l, round: l.round}.finishLocked(nil)
+		admission{lane: l, dialing: l.dialing}.finishLocked(nil)
 	}
 	g.mu.Unlock()
 

@@ -146,16 +146,17 @@ func TestErrorsHoldNothingOfTheRemoteSideNorOfTheRequest(t *testing.T) {
 	var logs strings.Builder
 	logger := funcr.New(func(prefix, args string) { logs.WriteString(prefix + args) }, funcr.Options{Verbosity: 9})
 	for name, answer := range map[string]string{
-		"status line":    "HTTP/1.1 " + canary + "\r\n\r\n",
-		"not HTTP":       canary + "\r\n\r\n",
-		"header":         "HTTP/1.1 200 OK\r\n" + canary + "\r\n\r\n",
-		"length":         "HTTP/1.1 200 OK\r\nContent-Length: " + canary + "\r\n\r\n",
-		"encoding":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: " + canary + "\r\n\r\n",
-		"chunk":          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + canary + "\r\n",
-		"short":          "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + canary,
-		"gzip":           "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + canary,
-		"redirect":       "HTTP/1.1 302 Found\r\nLocation: https://" + canary + "/\r\n\r\n",
-		"unauthorized":   "HTTP/1.1 401 " + canary + "\r\nWww-Authenticate: " + canary + "\r\nContent-Length: 11\r\n\r\n" + canary,
+		"status line": "HTTP/1.1 " + canary + "\r\n\r\n",
+		"not HTTP":    canary + "\r\n\r\n",
+		"header":      "HTTP/1.1 200 OK\r\n" + canary + "\r\n\r\n",
+		"length":      "HTTP/1.1 200 OK\r\nContent-Length: " + canary + "\r\n\r\n",
+		"encoding":    "HTTP/1.1 200 OK\r\nTransfer-Encoding: " + canary + "\r\n\r\n",
+		"chunk":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + canary + "\r\n",
+		"short":       "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + canary,
+		"gzip":        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + canary,
+		"redirect":    "HTTP/1.1 302 Found\r\nLocation: https://" + canary + "/\r\n\r\n",
+		"unauthorized": "HTTP/1.1 401 " + canary + "\r\nWww-Authenticate: " + canary +
+			"\r\nContent-Length: 11\r\n\r\n" + canary,
 		"server error":   "HTTP/1.1 500 " + canary + "\r\nContent-Length: 11\r\n\r\n" + canary,
 		"HTML":           "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 11\r\n\r\n" + canary,
 		"endless header": "HTTP/1.1 200 OK\r\nX: " + strings.Repeat(canary, 100000) + "\r\n\r\n",
@@ -192,15 +193,19 @@ func TestErrorsHoldNothingOfTheRemoteSideNorOfTheRequest(t *testing.T) {
 func TestUnusableConfigIsRefusedWithoutQuotingIt(t *testing.T) {
 	pair := identity()
 	for name, cfg := range map[string]*rest.Config{
-		"nil":              nil,
-		"no host":          {},
-		"scheme":           {Host: "ftp://" + canary},
-		"no URL":           {Host: "https://" + canary + " x:y:z"},
-		"user":             {Host: "https://user:" + canary + "@api.example"},
-		"CA":               {Host: "https://api.example", TLSClientConfig: rest.TLSClientConfig{CAData: []byte(canary)}},
-		"certificate":      {Host: "https://api.example", TLSClientConfig: rest.TLSClientConfig{CertData: []byte(canary), KeyData: pair.key}},
-		"key":              {Host: "https://api.example", TLSClientConfig: rest.TLSClientConfig{CertData: pair.cert, KeyData: []byte(canary)}},
-		"CA and insecure":  {Host: "https://api.example", TLSClientConfig: rest.TLSClientConfig{CAData: pair.cert, Insecure: true}},
+		"nil":     nil,
+		"no host": {},
+		"scheme":  {Host: "ftp://" + canary},
+		"no URL":  {Host: "https://" + canary + " x:y:z"},
+		"user":    {Host: "https://user:" + canary + "@api.example"},
+		"CA": {Host: "https://api.example",
+			TLSClientConfig: rest.TLSClientConfig{CAData: []byte(canary)}},
+		"certificate": {Host: "https://api.example",
+			TLSClientConfig: rest.TLSClientConfig{CertData: []byte(canary), KeyData: pair.key}},
+		"key": {Host: "https://api.example",
+			TLSClientConfig: rest.TLSClientConfig{CertData: pair.cert, KeyData: []byte(canary)}},
+		"CA and insecure": {Host: "https://api.example",
+			TLSClientConfig: rest.TLSClientConfig{CAData: pair.cert, Insecure: true}},
 		"token and user":   {Host: "https://api.example", BearerToken: canary, Username: "u", Password: canary},
 		"custom transport": {Host: "https://api.example", Transport: http.DefaultTransport},
 	} {
@@ -246,10 +251,13 @@ func TestTLSFailuresAreTold(t *testing.T) {
 		text   string
 	}{
 		"unknown authority": {good, identity().cert, TLSUnknownAuthority, "unknown authority"},
-		"bad name":          {served: newIdentity(now.Add(-time.Hour), now.Add(time.Hour), canary), want: TLSBadName, text: `not valid for "api.example"`},
-		"expired":           {served: newIdentity(now.Add(-2*time.Hour), now.Add(-time.Hour), "api.example"), want: TLSExpired, text: "valid from"},
-		"not yet valid":     {served: newIdentity(now.Add(time.Hour), now.Add(2*time.Hour), "api.example"), want: TLSNotYetValid, text: "valid from"},
-		"good":              {served: good},
+		"bad name": {served: newIdentity(now.Add(-time.Hour), now.Add(time.Hour), canary), want: TLSBadName,
+			text: `not valid for "api.example"`},
+		"expired": {served: newIdentity(now.Add(-2*time.Hour), now.Add(-time.Hour), "api.example"),
+			want: TLSExpired, text: "valid from"},
+		"not yet valid": {served: newIdentity(now.Add(time.Hour), now.Add(2*time.Hour), "api.example"),
+			want: TLSNotYetValid, text: "valid from"},
+		"good": {served: good},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ca := test.ca

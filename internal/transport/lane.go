@@ -27,68 +27,74 @@ type lane struct {
 	transport *http.Transport
 
 	// Guarded by g.mu:
-	inflight int    // requests between their admission and the end of their bodies
-	ready    int    // connections known to be usable
-	round    *round // the connection being made, if any
+	inflight int      // requests between their admission and the end of their bodies
+	ready    int      // connections known to be usable
+	dialing  *dialing // the connection being made, if any
 }
 
-// round is one attempt to get a connection. One request makes it while the
+// dialing is one attempt to get a connection. One request makes it while the
 // others wait for the result.
-type round struct {
+type dialing struct {
 	done chan struct{} // closed at the end
 	err  error         // why there is no connection; set before done is closed
 }
 
-// ticket is the right to send one request on a lane. If it holds a round, its
-// request makes the connection for the requests that wait.
-type ticket struct {
+// admission is the right to send one request on a lane. If it holds a dialing,
+// its request makes the connection for the requests that wait.
+type admission struct {
 	*lane
 
-	round *round // nil if the connection exists
+	dialing *dialing // nil if the connection exists
 }
 
 // enter admits a request to a lane once the lane has its connection. Waiting
 // ends with ctx, or with the generation (errGone).
-func (g *generation) enter(ctx context.Context) (ticket, error) {
+func (g *generation) enter(ctx context.Context) (admission, error) {
 	for {
-		t, wait, err := g.tryEnter()
+		a, wait, err := g.tryEnter()
 		if err != nil || wait == nil {
-			return t, err
+			return a, err
 		}
 		select {
 		case <-wait.done:
 			if wait.err != nil && !g.replaced() { // the newer access may do better
-				return ticket{}, wait.err
+				return admission{}, wait.err
 			}
 		case <-g.done:
-			return ticket{}, errGone
+			return admission{}, errGone
 		case <-ctx.Done():
-			return ticket{}, ctx.Err()
+			return admission{}, ctx.Err()
 		}
 	}
 }
 
-// tryEnter admits the request, or returns the round to wait for.
-func (g *generation) tryEnter() (t ticket, wait *round, err error) {
+// tryEnter admits the request, or returns the dialing to wait for.
+func (g *generation) tryEnter() (_ admission, wait *dialing, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
 	if g.cause != nil || g.retired {
-		return ticket{}, nil, errGone
+		return admission{}, nil, errGone
 	}
 	l := g.laneLocked()
-	if l.ready == 0 && l.round != nil {
-		return ticket{}, l.round, nil
+	if l.ready == 0 && l.dialing != nil {
+		return admission{}, l.dialing, nil
 	}
-	t = ticket{lane: l}
+	return g.admitLocked(l), nil, nil
+}
+
+// admitLocked admits a request to l. If l has no connection, the request makes
+// one.
+func (g *generation) admitLocked(l *lane) admission {
+	a := admission{lane: l}
 	if l.ready == 0 {
-		l.round = &round{done: make(chan struct{})}
-		t.round = l.round
+		l.dialing = &dialing{done: make(chan struct{})}
+		a.dialing = l.dialing
 	}
 	l.inflight++
 	g.inflight++
 
-	return t, nil, nil
+	return a
 }
 
 // laneLocked returns the lane for the next request. It prefers a lane that has
@@ -122,23 +128,14 @@ func (g *generation) newLane() *lane {
 // request makes, because that request may be waiting for the result of the
 // probe. If anew is true, the probe gets a new connection: that of a lane that
 // has none and will go on to use it, or one for this probe alone.
-func (g *generation) enterProof(anew bool) (ticket, error) {
+func (g *generation) enterProof(anew bool) (admission, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
 	if g.cause != nil || g.retired {
-		return ticket{}, errGone
+		return admission{}, errGone
 	}
-	l := g.proofLaneLocked(anew)
-	t := ticket{lane: l}
-	if l.ready == 0 {
-		l.round = &round{done: make(chan struct{})}
-		t.round = l.round
-	}
-	l.inflight++
-	g.inflight++
-
-	return t, nil
+	return g.admitLocked(g.proofLaneLocked(anew)), nil
 }
 
 // proofLaneLocked returns a lane that has a connection, unless anew demands a
@@ -150,7 +147,7 @@ func (g *generation) proofLaneLocked(anew bool) *lane {
 		case g.multiplexed && l.inflight >= streamsPerLane:
 		case l.ready > 0 && !anew:
 			return l
-		case l.ready == 0 && l.round == nil:
+		case l.ready == 0 && l.dialing == nil:
 			cold = l
 		}
 	}
@@ -168,14 +165,14 @@ func (g *generation) proofLaneLocked(anew bool) *lane {
 	return cold
 }
 
-// connected counts the connection that a round produced. It ends the round as
-// soon as its request has the connection, long before the response.
-func (t ticket) connected(info httptrace.GotConnInfo) {
-	if t.round == nil {
+// connected counts the connection that a dialing produced. It ends the dialing
+// as soon as its request has the connection, long before the response.
+func (a admission) connected(info httptrace.GotConnInfo) {
+	if a.dialing == nil {
 		return
 	}
 	c, multiplexed := connOf(info)
-	g := t.g
+	g := a.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
@@ -183,30 +180,30 @@ func (t ticket) connected(info httptrace.GotConnInfo) {
 		g.multiplexed = multiplexed
 		if !c.ready {
 			c.ready = true
-			t.ready++
+			a.ready++
 		}
 	}
 
-	t.finishLocked(nil)
+	a.finishLocked(nil)
 }
 
-// finish ends the round. It is a no-op if there is no round or the round has
-// already ended. If err is not nil, the waiting requests fail with it instead
+// finish ends the dialing. It is a no-op if there is none or it has already
+// ended. If err is not nil, the waiting requests fail with it instead
 // of each repeating the attempt.
-func (t ticket) finish(err error) {
-	t.g.mu.Lock()
-	defer t.g.mu.Unlock()
+func (a admission) finish(err error) {
+	a.g.mu.Lock()
+	defer a.g.mu.Unlock()
 
-	t.finishLocked(err)
+	a.finishLocked(err)
 }
 
-func (t ticket) finishLocked(err error) {
-	if t.round == nil || t.lane.round != t.round {
+func (a admission) finishLocked(err error) {
+	if a.dialing == nil || a.lane.dialing != a.dialing {
 		return
 	}
-	t.lane.round = nil
-	t.round.err = err
-	close(t.round.done)
+	a.lane.dialing = nil
+	a.dialing.err = err
+	close(a.dialing.done)
 }
 
 // ended returns the cause if requests on the lane have been ended, or else nil.
@@ -221,8 +218,8 @@ func (l *lane) ended(watch bool) error {
 	return nil
 }
 
-// leave undoes the admission of one request.
-func (l *lane) leave() {
+// release undoes the admission of one request.
+func (l *lane) release() {
 	g := l.g
 	g.mu.Lock()
 	l.inflight--
@@ -266,13 +263,13 @@ func (l *lane) connect(ctx context.Context, network, address string) (net.Conn, 
 
 // overflowing records that net/http dials although the lane has a connection:
 // that connection accepts no new streams, because the server is about to close
-// it (GOAWAY) or allows fewer than usual. The next request starts a round.
+// it (GOAWAY) or allows fewer than usual. The next request starts a dialing.
 func (l *lane) overflowing() {
 	g := l.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if !g.multiplexed || l.round != nil || l.ready == 0 {
+	if !g.multiplexed || l.dialing != nil || l.ready == 0 {
 		return
 	}
 	for c := range g.cuts {

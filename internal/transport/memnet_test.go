@@ -156,12 +156,15 @@ func (n *memnet) config() *rest.Config {
 // pemPair is a certificate with its key.
 type pemPair struct{ cert, key []byte }
 
-// identity is a server certificate that is valid both today and in the year
-// 2000, the time of bubbles.
-var identity = sync.OnceValue(func() pemPair {
-	return newIdentity(time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC),
-		"api.example")
-})
+// A certificate from validFrom to validUntil is valid both today and in the
+// year 2000, the time of bubbles.
+var (
+	validFrom  = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC)
+	validUntil = time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// identity is a server certificate.
+var identity = sync.OnceValue(func() pemPair { return newIdentity(validFrom, validUntil, "api.example") })
 
 func newIdentity(from, to time.Time, name string) pemPair {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -71,7 +71,7 @@ func randomLife(t *testing.T, http2 bool, seed uint64) {
 	for err := range errs {
 		var e *Error
 		require.ErrorAs(t, err, &e)
-		require.NotEqual(t, Unknown, e.Class, "seed %d: %v: %v", seed, err, unveiled(e.Err))
+		require.NotEqual(t, Unknown, e.Class, "seed %d: %v: %v", seed, err, unredacted(e.Err))
 	}
 	require.Zero(t, s.Streams())
 	require.Zero(t, generations(s))
@@ -116,14 +116,14 @@ func randomEvent(t *testing.T, s *Transport, n *memnet, random *rand.Rand, i int
 		if _, err := c.Get(ctx, "/version"); err == nil && random.IntN(2) == 0 {
 			require.NoError(t, c.Use())
 		}
-		c.Drop()
+		c.Close()
 	case 8:
 		n.blackhole()
 	}
 }
 
-// unveiled returns the error behind the safe text.
-func unveiled(err error) error {
+// unredacted returns the error behind the safe text.
+func unredacted(err error) error {
 	if hidden, ok := errors.AsType[*redacted](err); ok {
 		return hidden.err
 	}

@@ -39,7 +39,11 @@ import (
 //     a newer one, whose parts are never mixed with those of another.
 //   - Once the server and the access agree, everything works.
 func TestRandomRotationsSendNothingTwiceOrWithOldCredentials(t *testing.T) {
-	for name, http2 := range map[string][2]bool{"http2": {true, true}, "http1": {false, false}, "mixed": {true, false}} {
+	for name, http2 := range map[string][2]bool{
+		"http2": {true, true},
+		"http1": {false, false},
+		"mixed": {true, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { randomRotations(t, http2, rand.Uint64()) })
 		})
@@ -198,7 +202,7 @@ func clientName(i int) string { return fmt.Sprintf("client-%d.example", i) }
 // clients are the client certificates.
 var clients = sync.OnceValue(func() (pairs [2]pemPair) {
 	for i := range pairs {
-		pairs[i] = newIdentity(time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC), clientName(i))
+		pairs[i] = newIdentity(validFrom, validUntil, clientName(i))
 	}
 	return pairs
 })
@@ -236,7 +240,7 @@ func (r *rotations) use(random *rand.Rand, a accessed) {
 		_, _ = c.Get(ctx, r.path(""))
 	}
 	if random.IntN(10) == 0 {
-		c.Drop()
+		c.Close()
 		return
 	}
 	require.NoError(r.t, c.Use())
@@ -333,7 +337,7 @@ func (r *rotations) request(random *rand.Rand) {
 	}
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Class == Unknown {
-		err = unveiled(errors.Unwrap(e))
+		err = unredacted(errors.Unwrap(e))
 		r.fail("%T: %v: %T %v", err, e, err, err)
 	}
 }
@@ -389,7 +393,7 @@ func (r *rotations) probe(ask func(context.Context, string) (Proof, error)) func
 
 // identities are those of the servers, each of its own authority.
 var identities = sync.OnceValue(func() [2]pemPair {
-	return [2]pemPair{identity(), newIdentity(time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC), "api.example")}
+	return [2]pemPair{identity(), newIdentity(validFrom, validUntil, "api.example")}
 })
 
 // site is a server whose certificate can be replaced.
@@ -413,8 +417,10 @@ func newSite(t *testing.T, http2 bool, handler http.HandlerFunc) *site {
 		Handler:   handler,
 		Protocols: new(http.Protocols),
 		TLSConfig: &tls.Config{
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pairs[l.serves.Load()], nil },
-			ClientAuth:     tls.RequestClientCert,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				return &pairs[l.serves.Load()], nil
+			},
+			ClientAuth: tls.RequestClientCert,
 		},
 		ErrorLog: log.New(io.Discard, "", 0),
 	}

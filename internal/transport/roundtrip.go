@@ -18,15 +18,15 @@ import (
 
 // roundTripper is the http.RoundTripper of a Transport.
 type roundTripper struct {
-	s *Transport
+	t *Transport
 	// stream lifts the budget of successful bodies: the reader enforces its own
 	// limit.
 	stream bool
 }
 
 // RoundTrip implements http.RoundTripper.
-func (d *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := d.s.roundTrip(req, d.stream)
+func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.t.roundTrip(req, r.stream)
 	if err != nil && req.Body != nil {
 		_ = req.Body.Close() // required by net/http's contract; net/http may not have seen the request yet
 	}
@@ -35,55 +35,56 @@ func (d *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // roundTrip sends req on the current generation, in three steps: wait for the
 // token bucket, enter, exchange.
-func (s *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, error) {
+func (t *Transport) roundTrip(req *http.Request, stream bool) (*http.Response, error) {
 	ctx := req.Context()
-	if req.URL.Host != s.base.Host || req.URL.Scheme != s.base.Scheme {
-		return nil, s.fail(req, Refused, &trusted{err: fmt.Errorf("request is not addressed to the cluster: %w", ErrRefused)})
+	if req.URL.Host != t.base.Host || req.URL.Scheme != t.base.Scheme {
+		return nil, t.fail(req, Refused,
+			&trusted{err: fmt.Errorf("request is not addressed to the cluster: %w", ErrRefused)})
 	}
-	if !s.begin() {
-		return nil, s.fail(req, Cut, ErrClosed)
+	if !t.begin() {
+		return nil, t.fail(req, Cut, ErrClosed)
 	}
-	defer s.running.Done()
+	defer t.running.Done()
 
-	watch, enter := isWatch(req), s.enter
+	watch, enter := isWatch(req), t.enter
 	if watch {
 		// The protocol must not decide whether a watch with a body is sent.
 		if err := h2.Check(req); err != nil {
-			return nil, s.fail(req, Refused, &trusted{err: err})
+			return nil, t.fail(req, Refused, &trusted{err: err})
 		}
-		enter = s.enterWatch
-	} else if err := s.throttle(ctx); err != nil {
-		return nil, s.failure(req, nil, err)
+		enter = t.enterWatch
+	} else if err := t.throttle(ctx); err != nil {
+		return nil, t.failure(req, nil, err)
 	}
 
-	t, resp, err := s.dispatch(req, enter)
+	a, resp, err := t.dispatch(req, enter)
 	if err != nil {
 		return nil, err
 	}
-	return s.admit(req, resp, t.lane, watch, stream)
+	return t.admit(req, resp, a.lane, watch, stream)
 }
 
 // dispatch admits req and sends it. If it could not be sent, dispatch admits it
 // once more where there is another way: a generation whose watches turned out
 // not to have HTTP/2, or one whose access was replaced.
-func (s *Transport) dispatch(req *http.Request, enter entrance) (ticket, *http.Response, error) {
+func (t *Transport) dispatch(req *http.Request, enter entrance) (admission, *http.Response, error) {
 	for next := req; ; {
-		t, err := enter(req.Context())
+		a, err := enter(req.Context())
 		if err != nil {
-			return t, nil, s.failure(req, nil, err)
+			return a, nil, t.failure(req, nil, err)
 		}
-		resp, err := s.exchange(next, t)
+		resp, err := t.exchange(next, a)
 		if unsent(err) {
 			continue // only watches and probes get here, which have no body
 		}
-		if again := outdated(req, t, err); again != nil {
+		if again := outdated(req, a, err); again != nil {
 			next = again
 			continue
 		}
 		if resp != nil {
 			resp.Request = req
 		}
-		return t, resp, err
+		return a, resp, err
 	}
 }
 
@@ -91,9 +92,9 @@ func (s *Transport) dispatch(req *http.Request, enter entrance) (ticket, *http.R
 // that it began with was replaced while it made its connection: an authority
 // that is rotated does not know the server's new certificate. Nothing of req
 // has been sent then. Otherwise it returns nil.
-func outdated(req *http.Request, t ticket, err error) *http.Request {
+func outdated(req *http.Request, a admission, err error) *http.Request {
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
-	if !unverified || !t.g.replaced() {
+	if !unverified || !a.g.replaced() {
 		return nil
 	}
 	if req.Body == nil || req.Body == http.NoBody {
@@ -113,17 +114,17 @@ func outdated(req *http.Request, t ticket, err error) *http.Request {
 }
 
 // entrance admits a request to a generation.
-type entrance func(context.Context) (ticket, error)
+type entrance func(context.Context) (admission, error)
 
 // enter admits a request to the current generation.
-func (s *Transport) enter(ctx context.Context) (ticket, error) {
-	return s.enterBy(func(g *generation) (ticket, error) { return g.enter(ctx) })
+func (t *Transport) enter(ctx context.Context) (admission, error) {
+	return t.enterBy(func(g *generation) (admission, error) { return g.enter(ctx) })
 }
 
 // enterWatch is like enter, but uses the connections for watches, if there are
 // any.
-func (s *Transport) enterWatch(ctx context.Context) (ticket, error) {
-	return s.enterBy(func(g *generation) (ticket, error) {
+func (t *Transport) enterWatch(ctx context.Context) (admission, error) {
+	return t.enterBy(func(g *generation) (admission, error) {
 		if g.watches.multiplexed() {
 			return g.watches.enter()
 		}
@@ -134,95 +135,97 @@ func (s *Transport) enterWatch(ctx context.Context) (ticket, error) {
 // enterBy admits a request to the current generation. If a generation ends
 // before the request can enter it, either a newer one has replaced it or the
 // transport has been shut, so enterBy looks again.
-func (s *Transport) enterBy(enter func(*generation) (ticket, error)) (ticket, error) {
+func (t *Transport) enterBy(enter func(*generation) (admission, error)) (admission, error) {
 	for {
-		g, err := s.live()
+		g, err := t.live()
 		if err != nil {
-			return ticket{}, err
+			return admission{}, err
 		}
-		if t, err := enter(g); !errors.Is(err, errGone) {
-			return t, err
+		if a, err := enter(g); !errors.Is(err, errGone) {
+			return a, err
 		}
 	}
 }
 
-// exchange sends req with its ticket and returns the response unchanged. If it
-// fails, it leaves the lane, and returns a *Error or an unsent one.
-func (s *Transport) exchange(req *http.Request, t ticket) (*http.Response, error) {
+// exchange sends req with its admission and returns the response unchanged. If
+// it fails, it releases the admission, and returns a *Error or, if nothing of
+// req was sent and there is another way, an error for which unsent is true.
+func (t *Transport) exchange(req *http.Request, a admission) (*http.Response, error) {
 	asked := time.Now()
-	resp, err := s.send(req, t)
+	resp, err := t.send(req, a)
 	if err == nil {
-		t.finish(nil)
+		a.finish(nil)
 		if resp.StatusCode == http.StatusUnauthorized {
-			t.g.renewToken(asked)
-			s.unauthorized(t.g)
+			a.g.renewToken(asked)
+			t.unauthorized(a.g)
 		}
 		return resp, nil
 	}
 
 	if unsent(err) {
-		t.leave()
+		a.release()
 		return nil, err
 	}
-	cut := t.ended(isWatch(req))
+	cut := a.ended(isWatch(req))
 	if cut != nil {
 		err = cut
 	}
-	failure := s.failure(req, t.g, err)
+	failure := t.failure(req, a.g, err)
 	if req.Context().Err() != nil || cut != nil {
-		t.finish(nil) // only this request gave up: the next one makes the connection
+		a.finish(nil) // only this request gave up: the next one makes the connection
 	} else {
-		t.finish(failure)
+		a.finish(failure)
 	}
-	t.leave()
+	a.release()
 	if failure.Class == Unauthorized {
-		s.unauthorized(t.g)
+		t.unauthorized(a.g)
 	}
 
 	return nil, failure
 }
 
 // send sends req through the lane.
-func (s *Transport) send(req *http.Request, t ticket) (*http.Response, error) {
-	ctx, over := t.passage(req.Context())
-	return over.ended(s.sendWith(ctx, req, t))
+func (t *Transport) send(req *http.Request, a admission) (*http.Response, error) {
+	ctx, over := a.passage(req.Context())
+	return over.ended(t.sendWith(ctx, req, a))
 }
 
-func (s *Transport) sendWith(ctx context.Context, req *http.Request, t ticket) (*http.Response, error) {
+func (t *Transport) sendWith(ctx context.Context, req *http.Request, a admission) (*http.Response, error) {
 	watch := isWatch(req)
-	if t.g.foreign == nil && (t.transport == nil || !watch) {
-		out, err := s.address(ctx, req, t.g)
+	if a.g.foreign == nil && (a.transport == nil || !watch) {
+		out, err := t.address(ctx, req, a.g)
 		if err != nil {
 			return nil, err
 		}
-		if t.transport == nil {
-			return t.g.watches.roundTrip(out)
+		if a.transport == nil {
+			return a.g.watches.roundTrip(out)
 		}
-		resp, err := t.transport.RoundTrip(out)
-		s.panicked(err)
+		resp, err := a.transport.RoundTrip(out)
+		t.panicked(err)
 		return resp, err
 	}
 
 	// The config's own round trippers may wait for something that cutting our
 	// connections does not end. A watch that shares its connection with other
 	// requests has to be cut without cutting that connection.
-	ctx, release := t.g.bind(context.WithValue(ctx, laneKey{}, t.lane), watch)
-	out, err := s.address(ctx, req, t.g)
+	ctx, release := a.g.bind(context.WithValue(ctx, laneKey{}, a.lane), watch)
+	out, err := t.address(ctx, req, a.g)
 	if err != nil {
 		release()
 		return nil, err
 	}
-	next := t.g.foreign
+	next := a.g.foreign
 	if next == nil {
-		next = t.transport
+		next = a.transport
 	}
+	// The round tripper is the operator's code, possibly on a goroutine of ours.
 	var resp *http.Response
-	err = callback.Apart("WrapTransport", func() (err error) { // the round tripper is the operator's code, possibly on a goroutine of ours
+	err = callback.Apart("WrapTransport", func() (err error) {
 		resp, err = next.RoundTrip(out)
 		return err
 	})
 	if err != nil {
-		s.panicked(err)
+		t.panicked(err)
 		release()
 		return nil, err
 	}
@@ -232,15 +235,15 @@ func (s *Transport) sendWith(ctx context.Context, req *http.Request, t ticket) (
 }
 
 // panicked reports a panic that a request ran into to Options.Panicked.
-func (s *Transport) panicked(err error) {
-	if p, ok := errors.AsType[*callback.PanicError](err); ok && s.opts.Panicked != nil {
-		s.opts.Panicked(p)
+func (t *Transport) panicked(err error) {
+	if p, ok := errors.AsType[*callback.PanicError](err); ok && t.opts.Panicked != nil {
+		t.opts.Panicked(p)
 	}
 }
 
 // address returns req as it is sent: addressed to the real server, with
 // credentials.
-func (s *Transport) address(ctx context.Context, req *http.Request, g *generation) (*http.Request, error) {
+func (t *Transport) address(ctx context.Context, req *http.Request, g *generation) (*http.Request, error) {
 	out := req.WithContext(ctx)
 	out.URL = g.rewrite(req.URL)
 	out.Host = ""
@@ -249,23 +252,23 @@ func (s *Transport) address(ctx context.Context, req *http.Request, g *generatio
 		out.Header = http.Header{}
 	}
 
-	return out, g.authorize(out.Header, s.opts.UserAgent)
+	return out, g.authorize(out.Header, t.opts.UserAgent)
 }
 
 // unauthorized calls Options.Unauthorized once per generation. It does nothing
 // for a candidate, whose rejection is the result of its proof.
-func (s *Transport) unauthorized(g *generation) {
+func (t *Transport) unauthorized(g *generation) {
 	if g.adopted.Load() && g.rejected.CompareAndSwap(false, true) {
-		s.opts.Unauthorized(g.revision)
+		t.opts.Unauthorized(g.revision)
 	}
 }
 
 // admit applies the rules for responses and counts the body as running.
-func (s *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch, stream bool) (*http.Response, error) {
+func (t *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch, stream bool) (*http.Response, error) {
 	refuse := func(err error) (*http.Response, error) {
 		_ = resp.Body.Close()
-		l.leave()
-		return nil, s.fail(req, Refused, &trusted{err: err})
+		l.release()
+		return nil, t.fail(req, Refused, &trusted{err: err})
 	}
 	good := resp.StatusCode < http.StatusBadRequest
 	if isRedirect(resp.StatusCode) {
@@ -273,35 +276,35 @@ func (s *Transport) admit(req *http.Request, resp *http.Response, l *lane, watch
 	}
 	b := &body{
 		rc:     resp.Body,
-		s:      s,
+		t:      t,
 		l:      l,
 		method: req.Method,
 		path:   req.URL.Path,
 	}
 	switch {
 	case !good:
-		b.left, b.clip = s.opts.MaxErrorBody, true
+		b.left, b.clip = t.opts.MaxErrorBody, true
 	case watch || stream:
 		b.left = unlimited
 	default:
-		b.left = s.opts.MaxUnaryBody
+		b.left = t.opts.MaxUnaryBody
 		if resp.ContentLength > b.left {
 			return refuse(ErrBodyTooLarge)
 		}
 	}
 
-	capRetryAfter(resp.Header, s.opts.MaxRetryAfter)
+	capRetryAfter(resp.Header, t.opts.MaxRetryAfter)
 	switch {
 	case good && l.g.adopted.Load():
 		b.alive = true
-		s.lives()
+		t.lives()
 	case good: // a candidate may turn out to be another cluster: Use decides
-		l.g.answered.Store(s.age())
+		l.g.answered.Store(t.age())
 	}
 
 	if watch && good {
 		b.watch = true
-		s.streams.Add(1)
+		t.streams.Add(1)
 		resp.Header = slim(resp.Header)
 	}
 	resp.Body = b

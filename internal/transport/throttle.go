@@ -24,15 +24,15 @@ func newBucket(opts Options) *rate.Limiter {
 
 // throttle waits until the bucket admits one request. It fails at once if that
 // would be after ctx's deadline, and as soon as the transport is shut.
-func (s *Transport) throttle(ctx context.Context) error {
-	if s.bucket == nil {
+func (t *Transport) throttle(ctx context.Context) error {
+	if t.bucket == nil {
 		return ctx.Err()
 	}
-	shut, err := s.open()
+	shut, err := t.open()
 	if err != nil {
 		return err
 	}
-	token := s.bucket.Reserve()
+	token := t.bucket.Reserve()
 	delay := token.Delay()
 	if delay == 0 {
 		return ctx.Err()
@@ -51,7 +51,7 @@ func (s *Transport) throttle(ctx context.Context) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-shut:
-		if _, err = s.open(); err == nil {
+		if _, err = t.open(); err == nil {
 			err = ErrShut // it was opened again meanwhile
 		}
 	}

@@ -332,9 +332,9 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// TestHazardDialWithoutDeadlineNeverEnds: neither net/http nor a request without
-// a deadline bounds a dial, and a dialer may wait for as long as its context
-// lasts.
+// TestHazardDialWithoutDeadlineNeverEnds: neither net/http nor a request
+// without a deadline bounds a dial, and a dialer may wait for as long as its
+// context lasts.
 func TestHazardDialWithoutDeadlineNeverEnds(t *testing.T) {
 	for _, path := range []string{"/version", "/api/v1/pods?watch=1"} {
 		bubbles(t, func(t *testing.T, http2 bool) {
@@ -422,8 +422,8 @@ func TestHazardReplacedAccessHoldsWatchesThatWaitForItsDial(t *testing.T) {
 	}
 }
 
-// TestHazardCutStreamsIsMistakenForAnUnknownFailure: what shares the connections
-// of the watches that it cuts fails as they do.
+// TestHazardCutStreamsIsMistakenForAnUnknownFailure: what shares the
+// connections of the watches that it cuts fails as they do.
 func TestHazardCutStreamsIsMistakenForAnUnknownFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newMemnet(t, true, hangOrStream)

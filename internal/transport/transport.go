@@ -44,22 +44,22 @@ type Transport struct {
 
 // New returns a Transport that does no I/O until it has access to the cluster.
 func New(opts Options) *Transport {
-	s := &Transport{
+	t := &Transport{
 		opts: opts.withDefaults(),
 		base: &url.URL{Scheme: "https", Host: placeholder(opts.Cluster)},
 		born: time.Now(),
 		shut: make(chan struct{}),
 		gens: map[*generation]struct{}{},
 	}
-	s.bucket = newBucket(s.opts)
-	s.client = newClient(&roundTripper{s: s})
-	s.reader = newClient(&roundTripper{s: s, stream: true})
-	return s
+	t.bucket = newBucket(t.opts)
+	t.client = newClient(&roundTripper{t: t})
+	t.reader = newClient(&roundTripper{t: t, stream: true})
+	return t
 }
 
-func newClient(d *roundTripper) *http.Client {
+func newClient(r *roundTripper) *http.Client {
 	return &http.Client{
-		Transport: d,
+		Transport: r,
 		// The roundTripper refuses redirects itself; this covers redirects that
 		// a config's own round trippers may make up.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return ErrRefused },
@@ -85,28 +85,28 @@ func placeholder(cluster string) string {
 // addressed to URL. The client has no timeout and no cookies, and refuses
 // redirects. Successful bodies, except those of watches, are bounded by
 // Options.MaxUnaryBody.
-func (s *Transport) Client() *http.Client { return s.client }
+func (t *Transport) Client() *http.Client { return t.client }
 
 // StreamClient is like Client, but sets no budget for successful bodies. It is
 // for readers that account for everything they keep of a body.
-func (s *Transport) StreamClient() *http.Client { return s.reader }
+func (t *Transport) StreamClient() *http.Client { return t.reader }
 
 // Do sends a request like Client().Do, but returns bare *Error values:
 // http.Client includes the URL with its query in the text of every error.
-func (s *Transport) Do(req *http.Request) (*http.Response, error) {
-	return s.client.Transport.RoundTrip(req)
+func (t *Transport) Do(req *http.Request) (*http.Response, error) {
+	return t.client.Transport.RoundTrip(req)
 }
 
 // URL returns the base URL to which requests must be addressed. It never
 // changes and names no real host.
-func (s *Transport) URL() string { return s.base.String() }
+func (t *Transport) URL() string { return t.base.String() }
 
 // Swap makes new requests use cfg. Running requests and streams keep the access
 // they started with; its connections are closed once they have ended. Apart
 // from reading the files that cfg names, Swap does no I/O. It neither opens the
 // transport nor proves anything: see Open and Candidate.
-func (s *Transport) Swap(cfg *rest.Config, revision string) error {
-	c, err := s.Candidate(cfg, revision)
+func (t *Transport) Swap(cfg *rest.Config, revision string) error {
+	c, err := t.Candidate(cfg, revision)
 	if err != nil {
 		return err
 	}
@@ -115,73 +115,73 @@ func (s *Transport) Swap(cfg *rest.Config, revision string) error {
 
 // Revision returns the revision of the access in use. It is empty before the
 // first Swap.
-func (s *Transport) Revision() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *Transport) Revision() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
-	if s.current == nil {
+	if t.current == nil {
 		return ""
 	}
-	return s.current.revision
+	return t.current.revision
 }
 
 // Streams returns how many watches are running.
-func (s *Transport) Streams() int { return int(s.streams.Load()) }
+func (t *Transport) Streams() int { return int(t.streams.Load()) }
 
 // LastLife returns when the cluster last gave a proof of life: the header of a
 // successful response, or a byte of its body. It is zero before the first one.
-func (s *Transport) LastLife() time.Time {
-	since := s.life.Load()
+func (t *Transport) LastLife() time.Time {
+	since := t.life.Load()
 	if since == 0 {
 		return time.Time{}
 	}
-	return s.born.Add(time.Duration(since - 1)) // preserves the monotonic clock
+	return t.born.Add(time.Duration(since - 1)) // preserves the monotonic clock
 }
 
 // age returns the nanoseconds since the Transport was made, plus one, so that
 // it is never 0.
-func (s *Transport) age() int64 { return int64(time.Since(s.born)) + 1 }
+func (t *Transport) age() int64 { return int64(time.Since(t.born)) + 1 }
 
-func (s *Transport) lives() { s.livedAt(s.age()) }
+func (t *Transport) lives() { t.livedAt(t.age()) }
 
 // livedAt records a proof of life, unless a later one is known.
-func (s *Transport) livedAt(age int64) {
-	for last := s.life.Load(); age > last; last = s.life.Load() {
-		if s.life.CompareAndSwap(last, age) {
+func (t *Transport) livedAt(age int64) {
+	for last := t.life.Load(); age > last; last = t.life.Load() {
+		if t.life.CompareAndSwap(last, age) {
 			break
 		}
 	}
 }
 
 // Open admits requests again after Shut.
-func (s *Transport) Open() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *Transport) Open() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
-	if s.cause == nil || s.closed {
+	if t.cause == nil || t.closed {
 		return
 	}
-	s.cause = nil
-	s.shut = make(chan struct{})
+	t.cause = nil
+	t.shut = make(chan struct{})
 }
 
 // Shut makes new requests fail at once with a *Error wrapping ErrShut and
 // cause, and cuts every running request and stream the same way, without
 // waiting for them. Candidates are not affected. Calling Shut again only
 // replaces the cause.
-func (s *Transport) Shut(cause error) {
+func (t *Transport) Shut(cause error) {
 	if cause == nil {
 		cause = ErrShut
 	} else {
 		cause = &trusted{err: fmt.Errorf("%w: %w", ErrShut, cause)}
 	}
-	s.mu.Lock()
-	cut := s.shutLocked(cause, func(g *generation) bool { return g.adopted.Load() })
-	if s.current != nil && !s.closed { // Open will find the same access, with new connections
-		s.current = s.generationLocked(s.current.access)
-		s.current.adopted.Store(true)
+	t.mu.Lock()
+	cut := t.shutLocked(cause, func(g *generation) bool { return g.adopted.Load() })
+	if t.current != nil && !t.closed { // Open will find the same access, with new connections
+		t.current = t.generationLocked(t.current.access)
+		t.current.adopted.Store(true)
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 
 	for _, g := range cut {
 		g.end(cause)
@@ -190,16 +190,16 @@ func (s *Transport) Shut(cause error) {
 
 // shutLocked stops admitting requests and returns the generations that must
 // end.
-func (s *Transport) shutLocked(cause error, affected func(*generation) bool) []*generation {
-	if s.closed {
+func (t *Transport) shutLocked(cause error, affected func(*generation) bool) []*generation {
+	if t.closed {
 		return nil
 	}
-	if s.cause == nil {
-		close(s.shut)
+	if t.cause == nil {
+		close(t.shut)
 	}
-	s.cause = cause
+	t.cause = cause
 	var cut []*generation
-	for g := range s.gens {
+	for g := range t.gens {
 		if affected(g) {
 			cut = append(cut, g)
 		}
@@ -212,15 +212,15 @@ func (s *Transport) shutLocked(cause error, affected func(*generation) bool) []*
 // other than the given one. It never affects the access in use. It is meant for
 // credentials or endpoints that must not be used any longer. Watches resume by
 // resource version, and other requests finish.
-func (s *Transport) CutStreams(revision string) {
-	s.mu.Lock()
+func (t *Transport) CutStreams(revision string) {
+	t.mu.Lock()
 	var old []*generation
-	for g := range s.gens {
-		if g != s.current && g.adopted.Load() && g.revision != revision {
+	for g := range t.gens {
+		if g != t.current && g.adopted.Load() && g.revision != revision {
 			old = append(old, g)
 		}
 	}
-	s.mu.Unlock()
+	t.mu.Unlock()
 
 	for _, g := range old {
 		g.endWatches()
@@ -232,76 +232,76 @@ func (s *Transport) CutStreams(revision string) {
 // config's own round trippers need to notice the end of their context. From
 // then on streams fail; their readers still have to close them. Calling Close
 // again only waits.
-func (s *Transport) Close() {
-	s.mu.Lock()
-	cut := s.shutLocked(ErrClosed, func(*generation) bool { return true })
-	s.closed = true
-	s.mu.Unlock()
+func (t *Transport) Close() {
+	t.mu.Lock()
+	cut := t.shutLocked(ErrClosed, func(*generation) bool { return true })
+	t.closed = true
+	t.mu.Unlock()
 
 	for _, g := range cut {
 		g.end(ErrClosed)
 	}
-	s.running.Wait()
+	t.running.Wait()
 }
 
 // begin counts a request unless the transport is closed.
-func (s *Transport) begin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *Transport) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
-	if s.closed {
+	if t.closed {
 		return false
 	}
-	s.running.Add(1)
+	t.running.Add(1)
 	return true
 }
 
 // open returns the channel that is closed when the transport is shut, and the
 // cause if it is shut already.
-func (s *Transport) open() (<-chan struct{}, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *Transport) open() (<-chan struct{}, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
-	return s.shut, s.cause
+	return t.shut, t.cause
 }
 
 // live returns the generation for a new request.
-func (s *Transport) live() (*generation, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *Transport) live() (*generation, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
 	switch {
-	case s.cause != nil:
-		return nil, s.cause
-	case s.current == nil:
+	case t.cause != nil:
+		return nil, t.cause
+	case t.current == nil:
 		return nil, ErrNoAccess
 	}
 
-	return s.current, nil
+	return t.current, nil
 }
 
 // generationLocked starts a generation of a and keeps track of it until it
 // ends.
-func (s *Transport) generationLocked(a *access) *generation {
-	g := newGeneration(a, s.forget)
-	if g.watches = newWatches(s, g); g.watches != nil {
+func (t *Transport) generationLocked(a *access) *generation {
+	g := newGeneration(a, t.remove)
+	if g.watches = newWatches(t, g); g.watches != nil {
 		g.cuts[g.watches] = struct{}{}
-		s.running.Add(1) // until the generation ends; Close ends it before waiting
+		t.running.Add(1) // until the generation ends; Close ends it before waiting
 	}
-	s.gens[g] = struct{}{}
+	t.gens[g] = struct{}{}
 	return g
 }
 
-func (s *Transport) forget(g *generation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *Transport) remove(g *generation) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 
-	delete(s.gens, g)
+	delete(t.gens, g)
 }
 
 // failure turns err into the *Error of req. g is the generation it ran on, or
 // nil.
-func (s *Transport) failure(req *http.Request, g *generation, err error) *Error {
+func (t *Transport) failure(req *http.Request, g *generation, err error) *Error {
 	if done := req.Context().Err(); done != nil && (g == nil || g.ended() == nil) {
 		if !errors.Is(err, done) {
 			err = done
@@ -309,7 +309,7 @@ func (s *Transport) failure(req *http.Request, g *generation, err error) *Error 
 		err = contextError(req.Context(), err)
 	}
 
-	return s.failed(operation(req.Method, req.URL.Path), g, err)
+	return t.failed(operation(req.Method, req.URL.Path), g, err)
 }
 
 // contextError adds the cause of ctx's end to err. The cause comes from the
@@ -323,7 +323,7 @@ func contextError(ctx context.Context, err error) error {
 
 // failed turns err into the *Error of an operation. Once the generation has
 // ended, the cause of its end explains every later failure.
-func (s *Transport) failed(op string, g *generation, err error) *Error {
+func (t *Transport) failed(op string, g *generation, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok { // from the request that tried to connect on behalf of this one
 		return &Error{
 			Cluster: e.Cluster,
@@ -339,16 +339,16 @@ func (s *Transport) failed(op string, g *generation, err error) *Error {
 		}
 	}
 	return &Error{
-		Cluster: s.opts.Cluster,
+		Cluster: t.opts.Cluster,
 		Op:      op,
 		Class:   Classify(err),
 		Err:     redact(err),
 	}
 }
 
-func (s *Transport) fail(req *http.Request, class Class, err error) *Error {
+func (t *Transport) fail(req *http.Request, class Class, err error) *Error {
 	return &Error{
-		Cluster: s.opts.Cluster,
+		Cluster: t.opts.Cluster,
 		Op:      operation(req.Method, req.URL.Path),
 		Class:   class,
 		Err:     err,

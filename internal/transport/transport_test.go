@@ -26,7 +26,7 @@ func proveOnce(t *testing.T, s *Transport, cfg *rest.Config, path string) (Proof
 	if err != nil {
 		return Proof{}, err
 	}
-	defer c.Drop()
+	defer c.Close()
 	return c.Get(t.Context(), path)
 }
 
@@ -262,7 +262,7 @@ func TestCandidateKeepsItsConnectionWhenUsed(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, s.LastLife().IsZero(), "a candidate may be another cluster")
 	require.NoError(t, c.Use())
-	c.Drop()
+	c.Close()
 	require.False(t, s.LastLife().IsZero(), "what is used is this cluster")
 	_, _, err = fetch(t.Context(), s, "/version")
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // Their streams need neither a goroutine nor the state that net/http keeps for
 // each request. There may be 100,000 of them, and most are almost always idle.
 type watches struct {
-	s         *Transport
+	t         *Transport
 	g         *generation
 	lane      lane // only for counting; no request is sent on it
 	transport *h2.Transport
@@ -28,12 +28,12 @@ type watches struct {
 
 // newWatches returns nil if the config requires a feature that only net/http
 // has.
-func newWatches(s *Transport, g *generation) *watches {
+func newWatches(t *Transport, g *generation) *watches {
 	if g.base.Scheme != "https" || g.wrapped() || g.config.Proxy != nil ||
 		!slices.Contains(g.config.TLS.NextProtos, "h2") {
 		return nil
 	}
-	w := &watches{s: s, g: g, lane: lane{g: g}}
+	w := &watches{t: t, g: g, lane: lane{g: g}}
 	w.transport = h2.New(h2.Options{
 		Dial:           w.dial,
 		PingAfter:      pingAfter,
@@ -51,17 +51,17 @@ func (w *watches) multiplexed() bool { return w != nil && !w.plain.Load() }
 
 // enter admits a watch. It does not wait for a connection: the h2.Transport
 // makes one for all watches that need it.
-func (w *watches) enter() (ticket, error) {
+func (w *watches) enter() (admission, error) {
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
 
 	if w.g.cause != nil || w.g.retired {
-		return ticket{}, errGone
+		return admission{}, errGone
 	}
 	w.lane.inflight++
 	w.g.inflight++
 
-	return ticket{lane: &w.lane}, nil
+	return admission{lane: &w.lane}, nil
 }
 
 // streamDialKey marks the context of a dial for watches.
@@ -73,12 +73,12 @@ func ForStreams(ctx context.Context) bool { return ctx.Value(streamDialKey{}) !=
 
 // ProbeStreams is like ProbeAside, but uses the connection of the watches if
 // they have one of their own.
-func (s *Transport) ProbeStreams(ctx context.Context, path string) (Proof, error) {
-	return s.ask(ctx, path, s.enterStreams)
+func (t *Transport) ProbeStreams(ctx context.Context, path string) (Proof, error) {
+	return t.ask(ctx, path, t.enterStreams)
 }
 
-func (s *Transport) enterStreams(context.Context) (ticket, error) {
-	return s.enterBy(func(g *generation) (ticket, error) {
+func (t *Transport) enterStreams(context.Context) (admission, error) {
+	return t.enterBy(func(g *generation) (admission, error) {
 		if g.watches.multiplexed() {
 			return g.watches.enter()
 		}
@@ -145,7 +145,7 @@ func unsent(err error) bool { return errors.Is(err, h2.ErrNotHTTP2) || errors.Is
 // it.
 func (w *watches) cut(error) {
 	go func() {
-		defer w.s.running.Done()
+		defer w.t.running.Done()
 		w.transport.Close()
 	}()
 }

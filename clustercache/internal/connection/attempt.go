@@ -87,7 +87,7 @@ type result struct {
 // drop closes the candidate of a result that is not adopted.
 func (f *result) drop() {
 	if f != nil && f.candidate != nil {
-		f.candidate.Drop()
+		f.candidate.Close()
 	}
 }
 
