@@ -301,7 +301,7 @@ func (s *Server) table(req *Request) (*table, error) {
 	if t.kind.Verbs != nil && !slices.Contains(t.kind.Verbs, req.Verb) {
 		return nil, apierrors.NewMethodNotSupported(req.GroupResource(), req.Verb)
 	}
-	if req.Namespace == "" && !t.kind.ClusterScoped && req.Name != "" {
+	if req.Namespace == "" && !t.kind.ClusterScoped && (req.Name != "" || req.Verb == "create") {
 		return nil, errNoPath
 	}
 	return t, nil

@@ -117,3 +117,55 @@ func TestClientFollowsDiscovery(t *testing.T) {
 	require.Error(t, c.Get(t.Context(), client.ObjectKeyFromObject(widget), widget))
 	require.Positive(t, *rediscovered)
 }
+
+// TestHazardScopeOfAKindThatIsNotWatchedChanges: no informer notices that a
+// definition was created again with another scope. Each call that fails because
+// of the former scope is repeated with the current one.
+func TestHazardScopeOfAKindThatIsNotWatchedChanges(t *testing.T) {
+	gadget := func(namespace string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{}
+		u.SetAPIVersion("example.com/v1")
+		u.SetKind("Gadget")
+		u.SetNamespace(namespace)
+		u.SetName("one")
+		return u
+	}
+	calls := map[string]func(client.Client, *unstructured.Unstructured) error{
+		"create": func(c client.Client, u *unstructured.Unstructured) error { return c.Create(t.Context(), u) },
+		"get": func(c client.Client, u *unstructured.Unstructured) error {
+			return c.Get(t.Context(), client.ObjectKeyFromObject(u), u)
+		},
+		"update": func(c client.Client, u *unstructured.Unstructured) error { return c.Update(t.Context(), u) },
+		"delete": func(c client.Client, u *unstructured.Unstructured) error { return c.Delete(t.Context(), u) },
+	}
+	for verb, call := range calls {
+		for is, clusterScoped := range map[string]bool{"cluster-scoped": true, "namespaced": false} {
+			t.Run(verb+" "+is, func(t *testing.T) {
+				kind := fakeapi.Kind{
+					Group:         "example.com",
+					Kind:          "Gadget",
+					Resource:      "gadgets",
+					ClusterScoped: !clusterScoped,
+				}
+				was, now := gadget("default"), gadget("")
+				if !clusterScoped {
+					was, now = now, was
+				}
+				server := fakeapi.New(fakeapi.Options{Kinds: []fakeapi.Kind{kind}})
+				c, rediscovered := newClient(t, server.Transport())
+				require.NoError(t, c.Create(t.Context(), was))
+
+				server.Unregister(schema.GroupKind{Group: "example.com", Kind: "Gadget"})
+				kind.ClusterScoped = clusterScoped
+				server.Register(kind)
+				if verb != "create" {
+					require.NoError(t, server.Seed(now))
+					stored, _ := server.Objects(now.GroupVersionKind())
+					now = stored[0]
+				}
+				require.NoError(t, call(c, now))
+				require.Equal(t, 1, *rediscovered)
+			})
+		}
+	}
+}

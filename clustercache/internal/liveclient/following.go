@@ -5,6 +5,8 @@ package liveclient
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,8 +38,16 @@ func (f *Factory) follow(ctx context.Context, call func(context.Context, client.
 // then nothing was done. A missing object is distinguished from a missing
 // resource by the API status, which a server writes for the object alone. A
 // kind that discovery lacked a moment ago may be served by now: watches of the
-// kind recover by themselves, and writes must not lag behind them.
+// kind recover by themselves, and writes must not lag behind them. A request
+// that was not sent for lack of a namespace may be about a kind that has become
+// cluster-scoped.
 func elsewhere(err error) bool {
-	return meta.IsNoMatchError(err) || apierrors.IsMethodNotSupported(err) ||
-		apierrors.IsNotFound(err) && apistatus.OfGateway(err)
+	if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
+		return meta.IsNoMatchError(err) || strings.HasPrefix(err.Error(), noNamespace)
+	}
+	return apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) && apistatus.OfGateway(err)
 }
+
+// noNamespace begins client-go's refusals to send a request without a namespace
+// for a kind that has namespaces by discovery. They have no type.
+const noNamespace = "an empty namespace may not be set"
