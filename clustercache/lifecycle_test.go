@@ -6,6 +6,7 @@ package clustercache_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,11 +27,12 @@ import (
 func TestNewNamesEveryBadOption(t *testing.T) {
 	_, err := clustercache.New(clustercache.Options{
 		ReadMode: 9, ProbePath: "readyz", ProbeInterval: -1, FailureThreshold: -1, MaxBackoff: time.Millisecond,
+		QPS:       math.NaN(),
 		Informers: informerpool.Options{OnRollback: func(informerpool.Key) {}}, Indexes: []clustercache.Index{{}},
 	})
 	for _, field := range []string{
-		"Resolver", "ReadMode", "ProbePath", "ProbeInterval", "FailureThreshold", "MaxBackoff", "Informers.OnRollback",
-		"Indexes[0].GVK", "Indexes[0].Field", "Indexes[0].Values",
+		"Resolver", "ReadMode", "ProbePath", "ProbeInterval", "FailureThreshold", "MaxBackoff", "QPS",
+		"Informers.OnRollback", "Indexes[0].GVK", "Indexes[0].Field", "Indexes[0].Values",
 	} {
 		require.ErrorContains(t, err, "option "+field+":")
 	}

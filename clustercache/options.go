@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"time"
@@ -304,6 +305,7 @@ func (o Options) validate() error {
 	}
 
 	o.GC.validate(check)
+	check(!math.IsNaN(o.QPS), "QPS", "not a number")
 	check(o.Informers.Source == nil, "Informers.Source", "is the ClusterCache's own")
 	check(o.Informers.OnRollback == nil, "Informers.OnRollback", "is the ClusterCache's own")
 	for i, x := range o.Indexes {

@@ -6,6 +6,9 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // ErrNoAccess indicates that there is no access to the cluster yet: the objects
@@ -18,8 +21,8 @@ var (
 	// the cluster. It is an [ErrNoAccess].
 	ErrClusterNotFound error = notYetError("cluster not found")
 
-	// ErrSecretNotFound indicates that the object that should hold the
-	// credentials does not exist. It is an [ErrNoAccess].
+	// ErrSecretNotFound indicates that the object, or the file, that should
+	// hold the credentials does not exist. It is an [ErrNoAccess].
 	ErrSecretNotFound error = notYetError("secret not found")
 
 	// ErrNotReady indicates that the cluster exists but is not ready to be
@@ -38,6 +41,13 @@ func (e notYetError) Error() string { return string(e) }
 
 func (notYetError) Unwrap() error { return ErrNoAccess }
 
+// missingFileError is an ErrSecretNotFound about a file.
+type missingFileError struct{}
+
+func (missingFileError) Error() string { return fs.ErrNotExist.Error() }
+
+func (missingFileError) Unwrap() []error { return []error{ErrSecretNotFound, fs.ErrNotExist} }
+
 // AccessError names the cluster, and the object of it, that an error is about.
 // All resolvers of this package return their errors in one, except those of a
 // context that ended.
@@ -54,9 +64,9 @@ type AccessError struct {
 // of the object.
 func (e *AccessError) Error() string {
 	if e.Ref == (ObjectRef{}) {
-		return fmt.Sprintf("cluster %s: %v", displayName(e.Cluster), e.Err)
+		return fmt.Sprintf("cluster %s: %v", clustername.Of(e.Cluster), e.Err)
 	}
-	return fmt.Sprintf("cluster %s: %s: %v", displayName(e.Cluster), e.Ref, e.Err)
+	return fmt.Sprintf("cluster %s: %s: %v", clustername.Of(e.Cluster), e.Ref, e.Err)
 }
 
 // Unwrap returns the cause.

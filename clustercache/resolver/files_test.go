@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
@@ -65,9 +66,23 @@ users: [{name: u, user: {token: two}}]
 	require.Equal(t, "one", resolvertest.Token(t, r, resolvertest.Named(one+"+c")))
 	require.Equal(t, "two", resolvertest.Token(t, r, resolvertest.Named(two+"+c")))
 	_, err = r.Resolve(t.Context(), resolvertest.Named(two+"+d"))
-	require.EqualError(t, err, "cluster "+two+"+d: File "+two+": invalid kubeconfig: context.user is not in the list of users")
+	require.EqualError(t, err, "cluster /"+two+"+d: File "+two+": invalid kubeconfig: context.user is not in the list of users")
 	_, err = r.Resolve(t.Context(), resolvertest.Named("other"))
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
+}
+
+// TestHazardMissingFileIsTakenForASecret: the error is about a file, and names
+// the cluster as logs do.
+func TestHazardMissingFileIsTakenForASecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "missing")
+	r, err := resolver.Files(resolver.FileOptions{}, path)
+	require.NoError(t, err)
+	cluster := resolvertest.Named(path)
+	_, err = r.Resolve(t.Context(), cluster)
+	require.EqualError(t, err, "cluster "+clustername.Of(cluster)+": File "+path+": file does not exist")
+	require.ErrorIs(t, err, resolver.ErrSecretNotFound)
+	require.ErrorIs(t, err, resolver.ErrNoAccess)
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // TestHazardFilesThatCannotBeReadAreSeen checks that a mistyped path or a

@@ -130,7 +130,7 @@ func (f *FileResolver) scanFile(path string, out *fileScan) {
 	if errors.Is(err, fs.ErrNotExist) {
 		f.remember(path, nil)
 		if f.neverSeen(path) {
-			f.standFor(out, path, fmt.Errorf("%w: %w", ErrSecretNotFound, fs.ErrNotExist))
+			f.standFor(out, path, missingFileError{})
 		}
 		return
 	}

@@ -114,15 +114,3 @@ const (
 	kindConfigMap = "ConfigMap"
 	kindFile      = "File"
 )
-
-// displayName returns the form of a cluster's key in errors.
-func displayName(c Cluster) string {
-	switch {
-	case c == Cluster{}:
-		return "hub"
-	case c.Namespace == "":
-		return c.Name
-	}
-
-	return c.String()
-}

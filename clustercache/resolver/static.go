@@ -33,7 +33,7 @@ func Static(configs map[Cluster]*rest.Config) (*StaticResolver, error) {
 	for cluster, config := range configs {
 		access, err := NewAccess(config)
 		if err != nil {
-			return nil, fmt.Errorf("resolver: cluster %s: %w", displayName(cluster), err)
+			return nil, fmt.Errorf("resolver: cluster %s: %w", clustername.Of(cluster), err)
 		}
 		accesses[cluster] = access
 	}

@@ -212,7 +212,7 @@ func argoCDCase() conventionCase {
 			resolvertest.Named("a"):         "https://c.example a",
 			resolvertest.Named("cert"):      "https://c.example ",
 			resolvertest.Named("anonymous"): "cluster anonymous: Secret argocd/anonymous: refused: config has no credentials, and anonymous access is not allowed",
-			resolvertest.Named("hub"):       "cluster hub: Secret argocd/hub: refused: server is Argo CD's own cluster, which is not allowed",
+			resolvertest.Named("hub"):       "cluster /hub: Secret argocd/hub: refused: server is Argo CD's own cluster, which is not allowed",
 			resolvertest.Named("exec"):      "cluster exec: Secret argocd/exec: refused: config.execProviderConfig is not allowed",
 			resolvertest.Named("aws"):       "cluster aws: Secret argocd/aws: refused: config.execProviderConfig is not allowed",
 			resolvertest.Named("basic"):     "cluster basic: Secret argocd/basic: refused: config.username and password are not allowed",
