@@ -35,27 +35,6 @@ const (
 	wordProofTime = 2 * time.Minute
 )
 
-// Discoverer is implemented by sources that can query a server for the
-// resources it serves. Without it an informer keeps its objects until the
-// server has reported for two minutes, in a status of its own, that there is no
-// such resource. A client that makes up the status for a response that has none
-// (client-go's clients do, and mark it) never proves anything.
-type Discoverer interface {
-	// Discover queries the server again, over the connection that lists and
-	// watches use, for the resource of the request. An error means that there
-	// was no reliable answer.
-	Discover(ctx context.Context, r Request) (Discovery, error)
-}
-
-// Discovery is a server's description of a resource.
-type Discovery struct {
-	// Served reports whether the resource is served in the requested version.
-	Served bool
-	// Versions are the other versions of its group in which the resource is
-	// served.
-	Versions []string
-}
-
 // absence accumulates the proof that a resource no longer exists.
 type absence struct {
 	since  time.Time // of the first proof
@@ -63,48 +42,48 @@ type absence struct {
 	proven bool
 }
 
-// missing investigates a list that failed with 404, and removes the objects if
-// the absence is proven. It returns the error, extended by its cause as far as
-// it is known.
-func (r *reflector) missing(ctx context.Context, err error) error {
-	needed := wordProofTime
-	if source, ok := r.options.Source.(Discoverer); ok {
-		needed = proofTime
-		if builtIn(r.informer.key.Resource.Group) {
-			needed = builtInProofTime
-		}
-		var found Discovery
-		unknown := r.informer.pool.calls.Apart("Source", &r.informer.key, func() (err error) {
-			found, err = source.Discover(ctx, Request{Key: r.informer.key, Epoch: r.at.epoch})
-			return err
-		})
-		switch {
-		case errors.Is(unknown, ErrEpochChanged):
-			return unknown
-		case unknown != nil:
-			r.absent = absence{}
-			return fmt.Errorf("%w; it is not known whether the resource exists: %s", err, unknown.Error())
-		case found.Served:
-			r.absent = absence{}
-			return fmt.Errorf("%w; discovery has the resource", err)
-		case len(found.Versions) > 0:
-			r.absent = absence{}
-			return fmt.Errorf("%w: %w: it is served as %s", ErrOtherVersion, err, strings.Join(found.Versions, ", "))
-		}
-	} else if !ownWord(err) {
-		r.absent = absence{}
-		return err
+// missing investigates a list that failed with 404. It returns the error,
+// extended by its cause as far as it is known, and reports whether this proved
+// the absence.
+func (a *absence) missing(ctx context.Context, s *server, err error) (proven bool, _ error) {
+	needed, err := a.evidence(ctx, s, err)
+	if needed == 0 {
+		return false, err
 	}
 
-	if r.absent.proofs++; r.absent.proofs == 1 {
-		r.absent.since = time.Now()
+	if a.proofs++; a.proofs == 1 {
+		a.since = time.Now()
 	}
-	if !r.absent.proven && r.absent.proofs >= minProofs && time.Since(r.absent.since) >= needed {
-		r.absent.proven = true
-		r.at.relist()
-		r.informer.vanish()
+	proven = !a.proven && a.proofs >= minProofs && time.Since(a.since) >= needed
+	a.proven = a.proven || proven
+
+	return proven, err
+}
+
+// evidence returns how long proofs of this kind have to agree; zero if there is
+// none, and any before it does not count.
+func (a *absence) evidence(ctx context.Context, s *server, err error) (needed time.Duration, _ error) {
+	found, supported, unknown := s.discover(ctx)
+	switch {
+	case !supported && ownWord(err):
+		return wordProofTime, err
+	case !supported:
+	case errors.Is(unknown, ErrEpochChanged):
+		return 0, unknown
+	case unknown != nil:
+		err = fmt.Errorf("%w; it is not known whether the resource exists: %s", err, unknown.Error())
+	case found.Served:
+		err = fmt.Errorf("%w; discovery has the resource", err)
+	case len(found.Versions) > 0:
+		err = fmt.Errorf("%w: %w: it is served as %s", ErrOtherVersion, err, strings.Join(found.Versions, ", "))
+	case builtIn(s.informer.key.Resource.Group):
+		return builtInProofTime, err
+	default:
+		return proofTime, err
 	}
-	return err
+
+	*a = absence{}
+	return 0, err
 }
 
 // due returns the longest wait for the next proof, and whether one is due.

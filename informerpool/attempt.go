@@ -5,9 +5,9 @@ package informerpool
 
 import (
 	"context"
-	"errors"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
+	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 )
 
 // attempt is how others end the reflector's attempt: one connection, from
@@ -73,7 +73,7 @@ func (i *informer) forgetLocked() {
 	i.forgetSeenLocked()
 	old := i.mu.store
 	i.mu.store, i.mu.staged = old.EmptyCopy(), nil
-	i.mu.refused = refusals{}
+	i.mu.refused = refusals.Set{}
 	for o := range old.All() {
 		i.emitLocked(delta.Evicted(o))
 	}
@@ -121,20 +121,4 @@ func (i *informer) takeFinding() (found error) {
 	defer i.mu.Unlock()
 	found, i.mu.attempt.finding = i.mu.attempt.finding, nil
 	return found
-}
-
-// heedAudit acts on the finding of an audit.
-func (r *reflector) heedAudit(found error) {
-	switch {
-	case errors.Is(found, errFoundElsewhere):
-		r.at.resume, r.at.replace = "", true
-		r.backoff.Reset()
-		r.informer.fail(found)
-	case errors.Is(found, ErrHistory):
-		_ = r.checkHistory(found)
-		r.informer.fail(found)
-	case found != nil:
-		r.at.distrust = found
-		r.informer.note(found)
-	}
 }

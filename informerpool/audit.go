@@ -75,10 +75,9 @@ type difference struct {
 	version string // of the object, or of the list that lacks it
 }
 
-// audit compares the informer with its server. It returns [ErrHistory] if they
+// run compares the informer with its server. It returns [ErrHistory] if they
 // differ, and another error if the comparison could not be made.
-func (i *informer) audit(ctx context.Context) error {
-	a := &audit{informer: i}
+func (a *audit) run(ctx context.Context) error {
 	if !a.begin() {
 		return errUnsettled
 	}
@@ -344,7 +343,7 @@ func (a *audit) drop(differences map[types.NamespacedName]difference) (string, e
 		return "", errTooMuch
 	}
 	for name, d := range differences {
-		if a.informer.mu.refused.has(name) || a.settledLocked(name, d) {
+		if a.informer.mu.refused.Has(name) || a.settledLocked(name, d) {
 			delete(differences, name)
 		}
 	}

@@ -28,6 +28,9 @@ const (
 	// reconnects has more urgent requests first.
 	auditSoon   = 2 * time.Minute
 	auditSpread = 3*time.Minute - 2*auditSilence
+	// auditPromptly is the latest start of the audit of an informer whose own
+	// server was away, not counting the wait for earlier audits.
+	auditPromptly = 5 * time.Second
 	// auditAgain is about when an audit that could not be made is tried again.
 	// maxFailures is how many regular audits in a row may fail, if there is
 	// time for more than one, before the informer lists instead.
@@ -167,6 +170,45 @@ func (p *Pool) auditSeen(i *informer) {
 	p.wakeAuditsLocked()
 }
 
+// auditResumed schedules an audit of an informer that resumes after its server
+// was not available. since is when it was last followed.
+//
+// An aggregated API server that keeps its objects in memory begins a new
+// history when it restarts. If that history has reached the informer's version,
+// the informer is resumed, and nothing in its stream shows that the objects are
+// others. The only hint comes from the kube-apiserver in front of it, which
+// reports meanwhile that the server is not available. The resource of a CRD
+// cannot be distinguished from an aggregated one, nor is every restart of this
+// kind. The informer is therefore audited, which costs little, instead of
+// listing.
+func (p *Pool) auditResumed(i *informer, since time.Time) {
+	if p.options.AuditInterval <= 0 || builtIn(i.key.Resource.Group) {
+		return
+	}
+	at := time.Now().Add(auditSoon + rand.N(auditSpread)) // as if the whole cluster had been away
+	if p.awayAlone(i, since) {
+		at = time.Now().Add(rand.N(auditPromptly))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.mu.closed && p.mu.informers[i.key] == i {
+		p.bringForwardLocked(i, at)
+		p.wakeAuditsLocked()
+	}
+}
+
+// awayAlone reports whether only the informer's own server was away: an
+// informer of a resource of Kubernetes itself has followed its server all the
+// time.
+func (p *Pool) awayAlone(i *informer, since time.Time) bool {
+	for _, other := range p.of(i.key.Cluster) {
+		if builtIn(other.key.Resource.Group) && other.followedSince(since) {
+			return true
+		}
+	}
+	return false
+}
+
 // scheduleAuditLocked gives an informer its regular appointment, or the earlier
 // one that was requested while it was being audited.
 func (p *Pool) scheduleAuditLocked(i *informer) {
@@ -254,7 +296,7 @@ func (p *Pool) auditNext() {
 func (p *Pool) runAudit(i *informer) {
 	release := sync.OnceFunc(p.auditDone)
 	hold := time.AfterFunc(auditHold, release)
-	err := i.audit(i.ctx)
+	err := (&audit{informer: i}).run(i.ctx)
 	hold.Stop()
 	failed := false
 	switch {
@@ -303,6 +345,19 @@ func (p *Pool) doubtSiblings(i *informer) {
 	}
 }
 
+// siblings returns the other informers of an informer's resource.
+func (p *Pool) siblings(of *informer) (siblings []*informer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for i := range of.cluster.informers {
+		if i != of && i.key.Resource.GroupResource() == of.key.Resource.GroupResource() {
+			siblings = append(siblings, i)
+		}
+	}
+	return siblings
+}
+
 // audited schedules the next audit of an informer. It reports whether the
 // informer has to list because its regular audit failed repeatedly: the result
 // of that list then decides the state of the cache.
@@ -316,7 +371,7 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 		i.audits.failures = 0
 	}
 	late := time.Since(i.audits.by)
-	list = failed && late >= 0 && (i.audits.failures >= maxFailures || late > 2*p.options.margin()) && !i.spares(err, late)
+	list = failed && late >= 0 && (i.audits.failures >= maxFailures || late > 2*p.options.margin()) && !p.spares(i, err, late)
 	switch {
 	case p.mu.informers[i.key] != i || !i.audits.at.IsZero():
 	case list || err == nil || errors.Is(err, ErrHistory):
@@ -338,8 +393,8 @@ func (p *Pool) audited(i *informer, err error, failed bool) (list bool) {
 // informer lists in pages, its own list would be refused as the audit's was,
 // and meanwhile it would follow nothing. A streamed list is a watch, and so is
 // not affected.
-func (i *informer) spares(err error, late time.Duration) bool {
-	pages := i.pool.options.PagedLists || i.cluster.paged(i.key)
+func (p *Pool) spares(i *informer, err error, late time.Duration) bool {
+	pages := p.options.PagedLists || i.cluster.paged.Has(i.key.Resource.Group)
 	return pages && late < auditBusy && apierrors.IsTooManyRequests(err)
 }
 

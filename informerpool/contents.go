@@ -10,14 +10,16 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // contents are the objects of an informer. informer.mu protects them.
 type contents struct {
 	store    *store.Store
 	staged   *store.Store // objects of a list under way that store lacks
-	refused  refusals     // objects whose state is not known
+	refused  refusals.Set // objects whose state is not known
 	charged  int64        // the informer's share of the cluster's budget
 	synced   bool         // reads are served
 	unserved bool         // the resource was proven not to exist any more
@@ -29,7 +31,7 @@ func (i *informer) put(o *Object) {
 	values := i.lockWith(one(o)) // only the reflector replaces i.store, and this is the reflector's goroutine
 	defer i.mu.Unlock()
 
-	i.mu.refused.forget(store.NameOf(o))
+	i.mu.refused.Forget(store.NameOf(o))
 	i.touchLocked(o)
 	old := i.mu.store.Get(o.GetNamespace(), o.GetName())
 	if old != nil && !ordering.Newer(o, old) {
@@ -46,7 +48,7 @@ func (i *informer) remove(final *Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 
-	i.mu.refused.forget(store.NameOf(final))
+	i.mu.refused.Forget(store.NameOf(final))
 	i.touchLocked(final)
 	old := i.mu.store.Get(final.GetNamespace(), final.GetName())
 	switch {
@@ -61,6 +63,38 @@ func (i *informer) remove(final *Object) {
 	i.mu.store.Remove(old)
 	i.chargeLocked()
 	i.emitSeenLocked(delta.Change{Old: old, Final: final}, final)
+}
+
+// unknown changes the set of unknown objects.
+func (i *informer) unknown(change func(*refusals.Set)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	change(&i.mu.refused)
+}
+
+// removeNamed is remove for an object of which only the identity is known, or
+// only the identity is usable: the last known state stands in for it. The
+// unknown object may have been another object of the same name, whose creation
+// was missed: then the last known one was deleted earlier.
+func (i *informer) removeNamed(id wire.Identity) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+
+	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
+	unknown := i.mu.refused.Has(name)
+	over := func(o *Object) bool { return ordering.Ends(id, o) || unknown && ordering.Succeeds(id, o) }
+	i.mu.refused.Forget(name)
+	old := i.mu.store.Get(id.Namespace, id.Name)
+	if s := i.mu.seen.objects[name]; s != nil && over(s.Object) {
+		i.passedLocked(name, old, nil)
+		defer i.foundLocked(name)
+	}
+	if old == nil || !over(old) {
+		return
+	}
+	i.mu.store.Remove(old)
+	i.chargeLocked()
+	i.emitLocked(delta.Vanished(old))
 }
 
 // touchLocked records a change that a stream brought. The store and the version
@@ -156,12 +190,12 @@ func (i *informer) commit(l *listing, rv string, epoch Epoch) (ask, lacked bool)
 // lacksLocked reports whether the list has an object with a version that the
 // store has passed, and not that version of it.
 func (i *informer) lacksLocked() bool {
-	if i.mu.refused.all != nil {
+	if i.mu.refused.All() != nil {
 		return false
 	}
 	for o := range i.mu.staged.All() {
 		old, rv := i.mu.store.Get(o.GetNamespace(), o.GetName()), o.GetResourceVersion()
-		passed := ordering.Ordered(rv) && ordering.Reaches(i.mu.rv, rv) && !i.mu.refused.has(store.NameOf(o))
+		passed := ordering.Ordered(rv) && ordering.Reaches(i.mu.rv, rv) && !i.mu.refused.Has(store.NameOf(o))
 		if passed && (old == nil || old.GetResourceVersion() != rv) {
 			return true
 		}
@@ -174,7 +208,7 @@ func (i *informer) sweepLocked(l *listing) {
 	for _, o := range slices.Collect(i.mu.store.All()) {
 		_, kept := l.seen[o]
 		staged := i.mu.staged != nil && i.mu.staged.Get(o.GetNamespace(), o.GetName()) != nil
-		if kept || staged || i.mu.refused.has(store.NameOf(o)) {
+		if kept || staged || i.mu.refused.Has(store.NameOf(o)) {
 			continue
 		}
 		i.mu.store.Remove(o)
@@ -191,8 +225,23 @@ func (i *informer) commitTrimmed(l *listing, rv string) {
 	i.mu.refused = l.refused
 	i.sweepLocked(l)
 	i.mergeLocked(values)
-	i.mu.refused.addAll(l.cramped)
+	i.mu.refused.AddAll(l.cramped)
 	i.mu.partial = rv
+	i.chargeLocked()
+}
+
+// commitPart stores the objects that a broken list had brought, and removes
+// none.
+func (i *informer) commitPart() {
+	values := i.lockWith(i.mu.staged.All())
+	defer i.mu.Unlock()
+
+	for o := range i.mu.staged.All() {
+		if rv := o.GetResourceVersion(); i.mu.partial == "" || ordering.Behind(i.mu.partial, rv) {
+			i.mu.partial = rv
+		}
+	}
+	i.mergeLocked(values)
 	i.chargeLocked()
 }
 
@@ -210,7 +259,7 @@ func (i *informer) giveUp(l *listing) {
 	}
 	i.discardLocked()
 	i.sweepLocked(l)
-	i.mu.refused.addAll(l.cramped)
+	i.mu.refused.AddAll(l.cramped)
 	i.chargeLocked()
 }
 
@@ -219,7 +268,7 @@ func (i *informer) mergeLocked(values indexed) {
 		old := i.mu.store.Get(o.GetNamespace(), o.GetName())
 		i.mu.store.Put(old, o, values.of(o))
 		i.mu.store.Shared.Release(o) // the reference held by the staged store
-		i.mu.refused.forget(store.NameOf(o))
+		i.mu.refused.Forget(store.NameOf(o))
 		i.emitSeenLocked(delta.Change{Old: old, New: o}, o)
 	}
 
@@ -285,6 +334,25 @@ func (i *informer) chargeLocked() {
 	i.mu.charged = bytes
 }
 
+// reserve charges the cluster's budget for an object that is about to be
+// stored. It reports false if that exceeds the limit. The informers of a
+// cluster fill one budget concurrently: without the reservation each would find
+// room that does not suffice for all of them.
+func (i *informer) reserve(growth, limit int64) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for {
+		taken := i.cluster.bytes.Load()
+		if taken+growth > limit {
+			return false
+		}
+		if i.cluster.bytes.CompareAndSwap(taken, taken+growth) {
+			i.mu.charged += growth // until the exact size is known
+			return true
+		}
+	}
+}
+
 func (i *informer) syncedLocked(rv string) {
 	i.chargeLocked()
 	first := !i.mu.synced
@@ -298,41 +366,4 @@ func (i *informer) syncedLocked(rv string) {
 		}
 	}
 	i.mu.waiters.wake()
-}
-
-// hasSynced reports whether reads are served.
-func (i *informer) hasSynced() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.synced
-}
-
-// maxTouched bounds the approximate number of bytes in which an audit remembers
-// the changes that arrive while it runs. touchedBytes is the memory for each
-// change besides its name and version.
-const (
-	maxTouched   = 4 << 20
-	touchedBytes = 100
-)
-
-// touched holds the last versions that the stream has brought of objects.
-type touched struct {
-	versions map[types.NamespacedName]string
-	bytes    int
-	over     bool // there were more
-}
-
-// note records a change, unless t is nil because no audit is running.
-func (t *touched) note(o *Object) {
-	if t == nil || t.over {
-		return
-	}
-	name := store.NameOf(o)
-	if _, known := t.versions[name]; !known {
-		t.bytes += touchedBytes + len(name.Namespace) + len(name.Name) + len(o.GetResourceVersion())
-	}
-	t.versions[name] = o.GetResourceVersion()
-	if t.bytes > maxTouched {
-		t.over, t.versions = true, nil
-	}
 }

@@ -5,6 +5,7 @@ package informerpool
 
 import (
 	"errors"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -118,4 +119,18 @@ func (f *failures) failsResuming(err error) bool {
 	}
 	f.resumes++
 	return f.resumes >= maxUnstreamed
+}
+
+// unavailable reports whether an error is the response of a server in front of
+// another one that is not there.
+func unavailable(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
 }

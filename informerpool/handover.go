@@ -61,17 +61,6 @@ func (p *Pool) begin(moves []move) {
 	}
 }
 
-// copyIndexes adds the indexes of another informer.
-func (i *informer) copyIndexes(from *informer) {
-	from.mu.RLock()
-	indexes := from.mu.store.Indexes // never changed in place
-	from.mu.RUnlock()
-
-	for _, x := range indexes {
-		_ = i.addIndex(x.Name, x.Values) // it may have the index already
-	}
-}
-
 // successor returns the informer that a lease is on its way to, or nil.
 func (p *Pool) successor(l *Lease) *informer {
 	p.mu.Lock()
@@ -110,12 +99,6 @@ func (p *Pool) forsake(i *informer, err error) {
 	p.begin(moves)
 }
 
-func (i *informer) degradedFor(d time.Duration) bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.state == StateDegraded && time.Since(i.mu.since) > d
-}
-
 // takeOver moves the waiting leases to an informer that has made progress, and
 // cancels the moves away from it if there is no reason for them any more.
 func (p *Pool) takeOver(i *informer) {
@@ -127,7 +110,7 @@ func (p *Pool) takeOver(i *informer) {
 	p.mu.Lock()
 	for l := range i.holders.heirs {
 		from := l.informer()
-		if from.ownedLocked() && from.healthy() {
+		if from.holders.owned(from.key) && from.healthy() {
 			unused = append(unused, p.unhandLocked(l)...)
 		} else if moved, lacks := l.moveLocked(i); moved {
 			ask = ask || lacks
@@ -135,7 +118,7 @@ func (p *Pool) takeOver(i *informer) {
 		}
 	}
 
-	if i.ownedLocked() && i.healthy() {
+	if i.holders.owned(i.key) && i.healthy() {
 		for l := range i.holders.leases {
 			unused = append(unused, p.unhandLocked(l)...)
 		}
@@ -227,7 +210,7 @@ func (p *place) behindLocked(other *place) bool {
 		return false
 	}
 	for _, o := range other.selectedLocked() {
-		if a.mu.refused.has(store.NameOf(o)) {
+		if a.mu.refused.Has(store.NameOf(o)) {
 			return true // it refused the object: handlers must not receive a delete
 		}
 	}
@@ -287,7 +270,7 @@ func (l *Lease) Retarget(ctx context.Context, key Key) error {
 	i.holders.stay()
 	ask := l.retargetLocked(from, &place{key: key, informer: i, selector: newSelector(i.key, key)})
 	var moves []move
-	if !from.informer.ownedLocked() {
+	if !from.informer.holders.owned(from.informer.key) {
 		unused = append(unused, p.unlinkUnusedLocked(from.informer)...)
 		moves = p.handOverLocked(from.informer)
 	}

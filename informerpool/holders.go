@@ -31,6 +31,16 @@ func (h *holders) stay() {
 	}
 }
 
+// owned reports whether any lease is held on exactly the informer's key.
+func (h *holders) owned(key Key) bool {
+	for l := range h.leases {
+		if l.Key() == key {
+			return true
+		}
+	}
+	return false
+}
+
 // startLocked starts an informer. The caller has checked p.closed under the
 // same lock, so Close waits for every informer there can be.
 func (p *Pool) startLocked(key Key) *informer {
@@ -52,7 +62,7 @@ func (p *Pool) findLocked(key Key, except *informer) *informer {
 		return i
 	}
 	for _, wider := range key.wider() {
-		if i := p.mu.informers[wider]; i != nil && i != except && i.ownedLocked() && i.healthy() {
+		if i := p.mu.informers[wider]; i != nil && i != except && i.holders.owned(i.key) && i.healthy() {
 			return i
 		}
 	}
@@ -66,7 +76,7 @@ func (p *Pool) release(l *Lease, linger time.Duration) {
 	i := l.informer() // stays the same while the pool's lock is held
 	delete(i.holders.leases, l)
 	end := p.unhandLocked(l)
-	if i.ownedLocked() || p.mu.informers[i.key] != i {
+	if i.holders.owned(i.key) || p.mu.informers[i.key] != i {
 		p.mu.Unlock()
 
 		p.stopUnused(end)
@@ -105,7 +115,7 @@ func (p *Pool) expire(i *informer, timer **time.Timer) {
 	// The timer of an earlier linger may get here after the informer was
 	// acquired and released again: linger is another timer then. Reading
 	// *timer under the lock orders the read after its assignment.
-	if i.ownedLocked() || p.mu.informers[i.key] != i || i.holders.linger != *timer {
+	if i.holders.owned(i.key) || p.mu.informers[i.key] != i || i.holders.linger != *timer {
 		p.mu.Unlock()
 		return
 	}
@@ -138,25 +148,6 @@ func (p *Pool) stopUnused(informers []*informer) {
 		p.options.Logger.V(1).Info("Informer stopped", "informer", i.key.String())
 		i.stop(ErrReleased)
 	}
-}
-
-// healthy reports whether a narrower key may rely on the informer. An informer
-// that cannot sync may be refused where one for the narrower key is not.
-func (i *informer) healthy() bool {
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	return i.mu.state == StateSynced
-}
-
-// ownedLocked reports whether any lease is held on exactly the informer's key.
-// The pool's lock is held.
-func (i *informer) ownedLocked() bool {
-	for l := range i.holders.leases {
-		if l.Key() == i.key {
-			return true
-		}
-	}
-	return false
 }
 
 // unlinkUnusedLocked removes an informer from the pool if no lease needs it and

@@ -196,3 +196,14 @@ func checkIndex(x *store.Index, k Key) error {
 		Err:     err,
 	}
 }
+
+// copyIndexes adds the indexes of another informer.
+func (i *informer) copyIndexes(from *informer) {
+	from.mu.RLock()
+	indexes := from.mu.store.Indexes // never changed in place
+	from.mu.RUnlock()
+
+	for _, x := range indexes {
+		_ = i.addIndex(x.Name, x.Values) // it may have the index already
+	}
+}

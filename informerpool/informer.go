@@ -108,7 +108,10 @@ func newInformer(p *Pool, key Key) *informer {
 }
 
 // run is the informer's goroutine.
-func (i *informer) run() { i.reflect(&reflector{informer: i, options: &i.pool.options}) }
+func (i *informer) run() {
+	r := newReflector(i, backoff.Backoff{Limit: i.pool.options.MaxBackoff})
+	i.reflect(&r)
+}
 
 // reflect runs a reflector to its end, on another goroutine if a user's
 // function ends this one.
@@ -163,6 +166,19 @@ func (i *informer) stop(cause error) {
 	i.mu.Unlock()
 
 	i.cancel(cause)
+}
+
+// hasSynced reports whether reads are served.
+func (i *informer) hasSynced() bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.synced
+}
+
+// count adds one to the counts of the informer and of its cluster.
+func (i *informer) count(what counted) {
+	i.counts[what].Add(1)
+	i.cluster.counts[what].Add(1)
 }
 
 // proof records a sign of life of the server.

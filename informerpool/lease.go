@@ -221,8 +221,8 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	i := at.informer
 	i.mu.store.Sight.Look()
 	o := i.mu.store.Get(namespace, name)
-	if err == nil && o == nil && i.mu.refused.has(types.NamespacedName{Namespace: namespace, Name: name}) {
-		err = refusedError(at.key, i.mu.refused.last)
+	if err == nil && o == nil && i.mu.refused.Has(types.NamespacedName{Namespace: namespace, Name: name}) {
+		err = refusedError(at.key, i.mu.refused.Last())
 	}
 	i.mu.RUnlock()
 

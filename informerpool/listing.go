@@ -6,14 +6,18 @@ package informerpool
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
+
+// maxRefused is how many objects of one list may be refused while fewer are
+// accepted, so that an endless list of nonsense ends soon.
+const maxRefused = 10_000
 
 // listing is a list under way. It leaves the store alone until it is complete,
 // and then becomes visible in one step: no read and no handler sees a part of
@@ -39,12 +43,13 @@ type listing struct {
 	passed  int   // how many of the skipped objects are new
 	weight  int64 // memory of all skipped objects
 
-	refused            refusals // of the list
-	accepted, rejected int      // how many objects were accepted and refused
-	senseless          bool     // an object was refused for its content, not for its size
+	refused            refusals.Set // of the list
+	accepted, rejected int          // how many objects were accepted and refused
+	senseless          bool         // an object was refused for its content, not for its size
 }
 
-func (r *reflector) beginList() *listing {
+// beginList begins a list, which becomes that of the reflector.
+func beginList(r *reflector) *listing {
 	l := &listing{reflector: r, seen: map[*Object]struct{}{}}
 	r.listing = l
 	l.look = r.informer.beginList()
@@ -75,7 +80,7 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 		return l.nonsense()
 	}
 	l.accepted++
-	l.refused.forget(store.NameOf(o))
+	l.refused.Forget(store.NameOf(o))
 	if frame == wire.Deleted {
 		l.drop(o)
 		return nil
@@ -87,6 +92,29 @@ func (l *listing) apply(frame string, at scanner, header wire.ListHeader) error 
 		return fmt.Errorf("list %s: more than %d objects: %w", r.informer.key, r.options.MaxObjects, ErrBudget)
 	}
 	return nil
+}
+
+// refuse records a refused object of the list. It reports whether the object
+// was not yet known to be refused.
+func (l *listing) refuse(name types.NamespacedName, why error) bool {
+	_, limit := errors.AsType[*wire.LimitError](why)
+	l.senseless = l.senseless || !limit
+	l.rejected++
+	return l.refused.Add(name, why)
+}
+
+// nonsense returns why a list under way is not worth reading to its end, or
+// nil.
+func (l *listing) nonsense() error {
+	if l.rejected > maxRefused && l.rejected > l.accepted {
+		return l.refusal()
+	}
+	return nil
+}
+
+func (l *listing) refusal() error {
+	return refusedError(l.reflector.informer.key,
+		fmt.Errorf("%d objects of a list, the last one since %w", l.rejected, l.refused.Last()))
 }
 
 // take compares an object with the cached one of its name. Only the reflector
@@ -161,6 +189,18 @@ func (l *listing) drop(final *Object) {
 	}
 }
 
+// dropNamed is drop for an object of which only the identity is known.
+func (l *listing) dropNamed(id wire.Identity) {
+	r := l.reflector
+	l.refused.Forget(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
+	if o := r.informer.mu.staged.Get(id.Namespace, id.Name); o != nil && ordering.Ends(id, o) {
+		r.informer.unstage(o)
+	}
+	if old := r.informer.mu.store.Get(id.Namespace, id.Name); old != nil && ordering.Ends(id, old) {
+		delete(l.seen, old)
+	}
+}
+
 // shows returns the complete list's object of a name, or nil. The informer's
 // lock is held.
 func (l *listing) shows(name types.NamespacedName) *Object {
@@ -183,89 +223,6 @@ func (l *listing) contradict(proof error) {
 	if l.broken == nil {
 		l.broken = fmt.Errorf("%w: %w", ErrHistory, proof)
 	}
-}
-
-// finish makes the result of the list the informer's state.
-func (l *listing) finish(rv string) error {
-	if err := l.verdict(); err != nil {
-		return err
-	}
-	r := l.reflector
-	if !r.at.replace && ordering.Behind(rv, r.at.reach) {
-		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.informer.key, rv, r.at.reach))
-	}
-	if l.cramped != nil { // skipped objects would look as if they had gone back
-		return l.trim(rv)
-	}
-	if !r.at.replace && l.broken == nil {
-		if proof := l.disproved(rv); proof != nil {
-			l.contradict(proof)
-		}
-	}
-	l.over = true
-	asked := errors.Is(r.at.distrust, errLacked) // or each would make the other list again and again
-	r.listing, r.at.distrust = nil, nil
-	l.history = r.historyOf(l)
-	if l.another = l.apart(); l.another {
-		r.at.reach = ""
-	}
-	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, ordering.Further(r.at.reach, rv), false, absence{}
-	r.failures.unanswered, r.failures.streams = time.Time{}, 0
-	r.informer.proof()
-	ask, lacked := r.informer.commit(l, rv, r.at.epoch)
-	if ask {
-		r.informer.pool.auditSeen(r.informer)
-	}
-	if lacked && !asked {
-		r.informer.pool.doubtSiblings(r.informer)
-	}
-	if l.broken != nil {
-		r.rolledBack(l.broken)
-	}
-	r.informer.pool.takeOver(r.informer)
-
-	return nil
-}
-
-// trim ends a complete list that skipped objects. It removes the objects that
-// the list lacks, so that the next list has room, and returns why the list is
-// not the informer's state. No object of another history is stored, so that no
-// read shows objects of both.
-func (l *listing) trim(rv string) error {
-	r := l.reflector
-	another := l.apart()
-	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
-	if !another {
-		r.informer.commitTrimmed(l, rv)
-		return l.cramped
-	}
-	r.informer.giveUp(l)
-	r.at.replace = true // the next list may not contradict the remaining objects
-	if l.broken != nil {
-		r.rolledBack(l.broken)
-	}
-
-	return l.cramped
-}
-
-// abort drops an unfinished list. If the list broke midway, and is known to be
-// of the store's own history, it leaves the objects it brought: they are newer.
-// No object is removed because a part of a list lacks it. A page that broke
-// before it named its kind leaves nothing.
-func (l *listing) abort(err error) {
-	if l.over {
-		return
-	}
-	r := l.reflector
-	r.listing = nil
-	confirmed := !r.kind.inPage || r.kind.unnamed == 0
-	r.kind.inPage = false
-	own := confirmed && l.broken == nil && !r.at.replace && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach)
-	if own && r.informer.hasSynced() && !errors.Is(err, ErrBudget) {
-		r.informer.commitPart()
-		return
-	}
-	r.informer.discard()
 }
 
 // goesBack reports whether a listed object cannot follow the cached one of its

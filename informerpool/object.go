@@ -8,7 +8,9 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/callback"
 	"github.com/fleetcache/fleetcache/internal/wire"
@@ -43,9 +45,6 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 		r.refuse(frame, id, err)
 		return nil, nil
 	}
-	if errors.Is(err, ErrKind) { // the error names the key
-		return nil, err
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.informer.key, err)
 	}
@@ -60,11 +59,11 @@ func (r *reflector) object(frame string, at scanner, header wire.ListHeader) (*O
 // server next pauses, so that the frames that arrived together with it are
 // still used.
 func (r *reflector) check(it *wire.Item, header wire.ListHeader) error {
-	if err := r.checkItemKind(it); err != nil {
+	if err := r.kind.item(it); err != nil {
 		return err
 	}
 	if it.Kind == "" {
-		if err := r.checkUnnamed(header); err != nil {
+		if err := r.kind.unnamedItem(header); err != nil {
 			return err
 		}
 	}
@@ -105,4 +104,49 @@ func (r *reflector) transform(o *Object) (*Object, error) {
 // reported of a panic.
 func callTransform(change TransformFunc, u *unstructured.Unstructured) error {
 	return callback.ApartSecret("Transforms", func() error { return change(u) })
+}
+
+// isRefusal reports whether an error concerns one object alone, so that the
+// others of the response are still processed.
+func isRefusal(err error) bool {
+	_, field := errors.AsType[*wire.FieldError](err)
+	_, limit := errors.AsType[*wire.LimitError](err)
+	return field || limit
+}
+
+// refuse records that an object was refused: its state is unknown from now on.
+// A frame that deletes the object needs no more than its identity, and is
+// applied.
+func (r *reflector) refuse(frame string, id wire.Identity, why error) {
+	r.server.count(countRejected)
+	name := types.NamespacedName{Namespace: id.Namespace, Name: id.Name}
+	if frame == wire.Deleted && id.Name != "" && !errors.Is(why, ErrKind) {
+		if r.listing != nil {
+			r.listing.dropNamed(id)
+		} else {
+			r.informer.removeNamed(id)
+		}
+		return
+	}
+
+	first := false
+	switch {
+	case r.listing != nil:
+		first = r.listing.refuse(name, why) && !r.informer.mu.refused.Has(name)
+	case errors.Is(why, ErrKind):
+		first = r.informer.mu.refused.All() == nil
+		r.informer.unknown(func(unknown *refusals.Set) { unknown.AddAll(why) })
+	default:
+		r.informer.unknown(func(unknown *refusals.Set) { first = unknown.Add(name, why) })
+	}
+
+	if r.listing == nil && r.informer.mu.refused.All() != nil {
+		r.at.distrust = r.informer.mu.refused.All() // only the reflector writes it, so the reflector reads it without a lock
+	}
+	log := r.options.Logger.V(1)
+	if first {
+		log = r.options.Logger
+	}
+	log.Info("Object refused: its state is unknown",
+		"informer", r.informer.key.String(), "object", wire.Excerpt(name.String()), "error", why.Error())
 }

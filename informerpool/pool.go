@@ -133,7 +133,7 @@ func (p *Pool) Wake(cluster types.NamespacedName) {
 	p.mu.Unlock()
 
 	if c != nil {
-		c.forget() // another server may answer now
+		c.paged.Forget() // another server may answer now
 	}
 	for _, i := range p.of(cluster) {
 		i.wake.Kick()

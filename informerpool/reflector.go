@@ -6,17 +6,13 @@ package informerpool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
-	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // reflector keeps one informer's store equal to the server: it lists, watches
@@ -42,15 +38,23 @@ type reflector struct {
 	listing  *listing // the list under way; nil between lists
 	absent   absence  // what lists reported about the resource itself
 	failures failures
-	server   abilities
+	server   server
 	session  session
+}
+
+func newReflector(i *informer, b backoff.Backoff) reflector {
+	return reflector{
+		informer: i,
+		options:  &i.pool.options,
+		backoff:  b,
+		server:   server{informer: i},
+	}
 }
 
 // session is what the current attempt has to know about the stream.
 type session struct {
-	relisted  bool // the attempt began with a list
-	unordered bool // the stream still shows its initial objects, in no order
-	quieted   bool // the previous attempt ended for the sake of proof, not because of a fault
+	relisted bool // the attempt began with a list
+	quieted  bool // the previous attempt ended for the sake of proof, not because of a fault
 }
 
 // run makes one attempt after another until ctx ends. The goroutines of idle
@@ -60,7 +64,6 @@ type session struct {
 // A source that ends its goroutine ends this one, in the middle of an attempt.
 // The attempt has then failed, and run is called again.
 func (r *reflector) run(ctx context.Context) {
-	r.backoff.Limit = r.options.MaxBackoff
 	for ctx.Err() == nil {
 		if r.backoff.Wait > 0 && r.informer.wake.Sleep(ctx, r.backoff.Wait) {
 			r.backoff.Reset()
@@ -76,7 +79,7 @@ func (r *reflector) run(ctx context.Context) {
 func (r *reflector) attemptOnce(ctx context.Context) {
 	ctx, forgot := r.informer.begin(ctx)
 	if forgot {
-		*r = reflector{informer: r.informer, options: r.options, backoff: r.backoff}
+		*r = newReflector(r.informer, r.backoff)
 	}
 	r.session.relisted = false
 	r.heedAudit(r.informer.takeFinding())
@@ -96,6 +99,22 @@ func (r *reflector) attemptOnce(ctx context.Context) {
 	}
 }
 
+// heedAudit acts on the finding of an audit.
+func (r *reflector) heedAudit(found error) {
+	switch {
+	case errors.Is(found, errFoundElsewhere):
+		r.at.resume, r.at.replace = "", true
+		r.backoff.Reset()
+		r.informer.fail(found)
+	case errors.Is(found, ErrHistory):
+		_ = r.checkHistory(found)
+		r.informer.fail(found)
+	case found != nil:
+		r.at.distrust = found
+		r.informer.note(found)
+	}
+}
+
 // endedAt returns why a watch that ended soon could not last, or nil.
 func (r *reflector) endedAt(rv string) error {
 	if !r.session.relisted || ordering.Versionless(rv) || ordering.Ordered(rv) {
@@ -111,7 +130,7 @@ func (r *reflector) conclude(ctx context.Context, began time.Time, err error) ti
 	quieted := r.session.quieted
 	r.session.quieted = false
 	misled := r.informer.end()
-	r.endUnordered()
+	r.at.endUnordered()
 	if time.Since(began) >= settling {
 		r.failures.followed()
 	}
@@ -176,45 +195,6 @@ func (r *reflector) failed(err error) {
 	})
 }
 
-// connect waits for the cluster and returns a live stream that continues the
-// store.
-func (r *reflector) connect(ctx context.Context) (*stream, error) {
-	epoch, err := r.ready(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if epoch != r.at.epoch {
-		r.at.replace = r.at.replace || r.informer.hasSynced()
-		r.at.epoch, r.at.resume, r.at.reach = epoch, "", ""
-		r.informer.loosenSeen()
-		r.forgetKind()
-	}
-
-	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
-		err := r.guard(ctx)
-		if err == nil {
-			r.informer.count(countResumes)
-			s, err := r.watch(ctx)
-			if !errors.Is(err, errPolled) {
-				return s, asResumeError(err)
-			}
-		} else if !r.failures.listsInstead(err) {
-			return nil, err
-		}
-	}
-
-	return r.relist(ctx)
-}
-
-// ready calls the source, whose panic becomes an error.
-func (r *reflector) ready(ctx context.Context) (epoch Epoch, err error) {
-	err = r.informer.pool.calls.Here("Source", &r.informer.key, func() (err error) {
-		epoch, err = r.informer.pool.options.Source.Ready(ctx, r.informer.key.Cluster)
-		return err
-	})
-	return epoch, err
-}
-
 // checkHistory makes the next attempt a list if an error shows that resuming is
 // not possible any more.
 func (r *reflector) checkHistory(err error) error {
@@ -227,7 +207,7 @@ func (r *reflector) checkHistory(err error) error {
 		r.rolledBack(err)
 	case errors.Is(err, ErrKind):
 		r.at.relist() // the rest of the response cannot be trusted either
-		r.forgetKind()
+		r.kind.forget(&r.informer.key)
 	case list: // the next attempt lists anyhow, or resumes where it can
 	case errors.Is(err, ErrBudget):
 		// A watch would bring the same objects in the same order, including
@@ -248,80 +228,19 @@ func (r *reflector) checkHistory(err error) error {
 	return err
 }
 
+// rolledBack reports that the server's history is not the store's.
+func (r *reflector) rolledBack(cause error) {
+	r.server.count(countRollbacks)
+	r.options.Logger.Info("History of the server is another one",
+		"informer", r.informer.key.String(), "error", cause.Error())
+	if r.options.OnRollback != nil {
+		_ = r.informer.pool.calls.Apart("OnRollback", &r.informer.key, func() error {
+			r.options.OnRollback(r.informer.key)
+			return nil
+		})
+	}
+}
+
 // forgotten reports whether an error indicates that the server no longer knows
 // the version to resume at.
 func forgotten(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
-
-// watch opens the live stream from the resourceVersion that was reached.
-func (r *reflector) watch(ctx context.Context) (*stream, error) {
-	opts := r.listOptions()
-	opts.ResourceVersion = r.at.resume
-	opts.AllowWatchBookmarks = true
-	opts.TimeoutSeconds = r.watchSeconds()
-	r.informer.count(countWatches)
-	s, err := r.open(ctx, opts, r.options.StallTimeout)
-	r.session.unordered = ordering.Versionless(r.at.resume)
-	if apierrors.IsMethodNotSupported(err) {
-		r.server.unwatchable = time.Now().Add(capabilityAge)
-		return nil, errPolled
-	}
-	if err != nil {
-		return nil, r.untaken(err)
-	}
-	s.calm(!r.server.bookmarks)
-	since := r.informer.unfollowed()
-	r.informer.accepted(r.at.resume)
-	r.resumed(since)
-
-	return s, nil
-}
-
-// untaken adds to the error of a watch that its version is not valid, if
-// nothing else is known to be wrong.
-func (r *reflector) untaken(err error) error {
-	if ordering.Versionless(r.at.resume) || ordering.Ordered(r.at.resume) {
-		return err
-	}
-	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w",
-		r.informer.key, ErrVersion, wire.Excerpt(r.at.resume), err)
-}
-
-// eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
-// where more was due.
-func eofIsUnexpected(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-func (r *reflector) listOptions() metav1.ListOptions {
-	return metav1.ListOptions{LabelSelector: r.informer.key.LabelSelector, FieldSelector: r.informer.key.FieldSelector}
-}
-
-// streamOptions make a watch begin with the current objects. Bookmarks must be
-// requested, too: without them the server never marks the end of the initial
-// objects.
-func streamOptions(o metav1.ListOptions) metav1.ListOptions {
-	o.SendInitialEvents = new(true)
-	o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	o.AllowWatchBookmarks = true
-	return o
-}
-
-func (r *reflector) watchSeconds() *int64 {
-	return new(int64(jitter(r.options.WatchTimeout) / time.Second))
-}
-
-// jitter returns between two thirds and four thirds of d, at random.
-func jitter(d time.Duration) time.Duration { return 2*d/3 + rand.N(2*d/3) }
-
-// quiet records that a watch carried nothing. The first such watch counts as a
-// stall, since it may have been one; from then on silence is normal for the
-// resource.
-func (r *reflector) quiet() {
-	if !r.server.silent {
-		r.server.silent = true
-		r.informer.count(countStalls)
-	}
-}

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -30,11 +29,11 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 	defer release()
 	began := time.Now()
 	r.session.relisted = true
-	if err := r.learnKind(ctx); err != nil {
+	if err := r.kind.learn(ctx, &r.server); err != nil {
 		return nil, r.asListError(ctx, err)
 	}
 	var noStream error
-	if !r.paged() {
+	if !r.server.paged() {
 		s, err := r.listStreamed(ctx)
 		if err == nil {
 			r.listed(began)
@@ -50,7 +49,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 		return nil, r.asListError(ctx, err)
 	}
 	if noStream != nil {
-		r.informer.cluster.pages(r.informer.key)
+		r.server.pages()
 	}
 	release()
 	r.listed(began)
@@ -58,7 +57,7 @@ func (r *reflector) relist(ctx context.Context) (*stream, error) {
 		return nil, errPolled
 	}
 	s, err := r.watch(ctx)
-	if err != nil || !r.session.unordered {
+	if err != nil || !r.at.unordered {
 		return s, err
 	}
 	kept := false
@@ -124,7 +123,11 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err):
-		err = r.missing(ctx, err)
+		var gone bool
+		if gone, err = r.absent.missing(ctx, &r.server, err); gone {
+			r.at.relist()
+			r.informer.vanish()
+		}
 	}
 
 	return listError{err}
@@ -133,10 +136,10 @@ func (r *reflector) asListError(ctx context.Context, err error) error {
 // listStreamed lists by a watch that begins with the current objects, and
 // returns the stream positioned after them.
 func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
-	opts := streamOptions(r.listOptions())
-	opts.TimeoutSeconds = r.watchSeconds()
-	r.informer.count(countWatches)
-	s, err := r.open(ctx, opts, r.options.StallTimeout)
+	opts := streamOptions(r.server.listOptions())
+	opts.TimeoutSeconds = r.server.watchSeconds()
+	r.server.count(countWatches)
+	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +161,7 @@ func (r *reflector) listStreamed(ctx context.Context) (*stream, error) {
 
 // readInitial applies the objects a stream begins with.
 func (r *reflector) readInitial(s *stream) (err error) {
-	l := r.beginList()
+	l := beginList(r)
 	defer func() { l.abort(err) }()
 	var bound endless
 	for {
@@ -173,7 +176,7 @@ func (r *reflector) readInitial(s *stream) (err error) {
 		if frame.Type == wire.Bookmark {
 			end, it, err := initialEventsEnd(frame)
 			if err == nil {
-				err = r.checkBookmark(&it)
+				err = r.bookmark(&it)
 			}
 			if err != nil {
 				return err
@@ -191,13 +194,32 @@ func (r *reflector) readInitial(s *stream) (err error) {
 	}
 }
 
+// endless bounds the initial objects of a stream. A server that treats the
+// request as one for a plain watch keeps sending changes for ever, and the list
+// would never be complete.
+type endless struct {
+	began, changing time.Time
+}
+
+// passed reports whether a frame comes too late to be part of a list.
+func (b *endless) passed(frame string, repeats int) bool {
+	now := time.Now()
+	if b.began.IsZero() {
+		b.began = now
+	}
+	if b.changing.IsZero() && (frame == wire.Modified || frame == wire.Deleted) {
+		b.changing = now
+	}
+	return repeats > maxRepeats || now.Sub(b.began) > maxInitial || !b.changing.IsZero() && now.Sub(b.changing) > maxChanges
+}
+
 // listPaged lists page by page.
 func (r *reflector) listPaged(ctx context.Context) (err error) {
-	l := r.beginList()
+	l := beginList(r)
 	defer func() { l.abort(err) }()
-	opts := r.listOptions()
+	opts := r.server.listOptions()
 	opts.Limit = r.server.pageSize(r.options)
-	r.informer.count(countLists)
+	r.server.count(countLists)
 
 	for range maxPages {
 		header, err := r.listPage(ctx, opts, l)
@@ -207,7 +229,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 			// over with that.
 			l.restart()
 			opts.Limit, opts.Continue = 0, ""
-			r.informer.count(countLists)
+			r.server.count(countLists)
 			header, err = r.listPage(ctx, opts, l)
 		}
 
@@ -228,7 +250,7 @@ func (r *reflector) listPaged(ctx context.Context) (err error) {
 }
 
 func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *listing) (wire.ListHeader, error) {
-	p, err := r.openPage(ctx, opts, r.options.StallTimeout)
+	p, err := r.server.openPage(ctx, opts, r.options.StallTimeout)
 	if err != nil {
 		return wire.ListHeader{}, err
 	}
@@ -237,9 +259,11 @@ func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *li
 	for {
 		err := p.next()
 		if errors.Is(err, io.EOF) {
-			err = r.checkListKind(p.header(), p.count, r.kind.unnamed)
-			r.kind.inPage = err != nil
-			return p.header(), err
+			if err = r.kind.list(p.header(), p.count, r.kind.unnamed); err != nil {
+				return p.header(), fmt.Errorf("%s: %w", r.informer.key, err)
+			}
+			r.kind.inPage = false
+			return p.header(), nil
 		}
 		if err != nil {
 			return wire.ListHeader{}, err
@@ -248,113 +272,4 @@ func (r *reflector) listPage(ctx context.Context, opts metav1.ListOptions, l *li
 			return wire.ListHeader{}, err
 		}
 	}
-}
-
-// checkBytes fails if storing an object in place of old would exceed the
-// cluster's memory budget. It is checked before storing: a server that is
-// retried repeatedly must not get one more object in with each try.
-func (r *reflector) checkBytes(old, o *Object) error {
-	growth := int64(o.Size()) + store.EntryBytes
-	if old != nil {
-		growth -= int64(old.Size())
-	}
-	limit := r.options.MaxClusterBytes
-	if limit <= 0 || growth <= 0 || r.informer.reserve(growth, limit) {
-		return nil
-	}
-	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", r.informer.key, limit, ErrBudget)
-}
-
-// reserve charges the cluster's budget for an object that is about to be
-// stored. It reports false if that exceeds the limit. The informers of a
-// cluster fill one budget concurrently: without the reservation each would find
-// room that does not suffice for all of them.
-func (i *informer) reserve(growth, limit int64) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for {
-		taken := i.cluster.bytes.Load()
-		if taken+growth > limit {
-			return false
-		}
-		if i.cluster.bytes.CompareAndSwap(taken, taken+growth) {
-			i.mu.charged += growth // until the exact size is known
-			return true
-		}
-	}
-}
-
-// checkRoom is checkBytes for an object of a stream, and also checks the number
-// of objects.
-func (r *reflector) checkRoom(o *Object) error {
-	old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName())
-	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.informer.mu.store.Count >= limit {
-		return fmt.Errorf("%s: more than %d objects: %w", r.informer.key, limit, ErrBudget)
-	}
-	return r.checkBytes(old, o)
-}
-
-// follow applies a live stream until it ends; a regular end is nil.
-func (r *reflector) follow(s *stream) error {
-	for {
-		if err := s.wait(); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			if errors.Is(err, ErrStalled) {
-				r.server.bookmarks = false // must be seen again before silence means anything
-			}
-			return err
-		}
-
-		if err := r.applyNext(s); err != nil {
-			return err
-		}
-	}
-}
-
-// applyNext applies the next frame, which has begun to arrive.
-func (r *reflector) applyNext(s *stream) error {
-	frame, err := s.next()
-	if err != nil {
-		return eofIsUnexpected(err)
-	}
-	r.session.unordered = r.session.unordered && frame.Type == wire.Added
-	if frame.Type == wire.Bookmark {
-		it, err := s.frames.Scan()
-		if err == nil {
-			err = r.checkBookmark(&it)
-		}
-		if err == nil {
-			err = r.at.distrust
-		}
-		if err != nil {
-			return err
-		}
-		if !r.server.bookmarks {
-			r.server.bookmarks = true
-			s.calm(false)
-		}
-		return r.reached(it.ResourceVersion)
-	}
-
-	o, err := r.object(frame.Type, s.frames, wire.ListHeader{})
-	if o == nil || err != nil {
-		return err
-	}
-	if err := r.checkOrder(o.GetResourceVersion()); err != nil {
-		return err // before it does harm
-	}
-	r.informer.signs.event.Store(r.informer.signs.proof.Load())
-
-	if frame.Type == wire.Deleted {
-		r.informer.remove(o)
-	} else {
-		if err := r.checkRoom(o); err != nil {
-			r.informer.unknown(func(r *refusals) { r.add(store.NameOf(o), err) })
-			return err
-		}
-		r.informer.put(o)
-	}
-
-	return r.reached(o.GetResourceVersion())
 }

@@ -241,7 +241,7 @@ func (i *informer) settleSeenLocked() (ask bool) {
 		case passes(now, o.Object):
 			i.passedLocked(name, now, now)
 			i.foundLocked(name)
-		case o.asked, pause, i.mu.refused.has(name), ordering.Behind(i.mu.rv, o.GetResourceVersion()) && !o.incomparable():
+		case o.asked, pause, i.mu.refused.Has(name), ordering.Behind(i.mu.rv, o.GetResourceVersion()) && !o.incomparable():
 		default:
 			o.asked, ask = true, true
 		}
@@ -266,7 +266,7 @@ func (i *informer) missedLocked(
 	for name, o := range i.mu.seen.objects {
 		is := now(name)
 		early := !first && o.looks >= look || ordering.Behind(rv, o.GetResourceVersion()) && !o.incomparable()
-		if i.mu.refused.has(name) || early && (is == nil || ordering.Older(is, o.Object)) {
+		if i.mu.refused.Has(name) || early && (is == nil || ordering.Older(is, o.Object)) {
 			continue
 		}
 		i.passedLocked(name, i.mu.store.Get(name.Namespace, name.Name), is)

@@ -44,3 +44,33 @@ type Source interface {
 	// Watch returns the JSON frames of one watch. The body ends when ctx does.
 	Watch(ctx context.Context, r Request) (io.ReadCloser, error)
 }
+
+// KindSource is implemented by sources that know the kind of a resource.
+// Informers whose [Key] has no kind query it.
+type KindSource interface {
+	// KindOf returns the kind of the request's resource, or the empty string if
+	// the source does not know it; the informer then lists the resource and
+	// takes the kind of that list.
+	KindOf(ctx context.Context, r Request) (string, error)
+}
+
+// Discoverer is implemented by sources that can query a server for the
+// resources it serves. Without it an informer keeps its objects until the
+// server has reported for two minutes, in a status of its own, that there is no
+// such resource. A client that makes up the status for a response that has none
+// (client-go's clients do, and mark it) never proves anything.
+type Discoverer interface {
+	// Discover queries the server again, over the connection that lists and
+	// watches use, for the resource of the request. An error means that there
+	// was no reliable answer.
+	Discover(ctx context.Context, r Request) (Discovery, error)
+}
+
+// Discovery is a server's description of a resource.
+type Discovery struct {
+	// Served reports whether the resource is served in the requested version.
+	Served bool
+	// Versions are the other versions of its group in which the resource is
+	// served.
+	Versions []string
+}

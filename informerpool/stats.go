@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
+	"github.com/fleetcache/fleetcache/informerpool/internal/histories"
 )
 
 // Totals count what the informers of a cluster, or of the pool, have done since
@@ -158,9 +161,9 @@ type clusterStats struct {
 
 	counts counts
 
-	pagedGroups
+	paged fallback.Groups // those whose server does not stream lists; they are paged
 
-	histories histories
+	histories histories.Histories
 }
 
 // statsLocked returns the records of a cluster. The pool's lock is held.
@@ -193,12 +196,6 @@ const (
 
 // counts are the numbers of what was counted.
 type counts [allCounted]atomic.Int64
-
-// count adds one to the counts of the informer and of its cluster.
-func (i *informer) count(what counted) {
-	i.counts[what].Add(1)
-	i.cluster.counts[what].Add(1)
-}
 
 // totals returns the counts by name.
 func (c *counts) totals() Totals {

@@ -140,9 +140,9 @@ func (p *Pool) status(i *informer) Status {
 
 	s.State, s.Since, s.Synced, s.ResourceVersion, s.Epoch = i.mu.state, i.mu.since, i.mu.synced, i.mu.rv, i.mu.epoch
 	s.History, s.LastSeen = i.mu.history, i.provenLocked()
-	s.Unknown, s.AllUnknown = len(i.mu.refused.names), i.mu.refused.all != nil
+	s.Unknown, s.AllUnknown = i.mu.refused.Len(), i.mu.refused.All() != nil
 	if s.Unknown > 0 || s.AllUnknown {
-		s.LastRefusal = i.mu.refused.last.Error()
+		s.LastRefusal = i.mu.refused.Last().Error()
 	}
 	s.LastError, s.Objects, s.Bytes = i.mu.lastErr, i.mu.store.Count, i.sizeLocked()
 	s.SeenBytes = i.mu.seen.bytes

@@ -22,30 +22,30 @@ import (
 // for the stall time-out, the body ends.
 type body struct {
 	io.ReadCloser
-	reflector *reflector
-	ctx       context.Context //nolint:containedctx // the request's lifetime, to distinguish a stall from other ends
-	cancel    context.CancelCauseFunc
-	silence   time.Duration // how long nothing may arrive
-	quiet     bool          // silence alone does not prove that the stream is broken
-	within    bool          // part of a frame has arrived, and the rest is due
-	timer     *time.Timer
+	server  *server
+	ctx     context.Context //nolint:containedctx // the request's lifetime, to distinguish a stall from other ends
+	cancel  context.CancelCauseFunc
+	silence time.Duration // how long nothing may arrive
+	quiet   bool          // silence alone does not prove that the stream is broken
+	within  bool          // part of a frame has arrived, and the rest is due
+	timer   *time.Timer
 
 	unproven bool // arriving data is no sign of life of the informer's own stream
 }
 
 // send opens a body. Waiting for the response's header counts as a stall, too.
-func (r *reflector) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions, silence time.Duration) (*body, error) {
+func (s *server) send(ctx context.Context, open func(context.Context, Request) (io.ReadCloser, error), opts metav1.ListOptions, silence time.Duration) (*body, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b := &body{
-		reflector: r,
-		ctx:       ctx,
-		cancel:    cancel,
-		silence:   silence,
+		server:  s,
+		ctx:     ctx,
+		cancel:  cancel,
+		silence: silence,
 	}
 	b.timer = time.AfterFunc(silence, func() { cancel(ErrStalled) })
 	var rc io.ReadCloser
-	err := r.informer.pool.calls.Apart("Source", &r.informer.key, func() (err error) {
-		rc, err = open(ctx, Request{Key: r.informer.key, Epoch: r.at.epoch, Options: opts})
+	err := s.informer.pool.calls.Apart("Source", &s.informer.key, func() (err error) {
+		rc, err = open(ctx, s.request(opts))
 		return err
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *reflector) send(ctx context.Context, open func(context.Context, Request
 		return nil, err
 	}
 
-	b.ReadCloser = r.informer.pool.calls.Body(rc, &r.informer.key)
+	b.ReadCloser = s.informer.pool.calls.Body(rc, &s.informer.key)
 
 	return b, nil
 }
@@ -64,7 +64,7 @@ func (r *reflector) send(ctx context.Context, open func(context.Context, Request
 func (b *body) alive() {
 	b.timer.Reset(b.silence)
 	if !b.unproven {
-		b.reflector.informer.proof()
+		b.server.informer.proof()
 	}
 }
 
@@ -80,7 +80,7 @@ func (b *body) limit(silence time.Duration) {
 // there.
 func (b *body) calm(quiet bool) {
 	b.quiet = quiet
-	b.silence = b.reflector.options.StallTimeout
+	b.silence = b.server.informer.pool.options.StallTimeout
 	if quiet {
 		b.silence -= questionTimeout
 	}
@@ -96,11 +96,11 @@ func (b *body) explain(err error) error {
 	cause := context.Cause(b.ctx)
 	if errors.Is(cause, ErrStalled) {
 		if b.quiet && !b.within {
-			b.reflector.quiet()
+			b.server.quiet()
 			return errQuiet
 		}
-		b.reflector.informer.count(countStalls)
-		return fmt.Errorf("%s: %w: nothing received for %s", b.reflector.informer.key, ErrStalled, b.silence)
+		b.server.informer.count(countStalls)
+		return fmt.Errorf("%s: %w: nothing received for %s", b.server.informer.key, ErrStalled, b.silence)
 	}
 
 	return cause
@@ -114,18 +114,18 @@ func (b *body) close() {
 
 // limits are those of readers. Objects that are too large are skipped: an
 // object that any user may create must not end the stream of all others.
-func (r *reflector) limits() wire.Limits {
-	return wire.Limits{Object: r.options.MaxObjectBytes, Pass: true}
+func (s *server) limits() wire.Limits {
+	return wire.Limits{Object: s.informer.pool.options.MaxObjectBytes, Pass: true}
 }
 
 // asBudget marks the error of a body that is too large, and adds the informer's
 // key to that of a malformed one.
-func (r *reflector) asBudget(err error) error {
+func (s *server) asBudget(err error) error {
 	if _, limit := errors.AsType[*wire.LimitError](err); limit {
-		return fmt.Errorf("%s: %w: %w", r.informer.key, ErrBudget, err)
+		return fmt.Errorf("%s: %w: %w", s.informer.key, ErrBudget, err)
 	}
 	if _, malformed := errors.AsType[*wire.SyntaxError](err); malformed {
-		return fmt.Errorf("%s: %w", r.informer.key, err)
+		return fmt.Errorf("%s: %w", s.informer.key, err)
 	}
 	return err
 }
@@ -136,19 +136,19 @@ type stream struct {
 	frames *wire.FrameReader
 }
 
-func (r *reflector) open(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*stream, error) {
-	b, err := r.send(ctx, r.options.Source.Watch, opts, silence)
+func (s *server) open(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*stream, error) {
+	b, err := s.send(ctx, s.informer.pool.options.Source.Watch, opts, silence)
 	if err != nil {
 		return nil, err
 	}
-	return &stream{body: b, frames: wire.NewFrameReader(b.ReadCloser, r.limits())}, nil
+	return &stream{body: b, frames: wire.NewFrameReader(b.ReadCloser, s.limits())}, nil
 }
 
 // wait waits until a frame begins to arrive, holding next to no memory
 // meanwhile.
 func (s *stream) wait() error {
 	if err := s.frames.Wait(); err != nil {
-		return s.reflector.asBudget(s.explain(err))
+		return s.server.asBudget(s.explain(err))
 	}
 	s.within = true
 	return nil
@@ -159,10 +159,10 @@ func (s *stream) wait() error {
 func (s *stream) next() (wire.Frame, error) {
 	frame, err := s.frames.Next()
 	if _, field := errors.AsType[*wire.FieldError](err); field {
-		return frame, refusedError(s.reflector.informer.key, err)
+		return frame, refusedError(s.server.informer.key, err)
 	}
 	if err != nil {
-		return frame, s.reflector.asBudget(s.explain(err))
+		return frame, s.server.asBudget(s.explain(err))
 	}
 	s.within = false
 	s.alive()
@@ -184,12 +184,12 @@ type page struct {
 	count int // items read
 }
 
-func (r *reflector) openPage(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
-	b, err := r.send(ctx, r.options.Source.List, opts, silence)
+func (s *server) openPage(ctx context.Context, opts metav1.ListOptions, silence time.Duration) (*page, error) {
+	b, err := s.send(ctx, s.informer.pool.options.Source.List, opts, silence)
 	if err != nil {
 		return nil, err
 	}
-	limits := r.limits()
+	limits := s.limits()
 	limits.Response = pageBytes(opts.Limit)
 	return &page{body: b, items: wire.NewListReader(b.ReadCloser, limits)}, nil
 }
@@ -208,7 +208,7 @@ func pageBytes(limit int64) int64 {
 // next advances to the next item.
 func (p *page) next() error {
 	if _, err := p.items.Next(); err != nil {
-		return p.reflector.asBudget(p.explain(err))
+		return p.server.asBudget(p.explain(err))
 	}
 	p.count++
 	p.alive()

@@ -8,36 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 )
-
-// trust is what the informer's relation to its server says about the objects.
-// informer.mu protects it.
-type trust struct {
-	standing
-
-	trial   *trial // of the current stream; nil if it is followed, or there is none
-	misled  bool   // a stream was accepted but proved to be none, since one was last followed
-	polling bool   // the resource can be listed, not watched
-	doubt   error  // the store is known to be of another history than the server's
-}
-
-// standing is the relation of an informer to its server.
-type standing struct {
-	state      State
-	since      time.Time
-	cause      error     // why waiting does not help; nil once an attempt makes progress
-	lastErr    error     // what interrupted it; nil once it makes progress
-	rejections int       // attempts in a row that failed with 401
-	detached   time.Time // since when no live watch is followed; zero while one is
-}
-
-// setState changes the state.
-func (s *standing) setState(to State) {
-	if s.state != to {
-		s.state, s.since = to, time.Now()
-	}
-}
 
 // Trust returns nil if the lease's reads may be taken for the server's state,
 // and otherwise the reason why not. Reads are served in either case: whether
@@ -72,14 +44,52 @@ func (l *Lease) Trust(grace time.Duration) error {
 	return nil
 }
 
+// Unknown returns why the cache cannot answer for an object, or nil if it can.
+// With an empty name it does so for a list of the namespace, and with both
+// empty for a list of all namespaces.
+//
+// A server may send objects that the informer refuses: objects larger than
+// Options.MaxObjectBytes, without a uid or a resourceVersion, with an invalid
+// name, over budget, or refused by a transform. Such an object exists, or has
+// changed, but the cache lacks it or holds an earlier state: reads of it, and
+// lists that would include it, have to go to the server. The last accepted
+// state stays in the cache, since a refused change does not prove a delete.
+//
+// Unknown concerns single objects and complements [Lease.Trust], which fails if
+// any object may be unknown. The error satisfies errors.Is(err, ErrRefused).
+func (l *Lease) Unknown(namespace, name string) error {
+	at := l.rlock()
+	i := at.informer
+	defer i.mu.RUnlock()
+
+	if at.selector.namespace != "" {
+		namespace = at.selector.namespace
+	}
+	switch {
+	case name == "" && i.mu.refused.In(namespace):
+	case name != "" && i.mu.refused.Has(types.NamespacedName{Namespace: namespace, Name: name}):
+	default:
+		return nil
+	}
+
+	return refusedError(at.key, i.mu.refused.Last())
+}
+
+func refusedError(key Key, why error) error {
+	if errors.Is(why, ErrRefused) {
+		return fmt.Errorf("%s: %w", key, why)
+	}
+	return fmt.Errorf("%s: %w: %w", key, ErrRefused, why)
+}
+
 // distrustLocked returns why the store may differ from the server's state for
 // longer than a resume takes, or nil.
 func (i *informer) distrustLocked(grace time.Duration) error {
 	switch {
 	case i.mu.doubt != nil:
 		return i.mu.doubt
-	case i.mu.refused.all != nil:
-		return refusedError(i.key, i.mu.refused.all)
+	case i.mu.refused.All() != nil:
+		return refusedError(i.key, i.mu.refused.All())
 	case i.mu.cause != nil:
 		return i.mu.cause
 	case i.mu.rejections > 1:
@@ -103,40 +113,6 @@ func (i *informer) distrustLocked(grace time.Duration) error {
 // silentFor returns the time since the server's last sign of life.
 func (i *informer) silentFor() time.Duration {
 	return time.Since(i.pool.clock.At(i.signs.proof.Load()))
-}
-
-// detach records that no live watch is followed from now on.
-func (t *trust) detach() {
-	if t.detached.IsZero() {
-		t.detached = time.Now()
-	}
-}
-
-// attach records that a live watch is followed, or that a list or a poll
-// succeeded: earlier faults are over.
-func (t *trust) attach() {
-	if t.trial != nil && t.trial.settle != nil {
-		t.trial.settle.Stop()
-	}
-	t.trial, t.misled = nil, false
-	t.detached, t.rejections = time.Time{}, 0
-	t.cause, t.lastErr = nil, nil
-}
-
-// suspect records what a failed attempt reveals about the store.
-func (t *trust) suspect(err error) {
-	t.lastErr, t.cause = err, nil
-	if permanent(err) {
-		t.cause = err
-	}
-	if apierrors.IsUnauthorized(err) {
-		t.rejections++ // the first may be a credential that is being replaced
-	} else {
-		t.rejections = 0
-	}
-	if errors.Is(err, ErrHistory) || errors.Is(err, ErrEpochChanged) {
-		t.doubt = err
-	}
 }
 
 // note records an error that does not end the attempt.
@@ -175,4 +151,127 @@ func (i *informer) polled() {
 	i.mu.polling = true
 	i.mu.attach()
 	i.mu.waiters.wake()
+}
+
+// accepted records that the server has accepted a watch from a version.
+func (i *informer) accepted(rv string) {
+	i.mu.Lock()
+	t := &trial{before: i.mu.standing, accepted: time.Now()}
+	if i.mu.misled {
+		t.settle = time.AfterFunc(settling, func() { i.settled(t) })
+		i.mu.trial = t
+		i.mu.Unlock()
+		return
+	}
+
+	ask := i.advanceLocked(rv)
+	i.mu.trial = t
+	i.mu.Unlock()
+
+	i.advanced(ask)
+}
+
+// settled records that a stream has lasted.
+func (i *informer) settled(t *trial) {
+	i.mu.Lock()
+	if i.mu.trial != t || i.mu.state == StateDying {
+		i.mu.Unlock()
+		return
+	}
+	ask := i.advanceLocked(i.mu.rv)
+	i.mu.Unlock()
+
+	i.advanced(ask)
+}
+
+// advance records the resourceVersion that the stream has reached; on reports
+// whether it is a new one. A stream on trial that repeats a version does not
+// count as a stream yet.
+func (i *informer) advance(rv string, on bool) {
+	i.mu.Lock()
+	if i.mu.trial != nil && !on {
+		i.mu.Unlock()
+		return
+	}
+	ask := i.advanceLocked(rv)
+	i.mu.Unlock()
+
+	i.advanced(ask)
+}
+
+// advanceLocked must be followed by advanced, without the lock.
+func (i *informer) advanceLocked(rv string) (ask bool) {
+	i.mu.rv, i.mu.polling = rv, false
+	i.mu.setState(StateSynced)
+	i.mu.attach()
+	ask = i.settleSeenLocked()
+	i.mu.waiters.wake()
+
+	return ask
+}
+
+func (i *informer) advanced(ask bool) {
+	if ask {
+		i.pool.auditSeen(i)
+	}
+	i.pool.takeOver(i)
+}
+
+// endsAtOnce returns an error if the server ends one accepted stream after
+// another, each in the regular way.
+func (i *informer) endsAtOnce() error {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if i.mu.trial == nil || i.mu.trial.settle == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: the server ends each as soon as it has begun", i.key, ErrDetached)
+}
+
+// provenLocked returns when the informer last had a sign of life of the stream
+// it follows. A server's responses while it is not followed, such as to the
+// history question, prove nothing about the cache.
+func (i *informer) provenLocked() time.Time {
+	at := i.pool.clock.At(i.signs.proof.Load())
+	if d := i.mu.detached; i.mu.synced && !d.IsZero() && d.Before(at) {
+		return d
+	}
+	return at
+}
+
+// unfollowed returns since when the informer has not followed its server; zero
+// if it follows it.
+func (i *informer) unfollowed() time.Time {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.detached
+}
+
+// followedSince reports whether an informer has followed its server
+// continuously since t.
+func (i *informer) followedSince(t time.Time) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.state == StateSynced && i.mu.detached.IsZero() && i.mu.since.Before(t)
+}
+
+// follows reports whether the store shows a history.
+func (i *informer) follows(epoch Epoch, number int) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.synced && i.mu.epoch == epoch && i.mu.history == number
+}
+
+// healthy reports whether a narrower key may rely on the informer. An informer
+// that cannot sync may be refused where one for the narrower key is not.
+func (i *informer) healthy() bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.state == StateSynced
+}
+
+func (i *informer) degradedFor(d time.Duration) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.state == StateDegraded && time.Since(i.mu.since) > d
 }

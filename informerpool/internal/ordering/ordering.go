@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/fleetcache/fleetcache/internal/packed"
+	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
 // Ordered reports whether a version has the form that API servers issue: a
@@ -85,4 +86,23 @@ func Older(a, b *packed.Object) bool {
 // or another conversion, changes content under the same version.
 func SameState(cached, listed *packed.Object) bool {
 	return cached.GetResourceVersion() == listed.GetResourceVersion() && cached.SameContent(listed)
+}
+
+// Ends reports whether a delete with this identity ends the cached object,
+// rather than an earlier state of it or another object of its name.
+func Ends(id wire.Identity, o *packed.Object) bool {
+	if id.UID != "" && string(o.GetUID()) != id.UID {
+		return false
+	}
+	n, err := strconv.ParseUint(id.ResourceVersion, 10, 64)
+	version, ok := o.Version()
+	return err != nil || !ok || n >= version
+}
+
+// Succeeds reports whether an identity has a later version than a cached
+// object.
+func Succeeds(id wire.Identity, o *packed.Object) bool {
+	n, err := strconv.ParseUint(id.ResourceVersion, 10, 64)
+	version, ok := o.Version()
+	return err == nil && ok && n > version
 }

@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+)
+
+// finish makes the result of the list the informer's state.
+func (l *listing) finish(rv string) error {
+	if err := l.verdict(); err != nil {
+		return err
+	}
+	r := l.reflector
+	if !r.at.replace && ordering.Behind(rv, r.at.reach) {
+		l.contradict(fmt.Errorf("%s: list is at %s, cache at %s", r.informer.key, rv, r.at.reach))
+	}
+	if l.cramped != nil { // skipped objects would look as if they had gone back
+		return l.trim(rv)
+	}
+	if !r.at.replace && l.broken == nil {
+		if proof := l.disproved(rv); proof != nil {
+			l.contradict(proof)
+		}
+	}
+	l.over = true
+	asked := errors.Is(r.at.distrust, errLacked) // or each would make the other list again and again
+	r.listing, r.at.distrust = nil, nil
+	l.history = l.number()
+	if l.another = l.apart(); l.another {
+		r.at.reach = ""
+	}
+	r.at.resume, r.at.reach, r.at.replace, r.absent = rv, ordering.Further(r.at.reach, rv), false, absence{}
+	r.failures.unanswered, r.failures.streams = time.Time{}, 0
+	r.informer.proof()
+	ask, lacked := r.informer.commit(l, rv, r.server.epoch)
+	if ask {
+		r.informer.pool.auditSeen(r.informer)
+	}
+	if lacked && !asked {
+		r.informer.pool.doubtSiblings(r.informer)
+	}
+	if l.broken != nil {
+		r.rolledBack(l.broken)
+	}
+	r.informer.pool.takeOver(r.informer)
+
+	return nil
+}
+
+// verdict returns why a complete list cannot be committed, or nil. A list of
+// which everything is refused is no answer at all: the server's notion of the
+// kind is not the cache's. Objects that are merely too large do not count.
+func (l *listing) verdict() error {
+	if l.rejected > 0 && l.accepted == 0 && l.senseless {
+		return l.refusal()
+	}
+	return nil
+}
+
+// trim ends a complete list that skipped objects. It removes the objects that
+// the list lacks, so that the next list has room, and returns why the list is
+// not the informer's state. No object of another history is stored, so that no
+// read shows objects of both.
+func (l *listing) trim(rv string) error {
+	r := l.reflector
+	another := l.apart()
+	l.over, r.listing, r.at.resume = true, nil, "" // a stream would bring deleted objects once more
+	if !another {
+		r.informer.commitTrimmed(l, rv)
+		return l.cramped
+	}
+	r.informer.giveUp(l)
+	r.at.replace = true // the next list may not contradict the remaining objects
+	if l.broken != nil {
+		r.rolledBack(l.broken)
+	}
+
+	return l.cramped
+}
+
+// abort drops an unfinished list. If the list broke midway, and is known to be
+// of the store's own history, it leaves the objects it brought: they are newer.
+// No object is removed because a part of a list lacks it. A page that broke
+// before it named its kind leaves nothing.
+func (l *listing) abort(err error) {
+	if l.over {
+		return
+	}
+	r := l.reflector
+	r.listing = nil
+	confirmed := !r.kind.inPage || r.kind.unnamed == 0
+	r.kind.inPage = false
+	own := confirmed && l.broken == nil && !r.at.replace && ordering.Ordered(l.version) && !ordering.Behind(l.version, r.at.reach)
+	if own && r.informer.hasSynced() && !errors.Is(err, ErrBudget) {
+		r.informer.commitPart()
+		return
+	}
+	r.informer.discard()
+}
+
+// number returns the number of the history that the list shows.
+func (l *listing) number() int {
+	r := l.reflector
+	r.informer.mu.RLock()
+	another, own := r.informer.mu.epoch == r.server.epoch && (r.at.replace || l.broken != nil), r.informer.mu.history
+	r.informer.mu.RUnlock()
+	return r.informer.cluster.histories.At(r.informer.key.Resource.GroupResource(), string(r.server.epoch), another, own)
+}
+
+// disproved returns the proof that a complete list at a version is of another
+// history than another informer of the resource has shown: that informer has a
+// later state of an object, from before the list. An informer that lagged when
+// its server was restored has nothing in its own store that contradicts the
+// list.
+func (l *listing) disproved(rv string) error {
+	r := l.reflector
+	if counts, ok := r.options.Source.(interface{ counting(key Key) bool }); ok && counts.counting(r.informer.key) {
+		return nil // each informer counts its own versions
+	}
+	for _, i := range r.informer.pool.siblings(r.informer) {
+		if proof := l.disprovedBy(i, rv); proof != nil {
+			return proof
+		}
+	}
+	return nil
+}
+
+// disprovedBy is disproved for one of the other informers.
+func (l *listing) disprovedBy(i *informer, rv string) error {
+	r := l.reflector
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+
+	if !i.mu.synced || i.mu.epoch != r.server.epoch || i.mu.history != r.informer.mu.history {
+		return nil
+	}
+	contradicts := func(listed, shown *Object) bool {
+		return listed != nil && shown != nil && ordering.Older(listed, shown) && !ordering.Behind(rv, shown.GetResourceVersion())
+	}
+	proof := func(listed, shown *Object) error {
+		return fmt.Errorf("%s %s: listed at %s, cached at %s by %s",
+			r.informer.key, store.NameOf(shown), listed.GetResourceVersion(), shown.GetResourceVersion(), i.key)
+	}
+	if i.mu.store.Count <= r.informer.mu.store.Count+r.informer.mu.staged.Count {
+		for shown := range i.mu.store.All() {
+			if listed := l.shows(store.NameOf(shown)); contradicts(listed, shown) {
+				return proof(listed, shown)
+			}
+		}
+		return nil
+	}
+
+	for _, listed := range slices.Concat(slices.Collect(maps.Keys(l.seen)), slices.Collect(r.informer.mu.staged.All())) {
+		if shown := i.mu.store.Get(listed.GetNamespace(), listed.GetName()); contradicts(listed, shown) {
+			return proof(listed, shown)
+		}
+	}
+
+	return nil
+}

@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/fallback"
+	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+// connect waits for the cluster and returns a live stream that continues the
+// store.
+func (r *reflector) connect(ctx context.Context) (*stream, error) {
+	epoch, err := r.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if epoch != r.server.epoch {
+		r.at.replace = r.at.replace || r.informer.hasSynced()
+		r.server.epoch, r.at.resume, r.at.reach = epoch, "", ""
+		r.informer.loosenSeen()
+		r.kind.forget(&r.informer.key)
+	}
+
+	if ordering.Ordered(r.at.resume) && r.server.watchable() && r.at.distrust == nil {
+		err := r.guard(ctx)
+		if err == nil {
+			r.server.count(countResumes)
+			s, err := r.watch(ctx)
+			if !errors.Is(err, errPolled) {
+				return s, asResumeError(err)
+			}
+		} else if !r.failures.listsInstead(err) {
+			return nil, err
+		}
+	}
+
+	return r.relist(ctx)
+}
+
+// ready calls the source, whose panic becomes an error.
+func (r *reflector) ready(ctx context.Context) (epoch Epoch, err error) {
+	err = r.informer.pool.calls.Here("Source", &r.informer.key, func() (err error) {
+		epoch, err = r.informer.pool.options.Source.Ready(ctx, r.informer.key.Cluster)
+		return err
+	})
+	return epoch, err
+}
+
+// guard asks the history question: does the server's history reach the version
+// that the informer has seen? A server whose etcd was restored from an older
+// snapshot accepts a resourceVersion from the future and then is silent until
+// its own history gets there, in practice for ever.
+func (r *reflector) guard(ctx context.Context) error {
+	current, err := r.server.currentVersion(ctx, !r.failures.unanswered.IsZero())
+	if err != nil {
+		return err
+	}
+	r.failures.unanswered = time.Time{}
+	if ordering.Behind(current, r.at.resume) {
+		return fmt.Errorf("%s: %w (server is at %s, cache at %s)", r.informer.key, ErrHistory, current, r.at.resume)
+	}
+	return nil
+}
+
+// watch opens the live stream from the resourceVersion that was reached.
+func (r *reflector) watch(ctx context.Context) (*stream, error) {
+	opts := r.server.listOptions()
+	opts.ResourceVersion = r.at.resume
+	opts.AllowWatchBookmarks = true
+	opts.TimeoutSeconds = r.server.watchSeconds()
+	r.server.count(countWatches)
+	s, err := r.server.open(ctx, opts, r.options.StallTimeout)
+	r.at.unordered = ordering.Versionless(r.at.resume)
+	if apierrors.IsMethodNotSupported(err) {
+		r.server.unwatchable = time.Now().Add(fallback.Age)
+		return nil, errPolled
+	}
+	if err != nil {
+		return nil, r.untaken(err)
+	}
+	s.calm(!r.server.bookmarks)
+	since := r.informer.unfollowed()
+	r.informer.accepted(r.at.resume)
+	if r.failures.away {
+		r.failures.away = false
+		r.informer.pool.auditResumed(r.informer, since)
+	}
+
+	return s, nil
+}
+
+// untaken adds to the error of a watch that its version is not valid, if
+// nothing else is known to be wrong.
+func (r *reflector) untaken(err error) error {
+	if ordering.Versionless(r.at.resume) || ordering.Ordered(r.at.resume) {
+		return err
+	}
+	return fmt.Errorf("%s: %w: the list is at %s, and a watch from there fails: %w",
+		r.informer.key, ErrVersion, wire.Excerpt(r.at.resume), err)
+}

@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/refusals"
+	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+// follow applies a live stream until it ends; a regular end is nil.
+func (r *reflector) follow(s *stream) error {
+	for {
+		if err := s.wait(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			if errors.Is(err, ErrStalled) {
+				r.server.bookmarks = false // must be seen again before silence means anything
+			}
+			return err
+		}
+
+		if err := r.applyNext(s); err != nil {
+			return err
+		}
+	}
+}
+
+// applyNext applies the next frame, which has begun to arrive.
+func (r *reflector) applyNext(s *stream) error {
+	frame, err := s.next()
+	if err != nil {
+		return eofIsUnexpected(err)
+	}
+	r.at.unordered = r.at.unordered && frame.Type == wire.Added
+	if frame.Type == wire.Bookmark {
+		it, err := s.frames.Scan()
+		if err == nil {
+			err = r.bookmark(&it)
+		}
+		if err == nil {
+			err = r.at.distrust
+		}
+		if err != nil {
+			return err
+		}
+		if !r.server.bookmarks {
+			r.server.bookmarks = true
+			s.calm(false)
+		}
+		return r.reached(it.ResourceVersion)
+	}
+
+	o, err := r.object(frame.Type, s.frames, wire.ListHeader{})
+	if o == nil || err != nil {
+		return err
+	}
+	if err := r.at.checkOrder(o.GetResourceVersion()); err != nil {
+		return r.disordered(err) // before it does harm
+	}
+	r.informer.signs.event.Store(r.informer.signs.proof.Load())
+
+	if frame.Type == wire.Deleted {
+		r.informer.remove(o)
+	} else {
+		if err := r.checkRoom(o); err != nil {
+			r.informer.unknown(func(unknown *refusals.Set) { unknown.Add(store.NameOf(o), err) })
+			return err
+		}
+		r.informer.put(o)
+	}
+
+	return r.reached(o.GetResourceVersion())
+}
+
+// eofIsUnexpected turns the clean end of a stream into io.ErrUnexpectedEOF
+// where more was due.
+func eofIsUnexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// bookmark checks a bookmark.
+func (r *reflector) bookmark(it *wire.Item) error {
+	if err := r.kind.bookmark(it); err != nil {
+		return fmt.Errorf("%s: %w", r.informer.key, err)
+	}
+	return nil
+}
+
+// reached records how far the stream has come.
+func (r *reflector) reached(rv string) error {
+	if rv == "" {
+		return nil
+	}
+	further, err := r.at.advance(rv)
+	if err != nil {
+		return r.disordered(err)
+	}
+	if further {
+		r.failures.followed()
+	}
+	r.informer.advance(r.at.resume, further)
+
+	return nil
+}
+
+// disordered marks the error of a stream that went back.
+func (r *reflector) disordered(err error) error {
+	return fmt.Errorf("watch %s: %w", r.informer.key, err)
+}
+
+// checkBytes fails if storing an object in place of old would exceed the
+// cluster's memory budget. It is checked before storing: a server that is
+// retried repeatedly must not get one more object in with each try.
+func (r *reflector) checkBytes(old, o *Object) error {
+	growth := int64(o.Size()) + store.EntryBytes
+	if old != nil {
+		growth -= int64(old.Size())
+	}
+	limit := r.options.MaxClusterBytes
+	if limit <= 0 || growth <= 0 || r.informer.reserve(growth, limit) {
+		return nil
+	}
+	return fmt.Errorf("%s: cluster's informers take more than %d bytes: %w", r.informer.key, limit, ErrBudget)
+}
+
+// checkRoom is checkBytes for an object of a stream, and also checks the number
+// of objects.
+func (r *reflector) checkRoom(o *Object) error {
+	old := r.informer.mu.store.Get(o.GetNamespace(), o.GetName())
+	if limit := r.options.MaxObjects; limit > 0 && old == nil && r.informer.mu.store.Count >= limit {
+		return fmt.Errorf("%s: more than %d objects: %w", r.informer.key, limit, ErrBudget)
+	}
+	return r.checkBytes(old, o)
+}

@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informerpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fleetcache/fleetcache/internal/wire"
+)
+
+const (
+	// initialSilence bounds the silence within the initial objects of a stream.
+	initialSilence = 30 * time.Second
+	// maxRepeats bounds how often such a stream repeats objects.
+	maxRepeats = 1000
+	// maxChanges bounds how long it shows changes before its end, and
+	// maxInitial how long it lasts.
+	maxChanges = time.Minute
+	maxInitial = 20 * time.Minute
+)
+
+var (
+	// errNoStream indicates that a server treated a request for a streamed list
+	// as one for a plain watch.
+	errNoStream = errors.New("server does not stream lists")
+	// errEndless indicates that a server streams a list that does not end.
+	errEndless = fmt.Errorf("%w: it began one and did not end it", errNoStream)
+)
+
+// server is the API server as one reflector sees it: the requests for the
+// reflector's key, and what they have shown about the server.
+//
+// INVARIANT: only the reflector's goroutine uses its fields.
+type server struct {
+	abilities
+
+	informer *informer
+	epoch    Epoch // that requests are made for
+}
+
+// abilities are what the reflector has learned about how its server lists and
+// watches the resource.
+type abilities struct {
+	ends        bool      // it has ended a list that it streamed
+	silent      bool      // its watches have carried nothing while nothing changed
+	bookmarks   bool      // its watches carry bookmarks while nothing changes
+	unwatchable time.Time // until when it is not asked to watch, having refused once
+	smaller     int       // how often the size of pages was halved
+}
+
+// cannotStream reports whether an error may mean that the server does not
+// support streamed lists: older servers refuse the parameters, the oldest
+// ignore them. If the error has another cause, the paged list that follows
+// fails alike.
+func cannotStream(err error) bool {
+	if errors.Is(err, errNoStream) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusGone, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= 400 && code < 500 || code == http.StatusNotImplemented
+	}
+}
+
+// maxUnstreamed is how many streamed lists in a row may fail inside a server
+// before a paged one is tried.
+const maxUnstreamed = 3
+
+// count counts something that a request has shown.
+func (s *server) count(what counted) { s.informer.count(what) }
+
+// paged reports whether lists are requested in pages.
+func (s *server) paged() bool {
+	return s.informer.pool.options.PagedLists || !s.watchable() || s.informer.cluster.paged.Has(s.informer.key.Resource.Group)
+}
+
+// pages records that the server does not stream lists of the resource's group.
+func (s *server) pages() { s.informer.cluster.paged.Add(s.informer.key.Resource.Group) }
+
+// watchable reports whether watches of the resource are requested.
+func (a *abilities) watchable() bool { return time.Now().After(a.unwatchable) }
+
+// pageSize returns how many objects a page is requested with.
+func (a *abilities) pageSize(o *Options) int64 { return max(o.PageSize>>a.smaller, 1) }
+
+// shrink makes the pages of the next list smaller after one was too large: the
+// objects in it may be valid.
+func (a *abilities) shrink(limit int64, err error) {
+	if e, ok := errors.AsType[*wire.LimitError](err); ok && e.What == wire.ResponseBytes && limit > 1 {
+		a.smaller++
+	}
+}
+
+func (s *server) listOptions() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: s.informer.key.LabelSelector, FieldSelector: s.informer.key.FieldSelector}
+}
+
+// streamOptions make a watch begin with the current objects. Bookmarks must be
+// requested, too: without them the server never marks the end of the initial
+// objects.
+func streamOptions(o metav1.ListOptions) metav1.ListOptions {
+	o.SendInitialEvents = new(true)
+	o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	o.AllowWatchBookmarks = true
+	return o
+}
+
+func (s *server) watchSeconds() *int64 {
+	return new(int64(jitter(s.informer.pool.options.WatchTimeout) / time.Second))
+}
+
+// jitter returns between two thirds and four thirds of d, at random.
+func jitter(d time.Duration) time.Duration { return 2*d/3 + rand.N(2*d/3) }
+
+// quiet records that a watch carried nothing. The first such watch counts as a
+// stall, since it may have been one; from then on silence is normal for the
+// resource.
+func (s *server) quiet() {
+	if !s.silent {
+		s.silent = true
+		s.count(countStalls)
+	}
+}
+
+// request returns a request for the key.
+func (s *server) request(opts metav1.ListOptions) Request {
+	return Request{Key: s.informer.key, Epoch: s.epoch, Options: opts}
+}
+
+// discover queries the server for the resource. supported is false if the
+// source cannot.
+func (s *server) discover(ctx context.Context) (found Discovery, supported bool, err error) {
+	source, supported := s.informer.pool.options.Source.(Discoverer)
+	if !supported {
+		return found, false, nil
+	}
+	err = s.informer.pool.calls.Apart("Source", &s.informer.key, func() (err error) {
+		found, err = source.Discover(ctx, s.request(metav1.ListOptions{}))
+		return err
+	})
+
+	return found, true, err
+}
+
+// kindOf returns the kind of the resource, as the source or the server's lists
+// know it.
+func (s *server) kindOf(ctx context.Context) (kind string, err error) {
+	if source, ok := s.informer.pool.options.Source.(KindSource); ok {
+		err := s.informer.pool.calls.Apart("Source", &s.informer.key, func() (err error) {
+			kind, err = source.KindOf(ctx, s.request(metav1.ListOptions{}))
+			return err
+		})
+		if kind != "" || err != nil {
+			return kind, err
+		}
+	}
+	return s.listKind(ctx)
+}
+
+// listKind requests the shortest possible list, and returns the kind of its
+// items.
+func (s *server) listKind(ctx context.Context) (string, error) {
+	opts := s.listOptions()
+	opts.Limit = 1
+	page, err := s.openPage(ctx, opts, questionTimeout)
+	if err != nil {
+		return "", err
+	}
+	defer page.close()
+	for err == nil {
+		err = page.next()
+	}
+	if !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	kind, ok := strings.CutSuffix(page.header().Kind, listSuffix)
+	if !ok || kind == "" {
+		return "", fmt.Errorf("%s: %w: the list does not name it", s.informer.key, ErrKind)
+	}
+	return kind, nil
+}
