@@ -145,7 +145,7 @@ func classify(err error) (phase.Class, string) {
 	}
 	switch {
 	case goneForSure(err):
-		return phase.Unknown, ReasonClusterNotFound
+		return phase.NoCluster, ReasonClusterNotFound
 	case errors.Is(err, resolver.ErrNoAccess):
 		return phase.NoAccess, ReasonNoAccess
 	case errors.Is(err, resolver.ErrKeyMissing):

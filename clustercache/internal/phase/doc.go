@@ -12,7 +12,7 @@
 //	   ^                  | Failed              | Succeeded        | threshold
 //	   |  NoAccess        v                     |                  v reached
 //	   +----------------- + ---------> Disconnected or Refused <---+
-//	      or Unknown
+//	      or NoCluster
 //
 // A retry after a deadline stays in its phase until the attempt ends. Removed
 // leads to Gone from every phase, and a connected cluster that loses its access

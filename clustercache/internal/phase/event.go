@@ -51,8 +51,8 @@ const (
 	Trouble Class = iota
 	// NoAccess: the resolver has no access to the cluster yet.
 	NoAccess
-	// Unknown: the resolver reports that no such cluster exists.
-	Unknown
+	// NoCluster: the resolver reports that no such cluster exists.
+	NoCluster
 	// Policy: policy forbids access to the cluster.
 	Policy
 	// Rejected: the server does not accept the credentials.

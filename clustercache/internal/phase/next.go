@@ -382,14 +382,14 @@ func (m *machine) missed() {
 func (m *machine) refreshFailed() {
 	m.fail()
 	own := m.e.Revision != "" && m.e.Revision == m.Revision
-	if m.e.Class != NoAccess && m.e.Class != Unknown {
+	if m.e.Class != NoAccess && m.e.Class != NoCluster {
 		m.GraceUntil, m.GraceGone = time.Time{}, false // access exists again, although it does not work
 	}
 
 	switch {
-	case m.e.Class == NoAccess || m.e.Class == Unknown:
+	case m.e.Class == NoAccess || m.e.Class == NoCluster:
 		// Secrets are also rotated by deleting and creating them.
-		m.GraceGone = m.e.Class == Unknown
+		m.GraceGone = m.e.Class == NoCluster
 		if m.GraceUntil.IsZero() {
 			m.GraceUntil = m.now.Add(m.cfg.Grace)
 		}
@@ -416,7 +416,7 @@ func (m *machine) connectFailed() {
 	case NoAccess:
 		m.enter(Pending)
 		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
-	case Unknown:
+	case NoCluster:
 		m.gone()
 		m.RetryAt = m.after(m.now, m.cfg.ResolveRetry)
 	case Policy:

@@ -48,11 +48,11 @@ var (
 		"removed":      phase.Removed,
 	}
 	classes = map[string]phase.Class{
-		"noaccess": phase.NoAccess,
-		"unknown":  phase.Unknown,
-		"policy":   phase.Policy,
-		"rejected": phase.Rejected,
-		"busy":     phase.Busy,
+		"noaccess":  phase.NoAccess,
+		"nocluster": phase.NoCluster,
+		"policy":    phase.Policy,
+		"rejected":  phase.Rejected,
+		"busy":      phase.Busy,
 	}
 	actionNames = []string{"StartConnect", "StartProbe", "Cancel", "Notify", "Up", "Down", "Renew", "Evict", "Silence"}
 	running     = []string{"", ", attempt runs", ", probe runs"}
