@@ -45,7 +45,8 @@ func Compare(a, b types.NamespacedName) int {
 // that name the cluster already. The errors of the transport and of resolvers
 // include the name, since they also appear alone.
 func Omit(name string, err error) string {
-	return strings.NewReplacer("cluster "+strconv.Quote(name)+": ", "", "cluster "+name+": ", "").Replace(fmt.Sprint(err))
+	prefixes := strings.NewReplacer("cluster "+strconv.Quote(name)+": ", "", "cluster "+name+": ", "")
+	return prefixes.Replace(fmt.Sprint(err))
 }
 
 func escape(text string, slash bool) string {

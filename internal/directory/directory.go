@@ -16,9 +16,9 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
-// Directory resolves the clusters that it was given. It lists them, and notifies
-// of changes. A cluster that it does not have is gone for good. All methods are
-// safe for concurrent use.
+// Directory resolves the clusters that it was given. It lists them, and
+// notifies of changes. A cluster that it does not have is gone for good. All
+// methods are safe for concurrent use.
 type Directory struct {
 	wake chan struct{} // one slot
 

@@ -88,7 +88,7 @@ func TestMuteLosesEverythingAndUpResets(t *testing.T) {
 		gone, left := connected(t, l)
 		l.Mute()
 		_, err := client.Write([]byte("lost"))
-		require.NoError(t, err, "nobody tells the sender")
+		require.NoError(t, err, "the sender is not notified")
 		require.NoError(t, server.SetReadDeadline(time.Now().Add(time.Hour)))
 		_, err = server.Read(make([]byte, 1))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)

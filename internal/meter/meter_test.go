@@ -73,23 +73,28 @@ func TestHazardSmallDocumentsThatAreLarge(t *testing.T) {
 		"items of another type": {&corev1.PodList{}, many(`{"items":[`, `1`, `]}`)},
 		"escaped keys":          {&corev1.PodList{}, many(`{"\u0069tems":[`, `{}`, `]}`)},
 		"containers":            {&corev1.Pod{}, many(`{"spec":{"containers":[`, `{}`, `]}}`)},
-		"probes":                {&corev1.Pod{}, many(`{"spec":{"containers":[`, `{"livenessProbe":{},"lifecycle":{"postStart":{}}}`, `]}}`)},
-		"labels":                {&corev1.ConfigMap{}, many(`{"metadata":{"labels":{`, `"#":""`, `}}}`)},
-		"maps of one":           {&corev1.ConfigMapList{}, many(`{"items":[`, `{"data":{"a":""}}`, `]}`)},
-		"owners":                {&metav1.PartialObjectMetadata{}, many(`{"metadata":{"ownerReferences":[`, `{"controller":true}`, `]}}`)},
-		"managed fields":        {&metav1.PartialObjectMetadata{}, many(`{"metadata":{"managedFields":[`, `{"fieldsV1":{"a":[1,2]}}`, `]}}`)},
-		"quantities":            {&corev1.Pod{}, many(`{"spec":{"overhead":{`, `"#":"1"`, `}}}`)},
-		"schemas":               {&apiextensionsv1.JSONSchemaProps{}, many(`{"properties":{`, `"#":{}`, `}}`)},
-		"schemas in schemas":    {&apiextensionsv1.JSONSchemaProps{}, many(`{"items":{"properties":{`, `"#":{}`, `}}}`)},
-		"lists of schemas":      {&apiextensionsv1.JSONSchemaProps{}, many(`{"items":[`, `{}`, `]}`)},
-		"defaults":              {&apiextensionsv1.JSONSchemaProps{}, many(`{"enum":[`, `{"a":[1]}`, `]}`)},
-		"any: empty maps":       {&anything{}, many(`{"a":[`, `{}`, `]}`)},
-		"any: maps of one":      {&anything{}, many(`{"a":[`, `{"a":1}`, `]}`)},
-		"any: maps of nine":     {&anything{}, many(`{"a":[`, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`, `]}`)},
-		"any: one map":          {&anything{}, many(`{`, `"#":"#"`, `}`)},
-		"any: empty arrays":     {&anything{}, many(`{"a":[`, `[]`, `]}`)},
-		"any: numbers":          {&anything{}, many(`{"a":[`, `#`, `]}`)},
-		"any: texts":            {&anything{}, many(`{"a":[`, `"#"`, `]}`)},
+		"probes": {&corev1.Pod{},
+			many(`{"spec":{"containers":[`, `{"livenessProbe":{},"lifecycle":{"postStart":{}}}`, `]}}`)},
+		"labels":      {&corev1.ConfigMap{}, many(`{"metadata":{"labels":{`, `"#":""`, `}}}`)},
+		"maps of one": {&corev1.ConfigMapList{}, many(`{"items":[`, `{"data":{"a":""}}`, `]}`)},
+		"owners": {&metav1.PartialObjectMetadata{},
+			many(`{"metadata":{"ownerReferences":[`, `{"controller":true}`, `]}}`)},
+		"managed fields": {&metav1.PartialObjectMetadata{},
+			many(`{"metadata":{"managedFields":[`, `{"fieldsV1":{"a":[1,2]}}`, `]}}`)},
+		"quantities": {&corev1.Pod{}, many(`{"spec":{"overhead":{`, `"#":"1"`, `}}}`)},
+		"schemas":    {&apiextensionsv1.JSONSchemaProps{}, many(`{"properties":{`, `"#":{}`, `}}`)},
+		"schemas in schemas": {&apiextensionsv1.JSONSchemaProps{},
+			many(`{"items":{"properties":{`, `"#":{}`, `}}}`)},
+		"lists of schemas": {&apiextensionsv1.JSONSchemaProps{}, many(`{"items":[`, `{}`, `]}`)},
+		"defaults":         {&apiextensionsv1.JSONSchemaProps{}, many(`{"enum":[`, `{"a":[1]}`, `]}`)},
+		"any: empty maps":  {&anything{}, many(`{"a":[`, `{}`, `]}`)},
+		"any: maps of one": {&anything{}, many(`{"a":[`, `{"a":1}`, `]}`)},
+		"any: maps of nine": {&anything{},
+			many(`{"a":[`, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`, `]}`)},
+		"any: one map":      {&anything{}, many(`{`, `"#":"#"`, `}`)},
+		"any: empty arrays": {&anything{}, many(`{"a":[`, `[]`, `]}`)},
+		"any: numbers":      {&anything{}, many(`{"a":[`, `#`, `]}`)},
+		"any: texts":        {&anything{}, many(`{"a":[`, `"#"`, `]}`)},
 		"any: deep": {&anything{},
 			many(`{"a":[`, strings.Repeat(`{"a":`, 20)+"1"+strings.Repeat("}", 20), `]}`)},
 	} {
@@ -142,7 +147,8 @@ func TestTypeMetaIsThatOfTheDocument(t *testing.T) {
 
 func TestNamesAreThoseOfTheDocumentsMetadata(t *testing.T) {
 	for doc, want := range map[string][]string{
-		`{"metadata":{"labels":{"name":"no"},"na\u006de":"\u006fne","namespace":"default","x":[{"name":"no"}]},"spec":{"metadata":{"name":"no"}}}`: {"default", "one"},
+		`{"metadata":{"labels":{"name":"no"},"na\u006de":"\u006fne","namespace":"default","x":[{"name":"no"}]},` +
+			`"spec":{"metadata":{"name":"no"}}}`: {"default", "one"},
 		`{"metadata":[{"name":"no"}],"name":"no"}`:   {"", ""},
 		`[{"metadata":{"name":"no"}}]`:               {"", ""},
 		`{"x":{"metadata":{"name":"no"}}}`:           {"", ""},
@@ -171,15 +177,32 @@ func BenchmarkFeed(b *testing.B) {
 	}
 }
 
-const usualPod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-5d9c7b8f6d-x2x7k","generateName":"web-5d9c7b8f6d-","namespace":"production",` +
-	`"uid":"3b241101-e2bb-4255-8caf-4136c566a962","resourceVersion":"123456789","creationTimestamp":"2026-01-02T03:04:05Z",` +
-	`"labels":{"app.kubernetes.io/name":"web","pod-template-hash":"5d9c7b8f6d"},"annotations":{"example.com/checksum":"0123456789abcdef"},` +
-	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-5d9c7b8f6d","uid":"9b241101-e2bb-4255-8caf-4136c566a962","controller":true,"blockOwnerDeletion":true}],` +
-	`"managedFields":[{"manager":"kube-controller-manager","operation":"Update","apiVersion":"v1","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1",` +
-	`"fieldsV1":{"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:app.kubernetes.io/name":{},"f:pod-template-hash":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},"f:name":{}}}}}}]},` +
-	`"spec":{"volumes":[{"name":"token","projected":{"sources":[{"serviceAccountToken":{"expirationSeconds":3607,"path":"token"}},{"configMap":{"name":"kube-root-ca.crt","items":[{"key":"ca.crt","path":"ca.crt"}]}}],"defaultMode":420}}],` +
-	`"containers":[{"name":"web","image":"registry.example.com/web:1.2.3","ports":[{"containerPort":8080,"protocol":"TCP"}],"env":[{"name":"A","value":"b"}],` +
-	`"resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"100m","memory":"512Mi"}},"volumeMounts":[{"name":"token","readOnly":true,"mountPath":"/var/run/secrets"}],` +
-	`"terminationMessagePath":"/dev/termination-log","imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always","nodeName":"node-1","tolerations":[{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}]},` +
-	`"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":"2026-01-02T03:04:05Z"}],"hostIP":"10.0.0.1","podIP":"10.1.2.3","podIPs":[{"ip":"10.1.2.3"}],"startTime":"2026-01-02T03:04:05Z",` +
-	`"containerStatuses":[{"name":"web","state":{"running":{"startedAt":"2026-01-02T03:04:05Z"}},"lastState":{},"ready":true,"restartCount":0,"image":"registry.example.com/web:1.2.3","imageID":"","started":true}],"qosClass":"Burstable"}}`
+const usualPod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-5d9c7b8f6d-x2x7k",` +
+	`"generateName":"web-5d9c7b8f6d-","namespace":"production",` +
+	`"uid":"3b241101-e2bb-4255-8caf-4136c566a962","resourceVersion":"123456789",` +
+	`"creationTimestamp":"2026-01-02T03:04:05Z",` +
+	`"labels":{"app.kubernetes.io/name":"web","pod-template-hash":"5d9c7b8f6d"},` +
+	`"annotations":{"example.com/checksum":"0123456789abcdef"},` +
+	`"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-5d9c7b8f6d",` +
+	`"uid":"9b241101-e2bb-4255-8caf-4136c566a962","controller":true,"blockOwnerDeletion":true}],` +
+	`"managedFields":[{"manager":"kube-controller-manager","operation":"Update","apiVersion":"v1",` +
+	`"time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1",` +
+	`"fieldsV1":{"f:metadata":{"f:generateName":{},"f:labels":{".":{},"f:app.kubernetes.io/name":{},` +
+	`"f:pod-template-hash":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{".":{},"f:image":{},` +
+	`"f:name":{}}}}}}]},` +
+	`"spec":{"volumes":[{"name":"token","projected":{"sources":[{"serviceAccountToken":{"expirationSeconds":3607,` +
+	`"path":"token"}},{"configMap":{"name":"kube-root-ca.crt","items":[{"key":"ca.crt","path":"ca.crt"}]}}],` +
+	`"defaultMode":420}}],` +
+	`"containers":[{"name":"web","image":"registry.example.com/web:1.2.3","ports":[{"containerPort":8080,` +
+	`"protocol":"TCP"}],"env":[{"name":"A","value":"b"}],` +
+	`"resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"100m","memory":"512Mi"}},` +
+	`"volumeMounts":[{"name":"token","readOnly":true,"mountPath":"/var/run/secrets"}],` +
+	`"terminationMessagePath":"/dev/termination-log","imagePullPolicy":"IfNotPresent"}],"restartPolicy":"Always",` +
+	`"nodeName":"node-1","tolerations":[{"key":"node.kubernetes.io/not-ready","operator":"Exists",` +
+	`"effect":"NoExecute","tolerationSeconds":300}]},` +
+	`"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastProbeTime":null,` +
+	`"lastTransitionTime":"2026-01-02T03:04:05Z"}],"hostIP":"10.0.0.1","podIP":"10.1.2.3",` +
+	`"podIPs":[{"ip":"10.1.2.3"}],"startTime":"2026-01-02T03:04:05Z",` +
+	`"containerStatuses":[{"name":"web","state":{"running":{"startedAt":"2026-01-02T03:04:05Z"}},"lastState":{},` +
+	`"ready":true,"restartCount":0,"image":"registry.example.com/web:1.2.3","imageID":"","started":true}],` +
+	`"qosClass":"Burstable"}}`

@@ -16,7 +16,8 @@ import (
 // configMap returns an object with the given data.
 func configMap(i int, data string) []byte {
 	return fmt.Appendf(nil,
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d","namespace":"d","uid":"00000000-0000-4000-8000-%012d","resourceVersion":"%d"},"data":{"k":%q}}`, i, i, i+1, data)
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d","namespace":"d",`+
+			`"uid":"00000000-0000-4000-8000-%012d","resourceVersion":"%d"},"data":{"k":%q}}`, i, i, i+1, data)
 }
 
 var configMapGVK = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}

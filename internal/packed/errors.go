@@ -77,4 +77,5 @@ func (o *Object) decodeError(dst runtime.Object, err error) error {
 }
 
 // readOnly is the panic message of every setter.
-const readOnly = "informerpool: objects handed to handlers are shared and read-only; DeepCopyObject gives a mutable copy"
+const readOnly = "informerpool: objects handed to handlers are shared and read-only; " +
+	"DeepCopyObject returns a mutable copy"

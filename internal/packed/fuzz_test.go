@@ -94,27 +94,42 @@ func requireSameInto(t *testing.T, raw []byte, o *Object, form runtime.Object) {
 // objectSeeds are objects with content that could be lost or misread.
 var objectSeeds = []string{
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{}}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{"name":"n","namespace":"ns","uid":"0b5c4f6e-1111-4222-8333-944445555666","resourceVersion":"42","generation":7,"creationTimestamp":"2025-03-01T10:00:00Z"},"spec":{}}`,
-	`{"apiVersion":"x.io/v1","kind":"Zoo","metadata":{"name":"","namespace":null,"uid":"UPPER","resourceVersion":"007","generation":0,"creationTimestamp":null}}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{"generation":-5,"creationTimestamp":"2025-03-01T10:00:00.25+02:00","deletionTimestamp":"2025-03-01T10:00:01Z","deletionGracePeriodSeconds":0}}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{"generation":5000000000,"resourceVersion":"18446744073709551616","uid":"0B5C4F6E-1111-4222-8333-944445555666"}}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{"name":"n","namespace":"ns",` +
+		`"uid":"0b5c4f6e-1111-4222-8333-944445555666","resourceVersion":"42","generation":7,` +
+		`"creationTimestamp":"2025-03-01T10:00:00Z"},"spec":{}}`,
+	`{"apiVersion":"x.io/v1","kind":"Zoo","metadata":{"name":"","namespace":null,"uid":"UPPER",` +
+		`"resourceVersion":"007","generation":0,"creationTimestamp":null}}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{"generation":-5,"creationTimestamp":"2025-03-01T10:00:00.25+02:00",` +
+		`"deletionTimestamp":"2025-03-01T10:00:01Z","deletionGracePeriodSeconds":0}}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{"generation":5000000000,"resourceVersion":"18446744073709551616",` +
+		`"uid":"0B5C4F6E-1111-4222-8333-944445555666"}}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{"labels":{},"annotations":{},"ownerReferences":[],"finalizers":[]}}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{"labels":null,"annotations":null,"ownerReferences":null,"finalizers":null,"managedFields":null}}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{"labels":{"a":null,"b":"","\u0063":"\ud83d\ude00"},"ownerReferences":[{"uid":"u","controller":null,"x":[1]},{"blockOwnerDeletion":false}]}}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{"creationTimestamp":"0001-01-01T00:00:00Z","unknown":{"a":[1.0,1,-0,1e2,12345678901234567890,0.1]}}}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":1,"string":"s","bytes":"AQID","slice":["a"],"map":{"k":{"int":2}},"any":{"deep":[[[]]]},"ptr":{"ptr":null},"embedded":"e","quantity":"100m","intOrString":"5%","time":"2025-01-01T00:00:00Z"}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":null,"string":null,"bytes":null,"slice":null,"map":null,"any":null,"ptr":null,"quantity":null,"intOrString":null,"time":null,"raw":null}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{"labels":null,"annotations":null,"ownerReferences":null,` +
+		`"finalizers":null,"managedFields":null}}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{"labels":{"a":null,"b":"","\u0063":"\ud83d\ude00"},` +
+		`"ownerReferences":[{"uid":"u","controller":null,"x":[1]},{"blockOwnerDeletion":false}]}}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{"creationTimestamp":"0001-01-01T00:00:00Z",` +
+		`"unknown":{"a":[1.0,1,-0,1e2,12345678901234567890,0.1]}}}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":1,"string":"s","bytes":"AQID","slice":["a"],` +
+		`"map":{"k":{"int":2}},"any":{"deep":[[[]]]},"ptr":{"ptr":null},"embedded":"e","quantity":"100m",` +
+		`"intOrString":"5%","time":"2025-01-01T00:00:00Z"}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":null,"string":null,"bytes":null,"slice":null,"map":null,` +
+		`"any":null,"ptr":null,"quantity":null,"intOrString":null,"time":null,"raw":null}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int":1.5}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"string":1}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"bytes":"!"}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"int8":300}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"map":{"a":{"int":1},"a":{"string":"s"}},"slice":[],"raw":{"a": 1},"weird":"1"}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"map":{"a":{"int":1},"a":{"string":"s"}},"slice":[],` +
+		`"raw":{"a": 1},"weird":"1"}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"ptr":{"int":1},"ptr":{"string":"merged"},"INT":5}`,
-	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"uint":18446744073709551615,"float":1e-7,"array":[1,2,3],"keyed":{"1":true},"number":1.50,"text":"10.0.0.1","iface":null}`,
+	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"uint":18446744073709551615,"float":1e-7,"array":[1,2,3],` +
+		`"keyed":{"1":true},"number":1.50,"text":"10.0.0.1","iface":null}`,
 	"{\"apiVersion\":\"v1\",\"kind\":\"Zoo\",\"metadata\":{},\"string\":\"\xff\\\"\\\\\",\"\xffkey\":1}",
-	`{"apiVersion":"v1\u0001\"","kind":"Z\n\\oo","metadata":{"name":"\u0000\u001f\"\\/\u2028é","namespace":"\t","uid":"\r","resourceVersion":"\u0007"}}`,
+	`{"apiVersion":"v1\u0001\"","kind":"Z\n\\oo","metadata":{"name":"\u0000\u001f\"\\/\u2028é","namespace":"\t",` +
+		`"uid":"\r","resourceVersion":"\u0007"}}`,
 	`{"apiVersion":"v1","kind":"Zoo","metadata":{},"shadow":{"embedded":"outer"}}`,
-	` {"apiVersion" : "v1", "kind":"Zoo","metadata": {"name" :"n" , "labels": { "a" : "b" } , "x": 1 } , "slice": [ "a" , "b" ], "ptr": { }, "any": [ 1 , {} ] } `,
+	` {"apiVersion" : "v1", "kind":"Zoo","metadata": {"name" :"n" , "labels": { "a" : "b" } , "x": 1 } , "slice": [ ` +
+		`"a" , "b" ], "ptr": { }, "any": [ 1 , {} ] } `,
 }
 
 // FuzzTyped reads one field of a Go type from arbitrary JSON values.

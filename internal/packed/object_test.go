@@ -198,7 +198,8 @@ func TestPackUnstructuredEqualsPackingItsJSON(t *testing.T) {
 func TestSameContentIgnoresOnlyTheResourceVersion(t *testing.T) {
 	c := NewCodec()
 	k := c.Kind(podGVK)
-	base := `{"metadata":{"name":"n","namespace":"ns","uid":"u","resourceVersion":"1","labels":{"a":"b"},"annotations":{"c":"d"}},"spec":{"x":1}}`
+	base := `{"metadata":{"name":"n","namespace":"ns","uid":"u","resourceVersion":"1","labels":{"a":"b"},` +
+		`"annotations":{"c":"d"}},"spec":{"x":1}}`
 	o := mustPack(t, c, k, []byte(base))
 	require.True(t, o.SameContent(o))
 	require.True(t, o.SameContent(mustPack(t, c, k, []byte(base))))

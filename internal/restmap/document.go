@@ -217,7 +217,9 @@ func (c *compactor) measure(s string) {
 	}
 	c.at[s] = c.text.Len()
 	c.text.WriteString(s)
-	for n := range len(s) { // record prefixes that may be singulars: pod is a prefix of pods, policy is not one of policies
+	// Record prefixes that may be singulars: pod is a prefix of pods, policy is
+	// not one of policies.
+	for n := range len(s) {
 		if n > 0 && n >= len(s)-2 {
 			if _, ok := c.at[s[:n]]; !ok {
 				c.at[s[:n]] = c.at[s]

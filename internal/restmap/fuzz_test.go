@@ -16,8 +16,10 @@ import (
 func FuzzParseAggregated(f *testing.F) {
 	core := string(readRecorded(f, corePath)) // the mutator is slow on whole documents
 	f.Add([]byte(core[:strings.Index(core, `},{"resource":"nodes"`)]+`}]}]}]}`), recorded[corePath].etag)
-	f.Add([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"a"},"versions":[{"version":"v1","freshness":"Stale"}]}]}`), `""`)
-	f.Add([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1","resources":[{"resource":"a/b"}]}]}]}`), "")
+	f.Add([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"a"},"versions":[{"version":"v1",`+
+		`"freshness":"Stale"}]}]}`), `""`)
+	f.Add([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"version":"v1",`+
+		`"resources":[{"resource":"a/b"}]}]}]}`), "")
 	f.Fuzz(func(t *testing.T, body []byte, etag string) {
 		verifies(etag, body)
 		doc, err := parseAggregated(body)
@@ -34,7 +36,8 @@ func FuzzParseAggregated(f *testing.F) {
 // FuzzLegacy feeds arbitrary bytes as the list of groups and as the list of
 // their resources.
 func FuzzLegacy(f *testing.F) {
-	f.Add([]byte(`{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"version":"v1"},{"version":"v2"}],"preferredVersion":{"version":"v2"}}]}`), "pods", "Pod")
+	f.Add([]byte(`{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"version":"v1"},{"version":"v2"}],`+
+		`"preferredVersion":{"version":"v2"}}]}`), "pods", "Pod")
 	f.Add([]byte(`{"kind":"APIVersions","versions":["v1","v1"]}`), "pods/log", "Pod")
 	f.Fuzz(func(t *testing.T, body []byte, name, kind string) {
 		for _, path := range []string{corePath, apisPath} {

@@ -216,7 +216,7 @@ type undecided struct{ text string }
 func (u *undecided) Error() string { return u.text }
 
 func errUndecided(none error) error {
-	return &undecided{"cannot tell whether there are matches: " + none.Error()}
+	return &undecided{"unknown whether there are matches: " + none.Error()}
 }
 
 // settledLocked reports whether the last discovery is recent enough to answer

@@ -337,7 +337,8 @@ func TestHostileDiscoveryIsBounded(t *testing.T) {
 	}
 	const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	endless := `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"` + strings.Repeat("a", maxBody) + `"}}]}`
-	many := `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"a"},"versions":[{"version":"v1","resources":[` +
+	many := `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"a"},` +
+		`"versions":[{"version":"v1","resources":[` +
 		strings.Repeat(`{"resource":"as","responseKind":{"kind":"A"}},`, maxResources) +
 		`{"resource":"as","responseKind":{"kind":"A"}}]}]}]}`
 	nothings := strings.Repeat(",{}", 1_000_000)
@@ -345,15 +346,18 @@ func TestHostileDiscoveryIsBounded(t *testing.T) {
 		contentType, body string
 		want              error
 	}{
-		"too long":            {aggregatedType, endless, ErrTooLarge},
-		"too many resources":  {aggregatedType, many, ErrTooLarge},
-		"login page":          {"text/html", "<html>canary</html>", ErrMalformed},
-		"cut off":             {aggregatedType, `{"kind":"APIGroupDiscoveryList","items":[{"canary`, ErrMalformed},
-		"empty":               {"application/json", "", ErrMalformed},
-		"another kind":        {aggregatedType, `{"kind":"Status","message":"canary"}`, ErrMalformed},
-		"too many versions":   {"application/json", `{"kind":"APIVersions","versions":["v1"` + strings.Repeat(`,"v1"`, maxVersions) + `]}`, ErrTooLarge},
+		"too long":           {aggregatedType, endless, ErrTooLarge},
+		"too many resources": {aggregatedType, many, ErrTooLarge},
+		"login page":         {"text/html", "<html>canary</html>", ErrMalformed},
+		"cut off":            {aggregatedType, `{"kind":"APIGroupDiscoveryList","items":[{"canary`, ErrMalformed},
+		"empty":              {"application/json", "", ErrMalformed},
+		"another kind":       {aggregatedType, `{"kind":"Status","message":"canary"}`, ErrMalformed},
+		"too many versions": {"application/json",
+			`{"kind":"APIVersions","versions":["v1"` + strings.Repeat(`,"v1"`, maxVersions) + `]}`, ErrTooLarge},
 		"bottomless document": {aggregatedType, strings.Repeat(`{"items":[`, 100000), ErrTooLarge},
-		"nothings":            {aggregatedType, `{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"resources":[{}` + nothings + `]}]}]}`, ErrTooLarge},
+		"nothings": {aggregatedType,
+			`{"kind":"APIGroupDiscoveryList","items":[{"versions":[{"resources":[{}` + nothings + `]}]}]}`,
+			ErrTooLarge},
 		"nothings, legacy": {"application/json",
 			`{"kind":"APIVersions","versions":[""` + strings.ReplaceAll(nothings, "{}", `""`) + `]}`, ErrTooLarge},
 	} {

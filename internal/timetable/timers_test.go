@@ -20,7 +20,7 @@ func TestTimersTellHowFarTheyAreBehind(t *testing.T) {
 		q.Set(NewTimer(func() {}), time.Now().Add(time.Minute))
 		require.Zero(t, q.Late(time.Now()), "not due yet")
 		time.Sleep(3 * time.Minute)
-		require.Equal(t, 2*time.Minute, q.Late(time.Now()), "nobody runs them")
+		require.Equal(t, 2*time.Minute, q.Late(time.Now()), "no goroutine runs them")
 		q.fireDue(time.Now())
 		require.Zero(t, q.Late(time.Now()))
 	})

@@ -280,18 +280,18 @@ func TestTLSFailuresAreTold(t *testing.T) {
 
 func TestRejectedClientCertificateCountsAsUnauthorized(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		told := make(chan string, 2)
+		rejected := make(chan string, 2)
 		s := connect(t, Options{
 			Dial: servedWith(t, &tls.Config{
 				MaxVersion: version,
 				ClientAuth: tls.RequireAndVerifyClientCert,
 			}, identity()),
-			Unauthorized: func(revision string) { told <- revision },
+			Unauthorized: func(revision string) { rejected <- revision },
 		}, &rest.Config{Host: "https://api.example", TLSClientConfig: rest.TLSClientConfig{
 			CAData: identity().cert, CertData: identity().cert, KeyData: identity().key}})
 		_, err := s.Probe(t.Context(), "/version")
 		requireClass(t, Unauthorized, err)
-		require.Len(t, told, 1)
+		require.Len(t, rejected, 1)
 	}
 }
 

@@ -172,7 +172,7 @@ func (r *rotations) arrive(address int, req *http.Request) {
 	id, err := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/"))
 	revision, err2 := strconv.Atoi(strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
 	if err = errors.Join(err, err2); err != nil {
-		r.fail("a request of nobody: %v", err)
+		r.fail("an unknown request: %v", err)
 		return
 	}
 	client := ""

@@ -203,22 +203,22 @@ func TestRedirectIsRefusedAndTokenStaysHome(t *testing.T) {
 
 func TestUnauthorizedIsToldOncePerGeneration(t *testing.T) {
 	srv := serve(t, true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
-	told := make(chan string, 10)
-	s := connect(t, Options{Unauthorized: func(revision string) { told <- revision }}, srv.config("old"))
+	rejected := make(chan string, 10)
+	s := connect(t, Options{Unauthorized: func(revision string) { rejected <- revision }}, srv.config("old"))
 	for range 3 {
 		status, _, err := fetch(t.Context(), s, "/api/v1/pods")
 		require.NoError(t, err)
 		require.Equal(t, http.StatusUnauthorized, status)
 	}
-	require.Len(t, told, 1)
+	require.Len(t, rejected, 1)
 	_, err := proveOnce(t, s, srv.config("new"), "/version")
 	requireClass(t, Unauthorized, err)
-	require.Len(t, told, 1, "a candidate is not in use")
+	require.Len(t, rejected, 1, "a candidate is not in use")
 	require.NoError(t, s.Swap(srv.config("new"), "second"))
 	_, _, err = fetch(t.Context(), s, "/api/v1/pods?watch=1")
 	require.NoError(t, err)
-	require.Equal(t, "first", <-told)
-	require.Equal(t, "second", <-told)
+	require.Equal(t, "first", <-rejected)
+	require.Equal(t, "second", <-rejected)
 	require.True(t, s.LastLife().IsZero(), "a rejection proves no life")
 }
 

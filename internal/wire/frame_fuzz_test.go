@@ -115,7 +115,8 @@ func allFrames(stream []byte, n int) ([]wire.Frame, error) {
 var frameSeeds = []string{
 	``, "\n", `{"type":"ADDED","object":{"metadata":{"name":"a"}}}` + "\n" + `{"type":"MODIFIED","object":{}}` + "\n",
 	`{"type":"ADDED","object":{}}{"type":"DELETED","object":{}}` + "\r\n" + `{"type":"BOOKMARK","object":{}}`,
-	"{\n  \"type\": \"ADDED\",\n  \"object\": {\n    \"a\": {}\n  }\n}\n{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\"}}\n",
+	"{\n  \"type\": \"ADDED\",\n  \"object\": {\n    \"a\": {}\n  }\n}\n{\"type\":\"ERROR\"," +
+		"\"object\":{\"kind\":\"Status\"}}\n",
 	"{\"type\":\"ADDED\",\"object\":{\"a\":{}\n,\"b\":\"}\"}}\n",
 	`{"type":"ADDED","object":{},"extra":1}`, `{"object":{},"type":"ADDED"}`,
 	`{"type":"ADDED","type":"DELETED","object":{},"object":{"a":1}}`,
@@ -126,5 +127,6 @@ var frameSeeds = []string{
 	`{"type":"ADDED","object":{"a":[}]}}`, `{"type":"ADDED","object":{]}`, `{"type":"ADDED","object":[]}`,
 	`<html></html>`, `{"type":"ADDED","object":{}}}`,
 	`{"type":"ADDED","object":{"a":1e999}}`, `{"type":"ADDED","object":{},"extra":{}}`,
-	`{"type":"ADDED","object":{}}{"type":"ADDED","object":{},"extra":1}{"type":"ADDED","object":{} }{"type":"ADDED","object":{}`,
+	`{"type":"ADDED","object":{}}{"type":"ADDED","object":{},"extra":1}{"type":"ADDED","object":{} }{"type":"ADDED",` +
+		`"object":{}`,
 }

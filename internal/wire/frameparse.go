@@ -16,7 +16,8 @@ const (
 // else: there is one container at depth one, and it ends right before the frame
 // does.
 func parseCompact(raw []byte, split *splitter) (Frame, bool) {
-	if split.inner != 1 || split.innerEnd != len(raw)-1 || raw[len(raw)-1] != '}' { // the splitter counts brackets of any kind
+	// The splitter counts brackets of any kind.
+	if split.inner != 1 || split.innerEnd != len(raw)-1 || raw[len(raw)-1] != '}' {
 		return Frame{}, false
 	}
 	kind, from := compactStart(raw)

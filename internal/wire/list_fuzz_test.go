@@ -84,8 +84,10 @@ func readList(page []byte, n int, ahead bool) ([]string, wire.ListHeader, error)
 
 // listSeeds are pages as servers write them, and malformed ones.
 var listSeeds = []string{
-	`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":"abc","remainingItemCount":7},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}` + "\n",
-	`{"apiVersion":"x.io/v1","items":[{"kind":"X"}, {"kind":"X"} ],"kind":"XList","metadata":{"continue":"","resourceVersion":"3"}}`,
+	`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":"abc",` +
+		`"remainingItemCount":7},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}` + "\n",
+	`{"apiVersion":"x.io/v1","items":[{"kind":"X"}, {"kind":"X"} ],"kind":"XList","metadata":{"continue":"",` +
+		`"resourceVersion":"3"}}`,
 	`{"items":[]}`, `{"items":null}`, `{"items":[{}],"items":[]}`, `{"items":[],"items":null}`, `{"items":{}}`,
 	`{"items":3}`, `{"items":"["}`, `{}`, `[]`, `null`, ``,
 	`{"kind":"Status","status":"Failure","message":"no"}`, `{"kind":"Status","items":[]}`, `<html>`, `{"items":[`,

@@ -18,7 +18,8 @@ import (
 // large returns an object whose metadata is in front, where typed objects have
 // it, or behind the data, where custom resources have it.
 func large(name string, behind bool) string {
-	meta := fmt.Sprintf(`"metadata":{"annotations":{"name":"wrong","metadata":"{\"name\":\"wrong\"}"},"name":%q,"namespace":"ns","uid":"u1","resourceVersion":"7"}`, name)
+	meta := fmt.Sprintf(`"metadata":{"annotations":{"name":"wrong","metadata":"{\"name\":\"wrong\"}"},"name":%q,`+
+		`"namespace":"ns","uid":"u1","resourceVersion":"7"}`, name)
 	data := `"data":{"metadata":{"name":"wrong"},"k":["` + strings.Repeat(`<\"`, 5000) +
 		`","metadata",{"name":"wrong"}]}`
 	if behind {

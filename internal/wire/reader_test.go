@@ -298,7 +298,8 @@ func TestDocumentsThatAreNoListAreRefused(t *testing.T) {
 }
 
 func TestListHeaderMayStandBehindTheItems(t *testing.T) {
-	page := `{"apiVersion":"x.io/v1","items":[{"kind":"X"},{"kind":"X"}],"kind":"XList","metadata":{"continue":"tok\u0065n","remainingItemCount":41,"resourceVersion":"9"}}`
+	page := `{"apiVersion":"x.io/v1","items":[{"kind":"X"},{"kind":"X"}],"kind":"XList",` +
+		`"metadata":{"continue":"tok\u0065n","remainingItemCount":41,"resourceVersion":"9"}}`
 	items, header, err := readList([]byte(page), 2, true)
 	require.NoError(t, err)
 	require.Len(t, items, 2)
@@ -374,7 +375,8 @@ func TestWaitEndsWhenAFrameBegins(t *testing.T) {
 }
 
 func TestListReaderKeepsTheOtherMembers(t *testing.T) {
-	const list = `{"kind":"L","metadata":{"continue":"c","x":[1]},"items":[{}],"ex\u0074ra":{"a":"b"},"apiVersion":"v1"}`
+	const list = `{"kind":"L","metadata":{"continue":"c","x":[1]},"items":[{}],` +
+		`"ex\u0074ra":{"a":"b"},"apiVersion":"v1"}`
 	r := wire.NewListReader(strings.NewReader(list), wire.Limits{})
 	r.KeepMembers()
 	_, err := r.Next()

@@ -155,10 +155,12 @@ var scanSeeds = []string{
 	`{"metadata":{"generation":3}}`, `{"metadata":{"generation":3.0}}`, `{"metadata":{"generation":-0}}`,
 	`{"metadata":{"generation":1e2}}`,
 	`{"metadata":{"generation":9223372036854775808}}`,
-	`{"metadata":{"creationTimestamp":"2025-01-01T00:00:00Z","deletionTimestamp":"2025-01-01T00:00:00.5+01:00","deletionGracePeriodSeconds":30}}`,
+	`{"metadata":{"creationTimestamp":"2025-01-01T00:00:00Z","deletionTimestamp":"2025-01-01T00:00:00.5+01:00",` +
+		`"deletionGracePeriodSeconds":30}}`,
 	`{"metadata":{"creationTimestamp":""}}`, `{"metadata":{"creationTimestamp":null}}`,
 	`{"metadata":{"creationTimestamp":"yesterday"}}`,
-	`{"metadata":{"ownerReferences":[{"uid":"u","name":"n","kind":"k","apiVersion":"v1","controller":true,"extra":{}}]}}`,
+	`{"metadata":{"ownerReferences":[{"uid":"u","name":"n","kind":"k","apiVersion":"v1",` +
+		`"controller":true,"extra":{}}]}}`,
 	`{"metadata":{"ownerReferences":[{"uid":"u","uid":null}]}}`, `{"metadata":{"ownerReferences":[null]}}`,
 	`{"metadata":{"ownerReferences":[{"controller":1}]}}`,
 	`{"metadata":{"finalizers":["a","b"]}}`, `{"metadata":{"finalizers":[null]}}`, `{"metadata":{"finalizers":[]}}`,
@@ -168,6 +170,7 @@ var scanSeeds = []string{
 	`{"a":"\u12G4"}`, `{"a":"\u123":"}`, "{\"metadata\":{\"name\":\"\xc3(\"}}", `{"a":"\x"}`, "{\"a\":\"\t\"}",
 	`{"a":"\"\\\/\b\f\n\r\t"}`, `{"a":tru}`, `{"a":nul`, `{"a":[1,2,{"b":[]}]}`, `{"a":[1 2]}`, `{"a":[1}}`,
 	`{"a":{"b":1]}`, `{"a":[1,2}`, `{"a":[}`,
-	`{"name":"n","namespace":"ns","uid":"u","resourceVersion":"9","generation":1,"labels":{"a":"b"},"managedFields":[{}],"finalizers":["f"]}`,
+	`{"name":"n","namespace":"ns","uid":"u","resourceVersion":"9","generation":1,"labels":{"a":"b"},` +
+		`"managedFields":[{}],"finalizers":["f"]}`,
 	`{"a":{"b":{"c":[[[[{"d":null}]]]]}}}`, "\xef\xbb\xbf{}", "{\"a\":1\x00}",
 }

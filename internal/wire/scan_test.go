@@ -42,7 +42,8 @@ func TestItemOutlivesTheScannedBytes(t *testing.T) {
 
 func TestAppendKeepsBytesAsSent(t *testing.T) {
 	it, err := wire.Scan(
-		[]byte(`{ "kind":"X", "spec": {"a" : 1.50, "b":"\u0041"} ,"metadata":{"name":"n","managedFields":[1],"x":{ }},"apiVersion":"v1","z":[ ]}`))
+		[]byte(`{ "kind":"X", "spec": {"a" : 1.50, "b":"\u0041"} ,"metadata":{"name":"n","managedFields":[1],` +
+			`"x":{ }},"apiVersion":"v1","z":[ ]}`))
 	require.NoError(t, err)
 	require.Equal(t, `{"metadata":{"name":"n","x":{ }},"spec": {"a" : 1.50, "b":"\u0041"},"z":[ ]}`,
 		string(it.Append(nil)))
@@ -69,7 +70,8 @@ func TestAppendOfManyMembers(t *testing.T) {
 // bytes.
 func TestRepeatedKeysMeanTheLastOneEverywhere(t *testing.T) {
 	it, err := wire.Scan(
-		[]byte(`{"metadata":{"name":"first","labels":{"a":"1"}},"metadata":{"name":"second","n\u0061me":"third","uid":"u"},"kind":"A","kind":"B"}`))
+		[]byte(`{"metadata":{"name":"first","labels":{"a":"1"}},"metadata":{"name":"second","n\u0061me":"third",` +
+			`"uid":"u"},"kind":"A","kind":"B"}`))
 	require.NoError(t, err)
 	require.Equal(t, "third", it.Name)
 	require.Equal(t, "B", it.Kind)
@@ -119,12 +121,13 @@ func TestWrongTypesAreRefusedByName(t *testing.T) {
 		"resourceVersion":            {`12`},
 		"generation":                 {`"1"`, `1.0`, `1e3`, `9223372036854775808`, `{}`},
 		"deletionGracePeriodSeconds": {`"1"`, `0.5`},
-		"creationTimestamp":          {`1`, `""`, `"yesterday"`, `"2025-02-30T00:00:00Z"`, `"2025-13-01T00:00:00Z"`, `"2025-01-01"`},
-		"deletionTimestamp":          {`true`, `"2025-01-01T24:00:00Z"`},
-		"labels":                     {`[]`, `{"a":1}`, `{"a":{}}`, `"x"`},
-		"annotations":                {`1`, `{"a":true}`},
-		"ownerReferences":            {`{}`, `[1]`, `[null]`, `[{"uid":1}]`, `[{"controller":"true"}]`, `"x"`},
-		"finalizers":                 {`{}`, `[1]`, `[null]`, `"x"`},
+		"creationTimestamp": {`1`, `""`, `"yesterday"`, `"2025-02-30T00:00:00Z"`, `"2025-13-01T00:00:00Z"`,
+			`"2025-01-01"`},
+		"deletionTimestamp": {`true`, `"2025-01-01T24:00:00Z"`},
+		"labels":            {`[]`, `{"a":1}`, `{"a":{}}`, `"x"`},
+		"annotations":       {`1`, `{"a":true}`},
+		"ownerReferences":   {`{}`, `[1]`, `[null]`, `[{"uid":1}]`, `[{"controller":"true"}]`, `"x"`},
+		"finalizers":        {`{}`, `[1]`, `[null]`, `"x"`},
 	} {
 		for _, value := range values {
 			object, path := `{"metadata":{"`+field+`":`+value+`}}`, "metadata."+field
@@ -141,12 +144,14 @@ func TestWrongTypesAreRefusedByName(t *testing.T) {
 
 func TestNullIsAbsent(t *testing.T) {
 	it, err := wire.Scan(
-		[]byte(`{"kind":null,"metadata":{"name":null,"generation":null,"creationTimestamp":null,"labels":null,"annotations":null,"ownerReferences":null,"finalizers":null,"managedFields":null}}`))
+		[]byte(`{"kind":null,"metadata":{"name":null,"generation":null,"creationTimestamp":null,"labels":null,` +
+			`"annotations":null,"ownerReferences":null,"finalizers":null,"managedFields":null}}`))
 	require.NoError(t, err)
 	require.Empty(t, it.Name+it.Kind+it.CreationTimestamp)
 	require.Nil(t, it.Labels)
 	require.Nil(t, it.OwnerReferences)
-	require.JSONEq(t, `{"metadata":{"name":null,"generation":null,"creationTimestamp":null,"labels":null,"annotations":null,"ownerReferences":null,"finalizers":null}}`, string(it.Append(nil)))
+	require.JSONEq(t, `{"metadata":{"name":null,"generation":null,"creationTimestamp":null,"labels":null,`+
+		`"annotations":null,"ownerReferences":null,"finalizers":null}}`, string(it.Append(nil)))
 }
 
 func TestNestingIsLimitedAsInEncodingJSON(t *testing.T) {
@@ -245,7 +250,8 @@ func TestSyntaxErrorsSayWhere(t *testing.T) {
 
 func TestAnnotationOfABookmark(t *testing.T) {
 	it, err := wire.Scan(
-		[]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"77","creationTimestamp":null,"annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}`))
+		[]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"77","creationTimestamp":null,` +
+			`"annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}`))
 	require.NoError(t, err)
 	value, ok := it.Annotation("k8s.io/initial-events-end")
 	require.True(t, ok)
@@ -282,19 +288,22 @@ func TestExpectNamesTheFieldThatIsNotAsExpected(t *testing.T) {
 		expect wire.Expect
 		change func(*wire.Item)
 	}{
-		"a Secret among Pods":           {"kind", pods, func(it *wire.Item) { it.Kind = "Secret" }},
-		"another version":               {"apiVersion", pods, func(it *wire.Item) { it.APIVersion = "v2" }},
-		"no name":                       {"metadata.name", pods, func(it *wire.Item) { it.Name = "" }},
-		"a path as name":                {"metadata.name", pods, func(it *wire.Item) { it.Name = "a/../b" }},
-		"the parent as name":            {"metadata.name", pods, func(it *wire.Item) { it.Name = ".." }},
-		"the directory as name":         {"metadata.name", pods, func(it *wire.Item) { it.Name = "." }},
-		"an escape as name":             {"metadata.name", pods, func(it *wire.Item) { it.Name = "%2e" }},
-		"a path as namespace":           {"metadata.namespace", pods, func(it *wire.Item) { it.Namespace = "a/b" }},
-		"no namespace":                  {"metadata.namespace", pods, func(it *wire.Item) { it.Namespace = "" }},
-		"no namespace where one is due": {"metadata.namespace", wire.Expect{Namespace: "ns"}, func(it *wire.Item) { it.Namespace = "" }},
-		"another namespace":             {"metadata.namespace", wire.Expect{Namespace: "ns"}, func(it *wire.Item) { it.Namespace = "OTHER" }},
-		"a namespace of a Node":         {"metadata.namespace", wire.Expect{Namespaced: new(false)}, func(*wire.Item) {}},
-		"no uid":                        {"metadata.uid", pods, func(it *wire.Item) { it.UID = "" }},
+		"a Secret among Pods":   {"kind", pods, func(it *wire.Item) { it.Kind = "Secret" }},
+		"another version":       {"apiVersion", pods, func(it *wire.Item) { it.APIVersion = "v2" }},
+		"no name":               {"metadata.name", pods, func(it *wire.Item) { it.Name = "" }},
+		"a path as name":        {"metadata.name", pods, func(it *wire.Item) { it.Name = "a/../b" }},
+		"the parent as name":    {"metadata.name", pods, func(it *wire.Item) { it.Name = ".." }},
+		"the directory as name": {"metadata.name", pods, func(it *wire.Item) { it.Name = "." }},
+		"an escape as name":     {"metadata.name", pods, func(it *wire.Item) { it.Name = "%2e" }},
+		"a path as namespace":   {"metadata.namespace", pods, func(it *wire.Item) { it.Namespace = "a/b" }},
+		"no namespace":          {"metadata.namespace", pods, func(it *wire.Item) { it.Namespace = "" }},
+		"no namespace where one is due": {"metadata.namespace", wire.Expect{Namespace: "ns"},
+			func(it *wire.Item) { it.Namespace = "" }},
+		"another namespace": {"metadata.namespace", wire.Expect{Namespace: "ns"},
+			func(it *wire.Item) { it.Namespace = "OTHER" }},
+		"a namespace of a Node": {"metadata.namespace", wire.Expect{Namespaced: new(false)},
+			func(*wire.Item) {}},
+		"no uid": {"metadata.uid", pods, func(it *wire.Item) { it.UID = "" }},
 		"no version": {"metadata.resourceVersion", pods,
 			func(it *wire.Item) { it.ResourceVersion = "" }},
 	} {

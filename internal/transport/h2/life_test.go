@@ -37,7 +37,7 @@ func TestFramesThatMeanNothingAreIgnored(t *testing.T) {
 		}))
 		p.sent(p.fr.WriteDataPadded(id, false, []byte("hi"), make([]byte, 100)))
 		p.raw(http2.FrameWindowUpdate, 0, id, 0, 0, 0, 1)
-		p.last(id, "x-after", "nobody asked")
+		p.last(id, "x-after", "not announced")
 		body, err := k.body()
 		require.NoError(t, err)
 		require.Equal(t, "hi", body)
