@@ -7,8 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"strconv"
@@ -82,54 +80,12 @@ func (c *Cluster) start() {
 	if err != nil {
 		t.Fatalf("clustercachetest: %v", err)
 	}
-	handlers := &counted{next: c.server}
-	var serving sync.WaitGroup
-	server := &http.Server{ //nolint:gosec // in memory
-		Handler:   handlers,
+	c.stop = memnet.Serve(c.net, &http.Server{ //nolint:gosec // in memory
+		Handler:   c.server,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{servers().certificate}, MinVersion: tls.VersionTLS12},
-		ErrorLog:  log.New(io.Discard, "", 0),
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 100},
-	}
-	serving.Go(func() { _ = server.ServeTLS(c.net, "", "") })
-	c.stop = sync.OnceFunc(func() {
-		_ = server.Close()
-		c.net.Down()
-		serving.Wait()
-		handlers.stop()
 	})
 	t.Cleanup(c.stop)
-}
-
-// counted is a handler whose calls can be waited for.
-type counted struct {
-	next  http.Handler
-	calls sync.WaitGroup
-
-	mu      sync.Mutex // protects stopped
-	stopped bool
-}
-
-// ServeHTTP implements http.Handler.
-func (h *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.mu.Lock()
-	if h.stopped {
-		h.mu.Unlock()
-		return
-	}
-	h.calls.Add(1) // not later: stop would not wait for a call that begins meanwhile
-	h.mu.Unlock()
-
-	defer h.calls.Done()
-	h.next.ServeHTTP(w, r)
-}
-
-// stop waits for the running calls. Later calls do nothing.
-func (h *counted) stop() {
-	h.mu.Lock()
-	h.stopped = true
-	h.mu.Unlock()
-
-	h.calls.Wait()
 }
 
 // Key returns the cluster's key.

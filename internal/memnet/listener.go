@@ -141,6 +141,13 @@ func (l *Listener) Dials() int {
 	return l.dials
 }
 
+// Open returns the number of open connections.
+func (l *Listener) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
 // Down resets all connections and refuses new ones.
 func (l *Listener) Down() { l.become(down) }
 

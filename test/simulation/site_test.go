@@ -12,8 +12,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"io"
-	"log"
 	"math/big"
 	"net/http"
 	"slices"
@@ -100,20 +98,12 @@ func newSite(w *world, name string, key client.ObjectKey) *site {
 		net: memnet.Listen()}
 	s.now = s.addBackend()
 	certificate, _ := certificates()
-	calls := &counted{next: s}
-	var serving sync.WaitGroup
-	server := &http.Server{ //nolint:gosec // in memory
-		Handler: calls, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate},
-			MinVersion: tls.VersionTLS13},
-		ErrorLog: log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100},
-	}
-	serving.Go(func() { _ = server.ServeTLS(s.net, "", "") })
-	s.stop = sync.OnceFunc(func() {
-		_ = server.Close()
-		s.net.Down()
-		serving.Wait()
-		calls.stop()
+	s.stop = memnet.Serve(s.net, &http.Server{ //nolint:gosec // in memory
+		Handler:   s,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13},
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 100},
 	})
+
 	return s
 }
 
@@ -237,35 +227,6 @@ func (p *prefixed) Flush() {
 	if f, ok := p.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
-}
-
-// counted is a handler whose running calls can be waited for.
-type counted struct {
-	next  http.Handler
-	calls sync.WaitGroup
-
-	mu      sync.Mutex // protects stopped
-	stopped bool
-}
-
-// ServeHTTP implements http.Handler.
-func (h *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.mu.Lock()
-	if h.stopped {
-		h.mu.Unlock()
-		return
-	}
-	h.calls.Add(1)
-	h.mu.Unlock()
-	defer h.calls.Done()
-	h.next.ServeHTTP(w, r)
-}
-
-func (h *counted) stop() {
-	h.mu.Lock()
-	h.stopped = true
-	h.mu.Unlock()
-	h.calls.Wait()
 }
 
 // store writes an object to a server, as a user would: it creates or updates
