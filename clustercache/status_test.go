@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -103,13 +104,15 @@ func TestWatchStatusesAreSortedAndNameWhatIsSelected(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, narrow.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
-		_, err = cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Node{}) // the cluster serves none
+		unserved := &metav1.PartialObjectMetadata{}
+		unserved.SetGroupVersionKind(fleettest.Owner("").GVK)
+		_, err = cc.Watch(t.Context(), fleettest.Key("a"), unserved)
 		require.NoError(t, err)
 		synctest.Wait()
 		all, err := cc.WatchStatuses(fleettest.Key("a"))
 		require.NoError(t, err)
 		require.Len(t, all, 3)
-		require.Equal(t, []string{"ConfigMap", "ConfigMap", "Node"},
+		require.Equal(t, []string{"ConfigMap", "ConfigMap", "Rollout"},
 			[]string{all[0].GVK.Kind, all[1].GVK.Kind, all[2].GVK.Kind})
 		require.Empty(t, all[0].Namespace)
 		require.Equal(t, "default", all[1].Namespace)

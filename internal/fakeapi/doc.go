@@ -24,9 +24,16 @@
 // collected, and a deleted namespace stays in phase Terminating, as in any
 // control plane without kube-controller-manager.
 //
-// Tests that need something else than a faithful server have their own, each
-// for one reason: internal/stillapi costs nothing, internal/fleettest fails and
-// counts by verb and path, internal/pooltest is a log of versions without HTTP,
-// that of internal/restmap serves discovery documents no real server would, and
-// that of internal/transport/h2 speaks in single frames.
+// internal/fleettest.API is a Server on an in-memory network that fails on
+// demand and counts by verb and path, and clustercachetest.Cluster one with
+// certificates and tokens. Four servers of tests are not built from this one:
+//
+//   - internal/stillapi keeps nothing per object, because fleets of a thousand
+//     clusters are measured with it.
+//   - internal/pooltest is no HTTP server, but an informerpool.Source: its tests
+//     choose the bytes of frames and the version of each change, and several
+//     hundred of their assertions name such versions.
+//   - internal/restmap's serves discovery documents that no set of kinds leads
+//     to, such as stale groups and wrong ETags.
+//   - internal/transport/h2's peer speaks in single frames.
 package fakeapi

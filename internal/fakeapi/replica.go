@@ -33,6 +33,19 @@ func (s *Server) Lag(by time.Duration, match func(*Request) bool) {
 	}
 }
 
+// Hold has the changes of matching watches wait until the next call. A match of
+// nil holds none. Lists, and the objects with which a streamed list begins, are
+// not affected.
+func (s *Server) Hold(match func(*Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.held = match
+	for _, t := range s.tables {
+		t.wake()
+	}
+}
+
 // lagOf returns the lag of the server that a request reaches.
 func (s *Server) lagOf(req *Request) time.Duration {
 	s.mu.Lock()

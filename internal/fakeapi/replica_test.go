@@ -40,3 +40,24 @@ func TestALateReplicaShowsThePastInWatchesAlone(t *testing.T) {
 		require.Contains(t, as(t, s, stream).Body.String(), `"last"`, "a streamed list waits until it is not behind")
 	})
 }
+
+func TestAHeldWatchShowsItsBeginningAndNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{})
+		create(t, s, "before")
+		s.Hold(func(r *Request) bool { return r.Stream })
+		time.AfterFunc(time.Minute/2, func() { create(t, s, "after") })
+		const plain = configMaps + "?watch=true&allowWatchBookmarks=true&timeoutSeconds=90&resourceVersion="
+		const stream = plain + "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+		from := strconv.FormatInt(s.ResourceVersion(), 10)
+		held := as(t, s, stream).Body.String()
+		require.Contains(t, held, `"before"`)
+		require.NotContains(t, held, `"after"`)
+		require.Contains(t, held, `"BOOKMARK"`)
+		require.NotContains(t, held, strconv.FormatInt(s.ResourceVersion(), 10), "a bookmark passes no change")
+		require.Contains(t, as(t, s, plain+from).Body.String(), `"after"`, "another watch")
+
+		s.Hold(nil)
+		require.Contains(t, as(t, s, stream).Body.String(), `"after"`)
+	})
+}

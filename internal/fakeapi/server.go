@@ -69,6 +69,7 @@ type Server struct {
 	lag                time.Duration
 	late               func(*Request) bool // requests that the lagging server gets; nil without one
 	moments            []moment            // of versions, while there is a lagging server
+	held               func(*Request) bool // watches whose changes wait; nil without one
 	noStreams          int                 // the status code that refuses streamed lists; 0 if they are served
 }
 

@@ -263,6 +263,9 @@ func (st *stream) collect(bookmark bool) (frames []byte, news <-chan struct{}, g
 	var out bytes.Buffer
 	var limit int64
 	rv, past := st.shown()
+	if s.held != nil && s.held(st.request) {
+		rv, past = st.reached, true
+	}
 	if past {
 		limit = rv
 	}

@@ -4,11 +4,8 @@
 package fleettest
 
 import (
-	"context"
-	"errors"
-	"fmt"
+	"encoding/json"
 	"maps"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,149 +14,116 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
+	"github.com/fleetcache/fleetcache/internal/memnet"
 )
 
-// PathOf is the API server's path of all objects of a kind.
+// PathOf is the API server's path of all objects of a kind of the core group.
 func PathOf(kind string) string {
-	for plural, k := range fakeKinds {
-		if k == kind {
-			return "/api/v1/" + plural
-		}
-	}
-	return ""
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+	return "/api/v1/" + plural.Resource
 }
 
-// API is an API server for ConfigMaps over in-memory connections, so that
-// it runs inside a synctest bubble.
+// API is a fakeapi.Server on an in-memory network. It counts requests and fails
+// on demand.
 type API struct {
-	t      *testing.T
-	Server *http.Server
-	conns  chan net.Conn
-	closed chan struct{}
+	Fake    *fakeapi.Server
+	Net     *memnet.Listener
+	Handler http.Handler // receives the requests; the API itself, unless a test replaces it
 
-	mu      sync.Mutex // protects the fields below
-	uid     string
-	rv      int
-	objects map[string]map[string]any
-	log     []fakeEvent
-	news    chan struct{}
-	fail    func(r *http.Request) int // returns the status to answer with; 0: none, -1: hang
-	refuse  bool                      // accept no connections
-	open    map[net.Conn]struct{}
-	counts  counts
-	lagging string // the path whose watches receive no events for now
+	t *testing.T
 
+	mu         sync.Mutex // protects the fields below
+	uid        string
 	gitVersion string
+	answer     AnswerFunc
+	requests   map[string]int // by verb and path
 }
 
-// counts is what a server counts.
-type counts struct {
-	requests map[string]int // by verb and path
-	streams  map[string]int // open watches by path
-	dials    int
-}
+// AnswerFunc returns how to answer a request, or nil to have the server answer
+// it.
+type AnswerFunc func(*http.Request) http.HandlerFunc
 
-type fakeEvent struct {
-	rv     int
-	kind   string
-	object map[string]any
-}
-
-// NewAPI runs a server until the test ends.
+// NewAPI runs a server until the test ends. Its cluster has that UID.
 func NewAPI(t *testing.T, uid string) *API {
 	t.Helper()
 	f := &API{
+		Fake:       fakeapi.New(fakeapi.Options{Identity: uid}),
+		Net:        memnet.Listen(),
 		t:          t,
-		conns:      make(chan net.Conn),
-		closed:     make(chan struct{}),
-		uid:        uid,
-		rv:         100,
-		objects:    map[string]map[string]any{},
-		news:       make(chan struct{}),
-		counts:     counts{requests: map[string]int{}, streams: map[string]int{}},
-		open:       map[net.Conn]struct{}{},
 		gitVersion: "v1.36.0",
+		requests:   map[string]int{},
 	}
-	f.Server = &http.Server{Handler: f, ConnState: f.connState} //nolint:gosec // in memory
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = f.Server.Serve(f)
-	}()
-	t.Cleanup(func() {
-		close(f.closed)
-		require.NoError(t, f.Server.Close())
-		<-done
-	})
+	f.identify(uid)
+	f.Handler = f
+	current := func(w http.ResponseWriter, r *http.Request) { f.Handler.ServeHTTP(w, r) }
+	t.Cleanup(memnet.Serve(f.Net, &http.Server{Handler: http.HandlerFunc(current)})) //nolint:gosec // in memory
+
 	return f
 }
 
-// Accept implements net.Listener.
-func (f *API) Accept() (net.Conn, error) {
-	select {
-	case c := <-f.conns:
-		return c, nil
-	case <-f.closed:
-		return nil, net.ErrClosed
-	}
+// identify sets the UID of the cluster.
+func (f *API) identify(uid string) {
+	f.t.Helper()
+	f.mu.Lock()
+	f.uid = uid
+	f.mu.Unlock()
+
+	require.NoError(f.t, f.Fake.Rewrite(schema.GroupKind{Kind: "Namespace"}, "", "kube-system", func(o map[string]any) {
+		o["metadata"].(map[string]any)["uid"] = uid
+	}))
 }
-
-// Close implements net.Listener.
-func (f *API) Close() error { return nil }
-
-// Addr implements net.Listener.
-func (f *API) Addr() net.Addr { return &net.TCPAddr{} }
 
 // Config returns how to reach the server.
 func (f *API) Config() *rest.Config {
-	return &rest.Config{Host: "http://fake.test", Dial: f.Dial, BearerToken: "t"}
+	return &rest.Config{Host: "http://fake.test", Dial: f.Net.Dial, BearerToken: "t"}
 }
 
-// Dial opens an in-memory connection.
-func (f *API) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+// ServeHTTP implements http.Handler.
+func (f *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	verb, q := "get", r.URL.Query()
+	switch {
+	case strings.HasPrefix(q.Get("fieldSelector"), "metadata.name=fleetcache"):
+		verb = "version"
+	case q.Get("sendInitialEvents") == "true":
+		verb = "stream"
+	case q.Get("watch") == "true":
+		verb = "watch"
+	}
 	f.mu.Lock()
-	refuse := f.refuse
-	f.counts.dials++
+	f.requests[verb+" "+r.URL.Path]++
+	answer, gitVersion := f.answer, f.gitVersion
 	f.mu.Unlock()
-	if refuse {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+
+	if answer != nil {
+		if handle := answer(r); handle != nil {
+			handle(w, r)
+			return
+		}
 	}
-	ours, theirs := net.Pipe()
-	select {
-	case f.conns <- theirs:
-		f.mu.Lock()
-		f.open[theirs] = struct{}{}
-		f.mu.Unlock()
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-f.closed:
-		return nil, net.ErrClosed
+	if r.URL.Path == "/version" {
+		Answer(w, map[string]any{"gitVersion": gitVersion})
+		return
 	}
+	f.Fake.ServeHTTP(w, r)
 }
 
-func (f *API) connState(c net.Conn, s http.ConnState) {
-	if s == http.StateClosed {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.open, c)
-	}
+// Answer writes a JSON response.
+func Answer(w http.ResponseWriter, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(body)
 }
 
 // Dialled returns the number of dials.
-func (f *API) Dialled() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts.dials
-}
+func (f *API) Dialled() int { return f.Net.Dials() }
 
 // Connections returns the number of open connections.
-func (f *API) Connections() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.open)
-}
+func (f *API) Connections() int { return f.Net.Open() }
 
 // Watching returns the number of open watches of a path, after synctest.Wait: a
 // watch that ends is replaced at once.
@@ -168,47 +132,31 @@ func (f *API) Watching(path string) int {
 	return f.WatchingNow(path)
 }
 
-// WatchingNow is watching without the wait, for tests with concurrent work.
+// WatchingNow is Watching without the wait, for tests with concurrent work.
 func (f *API) WatchingNow(path string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts.streams[path]
+	n := 0
+	for _, r := range f.Fake.Watched() {
+		if r.Path == path {
+			n++
+		}
+	}
+	return n
 }
 
-// Die closes all connections and refuses new ones; live accepts them again.
-func (f *API) Die() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refuse = true
-	f.cutLocked()
-}
+// Die closes all connections and refuses new ones; Live accepts them again.
+func (f *API) Die() { f.Net.Down() }
+
+// Live accepts connections again.
+func (f *API) Live() { f.Net.Up() }
+
+// Cut closes all connections.
+func (f *API) Cut() { f.Net.Reset() }
 
 // Upgrade changes the version of the API server.
 func (f *API) Upgrade(version string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gitVersion = version
-}
-
-// Cut closes all connections.
-func (f *API) Cut() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.cutLocked()
-}
-
-func (f *API) cutLocked() {
-	for c := range f.open {
-		_ = c.Close()
-	}
-	clear(f.open)
-}
-
-// Live accepts connections again.
-func (f *API) Live() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refuse = false
 }
 
 // FailWith answers requests whose path contains part with the status; -1 lets
@@ -227,41 +175,53 @@ func (f *API) FailIf(status int, matches func(r *http.Request) bool) {
 	})
 }
 
-// Respond answers a request with the status that f returns for it; 0 is the
-// usual answer, and -1 lets it hang. A function that panics ends the connection
-// of its request.
-func (f *API) Respond(fail func(r *http.Request) int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = fail
+// Respond answers a request with the status that a function returns for it; 0
+// is the usual answer, and -1 lets it hang. The function is called for one
+// request at a time. If it panics, the request's connection ends.
+func (f *API) Respond(status func(r *http.Request) int) {
+	var mu sync.Mutex
+	f.Set(func(r *http.Request) http.HandlerFunc {
+		mu.Lock()
+		defer mu.Unlock()
+		switch code := status(r); code {
+		case 0:
+			return nil
+		case -1:
+			return fakeapi.Hang
+		default:
+			return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+		}
+	})
 }
 
-// Lag withholds the events of the watches of a path; an empty path ends that.
-func (f *API) Lag(path string) {
+// Set answers requests by a function; with nil the server answers all of them.
+func (f *API) Set(answer AnswerFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lagging = path
-	close(f.news)
-	f.news = make(chan struct{})
+	f.answer = answer
 }
 
 // Heal answers all requests as usual again.
-func (f *API) Heal() { f.Respond(nil) }
+func (f *API) Heal() { f.Set(nil) }
 
-// Become changes the cluster's identity and cuts all connections.
-func (f *API) Become(uid string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.uid = uid
-	f.cutLocked()
+// Lag withholds the events of the watches of a path; an empty path ends that.
+func (f *API) Lag(path string) {
+	f.Fake.Hold(func(r *fakeapi.Request) bool { return r.Path == path })
 }
 
-// Restart begins a history without objects.
+// Become changes the cluster's identity and cuts all connections. The objects
+// and the history remain.
+func (f *API) Become(uid string) {
+	f.t.Helper()
+	f.identify(uid)
+	f.Cut()
+}
+
+// Restart begins a history without objects, and ends all watches.
 func (f *API) Restart(uid string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.uid, f.rv, f.log = uid, 0, nil
-	clear(f.objects)
+	f.t.Helper()
+	f.Fake.Become(uid)
+	f.identify(uid)
 }
 
 // Identity returns the cluster's UID.
@@ -271,33 +231,30 @@ func (f *API) Identity() string {
 	return f.uid
 }
 
-// Stored returns the objects by name.
-func (f *API) Stored() map[string]map[string]any {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.objects)
+// Stored returns the ConfigMaps by name.
+func (f *API) Stored() map[string]*unstructured.Unstructured {
+	objects, _ := f.Fake.Objects(ConfigMap)
+	out := map[string]*unstructured.Unstructured{}
+	for _, o := range objects {
+		out[o.GetName()] = o
+	}
+	return out
 }
 
 // Requested returns how often each verb and path was requested.
 func (f *API) Requested() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.counts.requests)
+	return maps.Clone(f.requests)
 }
 
 // Count returns the number of requests with the verb and path.
-func (f *API) Count(what string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts.requests[what]
-}
+func (f *API) Count(what string) int { return f.Requested()[what] }
 
 // Total returns the number of requests.
 func (f *API) Total() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	n := 0
-	for _, c := range f.counts.requests {
+	for _, c := range f.Requested() {
 		n += c
 	}
 	return n
@@ -306,73 +263,40 @@ func (f *API) Total() int {
 // Put creates or updates a ConfigMap of the namespace default and returns its
 // resourceVersion.
 func (f *API) Put(name, value string, labels map[string]any) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.rv++
-	kind, uid := "ADDED", fmt.Sprintf("%s-%s-%d", f.uid, name, f.rv)
-	if old := f.objects[name]; old != nil {
-		kind, uid = "MODIFIED", old["metadata"].(map[string]any)["uid"].(string)
-	}
-	object := map[string]any{
+	f.t.Helper()
+	return f.seed(&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1",
 		"kind":       "ConfigMap",
-		"data":       map[string]any{"value": value, "in": f.uid},
-		"metadata": map[string]any{
-			"name":            name,
-			"namespace":       "default",
-			"uid":             uid,
-			"resourceVersion": strconv.Itoa(f.rv),
-			"labels":          labels,
-		},
-	}
-	f.objects[name] = object
-	f.tellLocked(kind, object)
-	return strconv.Itoa(f.rv)
+		"data":       map[string]any{"value": value, "in": f.Identity()},
+		"metadata":   map[string]any{"name": name, "namespace": "default", "labels": labels},
+	}})
+}
+
+func (f *API) seed(o *unstructured.Unstructured) string {
+	f.t.Helper()
+	require.NoError(f.t, f.Fake.Seed(o))
+	return strconv.Itoa(f.Version())
 }
 
 // Own adds an owner, a Deployment, to an object.
 func (f *API) Own(name, owner string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.rv++
-	old := f.objects[name]
-	meta := maps.Clone(old["metadata"].(map[string]any))
-	meta["resourceVersion"] = strconv.Itoa(f.rv)
-	meta["ownerReferences"] = []any{map[string]any{
+	f.t.Helper()
+	o := f.Stored()[name].DeepCopy()
+	require.NoError(f.t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{
 		"apiVersion": "apps/v1beta2",
 		"kind":       "Deployment",
 		"name":       owner,
 		"uid":        owner,
 		"controller": true,
-	}}
-	object := maps.Clone(old)
-	object["metadata"] = meta
-	f.objects[name] = object
-	f.tellLocked("MODIFIED", object)
+	}}, "metadata", "ownerReferences"))
+	f.seed(o)
 }
 
 // Version returns the newest resourceVersion.
-func (f *API) Version() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.rv
-}
+func (f *API) Version() int { return int(f.Fake.ResourceVersion()) }
 
 // Delete deletes an object.
 func (f *API) Delete(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.rv++
-	object := maps.Clone(f.objects[name])
-	meta := maps.Clone(object["metadata"].(map[string]any))
-	meta["resourceVersion"] = strconv.Itoa(f.rv)
-	object["metadata"] = meta
-	delete(f.objects, name)
-	f.tellLocked("DELETED", object)
-}
-
-func (f *API) tellLocked(kind string, object map[string]any) {
-	f.log = append(f.log, fakeEvent{rv: f.rv, kind: kind, object: object})
-	close(f.news)
-	f.news = make(chan struct{})
+	f.t.Helper()
+	require.NoError(f.t, f.Fake.Delete(ConfigMap.GroupKind(), "default", name))
 }

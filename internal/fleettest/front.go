@@ -52,32 +52,23 @@ func NewFront(t *testing.T, secure bool, behind *API) *Front {
 		written: map[string]int{},
 		cuts:    map[context.Context]context.CancelFunc{},
 	}
-	server := &http.Server{Handler: f, ErrorLog: DiscardLog} //nolint:gosec // in memory
+	server := &http.Server{Handler: f} //nolint:gosec // in memory
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if f.ConnContext != nil {
 			return f.ConnContext(ctx, c)
 		}
 		return ctx
 	}
-	done := make(chan struct{})
 	if secure {
 		f.Renew(t)
 		server.TLSConfig = &tls.Config{GetCertificate: f.certificate} //nolint:gosec // in memory
 	}
-	go func() {
-		defer close(done)
-		if secure {
-			_ = server.ServeTLS(f.Net, "", "")
-			return
-		}
-		_ = server.Serve(f.Net)
-	}()
+	stop := memnet.Serve(f.Net, server)
 	t.Cleanup(func() {
 		f.Cut()
-		_ = server.Close()
-		_ = f.Net.Close()
-		<-done
+		stop()
 	})
+
 	return f
 }
 

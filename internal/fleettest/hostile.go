@@ -11,63 +11,14 @@ import (
 	"runtime/metrics"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/rest"
 
 	"github.com/fleetcache/fleetcache/clustercache"
-	"github.com/fleetcache/fleetcache/internal/fakeapi"
-	"github.com/fleetcache/fleetcache/internal/memnet"
 )
-
-// HostileAPI is an API server that answers some requests with given content.
-type HostileAPI struct {
-	net    *memnet.Listener
-	api    *fakeapi.Server
-	answer atomic.Pointer[AnswerFunc]
-}
-
-// AnswerFunc returns how to answer a request, or nil to have the server answer
-// it.
-type AnswerFunc func(*http.Request) http.HandlerFunc
-
-// NewHostileAPI runs a server until the test ends.
-func NewHostileAPI(t *testing.T, identity string) *HostileAPI {
-	t.Helper()
-	h := &HostileAPI{net: memnet.Listen(), api: fakeapi.New(fakeapi.Options{Identity: identity})}
-	server := &http.Server{Handler: h, ErrorLog: DiscardLog} //nolint:gosec // in memory
-	var done sync.WaitGroup
-	done.Go(func() { _ = server.Serve(h.net) })
-	t.Cleanup(func() {
-		_ = server.Close()
-		_ = h.net.Close()
-		done.Wait()
-	})
-	return h
-}
-
-// Config returns how to reach the server.
-func (h *HostileAPI) Config() *rest.Config {
-	return &rest.Config{Host: "http://hostile.test", BearerToken: "t", Dial: h.net.Dial}
-}
-
-// Set answers requests by f; with nil the server answers all of them.
-func (h *HostileAPI) Set(f AnswerFunc) { h.answer.Store(&f) }
-
-// ServeHTTP implements http.Handler.
-func (h *HostileAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if f := h.answer.Load(); f != nil && *f != nil {
-		if answer := (*f)(r); answer != nil {
-			answer(w, r)
-			return
-		}
-	}
-	h.api.ServeHTTP(w, r)
-}
 
 // At answers requests for a path, either watches or the others.
 func At(path string, watch bool, body http.HandlerFunc) AnswerFunc {
@@ -146,11 +97,11 @@ func heapPeak(t *testing.T, f func()) int64 {
 // HostileCluster runs a test in virtual time with a connected cluster, whose
 // server is hostile, and a healthy one. It returns the peak of the heap.
 func HostileCluster(t *testing.T, edit func(*clustercache.Options),
-	test func(t *testing.T, h *HostileAPI, cc *clustercache.ClusterCache)) int64 {
+	test func(t *testing.T, h *API, cc *clustercache.ClusterCache)) int64 {
 	t.Helper()
 	return heapPeak(t, func() {
 		synctest.Test(t, func(t *testing.T) {
-			h, b := NewHostileAPI(t, "a"), NewHostileAPI(t, "b")
+			h, b := NewAPI(t, "a"), NewAPI(t, "b")
 			d := NewDirectory()
 			d.Set(Key("a"), h.Config())
 			d.Set(Key("b"), b.Config())

@@ -5,6 +5,8 @@ package fleettest
 
 import (
 	"encoding/pem"
+	"io"
+	"log"
 	"net/http/httptest"
 	"net/url"
 	"testing"
@@ -28,6 +30,9 @@ const Patience = 90 * time.Second
 func PemOf(s *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
+
+// DiscardLog is for servers whose error logs are expected.
+var DiscardLog = log.New(io.Discard, "", 0)
 
 // Agent is the user agent of requests to real servers.
 const Agent = "fleetcache-under-test"

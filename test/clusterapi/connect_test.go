@@ -4,9 +4,9 @@
 package clusterapi_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -22,28 +22,6 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
-
-// openConns counts the open connections of an in-memory API server. It must be
-// called before the first connection.
-func openConns(api *fleettest.API) func() int {
-	var mu sync.Mutex
-	open := map[net.Conn]struct{}{}
-	api.Server.ConnState = func(c net.Conn, s http.ConnState) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch s {
-		case http.StateClosed, http.StateHijacked:
-			delete(open, c)
-		default:
-			open[c] = struct{}{}
-		}
-	}
-	return func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(open)
-	}
-}
 
 // journal is a resolver that reports no changes, and records when it was
 // queried.
@@ -132,7 +110,7 @@ func caseDisengageStopsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fleettest.NewAPI(t, "uid-a")
 		api.Put("one", "1", nil)
-		open := openConns(api)
+		open := api.Connections
 		d := fleettest.NewDirectory()
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
@@ -369,7 +347,7 @@ func caseSlowList(t *testing.T) {
 		for i := range 50 {
 			slow.Put(fmt.Sprintf("o%d", i), "1", nil)
 		}
-		slow.Server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		slow.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "/configmaps") {
 				w = &slowWriter{ResponseWriter: w, delay: 12 * time.Second}
 			}
@@ -412,9 +390,14 @@ type slowWriter struct {
 }
 
 func (w *slowWriter) Write(p []byte) (int, error) {
-	w.ResponseWriter.(http.Flusher).Flush()
-	time.Sleep(w.delay)
-	return w.ResponseWriter.Write(p)
+	for object := range bytes.Lines(p) {
+		w.Flush()
+		time.Sleep(w.delay)
+		if _, err := w.ResponseWriter.Write(object); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
 }
 
 // Flush implements http.Flusher.

@@ -196,7 +196,7 @@ func caseFleetComesBack(t *testing.T) {
 		for i := range *fleetSize {
 			api := fleettest.NewAPI(t, fmt.Sprint("uid-", i))
 			api.Put("one", "1", nil)
-			api.Server.Handler = crowd.slow(api)
+			api.Handler = crowd.slow(api)
 			apis = append(apis, api)
 			d.Set(fleettest.Key(fmt.Sprint(i)), api.Config())
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
@@ -128,7 +129,7 @@ func goroutines() int {
 func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fleettest.NewAPI(t, "uid-a")
-		open := openConns(api)
+		open := api.Connections
 		d := fleettest.NewDirectory()
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
@@ -137,7 +138,9 @@ func caseUnsyncedWatchLeavesNothing(t *testing.T) {
 
 		api.FailWith(-1, "/configmaps")
 		hung := fleettest.Watch(t, cc)
-		missing, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Pod{})
+		unserved := &metav1.PartialObjectMetadata{}
+		unserved.SetGroupVersionKind(fleettest.Owner("").GVK)
+		missing, err := cc.Watch(t.Context(), fleettest.Key("a"), unserved)
 		require.NoError(t, err)
 		most := 0
 		for i := range 30 {

@@ -286,8 +286,8 @@ func TestHazardAnotherClusterAnswersSlowlyThatItIsWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		fleettest.Synced(t, cc, api)
-		inner := api.Server.Handler
-		api.Server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inner := api.Handler
+		api.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/readyz" {
 				time.Sleep(100 * time.Millisecond)
 			}

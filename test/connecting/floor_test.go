@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,7 +131,7 @@ func TestHazardReadsGoBackToAnInformerThatLags(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			twoInformers(t, func(t *testing.T, p *pair) {
 				p.change(lagging)
-				newest := clustercache.NotOlderThan("105")
+				newest := clustercache.NotOlderThan(strconv.Itoa(p.api.Version()))
 				for _, read := range p.reads() {
 					got, err := read("one", clustercache.CacheOnly, newest)
 					require.NoError(t, err)

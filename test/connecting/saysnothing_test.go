@@ -42,10 +42,10 @@ func served(*http.Request) http.HandlerFunc { return nil }
 
 // aHostile runs a test in a bubble with a cluster whose server answers as set.
 func aHostile(t *testing.T, first fleettest.AnswerFunc,
-	test func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache)) {
+	test func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h, d := fleettest.NewHostileAPI(t, "uid-a"), fleettest.NewDirectory()
+		h, d := fleettest.NewAPI(t, "uid-a"), fleettest.NewDirectory()
 		h.Set(first)
 		d.Set(fleettest.Key("a"), h.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
@@ -73,7 +73,7 @@ func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 	for name, nothing := range fleettest.Nothings() {
 		t.Run(name, func(t *testing.T) {
 			t.Run("from the first connect on", func(t *testing.T) {
-				aHostile(t, everything(nothing), func(t *testing.T, h *fleettest.HostileAPI,
+				aHostile(t, everything(nothing), func(t *testing.T, h *fleettest.API,
 					cc *clustercache.ClusterCache) {
 					requireSaysWhy(t, cc, "NotKubernetes")
 					h.Set(served)
@@ -81,7 +81,7 @@ func TestHazardServerThatSaysNothingIsReady(t *testing.T) {
 					require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
 				})
 			})
-			aHostile(t, served, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+			aHostile(t, served, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 				require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
 				uid, phases := fleettest.Status(t, cc).UID, recordPhases(t, cc)
 				h.Set(everything(nothing))
@@ -131,7 +131,7 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 	for name, nothing := range fleettest.Nothings() {
 		t.Run(name, func(t *testing.T) {
 			t.Run("from the first connect on", func(t *testing.T) {
-				aHostile(t, forbidding(everything(nothing)), func(t *testing.T, h *fleettest.HostileAPI,
+				aHostile(t, forbidding(everything(nothing)), func(t *testing.T, h *fleettest.API,
 					cc *clustercache.ClusterCache) {
 					requireSaysWhy(t, cc, "NotKubernetes")
 					h.Set(forbidding(served))
@@ -145,7 +145,7 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 				"all but kube-system": forbidding(everything(nothing)),
 			} {
 				t.Run(way, func(t *testing.T) {
-					aHostile(t, forbidding(served), func(t *testing.T, h *fleettest.HostileAPI,
+					aHostile(t, forbidding(served), func(t *testing.T, h *fleettest.API,
 						cc *clustercache.ClusterCache) {
 						require.Equal(t, clustercache.PhaseReady, fleettest.Status(t, cc).Phase)
 						uid := fleettest.Status(t, cc).UID
@@ -174,7 +174,7 @@ func TestHazardPresumedClusterSaysNothing(t *testing.T) {
 // granted later. From then on the identity is the server's own, and another
 // cluster behind the same address is detected.
 func TestHazardPresumedIdentityIsForEver(t *testing.T) {
-	aHostile(t, forbidding(served), func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+	aHostile(t, forbidding(served), func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 		require.Contains(t, fleettest.Status(t, cc).UID, "presumed-")
 		time.Sleep(time.Hour)
 		require.Contains(t, fleettest.Status(t, cc).UID, "presumed-")

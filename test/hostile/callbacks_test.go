@@ -94,7 +94,7 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 		config := api.Config()
 		config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			r.here("Dial")
-			return api.Dial(ctx, network, address)
+			return api.Net.Dial(ctx, network, address)
 		}
 		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(req *http.Request) (*http.Response, error) {

@@ -20,7 +20,7 @@ import (
 // TestHazardLiveAnswerOfNoObject: a gateway answers everything with a success,
 // which client-go decodes into an empty object or list.
 func TestHazardLiveAnswerOfNoObject(t *testing.T) {
-	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 		live, err := cc.LiveClient(fleettest.Key("a"))
 		require.NoError(t, err)
 		for _, body := range []string{
@@ -63,7 +63,7 @@ func TestHazardLiveAnswerOfNoObject(t *testing.T) {
 // TestHazardLiveGetOfAnotherObject: an object other than the requested one is
 // not an answer.
 func TestHazardLiveGetOfAnotherObject(t *testing.T) {
-	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 		for _, identity := range []string{
 			`"name":"two","namespace":"default"`,
 			`"name":"one","namespace":"other"`,

@@ -95,7 +95,7 @@ func TestHazardLiveListOfNothings(t *testing.T) {
 			Element: ",{}", Bytes: 1 << 20, End: "]}}"}, "typed unstructured"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI,
+			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API,
 				cc *clustercache.ClusterCache) {
 				h.Set(fleettest.At(podsPath, false, c.ServeHTTP))
 				for way, r := range readers(t, cc) {
@@ -132,7 +132,7 @@ func TestHazardLiveGetOfManyTokens(t *testing.T) {
 			Compress: true}, "metadata"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI,
+			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API,
 				cc *clustercache.ClusterCache) {
 				h.Set(fleettest.At(onePod, false, c.ServeHTTP))
 				for form, obj := range objectForms() {
@@ -157,7 +157,7 @@ func TestHazardFailureHoldsAList(t *testing.T) {
 		"causes": {Code: 500, Begin: `{"kind":"Status","apiVersion":"v1","details":{"causes":[{}`, Element: ",{}", Bytes: 900 << 10, End: "]}}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI,
+			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API,
 				cc *clustercache.ClusterCache) {
 				h.Set(func(r *http.Request) http.HandlerFunc {
 					if strings.HasSuffix(r.URL.Path, "/pods") || strings.HasSuffix(r.URL.Path, "/one") {
@@ -193,7 +193,7 @@ func TestHazardLiveAnswerOfAnotherKind(t *testing.T) {
 		"one object":            secret,
 		"status":                `{"kind":"Status","apiVersion":"v1","status":"Success"}`,
 	}
-	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 		serve := func(body string) fleettest.AnswerFunc {
 			return func(r *http.Request) http.HandlerFunc {
 				if strings.Contains(r.URL.Path, "/pods") {
@@ -255,7 +255,7 @@ func TestLiveListsAreThoseOfClientGo(t *testing.T) {
 		"wrong type":  podList + `{"metadata":{"name":1}}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI,
+			fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API,
 				cc *clustercache.ClusterCache) {
 				h.Set(fleettest.At(podsPath, false, fleettest.Flood{Begin: body, Element: " "}.ServeHTTP))
 				theirs, err := client.New(h.Config(), client.Options{Mapper: podMapper{}})

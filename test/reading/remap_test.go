@@ -192,13 +192,15 @@ func TestHazardAnotherClusterServesOtherKinds(t *testing.T) {
 func listOnly(t *testing.T, verbs ...string) (*rest.Config, *fleettest.API) {
 	t.Helper()
 	api := fleettest.NewAPI(t, "uid-a")
-	inner := api.Server.Handler
-	api.Server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := api.Handler
+	api.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		write := func(body any) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(body)
 		}
 		switch {
+		case r.URL.Path == "/api":
+			write(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 		case r.URL.Path == "/api/v1":
 			write(metav1.APIResourceList{
 				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "v1",

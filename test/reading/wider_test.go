@@ -22,13 +22,17 @@ import (
 func TestHazardWiderWatchHidesANarrowOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
-		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"data": "x"}}
-		require.NoError(t, fleettest.Watch(t, cc, narrow...).WaitForSync(t.Context()))
-		list := &corev1.ConfigMapList{}
+		narrow := []client.ListOption{client.InNamespace("default"), client.MatchingFields{"type": "x"}}
+		w, err := cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{}, narrow...)
+		require.NoError(t, err)
+		require.NoError(t, w.WaitForSync(t.Context()))
+		list := &corev1.SecretList{}
 		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), list,
 			append(narrow, clustercache.CacheOnly)...))
 
-		fleettest.Synced(t, cc, api)
+		w, err = cc.Watch(t.Context(), fleettest.Key("a"), &corev1.Secret{})
+		require.NoError(t, err)
+		require.NoError(t, w.WaitForSync(t.Context()))
 		before := api.Total()
 		for _, mode := range []clustercache.ReadMode{clustercache.CacheOnly, clustercache.PreferCache} {
 			var origin clustercache.Origin

@@ -184,7 +184,7 @@ func writable(form, way string) bool {
 // is checked like that to a read. An answer that is no object, or another one,
 // is a typed error, and the caller's object stays unchanged.
 func TestHazardWriteIsAnsweredByNothing(t *testing.T) {
-	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 		cached, err := cc.Client(fleettest.Key("a"))
 		require.NoError(t, err)
 		live, err := cc.LiveClient(fleettest.Key("a"))
@@ -254,7 +254,7 @@ func podsAnsweredBy(answer http.HandlerFunc) fleettest.AnswerFunc {
 // name has one in the answer; some kinds never have one, and some are answered
 // with a Status.
 func TestWriteAnsweredWithANameOfTheServersChoice(t *testing.T) {
-	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 		live, err := cc.LiveClient(fleettest.Key("a"))
 		require.NoError(t, err)
 		generated := func() *corev1.Pod {
@@ -287,7 +287,7 @@ func TestHazardCreateIsAnsweredByWhatWasMade(t *testing.T) {
 		"/apis/project.openshift.io/v1": `{"kind":"APIResourceList","groupVersion":"project.openshift.io/v1","resources":[` +
 			`{"name":"projectrequests","kind":"ProjectRequest","namespaced":false,"verbs":["create","list"]}]}`,
 	}
-	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.HostileAPI, cc *clustercache.ClusterCache) {
+	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
 		live, err := cc.LiveClient(fleettest.Key("a"))
 		require.NoError(t, err)
 		for body, because := range map[string]error{

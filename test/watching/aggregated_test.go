@@ -4,12 +4,9 @@
 package watching_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,99 +18,69 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/fakeapi"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 var gadget = schema.GroupVersionKind{Group: "memory.example.org", Version: "v1", Kind: "Gadget"}
+
+// gadgets is the path of all Gadgets.
+const gadgets = "/apis/memory.example.org/v1/gadgets"
 
 // aggregation is a fake API server with an aggregated API: a server of Gadgets
 // that keeps them in memory, with a history of its own.
 type aggregation struct {
 	*fleettest.API
 
-	memory *fleettest.API // serves them as ConfigMaps, which are renamed in transit
-	ctx    context.Context
-	mu     sync.Mutex // protects the fields below
-	life   context.Context
-	end    context.CancelFunc
+	memory *fleettest.API
 	starts int
 }
 
 func newAggregation(t *testing.T) *aggregation {
 	t.Helper()
-	a := &aggregation{API: fleettest.NewAPI(t, "uid-a"), memory: fleettest.NewAPI(t, "memory"), ctx: t.Context()}
-	a.Server.Handler = a
-	a.restart()
+	a := &aggregation{API: fleettest.NewAPI(t, "uid-a"), memory: fleettest.NewAPI(t, "memory")}
+	a.Fake.Register(fakeapi.Kind{Group: gadget.Group, Kind: gadget.Kind}) // for discovery
+	a.Handler = a
+	a.restart(t)
 	return a
 }
 
 // restart starts a new history, and ends the watches of the old one.
-func (a *aggregation) restart(names ...string) {
-	a.mu.Lock()
-	end := a.end
+func (a *aggregation) restart(t *testing.T, names ...string) {
+	t.Helper()
 	a.starts++
-	a.life, a.end = context.WithCancel(a.ctx)
 	a.memory.Restart(fmt.Sprint("memory-", a.starts))
-	a.mu.Unlock()
+	a.memory.Fake.Register(fakeapi.Kind{Group: gadget.Group, Kind: gadget.Kind})
 	for _, name := range names {
-		a.memory.Put(name, "", nil)
+		a.put(t, name, "")
 	}
-	if end != nil {
-		end()
-	}
+}
+
+// put creates or updates a Gadget.
+func (a *aggregation) put(t *testing.T, name, value string) {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{"value": value}}
+	o.SetGroupVersionKind(gadget)
+	o.SetNamespace("default")
+	o.SetName(name)
+	require.NoError(t, a.memory.Fake.Seed(o))
 }
 
 // ServeHTTP implements http.Handler.
 func (a *aggregation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	const group = "/apis/memory.example.org/v1"
-	switch path, served := strings.CutPrefix(r.URL.Path, group); {
-	case r.URL.Path == "/apis":
-		version := map[string]any{"groupVersion": "memory.example.org/v1", "version": "v1"}
-		fleettest.Answer(w, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{map[string]any{
-			"name": gadget.Group, "versions": []any{version}, "preferredVersion": version,
-		}}})
-	case r.URL.Path == group:
-		fleettest.Answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "memory.example.org/v1", "resources": []any{
-			map[string]any{"name": "gadgets", "singularName": "gadget", "namespaced": true, "kind": "Gadget",
-				"verbs": []string{"get", "list", "watch"}},
-		}})
-	case served:
-		a.mu.Lock()
-		life := a.life
-		a.mu.Unlock()
-		ctx, cancel := context.WithCancel(r.Context())
-		defer context.AfterFunc(life, cancel)()
-		defer cancel()
-		r = r.Clone(ctx)
-		r.URL.Path = "/api/v1" + strings.Replace(path, "gadgets", "configmaps", 1)
-		a.memory.ServeHTTP(gadgets{w}, r)
-	default:
-		a.API.ServeHTTP(w, r)
+	if strings.HasPrefix(r.URL.Path, "/apis/memory.example.org/v1/") {
+		a.memory.ServeHTTP(w, r)
+		return
 	}
+	a.API.ServeHTTP(w, r)
 }
-
-// gadgets rewrites ConfigMaps to Gadgets.
-type gadgets struct{ http.ResponseWriter }
-
-// Write implements http.ResponseWriter.
-func (g gadgets) Write(b []byte) (int, error) {
-	renamed := bytes.ReplaceAll(b, []byte("ConfigMap"), []byte("Gadget"))
-	renamed = bytes.ReplaceAll(renamed, []byte(`"apiVersion":"v1"`), []byte(`"apiVersion":"memory.example.org/v1"`))
-	if _, err := g.ResponseWriter.Write(renamed); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
-// Flush implements http.Flusher.
-func (g gadgets) Flush() { g.ResponseWriter.(http.Flusher).Flush() }
 
 // state is the state of the objects in memory.
 func (a *aggregation) state() fleettest.Replica {
+	objects, _ := a.memory.Fake.Objects(gadget)
 	out := fleettest.Replica{}
-	for _, o := range a.memory.Stored() {
-		u := &unstructured.Unstructured{Object: o}
-		out[fleettest.IdentityOf(gadget.Kind, u)] = u.GetResourceVersion()
+	for _, o := range objects {
+		out[fleettest.IdentityOf(gadget.Kind, o)] = o.GetResourceVersion()
 	}
 	return out
 }
@@ -126,7 +93,7 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, d := newAggregation(t), fleettest.NewDirectory()
 		a.Put("one", "1", nil)
-		a.restart("both", "old", "older", "oldest")
+		a.restart(t, "both", "old", "older", "oldest")
 		d.Set(fleettest.Key("a"), a.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		clusters := fleettest.Follow(t, cc)
@@ -145,12 +112,12 @@ func TestHazardRestartOfAnAggregatedAPIDisturbsItsCluster(t *testing.T) {
 
 		for i := range 4 {
 			for n := range 5 {
-				a.memory.Put("changes", fmt.Sprint(n), nil)
+				a.put(t, "changes", fmt.Sprint(n))
 			}
 			synctest.Wait()
 			requireDelivered(t, known, objects, a.state())
 			a.memory.FailWith(http.StatusServiceUnavailable, "/") // while it starts
-			a.restart("both", fmt.Sprint("new", i))
+			a.restart(t, "both", fmt.Sprint("new", i))
 			for range 20 {
 				time.Sleep(time.Second)
 				require.Equal(t, core, readOrigin(t, cc, &corev1.ConfigMap{}, "one"))
@@ -189,7 +156,7 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, d := newAggregation(t), fleettest.NewDirectory()
 				a.Put("one", "1", nil)
-				a.restart("both", "old", "older", "oldest")
+				a.restart(t, "both", "old", "older", "oldest")
 				d.Set(fleettest.Key("a"), a.Config())
 				cc := fleettest.Start(t, fleettest.Silent(d))
 				objects := fleettest.FollowObjects(t, cc, clustercache.ObjectSelection{})
@@ -207,10 +174,10 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 					requireDelivered(t, known, objects, a.state())
 					reached := a.memory.Version()
 					a.memory.FailWith(http.StatusServiceUnavailable, "/")
-					a.restart("both", fmt.Sprint("new", i))
+					a.restart(t, "both", fmt.Sprint("new", i))
 					time.Sleep(5 * time.Second)
 					for n := 0; a.memory.Version() < reached+ahead; n++ {
-						a.memory.Put("changes", fmt.Sprint(n), nil)
+						a.put(t, "changes", fmt.Sprint(n))
 					}
 					a.memory.Heal()
 					time.Sleep(30 * time.Second)
@@ -227,7 +194,7 @@ func TestHazardAggregatedAPIComesBackAhead(t *testing.T) {
 func TestShortOutageOfAClusterCausesNoAuditAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, d := newAggregation(t), fleettest.NewDirectory()
-		a.restart("both", "old")
+		a.restart(t, "both", "old")
 		d.Set(fleettest.Key("a"), a.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		ours := &unstructured.Unstructured{}
@@ -237,8 +204,8 @@ func TestShortOutageOfAClusterCausesNoAuditAtOnce(t *testing.T) {
 		require.NoError(t, theirs.WaitForSync(t.Context()))
 		require.NoError(t, fleettest.Watch(t, cc).WaitForSync(t.Context()))
 		time.Sleep(time.Minute)
-		lists := func() int { return a.memory.Count("get /api/v1/configmaps") }
-		before, resumes := lists(), a.memory.Count("watch /api/v1/configmaps")
+		lists := func() int { return a.memory.Count("get " + gadgets) }
+		before, resumes := lists(), a.memory.Count("watch "+gadgets)
 
 		a.memory.FailWith(http.StatusServiceUnavailable, "/")
 		a.FailWith(http.StatusServiceUnavailable, "/")
@@ -247,7 +214,7 @@ func TestShortOutageOfAClusterCausesNoAuditAtOnce(t *testing.T) {
 		a.Heal()
 		a.memory.Heal()
 		time.Sleep(time.Minute)
-		require.Greater(t, a.memory.Count("watch /api/v1/configmaps"), resumes)
+		require.Greater(t, a.memory.Count("watch "+gadgets), resumes)
 		require.Equal(t, before, lists())
 		time.Sleep(5 * time.Minute)
 		require.Equal(t, before+1, lists(), "one audit")

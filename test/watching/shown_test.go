@@ -90,7 +90,7 @@ func TestHazardCachedAnswerIsNotHeardOfByAWatchOfAKindThatIsLookedUp(t *testing.
 				require.NoError(t, first.WaitForSync(t.Context()))
 				// Another history: the known kinds are forgotten.
 				api.Respond(func(r *http.Request) int {
-					if r.URL.Path == "/api/v1" || strings.Contains(r.URL.Path, "/namespaces/default/configmaps") {
+					if r.URL.Path == "/api" || strings.Contains(r.URL.Path, "/namespaces/default/configmaps") {
 						return http.StatusInternalServerError
 					}
 					return 0
