@@ -104,7 +104,7 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 			for _, watched := range []bool{true, false} {
 				t.Run(name+" by "+ends+map[bool]string{true: ", watched", false: ""}[watched], func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						object := resolvertest.Secret("ns", "a", nil, map[string]string{"value": string(resolvertest.TokenConfig("one"))})
+						object := resolvertest.Secret("ns", "a", nil, resolvertest.TokenData("value", "one"))
 						readiness := resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "ns", "a", nil)
 						hub := resolvertest.NewHub(object, readiness)
 						var f fault
@@ -158,7 +158,7 @@ func TestHazardObjectThatCannotBeNamedIsSeen(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var f fault
 			f.kind.Store(2)
-			r, err := resolver.Secrets(resolvertest.NewHub(resolvertest.Secret("ns", "s", nil, map[string]string{"value": string(resolvertest.TokenConfig("one"))})), resolver.SecretOptions{
+			r, err := resolver.Secrets(resolvertest.NewHub(resolvertest.Secret("ns", "s", nil, resolvertest.TokenData("value", "one"))), resolver.SecretOptions{
 				HubOptions: resolver.HubOptions{Namespace: "ns"},
 				ID: func(*corev1.Secret) (resolver.Cluster, bool) {
 					f.strike()

@@ -273,7 +273,7 @@ func NotifyUntil(t *testing.T, n resolver.Notifier) (r *Recorder, stop func()) {
 // ClusterAPISecret returns a kubeconfig Secret as Cluster API writes it.
 func ClusterAPISecret(namespace, cluster, token string) *corev1.Secret {
 	return Secret(namespace, cluster+"-kubeconfig", map[string]string{"cluster.x-k8s.io/cluster-name": cluster},
-		map[string]string{"value": string(TokenConfig(token))})
+		TokenData("value", token))
 }
 
 // UnstructuredObject returns an object of any kind.

@@ -86,6 +86,11 @@ func TokenConfig(token string) []byte {
 	return Kubeconfig("server: https://c.example", "token: "+token)
 }
 
+// TokenData returns a Secret's data: under a key, a kubeconfig with a token.
+func TokenData(key, token string) map[string]string {
+	return map[string]string{key: string(TokenConfig(token))}
+}
+
 // Secret returns a Secret.
 func Secret(namespace, name string, labels map[string]string, data map[string]string) *corev1.Secret {
 	out := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}

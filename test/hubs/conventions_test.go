@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 	"github.com/fleetcache/fleetcache/internal/resolvertest"
 )
 
@@ -24,7 +25,8 @@ import (
 type conventionCase struct {
 	objects []client.Object
 	make    func(client.WithWatch) (*resolver.HubResolver, error)
-	// clusters maps all known clusters to their token, or to an error text.
+	// clusters maps all known clusters to their host and token, or to an error's
+	// text after the name of the cluster.
 	clusters map[resolver.Cluster]string
 	// absent are clusters that must be an ErrNoAccess.
 	absent []resolver.Cluster
@@ -62,7 +64,7 @@ func (c conventionCase) check(t *testing.T, r *resolver.HubResolver) {
 		want = append(want, cluster)
 		access, err := r.Resolve(t.Context(), cluster)
 		if err != nil {
-			require.Equal(t, text, err.Error())
+			require.Equal(t, "cluster "+clustername.Of(cluster)+": "+text, err.Error())
 			described, ok := errors.AsType[*resolver.AccessError](err)
 			require.True(t, ok)
 			require.Equal(t, cluster, described.Cluster)
@@ -103,7 +105,7 @@ func clusterAPICase() conventionCase {
 	label := func(cluster string) map[string]string {
 		return map[string]string{"cluster.x-k8s.io/cluster-name": cluster}
 	}
-	value := map[string]string{"value": string(resolvertest.TokenConfig("t"))}
+	value := resolvertest.TokenData("value", "t")
 	objects := []client.Object{
 		resolvertest.ClusterAPISecret("fleet", "a", "a"),
 		resolvertest.ClusterAPISecret("fleet", "a-kubeconfig", "b"), // a name that has the suffix of the Secret
@@ -131,8 +133,8 @@ func clusterAPICase() conventionCase {
 			resolvertest.In("fleet", "a-kubeconfig"): "https://c.example b",
 			resolvertest.In("other", "a"):            "https://c.example c",
 			resolvertest.In("fleet", "rancher"):      "https://rancher.example/k8s/clusters/c-m-1 r",
-			resolvertest.In("fleet", "nokey"):        "cluster fleet/nokey: Secret fleet/nokey-kubeconfig: key is missing: value",
-			resolvertest.In("fleet", "bad"):          "cluster fleet/bad: Secret fleet/bad-kubeconfig: invalid kubeconfig: is not a kubeconfig",
+			resolvertest.In("fleet", "nokey"):        "Secret fleet/nokey-kubeconfig: key is missing: value",
+			resolvertest.In("fleet", "bad"):          "Secret fleet/bad-kubeconfig: invalid kubeconfig: is not a kubeconfig",
 		},
 		absent:     []resolver.Cluster{{}, resolvertest.In("fleet", "a-user"), resolvertest.In("fleet", "unlabelled"), resolvertest.In("fleet", ""), resolvertest.Named("a")},
 		selections: []string{"ns= labels=cluster.x-k8s.io/cluster-name fields="},
@@ -146,16 +148,16 @@ func multiclusterRuntimeCase() conventionCase {
 	return conventionCase{
 		objects: []client.Object{
 			resolvertest.Secret("mcr", "a", label("true"), map[string]string{"kubeconfig": string(resolvertest.TokenConfig("a")), "value": "x"}),
-			resolvertest.Secret("mcr", "b", label("false"), map[string]string{"kubeconfig": string(resolvertest.TokenConfig("b"))}),
+			resolvertest.Secret("mcr", "b", label("false"), resolvertest.TokenData("kubeconfig", "b")),
 			resolvertest.Secret("mcr", "nokey", label("true"), nil),
-			resolvertest.Secret("other", "c", label("true"), map[string]string{"kubeconfig": string(resolvertest.TokenConfig("c"))}),
+			resolvertest.Secret("other", "c", label("true"), resolvertest.TokenData("kubeconfig", "c")),
 		},
 		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
 			return resolver.MulticlusterRuntime(hub, resolver.HubOptions{Namespace: "mcr"})
 		},
 		clusters: map[resolver.Cluster]string{
 			resolvertest.Named("a"):     "https://c.example a",
-			resolvertest.Named("nokey"): "cluster nokey: Secret mcr/nokey: key is missing: kubeconfig",
+			resolvertest.Named("nokey"): "Secret mcr/nokey: key is missing: kubeconfig",
 		},
 		absent:     []resolver.Cluster{{}, resolvertest.Named("b"), resolvertest.Named("c"), resolvertest.In("mcr", "a")},
 		selections: []string{"ns=mcr labels=sigs.k8s.io/multicluster-runtime-kubeconfig=true fields="},
@@ -175,7 +177,7 @@ func istioCase() conventionCase {
 		clusters: map[resolver.Cluster]string{
 			resolvertest.Named("a"):   "https://c.example first",
 			resolvertest.Named("b"):   "https://c.example b",
-			resolvertest.Named("bad"): "cluster bad: Secret istio-system/a: invalid kubeconfig: is not a kubeconfig",
+			resolvertest.Named("bad"): "Secret istio-system/a: invalid kubeconfig: is not a kubeconfig",
 		},
 		absent:     []resolver.Cluster{{}, resolvertest.Named("z"), resolvertest.In("istio-system", "a")},
 		selections: []string{"ns=istio-system labels=istio/multiCluster=true fields="},
@@ -211,17 +213,17 @@ func argoCDCase() conventionCase {
 		clusters: map[resolver.Cluster]string{
 			resolvertest.Named("a"):         "https://c.example a",
 			resolvertest.Named("cert"):      "https://c.example ",
-			resolvertest.Named("anonymous"): "cluster anonymous: Secret argocd/anonymous: refused: config has no credentials, and anonymous access is not allowed",
-			resolvertest.Named("hub"):       "cluster /hub: Secret argocd/hub: refused: server is Argo CD's own cluster, which is not allowed",
-			resolvertest.Named("exec"):      "cluster exec: Secret argocd/exec: refused: config.execProviderConfig is not allowed",
-			resolvertest.Named("aws"):       "cluster aws: Secret argocd/aws: refused: config.execProviderConfig is not allowed",
-			resolvertest.Named("basic"):     "cluster basic: Secret argocd/basic: refused: config.username and password are not allowed",
-			resolvertest.Named("insecure"):  "cluster insecure: Secret argocd/insecure: refused: config.tlsClientConfig.insecure is not allowed",
-			resolvertest.Named("proxy"):     "cluster proxy: Secret argocd/proxy: refused: config.proxyUrl is not allowed",
-			resolvertest.Named("junk"):      "cluster junk: Secret argocd/junk: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
-			resolvertest.Named("two"):       "cluster two: Secret argocd/two: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
-			resolvertest.Named("type"):      "cluster type: Secret argocd/type: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
-			resolvertest.Named("noserver"):  "cluster noserver: Secret argocd/noserver: key is missing: server",
+			resolvertest.Named("anonymous"): "Secret argocd/anonymous: refused: config has no credentials, and anonymous access is not allowed",
+			resolvertest.Named("hub"):       "Secret argocd/hub: refused: server is Argo CD's own cluster, which is not allowed",
+			resolvertest.Named("exec"):      "Secret argocd/exec: refused: config.execProviderConfig is not allowed",
+			resolvertest.Named("aws"):       "Secret argocd/aws: refused: config.execProviderConfig is not allowed",
+			resolvertest.Named("basic"):     "Secret argocd/basic: refused: config.username and password are not allowed",
+			resolvertest.Named("insecure"):  "Secret argocd/insecure: refused: config.tlsClientConfig.insecure is not allowed",
+			resolvertest.Named("proxy"):     "Secret argocd/proxy: refused: config.proxyUrl is not allowed",
+			resolvertest.Named("junk"):      "Secret argocd/junk: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
+			resolvertest.Named("two"):       "Secret argocd/two: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
+			resolvertest.Named("type"):      "Secret argocd/type: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
+			resolvertest.Named("noserver"):  "Secret argocd/noserver: key is missing: server",
 		},
 		absent:     []resolver.Cluster{{}, resolvertest.Named("repository"), resolvertest.Named("shown")},
 		selections: []string{"ns=argocd labels=argocd.argoproj.io/secret-type=cluster fields="},
@@ -254,10 +256,10 @@ func ocmCase() conventionCase {
 		},
 		clusters: map[resolver.Cluster]string{
 			resolvertest.Named("a"):         "https://a.example:6443 t",
-			resolvertest.Named("nourl"):     "cluster nourl: ManagedCluster nourl: cluster is not ready",
-			resolvertest.Named("unmanaged"): "cluster unmanaged: ManagedCluster unmanaged: cluster not found",
-			resolvertest.Named("notoken"):   "cluster notoken: Secret notoken/reader: key is missing: token",
-			resolvertest.Named("badca"):     "cluster badca: ManagedCluster badca: invalid kubeconfig: spec.managedClusterClientConfigs.caBundle is not base64",
+			resolvertest.Named("nourl"):     "ManagedCluster nourl: cluster is not ready",
+			resolvertest.Named("unmanaged"): "ManagedCluster unmanaged: cluster not found",
+			resolvertest.Named("notoken"):   "Secret notoken/reader: key is missing: token",
+			resolvertest.Named("badca"):     "ManagedCluster badca: invalid kubeconfig: spec.managedClusterClientConfigs.caBundle is not base64",
 		},
 		absent: []resolver.Cluster{{}, resolvertest.Named("nosecret"), resolvertest.In("a", "reader"), resolvertest.Named("nourl"), resolvertest.Named("unmanaged")},
 		selections: []string{
@@ -293,13 +295,13 @@ func karmadaCase() conventionCase {
 		},
 		clusters: map[resolver.Cluster]string{
 			resolvertest.Named("a"):        "https://m.example t",
-			resolvertest.Named("pull"):     "cluster pull: Cluster pull: no access yet: the cluster is in Pull mode",
-			resolvertest.Named("nosecret"): "cluster nosecret: Secret karmada-cluster/missing: secret not found",
-			resolvertest.Named("noref"):    "cluster noref: Cluster noref: invalid kubeconfig: spec.secretRef is not set",
-			resolvertest.Named("foreign"):  "cluster foreign: Cluster foreign: refused: spec.secretRef.namespace is not the permitted one",
-			resolvertest.Named("insecure"): "cluster insecure: Cluster insecure: refused: spec.insecureSkipTLSVerification is not allowed",
-			resolvertest.Named("proxy"):    "cluster proxy: Cluster proxy: refused: spec.proxyURL is not allowed",
-			resolvertest.Named("headers"):  "cluster headers: Cluster headers: refused: spec.proxyHeader is not supported",
+			resolvertest.Named("pull"):     "Cluster pull: no access yet: the cluster is in Pull mode",
+			resolvertest.Named("nosecret"): "Secret karmada-cluster/missing: secret not found",
+			resolvertest.Named("noref"):    "Cluster noref: invalid kubeconfig: spec.secretRef is not set",
+			resolvertest.Named("foreign"):  "Cluster foreign: refused: spec.secretRef.namespace is not the permitted one",
+			resolvertest.Named("insecure"): "Cluster insecure: refused: spec.insecureSkipTLSVerification is not allowed",
+			resolvertest.Named("proxy"):    "Cluster proxy: refused: spec.proxyURL is not allowed",
+			resolvertest.Named("headers"):  "Cluster headers: refused: spec.proxyHeader is not supported",
 		},
 		absent:     []resolver.Cluster{{}, resolvertest.Named("pull"), resolvertest.Named("nosecret"), resolvertest.Named("unknown")},
 		selections: []string{"ns=karmada-cluster labels= fields=metadata.name=a"},
@@ -316,8 +318,8 @@ func genericCases() map[string]conventionCase {
 		"Secrets by type, with an ID": {
 			objects: []client.Object{
 				resolvertest.WithType(resolvertest.Secret("x", "cluster-credentials-a", map[string]string{"multicluster.linkerd.io/cluster-name": "a"},
-					map[string]string{"kubeconfig": string(resolvertest.TokenConfig("a"))}), "mirror.linkerd.io/remote-kubeconfig"),
-				resolvertest.WithType(resolvertest.Secret("x", "b", nil, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("b"))}), "mirror.linkerd.io/remote-kubeconfig"),
+					resolvertest.TokenData("kubeconfig", "a")), "mirror.linkerd.io/remote-kubeconfig"),
+				resolvertest.WithType(resolvertest.Secret("x", "b", nil, resolvertest.TokenData("kubeconfig", "b")), "mirror.linkerd.io/remote-kubeconfig"),
 				resolvertest.WithType(resolvertest.Secret("x", "c", map[string]string{"multicluster.linkerd.io/cluster-name": "c"}, nil), "Opaque"),
 			},
 			make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
@@ -336,10 +338,10 @@ func genericCases() map[string]conventionCase {
 		"Secrets by suffix, keys in order": {
 			objects: []client.Object{
 				resolvertest.Secret("x", "a-sveltos-kubeconfig", nil, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("old")), "re-kubeconfig": string(resolvertest.TokenConfig("new"))}),
-				resolvertest.Secret("x", "b-sveltos-kubeconfig", nil, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("b"))}),
+				resolvertest.Secret("x", "b-sveltos-kubeconfig", nil, resolvertest.TokenData("kubeconfig", "b")),
 				resolvertest.Secret("x", "c-sveltos-kubeconfig", nil, map[string]string{"value": resolvertest.CanaryToken}),
-				resolvertest.Secret("x", "other", nil, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("x"))}),
-				resolvertest.Secret("y", "a-sveltos-kubeconfig", nil, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("x"))}),
+				resolvertest.Secret("x", "other", nil, resolvertest.TokenData("kubeconfig", "x")),
+				resolvertest.Secret("y", "a-sveltos-kubeconfig", nil, resolvertest.TokenData("kubeconfig", "x")),
 			},
 			make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
 				return resolver.Secrets(hub, resolver.SecretOptions{
@@ -351,7 +353,7 @@ func genericCases() map[string]conventionCase {
 			clusters: map[resolver.Cluster]string{
 				resolvertest.In("x", "a"): "https://c.example new",
 				resolvertest.In("x", "b"): "https://c.example b",
-				resolvertest.In("x", "c"): "cluster x/c: Secret x/c-sveltos-kubeconfig: key is missing: re-kubeconfig, kubeconfig",
+				resolvertest.In("x", "c"): "Secret x/c-sveltos-kubeconfig: key is missing: re-kubeconfig, kubeconfig",
 			},
 			absent: []resolver.Cluster{{}, resolvertest.In("x", "other"), resolvertest.In("y", "a"), resolvertest.In("x", "a-sveltos-kubeconfig")},
 		},
@@ -377,8 +379,8 @@ func genericCases() map[string]conventionCase {
 			},
 			clusters: map[resolver.Cluster]string{
 				resolvertest.In("x", "a"):        "https://a.example t",
-				resolvertest.In("x", "nowhere"):  "cluster x/nowhere: Secret x/nowhere: nowhere: cluster is not ready",
-				resolvertest.In("x", "metadata"): "cluster x/metadata: Secret x/metadata: refused: server names a link-local address",
+				resolvertest.In("x", "nowhere"):  "Secret x/nowhere: nowhere: cluster is not ready",
+				resolvertest.In("x", "metadata"): "Secret x/metadata: refused: server names a link-local address",
 			},
 			selections: []string{"ns= labels=linkerd=yes fields="},
 		},

@@ -18,7 +18,7 @@ func TestNamedSecretsAreWatchedForAsLongAsTheyAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		config := func(text string) map[string]string {
-			return map[string]string{"value": string(resolvertest.TokenConfig(text))}
+			return resolvertest.TokenData("value", text)
 		}
 		hub := resolvertest.NewHub(resolvertest.Secret("team", "one", nil, config("one")), resolvertest.Secret("team", "two", nil, config("two")),
 			resolvertest.FluxObject("a", resolvertest.SecretRef("one", "")), resolvertest.FluxObject("b", resolvertest.SecretRef("one", "")))
@@ -57,7 +57,7 @@ func TestNamedSecretsAreWatchedForAsLongAsTheyAreNamed(t *testing.T) {
 
 func TestSecretsThatAreNotHeardOfYetAreReadAndNotMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := resolvertest.NewHub(resolvertest.Secret("team", "one", nil, map[string]string{"value": string(resolvertest.TokenConfig("one"))}),
+		hub := resolvertest.NewHub(resolvertest.Secret("team", "one", nil, resolvertest.TokenData("value", "one")),
 			resolvertest.FluxObject("a", resolvertest.SecretRef("one", "")))
 		r, err := resolver.Flux(hub, resolver.FluxOptions{Kind: resolvertest.Kustomization})
 		require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestSecretsThatAreNotHeardOfYetAreReadAndNotMissing(t *testing.T) {
 
 func TestNotifyDoesNotLoseItsCopyToAnOlderOneThatEndsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := resolvertest.NewHub(resolvertest.WithType(resolvertest.Secret("x", "a", nil, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("one"))}), "mine"))
+		hub := resolvertest.NewHub(resolvertest.WithType(resolvertest.Secret("x", "a", nil, resolvertest.TokenData("kubeconfig", "one")), "mine"))
 		r, err := resolver.Secrets(hub, resolver.SecretOptions{Type: "mine"})
 		require.NoError(t, err)
 		release := hub.Hold()
@@ -101,7 +101,7 @@ func TestIstioKeysComeAndGoWithinOneSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		label := map[string]string{"istio/multiCluster": "true"}
 		one := resolvertest.CreatedAt(resolvertest.Secret("istio-system", "one", label, map[string]string{"a": string(resolvertest.TokenConfig("a")), "b": string(resolvertest.TokenConfig("b"))}), 1)
-		two := resolvertest.CreatedAt(resolvertest.Secret("istio-system", "two", label, map[string]string{"b": string(resolvertest.TokenConfig("second"))}), 2)
+		two := resolvertest.CreatedAt(resolvertest.Secret("istio-system", "two", label, resolvertest.TokenData("b", "second")), 2)
 		hub := resolvertest.NewHub(one, two)
 		r, err := resolver.Istio(hub, resolver.HubOptions{})
 		require.NoError(t, err)

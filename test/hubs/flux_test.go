@@ -53,13 +53,13 @@ func fluxCase() conventionCase {
 			resolvertest.In("team", "default"):     "https://c.example value",
 			resolvertest.In("team", "fallback"):    "https://c.example yaml",
 			resolvertest.In("team", "explicit"):    "https://c.example k",
-			resolvertest.In("team", "nofallback"):  "cluster team/nofallback: Secret team/both: key is missing: missing",
-			resolvertest.In("team", "nosecret"):    "cluster team/nosecret: Secret team/missing: secret not found",
-			resolvertest.In("team", "foreign"):     "cluster team/foreign: Secret team/foreign: secret not found",
-			resolvertest.In("team", "neither"):     "cluster team/neither: Kustomization team/neither: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
-			resolvertest.In("team", "both"):        "cluster team/both: Kustomization team/both: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
-			resolvertest.In("team", "provider"):    "cluster team/provider: ConfigMap team/cm: refused: provider needs credentials that nothing here provides",
-			resolvertest.In("team", "noconfigmap"): "cluster team/noconfigmap: ConfigMap team/missing: secret not found",
+			resolvertest.In("team", "nofallback"):  "Secret team/both: key is missing: missing",
+			resolvertest.In("team", "nosecret"):    "Secret team/missing: secret not found",
+			resolvertest.In("team", "foreign"):     "Secret team/foreign: secret not found",
+			resolvertest.In("team", "neither"):     "Kustomization team/neither: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
+			resolvertest.In("team", "both"):        "Kustomization team/both: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
+			resolvertest.In("team", "provider"):    "ConfigMap team/cm: refused: provider needs credentials that nothing here provides",
+			resolvertest.In("team", "noconfigmap"): "ConfigMap team/missing: secret not found",
 		},
 		absent:     []resolver.Cluster{{}, resolvertest.In("team", "hub"), resolvertest.In("team", "nosecret"), resolvertest.In("team", "foreign"), resolvertest.In("team", "noconfigmap")},
 		selections: []string{"ns=team labels= fields=metadata.name=both"},
@@ -94,12 +94,13 @@ func TestFluxProviderAddsCredentialsByRequestAndImpersonates(t *testing.T) {
 		require.Equal(t, "system:serviceaccount:team:deployer", config.Impersonate.UserName)
 		require.Equal(t, resolvertest.Identities()[0].Cert, config.CAData)
 		for name, want := range map[string]string{
-			"noaddress":  "cluster team/noaddress: ConfigMap team/noaddress: invalid kubeconfig: address is not set, and only the provider itself knows it",
-			"http":       "cluster team/http: ConfigMap team/http: refused: address uses http",
-			"noprovider": "cluster team/noprovider: ConfigMap team/noprovider: key is missing: provider",
+			"noaddress": "ConfigMap team/noaddress: invalid kubeconfig: address is not set, " +
+				"and only the provider itself knows it",
+			"http":       "ConfigMap team/http: refused: address uses http",
+			"noprovider": "ConfigMap team/noprovider: key is missing: provider",
 		} {
 			_, err := r.Resolve(t.Context(), resolvertest.In("team", name))
-			require.EqualError(t, err, want)
+			require.EqualError(t, err, "cluster team/"+name+": "+want)
 		}
 
 		news := resolvertest.Notify(t, r)

@@ -57,8 +57,8 @@ func TestHazardNamesFromSecretsAreText(t *testing.T) {
 // a remote cluster, or the clusters of many Secrets, pass for the hub.
 func TestHazardNoSecretIsTheHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bad := resolvertest.Secret("fleet", "b", nil, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("bad"))})
-		claimed := resolvertest.Secret("fleet", "other", map[string]string{"id": "b"}, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("claimed"))})
+		bad := resolvertest.Secret("fleet", "b", nil, resolvertest.TokenData("kubeconfig", "bad"))
+		claimed := resolvertest.Secret("fleet", "other", map[string]string{"id": "b"}, resolvertest.TokenData("kubeconfig", "claimed"))
 		claimed.CreationTimestamp.Time = resolvertest.NotAfter // younger
 		hub := resolvertest.NewHub(bad, claimed)
 		r, err := resolver.Secrets(hub, resolver.SecretOptions{
