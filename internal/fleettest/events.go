@@ -15,7 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/clustercache"
 )
 
-// ClusterFeed collects cluster events.
+// ClusterLog collects cluster events.
 type ClusterLog struct {
 	t      *testing.T
 	Events chan clustercache.ClusterEvent
@@ -56,7 +56,7 @@ func (f *ClusterLog) Wait(cluster client.ObjectKey, types ...clustercache.Cluste
 	}
 }
 
-// ObjectSelection collects object events.
+// ObjectLog collects object events.
 type ObjectLog struct {
 	t      *testing.T
 	Events chan clustercache.ObjectEvent
