@@ -219,9 +219,9 @@ func errUndecided(none error) error {
 	return &undecided{"unknown whether there are matches: " + none.Error()}
 }
 
-// settledLocked reports whether the last discovery is recent enough to answer
+// recentLocked reports whether the last discovery is recent enough to answer
 // "no". Its error, if any, explains why there will be no new discovery now.
-func (m *Mapper) settledLocked() (bool, error) {
+func (m *Mapper) recentLocked() (bool, error) {
 	if m.invalid.Load() {
 		return false, nil
 	}
@@ -237,7 +237,7 @@ func (m *Mapper) settledLocked() (bool, error) {
 func (m *Mapper) discover(ctx context.Context) error {
 	for {
 		m.mu.Lock()
-		if settled, err := m.settledLocked(); settled {
+		if recent, err := m.recentLocked(); recent {
 			m.mu.Unlock()
 			return err
 		}

@@ -15,11 +15,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
+
+	"github.com/fleetcache/fleetcache/internal/transport/h2"
 )
 
 var errGiveUp = errors.New("three probes failed")
 
-// proveOnce sends a GET for path with a candidate, which it drops afterwards.
+// proveOnce sends a GET for path with a candidate, which it closes afterwards.
 func proveOnce(t *testing.T, s *Transport, cfg *rest.Config, path string) (Proof, error) {
 	t.Helper()
 	c, err := s.Candidate(cfg, "")
@@ -289,4 +291,12 @@ func TestCloseEndsEverything(t *testing.T) {
 	_, _, err = fetch(t.Context(), s, "/version")
 	requireClass(t, Cut, err)
 	require.Zero(t, generations(s))
+}
+
+// TestErrorSaysThatTheServerAllowsNoStreams: it begins with the text that
+// client-go recognizes as worth a retry.
+func TestErrorSaysThatTheServerAllowsNoStreams(t *testing.T) {
+	err := fmt.Errorf("%w: %w", h2.ErrConnectionLost, h2.ErrNoStreams)
+	require.Equal(t, Unreachable, Classify(err))
+	require.EqualError(t, redact(err), "http2: client connection lost: the server allows no streams")
 }

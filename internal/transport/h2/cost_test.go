@@ -106,13 +106,13 @@ func measureIdle(t testing.TB, client *http.Client, url string, n int) cost {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer cancel()
-	before := settle()
+	before := memoryInUse()
 	opened := make(chan error)
 	for range n {
 		readers.Go(func() { readIdle(ctx, client, url, opened) })
 		require.NoError(t, <-opened) // one at a time: net/http dials for each of several concurrent first requests
 	}
-	return settle().since(before, n)
+	return memoryInUse().since(before, n)
 }
 
 // readIdle retains what a watch retains: a context of its own and the body.
@@ -149,9 +149,9 @@ type memory struct {
 	goroutines int
 }
 
-// settle returns the memory in use after everything that can be freed or shrunk
-// has been.
-func settle() memory {
+// memoryInUse returns the memory in use after everything that can be freed or
+// shrunk has been.
+func memoryInUse() memory {
 	var m memory
 	for range 4 { // stacks shrink by half with each collection; pools need two
 		runtime.GC()
@@ -198,13 +198,13 @@ func TestTransportKeepsLittleOfAnIdleStream(t *testing.T) {
 		ctxs[i] = ctx
 	}
 	bodies := make([]io.ReadCloser, n)
-	before := settle()
+	before := memoryInUse()
 	for i := range bodies {
 		var err error
 		bodies[i], err = openBody(ctxs[i], client, url)
 		require.NoError(t, err)
 	}
-	got := settle().since(before, n)
+	got := memoryInUse().since(before, n)
 	t.Log(got)
 	require.Less(t, got.goroutines, 0.05)
 	require.Less(t, got.heap, 600.0)
@@ -226,7 +226,7 @@ func TestTransportKeepsLittleOfAnIdleStream(t *testing.T) {
 // measureParked returns the cost of a goroutine that waits in park.
 func measureParked(n int, park func(i int)) cost {
 	var ready sync.WaitGroup
-	before := settle()
+	before := memoryInUse()
 	for i := range n {
 		ready.Add(1)
 		go func() {
@@ -236,7 +236,7 @@ func measureParked(n int, park func(i int)) cost {
 		}()
 	}
 	ready.Wait()
-	return settle().since(before, n)
+	return memoryInUse().since(before, n)
 }
 
 // deepen uses about 10 KiB of stack.

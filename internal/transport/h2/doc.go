@@ -57,6 +57,7 @@
 // DATA, PING, SETTINGS, unknown frames, frames for streams that ended long ago)
 // are charged to a budget that refills slowly, and answers that the peer does
 // not read are bounded. A peer that exceeds these limits loses the connection
-// with ENHANCE_YOUR_CALM. Error texts contain nothing from the peer but
-// numbers.
+// with ENHANCE_YOUR_CALM. A peer that keeps a new connection for 30 s without
+// allowing a stream loses it, too, and requests that wait fail with
+// ErrNoStreams. Error texts contain nothing from the peer but numbers.
 package h2
