@@ -15,9 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
+	"github.com/fleetcache/fleetcache/informerpool/internal/comparison"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
-	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/informerpool/internal/touched"
+	"github.com/fleetcache/fleetcache/internal/timetable"
 	"github.com/fleetcache/fleetcache/internal/wire"
 )
 
@@ -27,9 +28,6 @@ const (
 	// keeps progressing, and so is merely late.
 	auditSilence = 5 * time.Second
 	auditLag     = 30 * time.Second
-	// maxDifferent is how many differing objects an audit keeps. One is enough
-	// for a finding, and a server may show any number.
-	maxDifferent = 256
 )
 
 // errTooMuch indicates that more objects changed during an audit than it
@@ -58,21 +56,11 @@ var errUnsettled = errors.New("informer moved on")
 type audit struct {
 	informer *informer
 
-	epoch Epoch
-	lists int                                 // lists the informer had committed before
-	since int                                 // number of the audit among the looks at the server
-	rest  map[string]map[string]*Object       // cached and not yet seen in the list
-	wrong map[types.NamespacedName]difference // of the last list; at most maxDifferent
-	owed  map[types.NamespacedName]difference // of the first list; nil until it is settled
-	at    string                              // the version of the last list
-	blind bool                                // the list has objects that cannot be identified
-	noted map[types.NamespacedName]bool       // seen objects; true if the last list has one that was not compared
-}
-
-// difference is how a list shows an object that is cached in another state.
-type difference struct {
-	absent  bool
-	version string // of the object, or of the list that lacks it
+	epoch    Epoch
+	lists    int    // lists the informer had committed before
+	since    int    // number of the audit among the looks at the server
+	at       string // the version of the last list
+	compared comparison.Comparison
 }
 
 // run compares the informer with its server. It returns [ErrHistory] if they
@@ -92,13 +80,13 @@ func (a *audit) run(ctx context.Context) error {
 
 // differs returns why the informer differs from its server, or nil.
 func (a *audit) differs(ctx context.Context) error {
-	if err := a.look(ctx); err != nil || len(a.wrong) == 0 {
+	if err := a.look(ctx); err != nil || !a.compared.Differs() {
 		return err
 	}
-	if err := a.settle(ctx); err != nil || len(a.wrong) == 0 {
+	if err := a.settle(ctx); err != nil || !a.compared.Differs() {
 		return err
 	}
-	a.owed = a.wrong
+	a.compared.Owe()
 	if err := a.look(ctx); err != nil {
 		return err
 	}
@@ -113,7 +101,7 @@ func (a *audit) differs(ctx context.Context) error {
 func (a *audit) settleSeen() {
 	a.informer.mu.Lock()
 	defer a.informer.mu.Unlock()
-	if !a.blind && a.followsLocked() {
+	if !a.compared.Blind() && a.followsLocked() {
 		same := func(name types.NamespacedName) *Object { return a.informer.mu.store.Get(name.Namespace, name.Name) }
 		a.postponeLocked()
 		for _, name := range a.informer.missedLocked(a.since, "", false, same) {
@@ -126,17 +114,10 @@ func (a *audit) settleSeen() {
 // object of its name that the audit did not compare or keep: the object may
 // exist, and the cache lacks it so far, or refuses it.
 func (a *audit) postponeLocked() {
-	for name, open := range a.noted {
-		if s := a.informer.mu.seen.objects[name]; open && s != nil {
+	for name := range a.compared.Uncompared() {
+		if s := a.informer.mu.seen.objects[name]; s != nil {
 			s.looks = a.informer.mu.seen.looks
 		}
-	}
-}
-
-// overlook records that the list has an object that the audit does not compare.
-func (a *audit) overlook(name types.NamespacedName) {
-	if _, noted := a.noted[name]; noted {
-		a.noted[name] = true
 	}
 }
 
@@ -150,7 +131,7 @@ func (a *audit) begin() bool {
 	if !a.followsLocked() {
 		return false
 	}
-	a.informer.mu.touched, a.since = &touched{versions: map[types.NamespacedName]string{}}, a.informer.lookLocked()
+	a.informer.mu.touched, a.since = touched.New(), a.informer.lookLocked()
 
 	return true
 }
@@ -178,16 +159,7 @@ func (a *audit) look(ctx context.Context) error {
 		return err
 	}
 
-	for _, objects := range a.rest {
-		if a.blind {
-			break // any of them may be an object that could not be read
-		}
-		for _, o := range objects {
-			a.differ(store.NameOf(o), difference{absent: true, version: a.at})
-		}
-	}
-
-	a.rest = nil
+	a.compared.End(a.at)
 
 	return nil
 }
@@ -223,15 +195,15 @@ func (a *audit) snapshot() bool {
 	if !a.followsLocked() {
 		return false
 	}
-	a.wrong, a.blind = map[types.NamespacedName]difference{}, false
-	a.noted = make(map[types.NamespacedName]bool, len(a.informer.mu.seen.objects))
+	seen := make(map[types.NamespacedName]bool, len(a.informer.mu.seen.objects))
 	for name := range a.informer.mu.seen.objects {
-		a.noted[name] = false
+		seen[name] = false
 	}
-	a.rest = make(map[string]map[string]*Object, len(a.informer.mu.store.Objects))
+	cached := make(map[string]map[string]*Object, len(a.informer.mu.store.Objects))
 	for namespace, n := range a.informer.mu.store.Objects {
-		a.rest[namespace] = maps.Clone(n.Objects)
+		cached[namespace] = maps.Clone(n.Objects)
 	}
+	a.compared.Begin(cached, seen)
 
 	return true
 }
@@ -268,41 +240,10 @@ func (a *audit) page(ctx context.Context, opts metav1.ListOptions) (wire.ListHea
 			return wire.ListHeader{}, err
 		}
 		if it, err := items.Scan(); err != nil {
-			a.pass(wire.Identify(items.Object()))
-		} else {
-			a.compare(it)
+			a.compared.Skip(wire.Identify(items.Object()))
+		} else if (wire.Expect{Namespace: a.informer.key.Namespace}).Check(it) == nil { // else a list of the informer refuses it as well
+			a.compared.Compare(it)
 		}
-	}
-}
-
-// pass skips an object of the list that cannot be read, such as one that is too
-// large. Its state is unknown, which is no difference: an object that any user
-// may create must not end the audit of all others.
-func (a *audit) pass(id wire.Identity) {
-	delete(a.rest[id.Namespace], id.Name)
-	a.blind = a.blind || id.Name == ""
-	a.overlook(types.NamespacedName{Namespace: id.Namespace, Name: id.Name})
-}
-
-// compare compares one object of the list with the cached one.
-func (a *audit) compare(it wire.Item) {
-	if (wire.Expect{Namespace: a.informer.key.Namespace}).Check(it) != nil {
-		return // a list of the informer refuses it as well
-	}
-	cached := a.rest[it.Namespace][it.Name]
-	if cached == nil || string(cached.GetUID()) != it.UID || cached.GetResourceVersion() != it.ResourceVersion {
-		a.differ(types.NamespacedName{Namespace: it.Namespace, Name: it.Name}, difference{version: it.ResourceVersion})
-	}
-	delete(a.rest[it.Namespace], it.Name)
-}
-
-// differ records a difference. The second list only checks the differences of
-// the first.
-func (a *audit) differ(name types.NamespacedName, d difference) {
-	if _, owed := a.owed[name]; len(a.wrong) < maxDifferent && (owed || a.owed == nil) {
-		a.wrong[name] = d
-	} else {
-		a.overlook(name)
 	}
 }
 
@@ -313,8 +254,8 @@ func (a *audit) settle(ctx context.Context) error {
 	began := time.Now()
 	moved, last := began, ""
 	for {
-		rv, err := a.drop(a.wrong)
-		if err != nil || len(a.wrong) == 0 {
+		rv, err := a.drop()
+		if err != nil || !a.compared.Differs() {
 			return err
 		}
 		if rv != last {
@@ -324,7 +265,7 @@ func (a *audit) settle(ctx context.Context) error {
 		if waited >= auditLag || waited >= silence && (ordering.Reaches(rv, a.at) || time.Since(moved) >= silence) {
 			return nil
 		}
-		if !pause(ctx, silence/10) {
+		if !timetable.Sleep(ctx, silence/10) {
 			return context.Cause(ctx)
 		}
 	}
@@ -332,56 +273,42 @@ func (a *audit) settle(ctx context.Context) error {
 
 // drop removes the differences that the stream has settled meanwhile. It
 // returns the version that the stream has reached.
-func (a *audit) drop(differences map[types.NamespacedName]difference) (string, error) {
+func (a *audit) drop() (string, error) {
 	a.informer.mu.RLock()
 	defer a.informer.mu.RUnlock()
 
 	if !a.followsLocked() {
 		return "", errUnsettled
 	}
-	if a.informer.mu.touched.over {
+	if a.informer.mu.touched.Over() {
 		return "", errTooMuch
 	}
-	for name, d := range differences {
-		if a.informer.mu.refused.Has(name) || a.settledLocked(name, d) {
-			delete(differences, name)
-		}
-	}
+	a.compared.Settle(func(name types.NamespacedName, d comparison.Difference) bool {
+		return a.informer.mu.refused.Has(name) || a.settledLocked(name, d)
+	})
 
 	return a.informer.mu.rv, nil
 }
 
 // settledLocked reports whether the stream has brought the state that a list
 // showed, or a later one. If versions have no order, any change counts.
-func (a *audit) settledLocked(name types.NamespacedName, d difference) bool {
-	version, touched := a.informer.mu.touched.versions[name]
-	if !d.absent {
-		return touched && !ordering.Behind(version, d.version)
+func (a *audit) settledLocked(name types.NamespacedName, d comparison.Difference) bool {
+	version, changed := a.informer.mu.touched.Version(name)
+	if !d.Absent {
+		return changed && !ordering.Behind(version, d.Version)
 	}
 	o := a.informer.mu.store.Get(name.Namespace, name.Name)
-	return o == nil || touched && !atMost(o, d.version)
+	return o == nil || changed && !atMost(o, d.Version)
 }
 
 // verdict combines both lists: a change is lost if the stream has owed it since
 // the first list, and the second list differs from the cache there, too.
 func (a *audit) verdict() error {
-	if _, err := a.drop(a.owed); err != nil {
+	if _, err := a.drop(); err != nil {
 		return err
 	}
-	lost := 0
-	for name := range a.owed {
-		if _, differs := a.wrong[name]; differs {
-			lost++
-		}
-	}
-	if lost > 0 {
+	if lost := a.compared.Lost(); lost > 0 {
 		return fmt.Errorf("%s: %w: %d objects or more differ from the server's at %s", a.informer.key, ErrHistory, lost, a.at)
 	}
 	return nil
-}
-
-// pause waits for d, and reports whether ctx is still alive.
-func pause(ctx context.Context, d time.Duration) bool {
-	backoff.Sleep(ctx, d, nil)
-	return ctx.Err() == nil
 }

@@ -101,7 +101,7 @@ func (i *informer) removeNamed(id wire.Identity) {
 // it has reached change in one step, so that an audit finds them in agreement.
 func (i *informer) touchLocked(o *Object) {
 	i.mu.rv = ordering.Further(i.mu.rv, o.GetResourceVersion())
-	i.mu.touched.note(o)
+	i.mu.touched.Note(o)
 }
 
 // beginList prepares for the objects of a list. It returns the number of the

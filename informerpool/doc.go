@@ -38,7 +38,11 @@
 //	Subscription   merges changes: at most one pending change per object
 //	    │  Event, one at a time
 //	    ▼
-//	Handler
+//	Handler        in clustercache: predicates, mapping and debounce of an
+//	    │          ObjectSource
+//	    │  reconcile.Request
+//	    ▼
+//	workqueue      of a controller
 //
 // One reflector writes the store of one informer. Each lease in a subscription
 // has a listener of its own.

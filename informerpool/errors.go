@@ -68,7 +68,6 @@ var (
 	ErrRefused = errors.New("refused")
 
 	errUnreturned  = fmt.Errorf("Source %w", callback.ErrGoexit)
-	errNoField     = errors.New("a term without a field")
 	errRequired    = errors.New("required")
 	errServerOnly  = errors.New("only a server can select by these fields")
 	errWait        = errors.New("not yet")

@@ -174,7 +174,7 @@ func (l *Lease) replaceLocked(from, to *place) (ask bool) {
 		if shown != nil {
 			ln.inherited = ln.delivered(shown)
 		}
-		ln.filter.lease = to.selector
+		ln.filter.Lease = to.selector
 		to.informer.mu.listeners = append(to.informer.mu.listeners, ln)
 		if to.informer.mu.synced {
 			ln.catchUpLocked(to.informer.mu.store)
@@ -193,8 +193,8 @@ func (l *Lease) replaceLocked(from, to *place) (ask bool) {
 // selector.
 func (p *place) selectedLocked() []*Object {
 	out := []*Object{}
-	for o := range p.informer.mu.store.In(p.selector.namespace) {
-		if p.selector.empty() || p.selector.match(o) {
+	for o := range p.informer.mu.store.In(p.selector.Namespace) {
+		if p.selector.Empty() || p.selector.Match(o) {
 			out = append(out, o)
 		}
 	}
@@ -226,7 +226,7 @@ func (p *place) behindLocked(other *place) bool {
 
 	for _, n := range p.selectedLocked() {
 		o := b.mu.store.Get(n.GetNamespace(), n.GetName())
-		if (o == nil || !other.selector.empty() && !other.selector.match(o)) && atMost(n, b.mu.rv) {
+		if (o == nil || !other.selector.Empty() && !other.selector.Match(o)) && atMost(n, b.mu.rv) {
 			return true // it was deleted, or left the selection, since
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/backoff"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
+	"github.com/fleetcache/fleetcache/informerpool/internal/touched"
 )
 
 // State is a phase in the lifetime of an informer.
@@ -72,7 +73,7 @@ type informer struct {
 		position
 
 		seen      seenObjects
-		touched   *touched // the stream's changes since an audit began; nil without one
+		touched   *touched.Changes // the stream's changes since an audit began; nil without one
 		attempt   attempt
 		listeners []*listener
 		waiters   waiters

@@ -4,17 +4,14 @@
 package informerpool
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 )
 
 // Key identifies what one informer watches: one resource of one cluster, in all
@@ -96,11 +93,11 @@ func (k Key) Canonical() (Key, error) {
 		}
 	}
 
-	requirements, err := parseLabels(k.LabelSelector)
+	requirements, err := selector.Labels(k.LabelSelector)
 	if err != nil {
 		return k, &KeyError{Key: k, Field: "LabelSelector", Err: err}
 	}
-	terms, err := parseFields(k.FieldSelector)
+	terms, err := selector.Fields(k.FieldSelector)
 	if err != nil {
 		return k, &KeyError{Key: k, Field: "FieldSelector", Err: err}
 	}
@@ -110,69 +107,12 @@ func (k Key) Canonical() (Key, error) {
 	return k, nil
 }
 
-// parseLabels validates a label selector and returns its canonical form:
-// requirements sorted and without repetitions, equivalent operators replaced by
-// one.
-func parseLabels(s string) (string, error) {
-	selector, err := labels.Parse(s)
-	if err != nil {
-		return "", err
-	}
-	reqs, _ := selector.Requirements()
-	terms := make([]string, 0, len(reqs))
-	for _, r := range reqs {
-		op, values := r.Operator(), r.ValuesUnsorted()
-		switch {
-		case op == selection.DoubleEquals, op == selection.In && len(values) == 1:
-			op = selection.Equals
-		case op == selection.NotIn && len(values) == 1:
-			op = selection.NotEquals
-		}
-
-		canonical, err := labels.NewRequirement(r.Key(), op, values)
-		if err != nil {
-			return "", err
-		}
-		terms = append(terms, canonical.String())
-	}
-
-	slices.Sort(terms)
-
-	return strings.Join(slices.Compact(terms), ","), nil
-}
-
-// parseFields validates a field selector and returns its canonical form: terms
-// sorted and without repetitions.
-func parseFields(s string) (string, error) {
-	selector, err := fields.ParseSelector(s)
-	if err != nil {
-		return "", err
-	}
-	reqs := slices.Clone(selector.Requirements())
-	slices.SortFunc(reqs, func(a, b fields.Requirement) int {
-		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Operator, b.Operator), cmp.Compare(a.Value, b.Value))
-	})
-	terms := make([]string, 0, len(reqs))
-	for _, r := range slices.Compact(reqs) {
-		if r.Field == "" {
-			return "", errNoField
-		}
-		op := "="
-		if r.Operator == "!=" {
-			op = "!="
-		}
-		terms = append(terms, r.Field+op+fields.EscapeValue(r.Value))
-	}
-
-	return strings.Join(terms, ","), nil
-}
-
 // wider returns the keys whose informers hold everything that k selects,
 // narrowest first, without k itself.
 func (k Key) wider() []Key {
 	var out []Key
 	for _, fields := range distinct(k.FieldSelector) {
-		if fields != k.FieldSelector && !localFields(k.FieldSelector) {
+		if fields != k.FieldSelector && !selector.Local(k.FieldSelector) {
 			continue // only the server can evaluate it: the objects of a wider store could not be filtered
 		}
 		for _, labels := range distinct(k.LabelSelector) {
@@ -197,14 +137,17 @@ func distinct(s string) []string {
 	return []string{s, ""}
 }
 
-// localFields reports whether every term of a canonical field selector can be
-// evaluated on any object's metadata.
-func localFields(canonical string) bool {
-	selector, err := fields.ParseSelector(canonical)
-	if err != nil {
-		return false
+// newSelector returns the selector that serves the key narrow from an informer
+// for wide. Both keys are canonical.
+func newSelector(wide, narrow Key) (s selector.Selector) {
+	if wide.Namespace != narrow.Namespace {
+		s.Namespace = narrow.Namespace
 	}
-	return !slices.ContainsFunc(selector.Requirements(), func(r fields.Requirement) bool {
-		return r.Field != "metadata.name" && r.Field != "metadata.namespace"
-	})
+	if wide.LabelSelector != narrow.LabelSelector {
+		s.Labels = selector.ByLabels(narrow.LabelSelector)
+	}
+	if wide.FieldSelector != narrow.FieldSelector {
+		s.Fields = selector.ByFields(narrow.FieldSelector)
+	}
+	return s
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
@@ -41,7 +42,7 @@ type Lease struct {
 type place struct {
 	key      Key
 	informer *informer
-	selector selector // narrows a wider informer down to key
+	selector selector.Selector // narrows a wider informer down to key
 }
 
 func (l *Lease) informer() *informer { return l.at.Load().informer }
@@ -229,7 +230,7 @@ func (l *Lease) Get(namespace, name string) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !at.selector.empty() && !at.selector.match(o) {
+	if !at.selector.Empty() && !at.selector.Match(o) {
 		o = nil
 	}
 	if o == nil {

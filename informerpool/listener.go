@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
@@ -18,7 +19,7 @@ type listener struct {
 
 	// INVARIANT: the lock of the informer that serves the lease protects
 	// filter, inherited and alias.
-	filter filter
+	filter selector.Filter
 	// inherited are the objects that the handler received through another
 	// informer, until this one has synced; nil if there was none.
 	inherited map[types.NamespacedName]*Object
@@ -41,7 +42,7 @@ func (ln *listener) key() *Key { return &ln.lease.at.Load().key }
 // replay. The informer's lock is held.
 func (ln *listener) replayLocked(s *store.Store) {
 	now := s.Sight.Next()
-	for o := range s.In(ln.filter.lease.namespace) {
+	for o := range s.In(ln.filter.Lease.Namespace) {
 		ln.offer(delta.Change{New: o, Initial: true, Sight: now})
 	}
 	ln.sub.mu.Lock()
@@ -55,8 +56,8 @@ func (ln *listener) replayLocked(s *store.Store) {
 // informer's lock is held, so changes are queued in order.
 func (ln *listener) offer(c delta.Change) {
 	relevant := true
-	if !ln.filter.empty() {
-		c, relevant = c.Narrow(ln.filter.match)
+	if !ln.filter.Empty() {
+		c, relevant = c.Narrow(ln.filter.Match)
 	}
 	if relevant {
 		ln.offerAll(c)
@@ -137,7 +138,7 @@ func (ln *listener) lose(o *Object, evicted bool) {
 func (ln *listener) delivered(objects []*Object) map[types.NamespacedName]*Object {
 	out := make(map[types.NamespacedName]*Object, len(objects))
 	for _, o := range objects {
-		if !ln.filter.empty() && !ln.filter.match(o) {
+		if !ln.filter.Empty() && !ln.filter.Match(o) {
 			continue
 		}
 		if received, ok := ln.alias[o]; ok {
@@ -164,7 +165,7 @@ func (ln *listener) catchUpLocked(s *store.Store) {
 	for _, old := range was {
 		o := s.Get(old.GetNamespace(), old.GetName())
 		switch {
-		case o == nil || !ln.filter.empty() && !ln.filter.match(o):
+		case o == nil || !ln.filter.Empty() && !ln.filter.Match(o):
 			gone := delta.Vanished(old)
 			gone.Sight = now
 			ln.offerAll(gone)
@@ -178,7 +179,7 @@ func (ln *listener) catchUpLocked(s *store.Store) {
 		known[o] = struct{}{}
 	}
 
-	for o := range s.In(ln.filter.lease.namespace) {
+	for o := range s.In(ln.filter.Lease.Namespace) {
 		if _, ok := known[o]; !ok {
 			ln.offer(delta.Change{New: o, Sight: now})
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 	"github.com/fleetcache/fleetcache/internal/packed"
 )
@@ -96,7 +97,7 @@ func (l *Lease) byOwner(q *Query) Query {
 
 // candidates copies the objects that the indexes narrow a query down to. The
 // other criteria are checked without the lock.
-func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow selector, err error) {
+func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow selector.Selector, err error) {
 	at := l.rlock()
 	i := at.informer
 	defer i.mu.RUnlock()
@@ -119,7 +120,7 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow select
 
 	namespace := q.Namespace
 	if namespace == "" {
-		namespace = at.selector.namespace
+		namespace = at.selector.Namespace
 	}
 	size := i.mu.store.Count
 	if namespace != "" {
@@ -134,7 +135,7 @@ func (l *Lease) candidates(q Query) (objects []*Object, rv string, narrow select
 }
 
 // selects reports whether a query selects an object that passes the selector.
-func (q *Query) selects(o *Object, narrow selector) bool {
+func (q *Query) selects(o *Object, narrow selector.Selector) bool {
 	if q.Namespace != "" && o.GetNamespace() != q.Namespace {
 		return false
 	}
@@ -144,7 +145,7 @@ func (q *Query) selects(o *Object, narrow selector) bool {
 	if q.Owner != "" && !slices.Contains(slices.Collect(o.OwnerUIDs()), q.Owner) {
 		return false
 	}
-	return narrow.empty() || narrow.match(o)
+	return narrow.Empty() || narrow.Match(o)
 }
 
 // Decode decodes o into dst: an *unstructured.Unstructured, a

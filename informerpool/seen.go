@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
 	"github.com/fleetcache/fleetcache/informerpool/internal/ordering"
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
@@ -69,12 +70,12 @@ func (s *seen) incomparable() bool { return !s.adrift.IsZero() && time.Since(s.a
 // cluster's budget.
 func (l *Lease) Seen(u *unstructured.Unstructured) {
 	key := l.Key()
-	if !localFields(key.FieldSelector) {
+	if !selector.Local(key.FieldSelector) {
 		return
 	}
 	codec := l.pool.codec
 	o, err := codec.PackUnstructured(codec.Kind(u.GroupVersionKind()), u)
-	if err != nil || !newSelector(Key{}, key).match(o) {
+	if err != nil || !newSelector(Key{}, key).Match(o) {
 		return
 	}
 	i := l.lock().informer
@@ -91,7 +92,7 @@ func (l *Lease) Seen(u *unstructured.Unstructured) {
 // does not receive the deletes of earlier objects.
 func (l *Lease) SeenObjects(objects ...*Object) {
 	key := l.Key()
-	if !localFields(key.FieldSelector) {
+	if !selector.Local(key.FieldSelector) {
 		return
 	}
 	selected := newSelector(Key{}, key)
@@ -101,7 +102,7 @@ func (l *Lease) SeenObjects(objects ...*Object) {
 		for _, o := range objects {
 			s := i.mu.seen.objects[store.NameOf(o)]
 			again := s != nil && s.Object == o && !i.mu.synced // reads may repeat as fast as they like
-			if !again && selected.match(o) {
+			if !again && selected.Match(o) {
 				ask = i.noteSeenLocked(o) || ask
 			}
 		}
@@ -158,7 +159,7 @@ func isOrdered(o *Object) bool {
 func (i *informer) laterLocked(o, now *Object) {
 	i.dropSeenLocked(store.NameOf(o))
 	for _, ln := range i.mu.listeners {
-		if !ln.filter.empty() && ln.filter.match(o) && !ln.filter.match(now) {
+		if !ln.filter.Empty() && ln.filter.Match(o) && !ln.filter.Match(now) {
 			ln.lose(o, false)
 		}
 	}
@@ -171,12 +172,12 @@ func (i *informer) laterLocked(o, now *Object) {
 // may have been complete before, and proves nothing then. The locks of both
 // informers are held.
 func (i *informer) takeSeenLocked(from *informer, key Key) (ask bool) {
-	if from == i || !localFields(key.FieldSelector) {
+	if from == i || !selector.Local(key.FieldSelector) {
 		return false
 	}
 	selected := newSelector(Key{}, key)
 	for name, s := range from.mu.seen.objects {
-		if i.mu.seen.objects[name] != nil || !selected.match(s.Object) {
+		if i.mu.seen.objects[name] != nil || !selected.Match(s.Object) {
 			continue
 		}
 		ask = i.noteSeenLocked(s.Object) || ask
@@ -338,7 +339,7 @@ func (ln *listener) misses(seen *Object, states ...*Object) bool {
 
 // selects reports whether o is an object, and one that the handler receives.
 func (ln *listener) selects(o *Object) bool {
-	return o != nil && (ln.filter.empty() || ln.filter.match(o))
+	return o != nil && (ln.filter.Empty() || ln.filter.Match(o))
 }
 
 // reachesSeenLocked reports whether a state that the stream shows is no earlier

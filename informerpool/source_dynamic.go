@@ -5,13 +5,10 @@ package informerpool
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"io"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -19,10 +16,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/fleetcache/fleetcache/informerpool/internal/counting"
 )
 
 // FromDynamic returns a source that reads through dynamic clients, including
@@ -34,14 +32,14 @@ import (
 // changes of objects itself, assigns a stable uid to objects without one, and
 // opens the watch before it lists, so that no event is missed.
 func FromDynamic(clients func(cluster types.NamespacedName) (dynamic.Interface, error)) Source {
-	return &dynamicSource{clients: clients, versions: map[Key]*versions{}, early: map[Key]watch.Interface{}}
+	return &dynamicSource{clients: clients, versions: map[Key]*counting.Versions{}, early: map[Key]watch.Interface{}}
 }
 
 type dynamicSource struct {
 	clients func(types.NamespacedName) (dynamic.Interface, error)
 
 	mu       sync.Mutex // protects the fields below
-	versions map[Key]*versions
+	versions map[Key]*counting.Versions
 	early    map[Key]watch.Interface // opened before a list without history
 }
 
@@ -92,7 +90,7 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 		return nil, err
 	}
 	resource := client.Resource(r.Key.Resource).Namespace(r.Key.Namespace)
-	if v := s.versionsOf(r.Key); r.Options.Limit == 1 && v.counting() {
+	if v := s.versionsOf(r.Key); r.Options.Limit == 1 && v.Counting() {
 		return nil, apierrors.NewResourceExpired("the client keeps no history to compare with") // the history question before a resume
 	}
 	list, err := resource.List(ctx, r.Options)
@@ -100,10 +98,10 @@ func (s *dynamicSource) List(ctx context.Context, r Request) (io.ReadCloser, err
 		return nil, err
 	}
 
-	if v := s.versionsOf(r.Key); r.MetadataOnly && v.counting() {
+	if v := s.versionsOf(r.Key); r.MetadataOnly && v.Counting() {
 		list.SetResourceVersion("")
 		for i := range list.Items {
-			v.peek(&list.Items[i])
+			v.Peek(&list.Items[i])
 		}
 	} else if list.GetResourceVersion() == "" || unsupported(client) {
 		if list, err = s.listWithoutHistory(ctx, r, resource); err != nil {
@@ -135,11 +133,11 @@ func (s *dynamicSource) listWithoutHistory(ctx context.Context, r Request, resou
 		return nil, err
 	}
 	v := s.versionsOf(r.Key)
-	v.count()
+	v.Count()
 	for i := range list.Items {
-		v.stamp(&list.Items[i])
+		v.Stamp(&list.Items[i])
 	}
-	list.SetResourceVersion(v.current())
+	list.SetResourceVersion(v.Current())
 	s.mu.Lock()
 	old := s.early[r.Key]
 	s.early[r.Key] = w
@@ -184,10 +182,10 @@ func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, er
 		if err != nil {
 			return nil, err
 		}
-		if r.Options.SendInitialEvents != nil && (v.counting() || unsupported(client)) {
+		if r.Options.SendInitialEvents != nil && (v.Counting() || unsupported(client)) {
 			return nil, apierrors.NewBadRequest("the client does not stream lists")
 		}
-		if v.counting() {
+		if v.Counting() {
 			return nil, apierrors.NewResourceExpired("the client keeps no history to resume from")
 		}
 		if w, err = client.Resource(r.Key.Resource).Namespace(r.Key.Namespace).Watch(ctx, r.Options); err != nil {
@@ -195,7 +193,7 @@ func (s *dynamicSource) Watch(ctx context.Context, r Request) (io.ReadCloser, er
 		}
 	}
 
-	return &watchBody{ctx: ctx, w: w, versions: v}, nil
+	return v.Body(ctx, w), nil
 }
 
 // unsupported reports whether the client declares, as client-go's fakes do,
@@ -205,13 +203,13 @@ func unsupported(client any) bool {
 	return ok && u.IsWatchListSemanticsUnSupported()
 }
 
-func (s *dynamicSource) versionsOf(key Key) *versions {
+func (s *dynamicSource) versionsOf(key Key) *counting.Versions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	v := s.versions[key]
 	if v == nil {
-		v = &versions{seen: map[types.NamespacedName]version{}, lives: map[types.NamespacedName]int{}}
+		v = counting.New()
 		s.versions[key] = v
 	}
 	return v
@@ -223,196 +221,5 @@ func (s *dynamicSource) counting(key Key) bool {
 	s.mu.Lock()
 	v := s.versions[key]
 	s.mu.Unlock()
-	return v != nil && v.counting()
-}
-
-// versions counts the states of the objects of one informer whose server does
-// not. Each informer has its own counters, because two streams of the same
-// changes are not read at the same pace.
-type versions struct {
-	mu    sync.Mutex // protects the fields below
-	on    bool
-	last  uint64
-	seen  map[types.NamespacedName]version
-	lives map[types.NamespacedName]int // how often an object of that name was deleted
-	past  int                          // at least the highest such count of the names that were dropped
-}
-
-// maxLives is how many names of deleted objects are kept.
-const maxLives = 10_000
-
-// count records that the server keeps no versions.
-func (v *versions) count() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.on = true
-}
-
-func (v *versions) counting() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.on
-}
-
-type version struct {
-	hash uint64
-	rv   uint64
-	uid  types.UID
-}
-
-func (v *versions) current() string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return strconv.FormatUint(v.last, 10)
-}
-
-// stamp gives the object a resourceVersion that grows when its content changes,
-// and a uid if it has none. It reports whether the content is new: fakes begin
-// a watch with the existing objects.
-func (v *versions) stamp(u *unstructured.Unstructured) (news bool) {
-	if !v.counting() {
-		return true
-	}
-	content, err := u.MarshalJSON()
-	if err != nil {
-		return true // the store will refuse an object that cannot be encoded, and count it
-	}
-	h := fnv.New64a()
-	_, _ = h.Write(content)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
-	s, known := v.seen[key]
-	news = !known || s.hash != h.Sum64()
-	if news {
-		v.last++
-		if !known {
-			s.uid = types.UID(fmt.Sprintf("%s#%d", key, v.past+v.lives[key]))
-		}
-		s.hash, s.rv = h.Sum64(), v.last
-		v.seen[key] = s
-	}
-
-	if u.GetUID() == "" {
-		u.SetUID(s.uid)
-	}
-	u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
-
-	return news
-}
-
-// peek gives the object the version and uid that stamp would, but does not
-// record new content: its event may be on its way.
-func (v *versions) peek(u *unstructured.Unstructured) {
-	content, err := u.MarshalJSON()
-	if err != nil {
-		return
-	}
-	h := fnv.New64a()
-	_, _ = h.Write(content)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	s, known := v.seen[types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}]
-	if !known || s.hash != h.Sum64() {
-		s.rv = v.last + 1
-	}
-	if u.GetUID() == "" {
-		u.SetUID(cmp.Or(s.uid, "new"))
-	}
-	u.SetResourceVersion(strconv.FormatUint(s.rv, 10))
-}
-
-// deleted gives a deleted object its last version, which is newer than all
-// before, and drops it.
-func (v *versions) deleted(u *unstructured.Unstructured) {
-	if !v.counting() {
-		return
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
-	v.last++
-	if u.GetUID() == "" {
-		u.SetUID(v.seen[key].uid)
-	}
-	u.SetResourceVersion(strconv.FormatUint(v.last, 10))
-	delete(v.seen, key)
-	if v.lives[key]++; len(v.lives) <= maxLives {
-		return
-	}
-	most := 0
-	for _, n := range v.lives {
-		most = max(most, n)
-	}
-	v.past += most // so that no name gets a number again
-	clear(v.lives)
-}
-
-// watchBody reads a watch.Interface as the JSON frames an API server would
-// send.
-type watchBody struct {
-	ctx      context.Context //nolint:containedctx // an io.Reader has no other way to end with its request
-	w        watch.Interface
-	versions *versions
-	rest     []byte
-}
-
-// Read implements io.Reader.
-func (b *watchBody) Read(p []byte) (int, error) {
-	for len(b.rest) == 0 {
-		select {
-		case <-b.ctx.Done():
-			return 0, b.ctx.Err()
-		case event, ok := <-b.w.ResultChan():
-			if !ok {
-				return 0, io.EOF
-			}
-			frame, err := b.encode(event)
-			if err != nil {
-				return 0, err
-			}
-			b.rest = frame
-		}
-	}
-
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
-}
-
-// encode returns the frame of an event, or nil if the event repeats known
-// content.
-func (b *watchBody) encode(event watch.Event) ([]byte, error) {
-	object := event.Object
-	if u, ok := object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
-		u = u.DeepCopy() // a fake hands the same object to every watcher
-		if event.Type == watch.Deleted {
-			b.versions.deleted(u)
-		} else {
-			if !b.versions.stamp(u) {
-				return nil, nil
-			}
-		}
-
-		object = u
-	}
-
-	raw, err := json.Marshal(object)
-	if err != nil {
-		return nil, fmt.Errorf("encode watch event: %w", err)
-	}
-	frame, err := json.Marshal(metav1.WatchEvent{Type: string(event.Type), Object: runtime.RawExtension{Raw: raw}})
-	if err != nil {
-		return nil, fmt.Errorf("encode watch event: %w", err)
-	}
-	return append(frame, '\n'), nil
-}
-
-// Close implements io.Closer.
-func (b *watchBody) Close() error {
-	b.w.Stop()
-	return nil
+	return v != nil && v.Counting()
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/fleetcache/fleetcache/informerpool/internal/discovery"
 	"github.com/fleetcache/fleetcache/internal/meter"
 	"github.com/fleetcache/fleetcache/internal/sanitize"
 )
@@ -85,6 +86,7 @@ type restSource struct {
 var (
 	_ Source     = (*restSource)(nil)
 	_ KindSource = (*restSource)(nil)
+	_ Discoverer = (*restSource)(nil)
 )
 
 // Ready implements Source.
@@ -125,15 +127,56 @@ func (s *restSource) KindOf(ctx context.Context, r Request) (string, error) {
 	if checkResponse(resp, r.Key, "discover") != nil {
 		return "", nil
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, discovery.MaxBytes))
 	if err != nil {
 		return "", fmt.Errorf("discover %s: %w", r.Key, err)
 	}
 	var doc metav1.APIResourceList
-	if fits, err := meter.Decode(body, &doc, maxDiscoveryMemory); !fits || err != nil || doc.Kind != "APIResourceList" {
+	if fits, err := meter.Decode(body, &doc, discovery.MaxMemory); !fits || err != nil || doc.Kind != "APIResourceList" {
 		return "", nil
 	}
 	return discoveredKind(&doc, r.Key.Resource.Resource), nil
+}
+
+// Discover implements [Discoverer]. Only discovery documents count, which
+// nothing but an API server writes: a response without one is an error.
+func (s *restSource) Discover(ctx context.Context, r Request) (Discovery, error) {
+	search := discovery.Search{Resource: r.Key.Resource, Namespaced: r.Key.Namespace != ""}
+	found, err := search.Find(func(path string) (*discovery.Document, error) { return s.document(ctx, r, path) })
+
+	return Discovery(found), err
+}
+
+// document reads one discovery document.
+func (s *restSource) document(ctx context.Context, r Request, path string) (*discovery.Document, error) {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
+	endpoint, err := s.endpoint(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint.URL, "/")+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("discover %s: bad endpoint", r.Key) // the cause would quote the URL
+	}
+	req.Header.Set("Accept", discovery.Types)
+	resp, err := endpoint.Client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("discover: %w", withoutURL(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := checkResponse(resp, r.Key, "discover"); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, discovery.ErrNone
+		}
+		return nil, fmt.Errorf("discover: %w", err)
+	}
+
+	body, err := io.ReadAll(io.LimitReader(resp.Body, discovery.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("discover: %w", err)
+	}
+	return discovery.Decode(body)
 }
 
 // endpoint returns the endpoint for a request, in the history that the request

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fleetcache/fleetcache/informerpool/internal/delta"
+	"github.com/fleetcache/fleetcache/informerpool/internal/selector"
 	"github.com/fleetcache/fleetcache/informerpool/internal/store"
 )
 
@@ -119,6 +120,30 @@ func (s *Subscription) Add(l *Lease, narrower ...Key) error {
 	return nil
 }
 
+// newFilter returns the filter for the objects of a lease that the keys select.
+// The error is a *KeyError for a selector that only the server can evaluate.
+func newFilter(l *Lease, narrower []Key) (selector.Filter, error) {
+	key := l.Key()
+	s := selector.Filter{Lease: l.at.Load().selector}
+	for _, k := range narrower {
+		k.Cluster, k.Resource, k.Kind = key.Cluster, key.Resource, key.Kind
+		k, err := k.Canonical()
+		if err != nil {
+			return s, err
+		}
+		if k.FieldSelector != key.FieldSelector && !selector.Local(k.FieldSelector) {
+			return s, &KeyError{Key: k, Field: "FieldSelector", Err: errServerOnly}
+		}
+		f := newSelector(Key{}, k)
+		if k.FieldSelector == key.FieldSelector {
+			f.Fields = nil // the server has evaluated it
+		}
+		s.Any = append(s.Any, f)
+	}
+
+	return s, nil
+}
+
 // Remove ends the delivery of a lease's events. It does not wait: a running
 // call of the handler continues. After Remove returned no call begins, unless
 // the delivering goroutine had already picked its event; [Lease.Close] waits
@@ -221,7 +246,7 @@ func (s *Subscription) WaitForSync(ctx context.Context, l *Lease) error {
 // Resync delivers every object of the lease once more, marked as a resync. It
 // does not wait for the handler.
 func (s *Subscription) Resync(l *Lease) {
-	s.trigger(l, func(st *store.Store) iter.Seq[*Object] { return st.In(l.at.Load().selector.namespace) })
+	s.trigger(l, func(st *store.Store) iter.Seq[*Object] { return st.In(l.at.Load().selector.Namespace) })
 }
 
 // Trigger delivers one object of the lease once more, marked as a resync, if

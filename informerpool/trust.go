@@ -62,8 +62,8 @@ func (l *Lease) Unknown(namespace, name string) error {
 	i := at.informer
 	defer i.mu.RUnlock()
 
-	if at.selector.namespace != "" {
-		namespace = at.selector.namespace
+	if at.selector.Namespace != "" {
+		namespace = at.selector.Namespace
 	}
 	switch {
 	case name == "" && i.mu.refused.In(namespace):

@@ -62,9 +62,9 @@ func (b *Backoff) After(lasted time.Duration, err error) time.Duration {
 // Reset makes the next failure count as the first one.
 func (b *Backoff) Reset() { b.next = 0 }
 
-// Sleep waits for d, for a wake-up, or for the end of ctx. It reports whether
+// sleep waits for d, for a wake-up, or for the end of ctx. It reports whether
 // it was woken.
-func Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bool) {
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) (woken bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -103,5 +103,5 @@ func (w *Waker) Nudge() {
 // Sleep waits for d, for a wake-up, or for the end of ctx. It reports whether
 // the back-off is to be reset.
 func (w *Waker) Sleep(ctx context.Context, d time.Duration) (anew bool) {
-	return Sleep(ctx, d, w.slot) && w.anew.Swap(false)
+	return sleep(ctx, d, w.slot) && w.anew.Swap(false)
 }

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package selector selects objects by their namespace, labels and fields.
+package selector
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/fleetcache/fleetcache/internal/packed"
+)
+
+// Selector selects objects by their metadata. The zero Selector
+// passes everything.
+type Selector struct {
+	Namespace string
+	Labels    labels.Selector
+	Fields    fields.Selector
+}
+
+// ByLabels returns the selector of a canonical label selector.
+func ByLabels(canonical string) labels.Selector {
+	s, _ := labels.Parse(canonical) // it has been parsed before
+	return s
+}
+
+// ByFields returns the selector of a canonical field selector.
+func ByFields(canonical string) fields.Selector {
+	s, _ := fields.ParseSelector(canonical)
+	return s
+}
+
+// Empty reports whether the selector passes everything.
+func (s Selector) Empty() bool { return s.Namespace == "" && s.Labels == nil && s.Fields == nil }
+
+// Match reports whether an object passes. A nil object does not.
+func (s Selector) Match(o *packed.Object) bool {
+	if o == nil {
+		return false
+	}
+	if s.Namespace != "" && o.GetNamespace() != s.Namespace {
+		return false
+	}
+	if s.Labels != nil && !o.MatchesLabels(s.Labels) {
+		return false
+	}
+	return s.Fields == nil ||
+		s.Fields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()})
+}
+
+// Filter selects the objects of a lease that a subscription delivers: those
+// that pass the lease's selector and, if any is set, at least one of the
+// others.
+type Filter struct {
+	Lease Selector
+	Any   []Selector
+}
+
+// Empty reports whether the filter passes everything.
+func (f Filter) Empty() bool { return f.Lease.Empty() && len(f.Any) == 0 }
+
+// Match reports whether an object passes. A nil object does not.
+func (f Filter) Match(o *packed.Object) bool {
+	return f.Lease.Match(o) && (len(f.Any) == 0 || slices.ContainsFunc(f.Any, func(s Selector) bool { return s.Match(o) }))
+}
