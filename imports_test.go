@@ -50,7 +50,11 @@ var allowed = map[string][]string{
 		"internal/callback", "internal/clustername", "internal/dial",
 	},
 	"clustercache/resolver/internal/changes": {"internal/clustername"},
-	"gc":                                     {"internal/defaults", "internal/timetable"},
+	"clustercache/sharding": {
+		"clustercache/sharding/internal/protocol",
+		"internal/callback", "internal/clustername",
+	},
+	"gc": {"internal/defaults", "internal/timetable"},
 	"informerpool": {
 		"informerpool/internal/backoff", "informerpool/internal/calls", "informerpool/internal/clock",
 		"informerpool/internal/comparison", "informerpool/internal/counting", "informerpool/internal/decoded",

@@ -148,7 +148,7 @@ func (r *Replica) StandsBy(n int) bool { return r.slots[n].warm && r.slots[n].ow
 
 // Holder returns the [HolderID] in a slot's Lease, and its token.
 func (r *Replica) Holder(n int) (holder string, token int64) {
-	return r.slots[n].Lease.Holder, r.slots[n].Token
+	return r.slots[n].Holder, r.slots[n].Token
 }
 
 // Mismatch reports whether the group's charter contradicts the Config. Such a

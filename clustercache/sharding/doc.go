@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sharding lets the replicas of an operator share a fleet of clusters:
+// each cluster is owned by one replica at a time, and goes to another when its
+// owner ends, fails, or has too many. Leases on the hub are the only state.
+//
+//	s, err := sharding.New(mgr.GetConfig(), sharding.Options{
+//		Namespace: "operators",
+//		Name:      "rollout",
+//		Identity:  os.Getenv("POD_NAME"),
+//	})
+//	...
+//	err = mgr.Add(s) // takes part until the manager stops
+//
+//	if !s.Owns(cluster) {
+//		return ctrl.Result{}, nil // another replica reconciles it
+//	}
+//	ctx, cancel, err := s.Context(ctx, cluster) // for a write; ends with the ownership
+//
+// # How it works
+//
+// Clusters are hashed into slots, 256 by default. Each replica renews a Lease of
+// its own every 2 s, and that is all that is written in steady state, whatever
+// the number of clusters. Each slot has a Lease too, which is written only when
+// the slot changes hands. All replicas compute from the same Leases who should
+// have which slot: slots stay where they are as long as the numbers of clusters
+// deviate by less than 10 % from the mean. An owner that should give up a slot
+// drains it, and releases it to its heir, which sees that by its watch. On
+// shutdown a replica does this for all its slots.
+//
+// A replica stops being an owner 10 s after it sent the last renewal that
+// succeeded. Others take it for dead once they have seen no renewal for 15 s,
+// and begin by deleting its Lease, on condition that nothing has changed: that
+// revokes all its slots at once, and it cannot come back by a late renewal.
+//
+// # What is promised
+//
+//   - At no time do two replicas own a cluster, each by its own clock
+//     (TestSimulation in internal/protocol, where the argument is).
+//   - The fencing token of a slot grows with each owner: [Lease].Token.
+//   - After a replica was killed, its clusters are owned again within 20 s;
+//     after it was asked to stop, as soon as its work has ended
+//     (TestKilledReplicaIsReplacedWithin20Seconds, TestClosedReplicaHandsOverAtOnce).
+//   - While the hub does not answer, no replica owns anything, after 10 s. When
+//     it is back, all owners are as before (TestNothingIsOwnedWhileTheHubIsAway).
+//   - If replicas join or leave, only their share of the clusters moves.
+//
+// # What is assumed
+//
+//   - The rates of two replicas' clocks differ by less than a half, and clocks
+//     run while a process is stopped. The time of day does not matter. A machine
+//     that is suspended may stop the monotonic clock; the wall clock is compared
+//     as well, so it suffices if one of the two goes on.
+//   - The hub's history is not set back, as by restoring a backup of its etcd
+//     while replicas run.
+//   - The Leases are written by the replicas alone. Deleting the Lease of a
+//     replica that runs hands its slots to others up to 10 s before it stops.
+//
+// # What is not promised
+//
+// A write that was sent before the ownership ended may be executed after it, if
+// the network or the cluster delays it, or if the process is stopped between
+// the check and the system call. [Sharding.Context] bounds this: the deadline of
+// a write is the end of the ownership as known when it was sent, at least 5 s
+// before another replica can take over from one that died. Where even that is
+// too much, write the token into the object, and compare it there.
+//
+// A slot whose subscribers do not end their work within Options.DrainTimeout is
+// released all the same; contexts of writes have been canceled then.
+//
+// # Leader election
+//
+// A group needs no leader election. What has to happen once for all clusters can
+// use [Sharding.Owns] with a key of its own: any key has exactly one owner.
+package sharding

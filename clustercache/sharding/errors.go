@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sharding
+
+import (
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/clustername"
+)
+
+var (
+	// ErrNotOwner indicates that this replica does not own the cluster, or no
+	// longer does. It is also the cause of contexts of [Sharding.Context] that
+	// end with the ownership.
+	ErrNotOwner = errors.New("this replica does not own the cluster")
+	// ErrStarted indicates that Start was called twice.
+	ErrStarted = errors.New("sharding started already")
+	// ErrClosed indicates that the Sharding was closed before it was started.
+	ErrClosed = errors.New("sharding closed")
+	// ErrNotLeft indicates that the replica stopped before the hub confirmed
+	// that it has left. Others take over once they take it for dead.
+	ErrNotLeft = errors.New("stopped without leaving the group")
+)
+
+// NotOwnerError is an [ErrNotOwner] that names the cluster.
+type NotOwnerError struct {
+	Cluster client.ObjectKey
+	Slot    int
+}
+
+// Error implements error.
+func (e *NotOwnerError) Error() string {
+	return fmt.Sprintf("cluster %s, slot %d: %v", clustername.Of(e.Cluster), e.Slot, ErrNotOwner)
+}
+
+// Is reports whether target is [ErrNotOwner].
+func (e *NotOwnerError) Is(target error) bool { return target == ErrNotOwner }
+
+// GroupError indicates that the group was founded with another number of slots,
+// or by an incompatible version. Two replicas that disagree about this could
+// both own a cluster, so the later one does not run. To change the number of
+// slots, stop all replicas, and delete the Lease.
+type GroupError struct {
+	// Lease is the name of the group's Lease.
+	Lease string
+	// Slots and Format are what the group was founded with.
+	Slots  int
+	Format string
+}
+
+// Error implements error.
+func (e *GroupError) Error() string {
+	return fmt.Sprintf("sharding: the group of lease %s has %d slots and format %q", e.Lease, e.Slots, e.Format)
+}
+
+// OptionError names an invalid option.
+type OptionError struct {
+	Field string
+	Err   error
+}
+
+// Error implements error.
+func (e *OptionError) Error() string { return fmt.Sprintf("sharding: option %s: %v", e.Field, e.Err) }
+
+// Unwrap returns the cause.
+func (e *OptionError) Unwrap() error { return e.Err }

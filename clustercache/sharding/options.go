@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sharding
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
+)
+
+// Defaults of [Options].
+const (
+	DefaultSlots         = 256
+	DefaultRenewInterval = 2 * time.Second
+	DefaultLeaseDuration = 15 * time.Second
+	DefaultSettleTime    = 3 * time.Second
+	DefaultDrainTimeout  = 10 * time.Second
+)
+
+// maxSlots bounds the Leases of a group.
+const maxSlots = 4096
+
+// Options configure a Sharding. Namespace, Name and Identity are required.
+type Options struct {
+	// Namespace is where the Leases of the group are, on the hub. Required.
+	Namespace string
+	// Name is the name of the group: of all replicas that share the clusters.
+	// It begins the names of the Leases. Required; a DNS label.
+	Name string
+	// Identity is the name of this replica, which no other that runs at the
+	// same time may have: that of its Pod. If it is stable, as in a
+	// StatefulSet, a replica that restarts gets its former clusters back.
+	// Required; a DNS subdomain.
+	Identity string
+	// Slots is into how many slots clusters are hashed. Slots change hands as a
+	// whole, so there should be 20 for each replica. All replicas of a group
+	// must agree: see [GroupError]. Defaults to 256; at most 4096.
+	Slots int
+	// RenewInterval is the time between two renewals of the replica's Lease,
+	// the only writes in steady state. Defaults to 2 s.
+	RenewInterval time.Duration
+	// LeaseDuration is how long other replicas have to see no renewal before
+	// they take over from this one. The replica itself stops after two thirds
+	// of it, counted from when it sent the last renewal that succeeded. Whole
+	// seconds, at least five times RenewInterval. Defaults to 15 s.
+	LeaseDuration time.Duration
+	// SettleTime is how long a new replica has to be known before it gets
+	// clusters, so that replicas that start together share at once. Negative
+	// means none. Defaults to 3 s.
+	SettleTime time.Duration
+	// DrainTimeout bounds how long a slot waits for subscribers to end their
+	// work on it before it goes to another replica. Negative means not at all.
+	// Defaults to 10 s.
+	DrainTimeout time.Duration
+	// Standbys is how many replicas are prepared to take over each slot. By
+	// default there are none.
+	Standbys int
+	// Logger receives a line for each change of ownership at V(1), and for
+	// failed requests to the hub. Defaults to discarding.
+	Logger logr.Logger
+}
+
+// complete validates the options and sets the defaults.
+func (o *Options) complete() error {
+	for _, check := range []struct {
+		field    string
+		value    string
+		validate func(string) []string
+	}{
+		{"Namespace", o.Namespace, validation.IsDNS1123Label},
+		{"Name", o.Name, validation.IsDNS1123Label},
+		{"Identity", o.Identity, validation.IsDNS1123Subdomain},
+		{"Identity", o.memberName(), validation.IsDNS1123Subdomain},
+	} {
+		if problems := check.validate(check.value); len(problems) > 0 {
+			return &OptionError{Field: check.field, Err: errors.New(strings.Join(problems, "; "))}
+		}
+	}
+
+	setDefault(&o.Slots, DefaultSlots)
+	setDefault(&o.RenewInterval, DefaultRenewInterval)
+	setDefault(&o.LeaseDuration, DefaultLeaseDuration)
+	setDefault(&o.SettleTime, DefaultSettleTime)
+	setDefault(&o.DrainTimeout, DefaultDrainTimeout)
+	o.SettleTime, o.DrainTimeout = max(o.SettleTime, 0), max(o.DrainTimeout, 0)
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+
+	switch {
+	case o.Slots < 1 || o.Slots > maxSlots:
+		return &OptionError{Field: "Slots", Err: fmt.Errorf("%d is not between 1 and %d", o.Slots, maxSlots)}
+	case o.RenewInterval < 0:
+		return &OptionError{Field: "RenewInterval", Err: errors.New("is negative")}
+	case o.LeaseDuration%time.Second != 0:
+		return &OptionError{Field: "LeaseDuration", Err: errors.New("is not in whole seconds")}
+	case o.LeaseDuration < 5*o.RenewInterval:
+		return &OptionError{Field: "LeaseDuration", Err: errors.New("is less than five times RenewInterval")}
+	case o.Standbys < 0:
+		return &OptionError{Field: "Standbys", Err: errors.New("is negative")}
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// ownFor is how long after sending a renewal the replica owns its slots. Clocks
+// may differ in rate by the rest of LeaseDuration.
+func (o *Options) ownFor() time.Duration { return o.LeaseDuration * 2 / 3 }
+
+// requestTimeout bounds one write, so that one that is lost leaves time for two
+// more before ownership ends.
+func (o *Options) requestTimeout() time.Duration { return o.ownFor() * 3 / 10 }
+
+// memberName returns a name for the member Lease that no other process has.
+func (o *Options) memberName() string {
+	return fmt.Sprintf("%s-member-%s-%08x", o.Name, o.Identity, rand.Uint32())
+}
+
+func (o *Options) config() protocol.Config {
+	return protocol.Config{
+		Charter:   o.Name,
+		Member:    o.memberName(),
+		Slot:      func(n int) string { return fmt.Sprintf("%s-slot-%03d", o.Name, n) },
+		Slots:     o.Slots,
+		Renew:     o.RenewInterval,
+		OwnFor:    o.ownFor(),
+		DeadAfter: o.LeaseDuration,
+		Settle:    o.SettleTime,
+		DrainFor:  o.DrainTimeout,
+		Standbys:  o.Standbys,
+	}
+}

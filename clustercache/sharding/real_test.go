@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sharding_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/internal/testenv"
+)
+
+// TestGroupOnARealHub has three replicas with the permissions that New
+// documents, of which one is killed and one closed.
+func TestGroupOnARealHub(t *testing.T) {
+	hub := testenv.Start(t, 1)[0]
+	user, err := hub.AddUser(t.Context(), "operator", rbacv1.PolicyRule{
+		APIGroups: []string{"coordination.k8s.io"},
+		Resources: []string{"leases"},
+		Verbs:     []string{"list", "watch", "create", "update", "patch", "delete"},
+	})
+	require.NoError(t, err)
+	g := newGroup(t, 300)
+	g.config = user.Config()
+	defer g.stop()
+	g.start(3)
+	g.waitOwned(30 * time.Second)
+
+	killed := time.Now()
+	g.replicas[0].cut.Store(true)
+	require.Eventually(t, func() bool {
+		counts, without := g.owned()
+		return without == 0 && counts[0] == 0
+	}, 20*time.Second, 100*time.Millisecond)
+	require.Greater(t, time.Since(killed), 10*time.Second)
+
+	require.NoError(t, g.replicas[1].Close(t.Context()))
+	g.waitOwned(2 * time.Second)
+	g.replicas[1].wg.Wait()
+	require.NoError(t, g.replicas[1].err)
+	counts, _ := g.owned()
+	require.Equal(t, 300, counts[2])
+
+	// What people see with kubectl.
+	var leases coordinationv1.LeaseList
+	require.NoError(t, hub.Client().List(t.Context(), &leases, client.InNamespace("default"),
+		client.MatchingLabels{"fleetcache.github.io/sharding": "operator"}))
+	require.Len(t, leases.Items, 1+1+64, "the group, one member, the slots")
+}

@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sharding
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
+)
+
+// Sharding is one replica of a group. Its methods are safe for concurrent use.
+//
+//	watcher ───► inbox ◄─── results of writes, drains
+//	               │
+//	               ▼
+//	           Start: the only goroutine that uses the protocol's Replica
+//	               │
+//	     ┌─────────┼───────────┐
+//	     ▼         ▼           ▼
+//	   table     notifier     writes, a goroutine each
+//	     ▲         │
+//	   Owns …      ▼
+//	           subscribers
+type Sharding struct {
+	options Options
+	log     logr.Logger
+	leases  coordinationclient.LeaseInterface
+
+	replica  *protocol.Replica // owned by Start
+	table    atomic.Pointer[table]
+	inbox    chan func(now time.Time)
+	notifier *notifier
+	watcher  watcher
+	permits  chan struct{}
+	work     sync.WaitGroup // goroutines of Start
+	counts   atomic.Pointer[[]int]
+
+	closing chan struct{} // closed by Close
+	ended   chan struct{} // closed when nothing is received from inbox any more
+	done    chan struct{} // closed when Start returns
+
+	mu struct {
+		sync.Mutex
+		started, closed bool
+	}
+}
+
+// table is what this replica owns, as Start published it last.
+type table struct {
+	until time.Time // of all slots
+	slots []ownership
+}
+
+// ownership is the state of a slot.
+type ownership struct {
+	token    int64 // 0 if the slot is not owned
+	draining bool
+	standsBy bool
+	// onLoss calls a function once the token is lost, as context.AfterFunc
+	// does.
+	onLoss func(func()) (stop func() bool)
+	lose   context.CancelFunc
+}
+
+// New returns a Sharding for the hub that config describes. It does no I/O. The
+// error is an [*OptionError], or that of a config without a client.
+//
+// The config's limits of requests do not apply. The replica needs the
+// permissions to list, watch, create, update, patch and delete Leases in
+// Options.Namespace.
+func New(config *rest.Config, o Options) (*Sharding, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS, config.RateLimiter = -1, nil
+	client, err := coordinationclient.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+
+	s := &Sharding{
+		options: o,
+		log:     o.Logger.WithName("sharding").WithValues("group", o.Name, "replica", o.Identity),
+		leases:  client.Leases(o.Namespace),
+		replica: protocol.New(o.config()),
+		inbox:   make(chan func(time.Time)),
+		permits: make(chan struct{}, writers),
+		closing: make(chan struct{}),
+		ended:   make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	s.watcher = watcher{Sharding: s, refresh: make(chan struct{}, 1)}
+	s.notifier = newNotifier(s)
+	s.table.Store(&table{slots: make([]ownership, o.Slots)})
+	s.counts.Store(new([]int))
+
+	return s, nil
+}
+
+// NeedLeaderElection implements controller-runtime's LeaderElectionRunnable:
+// every replica of a manager takes part.
+func (s *Sharding) NeedLeaderElection() bool { return false }
+
+// Slot returns the slot of a cluster.
+func (s *Sharding) Slot(cluster client.ObjectKey) int {
+	return protocol.SlotOf(cluster.String(), s.options.Slots)
+}
+
+// Lease is the ownership of a cluster.
+type Lease struct {
+	// Slot is the cluster's slot.
+	Slot int
+	// Token is the slot's fencing token: it grows with each change of the
+	// owner.
+	Token int64
+	// Until is when the ownership ends, unless a renewal succeeds before.
+	Until time.Time
+	// Draining: the slot is about to go to another replica, so nothing new
+	// should be begun.
+	Draining bool
+}
+
+// Lease returns the replica's ownership of a cluster, and whether there is one.
+func (s *Sharding) Lease(cluster client.ObjectKey) (Lease, bool) {
+	lease, _, ok := s.lookUp(cluster)
+	return lease, ok
+}
+
+// lookUp compares with the clock of now, not with that of Start's last turn.
+func (s *Sharding) lookUp(cluster client.ObjectKey) (lease Lease, owned ownership, ok bool) {
+	t := s.table.Load()
+	n := s.Slot(cluster)
+	owned = t.slots[n]
+	lease = Lease{
+		Slot:     n,
+		Token:    owned.token,
+		Until:    t.until,
+		Draining: owned.draining,
+	}
+	return lease, owned, owned.token != 0 && before(time.Now(), t.until)
+}
+
+// before reports whether now is before t by both the monotonic and the wall
+// clock. The monotonic clock stands still while a machine is suspended.
+func before(now, t time.Time) bool { return now.Before(t) && now.Round(0).Before(t.Round(0)) }
+
+// Owns reports whether the replica owns a cluster, and may begin work on it. It
+// does no I/O.
+func (s *Sharding) Owns(cluster client.ObjectKey) bool {
+	lease, ok := s.Lease(cluster)
+	return ok && !lease.Draining
+}
+
+// StandsBy reports whether the replica should be prepared to take over a
+// cluster, which it does not own now.
+func (s *Sharding) StandsBy(cluster client.ObjectKey) bool {
+	return s.table.Load().slots[s.Slot(cluster)].standsBy
+}
+
+// Context returns a context for a write to a cluster. It ends with the
+// ownership as known now, also if that is renewed later, and at once if the
+// ownership is lost; the cause is [ErrNotOwner] in both cases. If the replica
+// does not own the cluster, the error is a [*NotOwnerError]. Writes are allowed
+// while the cluster drains.
+func (s *Sharding) Context(ctx context.Context, cluster client.ObjectKey) (context.Context, context.CancelFunc, error) {
+	lease, owned, ok := s.lookUp(cluster)
+	if !ok {
+		return nil, nil, &NotOwnerError{Cluster: cluster, Slot: lease.Slot}
+	}
+
+	ctx, cancel := context.WithDeadlineCause(ctx, lease.Until, ErrNotOwner)
+	ctx, abort := context.WithCancelCause(ctx)
+	stop := owned.onLoss(func() { abort(ErrNotOwner) })
+	return ctx, func() {
+		stop()
+		abort(nil)
+		cancel()
+	}, nil
+}
+
+// SetClusters sets which clusters this replica knows of, so that slots are
+// spread by the number of clusters. It takes effect with the next renewal. What
+// other replicas know may differ.
+func (s *Sharding) SetClusters(clusters []client.ObjectKey) {
+	counts := make([]int, s.options.Slots)
+	for _, c := range clusters {
+		counts[s.Slot(c)]++
+	}
+	s.counts.Store(&counts)
+}

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sharding
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fleetcache/fleetcache/clustercache/sharding/internal/protocol"
+)
+
+// writers is how many writes to slots run at once. Those to members do not wait.
+const writers = 8
+
+// send carries out a write, and reports its result to the replica.
+func (s *Sharding) send(ctx context.Context, a protocol.Action) {
+	s.work.Go(func() {
+		if a.Kind == protocol.Take || a.Kind == protocol.Release {
+			select {
+			case s.permits <- struct{}{}:
+				defer func() { <-s.permits }()
+			case <-ctx.Done():
+				return
+			}
+		}
+		limited, cancel := context.WithTimeout(ctx, s.options.requestTimeout())
+		defer cancel()
+		// Ownership counts from here, whenever the answer comes.
+		sent := time.Now()
+		err := s.write(limited, a, sent)
+		outcome := outcomeOf(a, err)
+		if err != nil {
+			s.log.V(level(outcome)).Info("write to lease failed", "lease", a.Name, "error", err.Error())
+		}
+		s.post(ctx, func(now time.Time) { s.replica.Answer(now, sent, a, outcome) })
+	})
+}
+
+// level is that of the log line for a failed write. Those whose condition was
+// not met belong to the protocol.
+func level(o protocol.Outcome) int {
+	if o == protocol.Refused {
+		return 1
+	}
+	return 0
+}
+
+func (s *Sharding) write(ctx context.Context, a protocol.Action, now time.Time) (err error) {
+	switch a.Kind {
+	case protocol.Found:
+		_, err = s.leases.Create(ctx, s.charterLease(a.Name), metav1.CreateOptions{})
+	case protocol.Join:
+		_, err = s.leases.Create(ctx, s.memberLease(a, now), metav1.CreateOptions{})
+	case protocol.Renew:
+		var patch []byte
+		if patch, err = renewal(a, now); err == nil {
+			_, err = s.leases.Patch(ctx, a.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+	case protocol.Take, protocol.Release:
+		if a.Revision == "" {
+			_, err = s.leases.Create(ctx, s.slotLease(a, now), metav1.CreateOptions{})
+		} else {
+			_, err = s.leases.Update(ctx, s.slotLease(a, now), metav1.UpdateOptions{})
+		}
+	case protocol.Bury, protocol.Quit:
+		err = s.leases.Delete(ctx, a.Name, conditions(a))
+	default:
+		panic("sharding: no write")
+	}
+	return err
+}
+
+// outcomeOf returns what an error means for the protocol.
+func outcomeOf(a protocol.Action, err error) protocol.Outcome {
+	created := a.Kind == protocol.Found || a.Kind == protocol.Join || a.Revision == "" && a.Kind == protocol.Take
+	switch {
+	case err == nil:
+		return protocol.Done
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return protocol.Refused
+	case apierrors.IsNotFound(err) && !created: // a namespace that does not exist is another trouble
+		return protocol.Refused
+	case a.Kind == protocol.Renew && changesUID(err):
+		return protocol.Refused
+	}
+	return protocol.Unknown
+}
+
+// changesUID reports whether a patch was refused because the Lease has another
+// UID. API servers call that a change of an immutable field.
+func changesUID(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == "metadata.uid"
+	})
+}
