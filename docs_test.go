@@ -63,7 +63,8 @@ func TestEveryPhaseAndReasonHasASectionInTheRunbook(t *testing.T) {
 	for _, phase := range constants(t, "clustercache/status.go", "^Phase") {
 		require.Contains(t, runbook, "\n### Phase "+phase+"\n")
 	}
-	reasons := append(constants(t, "clustercache/internal/connection/errors.go", "^Reason"), constants(t, "internal/transport/class.go", "^[A-Z]")...)
+	reasons := append(constants(t, "clustercache/internal/connection/errors.go", "^Reason"),
+		constants(t, "internal/transport/class.go", "^[A-Z]")...)
 	known := map[string]bool{}
 	for _, reason := range reasons {
 		known[reason] = true
@@ -149,7 +150,9 @@ func anchorsOf(t *testing.T, path string) []string {
 	t.Helper()
 	var anchors []string
 	for _, h := range heading.FindAllStringSubmatch(read(t, path), -1) {
-		anchors = append(anchors, strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+		anchors = append(anchors,
+			strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(h[1]), ""), " ",
+				"-"))
 	}
 	return anchors
 }
@@ -163,9 +166,17 @@ var (
 // repository.
 func TestLinksLeadSomewhere(t *testing.T) {
 	for page, dir := range map[string]string{
-		"README.md": "", "docs/GUARANTEES.md": "docs/", "docs/metrics.md": "docs/", "docs/runbook.md": "docs/",
-		"docs/migrating.md": "docs/", "docs/testing.md": "docs/", "examples/adopt/README.md": "examples/adopt/", "CHANGELOG.md": "", "SECURITY.md": "",
-		"CONTRIBUTING.md": "", "docs/architecture.md": "docs/",
+		"README.md":                "",
+		"docs/GUARANTEES.md":       "docs/",
+		"docs/metrics.md":          "docs/",
+		"docs/runbook.md":          "docs/",
+		"docs/migrating.md":        "docs/",
+		"docs/testing.md":          "docs/",
+		"examples/adopt/README.md": "examples/adopt/",
+		"CHANGELOG.md":             "",
+		"SECURITY.md":              "",
+		"CONTRIBUTING.md":          "",
+		"docs/architecture.md":     "docs/",
 	} {
 		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
 			if strings.Contains(l[1], "://") {

@@ -420,8 +420,9 @@ func TestKubeconfigsInAHubLeadToTheFakes(t *testing.T) {
 		hub := fleet.Add("")
 		east := fleet.Add("default/east", configMap("a", "1"))
 		hub.Store(&corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "east-kubeconfig", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "east"}},
-			Data:       map[string][]byte{"value": east.Kubeconfig()},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "east-kubeconfig",
+				Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "east"}},
+			Data: map[string][]byte{"value": east.Kubeconfig()},
 		})
 		clusters, err := resolver.ClusterAPI(hub.Client(), resolver.HubOptions{})
 		require.NoError(t, err)
@@ -457,10 +458,12 @@ func TestNothingIsLeftAndAHundredClustersAreCheap(t *testing.T) {
 
 func TestWhatCannotBeStoredFailsTheTest(t *testing.T) {
 	for text, obj := range map[string]client.Object{
-		"no kind is registered":        &Gizmo{},
-		"is not served":                kindOnly(schema.GroupVersionKind{Group: "nobody.io", Version: "v1", Kind: "Nothing"}),
-		"has no namespace":             &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
-		"metadata.name":                &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "A B"}},
+		"no kind is registered": &Gizmo{},
+		"is not served": kindOnly(schema.GroupVersionKind{Group: "nobody.io",
+			Version: "v1", Kind: "Nothing"}),
+		"has no namespace": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		"metadata.name": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+			Name: "A B"}},
 		"does not match the namespace": &corev1.Node{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}},
 	} {
 		fake := &exampleT{}

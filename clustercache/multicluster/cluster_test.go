@@ -119,8 +119,9 @@ func TestReadsOfACacheAreThoseOfControllerRuntime(t *testing.T) {
 			require.Equal(t, "one", obj.GetName(), what)
 		}
 		for what, list := range map[string]client.ObjectList{
-			"typed":        &corev1.ConfigMapList{},
-			"unstructured": &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMapList"}},
+			"typed": &corev1.ConfigMapList{},
+			"unstructured": &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1",
+				"kind": "ConfigMapList"}},
 			"metadata": &metav1.PartialObjectMetadataList{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}},
 		} {

@@ -145,8 +145,9 @@ func TestRemovedHandlerHearsNothing(t *testing.T) {
 func TestHandlersGetTheFormThatWasAskedFor(t *testing.T) {
 	one(t, multicluster.Options{}, func(t *testing.T, _ *fleet, api *apiServer, cl cluster.Cluster) {
 		forms := map[string]client.Object{
-			"*v1.ConfigMap":              &corev1.ConfigMap{},
-			"*unstructured.Unstructured": &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}},
+			"*v1.ConfigMap": &corev1.ConfigMap{},
+			"*unstructured.Unstructured": &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1",
+				"kind": "ConfigMap"}},
 			"*v1.PartialObjectMetadata": &metav1.PartialObjectMetadata{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}},
 		}

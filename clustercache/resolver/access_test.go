@@ -36,8 +36,10 @@ func load(t testing.TB, data []byte, allow resolver.Allow) resolver.Access {
 func certConfig(ca, client int, token string) []byte {
 	all := resolvertest.Identities()
 	return resolvertest.Kubeconfig(
-		"server: 'https://c.example:6443/k8s/c-1', tls-server-name: n.example, disable-compression: true, certificate-authority-data: "+resolvertest.Base64(all[ca].Cert),
-		"token: "+token+", client-certificate-data: "+resolvertest.Base64(all[client].Cert)+", client-key-data: "+resolvertest.Base64(all[client].Key))
+		"server: 'https://c.example:6443/k8s/c-1', tls-server-name: n.example, disable-compression: "+
+			"true, certificate-authority-data: "+resolvertest.Base64(all[ca].Cert),
+		"token: "+token+", client-certificate-data: "+resolvertest.Base64(all[client].Cert)+", client-key-data: "+
+			resolvertest.Base64(all[client].Key))
 }
 
 func TestKubeconfigKeepsWhatTheListHas(t *testing.T) {
@@ -68,7 +70,9 @@ extensions: [{name: x, extension: {a: b}}]
 unknown: {exec: x}
 `)
 	for name, want := range map[string]string{
-		"a": "", "b": "refused: user.exec is not allowed", "c": "refused: user has no credentials, and anonymous access is not allowed",
+		"a": "",
+		"b": "refused: user.exec is not allowed",
+		"c": "refused: user has no credentials, and anonymous access is not allowed",
 		"d": "invalid kubeconfig: context is not in the list of contexts",
 		"e": "invalid kubeconfig: context.user is not in the list of users",
 		"":  "invalid kubeconfig: current-context is not set, and there is not exactly one context",
@@ -90,10 +94,11 @@ unknown: {exec: x}
 // writes users without a name.
 func TestKubeconfigEmptyNamesAreNames(t *testing.T) {
 	for name, test := range map[string]struct{ contexts, clusters, users string }{
-		"user":    {"{name: '@c', context: {cluster: c, user: ''}}", "c", "''"},
-		"absent":  {"{name: '@c', context: {cluster: c}}", "c", "''"},
-		"cluster": {"{name: '@c', context: {cluster: '', user: u}}, {name: d, context: {cluster: d, user: d}}", "''", "u"},
-		"all":     {"{name: '', context: {}}, {name: d, context: {cluster: d, user: d}}", "''", "''"},
+		"user":   {"{name: '@c', context: {cluster: c, user: ''}}", "c", "''"},
+		"absent": {"{name: '@c', context: {cluster: c}}", "c", "''"},
+		"cluster": {"{name: '@c', context: {cluster: '', user: u}}, {name: d, context: {cluster: d, user: d}}", "''",
+			"u"},
+		"all": {"{name: '', context: {}}, {name: d, context: {cluster: d, user: d}}", "''", "''"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			current := "current-context: '@c'\n"
@@ -122,7 +127,8 @@ func TestHazardAnonymousAccessIsNeverSilent(t *testing.T) {
 	anonymous := resolver.Allow{Anonymous: true}
 	for name, make := range map[string]func(resolver.Allow) (resolver.Access, error){
 		"user": func(allow resolver.Allow) (resolver.Access, error) {
-			return resolver.Kubeconfig(resolvertest.Kubeconfig("server: 'https://c.example'", ""), resolver.KubeconfigOptions{Allow: allow})
+			return resolver.Kubeconfig(resolvertest.Kubeconfig("server: 'https://c.example'", ""),
+				resolver.KubeconfigOptions{Allow: allow})
 		},
 		"token": func(allow resolver.Allow) (resolver.Access, error) {
 			return resolver.FromToken(resolver.Endpoint{Server: "https://c.example"}, " \n", allow)
@@ -140,25 +146,35 @@ func TestHazardAnonymousAccessIsNeverSilent(t *testing.T) {
 
 func TestAllowPermitsEachThingByItself(t *testing.T) {
 	const server = "server: 'https://c.example'"
-	exec := "exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, args: [eks], env: [{name: AWS_PROFILE, value: p}], interactiveMode: IfAvailable}"
+	exec := "exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, args: [eks], " +
+		"env: [{name: AWS_PROFILE, value: p}], interactiveMode: IfAvailable}"
 	for name, test := range map[string]struct {
 		cluster, user string
 		allow         resolver.Allow
 		check         func(*rest.Config) bool
 	}{
-		"insecure": {server + ", insecure-skip-tls-verify: true", "token: t", resolver.Allow{InsecureTLS: true}, func(c *rest.Config) bool { return c.Insecure }},
-		"http":     {"server: 'http://c.example'", "token: t", resolver.Allow{HTTP: true}, func(c *rest.Config) bool { return c.Host == "http://c.example" }},
-		"basic":    {server, "username: u, password: p", resolver.Allow{BasicAuth: true}, func(c *rest.Config) bool { return c.Username+c.Password == "up" }},
-		"act-as":   {server, "token: t, as: u, as-groups: [g]", resolver.Allow{Impersonation: true}, func(c *rest.Config) bool { return c.Impersonate.UserName+c.Impersonate.Groups[0] == "ug" }},
-		"proxy": {server + ", proxy-url: 'socks5://p.example:1080'", "token: t", resolver.Allow{Proxy: true}, func(c *rest.Config) bool {
-			u, err := c.Proxy(&http.Request{URL: &url.URL{Host: "c.example"}})
-			return err == nil && u.Host == "p.example:1080"
+		"insecure": {server + ", insecure-skip-tls-verify: true", "token: t", resolver.Allow{InsecureTLS: true},
+			func(c *rest.Config) bool { return c.Insecure }},
+		"http": {"server: 'http://c.example'", "token: t", resolver.Allow{HTTP: true}, func(c *rest.Config) bool {
+			return c.Host == "http://c.example"
 		}},
-		"exec": {server, exec, resolver.Allow{Exec: []string{"aws"}, ExecEnv: []string{"AWS_PROFILE"}}, func(c *rest.Config) bool {
-			p := c.ExecProvider
-			return p.Command == "aws" && p.StdinUnavailable && p.InteractiveMode == api.NeverExecInteractiveMode &&
-				p.PluginPolicy.PolicyType == api.PluginPolicyAllowlist && p.PluginPolicy.Allowlist[0].Command == "aws"
+		"basic": {server, "username: u, password: p", resolver.Allow{BasicAuth: true}, func(c *rest.Config) bool {
+			return c.Username+c.Password == "up"
 		}},
+		"act-as": {server, "token: t, as: u, as-groups: [g]", resolver.Allow{Impersonation: true},
+			func(c *rest.Config) bool { return c.Impersonate.UserName+c.Impersonate.Groups[0] == "ug" }},
+		"proxy": {server + ", proxy-url: 'socks5://p.example:1080'", "token: t", resolver.Allow{Proxy: true},
+			func(c *rest.Config) bool {
+				u, err := c.Proxy(&http.Request{URL: &url.URL{Host: "c.example"}})
+				return err == nil && u.Host == "p.example:1080"
+			}},
+		"exec": {server, exec, resolver.Allow{Exec: []string{"aws"}, ExecEnv: []string{"AWS_PROFILE"}},
+			func(c *rest.Config) bool {
+				p := c.ExecProvider
+				return p.Command == "aws" && p.StdinUnavailable && p.InteractiveMode == api.NeverExecInteractiveMode &&
+					p.PluginPolicy.PolicyType == api.PluginPolicyAllowlist &&
+					p.PluginPolicy.Allowlist[0].Command == "aws"
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := resolvertest.Kubeconfig(test.cluster, test.user)
@@ -168,9 +184,11 @@ func TestAllowPermitsEachThingByItself(t *testing.T) {
 			require.True(t, test.check(load(t, data, test.allow).Config()))
 		})
 	}
-	_, err := resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec), resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"aws"}}})
+	_, err := resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec),
+		resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"aws"}}})
 	require.EqualError(t, err, "refused: user.exec.env sets a variable that is not allowed")
-	_, err = resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec), resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"/usr/bin/aws"}}})
+	_, err = resolver.Kubeconfig(resolvertest.Kubeconfig(server, exec),
+		resolver.KubeconfigOptions{Allow: resolver.Allow{Exec: []string{"/usr/bin/aws"}}})
 	require.EqualError(t, err, "refused: user.exec is not allowed")
 }
 
@@ -203,8 +221,10 @@ func TestRevisionIsOfMeaningNotOfBytes(t *testing.T) {
 		require.Equal(t, want, revision(same, "t"), server)
 	}
 	other := base
-	other.CA = append([]byte("# comment\n\n"), append(bytes.Clone(all[1].Cert), append(all[0].Cert, all[1].Cert...)...)...)
-	require.Equal(t, want, revision(other, " t\n"), "order and repetition of authorities, and white space, mean nothing")
+	other.CA = append([]byte("# comment\n\n"),
+		append(bytes.Clone(all[1].Cert), append(all[0].Cert, all[1].Cert...)...)...)
+	require.Equal(t, want, revision(other, " t\n"),
+		"order and repetition of authorities, and white space, mean nothing")
 
 	for _, changed := range []resolver.Endpoint{
 		{Server: "https://c.example/k8", CA: base.CA}, {Server: "https://d.example/k8s", CA: base.CA},
@@ -232,9 +252,11 @@ func TestDiffTellsPartsApart(t *testing.T) {
 	moved := load(t, resolvertest.Kubeconfig("server: 'https://d.example'", "token: t"), resolver.Allow{})
 	require.Equal(t, resolver.ChangedEndpoint, resolver.Diff(one, moved))
 	allow := resolver.Allow{Proxy: true, Impersonation: true}
-	proxied := load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://p.example'", "token: t"), allow)
+	proxied := load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://p.example'",
+		"token: t"), allow)
 	require.Equal(t, resolver.ChangedProxy, resolver.Diff(one, proxied))
-	other := load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://q.example'", "token: t"), allow)
+	other := load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://q.example'",
+		"token: t"), allow)
 	require.Equal(t, resolver.ChangedProxy, resolver.Diff(proxied, other))
 	acting := load(t, resolvertest.Kubeconfig("server: 'https://c.example'", "token: t, as: u"), allow)
 	require.Equal(t, resolver.ChangedOther, resolver.Diff(one, acting))
@@ -304,7 +326,8 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	allow := resolver.Allow{Proxy: true, BasicAuth: true}
 	accesses := []resolver.Access{
 		load(t, certConfig(0, 0, resolvertest.CanaryToken), allow),
-		load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://u:"+resolvertest.CanaryPassword+"@p.example'", "username: u, password: "+resolvertest.CanaryPassword), allow),
+		load(t, resolvertest.Kubeconfig("server: 'https://c.example', proxy-url: 'http://u:"+
+			resolvertest.CanaryPassword+"@p.example'", "username: u, password: "+resolvertest.CanaryPassword), allow),
 	}
 	for _, access := range accesses {
 		type around struct {
@@ -315,10 +338,12 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 			byName  map[string]resolver.Access
 			any     any
 		}
-		in := around{access, access, &access, []resolver.Access{access}, map[string]resolver.Access{"a": access}, access}
+		in := around{access, access, &access, []resolver.Access{access},
+			map[string]resolver.Access{"a": access}, access}
 		var out bytes.Buffer
 		for _, value := range []any{access, &access, in, &in, []any{in}, struct{ a any }{access}} {
-			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%T", "%p", "%t", "%10.3v", "%U"} {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%T", "%p",
+				"%t", "%10.3v", "%U"} {
 				_, _ = fmt.Fprintf(&out, verb+"\n", value)
 			}
 			text, err := json.Marshal(value)

@@ -26,7 +26,8 @@ func passwordConfigs(t testing.TB, password string) map[string][]byte {
 	const server = "server: 'https://c.example'"
 	out := map[string][]byte{
 		"double": resolvertest.Kubeconfig(server, "username: u, password: "+string(quoted)),
-		"single": resolvertest.Kubeconfig(server, "username: u, password: '"+strings.ReplaceAll(password, "'", "''")+"'"),
+		"single": resolvertest.Kubeconfig(server, "username: u, password: '"+
+			strings.ReplaceAll(password, "'", "''")+"'"),
 	}
 	var user any
 	require.NoError(t, yaml.Unmarshal(out["double"], &user))
@@ -35,8 +36,10 @@ func passwordConfigs(t testing.TB, password string) map[string][]byte {
 	out["json"], err = yaml.YAMLToJSON(out["double"])
 	require.NoError(t, err)
 	head := bytes.TrimSuffix(resolvertest.Kubeconfig(server, ""), []byte("users: [{name: u, user: {}}]\n"))
-	out["literal"] = fmt.Appendf(bytes.Clone(head), "users:\n- name: u\n  user:\n    username: u\n    password: |-\n      %s\n", password)
-	out["plain"] = fmt.Appendf(bytes.Clone(head), "users:\n- name: u\n  user:\n    username: u\n    password: %s\n", password)
+	out["literal"] = fmt.Appendf(bytes.Clone(head),
+		"users:\n- name: u\n  user:\n    username: u\n    password: |-\n      %s\n", password)
+	out["plain"] = fmt.Appendf(bytes.Clone(head),
+		"users:\n- name: u\n  user:\n    username: u\n    password: %s\n", password)
 	return out
 }
 
@@ -56,7 +59,8 @@ func TestHazardAnAmpersandIsNoAnchor(t *testing.T) {
 	}
 	load(t, append(resolvertest.TokenConfig("t"), "# users: &anchor\n"...), resolver.Allow{})
 	for _, anchored := range []string{
-		"x: &a b\n", "x: &a [b, *a]\n", "? &a b\n: c\n", "- &a\n", "&a x: y\n", "x: [&a b]\n", "x: {&a b: c}\n", "x: {\"a\":&a b}\n", "x: !!str &a b\n",
+		"x: &a b\n", "x: &a [b, *a]\n", "? &a b\n: c\n", "- &a\n", "&a x: y\n", "x: [&a b]\n", "x: {&a b: c}\n",
+		"x: {\"a\":&a b}\n", "x: !!str &a b\n",
 		"x: &é b\n", "x: &a-_9 b\n", "x: 'y'\nz: &a\n  - b\n",
 	} {
 		_, err := resolver.Kubeconfig([]byte(anchored), resolver.KubeconfigOptions{})
@@ -71,8 +75,10 @@ func TestHazardAnAmpersandIsNoAnchor(t *testing.T) {
 // document has an alias for the parser that expands aliases.
 func FuzzAnchors(f *testing.F) {
 	for _, seed := range []string{
-		"p&w", "a &x", "&a *a", "x: &a b\ny: *a", "{a: &b c, d: *b}", "\"a\":&b", "# &a\n*a", "|\n &a\n*a", "!<&a> *a", "%TAG ! &\n--- *a", "- &a\n- *a", "? &a\n: *a",
-		"\"&a\n *a\"", "'&a'' *a'", "a: >-\n  &a\n\n *a", "[&a,*a]", "&a#\n*a", "\ufeff&a x\n", "a\u2028&a b", "\t&a b: *a", "--- &a\n...\n--- *a",
+		"p&w", "a &x", "&a *a", "x: &a b\ny: *a", "{a: &b c, d: *b}", "\"a\":&b", "# &a\n*a", "|\n &a\n*a", "!<&a> *a",
+		"%TAG ! &\n--- *a", "- &a\n- *a", "? &a\n: *a",
+		"\"&a\n *a\"", "'&a'' *a'", "a: >-\n  &a\n\n *a", "[&a,*a]", "&a#\n*a", "\ufeff&a x\n", "a\u2028&a b",
+		"\t&a b: *a", "--- &a\n...\n--- *a",
 	} {
 		f.Add(seed)
 	}
@@ -82,7 +88,8 @@ func FuzzAnchors(f *testing.F) {
 				if style == "literal" || style == "plain" || style == "single" {
 					continue // a style cannot hold every text
 				}
-				access, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{Allow: resolver.Allow{BasicAuth: true, Anonymous: true}})
+				access, err := resolver.Kubeconfig(data,
+					resolver.KubeconfigOptions{Allow: resolver.Allow{BasicAuth: true, Anonymous: true}})
 				require.NoError(t, err, "%s: %q", style, data)
 				require.Equal(t, text, access.Config().Password, "%s", style)
 			}

@@ -69,7 +69,8 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 			}}
 		},
 		"Decode": func(f *fault) resolver.SecretOptions {
-			return resolver.SecretOptions{Decode: func(_ resolver.Cluster, secret *corev1.Secret) (resolver.Access, error) {
+			return resolver.SecretOptions{Decode: func(_ resolver.Cluster,
+				secret *corev1.Secret) (resolver.Access, error) {
 				f.strike()
 				return resolver.Kubeconfig(secret.Data["value"], resolver.KubeconfigOptions{})
 			}}
@@ -94,7 +95,8 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 			}}}
 		},
 		"Ready": func(f *fault) resolver.SecretOptions {
-			return resolver.SecretOptions{HubOptions: resolver.HubOptions{Ready: func(context.Context, resolver.Cluster) (bool, error) {
+			return resolver.SecretOptions{HubOptions: resolver.HubOptions{Ready: func(context.Context,
+				resolver.Cluster) (bool, error) {
 				f.strike()
 				return true, nil
 			}}}
@@ -105,7 +107,8 @@ func TestHazardCallbackOfAResolverEndsItsGoroutine(t *testing.T) {
 				t.Run(name+" by "+ends+map[bool]string{true: ", watched", false: ""}[watched], func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						object := resolvertest.Secret("ns", "a", nil, resolvertest.TokenData("value", "one"))
-						readiness := resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "ns", "a", nil)
+						readiness := resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta2",
+							"Cluster", "ns", "a", nil)
 						hub := resolvertest.NewHub(object, readiness)
 						var f fault
 						given := options(&f)
@@ -158,7 +161,8 @@ func TestHazardObjectThatCannotBeNamedIsSeen(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var f fault
 			f.kind.Store(2)
-			r, err := resolver.Secrets(resolvertest.NewHub(resolvertest.Secret("ns", "s", nil, resolvertest.TokenData("value", "one"))), resolver.SecretOptions{
+			r, err := resolver.Secrets(resolvertest.NewHub(resolvertest.Secret("ns", "s", nil,
+				resolvertest.TokenData("value", "one"))), resolver.SecretOptions{
 				HubOptions: resolver.HubOptions{Namespace: "ns"},
 				ID: func(*corev1.Secret) (resolver.Cluster, bool) {
 					f.strike()
@@ -256,7 +260,9 @@ users: [{name: u, user: {token: t}}]
 		good resolver.Cluster
 	}{
 		"by default": {nil, resolvertest.Named(path + "+c")},
-		"by context": {func(_, context string) (resolver.Cluster, bool) { return resolvertest.Named(context), true }, resolvertest.Named("c")},
+		"by context": {func(_, context string) (resolver.Cluster, bool) {
+			return resolvertest.Named(context), true
+		}, resolvertest.Named("c")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := files(t, resolver.FileOptions{ID: test.id}, path)
@@ -270,7 +276,9 @@ users: [{name: u, user: {token: t}}]
 			require.ErrorIs(t, err, resolver.ErrClusterNotFound, "the hub is in no file")
 		})
 	}
-	r := files(t, resolver.FileOptions{ID: func(string, string) (resolver.Cluster, bool) { return resolver.Cluster{}, true }}, path)
+	r := files(t, resolver.FileOptions{ID: func(string, string) (resolver.Cluster, bool) {
+		return resolver.Cluster{}, true
+	}}, path)
 	_, err := r.Resolve(t.Context(), resolver.Cluster{})
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound, "the hub is in no file")
 	_, err = r.Resolve(t.Context(), resolvertest.Named(`"`+path+`+c"`))

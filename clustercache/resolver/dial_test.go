@@ -35,12 +35,17 @@ func requireRefused(t testing.TB, err error) {
 func TestDialPolicyRefusesAddressesInAllSpellings(t *testing.T) {
 	policy := resolver.DialPolicy{Deny: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}}
 	for _, address := range []string{
-		"169.254.169.254:443", "169.254.0.1:6443", "[::ffff:169.254.169.254]:443", "[::ffff:a9fe:a9fe]:443", "[::169.254.169.254]:443",
-		"[64:ff9b::a9fe:a9fe]:443", "[64:ff9b:1::a9fe:a9fe]:443", "[2002:a9fe:a9fe::]:443", "[::ffff:0:169.254.169.254]:443",
-		"[fe80::1]:443", "[fe80::1%lo]:443", "[febf::1]:443", "[fec0::1]:443", "[fd00:ec2::254]:443", "[fd00:ec2::23]:443", "[fd20:ce::254]:443",
-		"100.100.100.200:443", "168.63.129.16:443", "192.0.0.192:443", "0.0.0.0:443", "[::]:443", "0.1.2.3:443", "[::ffff:0.0.0.0]:443",
+		"169.254.169.254:443", "169.254.0.1:6443", "[::ffff:169.254.169.254]:443", "[::ffff:a9fe:a9fe]:443",
+		"[::169.254.169.254]:443",
+		"[64:ff9b::a9fe:a9fe]:443", "[64:ff9b:1::a9fe:a9fe]:443", "[2002:a9fe:a9fe::]:443",
+		"[::ffff:0:169.254.169.254]:443",
+		"[fe80::1]:443", "[fe80::1%lo]:443", "[febf::1]:443", "[fec0::1]:443", "[fd00:ec2::254]:443",
+		"[fd00:ec2::23]:443", "[fd20:ce::254]:443",
+		"100.100.100.200:443", "168.63.129.16:443", "192.0.0.192:443", "0.0.0.0:443", "[::]:443", "0.1.2.3:443",
+		"[::ffff:0.0.0.0]:443",
 		"224.0.0.1:443", "[ff02::1]:443", "255.255.255.255:443", "240.0.0.1:443",
-		"127.0.0.1:443", "127.9.9.9:443", "[::1]:443", "[::ffff:127.0.0.1]:443", "10.96.0.1:443", "[::ffff:10.96.0.1]:443",
+		"127.0.0.1:443", "127.9.9.9:443", "[::1]:443", "[::ffff:127.0.0.1]:443", "10.96.0.1:443",
+		"[::ffff:10.96.0.1]:443",
 	} {
 		target := netip.MustParseAddrPort(address)
 		requireRefused(t, policy.Check(target))
@@ -49,7 +54,8 @@ func TestDialPolicyRefusesAddressesInAllSpellings(t *testing.T) {
 		cancel()
 		requireRefused(t, err)
 	}
-	for _, address := range []string{"10.0.0.1:6443", "192.168.1.1:6443", "172.16.0.1:443", "1.1.1.1:443", "[2001:db8::1]:443", "[fd00::1]:443", "100.64.0.1:443"} {
+	for _, address := range []string{"10.0.0.1:6443", "192.168.1.1:6443", "172.16.0.1:443", "1.1.1.1:443",
+		"[2001:db8::1]:443", "[fd00::1]:443", "100.64.0.1:443"} {
 		require.NoError(t, policy.Check(netip.MustParseAddrPort(address)), address)
 	}
 }
@@ -94,9 +100,11 @@ func TestDialPolicyRefusesTheHubHoweverItIsNamed(t *testing.T) {
 	address := listen(t)
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
-	for _, hub := range []string{address, "https://" + address, "https://" + address + "/prefix", "localhost:" + port, "[::ffff:127.0.0.1]:" + port} {
+	for _, hub := range []string{address, "https://" + address, "https://" + address + "/prefix", "localhost:" + port,
+		"[::ffff:127.0.0.1]:" + port} {
 		for range 2 {
-			_, err := resolver.DialPolicy{AllowLoopback: true, Hub: []string{hub}}.Dialer()(t.Context(), "tcp4", "localhost:"+port)
+			_, err := resolver.DialPolicy{AllowLoopback: true, Hub: []string{hub}}.Dialer()(t.Context(),
+				"tcp4", "localhost:"+port)
 			requireRefused(t, err)
 		}
 	}
@@ -115,7 +123,8 @@ func TestDialPolicyRefusesTheHubHoweverItIsNamed(t *testing.T) {
 }
 
 func TestDialPolicyIsFoundInTheErrorOfARequest(t *testing.T) {
-	access, err := resolver.FromToken(resolver.Endpoint{Server: "https://127.0.0.1:6443"}, resolvertest.CanaryToken, resolver.Allow{})
+	access, err := resolver.FromToken(resolver.Endpoint{Server: "https://127.0.0.1:6443"},
+		resolvertest.CanaryToken, resolver.Allow{})
 	require.NoError(t, err)
 	config := access.Config()
 	config.Dial = resolver.DialPolicy{}.Dialer()

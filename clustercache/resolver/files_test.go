@@ -44,7 +44,10 @@ func TestFilesAreNotMerged(t *testing.T) {
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "sub", "two")
 	write(t, one, resolvertest.TokenConfig("one"))
 	write(t, two, []byte(`
-contexts: [{name: c, context: {cluster: c, user: u}}, {name: d, context: {cluster: c, user: missing}}, {name: '', context: {cluster: c}}]
+contexts:
+- {name: c, context: {cluster: c, user: u}}
+- {name: d, context: {cluster: c, user: missing}}
+- {name: '', context: {cluster: c}}
 clusters: [{name: c, cluster: {server: "https://two.example"}}]
 users: [{name: u, user: {token: two}}]
 `))
@@ -66,7 +69,8 @@ users: [{name: u, user: {token: two}}]
 	require.Equal(t, "one", resolvertest.Token(t, r, resolvertest.Named(one+"+c")))
 	require.Equal(t, "two", resolvertest.Token(t, r, resolvertest.Named(two+"+c")))
 	_, err = r.Resolve(t.Context(), resolvertest.Named(two+"+d"))
-	require.EqualError(t, err, "cluster /"+two+"+d: File "+two+": invalid kubeconfig: context.user is not in the list of users")
+	require.EqualError(t, err, "cluster /"+two+"+d: File "+two+
+		": invalid kubeconfig: context.user is not in the list of users")
 	_, err = r.Resolve(t.Context(), resolvertest.Named("other"))
 	require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 }
@@ -148,7 +152,8 @@ func TestHazardFilesThatCannotBeReadAreSeen(t *testing.T) {
 			write(t, path, resolvertest.TokenConfig("two"))
 			clusters, err = r.Clusters(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, []resolver.Cluster{resolvertest.Named(path + "+c"), resolvertest.Named(good + "+c")}, clusters)
+			require.Equal(t, []resolver.Cluster{resolvertest.Named(path + "+c"),
+				resolvertest.Named(good + "+c")}, clusters)
 			require.NoError(t, os.Remove(path))
 			clusters, err = r.Clusters(t.Context())
 			require.NoError(t, err)
@@ -210,7 +215,8 @@ func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
 		write(t, config, resolvertest.Kubeconfig("server: 'https://c.example', certificate-authority: cert", user))
 		return r.Resolve(t.Context(), resolvertest.Named(config+"+c"))
 	}
-	for _, path := range []string{"token", "./token", filepath.Join(allowed, "token"), "good-link", "../allowed/token"} {
+	for _, path := range []string{"token", "./token", filepath.Join(allowed, "token"), "good-link",
+		"../allowed/token"} {
 		access, err := read("token: other, client-certificate: cert, client-key: key, tokenFile: '" + path + "'")
 		require.NoError(t, err, path)
 		got := access.Config()
@@ -218,14 +224,16 @@ func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
 		require.Equal(t, who.Key, got.KeyData)
 		requireOnlyAllowed(t, got)
 	}
-	for _, path := range []string{"../outside/token", filepath.Join(outside, "token"), "link", "relative-link", "dir/token", "pipe", "big", "missing",
+	for _, path := range []string{"../outside/token", filepath.Join(outside, "token"), "link", "relative-link",
+		"dir/token", "pipe", "big", "missing",
 		"/etc/hostname", "../../../../../../../../etc/hostname", ".", "/dev/zero"} {
 		_, err := read("tokenFile: '" + path + "'")
 		require.Error(t, err, path)
 		require.ErrorContains(t, err, "user.tokenFile names a file", path)
 		resolvertest.RequireNoCanary(t, err.Error())
 	}
-	secretSourced, err := resolver.Kubeconfig(resolvertest.Kubeconfig("server: 'https://c.example'", "tokenFile: token"),
+	secretSourced, err := resolver.Kubeconfig(resolvertest.Kubeconfig("server: 'https://c.example'",
+		"tokenFile: token"),
 		resolver.KubeconfigOptions{Allow: resolver.Allow{Files: allowed}})
 	require.EqualError(t, err, "refused: user.tokenFile names a file by a relative path")
 	require.True(t, secretSourced.IsZero())
@@ -235,7 +243,8 @@ func TestFileReferencesAreReadOnlyBelowThePermittedDirectory(t *testing.T) {
 
 // until waits until a cluster's answer is as wanted, checking only when a
 // change is reported.
-func until(t *testing.T, changes <-chan resolver.Cluster, r resolver.Resolver, cluster resolver.Cluster, wanted func(resolver.Access, error) bool) {
+func until(t *testing.T, changes <-chan resolver.Cluster, r resolver.Resolver, cluster resolver.Cluster,
+	wanted func(resolver.Access, error) bool) {
 	t.Helper()
 	for {
 		if access, err := r.Resolve(t.Context(), cluster); wanted(access, err) {
@@ -334,7 +343,8 @@ func TestFilesOfAMountedSecretAreWatched(t *testing.T) {
 
 func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
 	dir := t.TempDir()
-	target, link, tokens := filepath.Join(dir, "far", "config"), filepath.Join(dir, "near", "config"), filepath.Join(dir, "tokens")
+	target, link, tokens := filepath.Join(dir, "far", "config"), filepath.Join(dir, "near", "config"),
+		filepath.Join(dir, "tokens")
 	later := filepath.Join(dir, "later")
 	write(t, target, resolvertest.TokenConfig("one"))
 	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o700))
@@ -347,7 +357,8 @@ func TestFilesAreWatchedBehindLinksReferencesAndNewDirectories(t *testing.T) {
 	until(t, changes, r, c, hasToken("two"))
 
 	write(t, filepath.Join(tokens, "t"), []byte("three"))
-	replace(t, target, resolvertest.Kubeconfig("server: 'https://c.example'", "tokenFile: '"+filepath.Join(tokens, "t")+"'"))
+	replace(t, target, resolvertest.Kubeconfig("server: 'https://c.example'", "tokenFile: '"+
+		filepath.Join(tokens, "t")+"'"))
 	until(t, changes, r, c, hasToken("three"))
 	replace(t, filepath.Join(tokens, "t"), []byte("four"))
 	until(t, changes, r, c, hasToken("four"))

@@ -73,8 +73,10 @@ func FuzzKubeconfig(f *testing.F) {
 	}
 	who := resolvertest.Identities()[0]
 	f.Add(resolvertest.TokenConfig(resolvertest.CanaryToken))
-	f.Add(resolvertest.Kubeconfig("server: 'https://c.example:6443/k8s/c-1/', tls-server-name: n, disable-compression: true, certificate-authority-data: "+
-		resolvertest.Base64(who.Cert), "client-certificate-data: "+resolvertest.Base64(who.Cert)+", client-key-data: "+resolvertest.Base64(who.Key)))
+	f.Add(resolvertest.Kubeconfig("server: 'https://c.example:6443/k8s/c-1/', tls-server-name: "+
+		"n, disable-compression: true, certificate-authority-data: "+
+		resolvertest.Base64(who.Cert), "client-certificate-data: "+resolvertest.Base64(who.Cert)+", client-key-data: "+
+		resolvertest.Base64(who.Key)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		access, err := resolver.Kubeconfig(data, resolver.KubeconfigOptions{MaxBytes: 64 << 10})
 		if err != nil {
@@ -102,7 +104,8 @@ func FuzzArgoCD(f *testing.F) {
 	f.Add("https://c.example", `{"execProviderConfig":{"command":"sh"},"awsAuthConfig":{"clusterName":"x"}}`)
 	f.Add("https://169.254.169.254", `{"username":"u","password":"`+resolvertest.CanaryPassword+`"}`)
 	f.Fuzz(func(t *testing.T, server, config string) {
-		hub := fake.NewClientBuilder().WithObjects(resolvertest.ArgoSecret("a", map[string]string{"server": server, "config": config})).Build()
+		hub := fake.NewClientBuilder().WithObjects(resolvertest.ArgoSecret("a",
+			map[string]string{"server": server, "config": config})).Build()
 		r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{})
 		require.NoError(t, err)
 		access, err := r.Resolve(context.Background(), resolver.Cluster{Name: "a"})
@@ -117,7 +120,8 @@ func FuzzArgoCD(f *testing.F) {
 // Whatever its spelling, an endpoint is either refused or dialed exactly as
 // written.
 func FuzzServer(f *testing.F) {
-	for _, server := range []string{"https://c.example", "https://[::1]:6443/a/b", "https://10.0.0.1", "https://0x7f.1", "http://a@b"} {
+	for _, server := range []string{"https://c.example", "https://[::1]:6443/a/b", "https://10.0.0.1",
+		"https://0x7f.1", "http://a@b"} {
 		f.Add(server)
 	}
 	f.Fuzz(func(t *testing.T, server string) {
@@ -128,7 +132,9 @@ func FuzzServer(f *testing.F) {
 		}
 		config := access.Config()
 		requireOnlyAllowed(t, config)
-		require.True(t, strings.HasPrefix(strings.ToLower(strings.TrimRight(server, "/")), strings.ToLower(config.Host)) ||
-			strings.HasPrefix(strings.ToLower(config.Host), strings.ToLower(strings.TrimRight(server, "/"))), "%q became %q", server, config.Host)
+		require.True(t, strings.HasPrefix(strings.ToLower(strings.TrimRight(server, "/")),
+			strings.ToLower(config.Host)) ||
+			strings.HasPrefix(strings.ToLower(config.Host), strings.ToLower(strings.TrimRight(server, "/"))),
+			"%q became %q", server, config.Host)
 	})
 }

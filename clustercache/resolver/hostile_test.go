@@ -61,7 +61,8 @@ func TestHostileSizesAreCheapToRefuse(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(thousand, "- {name: c%d, context: {cluster: c, user: u}}\n", i)
 	}
-	thousand.WriteString("clusters: [{name: c, cluster: {server: 'https://c.example'}}]\nusers: [{name: u, user: {token: t}}]\n")
+	thousand.WriteString("clusters: [{name: c, cluster: {server: 'https://c.example'}}]\nusers: [{name: u, user: " +
+		"{token: t}}]\n")
 
 	var laughs strings.Builder
 	laughs.WriteString("a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n")

@@ -74,7 +74,11 @@ func TestArgoCDNamesOwnClusterOnlyWhenAllowed(t *testing.T) {
 	resolver.SetPodDir(t, dir)
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-	hub := resolvertest.NewHub(resolvertest.ArgoSecret("in-cluster", map[string]string{"name": "here", "server": "https://kubernetes.default.svc/", "config": `{"bearerToken":"` + resolvertest.CanaryToken + `"}`}))
+	hub := resolvertest.NewHub(resolvertest.ArgoSecret("in-cluster", map[string]string{
+		"name":   "here",
+		"server": "https://kubernetes.default.svc/",
+		"config": `{"bearerToken":"` + resolvertest.CanaryToken + `"}`,
+	}))
 	r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{
 		HubOptions: resolver.HubOptions{Allow: resolver.Allow{InCluster: true}},
 		ID:         resolver.ArgoCDName,

@@ -45,7 +45,8 @@ func testClusterAPI(t *testing.T, hub, east *testenv.Cluster) {
 	key := client.ObjectKey{Namespace: "default", Name: "east"}
 	require.NoError(t, hub.Client().Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: key.Namespace, Name: key.Name + "-kubeconfig", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": key.Name},
+			Namespace: key.Namespace, Name: key.Name + "-kubeconfig",
+			Labels: map[string]string{"cluster.x-k8s.io/cluster-name": key.Name},
 		},
 		Data: map[string][]byte{"value": east.Kubeconfig()},
 	}))
@@ -90,7 +91,8 @@ func (a aware) Engage(ctx context.Context, name mc.ClusterName, cl cluster.Clust
 func testMulticlusterRuntime(t *testing.T, hub, east *testenv.Cluster) {
 	require.NoError(t, hub.Client().Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: "east", Labels: map[string]string{"sigs.k8s.io/multicluster-runtime-kubeconfig": "true"},
+			Namespace: "default", Name: "east",
+			Labels: map[string]string{"sigs.k8s.io/multicluster-runtime-kubeconfig": "true"},
 		},
 		Data: map[string][]byte{"kubeconfig": east.Kubeconfig()},
 	}))
@@ -114,7 +116,8 @@ func testMulticlusterRuntime(t *testing.T, hub, east *testenv.Cluster) {
 	first := <-engaged
 	require.EqualValues(t, "east", first.name)
 	eventually(t, func() bool {
-		return first.cl.GetClient().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "engaged"}, &corev1.ConfigMap{}) == nil
+		return first.cl.GetClient().Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "engaged"},
+			&corev1.ConfigMap{}) == nil
 	})
 	_, err = provider.Get(t.Context(), "nobody")
 	require.ErrorIs(t, err, mc.ErrClusterNotFound)
@@ -134,7 +137,9 @@ func testByHand(t *testing.T, hub, east *testenv.Cluster) {
 		t.Run(form, func(t *testing.T) {
 			var seen names
 			runManager(t, hub, func(mgr ctrl.Manager) error {
-				return setup(mgr, func(cluster string, configMap *corev1.ConfigMap) { seen.add(cluster + "/" + configMap.Name) })
+				return setup(mgr, func(cluster string, configMap *corev1.ConfigMap) {
+					seen.add(cluster + "/" + configMap.Name)
+				})
 			})
 			create(t, east, form)
 			eventually(t, func() bool { return seen.has("east/" + form) })
@@ -170,7 +175,9 @@ func testDynamicInformers(t *testing.T, east *testenv.Cluster) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() {
-				done <- tell(ctx, cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { seen.add(o.(client.Object).GetName()) }})
+				done <- tell(ctx, cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
+					seen.add(o.(client.Object).GetName())
+				}})
 			}()
 			create(t, east, form)
 			eventually(t, func() bool { return seen.has(form) })
@@ -203,7 +210,8 @@ func (n *names) has(name string) bool {
 
 func create(t *testing.T, c *testenv.Cluster, name string) {
 	t.Helper()
-	require.NoError(t, c.Client().Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}))
+	require.NoError(t, c.Client().Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}))
 }
 
 func runManager(t *testing.T, hub *testenv.Cluster, setup func(ctrl.Manager) error) {

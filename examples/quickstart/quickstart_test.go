@@ -48,7 +48,8 @@ func TestTheWholeStoryIsToldAndEndsWell(t *testing.T) {
 	)
 	// The controllers' lines about phases come at any time, between the lines
 	// of the story.
-	c.order("east  is Connecting", "east  is Ready", "east  is Degraded (Unreachable)", "east  is Disconnected (Unreachable)", "east  is Ready")
+	c.order("east  is Connecting", "east  is Ready", "east  is Degraded (Unreachable)",
+		"east  is Disconnected (Unreachable)", "east  is Ready")
 }
 
 func TestInterruptLeavesNothing(t *testing.T) {
@@ -60,7 +61,8 @@ func TestInterruptLeavesNothing(t *testing.T) {
 }
 
 func TestYourClustersAreReadAndNotChanged(t *testing.T) {
-	clusters := testenv.Start(t, 2, testenv.WithNames("first", "second"), testenv.WithCRDs(testenv.SimpleCRD("example.com", "Widget")))
+	clusters := testenv.Start(t, 2, testenv.WithNames("first", "second"),
+		testenv.WithCRDs(testenv.SimpleCRD("example.com", "Widget")))
 	path := withDeadContext(t, stayWith(t, clusters))
 	for _, cluster := range clusters {
 		require.NoError(t, cluster.Client().Create(t.Context(), namespace(demoNamespace)))
@@ -72,13 +74,15 @@ func TestYourClustersAreReadAndNotChanged(t *testing.T) {
 	require.Empty(t, c.stderr.String())
 	c.order(
 		"ok: first is Ready", "ok: second is Ready", "dead cannot be reached, phase Disconnected",
-		"first Widget demo/pump arrived", "ok: the 3 objects of first are reconciled", "ok: the 3 objects of second are reconciled",
+		"first Widget demo/pump arrived", "ok: the 3 objects of first are reconciled",
+		"ok: the 3 objects of second are reconciled",
 		"LAST EVENT", "dead     Disconnected  0", "first    Ready         2",
 		"cluster dead: cluster not connected", "unknown cluster", "not watched",
 		"all are gone", "expectations, all met",
 	)
 	for _, cluster := range clusters {
-		writes, err := cluster.Requests(testenv.UserAgent(userAgent), testenv.Verb("create", "update", "patch", "delete", "deletecollection"))
+		writes, err := cluster.Requests(testenv.UserAgent(userAgent),
+			testenv.Verb("create", "update", "patch", "delete", "deletecollection"))
 		require.NoError(t, err)
 		require.Empty(t, writes)
 		reads, err := cluster.Requests(testenv.UserAgent(userAgent), testenv.Verb("watch"))
@@ -167,12 +171,14 @@ func TestCommandLine(t *testing.T) {
 		status int
 		says   string
 	}{
-		"help":                {[]string{"-h"}, 0, "-kubeconfig"},
-		"unknown argument":    {[]string{"now"}, exitUsage, `unknown argument "now"`},
-		"context alone":       {[]string{"-context", "a"}, exitUsage, "need each other"},
-		"kubeconfig alone":    {[]string{"-kubeconfig", "f"}, exitUsage, "need each other"},
-		"context twice":       {[]string{"-kubeconfig", "f", "-context", "a", "-context", "a"}, exitUsage, "given twice"},
-		"file does not exist": {[]string{"-kubeconfig", "does-not-exist", "-context", "a"}, exitFailed, "does-not-exist"},
+		"help":             {[]string{"-h"}, 0, "-kubeconfig"},
+		"unknown argument": {[]string{"now"}, exitUsage, `unknown argument "now"`},
+		"context alone":    {[]string{"-context", "a"}, exitUsage, "need each other"},
+		"kubeconfig alone": {[]string{"-kubeconfig", "f"}, exitUsage, "need each other"},
+		"context twice": {[]string{"-kubeconfig", "f", "-context", "a", "-context", "a"},
+			exitUsage, "given twice"},
+		"file does not exist": {[]string{"-kubeconfig", "does-not-exist", "-context", "a"},
+			exitFailed, "does-not-exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer

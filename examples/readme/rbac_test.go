@@ -76,10 +76,12 @@ func TestTheRulesOfTheReadmeAreEnoughAndMinimal(t *testing.T) {
 	require.NoError(t, err)
 	key := client.ObjectKey{Namespace: "default", Name: "east"}
 	require.NoError(t, hub.Client().Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "east-kubeconfig", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "east"}},
-		Data:       map[string][]byte{"value": reader.Kubeconfig()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "east-kubeconfig",
+			Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "east"}},
+		Data: map[string][]byte{"value": reader.Kubeconfig()},
 	}))
-	require.NoError(t, east.Client().Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "colors"}}))
+	require.NoError(t, east.Client().Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "colors"}}))
 
 	t.Run("enough", func(t *testing.T) {
 		var said lines
@@ -117,7 +119,8 @@ func TestTheRulesOfTheReadmeAreEnoughAndMinimal(t *testing.T) {
 func hubRefuses(t *testing.T, config *rest.Config, key client.ObjectKey) bool {
 	t.Helper()
 	var said lines
-	clusters, err := resolver.InHub(config, resolver.ClusterAPI, resolver.HubOptions{Logger: funcr.New(said.add, funcr.Options{})})
+	clusters, err := resolver.InHub(config, resolver.ClusterAPI,
+		resolver.HubOptions{Logger: funcr.New(said.add, funcr.Options{})})
 	require.NoError(t, err)
 	_, resolve := clusters.Resolve(t.Context(), key)
 	_, list := clusters.Clusters(t.Context())
@@ -143,7 +146,8 @@ func remoteRefuses(cc *clustercache.ClusterCache, key client.ObjectKey) bool {
 }
 
 // cacheWithWatch sets up what the program does, and returns the ClusterCache.
-func cacheWithWatch(t *testing.T, mgr ctrl.Manager, key client.ObjectKey, paged bool) (*clustercache.ClusterCache, error) {
+func cacheWithWatch(t *testing.T, mgr ctrl.Manager, key client.ObjectKey,
+	paged bool) (*clustercache.ClusterCache, error) {
 	t.Helper()
 	clusters, err := resolver.InHub(mgr.GetConfig(), resolver.ClusterAPI, resolver.HubOptions{})
 	require.NoError(t, err)

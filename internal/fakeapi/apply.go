@@ -19,8 +19,10 @@ import (
 // typeConverters define how fields merge: for built-in kinds by schema, for all
 // others by structure, with lists merged as a whole.
 var (
-	builtInTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(scheme.Scheme) })
-	otherTypes   = sync.OnceValue(managedfields.NewDeducedTypeConverter)
+	builtInTypes = sync.OnceValue(func() managedfields.TypeConverter {
+		return applyconfigurations.NewTypeConverter(scheme.Scheme)
+	})
+	otherTypes = sync.OnceValue(managedfields.NewDeducedTypeConverter)
 )
 
 // apply implements server-side apply. In this server only applied objects have

@@ -102,8 +102,8 @@ func (t token) String() string {
 // available. The error contains a token that continues the list anyway.
 func tokenExpired(t token) error {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
-		"to display a consistent list result. You can start a new list without the continue parameter, or use the continue " +
-		"token in this response to retrieve the remainder of the results.")
+		"to display a consistent list result. You can start a new list without the continue parameter, or use the " +
+		"continue token in this response to retrieve the remainder of the results.")
 	t.RV = anyVersion
 	err.ErrStatus.Continue = t.String()
 	return err

@@ -35,8 +35,8 @@ func TestALateReplicaShowsThePastInWatchesAlone(t *testing.T) {
 		create(t, s, "later")
 		require.NotContains(t, watch(now, "4"), `"late"`, "what the client has seen on the other server")
 		create(t, s, "last")
-		const stream = configMaps +
-			"?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+		const stream = configMaps + "?watch=true&timeoutSeconds=1&allowWatchBookmarks=true" +
+			"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 		require.Contains(t, as(t, s, stream).Body.String(), `"last"`, "a streamed list waits until it is not behind")
 	})
 }

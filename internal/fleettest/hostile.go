@@ -129,12 +129,14 @@ func Nothings() map[string]http.HandlerFunc {
 		}
 	}
 	return map[string]http.HandlerFunc{
-		"an empty body":       body("application/json", ""),
-		"an empty object":     body("application/json", "{}"),
-		"null":                body("application/json", "null"),
-		"a text":              body("text/plain", "ok"),
-		"no content":          func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
-		"another namespace":   body("application/json", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"default","uid":"a"}}`),
-		"an object of a kind": body("application/json", `{"kind":"Status","apiVersion":"v1","status":"Success","metadata":{"uid":"a"}}`),
+		"an empty body":   body("application/json", ""),
+		"an empty object": body("application/json", "{}"),
+		"null":            body("application/json", "null"),
+		"a text":          body("text/plain", "ok"),
+		"no content":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+		"another namespace": body("application/json",
+			`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"default","uid":"a"}}`),
+		"an object of a kind": body("application/json",
+			`{"kind":"Status","apiVersion":"v1","status":"Success","metadata":{"uid":"a"}}`),
 	}
 }

@@ -59,13 +59,17 @@ var AnyKind = informerpool.Key{Resource: schema.GroupVersionResource{Version: "v
 
 // EndOfList returns the frame that ends a streamed list of pods.
 func EndOfList() []byte {
-	return Frame("BOOKMARK", []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"99999999","annotations":{"k8s.io/initial-events-end":"true"}}}`))
+	return Frame("BOOKMARK",
+		[]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"99999999",`+
+			`"annotations":{"k8s.io/initial-events-end":"true"}}}`))
 }
 
 // PodFrame returns the frame of the i-th pod. rest continues the JSON after its
 // resourceVersion.
 func PodFrame(i int, namespace, rest string) []byte {
-	return Frame("ADDED", fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":%q,"name":"object-%d","uid":"%08x-1111-4111-8111-111111111111","resourceVersion":"%d"%s`,
+	return Frame("ADDED", fmt.Appendf(nil,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":%q,"name":"object-%d",`+
+			`"uid":"%08x-1111-4111-8111-111111111111","resourceVersion":"%d"%s`,
 		namespace, i, i, i+1, rest))
 }
 

@@ -106,7 +106,8 @@ func (s *Server) List(ctx context.Context, r informerpool.Request) (io.ReadClose
 		items = append(items, string(objects[k].JSON()))
 	}
 	doc := fmt.Appendf(nil,
-		`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`,
+		`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d","continue":%q},`+
+			`"items":[%s]}`,
 		rv, next, strings.Join(items, ","))
 	if s.CutAfter > 0 && len(doc) > s.CutAfter {
 		return io.NopCloser(io.MultiReader(bytes.NewReader(doc[:s.CutAfter]), errReader{io.ErrUnexpectedEOF})), nil

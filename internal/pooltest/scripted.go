@@ -60,16 +60,23 @@ func (o *Stream) Close() error { return nil }
 
 // Thing returns the JSON of an object of any kind.
 func Thing(kind, namespace, name string, rv int) string {
-	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":%q,"metadata":{"namespace":%q,"name":%q,"uid":"u-%d","resourceVersion":"%d"}}`,
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":%q,"metadata":{"namespace":%q,"name":%q,"uid":"u-%d",`+
+		`"resourceVersion":"%d"}}`,
 		kind, namespace, name, rv, rv)
 }
 
 // WidgetJSON returns the JSON of a widget in the namespace ns.
 func WidgetJSON(name string, rv int) string { return Thing("Widget", "ns", name, rv) }
 
+// WidgetWith returns the JSON of a widget whose metadata has the given content.
+func WidgetWith(metadata string) string {
+	return `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{` + metadata + `}}`
+}
+
 // ListOf returns a list of objects at version 500.
 func ListOf(kind string, items ...string) string {
-	return fmt.Sprintf(`{"kind":%q,"apiVersion":"example.com/v1","metadata":{"resourceVersion":"500"},"items":[%s]}`, kind, strings.Join(items, ","))
+	return fmt.Sprintf(`{"kind":%q,"apiVersion":"example.com/v1","metadata":{"resourceVersion":"500"},"items":[%s]}`,
+		kind, strings.Join(items, ","))
 }
 
 // StreamOf returns a streamed list of objects at version 500.

@@ -112,5 +112,6 @@ func BookmarkFrame(rv uint64, end bool) []byte {
 	if end {
 		annotations = `,"annotations":{"k8s.io/initial-events-end":"true"}`
 	}
-	return Frame("BOOKMARK", fmt.Appendf(nil, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"%s}}`, rv, annotations))
+	return Frame("BOOKMARK", fmt.Appendf(nil,
+		`{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"%s}}`, rv, annotations))
 }

@@ -58,9 +58,12 @@ func NewHub(objects ...client.Object) *Hub {
 	h.Version.Store(1000)
 	all := fake.NewClientBuilder().WithObjects(objects...).WithIndex(&corev1.Secret{}, "metadata.name", byObjectName).
 		WithIndex(&corev1.ConfigMap{}, "metadata.name", byObjectName).
-		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string { return []string{string(o.(*corev1.Secret).Type)} }).Build()
+		WithIndex(&corev1.Secret{}, "type", func(o client.Object) []string {
+			return []string{string(o.(*corev1.Secret).Type)}
+		}).Build()
 	h.WithWatch = interceptor.NewClient(all, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+			opts ...client.GetOption) error {
 			if err := h.ask("get", nil); err != nil {
 				return err
 			}
@@ -90,13 +93,15 @@ func (h *Hub) ask(verb string, opts []client.ListOption) error {
 		return ErrHubDown
 	}
 	if h.Page.Load() {
-		return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{}, "", "<html>", 0, true)
+		return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, schema.GroupResource{},
+			"", "<html>", 0, true)
 	}
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	raw := options.AsListOptions()
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
-	h.asked = append(h.asked, fmt.Sprintf("%s ns=%s labels=%s fields=%s", verb, options.Namespace, raw.LabelSelector, raw.FieldSelector))
+	h.asked = append(h.asked, fmt.Sprintf("%s ns=%s labels=%s fields=%s", verb, options.Namespace, raw.LabelSelector,
+		raw.FieldSelector))
 	return nil
 }
 
@@ -135,7 +140,8 @@ func (h *Hub) Selections() []string {
 	return out
 }
 
-func (h *Hub) watch(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+func (h *Hub) watch(ctx context.Context, c client.WithWatch, list client.ObjectList,
+	opts ...client.ListOption) (watch.Interface, error) {
 	if err := h.ask("watch", opts); err != nil || h.Mute.Load() {
 		return nil, cmp.Or(err, ErrHubDown)
 	}

@@ -108,7 +108,8 @@ func RequireNoCanary(t testing.TB, text string) {
 	for _, who := range Identities() {
 		for _, block := range [][]byte{who.Key} {
 			decoded, _ := pem.Decode(block)
-			secrets = append(secrets, Base64(decoded.Bytes)[:40], Base64(block)[:40], fmt.Sprintf("%d", decoded.Bytes[:20]), fmt.Sprintf("%x", decoded.Bytes[:20]))
+			secrets = append(secrets, Base64(decoded.Bytes)[:40], Base64(block)[:40],
+				fmt.Sprintf("%d", decoded.Bytes[:20]), fmt.Sprintf("%x", decoded.Bytes[:20]))
 		}
 	}
 	for _, secret := range secrets {

@@ -46,7 +46,8 @@ func FluxObject(name string, kubeConfig map[string]any) client.Object {
 	if kubeConfig != nil {
 		spec["kubeConfig"] = kubeConfig
 	}
-	return UnstructuredObject("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "team", name, map[string]any{"spec": spec})
+	return UnstructuredObject("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "team", name,
+		map[string]any{"spec": spec})
 }
 
 // SecretRef returns a kubeConfig field that refers to a Secret.

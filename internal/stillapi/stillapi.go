@@ -103,18 +103,20 @@ func (s *Server) watch(req *http.Request, kind string) *http.Response {
 	out := json.NewEncoder(&text)
 	if req.URL.Query().Get("sendInitialEvents") == "true" {
 		for i := range s.Objects {
-			_ = out.Encode(map[string]any{"type": "ADDED", "object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
-				"namespace":       "default",
-				"name":            fmt.Sprintf("object-%d", i),
-				"uid":             fmt.Sprintf("%s-%s-%d", s.Name, kind, i),
-				"resourceVersion": "10",
-			}}})
+			_ = out.Encode(map[string]any{"type": "ADDED",
+				"object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
+					"namespace":       "default",
+					"name":            fmt.Sprintf("object-%d", i),
+					"uid":             fmt.Sprintf("%s-%s-%d", s.Name, kind, i),
+					"resourceVersion": "10",
+				}}})
 		}
 	}
 
-	_ = out.Encode(map[string]any{"type": "BOOKMARK", "object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
-		"resourceVersion": "10", "annotations": map[string]any{"k8s.io/initial-events-end": "true"},
-	}}})
+	_ = out.Encode(map[string]any{"type": "BOOKMARK",
+		"object": map[string]any{"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
+			"resourceVersion": "10", "annotations": map[string]any{"k8s.io/initial-events-end": "true"},
+		}}})
 	resp := respond(req, http.StatusOK, nil)
 	resp.Body = &silence{Reader: bytes.NewReader(text.Bytes()), ctx: req.Context(), closed: make(chan struct{})}
 

@@ -53,7 +53,9 @@ func virtualCases() []capiCase {
 		{24, "the attempt after the wait connects, and the next probe is an interval away", caseRetryConnects},
 		{25, "nothing that callers do brings a probe before its time, and life makes it later", caseNoEarlyProbe},
 		{26, "a healthy cluster is probed once an interval and stays connected", caseHealthyIsProbed},
-		{27, "a 401 that the resolver cannot mend disconnects at once, is retried within a second, and heals without news", caseUnauthorizedDisconnects},
+		{27,
+			"a 401 that the resolver cannot mend disconnects at once, is retried within a second, and heals " +
+				"without news", caseUnauthorizedDisconnects},
 		{28, "a deleted cluster leaves nothing behind, and is told of", caseDeletedClusterIsForgotten},
 		{29, "connect and disconnect of one cluster are one request in a queue", caseEventsAreDeduplicated},
 		{32, "each of three sources gets one event of a connect", caseEachSourceIsTold},

@@ -185,7 +185,9 @@ func caseWatchBeforeConnect(t *testing.T) {
 
 func caseMissingSecretIsAskedForEvenly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := &journal{answer: func() (clustercache.Access, error) { return clustercache.Access{}, resolver.ErrSecretNotFound }}
+		j := &journal{answer: func() (clustercache.Access, error) {
+			return clustercache.Access{}, resolver.ErrSecretNotFound
+		}}
 		o := fleettest.Silent(j)
 		o.RetryInterval = 20 * time.Second
 		cc := fleettest.Start(t, o)

@@ -210,7 +210,8 @@ func caseFleetComesBack(t *testing.T) {
 					watches, err := cc.WatchStatuses(s.Cluster)
 					require.NoError(t, err)
 					for _, w := range watches {
-						if w.Informer.Synced && string(w.Informer.Epoch) == s.Epoch { // not the rest of the previous history
+						// The epoch excludes the rest of the previous history.
+						if w.Informer.Synced && string(w.Informer.Epoch) == s.Epoch {
 							up++
 						}
 					}

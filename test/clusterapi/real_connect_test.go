@@ -264,7 +264,8 @@ func caseOthersSecretsAreNeverRead(t *testing.T, s *site) {
 	clusters := fleettest.Follow(t, cc)
 	clusters.Wait(s.key("mine"), clustercache.Connected)
 	s.store(t, "theirs", append(others.Kubeconfig(), '\n'), map[string]string{"fleet": "theirs"})
-	s.store(t, "mine", s.hub.Kubeconfig(), map[string]string{"fleet": s.name}) // events are ordered: earlier ones are seen before this one
+	// Events are ordered: earlier ones are seen before this one.
+	s.store(t, "mine", s.hub.Kubeconfig(), map[string]string{"fleet": s.name})
 	s.status(t, cc, "mine", func(now clustercache.Status) bool { return now.HistoryResets == 1 })
 	require.Equal(t, []client.ObjectKey{s.key("mine")}, cc.Clusters())
 	require.Zero(t, others.Stats().Accepted)

@@ -180,8 +180,9 @@ func caseFilesAndPlugins(t *testing.T, s *site) {
 	config := s.remote.Config()
 	cert, certKey, ca := file("cert", config.CertData), file("key", config.KeyData), file("ca", config.CAData)
 	ran := filepath.Join(dir, "ran")
-	plugin := file("plugin", fmt.Appendf(nil, "#!/bin/sh\ntouch %s\necho '{\"apiVersion\":\"client.authentication.k8s.io/v1\","+
-		"\"kind\":\"ExecCredential\",\"status\":{\"token\":\"%s\"}}'\n", ran, s.serviceAccount(t).Token()))
+	plugin := file("plugin", fmt.Appendf(nil,
+		"#!/bin/sh\ntouch %s\necho '{\"apiVersion\":\"client.authentication.k8s.io/v1\","+
+			"\"kind\":\"ExecCredential\",\"status\":{\"token\":\"%s\"}}'\n", ran, s.serviceAccount(t).Token()))
 	require.NoError(t, os.Chmod(plugin, 0o700)) //nolint:gosec // it must be executable
 	changes := map[string]func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
 		"user.exec": func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {

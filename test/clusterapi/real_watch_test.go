@@ -97,7 +97,9 @@ func caseReconnectKeepsHandlers(t *testing.T, s *site) {
 		s.create(t, s.remote, "two")
 		require.NoError(t, s.remote.Client().Delete(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: objectMetaIn(s.name, "meanwhile")}))
-		c.objects.Wait(func(e clustercache.ObjectEvent) bool { return e.Type == "Deleted" && e.Old.GetName() == "meanwhile" })
+		c.objects.Wait(func(e clustercache.ObjectEvent) bool {
+			return e.Type == "Deleted" && e.Old.GetName() == "meanwhile"
+		})
 	}
 	require.Equal(t, 1, s.lists(t, s.remote))
 	require.Equal(t, 1, c.w.Status().References)
@@ -150,7 +152,8 @@ func caseOptionalKind(t *testing.T, s *site) {
 		{GVK: gadget, Field: "name", Values: func(o client.Object) []string { return []string{o.GetName()} }}}
 	cc := fleettest.Start(t, o)
 	fleettest.FollowObjects(t, cc,
-		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}, clustercache.Kind(gadget)}, Watch: true})
+		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{},
+			clustercache.Kind(gadget)}, Watch: true})
 	s.status(t, cc, "with", func(now clustercache.Status) bool { return now.Synced == 2 && now.Unmapped == 0 })
 	now := s.status(t, cc, "without", func(now clustercache.Status) bool { return now.Synced == 1 })
 	require.Equal(t, clustercache.PhaseReady, now.Phase)

@@ -30,8 +30,12 @@ import (
 // not know the cluster, which proves nothing about it.
 func TestHazardChainTakesNoMissingSecretForAGoneCluster(t *testing.T) {
 	for name, chain := range map[string]func(clustercache.Resolver) clustercache.Resolver{
-		"after":  func(d clustercache.Resolver) clustercache.Resolver { return resolver.Chain(resolver.InCluster(), d) },
-		"before": func(d clustercache.Resolver) clustercache.Resolver { return resolver.Chain(d, resolver.InCluster()) },
+		"after": func(d clustercache.Resolver) clustercache.Resolver {
+			return resolver.Chain(resolver.InCluster(), d)
+		},
+		"before": func(d clustercache.Resolver) clustercache.Resolver {
+			return resolver.Chain(d, resolver.InCluster())
+		},
 		"nested": func(d clustercache.Resolver) clustercache.Resolver {
 			return resolver.Chain(resolver.InCluster(), resolver.Chain(d))
 		},
@@ -82,8 +86,9 @@ func TestHazardJoinedErrorsAreTakenForAGoneCluster(t *testing.T) {
 		"network":   syscall.ECONNREFUSED,
 		"forbidden": apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "a", nil),
 		"no secret": apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "a"),
-		"a page":    apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{Resource: "clusters"}, "a", "", 0, true),
-		"unheard":   errors.New("the other hub is away"),
+		"a page": apierrors.NewGenericServerResponse(http.StatusNotFound, "get",
+			schema.GroupResource{Resource: "clusters"}, "a", "", 0, true),
+		"unheard": errors.New("the other hub is away"),
 	} {
 		for _, joined := range []error{
 			errors.Join(resolver.ErrClusterNotFound, other),
@@ -130,8 +135,9 @@ func TestGoneIsWhatEachPartOfAnErrorSays(t *testing.T) {
 		"all hubs": utilerrors.NewAggregate(
 			[]error{gone, &resolver.AccessError{Cluster: fleettest.Key("a"), Err: gone}}),
 		"no object": fmt.Errorf("%w: %w", gone, apierrors.NewNotFound(schema.GroupResource{Resource: "clusters"}, "a")),
-		"no file":   errors.Join(gone, fmt.Errorf("read: %w", &fs.PathError{Op: "open", Path: "a", Err: syscall.ENOENT})),
-		"own type":  goneError{errors.New("looked everywhere")},
+		"no file": errors.Join(gone, fmt.Errorf("read: %w",
+			&fs.PathError{Op: "open", Path: "a", Err: syscall.ENOENT})),
+		"own type": goneError{errors.New("looked everywhere")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -200,8 +206,10 @@ func TestHazardChainIsAskedAsOftenAsItsMembersNeed(t *testing.T) {
 		"in-cluster and mute": {func(d *fleettest.Directory) clustercache.Resolver {
 			return resolver.Chain(resolver.InCluster(), mute{d})
 		}, 9},
-		"notifying":              {func(d *fleettest.Directory) clustercache.Resolver { return resolver.Chain(d) }, 0},
-		"constant and notifying": {func(d *fleettest.Directory) clustercache.Resolver { return resolver.Chain(constant, d) }, 0},
+		"notifying": {func(d *fleettest.Directory) clustercache.Resolver { return resolver.Chain(d) }, 0},
+		"constant and notifying": {func(d *fleettest.Directory) clustercache.Resolver {
+			return resolver.Chain(constant, d)
+		}, 0},
 		"nested, mute among them": {func(d *fleettest.Directory) clustercache.Resolver {
 			return resolver.Chain(d, resolver.Chain(mute{fleettest.NewDirectory()}))
 		}, 9},

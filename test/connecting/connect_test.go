@@ -26,7 +26,9 @@ func TestEachFailureHasItsPhaseAndReasonAndHealsByItself(t *testing.T) {
 		phase   clustercache.Phase
 		reason  string
 	}{
-		"no Secret": {func(_ *fleettest.API, d *fleettest.Directory) { d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound) }, clustercache.PhasePending, "NoAccess"},
+		"no Secret": {func(_ *fleettest.API, d *fleettest.Directory) {
+			d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
+		}, clustercache.PhasePending, "NoAccess"},
 		"no cluster": {func(_ *fleettest.API, d *fleettest.Directory) {
 			d.Fail(fleettest.Key("a"), resolver.ErrClusterNotFound)
 		}, clustercache.PhaseGone, "ClusterNotFound"},
@@ -178,7 +180,9 @@ func TestRevokedTokenAsksTheResolverAtOnce(t *testing.T) {
 		fleettest.Synced(t, cc, api)
 		time.Sleep(time.Second) // so that reads with MaxStaleness go to the server
 		require.NoError(t, fleettest.Get(t, cc, clustercache.MaxStaleness(1)))
-		d.Set(fleettest.Key("a"), api.Config()) // triggers an identity query on the new connection: from here on, only the 401 raises doubt
+		// This triggers an identity query on the new connection: from here on, only
+		// the 401 raises doubt.
+		d.Set(fleettest.Key("a"), api.Config())
 		synctest.Wait()
 		asked := d.TimesAsked(fleettest.Key("a"))
 		api.FailWith(http.StatusUnauthorized, "/")

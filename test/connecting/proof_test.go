@@ -231,7 +231,8 @@ func TestProofCostsOneQuestionAMinute(t *testing.T) {
 			o := fleettest.Silent(d)
 			o.Informers.StallTimeout = 24 * time.Hour // the server sends no bookmarks
 			cc := fleettest.Start(t, o)
-			for _, obj := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.Endpoints{}, &corev1.ServiceAccount{}} { //nolint:staticcheck // as good as any
+			for _, obj := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{},
+				&corev1.Endpoints{}, &corev1.ServiceAccount{}} { //nolint:staticcheck // as good as any
 				w, err := cc.Watch(t.Context(), fleettest.Key("a"), obj)
 				require.NoError(t, err)
 				require.NoError(t, w.WaitForSync(t.Context()))

@@ -117,7 +117,9 @@ func TestNewAddressEndsTheWaitForTheOld(t *testing.T) {
 	}{
 		"moved": {func(d *fleettest.Directory, api *fleettest.API) { d.Set(fleettest.Key("a"), api.Config()) },
 			clustercache.PhaseReady},
-		"taken off": {func(d *fleettest.Directory, _ *fleettest.API) { d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound) }, clustercache.PhasePending},
+		"taken off": {func(d *fleettest.Directory, _ *fleettest.API) {
+			d.Fail(fleettest.Key("a"), resolver.ErrSecretNotFound)
+		}, clustercache.PhasePending},
 		"refused": {func(d *fleettest.Directory, _ *fleettest.API) {
 			d.Fail(fleettest.Key("a"), &resolver.RefusedError{Field: "user.exec", Reason: "is refused"})
 		}, clustercache.PhaseRefused},
@@ -172,7 +174,8 @@ func TestResolverThatTellsOfNoChangesIsAskedAgain(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		require.InDelta(t, asked+11, d.TimesAsked(fleettest.Key("a")), 2)
 		require.LessOrEqual(t, api.Count("get /api/v1/namespaces/kube-system"), api.Dialled()+10,
-			"who answers is asked once for each connection and minute; the same answer of the resolver is no reason for a request")
+			"who answers is asked once for each connection and minute; the same answer of the resolver is no reason "+
+				"for a request")
 
 		before := fleettest.Status(t, cc).Revision
 		renewed := api.Config()

@@ -397,8 +397,9 @@ func requireChanges(t *testing.T, events []clustercache.ObjectEvent, listed bool
 	}
 	want := map[string][][]string{
 		"gone": {{"Deleted"}},
-		"two":  {{"2"}, {"0", "2"}, {"1", "2"}, {"0", "1", "2"}}, // events that wait for the loop at the same time are merged
-		"new":  {{"Added"}},
+		// Events that wait for the loop at the same time are merged.
+		"two": {{"2"}, {"0", "2"}, {"1", "2"}, {"0", "1", "2"}},
+		"new": {{"Added"}},
 	}
 	for _, gvk := range fleettest.ThreeKinds {
 		if ghost := got[gvk.Kind+" ghost"]; ghost != nil {

@@ -29,7 +29,8 @@ import (
 // The long run, as measured for a release:
 //
 //	go test ./test/declaring -run TestDeclareAndDropLeavesNothing -declare.rounds=500 -timeout=1h -v
-//	go test ./test/declaring -run TestRealDeclareAndDropLeavesNothing -declare.real -declare.rounds=500 -declare.clusters=20 -timeout=2h -v
+//	go test ./test/declaring -run TestRealDeclareAndDropLeavesNothing -v \
+//	  -declare.real -declare.rounds=500 -declare.clusters=20 -timeout=2h
 var (
 	churnRounds   = flag.Int("declare.rounds", 12, "rounds of declaring and dropping everything")
 	churnClusters = flag.Int("declare.clusters", 2, "real clusters in which everything is declared and dropped")

@@ -169,7 +169,8 @@ func (s *subject) run(f func(context.Context)) {
 func watching(t *testing.T, configs map[client.ObjectKey]*rest.Config, change func(*clustercache.Options)) *subject {
 	t.Helper()
 	s := starting(t, configs, change)
-	events, err := s.ObjectEvents(t.Context(), clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}})
+	events, err := s.ObjectEvents(t.Context(),
+		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}})
 	require.NoError(t, err)
 	s.run(func(context.Context) {
 		for e := range events {

@@ -349,7 +349,8 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 				registry, log := prometheus.NewPedanticRegistry(), &lines{}
 				cc, api := hooked(t, h, registry, log)
 				fleettest.Run(t, cc)
-				go use(t, cc, h, &fleettest.Queue[clustercache.Request]{}) // some callbacks run on the user's own goroutine
+				// Some callbacks run on the user's own goroutine.
+				go use(t, cc, h, &fleettest.Queue[clustercache.Request]{})
 				time.Sleep(30 * time.Second)
 				if place == "Informers.OnFailed" {
 					api.FailWith(http.StatusInternalServerError, "/v1/configmaps")

@@ -79,7 +79,8 @@ func ordinary(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = w.Write([]byte(`{"kind": "APIGroupList", "apiVersion": "v1", "groups": []}`))
 	case "/api/v1":
 		_, _ = w.Write([]byte(`{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": [` +
-			`{"name": "configmaps", "singularName": "configmap", "namespaced": true, "kind": "ConfigMap", "verbs": ["get", "list", "watch"]}]}`))
+			`{"name": "configmaps", "singularName": "configmap", "namespaced": true, "kind": "ConfigMap", ` +
+			`"verbs": ["get", "list", "watch"]}]}`))
 	default:
 		return false
 	}
@@ -121,7 +122,8 @@ func hostileAnswers(s *secrets, victim string) map[string]http.HandlerFunc {
 	out["late-redirect"] = out["redirect"]
 	out["late-kind"] = func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(w,
-			`{"kind": %q, "apiVersion": %q, "metadata": {"name": %q, "resourceVersion": %q}, "items": [{"metadata": {"name": %q}}]}`,
+			`{"kind": %q, "apiVersion": %q, "metadata": {"name": %q, "resourceVersion": %q}, `+
+				`"items": [{"metadata": {"name": %q}}]}`,
 			ugly, ugly+"/v1", s.plant("name"), ugly, ugly)
 	}
 	out["late-frame"] = func(w http.ResponseWriter, _ *http.Request) {
@@ -248,14 +250,18 @@ func (s *stage) broken(t *testing.T) (canaryFile string) {
 		"password":    kubeconfigFor(dead, nil, "username: u, password: "+plant("password")),
 		"userinfo":    kubeconfigFor("https://user:"+plant("userinfo")+"@127.0.0.1:1", nil, "token: t"),
 		"query":       kubeconfigFor(dead+"/?token="+plant("query"), nil, "token: t"),
-		"exec":        kubeconfigFor(dead, nil, "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, args: ['-c', 'touch "+canaryFile+"; echo "+plant("exec argument")+"'], env: [{name: T, value: "+plant("exec environment")+"}], interactiveMode: Never}"),
-		"provider":    kubeconfigFor(dead, nil, "auth-provider: {name: oidc, config: {refresh-token: "+plant("refresh token")+"}}"),
-		"no-yaml":     []byte("token: [" + plant("what is no YAML")),
-		"no-type":     []byte("users: {token: " + plant("value of a wrong type") + "}"),
-		"bad-data":    kubeconfigFor(dead, []byte(plant("what is no certificate")), "token: t"),
-		"bad-token":   kubeconfigFor(dead, nil, `token: "`+plant("token before a newline")+`\r\nX: y"`),
-		"dead":        kubeconfigFor(dead, nil, "token: "+plant("token of the dead")),
-		"metadata":    kubeconfigFor("https://169.254.169.254", nil, "token: "+plant("token for the metadata service")),
+		"exec": kubeconfigFor(dead, nil,
+			"exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, args: ['-c', 'touch "+canaryFile+
+				"; echo "+plant("exec argument")+"'], env: [{name: T, value: "+plant("exec environment")+
+				"}], interactiveMode: Never}"),
+		"provider": kubeconfigFor(dead, nil, "auth-provider: {name: oidc, config: {refresh-token: "+
+			plant("refresh token")+"}}"),
+		"no-yaml":   []byte("token: [" + plant("what is no YAML")),
+		"no-type":   []byte("users: {token: " + plant("value of a wrong type") + "}"),
+		"bad-data":  kubeconfigFor(dead, []byte(plant("what is no certificate")), "token: t"),
+		"bad-token": kubeconfigFor(dead, nil, `token: "`+plant("token before a newline")+`\r\nX: y"`),
+		"dead":      kubeconfigFor(dead, nil, "token: "+plant("token of the dead")),
+		"metadata":  kubeconfigFor("https://169.254.169.254", nil, "token: "+plant("token for the metadata service")),
 	} {
 		s.describe(name, kubeconfig)
 	}

@@ -29,8 +29,11 @@ func static(t testing.TB, hosts map[string]string) *resolver.StaticResolver {
 
 func TestChainGoesOnOnlyForUnknownClusters(t *testing.T) {
 	for _, cause := range []error{resolver.ErrClusterNotFound, resolver.ErrSecretNotFound, resolver.ErrNotReady,
-		resolver.ErrNoAccess, resolver.ErrKeyMissing, &resolver.RefusedError{Field: "x"}, &resolver.KubeconfigError{}, errors.New("other")} {
-		first := resolver.Func(func(context.Context, resolver.Cluster) (resolver.Access, error) { return resolver.Access{}, cause })
+		resolver.ErrNoAccess, resolver.ErrKeyMissing, &resolver.RefusedError{Field: "x"}, &resolver.KubeconfigError{},
+		errors.New("other")} {
+		first := resolver.Func(func(context.Context, resolver.Cluster) (resolver.Access, error) {
+			return resolver.Access{}, cause
+		})
 		chain := resolver.Chain(first, static(t, map[string]string{"a": "https://a.example"}))
 		access, err := chain.Resolve(t.Context(), resolvertest.Named("a"))
 		if errors.Is(cause, resolver.ErrClusterNotFound) || errors.Is(cause, resolver.ErrSecretNotFound) {
@@ -52,7 +55,9 @@ func TestChainGoesOnOnlyForUnknownClusters(t *testing.T) {
 // resolver knows it.
 func TestChainOfWhichOneWaitsForASecret(t *testing.T) {
 	says := func(err error) resolver.Resolver {
-		return resolver.Func(func(context.Context, resolver.Cluster) (resolver.Access, error) { return resolver.Access{}, err })
+		return resolver.Func(func(context.Context, resolver.Cluster) (resolver.Access, error) {
+			return resolver.Access{}, err
+		})
 	}
 	gone, waits := says(resolver.ErrClusterNotFound), says(resolver.ErrSecretNotFound)
 	for _, chain := range []*resolver.ChainResolver{

@@ -113,15 +113,19 @@ func clusterAPICase() conventionCase {
 		resolvertest.Secret("fleet", "a-user-kubeconfig", label("a"), value), // for users of a managed provider
 		resolvertest.Secret("fleet", "unlabelled-kubeconfig", nil, value),
 		resolvertest.Secret("fleet", "-kubeconfig", label(""), value),
-		resolvertest.Secret("fleet", "nokey-kubeconfig", label("nokey"), map[string]string{"kubeconfig": resolvertest.CanaryToken}),
-		resolvertest.Secret("fleet", "bad-kubeconfig", label("bad"), map[string]string{"value": resolvertest.CanaryToken}),
+		resolvertest.Secret("fleet", "nokey-kubeconfig", label("nokey"),
+			map[string]string{"kubeconfig": resolvertest.CanaryToken}),
+		resolvertest.Secret("fleet", "bad-kubeconfig", label("bad"),
+			map[string]string{"value": resolvertest.CanaryToken}),
 		resolvertest.Secret("fleet", "rancher-kubeconfig", label("rancher"), map[string]string{
 			"token": resolvertest.CanaryToken,
-			"value": string(resolvertest.Kubeconfig("server: 'https://rancher.example/k8s/clusters/c-m-1'", "token: r")),
+			"value": string(resolvertest.Kubeconfig("server: 'https://rancher.example/k8s/clusters/c-m-1'",
+				"token: r")),
 		}),
 	}
 	for _, suffix := range []string{"ca", "etcd", "sa", "proxy", "apiserver-etcd-client"} {
-		objects = append(objects, resolvertest.WithType(resolvertest.Secret("fleet", "a-"+suffix, label("a"), value), "cluster.x-k8s.io/secret"))
+		objects = append(objects, resolvertest.WithType(resolvertest.Secret("fleet", "a-"+suffix, label("a"), value),
+			"cluster.x-k8s.io/secret"))
 	}
 	return conventionCase{
 		objects: objects,
@@ -134,9 +138,11 @@ func clusterAPICase() conventionCase {
 			resolvertest.In("other", "a"):            "https://c.example c",
 			resolvertest.In("fleet", "rancher"):      "https://rancher.example/k8s/clusters/c-m-1 r",
 			resolvertest.In("fleet", "nokey"):        "Secret fleet/nokey-kubeconfig: key is missing: value",
-			resolvertest.In("fleet", "bad"):          "Secret fleet/bad-kubeconfig: invalid kubeconfig: is not a kubeconfig",
+			resolvertest.In("fleet", "bad"): "Secret fleet/bad-kubeconfig: invalid kubeconfig: " +
+				"is not a kubeconfig",
 		},
-		absent:     []resolver.Cluster{{}, resolvertest.In("fleet", "a-user"), resolvertest.In("fleet", "unlabelled"), resolvertest.In("fleet", ""), resolvertest.Named("a")},
+		absent: []resolver.Cluster{{}, resolvertest.In("fleet", "a-user"), resolvertest.In("fleet", "unlabelled"),
+			resolvertest.In("fleet", ""), resolvertest.Named("a")},
 		selections: []string{"ns= labels=cluster.x-k8s.io/cluster-name fields="},
 	}
 }
@@ -147,7 +153,8 @@ func multiclusterRuntimeCase() conventionCase {
 	}
 	return conventionCase{
 		objects: []client.Object{
-			resolvertest.Secret("mcr", "a", label("true"), map[string]string{"kubeconfig": string(resolvertest.TokenConfig("a")), "value": "x"}),
+			resolvertest.Secret("mcr", "a", label("true"),
+				map[string]string{"kubeconfig": string(resolvertest.TokenConfig("a")), "value": "x"}),
 			resolvertest.Secret("mcr", "b", label("false"), resolvertest.TokenData("kubeconfig", "b")),
 			resolvertest.Secret("mcr", "nokey", label("true"), nil),
 			resolvertest.Secret("other", "c", label("true"), resolvertest.TokenData("kubeconfig", "c")),
@@ -159,7 +166,8 @@ func multiclusterRuntimeCase() conventionCase {
 			resolvertest.Named("a"):     "https://c.example a",
 			resolvertest.Named("nokey"): "Secret mcr/nokey: key is missing: kubeconfig",
 		},
-		absent:     []resolver.Cluster{{}, resolvertest.Named("b"), resolvertest.Named("c"), resolvertest.In("mcr", "a")},
+		absent: []resolver.Cluster{{}, resolvertest.Named("b"), resolvertest.Named("c"),
+			resolvertest.In("mcr", "a")},
 		selections: []string{"ns=mcr labels=sigs.k8s.io/multicluster-runtime-kubeconfig=true fields="},
 	}
 }
@@ -168,8 +176,12 @@ func istioCase() conventionCase {
 	label := map[string]string{"istio/multiCluster": "true"}
 	return conventionCase{
 		objects: []client.Object{
-			resolvertest.CreatedAt(resolvertest.Secret("istio-system", "z", label, map[string]string{"a": string(resolvertest.TokenConfig("first")), "b": string(resolvertest.TokenConfig("b"))}), 1),
-			resolvertest.CreatedAt(resolvertest.Secret("istio-system", "a", label, map[string]string{"a": string(resolvertest.TokenConfig("takeover")), "bad": resolvertest.CanaryToken}), 2),
+			resolvertest.CreatedAt(resolvertest.Secret("istio-system", "z", label,
+				map[string]string{"a": string(resolvertest.TokenConfig("first")),
+					"b": string(resolvertest.TokenConfig("b"))}), 1),
+			resolvertest.CreatedAt(resolvertest.Secret("istio-system", "a", label,
+				map[string]string{"a": string(resolvertest.TokenConfig("takeover")),
+					"bad": resolvertest.CanaryToken}), 2),
 		},
 		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
 			return resolver.Istio(hub, resolver.HubOptions{})
@@ -192,38 +204,48 @@ func argoCDCase() conventionCase {
 	const server = "https://c.example/"
 	return conventionCase{
 		objects: []client.Object{
-			argo("a", server, `{"bearerToken":"a","tlsClientConfig":{"insecure":false,"caData":"`+resolvertest.Base64(who.Cert)+`"}}`),
-			argo("cert", server, `{"tlsClientConfig":{"certData":"`+resolvertest.Base64(who.Cert)+`","keyData":"`+resolvertest.Base64(who.Key)+`"}}`),
+			argo("a", server, `{"bearerToken":"a","tlsClientConfig":{"insecure":false,"caData":"`+
+				resolvertest.Base64(who.Cert)+`"}}`),
+			argo("cert", server, `{"tlsClientConfig":{"certData":"`+resolvertest.Base64(who.Cert)+`","keyData":"`+
+				resolvertest.Base64(who.Key)+`"}}`),
 			argo("anonymous", server, ""),
 			argo("hub", "https://kubernetes.default.svc", `{"tlsClientConfig":{"insecure":false}}`),
 			argo("exec", server, `{"execProviderConfig":{"command":"sh","args":["-c","x"],"env":{"A":"B"}}}`),
 			argo("aws", server, `{"bearerToken":"x","awsAuthConfig":{"clusterName":"x"}}`),
 			argo("basic", server, `{"username":"u","password":"`+resolvertest.CanaryPassword+`"}`),
-			argo("insecure", server, `{"bearerToken":"`+resolvertest.CanaryToken+`","tlsClientConfig":{"insecure":true}}`),
+			argo("insecure", server, `{"bearerToken":"`+resolvertest.CanaryToken+
+				`","tlsClientConfig":{"insecure":true}}`),
 			argo("proxy", server, `{"proxyUrl":"http://u:`+resolvertest.CanaryPassword+`@p.example"}`),
 			argo("junk", server, `{"bearerToken":"`+resolvertest.CanaryToken+`"`),
 			argo("two", server, `{} {"bearerToken":"`+resolvertest.CanaryToken+`"}`),
 			argo("type", server, `{"bearerToken":{"`+resolvertest.CanaryToken+`":1}}`),
 			argo("noserver", "", `{}`),
-			resolvertest.Secret("argocd", "repository", map[string]string{"argocd.argoproj.io/secret-type": "repository"}, nil),
+			resolvertest.Secret("argocd", "repository",
+				map[string]string{"argocd.argoproj.io/secret-type": "repository"}, nil),
 		},
 		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
 			return resolver.ArgoCD(hub, resolver.ArgoCDOptions{})
 		},
 		clusters: map[resolver.Cluster]string{
-			resolvertest.Named("a"):         "https://c.example a",
-			resolvertest.Named("cert"):      "https://c.example ",
-			resolvertest.Named("anonymous"): "Secret argocd/anonymous: refused: config has no credentials, and anonymous access is not allowed",
-			resolvertest.Named("hub"):       "Secret argocd/hub: refused: server is Argo CD's own cluster, which is not allowed",
-			resolvertest.Named("exec"):      "Secret argocd/exec: refused: config.execProviderConfig is not allowed",
-			resolvertest.Named("aws"):       "Secret argocd/aws: refused: config.execProviderConfig is not allowed",
-			resolvertest.Named("basic"):     "Secret argocd/basic: refused: config.username and password are not allowed",
-			resolvertest.Named("insecure"):  "Secret argocd/insecure: refused: config.tlsClientConfig.insecure is not allowed",
-			resolvertest.Named("proxy"):     "Secret argocd/proxy: refused: config.proxyUrl is not allowed",
-			resolvertest.Named("junk"):      "Secret argocd/junk: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
-			resolvertest.Named("two"):       "Secret argocd/two: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
-			resolvertest.Named("type"):      "Secret argocd/type: invalid kubeconfig: config is not the JSON of an Argo CD cluster",
-			resolvertest.Named("noserver"):  "Secret argocd/noserver: key is missing: server",
+			resolvertest.Named("a"):    "https://c.example a",
+			resolvertest.Named("cert"): "https://c.example ",
+			resolvertest.Named("anonymous"): "Secret argocd/anonymous: refused: config has no credentials, and " +
+				"anonymous access is not allowed",
+			resolvertest.Named("hub"): "Secret argocd/hub: refused: server is Argo CD's own cluster, which is " +
+				"not allowed",
+			resolvertest.Named("exec"):  "Secret argocd/exec: refused: config.execProviderConfig is not allowed",
+			resolvertest.Named("aws"):   "Secret argocd/aws: refused: config.execProviderConfig is not allowed",
+			resolvertest.Named("basic"): "Secret argocd/basic: refused: config.username and password are not allowed",
+			resolvertest.Named("insecure"): "Secret argocd/insecure: refused: " +
+				"config.tlsClientConfig.insecure is not allowed",
+			resolvertest.Named("proxy"): "Secret argocd/proxy: refused: config.proxyUrl is not allowed",
+			resolvertest.Named("junk"): "Secret argocd/junk: invalid kubeconfig: " +
+				"config is not the JSON of an Argo CD cluster",
+			resolvertest.Named("two"): "Secret argocd/two: invalid kubeconfig: config is not the JSON of an " +
+				"Argo CD cluster",
+			resolvertest.Named("type"): "Secret argocd/type: invalid kubeconfig: " +
+				"config is not the JSON of an Argo CD cluster",
+			resolvertest.Named("noserver"): "Secret argocd/noserver: key is missing: server",
 		},
 		absent:     []resolver.Cluster{{}, resolvertest.Named("repository"), resolvertest.Named("shown")},
 		selections: []string{"ns=argocd labels=argocd.argoproj.io/secret-type=cluster fields="},
@@ -233,15 +255,17 @@ func argoCDCase() conventionCase {
 func ocmCase() conventionCase {
 	label := map[string]string{"authentication.open-cluster-management.io/is-managed-serviceaccount": "true"}
 	managed := func(name string, configs ...any) client.Object {
-		return resolvertest.UnstructuredObject("cluster.open-cluster-management.io/v1", "ManagedCluster", "", name, map[string]any{
-			"spec": map[string]any{"managedClusterClientConfigs": configs}})
+		return resolvertest.UnstructuredObject("cluster.open-cluster-management.io/v1", "ManagedCluster", "",
+			name, map[string]any{
+				"spec": map[string]any{"managedClusterClientConfigs": configs}})
 	}
 	data := map[string]string{"token": "t\n", "ca.crt": string(resolvertest.Identities()[0].Cert)}
 	return conventionCase{
 		objects: []client.Object{
 			resolvertest.Secret("a", "reader", label, data),
 			resolvertest.Secret("a", "admin", label, data),
-			managed("a", map[string]any{"url": "https://a.example:6443", "caBundle": resolvertest.Base64(resolvertest.Identities()[1].Cert)}),
+			managed("a", map[string]any{"url": "https://a.example:6443",
+				"caBundle": resolvertest.Base64(resolvertest.Identities()[1].Cert)}),
 			resolvertest.Secret("nourl", "reader", label, data),
 			managed("nourl"),
 			resolvertest.Secret("unmanaged", "reader", label, data),
@@ -259,18 +283,22 @@ func ocmCase() conventionCase {
 			resolvertest.Named("nourl"):     "ManagedCluster nourl: cluster is not ready",
 			resolvertest.Named("unmanaged"): "ManagedCluster unmanaged: cluster not found",
 			resolvertest.Named("notoken"):   "Secret notoken/reader: key is missing: token",
-			resolvertest.Named("badca"):     "ManagedCluster badca: invalid kubeconfig: spec.managedClusterClientConfigs.caBundle is not base64",
+			resolvertest.Named("badca"): "ManagedCluster badca: invalid kubeconfig: " +
+				"spec.managedClusterClientConfigs.caBundle is not base64",
 		},
-		absent: []resolver.Cluster{{}, resolvertest.Named("nosecret"), resolvertest.In("a", "reader"), resolvertest.Named("nourl"), resolvertest.Named("unmanaged")},
+		absent: []resolver.Cluster{{}, resolvertest.Named("nosecret"), resolvertest.In("a", "reader"),
+			resolvertest.Named("nourl"), resolvertest.Named("unmanaged")},
 		selections: []string{
-			"ns= labels=authentication.open-cluster-management.io/is-managed-serviceaccount=true fields=metadata.name=reader",
+			"ns= labels=authentication.open-cluster-management.io/is-managed-serviceaccount=true " +
+				"fields=metadata.name=reader",
 		},
 	}
 }
 
 func karmadaCase() conventionCase {
 	member := func(name string, spec map[string]any) client.Object {
-		return resolvertest.UnstructuredObject("cluster.karmada.io/v1alpha1", "Cluster", "", name, map[string]any{"spec": spec})
+		return resolvertest.UnstructuredObject("cluster.karmada.io/v1alpha1", "Cluster", "", name,
+			map[string]any{"spec": spec})
 	}
 	ref := func(name string) map[string]any {
 		return map[string]any{"namespace": "karmada-cluster", "name": name}
@@ -285,10 +313,14 @@ func karmadaCase() conventionCase {
 			member("pull", map[string]any{"syncMode": "Pull", "apiEndpoint": server, "secretRef": ref("a")}),
 			member("nosecret", map[string]any{"apiEndpoint": server, "secretRef": ref("missing")}),
 			member("noref", map[string]any{"apiEndpoint": server}),
-			member("foreign", map[string]any{"apiEndpoint": server, "secretRef": map[string]any{"namespace": "kube-system", "name": "x"}}),
-			member("insecure", map[string]any{"apiEndpoint": server, "secretRef": ref("a"), "insecureSkipTLSVerification": true}),
-			member("proxy", map[string]any{"apiEndpoint": server, "secretRef": ref("a"), "proxyURL": "http://p.example"}),
-			member("headers", map[string]any{"apiEndpoint": server, "secretRef": ref("a"), "proxyHeader": map[string]any{"a": "b"}}),
+			member("foreign", map[string]any{"apiEndpoint": server,
+				"secretRef": map[string]any{"namespace": "kube-system", "name": "x"}}),
+			member("insecure", map[string]any{"apiEndpoint": server, "secretRef": ref("a"),
+				"insecureSkipTLSVerification": true}),
+			member("proxy", map[string]any{"apiEndpoint": server, "secretRef": ref("a"),
+				"proxyURL": "http://p.example"}),
+			member("headers", map[string]any{"apiEndpoint": server, "secretRef": ref("a"),
+				"proxyHeader": map[string]any{"a": "b"}}),
 		},
 		make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
 			return resolver.Karmada(hub, resolver.HubOptions{Namespace: "karmada-cluster"})
@@ -298,12 +330,15 @@ func karmadaCase() conventionCase {
 			resolvertest.Named("pull"):     "Cluster pull: no access yet: the cluster is in Pull mode",
 			resolvertest.Named("nosecret"): "Secret karmada-cluster/missing: secret not found",
 			resolvertest.Named("noref"):    "Cluster noref: invalid kubeconfig: spec.secretRef is not set",
-			resolvertest.Named("foreign"):  "Cluster foreign: refused: spec.secretRef.namespace is not the permitted one",
-			resolvertest.Named("insecure"): "Cluster insecure: refused: spec.insecureSkipTLSVerification is not allowed",
-			resolvertest.Named("proxy"):    "Cluster proxy: refused: spec.proxyURL is not allowed",
-			resolvertest.Named("headers"):  "Cluster headers: refused: spec.proxyHeader is not supported",
+			resolvertest.Named("foreign"): "Cluster foreign: refused: spec.secretRef.namespace is not the " +
+				"permitted one",
+			resolvertest.Named("insecure"): "Cluster insecure: refused: " +
+				"spec.insecureSkipTLSVerification is not allowed",
+			resolvertest.Named("proxy"):   "Cluster proxy: refused: spec.proxyURL is not allowed",
+			resolvertest.Named("headers"): "Cluster headers: refused: spec.proxyHeader is not supported",
 		},
-		absent:     []resolver.Cluster{{}, resolvertest.Named("pull"), resolvertest.Named("nosecret"), resolvertest.Named("unknown")},
+		absent: []resolver.Cluster{{}, resolvertest.Named("pull"), resolvertest.Named("nosecret"),
+			resolvertest.Named("unknown")},
 		selections: []string{"ns=karmada-cluster labels= fields=metadata.name=a"},
 	}
 }
@@ -317,10 +352,13 @@ func genericCases() map[string]conventionCase {
 	return map[string]conventionCase{
 		"Secrets by type, with an ID": {
 			objects: []client.Object{
-				resolvertest.WithType(resolvertest.Secret("x", "cluster-credentials-a", map[string]string{"multicluster.linkerd.io/cluster-name": "a"},
+				resolvertest.WithType(resolvertest.Secret("x", "cluster-credentials-a",
+					map[string]string{"multicluster.linkerd.io/cluster-name": "a"},
 					resolvertest.TokenData("kubeconfig", "a")), "mirror.linkerd.io/remote-kubeconfig"),
-				resolvertest.WithType(resolvertest.Secret("x", "b", nil, resolvertest.TokenData("kubeconfig", "b")), "mirror.linkerd.io/remote-kubeconfig"),
-				resolvertest.WithType(resolvertest.Secret("x", "c", map[string]string{"multicluster.linkerd.io/cluster-name": "c"}, nil), "Opaque"),
+				resolvertest.WithType(resolvertest.Secret("x", "b", nil, resolvertest.TokenData("kubeconfig", "b")),
+					"mirror.linkerd.io/remote-kubeconfig"),
+				resolvertest.WithType(resolvertest.Secret("x", "c",
+					map[string]string{"multicluster.linkerd.io/cluster-name": "c"}, nil), "Opaque"),
 			},
 			make: func(hub client.WithWatch) (*resolver.HubResolver, error) {
 				return resolver.Secrets(hub, resolver.SecretOptions{
@@ -331,15 +369,19 @@ func genericCases() map[string]conventionCase {
 					},
 				})
 			},
-			clusters:   map[resolver.Cluster]string{resolvertest.Named("a"): "https://c.example a"},
-			absent:     []resolver.Cluster{{}, resolvertest.Named("b"), resolvertest.Named("c"), resolvertest.In("x", "cluster-credentials-a")},
+			clusters: map[resolver.Cluster]string{resolvertest.Named("a"): "https://c.example a"},
+			absent: []resolver.Cluster{{}, resolvertest.Named("b"), resolvertest.Named("c"),
+				resolvertest.In("x", "cluster-credentials-a")},
 			selections: []string{"ns= labels= fields=type=mirror.linkerd.io/remote-kubeconfig"},
 		},
 		"Secrets by suffix, keys in order": {
 			objects: []client.Object{
-				resolvertest.Secret("x", "a-sveltos-kubeconfig", nil, map[string]string{"kubeconfig": string(resolvertest.TokenConfig("old")), "re-kubeconfig": string(resolvertest.TokenConfig("new"))}),
+				resolvertest.Secret("x", "a-sveltos-kubeconfig", nil,
+					map[string]string{"kubeconfig": string(resolvertest.TokenConfig("old")),
+						"re-kubeconfig": string(resolvertest.TokenConfig("new"))}),
 				resolvertest.Secret("x", "b-sveltos-kubeconfig", nil, resolvertest.TokenData("kubeconfig", "b")),
-				resolvertest.Secret("x", "c-sveltos-kubeconfig", nil, map[string]string{"value": resolvertest.CanaryToken}),
+				resolvertest.Secret("x", "c-sveltos-kubeconfig", nil,
+					map[string]string{"value": resolvertest.CanaryToken}),
 				resolvertest.Secret("x", "other", nil, resolvertest.TokenData("kubeconfig", "x")),
 				resolvertest.Secret("y", "a-sveltos-kubeconfig", nil, resolvertest.TokenData("kubeconfig", "x")),
 			},
@@ -355,7 +397,8 @@ func genericCases() map[string]conventionCase {
 				resolvertest.In("x", "b"): "https://c.example b",
 				resolvertest.In("x", "c"): "Secret x/c-sveltos-kubeconfig: key is missing: re-kubeconfig, kubeconfig",
 			},
-			absent: []resolver.Cluster{{}, resolvertest.In("x", "other"), resolvertest.In("y", "a"), resolvertest.In("x", "a-sveltos-kubeconfig")},
+			absent: []resolver.Cluster{{}, resolvertest.In("x", "other"), resolvertest.In("y", "a"),
+				resolvertest.In("x", "a-sveltos-kubeconfig")},
 		},
 		"Service accounts": {
 			objects: []client.Object{

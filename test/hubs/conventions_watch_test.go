@@ -20,8 +20,10 @@ func TestNamedSecretsAreWatchedForAsLongAsTheyAreNamed(t *testing.T) {
 		config := func(text string) map[string]string {
 			return resolvertest.TokenData("value", text)
 		}
-		hub := resolvertest.NewHub(resolvertest.Secret("team", "one", nil, config("one")), resolvertest.Secret("team", "two", nil, config("two")),
-			resolvertest.FluxObject("a", resolvertest.SecretRef("one", "")), resolvertest.FluxObject("b", resolvertest.SecretRef("one", "")))
+		hub := resolvertest.NewHub(resolvertest.Secret("team", "one", nil, config("one")),
+			resolvertest.Secret("team", "two", nil, config("two")),
+			resolvertest.FluxObject("a", resolvertest.SecretRef("one", "")),
+			resolvertest.FluxObject("b", resolvertest.SecretRef("one", "")))
 		r, err := resolver.Flux(hub, resolver.FluxOptions{Kind: resolvertest.Kustomization})
 		require.NoError(t, err)
 		news := resolvertest.Notify(t, r)
@@ -75,7 +77,8 @@ func TestSecretsThatAreNotHeardOfYetAreReadAndNotMissing(t *testing.T) {
 
 func TestNotifyDoesNotLoseItsCopyToAnOlderOneThatEndsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := resolvertest.NewHub(resolvertest.WithType(resolvertest.Secret("x", "a", nil, resolvertest.TokenData("kubeconfig", "one")), "mine"))
+		hub := resolvertest.NewHub(resolvertest.WithType(resolvertest.Secret("x", "a", nil,
+			resolvertest.TokenData("kubeconfig", "one")), "mine"))
 		r, err := resolver.Secrets(hub, resolver.SecretOptions{Type: "mine"})
 		require.NoError(t, err)
 		release := hub.Hold()
@@ -100,8 +103,11 @@ func TestNotifyDoesNotLoseItsCopyToAnOlderOneThatEndsLate(t *testing.T) {
 func TestIstioKeysComeAndGoWithinOneSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		label := map[string]string{"istio/multiCluster": "true"}
-		one := resolvertest.CreatedAt(resolvertest.Secret("istio-system", "one", label, map[string]string{"a": string(resolvertest.TokenConfig("a")), "b": string(resolvertest.TokenConfig("b"))}), 1)
-		two := resolvertest.CreatedAt(resolvertest.Secret("istio-system", "two", label, resolvertest.TokenData("b", "second")), 2)
+		one := resolvertest.CreatedAt(resolvertest.Secret("istio-system", "one", label,
+			map[string]string{"a": string(resolvertest.TokenConfig("a")),
+				"b": string(resolvertest.TokenConfig("b"))}), 1)
+		two := resolvertest.CreatedAt(resolvertest.Secret("istio-system", "two", label,
+			resolvertest.TokenData("b", "second")), 2)
 		hub := resolvertest.NewHub(one, two)
 		r, err := resolver.Istio(hub, resolver.HubOptions{})
 		require.NoError(t, err)
@@ -110,8 +116,10 @@ func TestIstioKeysComeAndGoWithinOneSecret(t *testing.T) {
 		update := one.DeepCopy()
 		update.Data = map[string][]byte{"c": resolvertest.TokenConfig("c")}
 		require.NoError(t, hub.Update(t.Context(), update))
-		require.Equal(t, []resolver.Cluster{resolvertest.Named("a"), resolvertest.Named("b"), resolvertest.Named("c")}, news.Take())
-		require.Equal(t, "second", resolvertest.Token(t, r, resolvertest.Named("b")), "the next claimant holds the cluster")
+		require.Equal(t, []resolver.Cluster{resolvertest.Named("a"), resolvertest.Named("b"),
+			resolvertest.Named("c")}, news.Take())
+		require.Equal(t, "second", resolvertest.Token(t, r, resolvertest.Named("b")),
+			"the next claimant holds the cluster")
 		_, err = r.Resolve(t.Context(), resolvertest.Named("a"))
 		require.ErrorIs(t, err, resolver.ErrClusterNotFound)
 	})
@@ -119,8 +127,11 @@ func TestIstioKeysComeAndGoWithinOneSecret(t *testing.T) {
 
 func TestArgoCDPluginsRunOnlyWhenListed(t *testing.T) {
 	hub := resolvertest.NewHub(
-		resolvertest.ArgoSecret("aws", map[string]string{"server": "https://c.example", "config": `{"awsAuthConfig":{"clusterName":"x","roleARN":"r"},"execProviderConfig":{"command":"sh"}}`}),
-		resolvertest.ArgoSecret("exec", map[string]string{"server": "https://c.example", "config": `{"execProviderConfig":{"command":"helper","args":["a"],"env":{"B":"2","A":"1"},"apiVersion":"client.authentication.k8s.io/v1"}}`}),
+		resolvertest.ArgoSecret("aws", map[string]string{"server": "https://c.example",
+			"config": `{"awsAuthConfig":{"clusterName":"x","roleARN":"r"},"execProviderConfig":{"command":"sh"}}`}),
+		resolvertest.ArgoSecret("exec", map[string]string{"server": "https://c.example",
+			"config": `{"execProviderConfig":{"command":"helper","args":["a"],"env":{"B":"2","A":"1"},` +
+				`"apiVersion":"client.authentication.k8s.io/v1"}}`}),
 	)
 	r, err := resolver.ArgoCD(hub, resolver.ArgoCDOptions{HubOptions: resolver.HubOptions{
 		Allow: resolver.Allow{Exec: []string{"argocd-k8s-auth", "helper"}, ExecEnv: []string{"A", "B"}}}})

@@ -30,7 +30,8 @@ func fluxCase() conventionCase {
 	config := func(text string) string { return string(resolvertest.TokenConfig(text)) }
 	return conventionCase{
 		objects: []client.Object{
-			resolvertest.Secret("team", "both", nil, map[string]string{"value": config("value"), "value.yaml": config("yaml"), "k": config("k")}),
+			resolvertest.Secret("team", "both", nil,
+				map[string]string{"value": config("value"), "value.yaml": config("yaml"), "k": config("k")}),
 			resolvertest.Secret("team", "yaml", nil, map[string]string{"value.yaml": config("yaml")}),
 			resolvertest.Secret("other", "foreign", nil, map[string]string{"value": config("x")}),
 			resolvertest.FluxObject("default", resolvertest.SecretRef("both", "")),
@@ -41,7 +42,8 @@ func fluxCase() conventionCase {
 			resolvertest.FluxObject("foreign", resolvertest.SecretRef("foreign", "")),
 			resolvertest.FluxObject("hub", nil),
 			resolvertest.FluxObject("neither", map[string]any{}),
-			resolvertest.FluxObject("both", map[string]any{"secretRef": map[string]any{"name": "both"}, "configMapRef": map[string]any{"name": "cm"}}),
+			resolvertest.FluxObject("both", map[string]any{"secretRef": map[string]any{"name": "both"},
+				"configMapRef": map[string]any{"name": "cm"}}),
 			resolvertest.FluxObject("provider", configMapRef("cm")),
 			resolvertest.FluxObject("noconfigmap", configMapRef("missing")),
 			configMap("cm", map[string]string{"provider": "generic", "address": "https://c.example"}),
@@ -50,18 +52,22 @@ func fluxCase() conventionCase {
 			return resolver.Flux(hub, resolver.FluxOptions{Kind: resolvertest.Kustomization})
 		},
 		clusters: map[resolver.Cluster]string{
-			resolvertest.In("team", "default"):     "https://c.example value",
-			resolvertest.In("team", "fallback"):    "https://c.example yaml",
-			resolvertest.In("team", "explicit"):    "https://c.example k",
-			resolvertest.In("team", "nofallback"):  "Secret team/both: key is missing: missing",
-			resolvertest.In("team", "nosecret"):    "Secret team/missing: secret not found",
-			resolvertest.In("team", "foreign"):     "Secret team/foreign: secret not found",
-			resolvertest.In("team", "neither"):     "Kustomization team/neither: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
-			resolvertest.In("team", "both"):        "Kustomization team/both: invalid kubeconfig: spec.kubeConfig needs exactly one of secretRef and configMapRef",
-			resolvertest.In("team", "provider"):    "ConfigMap team/cm: refused: provider needs credentials that nothing here provides",
+			resolvertest.In("team", "default"):    "https://c.example value",
+			resolvertest.In("team", "fallback"):   "https://c.example yaml",
+			resolvertest.In("team", "explicit"):   "https://c.example k",
+			resolvertest.In("team", "nofallback"): "Secret team/both: key is missing: missing",
+			resolvertest.In("team", "nosecret"):   "Secret team/missing: secret not found",
+			resolvertest.In("team", "foreign"):    "Secret team/foreign: secret not found",
+			resolvertest.In("team", "neither"): "Kustomization team/neither: invalid kubeconfig: " +
+				"spec.kubeConfig needs exactly one of secretRef and configMapRef",
+			resolvertest.In("team", "both"): "Kustomization team/both: invalid kubeconfig: " +
+				"spec.kubeConfig needs exactly one of secretRef and configMapRef",
+			resolvertest.In("team", "provider"): "ConfigMap team/cm: refused: provider needs credentials that " +
+				"nothing here provides",
 			resolvertest.In("team", "noconfigmap"): "ConfigMap team/missing: secret not found",
 		},
-		absent:     []resolver.Cluster{{}, resolvertest.In("team", "hub"), resolvertest.In("team", "nosecret"), resolvertest.In("team", "foreign"), resolvertest.In("team", "noconfigmap")},
+		absent: []resolver.Cluster{{}, resolvertest.In("team", "hub"), resolvertest.In("team", "nosecret"),
+			resolvertest.In("team", "foreign"), resolvertest.In("team", "noconfigmap")},
 		selections: []string{"ns=team labels= fields=metadata.name=both"},
 	}
 }
@@ -69,12 +75,19 @@ func fluxCase() conventionCase {
 func TestFluxProviderAddsCredentialsByRequestAndImpersonates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := resolvertest.NewHub(
-			configMap("cm", map[string]string{"provider": "generic", "address": "C.example", "audiences": "a\nb", "ca.crt": string(resolvertest.Identities()[0].Cert)}),
+			configMap("cm", map[string]string{
+				"provider":  "generic",
+				"address":   "C.example",
+				"audiences": "a\nb",
+				"ca.crt":    string(resolvertest.Identities()[0].Cert),
+			}),
 			configMap("noaddress", map[string]string{"provider": "aws", "cluster": "arn:x"}),
 			configMap("http", map[string]string{"provider": "generic", "address": "http://c.example"}),
 			configMap("noprovider", map[string]string{"address": "c.example"}),
-			resolvertest.FluxObject("a", configMapRef("cm")), resolvertest.FluxObject("noaddress", configMapRef("noaddress")),
-			resolvertest.FluxObject("http", configMapRef("http")), resolvertest.FluxObject("noprovider", configMapRef("noprovider")),
+			resolvertest.FluxObject("a", configMapRef("cm")),
+			resolvertest.FluxObject("noaddress", configMapRef("noaddress")),
+			resolvertest.FluxObject("http", configMapRef("http")),
+			resolvertest.FluxObject("noprovider", configMapRef("noprovider")),
 		)
 		var asked resolver.FluxProvider
 		r, err := resolver.Flux(hub, resolver.FluxOptions{
@@ -88,7 +101,8 @@ func TestFluxProviderAddsCredentialsByRequestAndImpersonates(t *testing.T) {
 		require.NoError(t, err)
 		access, err := r.Resolve(t.Context(), resolvertest.In("team", "a"))
 		require.NoError(t, err)
-		require.Equal(t, resolver.FluxProvider{Name: "generic", Address: "https://C.example", Audiences: []string{"a", "b"}}, asked)
+		require.Equal(t, resolver.FluxProvider{Name: "generic", Address: "https://C.example",
+			Audiences: []string{"a", "b"}}, asked)
 		config := access.Config()
 		require.NotNil(t, config.WrapTransport)
 		require.Equal(t, "system:serviceaccount:team:deployer", config.Impersonate.UserName)
@@ -106,8 +120,13 @@ func TestFluxProviderAddsCredentialsByRequestAndImpersonates(t *testing.T) {
 		news := resolvertest.Notify(t, r)
 		news.Take()
 		require.NoError(t, hub.Update(t.Context(), configMap("cm", map[string]string{
-			"provider": "generic", "address": "c.example", "audiences": "other", "ca.crt": string(resolvertest.Identities()[0].Cert)})))
-		require.Equal(t, []resolver.Cluster{resolvertest.In("team", "a")}, news.Take(), "what makes the credentials is part of the revision")
+			"provider":  "generic",
+			"address":   "c.example",
+			"audiences": "other",
+			"ca.crt":    string(resolvertest.Identities()[0].Cert),
+		})))
+		require.Equal(t, []resolver.Cluster{resolvertest.In("team", "a")}, news.Take(),
+			"what makes the credentials is part of the revision")
 		after, err := r.Resolve(t.Context(), resolvertest.In("team", "a"))
 		require.NoError(t, err)
 		require.Equal(t, resolver.ChangedOther, resolver.Diff(access, after))

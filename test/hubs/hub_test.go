@@ -24,7 +24,8 @@ var clusterA = resolver.Cluster{Namespace: "fleet", Name: "a"}
 
 // inHub runs a test in a bubble, with a hub that has cluster a, and a resolver
 // whose first reports were taken.
-func inHub(t *testing.T, options resolver.HubOptions, test func(*testing.T, *resolvertest.Hub, *resolver.HubResolver, *resolvertest.Recorder)) {
+func inHub(t *testing.T, options resolver.HubOptions,
+	test func(*testing.T, *resolvertest.Hub, *resolver.HubResolver, *resolvertest.Recorder)) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"))
 		r, err := resolver.ClusterAPI(hub, options)
@@ -36,7 +37,8 @@ func inHub(t *testing.T, options resolver.HubOptions, test func(*testing.T, *res
 }
 
 func TestHubChangeIsDeliveredAtOnceAndIdenticalContentIsNot(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		news *resolvertest.Recorder) {
 		ctx := t.Context()
 		before, err := r.Resolve(ctx, clusterA)
 		require.NoError(t, err)
@@ -64,12 +66,14 @@ func TestHubChangeIsDeliveredAtOnceAndIdenticalContentIsNot(t *testing.T) {
 		require.Equal(t, []resolver.Cluster{clusterA}, news.Take())
 		_, err = r.Resolve(ctx, clusterA)
 		require.NotErrorIs(t, err, resolver.ErrNoAccess, "a broken Secret is no disappearance")
-		require.EqualError(t, err, "cluster fleet/a: Secret fleet/a-kubeconfig: invalid kubeconfig: is not a kubeconfig")
+		require.EqualError(t, err,
+			"cluster fleet/a: Secret fleet/a-kubeconfig: invalid kubeconfig: is not a kubeconfig")
 	})
 }
 
 func TestHubDeleteAndRecreateWithinGraceIsNoDisappearance(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		news *resolvertest.Recorder) {
 		ctx := t.Context()
 		require.NoError(t, hub.Delete(ctx, resolvertest.ClusterAPISecret("fleet", "a", "")))
 		time.Sleep(9 * time.Second)
@@ -93,7 +97,8 @@ func TestHubDeleteAndRecreateWithinGraceIsNoDisappearance(t *testing.T) {
 }
 
 func TestHubLabelRemovalIsADeleteAndNegativeGraceIsNone(t *testing.T) {
-	inHub(t, resolver.HubOptions{Grace: -1}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{Grace: -1}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		news *resolvertest.Recorder) {
 		update := resolvertest.ClusterAPISecret("fleet", "a", "one")
 		update.Labels = nil
 		require.NoError(t, hub.Update(t.Context(), update))
@@ -104,7 +109,8 @@ func TestHubLabelRemovalIsADeleteAndNegativeGraceIsNone(t *testing.T) {
 }
 
 func TestHubDownKeepsTheLastAnswer(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		news *resolvertest.Recorder) {
 		hub.Down.Store(true)
 		hub.BreakStreams()
 		time.Sleep(time.Hour)
@@ -165,7 +171,8 @@ func TestHazardPageOfTheHubsGatewayIsTakenForAMissingSecret(t *testing.T) {
 }
 
 func TestHubWatchResumesWithoutAList(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, _ *resolver.HubResolver, news *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, _ *resolver.HubResolver,
+		news *resolvertest.Recorder) {
 		time.Sleep(time.Second)
 		require.NoError(t, hub.Create(t.Context(), resolvertest.ClusterAPISecret("fleet", "b", "one")))
 		require.Len(t, news.Take(), 1)
@@ -192,7 +199,8 @@ func TestHubLostOrRestoredHistoryIsListedAgain(t *testing.T) {
 		"rolled back": func(hub *resolvertest.Hub) { hub.Version.Store(500) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+			inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+				news *resolvertest.Recorder) {
 				hub.Down.Store(true)
 				hub.BreakStreams()
 				synctest.Wait()
@@ -211,7 +219,8 @@ func TestHubLostOrRestoredHistoryIsListedAgain(t *testing.T) {
 }
 
 func TestHubThatOnlyListsIsListed(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		news *resolvertest.Recorder) {
 		hub.Mute.Store(true)
 		hub.BreakStreams()
 		time.Sleep(time.Minute)
@@ -223,7 +232,8 @@ func TestHubThatOnlyListsIsListed(t *testing.T) {
 }
 
 func TestHubStalledWatchIsReplaced(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, _ *resolver.HubResolver, _ *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, _ *resolver.HubResolver,
+		_ *resolvertest.Recorder) {
 		before := hub.Opened.Load()
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
@@ -232,7 +242,8 @@ func TestHubStalledWatchIsReplaced(t *testing.T) {
 }
 
 func TestHubAnswersFromTheWatchWithoutRequests(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, _ *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		_ *resolvertest.Recorder) {
 		before := hub.Requests.Load()
 		require.Equal(t, "one", resolvertest.Token(t, r, clusterA))
 		_, err := r.Clusters(t.Context())
@@ -270,7 +281,8 @@ func TestHubNeverReadsSecretsThatAreNotSelected(t *testing.T) {
 }
 
 func TestHubNotifyCallsShareOneWatchAndEndByThemselves(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, first *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		first *resolvertest.Recorder) {
 		second, stop := resolvertest.NotifyUntil(t, r)
 		require.Equal(t, []resolver.Cluster{clusterA}, second.Take(), "a late caller is told what is known")
 		require.Equal(t, int64(1), hub.Opened.Load())
@@ -300,7 +312,8 @@ func TestHubNotifyAgainAfterTheLastOneEnded(t *testing.T) {
 }
 
 func TestHubBlockedConsumerStopsNobody(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, news *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		news *resolvertest.Recorder) {
 		ctx, cancel := context.WithCancel(t.Context())
 		block, done := make(chan struct{}), make(chan struct{})
 		calls := 0
@@ -369,7 +382,8 @@ func TestHubReadyObjectHoldsAccessBackAndIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		cluster := resolvertest.UnstructuredObject("cluster.x-k8s.io/v1beta2", "Cluster", "fleet", "a", nil)
-		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"), resolvertest.ClusterAPISecret("fleet", "b", "one"), cluster)
+		hub := resolvertest.NewHub(resolvertest.ClusterAPISecret("fleet", "a", "one"),
+			resolvertest.ClusterAPISecret("fleet", "b", "one"), cluster)
 		r, err := resolver.ClusterAPI(hub, resolver.HubOptions{ReadyObject: resolver.ClusterAPIReady("v1beta2")})
 		require.NoError(t, err)
 		check := func(cluster resolver.Cluster, want error) {
@@ -401,10 +415,11 @@ func TestHubReadyFuncIsAskedAfterTheClusterIsKnown(t *testing.T) {
 	var asked []resolver.Cluster
 	ready, broken := false, errors.New("broken")
 	var fails error
-	r, err := resolver.ClusterAPI(hub, resolver.HubOptions{Ready: func(_ context.Context, cluster resolver.Cluster) (bool, error) {
-		asked = append(asked, cluster)
-		return ready, fails
-	}})
+	r, err := resolver.ClusterAPI(hub,
+		resolver.HubOptions{Ready: func(_ context.Context, cluster resolver.Cluster) (bool, error) {
+			asked = append(asked, cluster)
+			return ready, fails
+		}})
 	require.NoError(t, err)
 	_, err = r.Resolve(t.Context(), resolver.Cluster{Namespace: "fleet", Name: "b"})
 	require.ErrorIs(t, err, resolver.ErrSecretNotFound, "so that a chain goes on")
@@ -419,7 +434,8 @@ func TestHubReadyFuncIsAskedAfterTheClusterIsKnown(t *testing.T) {
 }
 
 func TestHubResolverIsSafeForConcurrentUse(t *testing.T) {
-	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver, _ *resolvertest.Recorder) {
+	inHub(t, resolver.HubOptions{}, func(t *testing.T, hub *resolvertest.Hub, r *resolver.HubResolver,
+		_ *resolvertest.Recorder) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var readers sync.WaitGroup
 		for range 8 {

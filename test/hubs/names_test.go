@@ -37,7 +37,8 @@ func TestHazardNamesFromSecretsAreText(t *testing.T) {
 			check := func() {
 				clusters, err := r.Clusters(t.Context())
 				require.NoError(t, err)
-				require.Equal(t, []resolver.Cluster{resolvertest.Named("good"), resolvertest.In("argocd", "bad")}, clusters)
+				require.Equal(t, []resolver.Cluster{resolvertest.Named("good"),
+					resolvertest.In("argocd", "bad")}, clusters)
 				require.Equal(t, "t", resolvertest.Token(t, r, resolvertest.Named("good")))
 				_, err = r.Resolve(t.Context(), resolvertest.In("argocd", "bad"))
 				require.EqualError(t, err, "cluster argocd/bad: Secret argocd/bad: invalid kubeconfig: name "+reason)
@@ -58,7 +59,8 @@ func TestHazardNamesFromSecretsAreText(t *testing.T) {
 func TestHazardNoSecretIsTheHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := resolvertest.Secret("fleet", "b", nil, resolvertest.TokenData("kubeconfig", "bad"))
-		claimed := resolvertest.Secret("fleet", "other", map[string]string{"id": "b"}, resolvertest.TokenData("kubeconfig", "claimed"))
+		claimed := resolvertest.Secret("fleet", "other", map[string]string{"id": "b"},
+			resolvertest.TokenData("kubeconfig", "claimed"))
 		claimed.CreationTimestamp.Time = resolvertest.NotAfter // younger
 		hub := resolvertest.NewHub(bad, claimed)
 		r, err := resolver.Secrets(hub, resolver.SecretOptions{
@@ -74,7 +76,8 @@ func TestHazardNoSecretIsTheHub(t *testing.T) {
 		check := func() {
 			_, err := r.Resolve(t.Context(), resolver.Cluster{})
 			require.ErrorIs(t, err, resolver.ErrClusterNotFound)
-			require.Equal(t, "claimed", resolvertest.Token(t, r, resolvertest.In("fleet", "b")), "who has the name by right wins")
+			require.Equal(t, "claimed", resolvertest.Token(t, r, resolvertest.In("fleet", "b")),
+				"who has the name by right wins")
 		}
 		check()
 		resolvertest.Notify(t, r).Take()

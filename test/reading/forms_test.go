@@ -181,7 +181,9 @@ func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		typed := predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool { return e.Object.(*corev1.ConfigMap).Data["value"] != "hidden" },
+			CreateFunc: func(e event.CreateEvent) bool {
+				return e.Object.(*corev1.ConfigMap).Data["value"] != "hidden"
+			},
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				before, ok := e.ObjectOld.(*corev1.ConfigMap)
 				return ok && before.Data["value"] != e.ObjectNew.(*corev1.ConfigMap).Data["value"]
@@ -190,7 +192,8 @@ func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 		}
 		var mapped atomic.Int64
 		s := clustercache.ObjectSource(cc,
-			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true, Predicates: []predicate.Predicate{typed}},
+			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true,
+				Predicates: []predicate.Predicate{typed}},
 			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
 				if o.(*corev1.ConfigMap).Data != nil {
 					mapped.Add(1)

@@ -127,7 +127,13 @@ func TestHazardLiveGetOfManyTokens(t *testing.T) {
 			Element: ",{}", Bytes: 4 << 20, End: "]}}"}, "typed metadata"},
 		"maps": {fleettest.Flood{Begin: `{"kind":"Pod","apiVersion":"v1","spec":{"x":[{}`,
 			Element: `,{"a":{"b":0}}`, Bytes: 4 << 20, End: "]}}"}, "unstructured"},
-		"white space": {fleettest.Flood{Begin: `{"kind":"Pod",`, Element: " ", Bytes: 16 << 20, End: `"apiVersion":"v1"}`, Compress: true}, "typed unstructured metadata"},
+		"white space": {fleettest.Flood{
+			Begin:    `{"kind":"Pod",`,
+			Element:  " ",
+			Bytes:    16 << 20,
+			End:      `"apiVersion":"v1"}`,
+			Compress: true,
+		}, "typed unstructured metadata"},
 		"too long": {fleettest.Flood{Begin: `{"kind":"Pod","x":"`, Element: "x", Bytes: 70 << 20, End: `"}`,
 			Compress: true}, "metadata"},
 	} {
@@ -153,8 +159,14 @@ func TestHazardLiveGetOfManyTokens(t *testing.T) {
 // failure.
 func TestHazardFailureHoldsAList(t *testing.T) {
 	for name, f := range map[string]fleettest.Flood{
-		"list":   {Code: 500, Begin: podList + `{}`, Element: ",{}", Bytes: 900 << 10, End: "]}"},
-		"causes": {Code: 500, Begin: `{"kind":"Status","apiVersion":"v1","details":{"causes":[{}`, Element: ",{}", Bytes: 900 << 10, End: "]}}"},
+		"list": {Code: 500, Begin: podList + `{}`, Element: ",{}", Bytes: 900 << 10, End: "]}"},
+		"causes": {
+			Code:    500,
+			Begin:   `{"kind":"Status","apiVersion":"v1","details":{"causes":[{}`,
+			Element: ",{}",
+			Bytes:   900 << 10,
+			End:     "]}}",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			peak := fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API,
@@ -183,11 +195,14 @@ func TestHazardFailureHoldsAList(t *testing.T) {
 // TestHazardLiveAnswerOfAnotherKind: an answer that client-go would decode into
 // an empty list or object is an error.
 func TestHazardLiveAnswerOfAnotherKind(t *testing.T) {
-	const secret = `{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one","namespace":"default","resourceVersion":"1"}}`
+	const secret = `{"kind":"Secret","apiVersion":"v1","metadata":{"name":"one","namespace":"default",` +
+		`"resourceVersion":"1"}}`
 	lists := map[string]string{
-		"another list":          `{"kind":"SecretList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"one"}}]}`,
-		"another list, empty":   `{"kind":"SecretList","apiVersion":"v1","metadata":{},"items":[]}`,
-		"another version":       `{"kind":"PodList","apiVersion":"v2","metadata":{},"items":[{"metadata":{"name":"one"}}]}`,
+		"another list": `{"kind":"SecretList","apiVersion":"v1","metadata":{},` +
+			`"items":[{"metadata":{"name":"one"}}]}`,
+		"another list, empty": `{"kind":"SecretList","apiVersion":"v1","metadata":{},"items":[]}`,
+		"another version": `{"kind":"PodList","apiVersion":"v2","metadata":{},` +
+			`"items":[{"metadata":{"name":"one"}}]}`,
 		"one of the items":      podList + `{"metadata":{"name":"two"}},` + secret + `]}`,
 		"item, another version": podList + `{"kind":"Pod","apiVersion":"v2","metadata":{"name":"two"}}]}`,
 		"one object":            secret,
@@ -234,13 +249,16 @@ func TestHazardLiveAnswerOfAnotherKind(t *testing.T) {
 // the result.
 func TestLiveListsAreThoseOfClientGo(t *testing.T) {
 	const (
-		item  = `{"metadata":{"name":"one","namespace":"default","labels":{"a":"b"}},"spec":{"nodeName":"n","x":[1,1.5,null,{}]}}`
+		item = `{"metadata":{"name":"one","namespace":"default","labels":{"a":"b"}},"spec":{"nodeName":"n",` +
+			`"x":[1,1.5,null,{}]}}`
 		named = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"two"}}`
 	)
 	for name, body := range map[string]string{
-		"usual":            podList + item + "," + named + `]}`,
-		"continued":        `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"c\"x","remainingItemCount":3},"items":[` + item + `]}`,
-		"members later":    `{"items":[` + item + `],"metadata":{"resourceVersion":"7"},"apiVersion":"v1","kind":"PodList","extra":{"a":[1]}}`,
+		"usual": podList + item + "," + named + `]}`,
+		"continued": `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"c\"x",` +
+			`"remainingItemCount":3},"items":[` + item + `]}`,
+		"members later": `{"items":[` + item +
+			`],"metadata":{"resourceVersion":"7"},"apiVersion":"v1","kind":"PodList","extra":{"a":[1]}}`,
 		"empty":            podList + `]}`,
 		"no items":         `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"}}`,
 		"null":             `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":null}`,
@@ -248,7 +266,8 @@ func TestLiveListsAreThoseOfClientGo(t *testing.T) {
 		"name of its own":  `{"kind":"Pods","apiVersion":"v1","metadata":{},"items":[` + named + `]}`,
 		"any list":         `{"kind":"List","apiVersion":"v1","metadata":{},"items":[` + named + `]}`,
 		"without its kind": `{"metadata":{"resourceVersion":"7"},"items":[` + item + `]}`,
-		"metadata": `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},` +
+		"metadata": `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",` +
+			`"metadata":{"resourceVersion":"7"},` +
 			`"items":[{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"one"}}]}`,
 		"cut":         podList + item,
 		"no document": "no",
@@ -267,7 +286,8 @@ func TestLiveListsAreThoseOfClientGo(t *testing.T) {
 					wantErr := theirs.List(t.Context(), want[form])
 					gotErr := live.List(t.Context(), got[form])
 					switch {
-					case form == "typed" && (name == "name of its own" || name == "any list"): // client-go returns an empty list, or nothing
+					case form == "typed" && (name == "name of its own" || name == "any list"):
+						// client-go returns an empty list, or nothing.
 						require.NoError(t, gotErr)
 						require.Len(t, got[form].(*corev1.PodList).Items, 1)
 						continue

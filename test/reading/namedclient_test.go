@@ -43,12 +43,13 @@ func TestErrorsOfWritesNameTheClusterAndTheKind(t *testing.T) {
 			for op, err := range map[string]error{
 				"create": c.Create(ctx,
 					&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"}}),
-				"update":           c.Update(ctx, one),
-				"patch":            c.Patch(ctx, one, merge),
-				"delete":           c.Delete(ctx, one),
-				"delete all of":    c.DeleteAllOf(ctx, one, client.InNamespace("default")),
-				"apply":            c.Apply(ctx, applycorev1.ConfigMap("one", "default"), client.FieldOwner("f")),
-				"apply status of":  c.Status().Apply(ctx, applycorev1.ConfigMap("one", "default"), client.FieldOwner("f")),
+				"update":        c.Update(ctx, one),
+				"patch":         c.Patch(ctx, one, merge),
+				"delete":        c.Delete(ctx, one),
+				"delete all of": c.DeleteAllOf(ctx, one, client.InNamespace("default")),
+				"apply":         c.Apply(ctx, applycorev1.ConfigMap("one", "default"), client.FieldOwner("f")),
+				"apply status of": c.Status().Apply(ctx, applycorev1.ConfigMap("one", "default"),
+					client.FieldOwner("f")),
 				"update status of": c.Status().Update(ctx, one),
 				"patch status of":  c.Status().Patch(ctx, one, merge),
 				"create token of":  c.SubResource("token").Create(ctx, one, one.DeepCopy()),
@@ -96,8 +97,9 @@ func TestBuilderNamesClusterAndObjectInLogs(t *testing.T) {
 		require.NoError(t, <-done)
 		require.Equal(t, fleettest.Key("a"), cluster)
 		require.Equal(t, 1, book.Count("reconciling"))
-		require.Equal(t, 1, book.Count(`"controller"="configmap" "controllerGroup"="" "controllerKind"="ConfigMap" "cluster"="fleet/a" `+
-			`"kind"="v1 ConfigMap" "namespace"="default" "name"="one" "reconcileID"=`))
+		require.Equal(t, 1,
+			book.Count(`"controller"="configmap" "controllerGroup"="" "controllerKind"="ConfigMap" `+
+				`"cluster"="fleet/a" "kind"="v1 ConfigMap" "namespace"="default" "name"="one" "reconcileID"=`))
 		_, ok := clustercache.ClusterFromContext(t.Context())
 		require.False(t, ok)
 	})

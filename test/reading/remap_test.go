@@ -29,12 +29,19 @@ var foo = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Fo
 // fooDefinition is the definition of a kind.
 func fooDefinition(plural, scope string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": map[string]any{"name": plural + ".example.com"},
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": plural + ".example.com"},
 		"spec": map[string]any{
-			"group": "example.com", "scope": scope,
-			"names":    map[string]any{"kind": "Foo", "plural": plural, "singular": "foo", "listKind": "FooList"},
-			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
+			"group": "example.com",
+			"scope": scope,
+			"names": map[string]any{"kind": "Foo", "plural": plural, "singular": "foo", "listKind": "FooList"},
+			"versions": []any{map[string]any{
+				"name":    "v1",
+				"served":  true,
+				"storage": true,
+				"schema":  map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+			}},
 		},
 	}}
 }

@@ -36,13 +36,16 @@ type oneWrite struct {
 }
 
 const (
-	podOne      = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"default"}}`
-	podTwo      = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"two","namespace":"default","labels":{"of":"another"}}}`
-	podElse     = `{"kind":"Pod","apiVersion":"v1","metadata":{"labels":{"of":"another"},"namespace":"other","name":"one"}}`
-	podNameless = `{"kind":"Pod","apiVersion":"v1","metadata":{"labels":{"name":"one"}},"spec":{"metadata":{"name":"one"}}}`
-	podGroup    = `{"kind":"Pod","apiVersion":"other/v1","metadata":{"name":"one","namespace":"default"}}`
-	node        = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"one"}}`
-	success     = `{"kind":"Status","apiVersion":"v1","status":"Success"}`
+	podOne = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"one","namespace":"default"}}`
+	podTwo = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"two","namespace":"default",` +
+		`"labels":{"of":"another"}}}`
+	podElse = `{"kind":"Pod","apiVersion":"v1","metadata":{"labels":{"of":"another"},"namespace":"other",` +
+		`"name":"one"}}`
+	podNameless = `{"kind":"Pod","apiVersion":"v1","metadata":{"labels":{"name":"one"}},` +
+		`"spec":{"metadata":{"name":"one"}}}`
+	podGroup = `{"kind":"Pod","apiVersion":"other/v1","metadata":{"name":"one","namespace":"default"}}`
+	node     = `{"kind":"Node","apiVersion":"v1","metadata":{"name":"one"}}`
+	success  = `{"kind":"Status","apiVersion":"v1","status":"Success"}`
 )
 
 // otherPods are wrong answers where a Pod is expected.
@@ -61,8 +64,12 @@ func podWrites() map[string]oneWrite {
 		return oneWrite{do: do, good: []string{podOne}, others: otherPods}
 	}
 	return map[string]oneWrite{
-		"create": write(func(t *testing.T, c client.Client, obj client.Object) error { return c.Create(t.Context(), obj) }),
-		"update": write(func(t *testing.T, c client.Client, obj client.Object) error { return c.Update(t.Context(), obj) }),
+		"create": write(func(t *testing.T, c client.Client, obj client.Object) error {
+			return c.Create(t.Context(), obj)
+		}),
+		"update": write(func(t *testing.T, c client.Client, obj client.Object) error {
+			return c.Update(t.Context(), obj)
+		}),
 		"patch": write(func(t *testing.T, c client.Client, obj client.Object) error {
 			return c.Patch(t.Context(), obj, merge)
 		}),
@@ -94,8 +101,9 @@ func podWrites() map[string]oneWrite {
 			do: func(t *testing.T, c client.Client, obj client.Object) error {
 				return c.DeleteAllOf(t.Context(), obj, client.InNamespace("default"))
 			},
-			good:   []string{success, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[` + podTwo + `]}`},
-			others: []string{podOne, node, `{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[]}`, `{"kind":"PodList","apiVersion":"other/v1","items":[]}`},
+			good: []string{success, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[` + podTwo + `]}`},
+			others: []string{podOne, node, `{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[]}`,
+				`{"kind":"PodList","apiVersion":"other/v1","items":[]}`},
 		},
 		"update scale": {
 			do: func(t *testing.T, c client.Client, obj client.Object) error {
@@ -266,7 +274,8 @@ func TestWriteAnsweredWithANameOfTheServersChoice(t *testing.T) {
 		require.ErrorIs(t, live.Create(t.Context(), generated()), clustercache.ErrAnswer)
 
 		// An object created by a subresource of another group has its own kind.
-		const build = `{"kind":"Build","apiVersion":"build.openshift.io/v1","metadata":{"name":"other-1","namespace":"default"}}`
+		const build = `{"kind":"Build","apiVersion":"build.openshift.io/v1","metadata":{"name":"other-1",` +
+			`"namespace":"default"}}`
 		config := objectForms()["unstructured"]
 		config.SetNamespace("default")
 		config.SetName("one")
@@ -284,7 +293,8 @@ func TestHazardCreateIsAnsweredByWhatWasMade(t *testing.T) {
 	documents := map[string]string{
 		"/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"project.openshift.io","versions":[` +
 			`{"groupVersion":"project.openshift.io/v1","version":"v1"}]}]}`,
-		"/apis/project.openshift.io/v1": `{"kind":"APIResourceList","groupVersion":"project.openshift.io/v1","resources":[` +
+		"/apis/project.openshift.io/v1": `{"kind":"APIResourceList","groupVersion":"project.openshift.io/v1",` +
+			`"resources":[` +
 			`{"name":"projectrequests","kind":"ProjectRequest","namespaced":false,"verbs":["create","list"]}]}`,
 	}
 	fleettest.HostileCluster(t, nil, func(t *testing.T, h *fleettest.API, cc *clustercache.ClusterCache) {
@@ -293,7 +303,8 @@ func TestHazardCreateIsAnsweredByWhatWasMade(t *testing.T) {
 		for body, because := range map[string]error{
 			`{"kind":"Project","apiVersion":"project.openshift.io/v1","metadata":{"name":"one"}}`: nil,
 			`{"kind":"Project","apiVersion":"other.openshift.io/v1","metadata":{"name":"one"}}`:   clustercache.ErrKind,
-			`{"kind":"Project","apiVersion":"project.openshift.io/v1","metadata":{"name":"two"}}`: clustercache.ErrAnswer,
+			`{"kind":"Project","apiVersion":"project.openshift.io/v1",` +
+				`"metadata":{"name":"two"}}`: clustercache.ErrAnswer,
 			podOne: clustercache.ErrKind,
 		} {
 			h.Set(func(r *http.Request) http.HandlerFunc {

@@ -276,7 +276,8 @@ func burst(t *testing.T, east, _ *testenv.Cluster) {
 		value.Store(got.Data["value"])
 		return seen.Reconcile(ctx, r)
 	})
-	control(t, reconciler, 1, clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject,
+	control(t, reconciler, 1, clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}),
+		clustercache.EnqueueObject,
 		clustercache.ObjectSourceOptions{Debounce: 2 * time.Second, MaxDelay: time.Minute}))
 	seen.after(t, func() { create(t, east, o) }, r)
 	before := seen.count(r)
@@ -327,7 +328,8 @@ func concurrency(t *testing.T, east, _ *testenv.Cluster) {
 		mu.Unlock()
 		return reconcile.Result{}, nil
 	})
-	control(t, reconciler, 4, clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject))
+	control(t, reconciler, 4, clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}),
+		clustercache.EnqueueObject))
 	names := []string{"a", "b", "c", "d"}
 	for _, name := range names {
 		create(t, east, configMap(ns, name, "0"))

@@ -47,7 +47,8 @@ func earliestWins(t *testing.T, east, _ *testenv.Cluster) {
 			_, _ = seen.Reconcile(ctx, r)
 			return reconcile.Result{RequeueAfter: delay}, nil
 		})
-		now := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject) // triggers the first request
+		// This triggers the first request.
+		now := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
 		later := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject, source)
 		_, stop := control(t, reconciler, 1, later, now)
 		eventually(t, "the first", func() bool { return seen.count(r) > 0 })

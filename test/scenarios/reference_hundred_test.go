@@ -34,7 +34,8 @@ func TestHundredClusters(t *testing.T) {
 func hundredClusters(t *testing.T, number, lists int) {
 	t.Helper()
 	fleet := clustercachetest.New(t, clustercachetest.Options{Cache: clustercache.Options{
-		Logger:            funcr.New(func(string, string) {}, funcr.Options{}), // two lines for each cluster would be of little use
+		// Two lines for each cluster would be of little use.
+		Logger:            funcr.New(func(string, string) {}, funcr.Options{}),
 		MetricsRegisterer: prometheus.NewRegistry(), Informers: informerpool.Options{ListConcurrency: lists},
 	}})
 	var listing atomic.Int64

@@ -44,7 +44,8 @@ func TestReadersOnDemand(t *testing.T) {
 		{"000.8 hung cluster delays no call of another", hungClusterDelaysNobody},
 		{"000.9 all who race to be first share one informer, and each is told", allWhoRaceShare},
 		{"000.13 stop ends everything although a cluster is unreachable", stopEndsEverything},
-		{"000.6 delete that was missed is told with its last known state", missedDeleteIsTold}, // restarts a server: last
+		// The last one restarts a server.
+		{"000.6 delete that was missed is told with its last known state", missedDeleteIsTold},
 	} {
 		t.Run(b.name, func(t *testing.T) { b.prove(t, clusters[0], clusters[1], clusters[2]) })
 	}
@@ -163,7 +164,8 @@ func nothingMixes(t *testing.T, hub, east, west *testenv.Cluster) {
 	changes.await(t, r.key("west"), configMaps, "same", informerpool.Added)
 	require.NoError(t, east.Client().Delete(t.Context(), configMap(ns, "same", "")))
 	changes.await(t, r.key("east"), configMaps, "same", informerpool.Deleted)
-	create(t, west, configMap(ns, "later", "west")) // earlier events of west have been delivered by the time this one is
+	// Earlier events of west have been delivered by the time this one is.
+	create(t, west, configMap(ns, "later", "west"))
 	changes.await(t, r.key("west"), configMaps, "later", informerpool.Added)
 
 	_, err := readCached(t, r.cc, r.key("east"), ns, "same")

@@ -249,7 +249,9 @@ func historyFamilies() []*family {
 			s.net.Reset()
 			return func() { b.api.RefuseStreams(0); s.net.Reset() }
 		}},
-		{name: "tokens", options: func(_ *world, o *clustercache.Options) { o.Informers.PagedLists, o.Informers.PageSize = true, 2 },
+		{
+			name:    "tokens",
+			options: func(_ *world, o *clustercache.Options) { o.Informers.PagedLists, o.Informers.PageSize = true, 2 },
 			begin: func(_ *world, s *site) {
 				if s != nil {
 					s.put("tokens", func(r *fakeapi.Request) *fakeapi.Fault {
@@ -261,7 +263,8 @@ func historyFamilies() []*family {
 					})
 				}
 			},
-			strike: func(w *world, s *site) func() { w.restart(s); return nil }},
+			strike: func(w *world, s *site) func() { w.restart(s); return nil },
+		},
 	}
 }
 
@@ -441,7 +444,8 @@ func boundedFlood(w *world, s *site) {
 func wrongKind(w *world, s *site) func() {
 	left := &atomic.Int32{}
 	left.Store(2)
-	frame := []byte(`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"a","name":"stable-0","uid":"wrong","resourceVersion":"1"},"data":{"v":"eA=="}}}` + "\n")
+	frame := []byte(`{"type":"ADDED","object":{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"a",` +
+		`"name":"stable-0","uid":"wrong","resourceVersion":"1"},"data":{"v":"eA=="}}}` + "\n")
 	s.mu.Lock()
 	s.prefix = func(r *http.Request) []byte {
 		if strings.HasSuffix(r.URL.Path, "/configmaps") && r.URL.Query().Get("sendInitialEvents") == "true" &&
@@ -457,8 +461,10 @@ func wrongKind(w *world, s *site) func() {
 		}
 		return &fakeapi.Fault{Answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = fmt.Fprintf(w, `{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`+
-				`{"metadata":{"namespace":"a","name":"stable-0","uid":"wrong","resourceVersion":"1"},"data":{"v":"eA=="}}]}`, s.api().ResourceVersion())
+			_, _ = fmt.Fprintf(w,
+				`{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`+
+					`{"metadata":{"namespace":"a","name":"stable-0","uid":"wrong","resourceVersion":"1"},`+
+					`"data":{"v":"eA=="}}]}`, s.api().ResourceVersion())
 		}}
 	})
 	w.restart(s)

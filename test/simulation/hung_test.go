@@ -44,7 +44,8 @@ func stages() []stage {
 	path := func(paths ...string) func(*fakeapi.Request) bool {
 		return func(r *fakeapi.Request) bool { return slices.Contains(paths, r.Path) }
 	}
-	const object = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"a","name":"half","uid":"u","resourceVersion":"101"}}`
+	const object = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"a","name":"half","uid":"u",` +
+		`"resourceVersion":"101"}}`
 	return []stage{
 		{name: "dial"},
 		{name: "handshake"},
@@ -52,9 +53,11 @@ func stages() []stage {
 		{name: "identity", at: func(r *fakeapi.Request) bool { return r.Resource == "namespaces" }},
 		{name: "discovery", at: path("/api", "/apis", "/api/v1")},
 		{
-			name: "list", paged: true,
-			at:   func(r *fakeapi.Request) bool { return r.Resource == "configmaps" && r.Verb == "list" },
-			half: `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"200"},"items":[` + object + `,{"metadata":`,
+			name:  "list",
+			paged: true,
+			at:    func(r *fakeapi.Request) bool { return r.Resource == "configmaps" && r.Verb == "list" },
+			half: `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"200"},"items":[` +
+				object + `,{"metadata":`,
 		},
 		{
 			name: "streamed list", at: func(r *fakeapi.Request) bool { return r.Resource == "configmaps" && r.Stream },

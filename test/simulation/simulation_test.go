@@ -16,10 +16,11 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", usual, "how many seeds are run")
-	from    = flag.Uint64("from", 1, "the first of them")
-	single  = flag.Uint64("seed", 0, "one seed alone")
-	faults  = flag.String("faults", "", "families of faults, of which seeds choose (a,b), or that one has together (a+b)")
+	seeds  = flag.Int("seeds", usual, "how many seeds are run")
+	from   = flag.Uint64("from", 1, "the first of them")
+	single = flag.Uint64("seed", 0, "one seed alone")
+	faults = flag.String("faults", "",
+		"families of faults, of which seeds choose (a,b), or that one has together (a+b)")
 	storied = flag.Bool("story", false, "print all that happened")
 )
 
@@ -62,7 +63,9 @@ func TestSeeds(t *testing.T) {
 		runSeed(t, *single, *faults)
 		return
 	}
-	alone := slices.ContainsFunc(families(), func(f *family) bool { return f.apart && f.name == *faults }) // it measures memory
+	alone := slices.ContainsFunc(families(), func(f *family) bool {
+		return f.apart && f.name == *faults
+	}) // it measures memory
 	for i := range *seeds {
 		seed := *from + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

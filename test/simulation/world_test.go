@@ -62,12 +62,20 @@ type world struct {
 
 func newWorld(t *testing.T, seed uint64, families []*family) *world {
 	w := &world{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), eyes: rand.New(rand.NewPCG(seed, 4)), families: families,
-		start: time.Now(), names: directory.New(),
+		t:          t,
+		seed:       seed,
+		rng:        rand.New(rand.NewPCG(seed, 1)),
+		eyes:       rand.New(rand.NewPCG(seed, 4)),
+		families:   families,
+		start:      time.Now(),
+		names:      directory.New(),
 		gates:      map[*kind]func(){},
-		chronicles: map[*site]*chronicle{}, phases: map[client.ObjectKey][]clustercache.ClusterEvent{},
-		shown: map[string]bool{}, answers: map[question][]answer{},
-		kinds: []*kind{configMaps, widgets}, modes: []clustercache.ReadMode{clustercache.PreferCache, clustercache.CacheOnly},
+		chronicles: map[*site]*chronicle{},
+		phases:     map[client.ObjectKey][]clustercache.ClusterEvent{},
+		shown:      map[string]bool{},
+		answers:    map[question][]answer{},
+		kinds:      []*kind{configMaps, widgets},
+		modes:      []clustercache.ReadMode{clustercache.PreferCache, clustercache.CacheOnly},
 	}
 	if w.chance(3) {
 		w.modes = append(w.modes, clustercache.AutoWatch)
@@ -354,7 +362,8 @@ func (w *world) report() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	names := w.familyNames()
-	out := fmt.Sprintf("seed %d (%s):\n  %s\nonce more: go test ./test/simulation -run TestSeeds -seed %d -faults %s -story",
+	out := fmt.Sprintf("seed %d (%s):\n  %s\nonce more: go test ./test/simulation -run TestSeeds -seed %d -faults %s "+
+		"-story",
 		w.seed, strings.Join(names, ","), strings.Join(w.failures, "\n  "), w.seed, strings.Join(names, "+"))
 	if *storied {
 		out += "\n" + strings.Join(w.log, "\n")

@@ -44,8 +44,10 @@ func TestClusterWhoseServerWasExchangedIsAuditedSoon(t *testing.T) {
 		audits int
 	}{
 		"another certificate": {func(t *testing.T, proxy *fleettest.Front, _ *fleettest.API) { proxy.Renew(t) }, 1},
-		"another version":     {func(_ *testing.T, _ *fleettest.Front, api *fleettest.API) { api.Upgrade("v1.37.0") }, 1},
-		"nothing":             {func(*testing.T, *fleettest.Front, *fleettest.API) {}, 0},
+		"another version": {func(_ *testing.T, _ *fleettest.Front, api *fleettest.API) {
+			api.Upgrade("v1.37.0")
+		}, 1},
+		"nothing": {func(*testing.T, *fleettest.Front, *fleettest.API) {}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

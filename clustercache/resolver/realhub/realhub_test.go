@@ -168,7 +168,8 @@ func TestRealHubServesSelectionsByNameAndType(t *testing.T) {
 	object.SetName("a")
 	require.NoError(t, hub.Client().Create(ctx, object))
 	require.NoError(t, hub.Client().Create(ctx, secret("other", "x", nil)))
-	flux, err := resolver.Flux(hubClient(t, hub), resolver.FluxOptions{Kind: kustomization, HubOptions: resolver.HubOptions{Grace: -1}})
+	flux, err := resolver.Flux(hubClient(t, hub),
+		resolver.FluxOptions{Kind: kustomization, HubOptions: resolver.HubOptions{Grace: -1}})
 	require.NoError(t, err)
 	w := watch(t, flux)
 	w.until(t, clusterA, "")

@@ -36,7 +36,8 @@ func known(t *testing.T, hub, remote *testenv.Cluster) {
 	t.Helper()
 	require.NoError(t, hub.Client().Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: remote.Name() + "-kubeconfig", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": remote.Name()},
+			Namespace: "default", Name: remote.Name() + "-kubeconfig",
+			Labels: map[string]string{"cluster.x-k8s.io/cluster-name": remote.Name()},
 		},
 		Data: map[string][]byte{"value": remote.Kubeconfig()},
 	}))

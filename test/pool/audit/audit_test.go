@@ -310,7 +310,8 @@ func (s *oddAudits) List(ctx context.Context, r informerpool.Request) (io.ReadCl
 // object must not be able to keep other differences from being found.
 func TestHazardOneObjectEndsEveryAudit(t *testing.T) {
 	for name, odd := range map[string]string{
-		"too large":         `{"metadata":{"namespace":"ns","name":"odd","uid":"u","resourceVersion":"1","annotations":{"a":"` + strings.Repeat("x", 1<<20) + `"}}}`,
+		"too large": `{"metadata":{"namespace":"ns","name":"odd","uid":"u","resourceVersion":"1",` +
+			`"annotations":{"a":"` + strings.Repeat("x", 1<<20) + `"}}}`,
 		"without a name":    `{"metadata":7}`,
 		"of the wrong type": `{"metadata":{"namespace":"ns","name":"odd","labels":7}}`,
 		"not JSON":          `{"metadata":{"namespace":"ns","name":"odd","labels":{"a" 7}}}`,

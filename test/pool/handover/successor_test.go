@@ -91,7 +91,7 @@ func TestDeleteOfAnEarlierRefusedObjectKeepsItsSuccessor(t *testing.T) {
 		synctest.Wait()
 		r.Take()
 		pooltest.Push(s, "DELETED",
-			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":7,"namespace":"ns","name":"a","uid":"before","resourceVersion":"101"}}`)
+			pooltest.WidgetWith(`"labels":7,"namespace":"ns","name":"a","uid":"before","resourceVersion":"101"`))
 		synctest.Wait()
 		require.Empty(t, r.Take())
 		require.Equal(t, s.State(nil), pooltest.Contents(t, l))

@@ -21,7 +21,9 @@ func TestTotalsNeverGoDown(t *testing.T) {
 	var told []informerpool.Key
 	pooltest.Bubble(t, func(o *informerpool.Options) {
 		o.Linger = -1
-		o.OnListed = func(k informerpool.Key, took time.Duration) { told, listed = append(told, k), append(listed, took) }
+		o.OnListed = func(k informerpool.Key, took time.Duration) {
+			told, listed = append(told, k), append(listed, took)
+		}
 	}, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
 		require.Zero(t, p.Totals())
 		require.Zero(t, p.ClusterTotals(pooltest.Everything.Cluster))

@@ -72,8 +72,10 @@ func canned(code int, contentType, body string) *http.Response {
 	}
 }
 
-const gizmoCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gizmos.example.com"},
-	"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"gizmos","singular":"gizmo","kind":"Gizmo","listKind":"GizmoList"},
+const gizmoCRD = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+	"metadata":{"name":"gizmos.example.com"},
+	"spec":{"group":"example.com","scope":"Namespaced",
+	"names":{"plural":"gizmos","singular":"gizmo","kind":"Gizmo","listKind":"GizmoList"},
 	"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
 
 var gizmos = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gizmos"}
@@ -165,9 +167,15 @@ func (d discovering) Discover(context.Context, informerpool.Request) (informerpo
 func TestHazardNotFoundIsNoProof(t *testing.T) {
 	asked := 0
 	for name, answer := range map[string]func() (informerpool.Discovery, error){
-		"version is unserved":    func() (informerpool.Discovery, error) { return informerpool.Discovery{Versions: []string{"v2"}}, nil },
-		"served":                 func() (informerpool.Discovery, error) { return informerpool.Discovery{Served: true}, nil },
-		"discovery is forbidden": func() (informerpool.Discovery, error) { return informerpool.Discovery{}, errors.New("forbidden") },
+		"version is unserved": func() (informerpool.Discovery, error) {
+			return informerpool.Discovery{Versions: []string{"v2"}}, nil
+		},
+		"served": func() (informerpool.Discovery, error) {
+			return informerpool.Discovery{Served: true}, nil
+		},
+		"discovery is forbidden": func() (informerpool.Discovery, error) {
+			return informerpool.Discovery{}, errors.New("forbidden")
+		},
 		"servers take turns": func() (informerpool.Discovery, error) {
 			asked++
 			return informerpool.Discovery{Served: asked%3 == 0}, nil
@@ -233,14 +241,15 @@ func TestHazardSkewedServers(t *testing.T) {
 // others.
 func TestDiscoveryForms(t *testing.T) {
 	const (
-		list    = "APIGroupDiscoveryList"
-		groups  = `{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"version":"v1"}]},{"name":"example.com","versions":[{"version":"v1"},{"version":"v2"}]}]}`
-		version = `{"kind":"APIResourceList","groupVersion":"example.com/v2","resources":[{"name":"gizmos","namespaced":true}]}`
+		list   = "APIGroupDiscoveryList"
+		groups = `{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"version":"v1"}]},` +
+			`{"name":"example.com","versions":[{"version":"v1"},{"version":"v2"}]}]}`
+		version = `{"kind":"APIResourceList","groupVersion":"example.com/v2",` +
+			`"resources":[{"name":"gizmos","namespaced":true}]}`
 	)
-	group := func(versions string) string {
-		return `{"kind":"` + list +
-			`","items":[{"metadata":{"name":"apps"}},{"metadata":{"name":"example.com"},"versions":[` + versions +
-			`]}]}`
+	group := func(version, more string) map[string]string {
+		return map[string]string{"/apis": `{"kind":"` + list + `","items":[{"metadata":{"name":"apps"}},` +
+			`{"metadata":{"name":"example.com"},"versions":[{"version":"` + version + `",` + more + `}]}]}`}
 	}
 	namespaced := informerpool.Key{Resource: gizmos, Namespace: "ns"}
 	for name, c := range map[string]struct {
@@ -249,21 +258,25 @@ func TestDiscoveryForms(t *testing.T) {
 		want   informerpool.Discovery
 		fails  bool
 	}{
-		"served": {answer: map[string]string{"/apis": group(
-			`{"version":"v1","resources":[{"resource":"gizmos"}]}`)}, want: informerpool.Discovery{Served: true}},
-		"other version": {answer: map[string]string{"/apis": group(`{"version":"v2","resources":[{"resource":"gizmos"}]}`)}, want: informerpool.Discovery{Versions: []string{"v2"}}},
-		"other kind":    {answer: map[string]string{"/apis": group(`{"version":"v1","resources":[{"resource":"gadgets"}]}`)}},
-		"no group":      {answer: map[string]string{"/apis": `{"kind":"` + list + `","items":[]}`}},
-		"other scope":   {key: namespaced, answer: map[string]string{"/apis": group(`{"version":"v1","resources":[{"resource":"gizmos","scope":"Cluster"}]}`)}},
-		"same scope":    {key: namespaced, answer: map[string]string{"/apis": group(`{"version":"v1","resources":[{"resource":"gizmos","scope":"Namespaced"}]}`)}, want: informerpool.Discovery{Served: true}},
-		"stale": {answer: map[string]string{"/apis": group(`{"version":"v1","freshness":"Stale"}`)},
-			fails: true},
+		"served": {answer: group("v1", `"resources":[{"resource":"gizmos"}]`),
+			want: informerpool.Discovery{Served: true}},
+		"other version": {answer: group("v2", `"resources":[{"resource":"gizmos"}]`),
+			want: informerpool.Discovery{Versions: []string{"v2"}}},
+		"other kind": {answer: group("v1", `"resources":[{"resource":"gadgets"}]`)},
+		"no group":   {answer: map[string]string{"/apis": `{"kind":"` + list + `","items":[]}`}},
+		"other scope": {key: namespaced,
+			answer: group("v1", `"resources":[{"resource":"gizmos","scope":"Cluster"}]`)},
+		"same scope": {key: namespaced,
+			answer: group("v1", `"resources":[{"resource":"gizmos","scope":"Namespaced"}]`),
+			want:   informerpool.Discovery{Served: true}},
+		"stale": {answer: group("v1", `"freshness":"Stale"`), fails: true},
 		"older server": {answer: map[string]string{
 			"/apis": groups, "/apis/example.com/v2": version,
 			"/apis/example.com/v1": `{"kind":"APIResourceList","resources":[]}`,
 		}, want: informerpool.Discovery{Versions: []string{"v2"}}},
-		"older server, no group":    {answer: map[string]string{"/apis": `{"kind":"APIGroupList","groups":[]}`}},
-		"older server, half a list": {answer: map[string]string{"/apis": groups, "/apis/example.com/v1": version}, fails: true},
+		"older server, no group": {answer: map[string]string{"/apis": `{"kind":"APIGroupList","groups":[]}`}},
+		"older server, half a list": {answer: map[string]string{"/apis": groups, "/apis/example.com/v1": version},
+			fails: true},
 		"core": {key: informerpool.Key{
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}, answer: map[string]string{
 			"/api":    `{"kind":"APIVersions","versions":["v1"]}`,

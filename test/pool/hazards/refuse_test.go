@@ -46,7 +46,8 @@ func onScript(t *testing.T, key informerpool.Key, items []string, listKind strin
 }
 
 func TestAnswersOfAnotherKindAreRefusedAsAWhole(t *testing.T) {
-	secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s","uid":"u","resourceVersion":"9"}}`
+	secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s","uid":"u",` +
+		`"resourceVersion":"9"}}`
 	unnamed := `{"metadata":{"namespace":"ns","name":"s","uid":"u","resourceVersion":"9"}}`
 	asked, open := pooltest.Everything, pooltest.Everything
 	open.Kind = ""
@@ -134,11 +135,13 @@ func TestForeignObjectInALiveStreamMakesEverythingUnknown(t *testing.T) {
 func TestRefusedObjectsAreUnknownNotAbsent(t *testing.T) {
 	big := strings.Replace(pooltest.WidgetJSON("big", 7), `"kind"`, `"data":"`+strings.Repeat("<", 5000)+`","kind"`, 1)
 	for name, object := range map[string]string{
-		"no uid":                 `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"big","resourceVersion":"7"}}`,
-		"no version":             `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"big","uid":"u"}}`,
-		"long version":           `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"big","uid":"u","resourceVersion":"` + strings.Repeat("1", 500) + `"}}`,
-		"labels that are a list": `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":[],"namespace":"ns","name":"big","uid":"u","resourceVersion":"7"}}`,
-		"too large":              big,
+		"no uid":     pooltest.WidgetWith(`"namespace":"ns","name":"big","resourceVersion":"7"`),
+		"no version": pooltest.WidgetWith(`"namespace":"ns","name":"big","uid":"u"`),
+		"long version": pooltest.WidgetWith(`"namespace":"ns","name":"big","uid":"u",` +
+			`"resourceVersion":"` + strings.Repeat("1", 500) + `"`),
+		"labels that are a list": pooltest.WidgetWith(
+			`"labels":[],"namespace":"ns","name":"big","uid":"u","resourceVersion":"7"`),
+		"too large": big,
 	} {
 		t.Run(name, func(t *testing.T) {
 			onScript(t, pooltest.Everything, []string{pooltest.WidgetJSON("a", 1), object,
@@ -161,7 +164,7 @@ func TestRefusedObjectsAreUnknownNotAbsent(t *testing.T) {
 			})
 		})
 	}
-	nameless := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","uid":"u","resourceVersion":"7"}}`
+	nameless := pooltest.WidgetWith(`"namespace":"ns","uid":"u","resourceVersion":"7"`)
 	onScript(t, pooltest.Everything, []string{pooltest.WidgetJSON("a", 1), nameless}, "WidgetList", func(t *testing.T,
 		l *informerpool.Lease) {
 		require.True(t, l.HasSynced())
@@ -226,8 +229,8 @@ func TestDeleteOfARefusedObjectDeletes(t *testing.T) {
 		}}
 	}
 	broken := func(name string, rv int, uid string) string {
-		return fmt.Sprintf(
-			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":7,"namespace":"ns","name":%q,"uid":%q,"resourceVersion":"%d"}}`, name, uid, rv)
+		return pooltest.WidgetWith(fmt.Sprintf(
+			`"labels":7,"namespace":"ns","name":%q,"uid":%q,"resourceVersion":"%d"`, name, uid, rv))
 	}
 	pooltest.Bubble(t, change, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for _, name := range []string{"a", "b", "c"} {

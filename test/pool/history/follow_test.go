@@ -51,7 +51,10 @@ func TestBrokenWatchResumesWithoutAList(t *testing.T) {
 func TestGoneResyncsWithoutEventsForUnchanged(t *testing.T) {
 	for _, paged := range []bool{false, true} {
 		t.Run(fmt.Sprint("paged ", paged), func(t *testing.T) {
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = paged; o.PageSize = 2 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) {
+				o.PagedLists = paged
+				o.PageSize = 2
+			}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				for _, name := range []string{"a", "b", "c", "d"} {
 					s.Put("ns", name, 1)
 				}
@@ -101,7 +104,9 @@ func TestDeletesFoundByAListHaveAnUnknownFinalState(t *testing.T) {
 }
 
 func TestListBrokenHalfWayKeepsWhatWasThere(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = true }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.PagedLists = true
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 20 {
 			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
@@ -117,7 +122,8 @@ func TestListBrokenHalfWayKeepsWhatWasThere(t *testing.T) {
 		s.Compact()
 		s.Set(func(s *pooltest.Server) { s.Fail, s.CutAfter = nil, 1500 })
 		pooltest.After(time.Minute)
-		require.Len(t, pooltest.Contents(t, l), 21, "the broken list's first objects are taken, and nothing is taken away")
+		require.Len(t, pooltest.Contents(t, l), 21,
+			"the broken list's first objects are taken, and nothing is taken away")
 		require.Equal(t, []string{"Added ns/new@121"}, r.Take())
 		require.Error(t, l.Status().LastError)
 		require.Equal(t, informerpool.StateDegraded, l.Status().State)
@@ -154,7 +160,8 @@ func TestRollbackStartsANewHistory(t *testing.T) {
 				s.Put("ns", "late", 1)
 				pooltest.After(time.Minute)
 				require.Equal(t, s.State(nil), pooltest.Contents(t, l))
-				require.ElementsMatch(t, []string{"Deleted ns/ghost@102", "Updated ns/kept@101", "Added ns/late@102"}, r.Take())
+				require.ElementsMatch(t, []string{"Deleted ns/ghost@102", "Updated ns/kept@101",
+					"Added ns/late@102"}, r.Take())
 				require.Equal(t, []informerpool.Key{pooltest.Everything}, reported)
 				r.RequireSound(t)
 			})
@@ -232,7 +239,8 @@ func TestRefusalIsReportedAndHeals(t *testing.T) {
 		err error
 		is  func(error) bool
 	}{
-		"forbidden": {apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no")), apierrors.IsForbidden},
+		"forbidden": {apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no")),
+			apierrors.IsForbidden},
 		"not found": {apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""), apierrors.IsNotFound},
 		"bad":       {apierrors.NewBadRequest("field label not supported"), apierrors.IsBadRequest},
 	}
@@ -351,7 +359,9 @@ func (o overlooking) Watch(ctx context.Context, r informerpool.Request) (io.Read
 }
 
 func TestListsOfTheFleetAreBounded(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.ListConcurrency = 3 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.ListConcurrency = 3
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		s.Block = pooltest.Hang()
 		leases := make([]*informerpool.Lease, 20)
 		for i := range leases {
@@ -449,24 +459,19 @@ func TestForeignAndBrokenObjectsAreRefused(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
-		send := func(object string) {
-			s.Mu.Lock()
-			defer s.Mu.Unlock()
-			for w := range s.Watchers {
-				w.Push(pooltest.Frame("ADDED", []byte(object)))
-			}
-		}
 		for _, object := range []string{
-			`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"x","uid":"u","resourceVersion":"900"}}`,
-			`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"namespace":"ns","name":"x","uid":"u","resourceVersion":"900"}}`,
-			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"other","name":"x","uid":"u","resourceVersion":"900"}}`,
-			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"a/../b","uid":"u","resourceVersion":"900"}}`,
-			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"","uid":"u","resourceVersion":"900"}}`,
-			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"x","uid":"","resourceVersion":"900"}}`,
-			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"x","uid":"u","resourceVersion":""}}`,
-			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":7,"uid":"u","resourceVersion":"900"}}`,
+			`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"x","uid":"u",` +
+				`"resourceVersion":"900"}}`,
+			`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"namespace":"ns","name":"x","uid":"u",` +
+				`"resourceVersion":"900"}}`,
+			pooltest.WidgetWith(`"namespace":"other","name":"x","uid":"u","resourceVersion":"900"`),
+			pooltest.WidgetWith(`"namespace":"ns","name":"a/../b","uid":"u","resourceVersion":"900"`),
+			pooltest.WidgetWith(`"namespace":"ns","name":"","uid":"u","resourceVersion":"900"`),
+			pooltest.WidgetWith(`"namespace":"ns","name":"x","uid":"","resourceVersion":"900"`),
+			pooltest.WidgetWith(`"namespace":"ns","name":"x","uid":"u","resourceVersion":""`),
+			pooltest.WidgetWith(`"namespace":"ns","name":7,"uid":"u","resourceVersion":"900"`),
 		} {
-			send(object)
+			pooltest.Push(s, "ADDED", object)
 		}
 		synctest.Wait()
 		require.EqualValues(t, 8, l.Status().Rejected)
@@ -478,7 +483,9 @@ func TestForeignAndBrokenObjectsAreRefused(t *testing.T) {
 }
 
 func TestClusterBudgetRefusesTheInformerThatGrows(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 20_000 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.MaxClusterBytes = 20_000
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 500 {
 			s.Put("big", fmt.Sprint("o", i), 1)
 		}
@@ -492,7 +499,8 @@ func TestClusterBudgetRefusesTheInformerThatGrows(t *testing.T) {
 		s.Delete("big", "o0")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, pooltest.Acquire(t, p, other).WaitForSync(ctx), informerpool.ErrBudget, "each cluster has a budget of its own")
+		require.ErrorIs(t, pooltest.Acquire(t, p, other).WaitForSync(ctx), informerpool.ErrBudget,
+			"each cluster has a budget of its own")
 		for i := range 480 {
 			s.Delete("big", fmt.Sprint("o", i))
 		}
@@ -503,7 +511,9 @@ func TestClusterBudgetRefusesTheInformerThatGrows(t *testing.T) {
 }
 
 func TestObjectBudgetRefusesTheInformer(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxObjects = 3 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.MaxObjects = 3
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 4 {
 			s.Put("ns", fmt.Sprint("o", i), 1)
 			s.Put("small", "one", 1)

@@ -74,7 +74,9 @@ func TestHazardRollbackThatAListMeets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rollbacks := 0
-			pooltest.Bubble(t, func(o *informerpool.Options) { o.OnRollback = func(informerpool.Key) { rollbacks++ } }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+			pooltest.Bubble(t, func(o *informerpool.Options) {
+				o.OnRollback = func(informerpool.Key) { rollbacks++ }
+			}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				s.Put("ns", "backup", 1)
 				before := pooltest.Copy(s)
 				for i := range 20 {

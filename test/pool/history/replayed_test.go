@@ -35,14 +35,18 @@ func replay(s *pooltest.Server, frames ...[]byte) {
 // delivered or read; the informer lists.
 func TestHazardStreamGoesBack(t *testing.T) {
 	for name, frames := range map[string]func(changed, deleted pooltest.Object) [][]byte{
-		"one change": func(changed, _ pooltest.Object) [][]byte { return [][]byte{pooltest.Frame("MODIFIED", changed.JSON())} },
+		"one change": func(changed, _ pooltest.Object) [][]byte {
+			return [][]byte{pooltest.Frame("MODIFIED", changed.JSON())}
+		},
 		"an object that was deleted": func(_, deleted pooltest.Object) [][]byte {
 			return [][]byte{pooltest.Frame("ADDED", deleted.JSON())}
 		},
 		"a change of an object that was deleted": func(_, deleted pooltest.Object) [][]byte {
 			return [][]byte{pooltest.Frame("MODIFIED", deleted.JSON())}
 		},
-		"a delete": func(changed, _ pooltest.Object) [][]byte { return [][]byte{pooltest.Frame("DELETED", changed.JSON())} },
+		"a delete": func(changed, _ pooltest.Object) [][]byte {
+			return [][]byte{pooltest.Frame("DELETED", changed.JSON())}
+		},
 		"a stretch": func(changed, deleted pooltest.Object) [][]byte {
 			return [][]byte{pooltest.Frame("ADDED", changed.JSON()), pooltest.Frame("ADDED", deleted.JSON()),
 				pooltest.BookmarkFrame(deleted.Version, false)}

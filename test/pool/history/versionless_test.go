@@ -85,7 +85,11 @@ func TestHazardDeletedBetweenAListWithoutAVersionAndItsWatch(t *testing.T) {
 				before: func(s *pooltest.Server) { s.Delete("ns", "o1"); s.Put("ns", "o1", 2); s.Delete("ns", "o2") },
 			},
 			"changed before and behind the watch": {
-				before: func(s *pooltest.Server) { s.Delete("ns", "o1"); s.Put("ns", "new1", 1); s.Put("ns", "new2", 1) },
+				before: func(s *pooltest.Server) {
+					s.Delete("ns", "o1")
+					s.Put("ns", "new1", 1)
+					s.Put("ns", "new2", 1)
+				},
 				behind: func(s *pooltest.Server) {
 					s.Delete("ns", "new1")
 					s.Delete("ns", "o2")

@@ -97,10 +97,11 @@ func TestHazardNamesComeAndGoneAreKept(t *testing.T) {
 	t.Run("kinds that a server invents", func(t *testing.T) {
 		pooltest.Bubble(t, nil, func(t *testing.T, _ *pooltest.Server, _ *informerpool.Pool) {
 			lists := 0
-			p, err := informerpool.New(informerpool.Options{PagedLists: true, Source: &pooltest.Scripted{Listed: func() string {
-				lists++
-				return pooltest.ListOf(fmt.Sprint(strings.Repeat("Kind", 10_000), lists, "List"))
-			}}})
+			p, err := informerpool.New(informerpool.Options{PagedLists: true,
+				Source: &pooltest.Scripted{Listed: func() string {
+					lists++
+					return pooltest.ListOf(fmt.Sprint(strings.Repeat("Kind", 10_000), lists, "List"))
+				}}})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, p.Close(context.Background())) }()
 			unnamed := pooltest.Everything

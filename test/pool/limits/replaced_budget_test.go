@@ -58,7 +58,9 @@ func TestHazardFullInformerNeverListsAnotherHistory(t *testing.T) {
 	} {
 		for _, paged := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s paged %t", name, paged), func(t *testing.T) {
-				pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes, o.PagedLists = budget, paged }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+				pooltest.Bubble(t, func(o *informerpool.Options) {
+					o.MaxClusterBytes, o.PagedLists = budget, paged
+				}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 					s.Put("ns", "kept", 1)
 					before := pooltest.Copy(s)
 					s.Put("ns", "kept", 2)

@@ -46,8 +46,10 @@ func TestWeightAgreesWithTheHeap(t *testing.T) {
 		n    int
 		make func(i int) []byte
 	}{
-		"Pods":    {1500, func(i int) []byte { return pooltest.Frame("ADDED", wiretest.Pod(i)) }},
-		"Secrets": {1000, func(i int) []byte { return pooltest.PodFrame(i, "ns", `},"data":{"k":"`+pooltest.Noise(i, 3000)+`"}}`) }},
+		"Pods": {1500, func(i int) []byte { return pooltest.Frame("ADDED", wiretest.Pod(i)) }},
+		"Secrets": {1000, func(i int) []byte {
+			return pooltest.PodFrame(i, "ns", `},"data":{"k":"`+pooltest.Noise(i, 3000)+`"}}`)
+		}},
 		"small ones in many namespaces": {8000, func(i int) []byte {
 			return pooltest.PodFrame(i, fmt.Sprint("namespace-", i/4), `},"data":{"k":"`+pooltest.Noise(i, 40)+`"}}`)
 		}},

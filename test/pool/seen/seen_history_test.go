@@ -105,7 +105,9 @@ func TestHazardSeenObjectOfAnEarlierHistory(t *testing.T) {
 							s.Put("ns", "other", 2)
 							if !synced {
 								s.Set(
-									func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+									func(s *pooltest.Server) {
+										s.Fail = func(string) error { return pooltest.ErrUnreachable }
+									})
 							}
 							l := pooltest.Acquire(t, p, pooltest.Everything)
 							r := pooltest.NewRecorder()

@@ -113,10 +113,13 @@ func TestHazardReadOfAHistoryThatIsOverEndsWhatAnotherInformerTold(t *testing.T)
 			change func(*pooltest.Server)
 			want   []string
 		}{
-			"there":    {func(*pooltest.Server) {}, []string{"Updated ns/o@101"}},
-			"later":    {func(s *pooltest.Server) { s.Put("ns", "o", 3) }, []string{"Updated ns/o@107"}},
-			"gone":     {func(s *pooltest.Server) { s.Delete("ns", "o") }, []string{"Deleted ns/o@101"}},
-			"replaced": {func(s *pooltest.Server) { s.Delete("ns", "o"); s.Put("ns", "o", 3) }, []string{"Deleted ns/o@101", "Added ns/o@108"}},
+			"there": {func(*pooltest.Server) {}, []string{"Updated ns/o@101"}},
+			"later": {func(s *pooltest.Server) { s.Put("ns", "o", 3) }, []string{"Updated ns/o@107"}},
+			"gone":  {func(s *pooltest.Server) { s.Delete("ns", "o") }, []string{"Deleted ns/o@101"}},
+			"replaced": {func(s *pooltest.Server) {
+				s.Delete("ns", "o")
+				s.Put("ns", "o", 3)
+			}, []string{"Deleted ns/o@101", "Added ns/o@108"}},
 		} {
 			t.Run(what+" "+name, func(t *testing.T) {
 				pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {

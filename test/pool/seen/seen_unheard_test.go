@@ -29,12 +29,15 @@ func TestHazardSeenObjectThatIsRefusedGoesUnheard(t *testing.T) {
 	refuse := map[string]func(*informerpool.Options){
 		"too large": func(o *informerpool.Options) { o.MaxObjectBytes = 2000 },
 		"transform": func(o *informerpool.Options) {
-			o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{pooltest.Widgets.GroupResource(): func(u *unstructured.Unstructured) error {
+			transform := func(u *unstructured.Unstructured) error {
 				if u.GetName() == "big" {
 					return errors.New("no")
 				}
 				return nil
-			}}
+			}
+			o.Transforms = map[schema.GroupResource]informerpool.TransformFunc{
+				pooltest.Widgets.GroupResource(): transform,
+			}
 		},
 	}
 	ends := map[string]func(*pooltest.Server){
@@ -125,8 +128,11 @@ func TestHazardSeenObjectEndsAnotherOne(t *testing.T) {
 		replace func(s *pooltest.Server)
 		want    []string
 	}{
-		"gone":     {func(s *pooltest.Server) { s.Delete("ns", "o") }, []string{"Deleted ns/o@102"}},
-		"replaced": {func(s *pooltest.Server) { s.Delete("ns", "o"); s.Put("ns", "o", 3) }, []string{"Deleted ns/o@102", "Added ns/o@106"}},
+		"gone": {func(s *pooltest.Server) { s.Delete("ns", "o") }, []string{"Deleted ns/o@102"}},
+		"replaced": {func(s *pooltest.Server) {
+			s.Delete("ns", "o")
+			s.Put("ns", "o", 3)
+		}, []string{"Deleted ns/o@102", "Added ns/o@106"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
@@ -243,7 +249,12 @@ func TestHazardSeenObjectIsToldAsDeletedTwice(t *testing.T) {
 // seen records objects of the given size that only reads have shown.
 func seen(l *informerpool.Lease, number, size int) {
 	for i := range number {
-		o := pooltest.Object{Namespace: cmp.Or(l.Key().Namespace, "ns"), Name: fmt.Sprint("seen", i), UID: fmt.Sprint("s", i), Version: 1 << 40}
+		o := pooltest.Object{
+			Namespace: cmp.Or(l.Key().Namespace, "ns"),
+			Name:      fmt.Sprint("seen", i),
+			UID:       fmt.Sprint("s", i),
+			Version:   1 << 40,
+		}
 		u := &unstructured.Unstructured{}
 		if err := u.UnmarshalJSON(o.JSON()); err != nil {
 			panic(err)
@@ -286,7 +297,9 @@ func TestHazardSeenObjectsAreNotCounted(t *testing.T) {
 // part of the budget.
 func TestHazardSeenObjectsKeepAnInformerOverBudget(t *testing.T) {
 	const size = 100_000
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes = 4 * size }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.MaxClusterBytes = 4 * size
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		other := pooltest.AcquireSynced(t, p, pooltest.In("other"))
 		seen(l, 3, size)

@@ -102,7 +102,9 @@ func TestListNarrowsByEverythingAQueryCanSay(t *testing.T) {
 }
 
 func TestIndexAddedBeforeTheFirstListSurvivesItsFailures(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.PagedLists = true }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.PagedLists = true
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		for i := range 20 {
 			s.Put("ns", fmt.Sprint("o", i), 1)
 		}
@@ -222,7 +224,9 @@ func TestIndexAddedWhileObjectsComeMissesNone(t *testing.T) {
 					s.Put("ns", fmt.Sprint("o", i), round)
 				}
 			})
-			require.NoError(t, l.AddIndex(name, func(o *informerpool.Object) []string { return []string{o.GetResourceVersion()} }))
+			require.NoError(t, l.AddIndex(name, func(o *informerpool.Object) []string {
+				return []string{o.GetResourceVersion()}
+			}))
 			writers.Wait()
 			synctest.Wait()
 			for _, o := range contentsOf(t, l) {

@@ -43,7 +43,9 @@ func TestOneRequestHoweverManyLeases(t *testing.T) {
 }
 
 func TestPagedListsWhereTheServerDoesNotStream(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.PageSize = 2 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.PageSize = 2
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		s.NoStream = true
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			s.Put("ns", name, 1)
@@ -117,7 +119,8 @@ func TestAnotherLeasesEndChangesNothing(t *testing.T) {
 
 func TestReleaseIsIdempotentAndPerHandle(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, _ *pooltest.Server, p *informerpool.Pool) {
-		first, second := pooltest.AcquireSynced(t, p, pooltest.Everything), pooltest.AcquireSynced(t, p, pooltest.Everything)
+		first, second := pooltest.AcquireSynced(t, p, pooltest.Everything),
+			pooltest.AcquireSynced(t, p, pooltest.Everything)
 		for range 3 {
 			first.Release()
 		}
@@ -169,7 +172,8 @@ func TestAcquireAtTheEndOfTheLingerIsAlive(t *testing.T) {
 
 func TestReleaseNowSkipsTheLingerButNotOtherLeases(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
-		first, second := pooltest.AcquireSynced(t, p, pooltest.Everything), pooltest.AcquireSynced(t, p, pooltest.Everything)
+		first, second := pooltest.AcquireSynced(t, p, pooltest.Everything),
+			pooltest.AcquireSynced(t, p, pooltest.Everything)
 		first.ReleaseNow()
 		first.Release()
 		pooltest.After(time.Second)
@@ -185,7 +189,9 @@ func TestReleaseNowSkipsTheLingerButNotOtherLeases(t *testing.T) {
 }
 
 func TestReacquireDoesNotWaitForTheDyingInformer(t *testing.T) {
-	pooltest.Bubble(t, func(o *informerpool.Options) { o.Linger = -1 }, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+	pooltest.Bubble(t, func(o *informerpool.Options) {
+		o.Linger = -1
+	}, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		s.Fail = func(string) error { return pooltest.ErrUnreachable }
 		l := pooltest.Acquire(t, p, pooltest.Everything)
 		time.Sleep(5 * time.Minute) // deep in back-off
@@ -294,7 +300,9 @@ func TestStopIsPrompt(t *testing.T) {
 	states := map[string]func(*pooltest.Server){
 		"waiting for the cluster": func(s *pooltest.Server) { s.NotReady = pooltest.Hang() },
 		"server hangs":            func(s *pooltest.Server) { s.Block = pooltest.Hang() },
-		"refused":                 func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } },
+		"refused": func(s *pooltest.Server) {
+			s.Fail = func(string) error { return pooltest.ErrUnreachable }
+		},
 		"throttled": func(s *pooltest.Server) {
 			s.Fail = func(string) error { return apierrors.NewTooManyRequests("later", 86400) }
 		},

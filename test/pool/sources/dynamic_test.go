@@ -37,7 +37,9 @@ func TestFakeDynamicClientWorksInABubble(t *testing.T) {
 		client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"}, object("a", "1"), object("b", "1"))
 		pool, err := informerpool.New(informerpool.Options{
-			Source: informerpool.FromDynamic(func(types.NamespacedName) (dynamic.Interface, error) { return client, nil }),
+			Source: informerpool.FromDynamic(func(types.NamespacedName) (dynamic.Interface, error) {
+				return client, nil
+			}),
 		})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, pool.Close(context.Background())) }()

@@ -30,7 +30,8 @@ func served(t *testing.T, handler http.HandlerFunc) informerpool.Source {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	source, err := informerpool.FromConfig(&rest.Config{Host: server.URL + "/prefix", BearerToken: "canary-token", Timeout: time.Nanosecond})
+	source, err := informerpool.FromConfig(&rest.Config{Host: server.URL + "/prefix", BearerToken: "canary-token",
+		Timeout: time.Nanosecond})
 	require.NoError(t, err)
 	return source
 }
@@ -42,23 +43,36 @@ func TestRequestsAreWhatAnAPIServerExpects(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{}`)
 	})
-	key := informerpool.Key{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespace: "ns"}
+	key := informerpool.Key{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1",
+		Resource: "deployments"}, Namespace: "ns"}
 	body, err := source.Watch(t.Context(), informerpool.Request{Key: key, Options: metav1.ListOptions{
-		LabelSelector: "a in (b,c)", FieldSelector: "metadata.name=x", ResourceVersion: "7", AllowWatchBookmarks: true,
-		SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, TimeoutSeconds: new(int64(99)),
+		LabelSelector:        "a in (b,c)",
+		FieldSelector:        "metadata.name=x",
+		ResourceVersion:      "7",
+		AllowWatchBookmarks:  true,
+		SendInitialEvents:    new(true),
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		TimeoutSeconds:       new(int64(99)),
 	}})
 	require.NoError(t, err)
 	require.NoError(t, body.Close())
 	require.Equal(t, "/prefix/apis/apps/v1/namespaces/ns/deployments", got.URL.Path)
 	require.Equal(t, url.Values{
-		"watch": {"true"}, "labelSelector": {"a in (b,c)"}, "fieldSelector": {"metadata.name=x"}, "resourceVersion": {"7"},
-		"allowWatchBookmarks": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "timeoutSeconds": {"99"},
+		"watch":                {"true"},
+		"labelSelector":        {"a in (b,c)"},
+		"fieldSelector":        {"metadata.name=x"},
+		"resourceVersion":      {"7"},
+		"allowWatchBookmarks":  {"true"},
+		"sendInitialEvents":    {"true"},
+		"resourceVersionMatch": {"NotOlderThan"},
+		"timeoutSeconds":       {"99"},
 	}, got.URL.Query())
 	require.Equal(t, "Bearer canary-token", got.Header.Get("Authorization"))
 	require.Equal(t, "identity", got.Header.Get("Accept-Encoding"))
 
 	key = informerpool.Key{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
-	body, err = source.List(t.Context(), informerpool.Request{Key: key, Options: metav1.ListOptions{Limit: 500, Continue: "next"}})
+	body, err = source.List(t.Context(),
+		informerpool.Request{Key: key, Options: metav1.ListOptions{Limit: 500, Continue: "next"}})
 	require.NoError(t, err)
 	require.NoError(t, body.Close())
 	require.Equal(t, "/prefix/api/v1/pods", got.URL.Path)
@@ -74,7 +88,8 @@ func TestAnswersThatAreNoListAreTypedErrorsWithoutTheBody(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}
 	}
-	status := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden\u0000\u001b[31m` + strings.Repeat("x", 10000) +
+	status := `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden\u0000\u001b[31m` +
+		strings.Repeat("x", 10000) +
 		`","reason":"Forbidden","details":{"kind":"pods","retryAfterSeconds":999999},"code":403}`
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
@@ -84,7 +99,9 @@ func TestAnswersThatAreNoListAreTypedErrorsWithoutTheBody(t *testing.T) {
 		"throttled":    {answer(429, "text/plain", "canary-body"), apierrors.IsTooManyRequests},
 		"unauthorized": {answer(401, "text/html", "<html>canary-body"), apierrors.IsUnauthorized},
 		"unavailable":  {answer(503, "application/json", `{"canary-body":1}`), apierrors.IsServiceUnavailable},
-		"login page":   {answer(200, "text/html; charset=utf-8", "<html>canary-body"), func(err error) bool { return strings.Contains(err.Error(), "text/html") }},
+		"login page": {answer(200, "text/html; charset=utf-8", "<html>canary-body"), func(err error) bool {
+			return strings.Contains(err.Error(), "text/html")
+		}},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/stolen", http.StatusTemporaryRedirect)
 		}, func(err error) bool { return apierrors.ReasonForError(err) != "" || err != nil }},
