@@ -23,6 +23,14 @@ func Hang() chan struct{} { return make(chan struct{}) }
 // Long is a time that no informer needs for anything.
 const Long = time.Hour
 
+// FailWith answers every request with an error, until Heal.
+func (s *Server) FailWith(err error) {
+	s.Set(func(s *Server) { s.Fail = func(string) error { return err } })
+}
+
+// Heal answers requests as usual again.
+func (s *Server) Heal() { s.Set(func(s *Server) { s.Fail = nil }) }
+
 // Compact drops the history, so that resuming a watch fails with 410.
 func (s *Server) Compact() {
 	s.Mu.Lock()
@@ -106,11 +114,11 @@ func (s *Server) Deafly(change func()) {
 // Away makes changes to a server that its informers see by a list, and not in
 // their stream.
 func (s *Server) Away(happens func()) {
-	s.Set(func(s *Server) { s.Fail = func(string) error { return ErrUnreachable } })
+	s.FailWith(ErrUnreachable)
 	s.Cut(io.ErrUnexpectedEOF)
 	happens()
 	s.Compact()
-	s.Set(func(s *Server) { s.Fail = nil })
+	s.Heal()
 	After(time.Minute)
 }
 

@@ -91,6 +91,15 @@ func Subscribe(t *testing.T, p *informerpool.Pool, l *informerpool.Lease,
 	return s
 }
 
+// Record adds a lease to a new subscription, and returns what records its
+// events.
+func Record(t *testing.T, p *informerpool.Pool, l *informerpool.Lease) *Recorder {
+	t.Helper()
+	r := NewRecorder()
+	Subscribe(t, p, l, r)
+	return r
+}
+
 // After waits for d and then until the bubble is quiet, which orders the work
 // of its goroutines before the code that follows.
 func After(d time.Duration) {

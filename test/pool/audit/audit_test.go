@@ -108,8 +108,7 @@ func TestHazardOvertakenRollbackRepeatsAVersion(t *testing.T) {
 				s.Put("ns", "lost", 1)
 				narrow := pooltest.AcquireSynced(t, p, pooltest.In("ns1"))
 				wide := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, narrow, r)
+				r := pooltest.Record(t, p, narrow)
 				synctest.Wait()
 				r.Take()
 				s.Set(func(s *pooltest.Server) {
@@ -160,8 +159,7 @@ func TestAuditOfWhatIsEqualChangesNothing(t *testing.T) {
 					s.Put("ns", fmt.Sprint("o", i), 1)
 				}
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				synctest.Wait()
 				r.Take()
 				status := l.Status()
@@ -225,7 +223,7 @@ func TestAuditSoon(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, s.State(nil), pooltest.Contents(t, l))
 		p.AuditSoon(pooltest.Everything.Cluster)
-		s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+		s.FailWith(pooltest.ErrUnreachable)
 		s.Cut(io.ErrUnexpectedEOF)
 		pooltest.After(6 * time.Minute)
 		require.Zero(t, p.Totals().AuditFailures, "what is known to be broken is not audited")
@@ -358,9 +356,7 @@ func TestHazardUnavailableServerComesBackAhead(t *testing.T) {
 				for i := range 3 {
 					away := &apierrors.StatusError{
 						ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: int32(code)}}
-					s.Set(func(s *pooltest.Server) {
-						s.Fail = func(string) error { return away }
-					})
+					s.FailWith(away)
 					s.Cut(io.ErrUnexpectedEOF)
 					s.Set(func(s *pooltest.Server) {
 						clear(s.Objects)
@@ -368,7 +364,7 @@ func TestHazardUnavailableServerComesBackAhead(t *testing.T) {
 					})
 					s.Put("ns", fmt.Sprint("new", i), 1)
 					pooltest.After(5 * time.Second)
-					s.Set(func(s *pooltest.Server) { s.Fail = nil })
+					s.Heal()
 					pooltest.After(5*time.Minute + 30*time.Second)
 					require.Equal(t, s.State(nil), pooltest.Contents(t, l))
 					require.Equal(t, s.State(nil), r.State())

@@ -56,8 +56,7 @@ func TestHazardDeleteOfARefusedSuccessorKeepsTheCachedObject(t *testing.T) {
 				s.Put("ns", "a", 1)
 				s.Put("ns", "b", 1)
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				s.Away(func() {
 					s.Delete("ns", "a")
 					s.Put("ns", "a", 2, "tier=refused")
@@ -86,8 +85,7 @@ func TestDeleteOfAnEarlierRefusedObjectKeepsItsSuccessor(t *testing.T) {
 		p *informerpool.Pool) {
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		synctest.Wait()
 		r.Take()
 		pooltest.Push(s, "DELETED",

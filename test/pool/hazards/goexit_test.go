@@ -136,12 +136,10 @@ func (l *leaver) everythingGoesWrong() {
 	pooltest.After(time.Minute)
 	s.Cut(io.ErrUnexpectedEOF)
 	pooltest.After(time.Minute)
-	s.Set(func(s *pooltest.Server) {
-		s.Fail = func(string) error { return apierrors.NewNotFound(pooltest.Widgets.GroupResource(), "") }
-	})
+	s.FailWith(apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""))
 	s.Cut(io.ErrUnexpectedEOF)
 	pooltest.After(5 * time.Minute)
-	s.Set(func(s *pooltest.Server) { s.Fail = nil })
+	s.Heal()
 	s.Restore(before, 0)
 	pooltest.After(30 * time.Minute)
 }

@@ -102,8 +102,7 @@ func TestHazardIngressWithoutRoutes(t *testing.T) {
 						`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}`)
 					l := pooltest.AcquireSynced(t, p,
 						informerpool.Key{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}})
-					r := pooltest.NewRecorder()
-					pooltest.Subscribe(t, p, l, r)
+					r := pooltest.Record(t, p, l)
 					pooltest.After(time.Minute)
 					r.Take()
 					loading.Store(true)
@@ -132,8 +131,7 @@ func TestDeletedDefinitionDeletesItsObjectsOnProof(t *testing.T) {
 		do("POST", "/apis/example.com/v1/namespaces/default/gizmos",
 			`{"apiVersion":"example.com/v1","kind":"Gizmo","metadata":{"name":"a","namespace":"default"}}`)
 		l := pooltest.AcquireSynced(t, p, informerpool.Key{Resource: gizmos})
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		synctest.Wait()
 		r.Take()
 		do("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gizmos.example.com", "")
@@ -188,13 +186,10 @@ func TestHazardNotFoundIsNoProof(t *testing.T) {
 				defer func() { require.NoError(t, p.Close(context.Background())) }()
 				s.Put("ns", "a", 1)
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				synctest.Wait()
 				r.Take()
-				s.Set(func(s *pooltest.Server) {
-					s.Fail = func(string) error { return apierrors.NewNotFound(pooltest.Widgets.GroupResource(), "") }
-				})
+				s.FailWith(apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""))
 				s.Cut(io.EOF)
 				pooltest.After(10 * time.Minute)
 				require.Empty(t, r.Take())
@@ -219,17 +214,14 @@ func TestHazardSkewedServers(t *testing.T) {
 		defer func() { require.NoError(t, p.Close(context.Background())) }()
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		synctest.Wait()
 		r.Take()
 		for range 5 {
-			s.Set(func(s *pooltest.Server) {
-				s.Fail = func(string) error { return apierrors.NewNotFound(pooltest.Widgets.GroupResource(), "") }
-			})
+			s.FailWith(apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""))
 			s.Cut(io.ErrUnexpectedEOF)
 			pooltest.After(9 * time.Second)
-			s.Set(func(s *pooltest.Server) { s.Fail = nil })
+			s.Heal()
 			pooltest.After(20 * time.Second)
 			require.Equal(t, informerpool.StateSynced, l.Status().State)
 		}

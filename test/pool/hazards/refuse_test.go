@@ -237,8 +237,7 @@ func TestDeleteOfARefusedObjectDeletes(t *testing.T) {
 			s.Put("ns", name, 1)
 		}
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		synctest.Wait()
 		r.Take()
 
@@ -295,16 +294,15 @@ func TestARefusedObjectIsNotSweptAway(t *testing.T) {
 			s.Put("ns", "a", 1)
 			s.Put("ns", "b", 1)
 			l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-			r := pooltest.NewRecorder()
-			pooltest.Subscribe(t, p, l, r)
+			r := pooltest.Record(t, p, l)
 			synctest.Wait()
 			r.Take()
 			relist := func(change func()) {
-				s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+				s.FailWith(pooltest.ErrUnreachable)
 				s.Cut(io.ErrUnexpectedEOF)
 				change()
 				s.Compact()
-				s.Set(func(s *pooltest.Server) { s.Fail = nil })
+				s.Heal()
 				pooltest.After(time.Minute)
 			}
 			refuse = "a"

@@ -26,16 +26,12 @@ func TestTrustEndsWithThePermission(t *testing.T) {
 		require.ErrorIs(t, l.Trust(grace), informerpool.ErrNotSynced)
 		synctest.Wait()
 		require.NoError(t, l.Trust(grace))
-		s.Set(func(s *pooltest.Server) {
-			s.Fail = func(string) error {
-				return apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no"))
-			}
-		})
+		s.FailWith(apierrors.NewForbidden(pooltest.Widgets.GroupResource(), "", errors.New("no")))
 		s.Cut(io.ErrUnexpectedEOF)
 		pooltest.After(time.Second)
 		require.True(t, apierrors.IsForbidden(l.Trust(time.Hour)), "no grace for what is refused: %v",
 			l.Trust(time.Hour))
-		s.Set(func(s *pooltest.Server) { s.Fail = nil })
+		s.Heal()
 		pooltest.After(time.Minute)
 		require.NoError(t, l.Trust(0))
 		l.Release()
@@ -67,7 +63,7 @@ func TestTrustSurvivesOneRefusedCredential(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
 		pooltest.After(time.Minute)
-		s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return apierrors.NewUnauthorized("who") } })
+		s.FailWith(apierrors.NewUnauthorized("who"))
 		s.Cut(io.ErrUnexpectedEOF)
 		for s.Count("guard") == 0 {
 			pooltest.After(time.Millisecond)
@@ -94,7 +90,7 @@ func TestTrustIsWithdrawnUntilTheNewHistoryIsListed(t *testing.T) {
 		s.Cut(io.ErrUnexpectedEOF)
 		pooltest.After(5 * time.Second)
 		require.ErrorIs(t, l.Trust(time.Hour), informerpool.ErrHistory)
-		s.Set(func(s *pooltest.Server) { s.Fail = nil })
+		s.Heal()
 		pooltest.After(time.Minute)
 		require.NoError(t, l.Trust(0))
 	})

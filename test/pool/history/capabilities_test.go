@@ -83,8 +83,7 @@ func TestHazardListWithoutWatch(t *testing.T) {
 			return nil
 		}
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		synctest.Wait()
 		r.Take()
 		s.Put("ns", "a", 2)
@@ -102,11 +101,11 @@ func TestHazardListWithoutWatch(t *testing.T) {
 		pooltest.After(10 * time.Minute)
 		require.InDelta(t, 20, s.Count("list")-lists, 8, "one list each interval")
 
-		s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+		s.FailWith(pooltest.ErrUnreachable)
 		pooltest.After(41 * time.Second)
 		require.Error(t, l.Trust(0), "a poll that fails is no poll")
 		require.Equal(t, informerpool.StateDegraded, l.Status().State)
-		s.Set(func(s *pooltest.Server) { s.Fail = nil })
+		s.Heal()
 		pooltest.After(11 * time.Minute)
 		require.False(t, l.Status().Polling, "it can be watched now")
 		s.Put("ns", "c", 1)

@@ -100,7 +100,7 @@ func hastily(s *pooltest.Server, within time.Duration, end func(w *pooltest.Watc
 
 // unreachable cuts all streams, and lets no request succeed.
 func unreachable(s *pooltest.Server) {
-	s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+	s.FailWith(pooltest.ErrUnreachable)
 	s.Cut(io.ErrUnexpectedEOF)
 }
 
@@ -278,8 +278,7 @@ func TestHazardStreamsThatAreAllEndedAtOnceStopTheInformer(t *testing.T) {
 			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				s.Put("ns", "a", 1)
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				s.Cut(io.EOF)
 				s.Set(func(s *pooltest.Server) {
 					s.Deaf = true

@@ -64,8 +64,7 @@ func TestHazardStreamGoesBack(t *testing.T) {
 				s.Put("ns", "deleted", 1)
 				changed, deleted := s.Objects[named("changed")], s.Objects[named("deleted")]
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				s.Put("ns", "changed", 2)
 				s.Delete("ns", "deleted")
 				synctest.Wait()
@@ -94,8 +93,7 @@ func TestHazardStreamGoesBack(t *testing.T) {
 func TestStreamThatRepeatsItsLastFrameIsOfOneHistory(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		s.Put("ns", "a", 1)
 		synctest.Wait()
 		before := l.Status()

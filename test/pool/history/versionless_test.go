@@ -127,8 +127,7 @@ func testVersionless(t *testing.T, version string, before, behind func(*pooltest
 		}
 		refill()
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		for round := range 4 { // the first watch, and those after an interruption
 			pooltest.After(2 * time.Second)
 			require.Nil(t, source.before, "a watch was opened")

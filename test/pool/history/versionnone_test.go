@@ -302,7 +302,7 @@ func TestHazardResumeIsRefusedForLong(t *testing.T) {
 						pooltest.After(time.Hour)
 						require.Less(t, s.Count("list"), 1300, "no busy loop")
 					}
-					s.Set(func(s *pooltest.Server) { s.Fail = nil })
+					s.Heal()
 					pooltest.After(time.Minute)
 					require.NoError(t, l.Trust(time.Minute))
 				})

@@ -153,8 +153,7 @@ func testFlood(t *testing.T, s *flooded, want error) {
 	defer func() { require.NoError(t, p.Close(context.Background())) }()
 	before := reachable()
 	healthy := pooltest.AcquireSynced(t, p, healthyKey)
-	heard := pooltest.NewRecorder()
-	pooltest.Subscribe(t, p, healthy, heard)
+	heard := pooltest.Record(t, p, healthy)
 
 	l := pooltest.Acquire(t, p, floodedKey)
 	var said error

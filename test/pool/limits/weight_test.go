@@ -156,8 +156,7 @@ func TestHazardInformerThatIsFullNeverListsAgain(t *testing.T) {
 			pooltest.Bubble(t, func(o *informerpool.Options) { o.MaxClusterBytes, o.PagedLists = budget, paged }, func(
 				t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				for i := range 100 {
 					s.Put("ns", fmt.Sprint("o", i), 1)
 				}

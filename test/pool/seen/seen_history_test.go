@@ -20,12 +20,12 @@ import (
 // blindly runs happens on a server whose informers fail meanwhile, and then
 // compacts the history.
 func blindly(s *pooltest.Server, happens func()) {
-	s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+	s.FailWith(pooltest.ErrUnreachable)
 	s.Cut(io.ErrUnexpectedEOF)
 	synctest.Wait()
 	happens()
 	s.Compact()
-	s.Set(func(s *pooltest.Server) { s.Fail = nil })
+	s.Heal()
 }
 
 // back turns a server back into the cluster it was before.

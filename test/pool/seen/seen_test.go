@@ -79,8 +79,7 @@ func TestHazardObjectSeenAndDeletedUnseen(t *testing.T) {
 				seen := s.Read(t, "gone")
 				s.Delete("ns", "gone")
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				l.Seen(seen)
 				pooltest.After(10 * time.Second)
 				synctest.Wait()
@@ -97,8 +96,7 @@ func TestHazardObjectSeenAndDeletedUnseen(t *testing.T) {
 func TestHazardDeleteOfASeenObjectIsToldTwice(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		s.Put("ns", "o", 1)
 		l.Seen(s.Read(t, "o"))
 		synctest.Wait()
@@ -145,8 +143,7 @@ func picky(o *informerpool.Options) {
 func TestHazardRefusedObjectThatWasReadIsDeleted(t *testing.T) {
 	pooltest.Bubble(t, picky, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		s.Put("ns", "o", 1, "refused=yes")
 		l.Seen(s.Read(t, "o"))
 		synctest.Wait()
@@ -166,8 +163,7 @@ func TestHazardObjectThatWasReadLeavesASelection(t *testing.T) {
 		narrow := pooltest.Everything
 		narrow.LabelSelector = "app=x"
 		l := pooltest.AcquireSynced(t, p, narrow)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		s.Put("ns", "o", 1, "refused=yes", "app=x")
 		l.Seen(s.Read(t, "o"))
 		s.Put("ns", "o", 2, "app=y")
@@ -186,8 +182,7 @@ func TestHazardSeenObjectOfTheVersionOfAnotherOne(t *testing.T) {
 		narrow := pooltest.Everything
 		narrow.LabelSelector = "app=x"
 		l := pooltest.AcquireSynced(t, p, narrow)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		s.Put("ns", "o", 1, "app=y")
 		synctest.Wait()
 		s.Set(func(s *pooltest.Server) {
@@ -208,8 +203,7 @@ func TestHazardSeenObjectOfTheVersionOfAnotherOne(t *testing.T) {
 func TestHazardObjectThatWasReadIsForgottenByARetarget(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		l := pooltest.AcquireSynced(t, p, pooltest.In("ns"))
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		s.Deafly(func() { s.Put("ns", "o", 1) })
 		l.Seen(s.Read(t, "o"))
 		s.Deafly(func() { s.Delete("ns", "o") })

@@ -50,8 +50,7 @@ func TestHazardSeenObjectThatIsRefusedGoesUnheard(t *testing.T) {
 				pooltest.Bubble(t, change, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 					s.Put("ns", "small", 1)
 					l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-					r := pooltest.NewRecorder()
-					pooltest.Subscribe(t, p, l, r)
+					r := pooltest.Record(t, p, l)
 					s.Put("ns", "big", 1, "l="+strings.Repeat("x", 3000))
 					l.Seen(s.Read(t, "big"))
 					synctest.Wait()
@@ -78,8 +77,7 @@ func TestHazardSeenObjectIsTakenForItsSuccessor(t *testing.T) {
 			s.Put("ns", "o", 1)
 			s.NotReady = pooltest.Hang()
 			l := pooltest.Acquire(t, p, pooltest.Everything)
-			r := pooltest.NewRecorder()
-			pooltest.Subscribe(t, p, l, r)
+			r := pooltest.Record(t, p, l)
 			l.Seen(s.Read(t, "o"))
 			replace(s)
 			close(s.NotReady)
@@ -91,8 +89,7 @@ func TestHazardSeenObjectIsTakenForItsSuccessor(t *testing.T) {
 		pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 			s.Put("ns", "other", 1)
 			l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-			r := pooltest.NewRecorder()
-			pooltest.Subscribe(t, p, l, r)
+			r := pooltest.Record(t, p, l)
 			s.Away(func() {
 				s.Put("ns", "o", 1)
 				l.Seen(s.Read(t, "o"))
@@ -105,8 +102,7 @@ func TestHazardSeenObjectIsTakenForItsSuccessor(t *testing.T) {
 		pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 			s.Put("ns", "other", 1)
 			l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-			r := pooltest.NewRecorder()
-			pooltest.Subscribe(t, p, l, r)
+			r := pooltest.Record(t, p, l)
 			s.Set(func(s *pooltest.Server) { s.Deaf = true })
 			s.Put("ns", "o", 1)
 			l.Seen(s.Read(t, "o"))
@@ -139,8 +135,7 @@ func TestHazardSeenObjectEndsAnotherOne(t *testing.T) {
 				s.Put("ns", "other", 1)
 				s.Put("ns", "o", 1)
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				synctest.Wait()
 				require.Equal(t, []string{"Added ns/o@102"}, pooltest.Without(r.Take(), "other"))
 				s.Away(func() {
@@ -227,11 +222,10 @@ func TestHazardSeenObjectIsToldAsDeletedTwice(t *testing.T) {
 			pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 				s.Put("ns", "o", 1)
 				l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-				r := pooltest.NewRecorder()
-				pooltest.Subscribe(t, p, l, r)
+				r := pooltest.Record(t, p, l)
 				synctest.Wait()
 				r.Take()
-				s.Set(func(s *pooltest.Server) { s.Fail = func(string) error { return pooltest.ErrUnreachable } })
+				s.FailWith(pooltest.ErrUnreachable)
 				s.Cut(io.ErrUnexpectedEOF)
 				s.Put("ns", "o", 2)
 				l.Seen(s.Read(t, "o"))
@@ -320,13 +314,10 @@ func TestHazardSeenObjectOfAKindThatVanishes(t *testing.T) {
 	pooltest.Bubble(t, nil, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
 		s.Put("ns", "a", 1)
 		l := pooltest.AcquireSynced(t, p, pooltest.Everything)
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		synctest.Wait()
 		r.Take()
-		s.Set(func(s *pooltest.Server) {
-			s.Fail = func(string) error { return apierrors.NewNotFound(pooltest.Widgets.GroupResource(), "") }
-		})
+		s.FailWith(apierrors.NewNotFound(pooltest.Widgets.GroupResource(), ""))
 		s.Put("ns", "a", 2)
 		s.Cut(io.ErrUnexpectedEOF)
 		s.Set(func(s *pooltest.Server) { s.Deaf = true })

@@ -196,7 +196,7 @@ func TestReacquireDoesNotWaitForTheDyingInformer(t *testing.T) {
 		l := pooltest.Acquire(t, p, pooltest.Everything)
 		time.Sleep(5 * time.Minute) // deep in back-off
 		l.Release()
-		s.Set(func(s *pooltest.Server) { s.Fail = nil })
+		s.Heal()
 		began := time.Now()
 		pooltest.AcquireSynced(t, p, pooltest.Everything)
 		require.Zero(t, time.Since(began))
@@ -270,8 +270,7 @@ func TestWiderInformerServesNarrowerKeys(t *testing.T) {
 		_, err = l.Get("other", "c")
 		require.True(t, apierrors.IsNotFound(err))
 
-		r := pooltest.NewRecorder()
-		pooltest.Subscribe(t, p, l, r)
+		r := pooltest.Record(t, p, l)
 		synctest.Wait()
 		require.Equal(t, []string{"Added ns/a@101"}, r.Take())
 		s.Put("ns", "a", 1, "app=y") // leaves the selector
