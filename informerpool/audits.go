@@ -304,7 +304,7 @@ func (p *Pool) runAudit(i *informer) {
 		i.count(countAudits)
 	case errors.Is(err, ErrHistory):
 		i.count(countAuditDifferences)
-		p.distrust(i, err)
+		i.distrust(err)
 	case errors.Is(err, errUnsettled), errors.Is(err, ErrEpochChanged), i.ctx.Err() != nil:
 	default:
 		failed = true
@@ -318,18 +318,12 @@ func (p *Pool) runAudit(i *informer) {
 	release()
 }
 
-// distrust makes an informer list whose audit found that its server has another
-// history, and with it the other informers of the resource that have the same
-// history as the informer. Their audits may not see it: an object can have got
-// the version of its undone state again.
-func (p *Pool) distrust(i *informer, found error) {
-	i.mu.RLock()
-	epoch, history := i.mu.epoch, i.mu.history // before the list, which changes them
-	i.mu.RUnlock()
-
-	i.distrust(found)
+// distrustSiblings makes the other informers of an informer's resource list that
+// show the history that the informer has found to be over. Their audits may not
+// see it: an object can have got the version of its undone state again.
+func (p *Pool) distrustSiblings(i *informer, over era, found error) {
 	for _, other := range p.siblings(i) {
-		if other.follows(epoch, history) {
+		if other.follows(over) {
 			other.distrust(fmt.Errorf("%s: %w: %w", other.key, errFoundElsewhere, found))
 		}
 	}

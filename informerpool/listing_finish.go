@@ -34,6 +34,7 @@ func (l *listing) finish(rv string) error {
 	l.over = true
 	asked := errors.Is(r.at.distrust, errLacked) // or each would make the other list again and again
 	r.listing, r.at.distrust = nil, nil
+	before := r.informer.shows()
 	l.history = l.number()
 	if l.another = l.apart(); l.another {
 		r.at.reach = ""
@@ -49,7 +50,7 @@ func (l *listing) finish(rv string) error {
 		r.informer.pool.doubtSiblings(r.informer)
 	}
 	if l.broken != nil {
-		r.rolledBack(l.broken)
+		r.rolledBack(l.broken, before)
 	}
 	r.informer.pool.takeOver(r.informer)
 
@@ -81,7 +82,7 @@ func (l *listing) trim(rv string) error {
 	r.informer.giveUp(l)
 	r.at.replace = true // the next list may not contradict the remaining objects
 	if l.broken != nil {
-		r.rolledBack(l.broken)
+		r.rolledBack(l.broken, r.informer.shows())
 	}
 
 	return l.cramped

@@ -204,7 +204,7 @@ func (r *reflector) checkHistory(err error) error {
 	case errors.Is(err, ErrHistory):
 		r.at.resume, r.at.replace = "", true
 		r.backoff.Reset()
-		r.rolledBack(err)
+		r.rolledBack(err, r.informer.shows())
 	case errors.Is(err, ErrKind):
 		r.at.relist() // the rest of the response cannot be trusted either
 		r.kind.forget(&r.informer.key)
@@ -228,8 +228,10 @@ func (r *reflector) checkHistory(err error) error {
 	return err
 }
 
-// rolledBack reports that the server's history is not the store's.
-func (r *reflector) rolledBack(cause error) {
+// rolledBack reports that the server's history is not the one that the store
+// showed.
+func (r *reflector) rolledBack(cause error, over era) {
+	r.informer.pool.distrustSiblings(r.informer, over, cause)
 	r.server.count(countRollbacks)
 	r.options.Logger.Info("History of the server is another one",
 		"informer", r.informer.key.String(), "error", cause.Error())

@@ -255,11 +255,25 @@ func (i *informer) followedSince(t time.Time) bool {
 	return i.mu.state == StateSynced && i.mu.detached.IsZero() && i.mu.since.Before(t)
 }
 
-// follows reports whether the store shows a history.
-func (i *informer) follows(epoch Epoch, number int) bool {
+// era is one history of a resource.
+type era struct {
+	epoch  Epoch
+	number int
+}
+
+// shows returns the history of the store.
+func (i *informer) shows() era {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	return i.mu.synced && i.mu.epoch == epoch && i.mu.history == number
+	return era{i.mu.epoch, i.mu.history}
+}
+
+// follows reports whether the store shows a history, and nothing has been found
+// that contradicts it.
+func (i *informer) follows(history era) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.mu.synced && i.mu.doubt == nil && history == era{i.mu.epoch, i.mu.history}
 }
 
 // healthy reports whether a narrower key may rely on the informer. An informer

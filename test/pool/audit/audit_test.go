@@ -142,6 +142,52 @@ func TestHazardOvertakenRollbackRepeatsAVersion(t *testing.T) {
 	}
 }
 
+// TestHazardRollbackThatOneInformerMeets: the list of one informer shows that
+// the history went back. Another informer of the resource, whose only object has
+// the version of its undone state again, meets nothing that contradicts it.
+func TestHazardRollbackThatOneInformerMeets(t *testing.T) {
+	pooltest.Bubble(t, audited, func(t *testing.T, s *pooltest.Server, p *informerpool.Pool) {
+		s.Put("ns1", "one", 1)
+		s.Put("ns", "back", 1)
+		before := pooltest.Copy(s)
+		s.Put("ns1", "one", 2)
+		s.Put("ns", "back", 2)
+		narrow := pooltest.AcquireSynced(t, p, pooltest.In("ns1"))
+		wide := pooltest.AcquireSynced(t, p, pooltest.Everything)
+		r := pooltest.NewRecorder()
+		pooltest.Subscribe(t, p, narrow, r)
+		synctest.Wait()
+		r.Take()
+		refuse := true
+		s.Set(func(s *pooltest.Server) {
+			s.Objects, s.Version, s.Log = before.Objects, before.Version, nil
+			for w := range s.Watchers {
+				w.End(io.ErrUnexpectedEOF)
+			}
+			clear(s.Watchers)
+			s.Refuse = func(k informerpool.Key) error {
+				if k != pooltest.Everything || !refuse {
+					return nil
+				}
+				refuse = false
+				return apierrors.NewResourceExpired("too old")
+			}
+		})
+		s.Put("ns1", "one", 3)
+		for i := range 10 {
+			s.Put("ns", fmt.Sprint("other", i), 1)
+		}
+
+		s.Speak(1)
+		require.Equal(t, s.State(nil), pooltest.Contents(t, wide))
+		require.EqualValues(t, 1, wide.Status().Rollbacks)
+		var one pooltest.Widget
+		require.NoError(t, narrow.GetInto("ns1", "one", &one))
+		require.Equal(t, 3, one.Spec.Value)
+		require.Equal(t, []string{"Updated ns1/one@103"}, r.Take())
+	})
+}
+
 // TestAuditOfWhatIsEqualChangesNothing: the audit causes no event, reads no
 // body, and requests little.
 func TestAuditOfWhatIsEqualChangesNothing(t *testing.T) {
