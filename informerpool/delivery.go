@@ -71,7 +71,7 @@ func (s *Subscription) stopLocked() {
 // the handler removes the listener or closes the subscription in between. It
 // releases the lock meanwhile. begun reports whether some were delivered before.
 func (s *Subscription) handleLocked(left remainder, begun bool) {
-	for len(left.steps) > 0 && !(begun && (left.listener.removed || s.mu.closed)) {
+	for len(left.steps) > 0 && (!begun || !left.listener.removed && !s.mu.closed) {
 		e := eventOf(left.key, left.steps[0])
 		left.steps, begun = left.steps[1:], true
 		s.mu.rest = left
