@@ -4,6 +4,7 @@
 package sharding_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -140,33 +141,42 @@ func TestADrainIsBounded(t *testing.T) {
 // TestStandbysAreThoseWhoTakeOver compares, for every cluster of a replica that
 // ends, its standby with its next owner.
 func TestStandbysAreThoseWhoTakeOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGroup(t, 300)
-		g.options.Standbys = 1
-		defer g.stop()
-		g.start(3)
-		g.waitOwned(10 * time.Second)
-		time.Sleep(10 * time.Second)
-		gone := g.replicas[2]
-		standby := map[int]int{}
-		for i, c := range g.clusters {
-			if !gone.Owns(c) {
-				continue
-			}
-			for n, r := range g.replicas[:2] {
-				if r.StandsBy(c) {
-					standby[i] = n
-				}
-			}
-			require.Contains(t, standby, i, "%s has no standby", c)
-		}
-		require.NotEmpty(t, standby)
+	for name, end := range map[string]func(*replica){
+		"killed": func(r *replica) { r.cut.Store(true) },
+		"closed": func(r *replica) { _ = r.Close(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testStandbys(t, end) })
+		})
+	}
+}
 
-		gone.cut.Store(true)
-		time.Sleep(15 * time.Second)
-		g.waitOwned(5 * time.Second)
-		for i, n := range standby {
-			require.True(t, g.replicas[n].Owns(g.clusters[i]), "%s", g.clusters[i])
+func testStandbys(t *testing.T, end func(*replica)) {
+	g := newGroup(t, 300)
+	g.options.Standbys = 1
+	defer g.stop()
+	g.start(3)
+	g.waitOwned(10 * time.Second)
+	time.Sleep(10 * time.Second)
+	gone := g.replicas[2]
+	standby := map[int]int{}
+	for i, c := range g.clusters {
+		if !gone.Owns(c) {
+			continue
 		}
-	})
+		for n, r := range g.replicas[:2] {
+			if r.StandsBy(c) {
+				standby[i] = n
+			}
+		}
+		require.Contains(t, standby, i, "%s has no standby", c)
+	}
+	require.NotEmpty(t, standby)
+
+	end(gone)
+	time.Sleep(15 * time.Second)
+	g.waitOwned(5 * time.Second)
+	for i, n := range standby {
+		require.True(t, g.replicas[n].Owns(g.clusters[i]), "%s", g.clusters[i])
+	}
 }

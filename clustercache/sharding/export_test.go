@@ -26,3 +26,8 @@ func (s *Sharding) Read(ctx context.Context, name string) (protocol.Lease, error
 	out, _ := decode(l)
 	return out, nil
 }
+
+// Until sets when the ownership ends, as if Start had not run since.
+func (s *Sharding) Until(t time.Time) {
+	s.table.Store(&table{until: t, slots: s.table.Load().slots})
+}

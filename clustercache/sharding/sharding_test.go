@@ -69,7 +69,7 @@ func TestClosedReplicaHandsOverAtOnce(t *testing.T) {
 // is requested.
 func TestSteadyStateIsOneWritePerReplicaAndTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGroup(t, 1_000)
+		g := newGroup(t, 10_000)
 		defer g.stop()
 		g.start(10)
 		g.waitOwned(10 * time.Second)
@@ -195,6 +195,23 @@ func TestContextOfAWriteEndsWithTheOwnership(t *testing.T) {
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, cluster, refused.Cluster)
 		require.Contains(t, err.Error(), "fleet/c0")
+	})
+}
+
+// TestOwnershipEndsByTheClockAlone has a Start that does not run: the process was
+// stopped, and its other goroutines continue first.
+func TestOwnershipEndsByTheClockAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t, 1)
+		defer g.stop()
+		a := g.start(1)[0]
+		g.waitOwned(10 * time.Second)
+		require.True(t, a.Owns(g.clusters[0]))
+
+		a.Until(time.Now())
+		require.False(t, a.Owns(g.clusters[0]))
+		_, _, err := a.Context(t.Context(), g.clusters[0])
+		require.ErrorIs(t, err, sharding.ErrNotOwner)
 	})
 }
 

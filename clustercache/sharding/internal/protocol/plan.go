@@ -108,8 +108,11 @@ func (s *step) gather() inputs {
 
 // eligible reports whether a member gets slots.
 func (s *step) eligible(m *member) bool {
-	alive := m.Name == s.cfg.Member || !s.reached(m.seen.Add(m.TTL))
-	return alive && !m.Leaving && s.reached(m.since.Add(s.cfg.Settle))
+	alive, leaving := !s.reached(m.seen.Add(m.TTL)), m.Leaving
+	if m.Name == s.cfg.Member {
+		alive, leaving = true, s.own.leaving
+	}
+	return alive && !leaving && s.reached(m.since.Add(s.cfg.Settle))
 }
 
 // keeper returns the HolderID of the member that the plan begins with: a move
