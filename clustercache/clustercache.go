@@ -77,7 +77,7 @@ func New(o Options) (*ClusterCache, error) {
 			rechecking: make(chan struct{}, 1),
 		},
 		clusters:   clusters{byKey: map[client.ObjectKey]*cluster{}},
-		subscribed: subscribed{all: map[*subscription]struct{}{}},
+		subscribed: subscribed{all: map[*objectSubscription]struct{}{}},
 	}
 	cc.calls = callback.NewCalls(o.Logger, cc.countPanic)
 	cc.metrics = newMetrics(cc)

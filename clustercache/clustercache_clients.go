@@ -148,6 +148,19 @@ func (cc *ClusterCache) RESTMapper(cluster client.ObjectKey) (meta.RESTMapper, e
 	return c.mapper.RESTMapper(), nil
 }
 
+// IsNamespaced reports whether the objects of a kind have a namespace in a
+// cluster. It does no I/O: known is false if the cluster is unknown, if its
+// discovery has not been queried for the kind yet, or if the kind is not
+// served.
+func (cc *ClusterCache) IsNamespaced(cluster client.ObjectKey, gvk schema.GroupVersionKind) (namespaced, known bool) {
+	c := cc.find(cluster)
+	if c == nil {
+		return false, false
+	}
+	mapping, known := c.mapper.Cached(gvk)
+	return mapping.Namespaced, known
+}
+
 // Reader returns a reader of a cluster. It never fails and does no I/O; its
 // reads return the errors, as a [*ClusterError], or as the API server reported
 // them. The reader can be kept for as long as the ClusterCache. Objects that

@@ -8,9 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/fleetcache/fleetcache/gc"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -186,28 +183,4 @@ func (cc *ClusterCache) declareErrors(owner Owner, err error) []error {
 	}
 
 	return out
-}
-
-// controllerOf is EnqueueOwner for a kind whose scope is not given: the
-// cluster's discovery decides whether it is namespaced. Until discovery has
-// answered, the owner is enqueued both ways; the wrong request ends when the
-// reconciler does not find its object.
-func (cc *ClusterCache) controllerOf(owner schema.GroupVersionKind) ObjectMapFunc[Request] {
-	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true})
-	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true, ClusterScoped: true})
-	return func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []Request {
-		c := cc.find(cluster)
-		if c == nil {
-			return nil
-		}
-		mapping, known := c.mapper.Cached(owner)
-		switch {
-		case known && mapping.Namespaced:
-			return namespaced(ctx, cluster, obj)
-		case known:
-			return clusterScoped(ctx, cluster, obj)
-		}
-
-		return append(namespaced(ctx, cluster, obj), clusterScoped(ctx, cluster, obj)...)
-	}
 }

@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/fleetcache/fleetcache/clustercache/internal/connection"
@@ -152,12 +150,9 @@ func (cc *ClusterCache) sleep(d time.Duration) { timetable.Sleep(cc.ctx, d) }
 // Started returns a channel that is closed once Start was called.
 func (cc *ClusterCache) Started() <-chan struct{} { return cc.running }
 
-// Logger returns the logger of the ClusterCache: Options.Logger, with the name
-// "fleetcache".
-func (cc *ClusterCache) Logger() logr.Logger { return cc.log }
-
-// Scheme returns the scheme: Options.Scheme, or its default.
-func (cc *ClusterCache) Scheme() *runtime.Scheme { return cc.options.Scheme }
+// Options returns the options in effect: those given to New, with their
+// defaults, and with the name "fleetcache" at the Logger.
+func (cc *ClusterCache) Options() Options { return cc.options }
 
 // used records a request that has an effect only while cc runs.
 func (cc *ClusterCache) used() {

@@ -158,11 +158,10 @@ func (cc *ClusterCache) ObjectEvents(ctx context.Context, spec ObjectSelection) 
 		return nil, err
 	}
 	return func(yield func(ObjectEvent) bool) {
-		cc.used()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		events := make(chan ObjectEvent)
-		f, err := cc.newSubscription(spec, func(e ObjectEvent, _ *views) {
+		f, err := cc.newObjectSubscription(spec, func(e ObjectEvent) {
 			select {
 			case events <- e:
 			case <-ctx.Done():
@@ -248,10 +247,10 @@ func (cc *ClusterCache) selected(spec ObjectSelection) ([]watchset.Selection, er
 	return ids, nil
 }
 
-// newSubscription returns a subscription, which start begins and stop ends. It
+// newObjectSubscription returns a subscription, which start begins and stop ends. It
 // calls handle with one event at a time. The subscription counts a panic in
 // handle or in a predicate.
-func (cc *ClusterCache) newSubscription(spec ObjectSelection, handle func(ObjectEvent, *views)) (*subscription, error) {
+func (cc *ClusterCache) newObjectSubscription(spec ObjectSelection, handle func(ObjectEvent)) (*objectSubscription, error) {
 	if spec.Representation > Metadata {
 		return nil, &OptionError{Field: "Representation", Err: ErrUnsupported}
 	}
@@ -262,7 +261,7 @@ func (cc *ClusterCache) newSubscription(spec ObjectSelection, handle func(Object
 	if cc.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	s := &subscription{
+	s := &objectSubscription{
 		cc:      cc,
 		spec:    spec,
 		wanted:  wanted,
@@ -293,7 +292,7 @@ func (cc *ClusterCache) givenRepresentations(spec ObjectSelection) map[schema.Gr
 	return given
 }
 
-func (cc *ClusterCache) subscriptions() []*subscription {
+func (cc *ClusterCache) subscriptions() []*objectSubscription {
 	cc.subscribed.mu.Lock()
 	defer cc.subscribed.mu.Unlock()
 	return slices.Collect(maps.Keys(cc.subscribed.all))

@@ -138,6 +138,22 @@ func (b *broadcaster) pause(s *clusterSubscriber, paused bool) {
 	}
 }
 
+// replay delivers the state of a cluster to a subscriber once more, unless
+// newer events of it are waiting. In that way Connected and Disconnected still
+// alternate, but for events that are marked as initial.
+func (b *broadcaster) replay(s *clusterSubscriber, cluster client.ObjectKey) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	if _, subscribed := b.subs[s]; !subscribed || s.waiting(cluster) {
+		return
+	}
+	for _, e := range b.last[cluster] {
+		e.Initial = true
+		s.put(e)
+	}
+}
+
 func (b *broadcaster) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -168,6 +184,13 @@ type clusterSubscriber struct {
 	queue   []client.ObjectKey
 	pending map[client.ObjectKey][]ClusterEvent
 	paused  bool
+}
+
+// waiting reports whether events of a cluster are yet to be delivered.
+func (s *clusterSubscriber) waiting(cluster client.ObjectKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.pending[cluster]) > 0
 }
 
 // put adds an event. The caller holds the broadcaster's lock, so put cannot

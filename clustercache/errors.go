@@ -120,3 +120,6 @@ func (e *OptionError) Unwrap() error { return e.Err }
 func clusterName(key client.ObjectKey) string { return clustername.Of(key) }
 
 func kindName(gvk schema.GroupVersionKind) string { return watchset.KindName(gvk) }
+
+// objectName returns the name of an object for logs and errors.
+func objectName(key client.ObjectKey) string { return watchset.ObjectName(key) }

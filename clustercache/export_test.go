@@ -9,9 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Subscriptions returns the number of registered subscriptions.
-func (cc *ClusterCache) Subscriptions() int { return len(cc.subscriptions()) }
-
 // NextAttempt returns the time of the next attempt to connect, or zero if none
 // is due. No message may be in handling.
 func (cc *ClusterCache) NextAttempt(key client.ObjectKey) time.Time {

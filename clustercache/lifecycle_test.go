@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -113,7 +114,7 @@ func TestStopTakesNoTimeAndEverythingIsClosed(t *testing.T) {
 		for _, err := range []error{
 			fleettest.Get(t, cc), fleettest.Get(t, cc, clustercache.AutoWatch), w.WaitForSync(t.Context()), cc.Engage(fleettest.Key("b")),
 			second(cc.Watch(t.Context(), fleettest.Key("a"), &corev1.ConfigMap{})), second(cc.Client(fleettest.Key("a"))),
-			clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string { return nil }).Start(t.Context(), nil),
+			controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string { return nil }).Start(t.Context(), nil),
 		} {
 			require.ErrorIs(t, err, clustercache.ErrClosed)
 		}
@@ -135,7 +136,7 @@ func TestObjectSourceQueuesReplayWithLowPriorityAndEndsWithItsContext(t *testing
 		q := priorityqueue.New[reconcile.Request]("test")
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}},
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}},
 			func(_ context.Context, cluster client.ObjectKey, o client.Object) []reconcile.Request {
 				require.Equal(t, fleettest.Key("a"), cluster)
 				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
@@ -167,7 +168,7 @@ func TestClusterSourceReplaysAndFollows(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[clustercache.ClusterEventType]())
 		defer q.ShutDown()
 		ctx, cancel := context.WithCancel(t.Context())
-		s := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.ClusterEventType {
+		s := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.ClusterEventType {
 			return []clustercache.ClusterEventType{e.Type}
 		})
 		require.NoError(t, s.Start(ctx, q))

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -54,12 +55,12 @@ func TestHazardCacheThatIsNeverStartedSaysSo(t *testing.T) {
 			require.ErrorIs(t, err, clustercache.ErrNotStarted)
 		},
 		"object source": func(t *testing.T, cc *clustercache.ClusterCache) {
-			s := clustercache.ObjectSource(cc, feed, to)
+			s := controller.ObjectSource(cc, feed, to)
 			require.NoError(t, s.Start(t.Context(), requests(t)))
 			t.Cleanup(s.Stop)
 		},
 		"cluster source": func(t *testing.T, cc *clustercache.ClusterCache) {
-			s := clustercache.ClusterSource(cc, clustercache.EnqueueCluster)
+			s := controller.ClusterSource(cc, controller.EnqueueCluster)
 			require.NoError(t, s.Start(t.Context(), requests(t)))
 			t.Cleanup(s.Stop)
 		},

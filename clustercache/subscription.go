@@ -4,294 +4,110 @@
 package clustercache
 
 import (
-	"maps"
-	"math/rand/v2"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
+	"context"
+	"errors"
 
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/fleetcache/fleetcache/clustercache/internal/phase"
-	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
-	"github.com/fleetcache/fleetcache/informerpool"
-	"github.com/fleetcache/fleetcache/internal/timetable"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// subscription delivers the events of the objects that an ObjectSelection
-// selects.
-type subscription struct {
-	cc     *ClusterCache
-	spec   ObjectSelection
-	wanted []watchset.Selection                       // of Kinds and Selections; an id without a kind means every kind
-	given  map[schema.GroupVersionKind]Representation // the representation in which each kind was named
-	misfit atomic.Int64                               // events whose object could not be converted to the representation
-	pool   *informerpool.Subscription
-	resync *timetable.Timer
+// Subscription delivers events to one handler, one at a time, from Start until
+// Stop. [ClusterCache.Subscribe] makes one of objects, and
+// [ClusterCache.SubscribeClusters] one of clusters. The sources of
+// clustercache/controller are built on it. All methods may be called from many
+// goroutines, and none but Close waits.
+//
+//	             +----------- Trigger, TriggerAll ------------+
+//	             v                                            |
+//	Start --> deliver --- Pause ---> merge --- Continue ------+
+//	             |
+//	           Stop, end of the ClusterCache
+type Subscription struct{ delivery delivery }
 
-	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
-	watches map[*cluster]map[watchset.Selection]*Watch
-	stopped bool
+// delivery is what a Subscription does for one kind of events.
+type delivery interface {
+	start()
+	stop()
+	// wait waits until the handler is not being called, unless its own call
+	// waits, or until ctx ends.
+	wait(ctx context.Context) error
+	pause(paused bool)
+	trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey)
+	triggerAll()
+	failures() int64
 }
 
-// local reports whether a canonical field selector can be evaluated on any
-// object's metadata.
-func local(selector string) bool {
-	s, err := fields.ParseSelector(selector)
+var errNilCallback = errors.New("required")
+
+// Subscribe returns a subscription to the events of the objects that a
+// selection selects. It does no I/O, and nothing is delivered before Start. The
+// first events are those of the objects that exist, marked as Initial. While
+// the handler is busy or the subscription is paused, the events of an object
+// are merged: the handler delays no other subscriber. A panic of the handler or
+// of a predicate is logged, counted by Failures, and loses only the event. The
+// error is that of an invalid kind or selector, an [*OptionError], or
+// [ErrClosed].
+func (cc *ClusterCache) Subscribe(selection ObjectSelection, handler func(ObjectEvent)) (*Subscription, error) {
+	if handler == nil {
+		return nil, &OptionError{Field: "handler", Err: errNilCallback}
+	}
+	s, err := cc.newObjectSubscription(selection, handler)
 	if err != nil {
-		return false
+		return nil, err
 	}
-	return !slices.ContainsFunc(s.Requirements(), func(r fields.Requirement) bool {
-		return r.Field != "metadata.name" && r.Field != "metadata.namespace"
-	})
+	return &Subscription{s}, nil
 }
 
-// handle passes an event on if the predicates accept it.
-func (s *subscription) handle(e informerpool.Event, to func(ObjectEvent, *views)) {
-	defer s.cc.calls.Enter("predicate or handler of an ObjectSelection")()
-	gvk := e.Object().GetObjectKind().GroupVersionKind()
-	v := &views{cc: s.cc, representation: s.representation(gvk)}
-	ok, err := v.passes(s.spec.Predicates, e)
-	if err != nil {
-		s.misfit.Add(1)
-		s.cc.log.Error(err, "Object cannot be given to predicates; its event passes", "cluster", clusterName(e.Key.Cluster), "kind", gvk.Kind)
+// SubscribeClusters returns a subscription to the events of clusters. It does
+// no I/O, and nothing is delivered before Start. The first events are the
+// states of the known clusters, marked as Initial. Events are merged while the
+// handler is busy or the subscription is paused, as [ClusterEvent] describes. A
+// panic of the handler is logged, counted by Failures, and loses only the
+// event. The error is an [*OptionError], or [ErrClosed].
+func (cc *ClusterCache) SubscribeClusters(handler func(ClusterEvent)) (*Subscription, error) {
+	if handler == nil {
+		return nil, &OptionError{Field: "handler", Err: errNilCallback}
 	}
-	if ok || err != nil {
-		to(ObjectEvent{Cluster: e.Key.Cluster, GVK: gvk, Event: e}, v)
+	if cc.ctx.Err() != nil {
+		return nil, ErrClosed
 	}
+	return &Subscription{newClusterSubscription(cc, handler)}, nil
 }
 
-// representation returns the representation in which functions receive objects
-// of a kind.
-func (s *subscription) representation(gvk schema.GroupVersionKind) Representation {
-	if s.spec.Representation != AsGiven {
-		return s.spec.Representation
-	}
-	if r, ok := s.given[gvk]; ok {
-		return r
-	}
-	return Packed
+// Start begins the delivery. Starting a subscription again, or after Stop, has
+// no effect.
+func (s *Subscription) Start() { s.delivery.start() }
+
+// Stop ends the delivery, and releases the watches that an ObjectSelection
+// asked for. A call of the handler that has begun continues. It is idempotent.
+func (s *Subscription) Stop() { s.delivery.stop() }
+
+// Close is Stop, and then waits until the handler and the predicates are not
+// being called, or until ctx ends. A Close called by one of them does not wait
+// for that call.
+func (s *Subscription) Close(ctx context.Context) error {
+	s.Stop()
+	return s.delivery.wait(ctx)
 }
 
-// start takes the subscription's own watches, or subscribes to the watches of
-// others. It does not block. It does nothing after stop.
-func (s *subscription) start() {
-	// The subscription is registered first: a cluster or lease that is added
-	// during the loop below is offered by its adder as well, and twice does no
-	// harm.
-	s.cc.subscribed.mu.Lock()
-	s.cc.subscribed.all[s] = struct{}{}
-	s.cc.subscribed.mu.Unlock()
+// Pause stops the delivery after the event that is being handled. Caches stay
+// up to date, and events are merged. It can be called before Start.
+func (s *Subscription) Pause() { s.delivery.pause(true) }
 
-	s.mu.Lock()
-	stopped := s.stopped
-	s.mu.Unlock()
+// Continue ends a pause: it delivers the merged events.
+func (s *Subscription) Continue() { s.delivery.pause(false) }
 
-	if stopped { // perhaps before the subscription was registered: then stop has not unregistered it
-		s.unregister()
-		return
-	}
-	for _, c := range s.cc.all() {
-		for _, want := range c.wants.Readable() {
-			s.leaseAdded(c, want)
-		}
-		s.clusterAdded(c)
-	}
-
-	s.setResync()
+// Trigger delivers an object once more, marked as Resync, if it is cached and
+// selected. A subscription to clusters delivers the state of the cluster once
+// more, marked as Initial.
+func (s *Subscription) Trigger(cluster client.ObjectKey, gvk schema.GroupVersionKind, object client.ObjectKey) {
+	s.delivery.trigger(cluster, gvk, object)
 }
 
-// subscribed are the registered subscriptions.
-type subscribed struct {
-	mu  sync.Mutex // nothing else is locked under it
-	all map[*subscription]struct{}
-}
+// TriggerAll delivers every object, or the state of every cluster, once more.
+func (s *Subscription) TriggerAll() { s.delivery.triggerAll() }
 
-// wants reports whether the subscription selects c. It recovers from a panic of
-// ObjectSelection.Clusters, which must not reach the code that adds a cluster.
-func (s *subscription) wants(c *cluster) (ok bool) {
-	if s.spec.Clusters == nil {
-		return true
-	}
-	err := s.cc.calls.Call("ObjectSelection.Clusters", func() error {
-		ok = s.spec.Clusters(c.key)
-		return nil
-	}, "cluster", c.name)
-	return ok && err == nil // a panic leaves the cluster out
-}
-
-// leaseAdded is called for every lease of a cluster.
-func (s *subscription) leaseAdded(c *cluster, want *watchset.Want) {
-	narrower, ok := s.narrower(c, want.Selection)
-	if ok && s.wants(c) {
-		_ = s.pool.Add(want.Lease(), narrower...) // it fails if the subscription or the lease has ended meanwhile
-	}
-}
-
-// narrower reports whether the subscription wants events of a watch, and
-// returns the keys that narrow them further.
-func (s *subscription) narrower(c *cluster, id watchset.Selection) (keys []informerpool.Key, ok bool) {
-	if s.spec.Watch {
-		return nil, slices.Contains(s.wanted, id)
-	}
-	for _, w := range s.wanted {
-		if w.GVK != id.GVK && !w.GVK.Empty() {
-			continue
-		}
-		if m, known := c.mapper.Cached(id.GVK); known && !m.Namespaced {
-			w.Namespace = "" // as the server takes it
-		}
-		if w.Namespace+w.LabelSelector+w.FieldSelector == "" {
-			return nil, true
-		}
-		keys = append(keys, informerpool.Key{Namespace: w.Namespace, LabelSelector: w.LabelSelector, FieldSelector: w.FieldSelector})
-	}
-
-	return keys, len(keys) > 0
-}
-
-// clusterAdded is called for every cluster. It takes the watches that the
-// subscription lacks in it.
-func (s *subscription) clusterAdded(c *cluster) {
-	if !s.spec.Watch || c.conn.View().Phase == phase.Gone || !s.wants(c) {
-		return
-	}
-	for _, id := range s.wanted {
-		if s.has(c, id) {
-			continue
-		}
-		want := c.wants.Acquire(id)
-		if want == nil {
-			continue // the cluster is being forgotten; its successor gets a call of its own
-		}
-		w := &Watch{c: c, want: want, released: make(chan struct{})}
-		s.mu.Lock()
-		surplus := s.stopped || s.watches[c][id] != nil
-		if !surplus && s.watches[c] == nil {
-			s.watches[c] = map[watchset.Selection]*Watch{}
-		}
-		if !surplus {
-			s.watches[c][id] = w
-		}
-		s.mu.Unlock()
-
-		if surplus {
-			w.Release()
-		}
-	}
-}
-
-func (s *subscription) has(c *cluster, id watchset.Selection) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stopped || s.watches[c][id] != nil
-}
-
-// phaseChanged is called for every change of a cluster's phase. The
-// subscription's watches must not keep a cluster known that no longer exists,
-// even if the subscription is paused or its handler slow: the subscription
-// alone keeps the deletes that the handler has yet to receive.
-func (s *subscription) phaseChanged(c *cluster, p phase.Phase) {
-	if p != phase.Gone {
-		s.clusterAdded(c)
-		return
-	}
-	s.mu.Lock()
-	watches := maps.Clone(s.watches[c])
-	s.mu.Unlock()
-
-	if len(watches) == 0 {
-		return
-	}
-	s.cc.spawn(func() { // not on the goroutine that handles the cluster's mailbox
-		for id, w := range watches {
-			s.letGo(c, id, w)
-		}
-	})
-}
-
-// letGo releases a watch of a cluster, unless the cluster is back.
-func (s *subscription) letGo(c *cluster, id watchset.Selection, w *Watch) {
-	s.mu.Lock()
-	if c.conn.View().Phase != phase.Gone || s.watches[c][id] != w {
-		s.mu.Unlock()
-		return
-	}
-	delete(s.watches[c], id)
-	if len(s.watches[c]) == 0 {
-		delete(s.watches, c)
-	}
-	s.mu.Unlock()
-
-	w.retire()
-	s.clusterAdded(c) // the cluster may have come back just before the delete above, when clusterAdded found no watch lacking
-}
-
-// trigger delivers an object again, if it is cached.
-func (s *subscription) trigger(r Request) {
-	c := s.cc.find(r.Cluster)
-	if c == nil {
-		return
-	}
-	for _, want := range c.wants.Of(r.GVK) {
-		s.pool.Trigger(want.Lease(), want.In(r.Namespace), r.Name)
-	}
-}
-
-// triggerAll delivers every object again.
-func (s *subscription) triggerAll() {
-	for _, c := range s.cc.all() {
-		for _, want := range c.wants.Readable() {
-			s.pool.Resync(want.Lease())
-		}
-	}
-}
-
-// resyncDue is called by the timers. It spawns the resync, because visiting
-// every object would delay other timers.
-func (s *subscription) resyncDue() {
-	s.cc.spawn(func() {
-		s.triggerAll()
-		s.setResync()
-	})
-}
-
-// setResync sets the timer of the next resync, unless the subscription has
-// stopped: stop has removed the timer for the last time.
-func (s *subscription) setResync() {
-	interval := s.spec.ResyncInterval
-	if interval == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.stopped {
-		s.cc.timers.Set(s.resync, time.Now().Add(interval-rand.N(interval/5+1)))
-	}
-}
-
-func (s *subscription) unregister() {
-	s.cc.subscribed.mu.Lock()
-	defer s.cc.subscribed.mu.Unlock()
-	delete(s.cc.subscribed.all, s)
-}
-
-// stop ends the subscription. It does not wait.
-func (s *subscription) stop() {
-	s.mu.Lock()
-	s.stopped = true
-	s.cc.timers.Set(s.resync, time.Time{})
-	watches := s.watches
-	s.watches = nil
-	s.mu.Unlock()
-
-	s.unregister() // after stopped was set: see start
-	s.pool.Stop()
-	for _, of := range watches {
-		for _, w := range of {
-			w.Release()
-		}
-	}
-}
+// Failures returns how many events could not be handled: the handler or a
+// predicate panicked, or an object did not fit the Representation. Each is
+// logged.
+func (s *Subscription) Failures() int64 { return s.delivery.failures() }

@@ -4,6 +4,8 @@
 package clustercache
 
 import (
+	"sync"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -11,30 +13,45 @@ import (
 	"github.com/fleetcache/fleetcache/informerpool"
 )
 
-// views are the objects of one event in a representation. Each is decoded once,
-// when first requested; predicates and the mapping function share it.
+// views are the objects of one event in the representations that were asked
+// for. Each is decoded once.
 type views struct {
-	cc             *ClusterCache
-	representation Representation
-	decoded        map[*informerpool.Object]client.Object
+	cc    *ClusterCache
+	given Representation // what AsGiven means
+
+	mu      sync.Mutex // protects decoded
+	decoded map[view]client.Object
 }
 
-// of returns an object of the event in the representation.
-func (v *views) of(o *informerpool.Object) (client.Object, error) {
-	if v.representation == Packed {
+// view is an object in a representation.
+type view struct {
+	representation Representation
+	object         *informerpool.Object
+}
+
+// as returns an object of the event in a representation.
+func (v *views) as(r Representation, o *informerpool.Object) (client.Object, error) {
+	if r == AsGiven {
+		r = v.given
+	}
+	if r == Packed {
 		return o, nil
 	}
-	if obj, ok := v.decoded[o]; ok {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+
+	key := view{r, o}
+	if obj, ok := v.decoded[key]; ok {
 		return obj, nil
 	}
-	obj, err := v.representation.of(v.cc, o)
+	obj, err := r.of(v.cc, o)
 	if err != nil {
 		return nil, err
 	}
 	if v.decoded == nil {
-		v.decoded = make(map[*informerpool.Object]client.Object, 2)
+		v.decoded = make(map[view]client.Object, 2)
 	}
-	v.decoded[o] = obj
+	v.decoded[key] = obj
 
 	return obj, nil
 }
@@ -67,11 +84,11 @@ type ask struct{ generic bool }
 // all reports whether all predicates let an event pass.
 func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how ask) (bool, error) {
 	for _, p := range predicates {
-		in := v
+		in := AsGiven
 		if metadataOnly(p) {
-			in = &views{cc: v.cc, representation: Packed}
+			in = Packed
 		}
-		if ok, err := in.one(p, e, how); !ok || err != nil {
+		if ok, err := v.one(p, e, in, how); !ok || err != nil {
 			return false, err
 		}
 	}
@@ -79,15 +96,15 @@ func (v *views) all(predicates []predicate.Predicate, e informerpool.Event, how 
 	return true, nil
 }
 
-// one calls one predicate.
-func (v *views) one(p predicate.Predicate, e informerpool.Event, how ask) (bool, error) {
+// one calls one predicate with objects in a representation.
+func (v *views) one(p predicate.Predicate, e informerpool.Event, in Representation, how ask) (bool, error) {
 	var before, after client.Object
 	var err error
 	if e.Old != nil {
-		before, err = v.of(e.Old)
+		before, err = v.as(in, e.Old)
 	}
 	if e.New != nil && err == nil {
-		after, err = v.of(e.New)
+		after, err = v.as(in, e.New)
 	}
 	if err != nil {
 		return false, err

@@ -16,12 +16,13 @@ import (
 
 	"github.com/fleetcache/fleetcache/clustercache"
 	"github.com/fleetcache/fleetcache/clustercache/clustercachetest"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 )
 
 // painter makes every ConfigMap of a cluster blue.
 type painter struct{ clusters *clustercache.ClusterCache }
 
-func (p painter) Reconcile(ctx context.Context, r clustercache.Request) (reconcile.Result, error) {
+func (p painter) Reconcile(ctx context.Context, r controller.Request) (reconcile.Result, error) {
 	c, err := p.clusters.Client(r.Cluster)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -44,7 +45,7 @@ func Example() {
 	fleet := clustercachetest.New(t, clustercachetest.Options{})
 	east := fleet.Add("fleet/east", fence)
 	reconciler := painter{clusters: fleet.ClusterCache()}
-	request := clustercache.Request{Cluster: east.Key(), ObjectKey: key}
+	request := controller.Request{Cluster: east.Key(), ObjectKey: key}
 	fleet.WaitSynced()
 
 	_, err := reconciler.Reconcile(t.Context(), request)

@@ -81,7 +81,7 @@ func (c *remoteCache) List(ctx context.Context, list client.ObjectList, opts ...
 	if err := known(c.cc, c.key); err != nil {
 		return err
 	}
-	gvk, err := apiutil.GVKForObject(list, c.cc.Scheme())
+	gvk, err := apiutil.GVKForObject(list, c.cc.Options().Scheme)
 	if err != nil {
 		return c.fail("list", gvk, err)
 	}
@@ -147,7 +147,7 @@ func (c *remoteCache) waitSynced(ctx context.Context, gvk schema.GroupVersionKin
 // state of the cluster, and whether or not the cluster serves the kind. With
 // the option BlockUntilSynced(true) it waits for the first list, or for ctx.
 func (c *remoteCache) GetInformer(ctx context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	f, err := representationOf(obj, c.cc.Scheme())
+	f, err := representationOf(obj, c.cc.Options().Scheme)
 	if err != nil {
 		return nil, c.fail("get informer", f.gvk, err)
 	}
@@ -156,7 +156,7 @@ func (c *remoteCache) GetInformer(ctx context.Context, obj client.Object, opts .
 
 // GetInformerForKind implements cache.Informers. It works like GetInformer.
 func (c *remoteCache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	obj, err := c.cc.Scheme().New(gvk)
+	obj, err := c.cc.Options().Scheme.New(gvk)
 	if err != nil {
 		return nil, c.fail("get informer", gvk, err)
 	}
@@ -164,7 +164,7 @@ func (c *remoteCache) GetInformerForKind(ctx context.Context, gvk schema.GroupVe
 	if !ok {
 		return nil, c.fail("get informer", gvk, errNoStruct)
 	}
-	f, err := representationOf(typed, c.cc.Scheme())
+	f, err := representationOf(typed, c.cc.Options().Scheme)
 	if err != nil {
 		return nil, c.fail("get informer", gvk, err)
 	}
@@ -206,7 +206,7 @@ func (c *remoteCache) getInformer(ctx context.Context, f representation, opts []
 // the next GetInformer returns another one. An informer started by reads is
 // removed when it is idle.
 func (c *remoteCache) RemoveInformer(_ context.Context, obj client.Object) error {
-	f, err := representationOf(obj, c.cc.Scheme())
+	f, err := representationOf(obj, c.cc.Options().Scheme)
 	if err != nil {
 		return c.fail("remove informer", f.gvk, err)
 	}

@@ -37,7 +37,7 @@ func newRemote(s *Clusters, key client.ObjectKey) (*remote, error) {
 	}
 	r := &remote{key: key, cache: newRemoteCache(s, key)}
 	ours := func(o *cluster.Options) {
-		o.Scheme = s.cc.Scheme()
+		o.Scheme = s.cc.Options().Scheme
 		o.HTTPClient = httpClient
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 			return &mapper{cc: s.cc, key: key}, nil

@@ -49,7 +49,7 @@ func TestClusterIsMadeWithoutIOAndStaysTheSame(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, reflect.Pointer, reflect.TypeOf(cl).Kind(), "who compares clusters must be able to")
 		require.NotNil(t, cl.GetHTTPClient())
-		require.Same(t, cc.Scheme(), cl.GetScheme())
+		require.Same(t, cc.Options().Scheme, cl.GetScheme())
 		require.Empty(t, cl.GetConfig().BearerToken)
 		require.NotNil(t, cl.GetEventRecorder("test"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

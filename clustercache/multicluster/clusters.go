@@ -67,7 +67,7 @@ func New(cc *clustercache.ClusterCache, o Options) *Clusters {
 		o.SyncTimeout = DefaultSyncTimeout
 	}
 	if o.Logger.GetSink() == nil {
-		o.Logger = cc.Logger()
+		o.Logger = cc.Options().Logger
 	}
 	return &Clusters{cc: cc, options: o, remotes: map[client.ObjectKey]*remote{}}
 }

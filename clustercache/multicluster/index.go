@@ -41,7 +41,7 @@ type indexed struct {
 // as in every cache; that of another representation of the kind serves this one
 // too.
 func (s *Clusters) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
-	f, err := representationOf(obj, s.cc.Scheme())
+	f, err := representationOf(obj, s.cc.Options().Scheme)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (x fieldIndex) index() clustercache.Index {
 // again. IndexField computes the field of objects that are cached already, and
 // does no I/O.
 func (c *remoteCache) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
-	f, err := representationOf(obj, c.cc.Scheme())
+	f, err := representationOf(obj, c.cc.Options().Scheme)
 	if err != nil {
 		return c.fail("index", f.gvk, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 )
 
 // MapFunc returns the requests to reconcile because of an object of a cluster.
@@ -68,7 +69,7 @@ func (s *Source[N, R]) ForCluster(name N, _ cluster.Cluster) (source.TypedSource
 	selection := s.selection
 	selection.Clusters = func(cluster client.ObjectKey) bool { return cluster == key }
 
-	return clustercache.ObjectSource(s.cc, selection, func(ctx context.Context, _ client.ObjectKey, obj client.Object) []R {
+	return controller.ObjectSource(s.cc, selection, func(ctx context.Context, _ client.ObjectKey, obj client.Object) []R {
 		return s.mapping(ctx, name, obj)
 	}), true, nil
 }

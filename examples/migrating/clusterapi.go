@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
@@ -45,8 +46,8 @@ type NodeCounter struct {
 func (r *NodeCounter) SetupWithManager(mgr ctrl.Manager) error {
 	nodes := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.Node{}}, Watch: true}
 	return ctrl.NewControllerManagedBy(mgr).Named("nodecounter").
-		WatchesRawSource(clustercache.ClusterSource(r.Clusters, clustercache.EnqueueCluster)).
-		WatchesRawSource(clustercache.ObjectSource(r.Clusters, nodes, clustercache.EnqueueClusterOf)).
+		WatchesRawSource(controller.ClusterSource(r.Clusters, controller.EnqueueCluster)).
+		WatchesRawSource(controller.ObjectSource(r.Clusters, nodes, controller.EnqueueClusterOf)).
 		Complete(r)
 }
 

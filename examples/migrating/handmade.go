@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
@@ -68,8 +69,8 @@ func Shared(mgr ctrl.Manager, remotes map[client.ObjectKey]*rest.Config, seen Se
 	if err != nil {
 		return err
 	}
-	_, err = clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).
-		Build(reconcile.TypedFunc[clustercache.Request](func(ctx context.Context, r clustercache.Request) (reconcile.Result, error) {
+	_, err = controller.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).
+		Build(reconcile.TypedFunc[controller.Request](func(ctx context.Context, r controller.Request) (reconcile.Result, error) {
 			configMap := &corev1.ConfigMap{}
 			if err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, configMap); err != nil {
 				return reconcile.Result{}, client.IgnoreNotFound(err)

@@ -16,6 +16,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/informerpool"
 )
@@ -75,8 +76,8 @@ func newOperator(hub *rest.Config, clusters clustercache.Resolver, selection clu
 		return nil, err
 	}
 	err = builder.TypedControllerManagedBy[request](mgr).Named("fleet").
-		WatchesRawSource(clustercache.ClusterSource(cc, clusterRequests)).
-		WatchesRawSource(clustercache.ObjectSource(cc, selection, objectRequests)).
+		WatchesRawSource(controller.ClusterSource(cc, clusterRequests)).
+		WatchesRawSource(controller.ObjectSource(cc, selection, objectRequests)).
 		Complete(&reconciler{clusters: cc, report: report})
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
@@ -59,7 +60,7 @@ func setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	reconciler := reconcile.TypedFunc[clustercache.Request](func(ctx context.Context, r clustercache.Request) (reconcile.Result, error) {
+	reconciler := reconcile.TypedFunc[controller.Request](func(ctx context.Context, r controller.Request) (reconcile.Result, error) {
 		configMap := &corev1.ConfigMap{}
 		if err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, configMap); err != nil {
 			return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -68,6 +69,6 @@ func setup(mgr ctrl.Manager) error {
 		return reconcile.Result{}, nil
 	})
 	// One informer of ConfigMaps in each cluster that there is, or will be.
-	_, err = clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).Build(reconciler)
+	_, err = controller.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).Build(reconciler)
 	return err
 }

@@ -176,3 +176,21 @@ func Disconnect(t *testing.T, cc *clustercache.ClusterCache, api *API) {
 	time.Sleep(45 * time.Second)
 	synctest.Wait()
 }
+
+// Subscriptions returns the number of subscriptions to events, as in the
+// metrics.
+func Subscriptions(t *testing.T, cc *clustercache.ClusterCache) int {
+	t.Helper()
+	registry, ok := cc.Options().MetricsRegisterer.(prometheus.Gatherer)
+	require.True(t, ok)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == "fleetcache_event_subscribers" {
+			return int(f.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	require.Fail(t, "no such metric")
+
+	return 0
+}

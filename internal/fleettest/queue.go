@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 )
 
 // QueueOf returns a workqueue for a test to read. It is shut down with the
@@ -84,7 +85,7 @@ func (q *Queue[request]) Take() []Queued[request] {
 func (q *Queue[request]) Names() []string {
 	names := []string{}
 	for _, x := range q.Take() {
-		name := any(x.Request).(clustercache.Request).Name
+		name := any(x.Request).(controller.Request).Name
 		if x.low {
 			name = "(" + name + ")"
 		}
@@ -98,16 +99,16 @@ func (q *Queue[request]) Names() []string {
 var ConfigMaps = []client.Object{&corev1.ConfigMap{}}
 
 // RequestFor returns the request of an object of the cluster a.
-func RequestFor(name string) clustercache.Request {
-	return clustercache.Request{Cluster: Key("a"), GVK: ConfigMap,
+func RequestFor(name string) controller.Request {
+	return controller.Request{Cluster: Key("a"), GVK: ConfigMap,
 		ObjectKey: client.ObjectKey{Namespace: "default", Name: name}}
 }
 
 // NewSource is the set-up of a bubble: a watched cluster with the objects one
 // (app=x) and two (app=y).
-func NewSource(t *testing.T) (*clustercache.ClusterCache, *API, *Queue[clustercache.Request]) {
+func NewSource(t *testing.T) (*clustercache.ClusterCache, *API, *Queue[controller.Request]) {
 	t.Helper()
 	cc, api, _ := OneCluster(t)
 	Synced(t, cc, api)
-	return cc, api, &Queue[clustercache.Request]{}
+	return cc, api, &Queue[controller.Request]{}
 }

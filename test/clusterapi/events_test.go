@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -29,7 +30,7 @@ func listen(t *testing.T, cc *clustercache.ClusterCache,
 	types ...clustercache.ClusterEventType) workqueue.TypedRateLimitingInterface[clustercache.ClusterEvent] {
 	t.Helper()
 	q := fleettest.QueueOf[clustercache.ClusterEvent](t)
-	s := clustercache.ClusterSource(cc, func(_ context.Context,
+	s := controller.ClusterSource(cc, func(_ context.Context,
 		e clustercache.ClusterEvent) []clustercache.ClusterEvent {
 		if slices.Contains(types, e.Type) {
 			return []clustercache.ClusterEvent{e}
@@ -45,7 +46,7 @@ func caseEventsAreDeduplicated(t *testing.T) {
 		cc, api, _ := fleettest.OneCluster(t)
 		var seen atomic.Int64
 		q := fleettest.QueueOf[reconcile.Request](t)
-		s := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []reconcile.Request {
+		s := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []reconcile.Request {
 			seen.Add(1)
 			return []reconcile.Request{{NamespacedName: e.Cluster}}
 		})
@@ -136,13 +137,13 @@ func caseStuckSubscriber(t *testing.T) {
 		subscribers := stuckSubscribers(ctx, t, cc, block)
 		flap(t, cc, apis)
 		require.EqualValues(t, 4, calls.Load(), "each is in its first event")
-		require.InDelta(t, 2, subscribersOf(t, registry), 0)
+		require.Equal(t, 4, fleettest.Subscriptions(t, cc))
 
 		cancel()
 		close(stuck)
 		subscribers()
 		synctest.Wait()
-		require.Zero(t, subscribersOf(t, registry))
+		require.Zero(t, fleettest.Subscriptions(t, cc))
 	})
 }
 
@@ -165,12 +166,12 @@ func stuckSubscribers(ctx context.Context, t *testing.T, cc *clustercache.Cluste
 			block()
 		}
 	}()
-	clusterSource := clustercache.ClusterSource(cc, func(context.Context,
+	clusterSource := controller.ClusterSource(cc, func(context.Context,
 		clustercache.ClusterEvent) []reconcile.Request {
 		block()
 		return nil
 	})
-	objectSource := clustercache.ObjectSource(cc,
+	objectSource := controller.ObjectSource(cc,
 		clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true},
 		func(context.Context, client.ObjectKey, client.Object) []reconcile.Request {
 			block()
@@ -212,19 +213,6 @@ func flap(t *testing.T, cc *clustercache.ClusterCache, apis map[string]*fleettes
 		require.Equal(t, 11, s.Connects)
 		require.Equal(t, 11, s.Objects)
 	}
-}
-
-func subscribersOf(t *testing.T, registry prometheus.Gatherer) float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		if f.GetName() == "fleetcache_event_subscribers" {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	require.Fail(t, "no such metric")
-	return 0
 }
 
 // caseReentrance: a lock held during a callback would deadlock here; that hangs
@@ -272,12 +260,12 @@ func caseReentrance(t *testing.T) {
 			_, _ = cc.Status(fleettest.Key("a"))
 			return true
 		}}
-		objects := clustercache.ObjectSource(cc, selection, func(context.Context, client.ObjectKey,
+		objects := controller.ObjectSource(cc, selection, func(context.Context, client.ObjectKey,
 			client.Object) []reconcile.Request {
 			everything()
 			return nil
 		})
-		clusters := clustercache.ClusterSource(cc, func(context.Context,
+		clusters := controller.ClusterSource(cc, func(context.Context,
 			clustercache.ClusterEvent) []reconcile.Request {
 			everything()
 			return nil

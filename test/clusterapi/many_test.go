@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -285,7 +286,7 @@ func caseRemovedAndStopped(t *testing.T) {
 			require.NoError(t, err)
 			watches = append(watches, w)
 		}
-		require.NoError(t, clustercache.ClusterSource(cc,
+		require.NoError(t, controller.ClusterSource(cc,
 			func(context.Context, clustercache.ClusterEvent) []int { return nil }).Start(t.Context(),
 			fleettest.QueueOf[int](t)))
 		time.Sleep(time.Minute)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
@@ -64,8 +65,8 @@ func startReplica(t *testing.T, hub *testenv.Cluster, remotes map[string]*testen
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: e.Cluster.Name, Name: string(e.Type)}}}
 	}
 	require.NoError(t, ctrl.NewControllerManagedBy(mgr).Named("fleet").
-		WatchesRawSource(clustercache.ObjectSource(cc, selection, toName)).
-		WatchesRawSource(clustercache.ClusterSource(cc, toType)).
+		WatchesRawSource(controller.ObjectSource(cc, selection, toName)).
+		WatchesRawSource(controller.ClusterSource(cc, toType)).
 		Complete(reconcile.Func(func(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
 			r.requests <- request
 			return reconcile.Result{}, nil

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -167,7 +168,7 @@ func hooked(t *testing.T, h *hooks, registry *prometheus.Registry, log *lines) (
 
 // use makes the ClusterCache call the functions that its methods take.
 func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks,
-	q *fleettest.Queue[clustercache.Request]) *clustercache.Watch {
+	q *fleettest.Queue[controller.Request]) *clustercache.Watch {
 	t.Helper()
 	w := fleettest.Watch(t, cc)
 	_, err := w.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) {
@@ -188,16 +189,16 @@ func use(t *testing.T, cc *clustercache.ClusterCache, h *hooks,
 			return true
 		})},
 	}
-	objects := clustercache.ObjectSource(cc, selection, func(ctx context.Context, cluster client.ObjectKey,
-		o client.Object) []clustercache.Request {
+	objects := controller.ObjectSource(cc, selection, func(ctx context.Context, cluster client.ObjectKey,
+		o client.Object) []controller.Request {
 		h.at("ObjectMapFunc")
-		return clustercache.EnqueueObject(ctx, cluster, o)
+		return controller.EnqueueObject(ctx, cluster, o)
 	})
 	notFailed(t, objects.Start(context.Background(), q))
-	clusters := clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []clustercache.Request {
+	clusters := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
 		h.at("ClusterMapFunc")
 		return nil
-	}, clustercache.ClusterSourceOptions{
+	}, controller.ClusterSourceOptions{
 		Clusters: func(client.ObjectKey) bool {
 			h.at("ClusterSource's Clusters")
 			return true
@@ -234,7 +235,7 @@ func TestHazardPanicOfEachCallback(t *testing.T) {
 				registry, log := prometheus.NewPedanticRegistry(), &lines{}
 				cc, api := hooked(t, h, registry, log)
 				fleettest.Run(t, cc)
-				q := &fleettest.Queue[clustercache.Request]{}
+				q := &fleettest.Queue[controller.Request]{}
 				w := use(t, cc, h, q)
 				time.Sleep(30 * time.Second)
 				if place == "Informers.OnFailed" {
@@ -312,7 +313,7 @@ func TestHazardStopWaitsForEachCallback(t *testing.T) {
 				used := make(chan struct{})
 				go func() {
 					defer close(used)
-					use(t, cc, h, &fleettest.Queue[clustercache.Request]{})
+					use(t, cc, h, &fleettest.Queue[controller.Request]{})
 				}()
 				time.Sleep(20 * time.Second)
 				if place == "Informers.OnFailed" {
@@ -350,7 +351,7 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 				cc, api := hooked(t, h, registry, log)
 				fleettest.Run(t, cc)
 				// Some callbacks run on the user's own goroutine.
-				go use(t, cc, h, &fleettest.Queue[clustercache.Request]{})
+				go use(t, cc, h, &fleettest.Queue[controller.Request]{})
 				time.Sleep(30 * time.Second)
 				if place == "Informers.OnFailed" {
 					api.FailWith(http.StatusInternalServerError, "/v1/configmaps")
@@ -369,7 +370,7 @@ func TestHazardCallbackEndsItsGoroutine(t *testing.T) {
 				h.calm()
 				api.Heal()
 				require.NoError(t, cc.Engage(fleettest.Key("a")))
-				q := &fleettest.Queue[clustercache.Request]{}
+				q := &fleettest.Queue[controller.Request]{}
 				w := use(t, cc, h, q)
 				time.Sleep(20 * time.Minute)
 				require.True(t, fleettest.Status(t, cc).Connected)

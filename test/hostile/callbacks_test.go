@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -115,7 +116,7 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 		_, err := w.AddEventHandler(informerpool.HandlerFunc(func(informerpool.Event) { panic("no handler") }))
 		require.NoError(t, err)
 		mapping := func(context.Context, clustercache.ClusterEvent) []string { panic("no mapping of a cluster") }
-		require.NoError(t, clustercache.ClusterSource(cc, mapping).Start(t.Context(), fleettest.QueueOf[string](t)))
+		require.NoError(t, controller.ClusterSource(cc, mapping).Start(t.Context(), fleettest.QueueOf[string](t)))
 		selection := clustercache.ObjectSelection{
 			Kinds: []client.Object{&corev1.ConfigMap{}},
 			Predicates: []predicate.Predicate{predicate.NewPredicateFuncs(func(o client.Object) bool {
@@ -124,7 +125,7 @@ func TestHazardPanicOfACallbackEndsTheProcess(t *testing.T) {
 		}
 		selection.Representation = clustercache.Packed
 		objects := func(context.Context, client.ObjectKey, client.Object) []string { return nil }
-		require.NoError(t, clustercache.ObjectSource(cc, selection, objects).Start(t.Context(),
+		require.NoError(t, controller.ObjectSource(cc, selection, objects).Start(t.Context(),
 			fleettest.QueueOf[string](t)))
 
 		for _, place := range []string{"Resolve", "RoundTrip", "Dial"} {
@@ -185,7 +186,7 @@ func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 		"mapping or filter of a ClusterSource": func(t *testing.T, _ *fleettest.Directory,
 			forever func()) func(*clustercache.ClusterCache) {
 			return func(cc *clustercache.ClusterCache) {
-				s := clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string {
+				s := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []string {
 					forever()
 					return nil
 				})
@@ -196,7 +197,7 @@ func TestHazardStopWaitsForACallbackThatIsDeaf(t *testing.T) {
 			forever func()) func(*clustercache.ClusterCache) {
 			return func(cc *clustercache.ClusterCache) {
 				selection := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
-				s := clustercache.ObjectSource(cc, selection, func(context.Context, client.ObjectKey,
+				s := controller.ObjectSource(cc, selection, func(context.Context, client.ObjectKey,
 					client.Object) []string {
 					forever()
 					return nil

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -191,14 +192,14 @@ func TestHazardPredicatesAndMappingsGetTypedObjects(t *testing.T) {
 			DeleteFunc: func(e event.DeleteEvent) bool { return e.Object.(*corev1.ConfigMap) != nil },
 		}
 		var mapped atomic.Int64
-		s := clustercache.ObjectSource(cc,
+		s := controller.ObjectSource(cc,
 			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true,
 				Predicates: []predicate.Predicate{typed}},
-			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
+			func(ctx context.Context, c client.ObjectKey, o client.Object) []controller.Request {
 				if o.(*corev1.ConfigMap).Data != nil {
 					mapped.Add(1)
 				}
-				return clustercache.EnqueueObject(ctx, c, o)
+				return controller.EnqueueObject(ctx, c, o)
 			})
 		require.NoError(t, s.Start(t.Context(), q))
 		time.Sleep(time.Minute)

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -81,10 +82,10 @@ func TestBuilderNamesClusterAndObjectInLogs(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		mgr := loggingManager{fleettest.NewManager(), book.Logger()}
 		var cluster client.ObjectKey
-		require.NoError(t, clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).
+		require.NoError(t, controller.NewControllerManagedBy(mgr, cc).For(&corev1.ConfigMap{}).
 			Complete(func(client.Client) reconcile.Reconciler {
 				return reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-					cluster, _ = clustercache.ClusterFromContext(ctx)
+					cluster, _ = controller.ClusterFromContext(ctx)
 					ctrllog.FromContext(ctx).Info("reconciling")
 					return reconcile.Result{}, nil
 				})
@@ -100,7 +101,7 @@ func TestBuilderNamesClusterAndObjectInLogs(t *testing.T) {
 		require.Equal(t, 1,
 			book.Count(`"controller"="configmap" "controllerGroup"="" "controllerKind"="ConfigMap" `+
 				`"cluster"="fleet/a" "kind"="v1 ConfigMap" "namespace"="default" "name"="one" "reconcileID"=`))
-		_, ok := clustercache.ClusterFromContext(t.Context())
+		_, ok := controller.ClusterFromContext(t.Context())
 		require.False(t, ok)
 	})
 }

@@ -15,10 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	fleetcontroller "github.com/fleetcache/fleetcache/clustercache/controller"
 )
 
 // Request is the request type of the controllers in these tests.
-type Request = clustercache.Request
+type Request = fleetcontroller.Request
 
 // journal counts reconciled or delivered objects, by request.
 type journal struct {
@@ -71,7 +72,7 @@ func (j *journal) after(t *testing.T, do func(), requests ...Request) {
 
 // mapped maps each object to itself and counts it.
 func (j *journal) mapped(ctx context.Context, cluster client.ObjectKey, o client.Object) []Request {
-	requests := clustercache.EnqueueObject(ctx, cluster, o)
+	requests := fleetcontroller.EnqueueObject(ctx, cluster, o)
 	for _, r := range requests {
 		j.add(r)
 	}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 )
@@ -77,9 +78,9 @@ func rootOwnedAndWatched(t *testing.T, east, west *testenv.Cluster) {
 	cc, _ := run(t, options(t, both(east, west)))
 	seen := newJournal()
 	control(t, seen, 1,
-		clustercache.ObjectSource(cc, selection(ns, &appsv1.Deployment{}), clustercache.EnqueueObject),
-		clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueOwner(deployments)),
-		clustercache.ObjectSource(cc, selection(ns, &corev1.Secret{}), func(_ context.Context, cluster client.ObjectKey,
+		controller.ObjectSource(cc, selection(ns, &appsv1.Deployment{}), controller.EnqueueObject),
+		controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), controller.EnqueueOwner(deployments)),
+		controller.ObjectSource(cc, selection(ns, &corev1.Secret{}), func(_ context.Context, cluster client.ObjectKey,
 			o client.Object) []Request {
 			return []Request{{Cluster: cluster, GVK: deployments,
 				ObjectKey: client.ObjectKey{Namespace: ns, Name: o.GetLabels()["for"]}}}
@@ -128,7 +129,7 @@ func oneInformerForAllControllers(t *testing.T, east, west *testenv.Cluster) {
 	for i := range 6 {
 		j := newJournal()
 		journals = append(journals, j)
-		control(t, j, 1, clustercache.ObjectSource(cc, selection(ns, forms[i%len(forms)]), clustercache.EnqueueObject))
+		control(t, j, 1, controller.ObjectSource(cc, selection(ns, forms[i%len(forms)]), controller.EnqueueObject))
 	}
 	for _, c := range []*testenv.Cluster{east, west} {
 		name := map[*testenv.Cluster]string{east: "east", west: "west"}[c]
@@ -235,8 +236,8 @@ func slowSubscriber(t *testing.T, east, _ *testenv.Cluster) {
 	block := make(chan struct{})
 	var calls atomic.Int64
 	last := sync.Map{}
-	control(t, fast, 1, clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject))
-	control(t, slow, 1, clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), func(_ context.Context,
+	control(t, fast, 1, controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), controller.EnqueueObject))
+	control(t, slow, 1, controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), func(_ context.Context,
 		_ client.ObjectKey, o client.Object) []Request {
 		calls.Add(1)
 		<-block
@@ -276,9 +277,9 @@ func burst(t *testing.T, east, _ *testenv.Cluster) {
 		value.Store(got.Data["value"])
 		return seen.Reconcile(ctx, r)
 	})
-	control(t, reconciler, 1, clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}),
-		clustercache.EnqueueObject,
-		clustercache.ObjectSourceOptions{Debounce: 2 * time.Second, MaxDelay: time.Minute}))
+	control(t, reconciler, 1, controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}),
+		controller.EnqueueObject,
+		controller.ObjectSourceOptions{Debounce: 2 * time.Second, MaxDelay: time.Minute}))
 	seen.after(t, func() { create(t, east, o) }, r)
 	before := seen.count(r)
 	for i := range 20 {
@@ -295,7 +296,7 @@ func trigger(t *testing.T, east, west *testenv.Cluster) {
 	create(t, west, configMap(ns, "a", "1"))
 	cc, _ := run(t, options(t, both(east, west)))
 	seen := newJournal()
-	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
+	s := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), controller.EnqueueObject)
 	a, b, other := in("east", configMaps, ns, "a"), in("east", configMaps, ns, "b"), in("west", configMaps, ns, "a")
 	seen.after(t, func() { control(t, seen, 1, s) }, a, b, other)
 	before := seen.total()
@@ -328,8 +329,8 @@ func concurrency(t *testing.T, east, _ *testenv.Cluster) {
 		mu.Unlock()
 		return reconcile.Result{}, nil
 	})
-	control(t, reconciler, 4, clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}),
-		clustercache.EnqueueObject))
+	control(t, reconciler, 4, controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}),
+		controller.EnqueueObject))
 	names := []string{"a", "b", "c", "d"}
 	for _, name := range names {
 		create(t, east, configMap(ns, name, "0"))

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/testenv"
 	"github.com/fleetcache/fleetcache/internal/testenv/faultproxy"
@@ -39,7 +40,7 @@ func earliestWins(t *testing.T, east, _ *testenv.Cluster) {
 	create(t, east, o)
 	cc, _ := run(t, options(t, only(east)))
 	r := in("east", configMaps, ns, "o")
-	for delay, source := range map[time.Duration]clustercache.ObjectSourceOptions{
+	for delay, source := range map[time.Duration]controller.ObjectSourceOptions{
 		time.Hour: {Debounce: time.Second}, time.Second: {Debounce: time.Hour, MaxDelay: time.Hour},
 	} {
 		seen := newJournal()
@@ -48,8 +49,8 @@ func earliestWins(t *testing.T, east, _ *testenv.Cluster) {
 			return reconcile.Result{RequeueAfter: delay}, nil
 		})
 		// This triggers the first request.
-		now := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
-		later := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject, source)
+		now := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), controller.EnqueueObject)
+		later := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), controller.EnqueueObject, source)
 		_, stop := control(t, reconciler, 1, later, now)
 		eventually(t, "the first", func() bool { return seen.count(r) > 0 })
 		require.NoError(t, now.Close(t.Context()))
@@ -75,7 +76,7 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 		}
 		return seen.Reconcile(ctx, r)
 	})
-	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), func(ctx context.Context,
+	s := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), func(ctx context.Context,
 		cluster client.ObjectKey, o client.Object) []Request {
 		if err := find(ctx, cluster, client.ObjectKeyFromObject(o)); err != nil {
 			missing.Add(1)
@@ -85,7 +86,7 @@ func toldIsFound(t *testing.T, east, west *testenv.Cluster) {
 		} else {
 			live.Add(1)
 		}
-		return clustercache.EnqueueObject(ctx, cluster, o)
+		return controller.EnqueueObject(ctx, cluster, o)
 	})
 	control(t, reconciler, 2, s)
 	eventually(t, "the replay", func() bool { return initial.Load() == 50 })
@@ -108,7 +109,7 @@ func watchErrors(t *testing.T, east, _ *testenv.Cluster) {
 	proxy := east.Proxy(t)
 	cc, _ := run(t, options(t, map[string]*rest.Config{"east": proxy.Redirect(user.Config())}))
 	seen := newJournal()
-	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
+	s := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), controller.EnqueueObject)
 	control(t, seen, 1, s)
 	a := in("east", configMaps, ns, "a")
 	seen.after(t, func() { create(t, east, configMap(ns, "a", "1")) }, a)
@@ -190,7 +191,7 @@ func gracefulShutdown(t *testing.T, east, _ *testenv.Cluster) {
 	cc, _ := run(t, options(t, only(east)))
 	var calls atomic.Int64
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
-	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), func(context.Context, client.ObjectKey,
+	s := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), func(context.Context, client.ObjectKey,
 		client.Object) []Request {
 		calls.Add(1)
 		entered <- struct{}{}
@@ -241,8 +242,8 @@ func waitersAreReleased(t *testing.T, east, _ *testenv.Cluster) {
 func loadAndUnload(t *testing.T, east, _ *testenv.Cluster) {
 	ns := namespace(t, east)
 	cc, _ := run(t, options(t, only(east)))
-	source := func() *clustercache.TypedObjectSource[Request] {
-		return clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), clustercache.EnqueueObject)
+	source := func() *controller.TypedObjectSource[Request] {
+		return controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), controller.EnqueueObject)
 	}
 	informers := func() int {
 		s, err := cc.Status(key("east"))
@@ -260,7 +261,7 @@ func loadAndUnload(t *testing.T, east, _ *testenv.Cluster) {
 	before := first.count(a)
 
 	// Add another source to the running controller, and remove it again.
-	extra := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), late.mapped)
+	extra := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), late.mapped)
 	late.after(t, func() { require.NoError(t, running.Watch(extra)) }, a)
 	require.NoError(t, extra.Close(t.Context()))
 	told := late.count(a)
@@ -283,7 +284,7 @@ func pauseKeepsCache(t *testing.T, east, _ *testenv.Cluster) {
 	cc, _ := run(t, options(t, only(east)))
 	seen := newJournal()
 	a := in("east", configMaps, ns, "a")
-	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), seen.mapped)
+	s := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), seen.mapped)
 	seen.after(t, func() { control(t, newJournal(), 1, s) }, a)
 	w, err := cc.Watch(t.Context(), key("east"), &corev1.ConfigMap{}, client.InNamespace(ns))
 	require.NoError(t, err)
@@ -312,7 +313,7 @@ func periodicResync(t *testing.T, east, _ *testenv.Cluster) {
 	seen := newJournal()
 	f := selection(ns, &corev1.ConfigMap{})
 	f.ResyncInterval = 500 * time.Millisecond
-	s := clustercache.ObjectSource(cc, f, seen.mapped)
+	s := controller.ObjectSource(cc, f, seen.mapped)
 	control(t, newJournal(), 1, s)
 	a := in("east", configMaps, ns, "a")
 	eventually(t, "again and again", func() bool { return seen.count(a) >= 4 })
@@ -327,7 +328,7 @@ func swapAndEnd(t *testing.T, east, _ *testenv.Cluster) {
 	before := goleak.IgnoreCurrent()
 	cc, stop := run(t, options(t, only(east)))
 	first, second := newJournal(), newJournal()
-	s := clustercache.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), first.mapped)
+	s := controller.ObjectSource(cc, selection(ns, &corev1.ConfigMap{}), first.mapped)
 	_, unload := control(t, newJournal(), 1, s)
 	a := in("east", configMaps, ns, "a")
 	eventually(t, "the first function is called", func() bool { return first.count(a) > 0 })

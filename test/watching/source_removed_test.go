@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -32,9 +33,9 @@ func TestHazardPausedSourceKeepsARemovedCluster(t *testing.T) {
 		d.Set(fleettest.Key("a"), api.Config())
 		cc := fleettest.Start(t, fleettest.Silent(d))
 		require.NoError(t, cc.Engage(fleettest.Key("a")))
-		q := &fleettest.Queue[clustercache.Request]{}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
-			clustercache.EnqueueObject)
+		q := &fleettest.Queue[controller.Request]{}
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true},
+			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		time.Sleep(time.Second)
 		require.Len(t, q.Names(), 50)
@@ -90,9 +91,9 @@ func informersRunning() int {
 func TestHazardDeletesAreLostWithTheLastRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, d := fleettest.OneCluster(t)
-		q := &fleettest.Queue[clustercache.Request]{}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
-			clustercache.EnqueueObject)
+		q := &fleettest.Queue[controller.Request]{}
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+			controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.NoError(t, cc.Reader(fleettest.Key("a")).List(t.Context(), &corev1.ConfigMapList{},
 			clustercache.AutoWatch))

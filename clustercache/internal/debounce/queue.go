@@ -15,7 +15,7 @@ import (
 	"github.com/fleetcache/fleetcache/internal/timetable"
 )
 
-// Config holds the delays of a queue, and what it depends on.
+// Config holds the delays of a queue.
 type Config struct {
 	// Window is how long a request must not be added again before it is passed
 	// on. Zero passes on every request at once.
@@ -23,10 +23,6 @@ type Config struct {
 	// MaxDelay bounds the delay of a request, however steadily it is added
 	// again. Default ten times Window.
 	MaxDelay time.Duration
-	// Timers runs the queue's one timer. Spawn runs a function on a goroutine
-	// that the owner waits for: a workqueue must not hold up the timers.
-	Timers *timetable.Timers
-	Spawn  func(func())
 }
 
 // Queue delays each request until it has not been added for a window, or until
@@ -42,9 +38,10 @@ type Config struct {
 type Queue[request comparable] struct {
 	config Config
 	queue  workqueue.TypedRateLimitingInterface[request]
-	timer  *timetable.Timer
 
-	mu      sync.Mutex // protects the fields below; taken before the lock of the timers
+	mu      sync.Mutex // protects the fields below
+	timer   *time.Timer
+	running sync.WaitGroup // calls of flushDue; begun under mu, before closed is set
 	pending map[request]*pending[request]
 	due     timetable.Table[*pending[request]]
 	paused  bool
@@ -68,10 +65,7 @@ func New[request comparable](queue workqueue.TypedRateLimitingInterface[request]
 	if config.MaxDelay == 0 {
 		config.MaxDelay = 10 * config.Window
 	}
-	q := &Queue[request]{config: config, queue: queue, pending: map[request]*pending[request]{}}
-	q.timer = timetable.NewTimer(func() { config.Spawn(q.flushDue) })
-
-	return q
+	return &Queue[request]{config: config, queue: queue, pending: map[request]*pending[request]{}}
 }
 
 // Add queues a request, at once if there is no window.
@@ -114,16 +108,25 @@ func (q *Queue[request]) dueAt(w *pending[request]) time.Time {
 }
 
 func (q *Queue[request]) setTimerLocked() {
-	at := time.Time{}
-	if first := q.due.First(); first != nil && !q.paused && !q.closed {
-		at = first.At()
+	first := q.due.First()
+	switch idle := first == nil || q.paused || q.closed; {
+	case idle && q.timer != nil:
+		q.timer.Stop()
+	case idle:
+	case q.timer == nil:
+		q.timer = time.AfterFunc(time.Until(first.At()), q.flushDue)
+	default:
+		q.timer.Reset(time.Until(first.At()))
 	}
-	q.config.Timers.Set(q.timer, at)
 }
 
-// flushDue queues the requests that are due.
+// flushDue queues the requests that are due. The timer calls it.
 func (q *Queue[request]) flushDue() {
-	q.flush(q.takeDue(time.Now()))
+	ready := q.takeDue(time.Now())
+	if len(ready) > 0 {
+		defer q.running.Done()
+		q.flush(ready)
+	}
 }
 
 func (q *Queue[request]) takeDue(now time.Time) []*pending[request] {
@@ -145,6 +148,9 @@ func (q *Queue[request]) takeDue(now time.Time) []*pending[request] {
 		ready = append(ready, w)
 	}
 
+	if len(ready) > 0 {
+		q.running.Add(1)
+	}
 	q.setTimerLocked()
 	if q.due.Len() == 0 {
 		q.due = timetable.Table[*pending[request]]{}
@@ -178,7 +184,8 @@ func (q *Queue[request]) Proceed() {
 	q.setTimerLocked()
 }
 
-// Close queues all pending requests. Requests added later are queued at once.
+// Close queues all pending requests, and waits for those that are being queued.
+// Requests added later are queued at once.
 func (q *Queue[request]) Close() {
 	q.mu.Lock()
 	var ready []*pending[request]
@@ -192,6 +199,7 @@ func (q *Queue[request]) Close() {
 	q.mu.Unlock()
 
 	q.flush(ready)
+	q.running.Wait()
 }
 
 // enqueue adds a request, with a lower priority than real changes if it comes

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fleetcache/fleetcache/informerpool"
@@ -127,6 +128,14 @@ func KindName(gvk schema.GroupVersionKind) string {
 		return gvk.Version + " " + gvk.Kind
 	}
 	return gvk.Group + "/" + gvk.Version + " " + gvk.Kind
+}
+
+// ObjectName returns the name of an object for logs and errors.
+func ObjectName(key types.NamespacedName) string {
+	if key.Namespace == "" {
+		return key.Name
+	}
+	return key.Namespace + "/" + key.Name
 }
 
 // Matches reports whether a requirement accepts the value of its field.

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
@@ -50,7 +51,7 @@ func setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	return clustercache.NewControllerManagedBy(mgr, cc).Named("isolate").
+	return controller.NewControllerManagedBy(mgr, cc).Named("isolate").
 		For(&corev1.Namespace{}).
 		Owns(&networkingv1.NetworkPolicy{}).
 		Complete(newReconciler)

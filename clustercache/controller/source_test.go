@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache_test
+package controller_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/informerpool"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
@@ -53,8 +54,8 @@ func TestPredicatesOfControllerRuntimeWorkWithoutDecoding(t *testing.T) {
 		} {
 			api.Put("two", "2", map[string]any{"app": "y"})
 			synctest.Wait()
-			s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps,
-				Predicates: []predicate.Predicate{row.predicate}}, clustercache.EnqueueObject)
+			s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps,
+				Predicates: []predicate.Predicate{row.predicate}}, controller.EnqueueObject)
 			require.NoError(t, s.Start(t.Context(), q))
 			require.Equal(t, row.initial, q.Names(), row.name)
 			api.Put("two", "2", map[string]any{"app": "z"})
@@ -105,9 +106,9 @@ func TestSelectionWithoutOwnWatchSeesObjectsLeave(t *testing.T) {
 func TestFeedThatWatchesHasTheEventsOfItsOwnWatchesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t) // with a watch of everything
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Watch: true, Selections: []clustercache.Selection{
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Watch: true, Selections: []clustercache.Selection{
 			{Kind: &corev1.ConfigMap{}, Options: []client.ListOption{client.MatchingLabels{"app": "x"}}},
-		}}, clustercache.EnqueueObject)
+		}}, controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)"}, q.Names())
 		require.NoError(t, s.Close(t.Context()))
@@ -140,8 +141,8 @@ func TestControllersDoNotWaitForSources(t *testing.T) {
 	cc, err := clustercache.New(fleettest.Silent(fleettest.NewDirectory()))
 	require.NoError(t, err)
 	for _, s := range []source.TypedSource[reconcile.Request]{
-		clustercache.ObjectSource(cc, clustercache.ObjectSelection{}, clustercache.EnqueueClusterOf),
-		clustercache.ClusterSource(cc, clustercache.EnqueueCluster),
+		controller.ObjectSource(cc, clustercache.ObjectSelection{}, controller.EnqueueClusterOf),
+		controller.ClusterSource(cc, controller.EnqueueCluster),
 	} {
 		_, syncs := s.(source.TypedSyncingSource[reconcile.Request])
 		require.False(t, syncs)
@@ -155,9 +156,9 @@ func TestSourcesNameThemselvesInLogs(t *testing.T) {
 		"fleetcache object source":                             {Watch: true},
 		"fleetcache object source: v1 ConfigMap, v1 Namespace": {Kinds: []client.Object{&corev1.Namespace{}, &corev1.ConfigMap{}, clustercache.Kind(fleettest.ConfigMap)}},
 	} {
-		require.Equal(t, want, clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject).String())
+		require.Equal(t, want, controller.ObjectSource(cc, feed, controller.EnqueueObject).String())
 	}
-	require.Equal(t, "fleetcache cluster source", clustercache.ClusterSource(cc, clustercache.EnqueueCluster).String())
+	require.Equal(t, "fleetcache cluster source", controller.ClusterSource(cc, controller.EnqueueCluster).String())
 }
 
 func TestFeedNamesWhatCannotBe(t *testing.T) {
@@ -176,13 +177,13 @@ func TestFeedNamesWhatCannotBe(t *testing.T) {
 			e, ok := errors.AsType[*clustercache.OptionError](err)
 			require.True(t, ok, field)
 			require.Equal(t, field, e.Field)
-			require.ErrorAs(t, clustercache.ObjectSource(cc, spec, clustercache.EnqueueObject).Start(t.Context(), q),
+			require.ErrorAs(t, controller.ObjectSource(cc, spec, controller.EnqueueObject).Start(t.Context(), q),
 				&e)
 		}
-		for field, o := range map[string]clustercache.ObjectSourceOptions{"Representation": {Representation: 9}, "Debounce": {Debounce: -1},
+		for field, o := range map[string]controller.ObjectSourceOptions{"Representation": {Representation: 9}, "Debounce": {Debounce: -1},
 			"MaxDelay": {MaxDelay: -1}} {
-			e, ok := errors.AsType[*clustercache.OptionError](clustercache.ObjectSource(cc, clustercache.ObjectSelection{},
-				clustercache.EnqueueObject, o).Start(t.Context(), q))
+			e, ok := errors.AsType[*clustercache.OptionError](controller.ObjectSource(cc, clustercache.ObjectSelection{},
+				controller.EnqueueObject, o).Start(t.Context(), q))
 			require.True(t, ok, field)
 			require.Equal(t, field, e.Field)
 		}
@@ -204,18 +205,18 @@ func TestMappingIsGivenTheFormThatWasAskedFor(t *testing.T) {
 			api.Put("one", "old", nil)
 			synctest.Wait()
 			var got []client.Object
-			s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{
+			s := controller.ObjectSource(cc, clustercache.ObjectSelection{
 				Kinds: fleettest.ConfigMaps}, func(ctx context.Context, c client.ObjectKey,
-				o client.Object) []clustercache.Request {
+				o client.Object) []controller.Request {
 				got = append(got, o)
-				return clustercache.EnqueueObject(ctx, c, o)
-			}, clustercache.ObjectSourceOptions{Representation: row.form})
+				return controller.EnqueueObject(ctx, c, o)
+			}, controller.ObjectSourceOptions{Representation: row.form})
 			require.NoError(t, s.Start(t.Context(), q))
 			require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 			got = nil
 			api.Put("one", "new", nil)
-			require.Equal(t, []clustercache.Request{fleettest.RequestFor("one")},
-				[]clustercache.Request{q.Take()[0].Request})
+			require.Equal(t, []controller.Request{fleettest.RequestFor("one")},
+				[]controller.Request{q.Take()[0].Request})
 			require.Len(t, got, 2, "what it was and what it is")
 			values := []string{}
 			for _, o := range got {
@@ -250,13 +251,13 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 			}
 			return true
 		})
-		s := clustercache.ObjectSource(cc,
+		s := controller.ObjectSource(cc,
 			clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: []predicate.Predicate{bad}},
-			func(ctx context.Context, c client.ObjectKey, o client.Object) []clustercache.Request {
+			func(ctx context.Context, c client.ObjectKey, o client.Object) []controller.Request {
 				if o.GetName() == "mapping" {
 					panic("no")
 				}
-				return clustercache.EnqueueObject(ctx, c, o)
+				return controller.EnqueueObject(ctx, c, o)
 			})
 		require.NoError(t, s.Start(t.Context(), q))
 		for _, name := range []string{"mapping", "predicate", "good"} {
@@ -266,12 +267,12 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 		require.Equal(t, []string{"(one)", "(two)", "good"}, q.Names())
 		require.EqualValues(t, 2, s.Failures())
 
-		clusters := clustercache.ClusterSource(cc, func(_ context.Context,
-			e clustercache.ClusterEvent) []clustercache.Request {
+		clusters := controller.ClusterSource(cc, func(_ context.Context,
+			e clustercache.ClusterEvent) []controller.Request {
 			if e.Type == clustercache.Connected {
 				panic("no")
 			}
-			return []clustercache.Request{{Cluster: e.Cluster}}
+			return []controller.Request{{Cluster: e.Cluster}}
 		})
 		require.NoError(t, clusters.Start(t.Context(), q))
 		require.Empty(t, q.Take())
@@ -284,7 +285,7 @@ func TestPanicsOfMappingAndPredicateLoseOneEventAndAreCounted(t *testing.T) {
 		require.EqualValues(t, 2, s.Failures())
 
 		feed := clustercache.ObjectSelection{Clusters: func(client.ObjectKey) bool { panic("no") }}
-		left := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)
+		left := controller.ObjectSource(cc, feed, controller.EnqueueObject)
 		require.NoError(t, left.Start(t.Context(), q))
 		require.Empty(t, q.Take(), "a cluster that nobody can decide on is left out")
 		left.Stop()

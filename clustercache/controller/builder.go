@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package controller
 
 import (
 	"errors"
@@ -13,18 +13,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
+	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // Builder builds a controller that reconciles objects of all clusters, with the
 // methods of controller-runtime's builder. A reconciler that was written for
 // one cluster needs no change:
 //
-//	err := clustercache.NewControllerManagedBy(mgr, cc).
+//	err := controller.NewControllerManagedBy(mgr, cc).
 //		For(&corev1.Namespace{}).
 //		Owns(&networkingv1.NetworkPolicy{}).
 //		Complete(func(c client.Client) reconcile.Reconciler { return &reconciler{client: c} })
@@ -33,13 +37,13 @@ import (
 // does not suffice.
 type Builder struct {
 	mgr      manager.Manager
-	cc       *ClusterCache
+	cc       *clustercache.ClusterCache
 	name     string
 	object   client.Object
 	clusters func(client.ObjectKey) bool
 	inputs   []builderInput
 	sources  []source.TypedSource[Request]
-	options  controller.TypedOptions[Request]
+	options  runtimecontroller.TypedOptions[Request]
 }
 
 // builderInput is a watched kind, and the mapping of its objects to requests.
@@ -52,7 +56,7 @@ type builderInput struct {
 
 // NewControllerManagedBy returns a Builder for a controller that mgr runs over
 // the clusters of cc.
-func NewControllerManagedBy(mgr manager.Manager, cc *ClusterCache) *Builder {
+func NewControllerManagedBy(mgr manager.Manager, cc *clustercache.ClusterCache) *Builder {
 	return &Builder{mgr: mgr, cc: cc}
 }
 
@@ -90,7 +94,7 @@ func (b *Builder) Owns(object client.Object, predicates ...predicate.Predicate) 
 
 // Watches watches another kind, and reconciles the requests that mapping
 // returns. Mapping and predicates receive objects in the representation in
-// which the kind is named: typed objects for a typed one, see [AsGiven].
+// which the kind is named: typed objects for a typed one, see [clustercache.AsGiven].
 func (b *Builder) Watches(object client.Object, mapping ObjectMapFunc[Request], predicates ...predicate.Predicate) *Builder {
 	b.inputs = append(b.inputs, builderInput{object: object, mapping: mapping, predicates: predicates})
 	return b
@@ -113,7 +117,7 @@ func (b *Builder) InClusters(selected func(cluster client.ObjectKey) bool) *Buil
 // WithOptions sets the controller's options. Its concurrency is shared by all
 // clusters. Without a LogConstructor, log lines name the controller, the
 // cluster and the object.
-func (b *Builder) WithOptions(options controller.TypedOptions[Request]) *Builder {
+func (b *Builder) WithOptions(options runtimecontroller.TypedOptions[Request]) *Builder {
 	b.options = options
 	return b
 }
@@ -132,11 +136,11 @@ func (b *Builder) Complete(reconciler func(client.Client) reconcile.Reconciler) 
 
 // Build builds the controller with a reconciler whose requests name the
 // cluster, for reconcilers that work across clusters.
-func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controller.TypedController[Request], error) {
+func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (runtimecontroller.TypedController[Request], error) {
 	var gvk schema.GroupVersionKind
 	if b.object != nil {
 		var err error
-		if gvk, err = apiutil.GVKForObject(b.object, b.cc.options.Scheme); err != nil {
+		if gvk, err = apiutil.GVKForObject(b.object, b.cc.Options().Scheme); err != nil {
 			return nil, fmt.Errorf("build controller: %w", err)
 		}
 	}
@@ -161,19 +165,19 @@ func (b *Builder) Build(reconciler reconcile.TypedReconciler[Request]) (controll
 		case mapping == nil && b.object == nil:
 			return nil, fmt.Errorf("build controller %s: Owns needs For", name)
 		case mapping == nil:
-			mapping = b.cc.controllerOf(gvk)
+			mapping = controllerOf(b.cc, gvk)
 		}
 
-		selection := ObjectSelection{
+		selection := clustercache.ObjectSelection{
 			Kinds:          []client.Object{input.object},
 			Clusters:       b.clusters,
 			Watch:          true,
 			Predicates:     input.predicates,
-			Representation: givenRepresentation(input.object),
+			Representation: clustercache.AsGiven,
 		}
 		options := ObjectSourceOptions{}
 		if input.metadata {
-			options.Representation = Packed // for the mapping, which then needs no decoding
+			options.Representation = clustercache.Packed // for the mapping, which then needs no decoding
 		}
 		stock.WatchesRawSource(ObjectSource(b.cc, selection, mapping, options))
 	}
@@ -197,9 +201,9 @@ func logRequests(log logr.Logger, controller string, gvk schema.GroupVersionKind
 		if r == nil {
 			return log
 		}
-		out := log.WithValues("cluster", clusterName(r.Cluster))
+		out := log.WithValues("cluster", clustername.Of(r.Cluster))
 		if !r.GVK.Empty() {
-			out = out.WithValues("kind", kindName(r.GVK))
+			out = out.WithValues("kind", watchset.KindName(r.GVK))
 		}
 		return out.WithValues("namespace", r.Namespace, "name", r.Name)
 	}

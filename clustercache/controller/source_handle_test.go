@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache_test
+package controller_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
@@ -25,14 +26,14 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		changes := []predicate.Predicate{predicate.GenerationChangedPredicate{}}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: changes}, clustercache.EnqueueObject)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: changes}, controller.EnqueueObject)
 		s.TriggerAll() // before Start there is nothing to deliver
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		before := api.Total()
 		s.Trigger(fleettest.RequestFor("two"))
 		s.Trigger(fleettest.RequestFor("none"))
-		s.Trigger(clustercache.Request{Cluster: fleettest.Key("none"), GVK: fleettest.ConfigMap, ObjectKey: fleettest.RequestFor("one").ObjectKey})
+		s.Trigger(controller.Request{Cluster: fleettest.Key("none"), GVK: fleettest.ConfigMap, ObjectKey: fleettest.RequestFor("one").ObjectKey})
 		require.Equal(t, []string{"(two)"}, q.Names())
 		s.TriggerAll()
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
@@ -53,7 +54,7 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 
 		// A predicate may reject triggered objects, independently of changes.
 		never := []predicate.Predicate{predicate.Funcs{GenericFunc: func(event.GenericEvent) bool { return false }}}
-		s = clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: never}, clustercache.EnqueueObject)
+		s = controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Predicates: never}, controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		s.TriggerAll()
@@ -65,7 +66,7 @@ func TestTriggerDeliversOneOrAllOnceMoreAtLowPriority(t *testing.T) {
 func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, ResyncInterval: time.Hour}, controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
 		before := api.Count("stream /api/v1/configmaps")
@@ -83,9 +84,9 @@ func TestResyncIntervalDeliversEverythingUntilStop(t *testing.T) {
 func TestPauseKeepsTheCacheAndContinueDeliversTheLastState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject)
-		c := clustercache.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
-			return []clustercache.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, controller.EnqueueObject)
+		c := controller.ClusterSource(cc, func(_ context.Context, e clustercache.ClusterEvent) []controller.Request {
+			return []controller.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
 		})
 		s.Pause()
 		c.Pause()
@@ -133,11 +134,11 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 				check()
 				return true
 			})}}
-			s := clustercache.ObjectSource(cc, feed, func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {
+			s := controller.ObjectSource(cc, feed, func(context.Context, client.ObjectKey, client.Object) []controller.Request {
 				check()
 				return nil
 			})
-			c := clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []clustercache.Request {
+			c := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
 				check()
 				return nil
 			})
@@ -164,23 +165,23 @@ func TestNoCallbackAfterCloseOfASource(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
-		require.Zero(t, cc.Subscriptions())
+		require.Zero(t, fleettest.Subscriptions(t, cc))
 	})
 }
 
 func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		var s *clustercache.TypedObjectSource[clustercache.Request]
-		var c *clustercache.TypedClusterSource[clustercache.Request]
+		var s *controller.TypedObjectSource[controller.Request]
+		var c *controller.TypedClusterSource[controller.Request]
 		calls := 0
 		var errs []error
-		s = clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {
+		s = controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, func(context.Context, client.ObjectKey, client.Object) []controller.Request {
 			calls++
 			errs = append(errs, s.Close(context.Background()))
 			return nil
 		})
-		c = clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []clustercache.Request {
+		c = controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
 			errs = append(errs, c.Close(context.Background()))
 			return nil
 		})
@@ -195,7 +196,7 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 		require.Len(t, errs, 2)
 
 		block := make(chan struct{})
-		stuck := clustercache.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []clustercache.Request {
+		stuck := controller.ClusterSource(cc, func(context.Context, clustercache.ClusterEvent) []controller.Request {
 			<-block
 			return nil
 		})
@@ -216,8 +217,8 @@ func TestCloseOfASourceIsBoundedByItsContextAndWorksFromWithin(t *testing.T) {
 func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, _ := fleettest.NewSource(t)
-		first, second := &fleettest.Queue[clustercache.Request]{}, &fleettest.Queue[clustercache.Request]{}
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true}, clustercache.EnqueueObject)
+		first, second := &fleettest.Queue[controller.Request]{}, &fleettest.Queue[controller.Request]{}
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true}, controller.EnqueueObject)
 		ctx, end := context.WithCancel(t.Context())
 		require.NoError(t, s.Start(ctx, first))
 		require.NoError(t, s.Start(t.Context(), second))
@@ -239,7 +240,7 @@ func TestSourceServesSeveralControllersAndOutlivesThem(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, first.Names())
 		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
-		require.Zero(t, cc.Subscriptions())
+		require.Zero(t, fleettest.Subscriptions(t, cc))
 	})
 }
 
@@ -250,7 +251,7 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 		cc, _, q := fleettest.NewSource(t)
 		for i := range 2000 {
 			ctx, cancel := context.WithCancel(t.Context())
-			s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true, ResyncInterval: time.Hour}, clustercache.EnqueueObject)
+			s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps, Watch: true, ResyncInterval: time.Hour}, controller.EnqueueObject)
 			var racers sync.WaitGroup
 			racers.Go(func() {
 				if i%2 == 0 {
@@ -269,7 +270,7 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 			cancel()
 		}
 		synctest.Wait()
-		require.Zero(t, cc.Subscriptions())
+		require.Zero(t, fleettest.Subscriptions(t, cc))
 		require.Equal(t, 1, fleettest.Status(t, cc).Watches)
 		q.Take()
 		time.Sleep(3 * time.Hour)
@@ -280,11 +281,11 @@ func TestStopThatRacesWithStartLeavesNothing(t *testing.T) {
 func TestMappingCanBeSwappedWhileTheSourceRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject)
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, controller.EnqueueObject)
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Equal(t, []string{"(one)", "(two)"}, q.Names())
-		s.SetMapping(func(context.Context, client.ObjectKey, client.Object) []clustercache.Request {
-			return []clustercache.Request{fleettest.RequestFor("swapped")}
+		s.SetMapping(func(context.Context, client.ObjectKey, client.Object) []controller.Request {
+			return []controller.Request{fleettest.RequestFor("swapped")}
 		})
 		api.Put("one", "2", nil)
 		require.Equal(t, []string{"swapped"}, q.Names())
@@ -297,15 +298,15 @@ func TestMappingCanBeSwappedWhileTheSourceRuns(t *testing.T) {
 func TestClusterSourceDeliversWhatItsFiltersLetPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		all := func(_ context.Context, e clustercache.ClusterEvent) []clustercache.Request {
-			return []clustercache.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
+		all := func(_ context.Context, e clustercache.ClusterEvent) []controller.Request {
+			return []controller.Request{{Cluster: e.Cluster, ObjectKey: client.ObjectKey{Name: string(e.Type)}}}
 		}
-		for _, o := range []clustercache.ClusterSourceOptions{
+		for _, o := range []controller.ClusterSourceOptions{
 			{Types: []clustercache.ClusterEventType{clustercache.Disconnected}},
 			{Clusters: func(c client.ObjectKey) bool { return c != fleettest.Key("a") }},
 			{Filter: func(e clustercache.ClusterEvent) bool { return e.Phase == clustercache.PhaseDisconnected }},
 		} {
-			s := clustercache.ClusterSource(cc, all, clustercache.ClusterSourceOptions{}, o)
+			s := controller.ClusterSource(cc, all, controller.ClusterSourceOptions{}, o)
 			require.NoError(t, s.Start(t.Context(), q))
 			require.Empty(t, q.Names())
 			api.Die()
@@ -318,9 +319,9 @@ func TestClusterSourceDeliversWhatItsFiltersLetPass(t *testing.T) {
 			require.Empty(t, q.Names())
 			require.NoError(t, s.Close(t.Context()))
 		}
-		for _, o := range []clustercache.ClusterSourceOptions{{Debounce: -1}, {MaxDelay: -1}} {
+		for _, o := range []controller.ClusterSourceOptions{{Debounce: -1}, {MaxDelay: -1}} {
 			var e *clustercache.OptionError
-			require.ErrorAs(t, clustercache.ClusterSource(cc, all, o).Start(t.Context(), q), &e)
+			require.ErrorAs(t, controller.ClusterSource(cc, all, o).Start(t.Context(), q), &e)
 		}
 	})
 }

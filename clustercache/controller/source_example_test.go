@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache_test
+package controller_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	fleetcontroller "github.com/fleetcache/fleetcache/clustercache/controller"
 )
 
 // A controller of the hub reconciles its object for a cluster whenever the
@@ -31,8 +32,8 @@ func ExampleObjectSource() {
 			Options: []client.ListOption{client.MatchingLabels{"settings": "yes"}},
 		}
 		return ctrl.NewControllerManagedBy(mgr).Named("fleet").
-			WatchesRawSource(clustercache.ObjectSource(cc, settings, clustercache.EnqueueClusterOf)).
-			WatchesRawSource(clustercache.ClusterSource(cc, clustercache.EnqueueCluster)).
+			WatchesRawSource(fleetcontroller.ObjectSource(cc, settings, fleetcontroller.EnqueueClusterOf)).
+			WatchesRawSource(fleetcontroller.ClusterSource(cc, fleetcontroller.EnqueueCluster)).
 			Complete(reconciler)
 	}
 	_ = setup
@@ -49,12 +50,12 @@ func ExampleObjectSource_owner() {
 			Predicates: []predicate.Predicate{predicate.GenerationChangedPredicate{}},
 		}
 		owned := clustercache.ObjectSelection{Kinds: []client.Object{&corev1.ConfigMap{}}, Watch: true}
-		quiet := clustercache.ObjectSourceOptions{Debounce: time.Second, MaxDelay: 10 * time.Second}
-		return builder.TypedControllerManagedBy[clustercache.Request](mgr).Named("deployments").
-			WatchesRawSource(clustercache.ObjectSource(cc, deployments, clustercache.EnqueueObject)).
-			WatchesRawSource(clustercache.ObjectSource(cc, owned, clustercache.EnqueueOwner(deployment), quiet)).
-			Complete(reconcile.TypedFunc[clustercache.Request](func(ctx context.Context,
-				r clustercache.Request) (reconcile.Result, error) {
+		quiet := fleetcontroller.ObjectSourceOptions{Debounce: time.Second, MaxDelay: 10 * time.Second}
+		return builder.TypedControllerManagedBy[fleetcontroller.Request](mgr).Named("deployments").
+			WatchesRawSource(fleetcontroller.ObjectSource(cc, deployments, fleetcontroller.EnqueueObject)).
+			WatchesRawSource(fleetcontroller.ObjectSource(cc, owned, fleetcontroller.EnqueueOwner(deployment), quiet)).
+			Complete(reconcile.TypedFunc[fleetcontroller.Request](func(ctx context.Context,
+				r fleetcontroller.Request) (reconcile.Result, error) {
 				d := &appsv1.Deployment{}
 				err := cc.Reader(r.Cluster).Get(ctx, r.ObjectKey, d)
 				return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -67,17 +68,17 @@ func ExampleObjectSource_owner() {
 // needs.
 func ExampleRepresentation() {
 	source := func(cc *clustercache.ClusterCache,
-		feed clustercache.ObjectSelection) *clustercache.TypedObjectSource[clustercache.Request] {
-		return clustercache.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey,
-			obj client.Object) []clustercache.Request {
+		feed clustercache.ObjectSelection) *fleetcontroller.TypedObjectSource[fleetcontroller.Request] {
+		return fleetcontroller.ObjectSource(cc, feed, func(_ context.Context, cluster client.ObjectKey,
+			obj client.Object) []fleetcontroller.Request {
 			pod, ok := obj.(*corev1.Pod)
 			if !ok || pod.Spec.NodeName == "" {
 				return nil
 			}
 			node := schema.GroupVersionKind{Version: "v1", Kind: "Node"}
-			return []clustercache.Request{
+			return []fleetcontroller.Request{
 				{Cluster: cluster, GVK: node, ObjectKey: client.ObjectKey{Name: pod.Spec.NodeName}}}
-		}, clustercache.ObjectSourceOptions{Representation: clustercache.Typed})
+		}, fleetcontroller.ObjectSourceOptions{Representation: clustercache.Typed})
 	}
 	_ = source
 }
@@ -85,9 +86,9 @@ func ExampleRepresentation() {
 // A source is added to a running controller, triggered for all objects, and
 // removed again.
 func ExampleTypedObjectSource() {
-	reload := func(ctx context.Context, c controller.TypedController[clustercache.Request],
+	reload := func(ctx context.Context, c controller.TypedController[fleetcontroller.Request],
 		cc *clustercache.ClusterCache, feed clustercache.ObjectSelection) error {
-		s := clustercache.ObjectSource(cc, feed, clustercache.EnqueueObject)
+		s := fleetcontroller.ObjectSource(cc, feed, fleetcontroller.EnqueueObject)
 		if err := c.Watch(s); err != nil {
 			return err
 		}
@@ -115,8 +116,8 @@ func ExampleClusterCache_ObjectEvents() {
 
 // A controller is notified only when clusters were lost.
 func ExampleClusterSource() {
-	source := func(cc *clustercache.ClusterCache) *clustercache.TypedClusterSource[reconcile.Request] {
-		return clustercache.ClusterSource(cc, clustercache.EnqueueCluster, clustercache.ClusterSourceOptions{
+	source := func(cc *clustercache.ClusterCache) *fleetcontroller.TypedClusterSource[reconcile.Request] {
+		return fleetcontroller.ClusterSource(cc, fleetcontroller.EnqueueCluster, fleetcontroller.ClusterSourceOptions{
 			Types: []clustercache.ClusterEventType{clustercache.Disconnected, clustercache.Removed},
 		})
 	}
@@ -125,7 +126,7 @@ func ExampleClusterSource() {
 
 // A request names an object in a cluster.
 func ExampleRequest() {
-	r := clustercache.Request{
+	r := fleetcontroller.Request{
 		Cluster:   client.ObjectKey{Namespace: "fleet", Name: "east"},
 		GVK:       schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
 		ObjectKey: client.ObjectKey{Namespace: "default", Name: "web"},

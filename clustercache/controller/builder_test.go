@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache_test
+package controller_test
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	fleetcontroller "github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 	"github.com/fleetcache/fleetcache/internal/testenv"
@@ -34,7 +35,7 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 	cc, err := clustercache.SetupWithManager(mgr, clustercache.Options{Resolver: fleettest.NewDirectory()})
 	require.NoError(t, err)
 	require.Equal(t, []manager.Runnable{cc}, mgr.Added)
-	require.Same(t, mgr.Scheme, cc.Scheme())
+	require.Same(t, mgr.Scheme, cc.Options().Scheme)
 	require.NoError(t, mgr.Healthz["fleetcache"](nil))
 	require.Error(t, mgr.Readyz["fleetcache"](nil), "not started yet")
 
@@ -42,7 +43,7 @@ func TestSetupWithManagerTakesWhatTheManagerHas(t *testing.T) {
 	cc, err = clustercache.SetupWithManager(mgr,
 		clustercache.Options{Resolver: fleettest.NewDirectory(), Name: "edge", Scheme: own})
 	require.NoError(t, err)
-	require.Same(t, own, cc.Scheme())
+	require.Same(t, own, cc.Options().Scheme)
 	require.Contains(t, mgr.Healthz, "fleetcache-edge")
 
 	_, err = clustercache.SetupWithManager(mgr, clustercache.Options{})
@@ -99,7 +100,7 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 		synctest.Wait()
 		var told []reconciled
 		var fail error
-		r := clustercache.PerCluster(cc, func(c client.Client) reconcile.Reconciler {
+		r := fleetcontroller.PerCluster(cc, func(c client.Client) reconcile.Reconciler {
 			return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 				told = append(told, reconciled{c, request})
 				if fail != nil {
@@ -109,7 +110,7 @@ func TestPerClusterTriesAgainSoonWhereTheClusterIsNotConnected(t *testing.T) {
 					c.Get(ctx, request.NamespacedName, &corev1.ConfigMap{})
 			})
 		})
-		request := clustercache.Request{Cluster: fleettest.Key("a"),
+		request := fleetcontroller.Request{Cluster: fleettest.Key("a"),
 			ObjectKey: client.ObjectKey{Namespace: "default", Name: "one"}}
 		result, err := r.Reconcile(t.Context(), request)
 		require.NoError(t, err)
@@ -157,15 +158,15 @@ func TestBuilderReconcilesObjectsTheirOwnersAndWhatMappingsSay(t *testing.T) {
 		cc := fleettest.Start(t, o)
 		mgr := fleettest.NewManager()
 		got := map[string]int{}
-		err := clustercache.NewControllerManagedBy(mgr, cc).
+		err := fleetcontroller.NewControllerManagedBy(mgr, cc).
 			For(&corev1.ConfigMap{}).
 			Watches(&corev1.ConfigMap{}, func(_ context.Context, cluster client.ObjectKey,
-				obj client.Object) []clustercache.Request {
-				return []clustercache.Request{
+				obj client.Object) []fleetcontroller.Request {
+				return []fleetcontroller.Request{
 					{Cluster: cluster, ObjectKey: client.ObjectKey{Name: "mapped-" + obj.GetName()}}}
 			}, predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() == "two" })).
 			InClusters(func(cluster client.ObjectKey) bool { return cluster != fleettest.Key("out") }).
-			WithOptions(controller.TypedOptions[clustercache.Request]{MaxConcurrentReconciles: 1}).
+			WithOptions(controller.TypedOptions[fleetcontroller.Request]{MaxConcurrentReconciles: 1}).
 			Complete(func(c client.Client) reconcile.Reconciler {
 				return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 					configMap := &corev1.ConfigMap{}
@@ -198,13 +199,13 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 	require.NoError(t, err)
 	nothing := func(client.Client) reconcile.Reconciler { return nil }
 	mgr := fleettest.NewManager()
-	for text, b := range map[string]*clustercache.Builder{
-		"For or Named": clustercache.NewControllerManagedBy(mgr, cc).Watches(&corev1.Pod{},
-			clustercache.EnqueueObject),
-		"Owns needs For":    clustercache.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
-		"called once":       clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
-		"no kind":           clustercache.NewControllerManagedBy(mgr, cc).For(clustercache.Kind(schema.GroupVersionKind{})),
-		"no watches config": clustercache.NewControllerManagedBy(mgr, cc).Named("x"),
+	for text, b := range map[string]*fleetcontroller.Builder{
+		"For or Named": fleetcontroller.NewControllerManagedBy(mgr, cc).Watches(&corev1.Pod{},
+			fleetcontroller.EnqueueObject),
+		"Owns needs For":    fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x").Owns(&corev1.Pod{}),
+		"called once":       fleetcontroller.NewControllerManagedBy(mgr, cc).For(&corev1.Pod{}).For(&corev1.Node{}),
+		"no kind":           fleetcontroller.NewControllerManagedBy(mgr, cc).For(clustercache.Kind(schema.GroupVersionKind{})),
+		"no watches config": fleetcontroller.NewControllerManagedBy(mgr, cc).Named("x"),
 	} {
 		require.ErrorContains(t, b.Complete(nothing), text)
 	}

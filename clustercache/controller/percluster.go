@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package controller
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // PerCluster turns a reconciler that was written for one cluster into one for
@@ -24,8 +27,8 @@ import (
 // other errors, which would delay requests after the cluster is connected
 // again. The logger in the context names the cluster, and [ClusterFromContext]
 // returns it.
-func PerCluster(cc *ClusterCache, reconciler func(client.Client) reconcile.Reconciler) reconcile.TypedReconciler[Request] {
-	return perCluster(cc, reconciler, func(r Request) []any { return []any{"cluster", clusterName(r.Cluster)} })
+func PerCluster(cc *clustercache.ClusterCache, reconciler func(client.Client) reconcile.Reconciler) reconcile.TypedReconciler[Request] {
+	return perCluster(cc, reconciler, func(r Request) []any { return []any{"cluster", clustername.Of(r.Cluster)} })
 }
 
 // clusterKey is the context key of the cluster that a reconciler works on.
@@ -41,8 +44,9 @@ func ClusterFromContext(ctx context.Context) (client.ObjectKey, bool) {
 
 // perCluster is PerCluster with the logger's values for a request.
 func perCluster(
-	cc *ClusterCache, reconciler func(client.Client) reconcile.Reconciler, values func(Request) []any,
+	cc *clustercache.ClusterCache, reconciler func(client.Client) reconcile.Reconciler, values func(Request) []any,
 ) reconcile.TypedReconciler[Request] {
+	again := cc.Options().RetryInterval
 	return reconcile.TypedFunc[Request](func(ctx context.Context, r Request) (reconcile.Result, error) {
 		c, err := cc.Client(r.Cluster)
 		var result reconcile.Result
@@ -52,11 +56,11 @@ func perCluster(
 			result, err = reconciler(c).Reconcile(ctx, reconcile.Request{NamespacedName: r.ObjectKey})
 		}
 		switch {
-		case errors.Is(err, ErrUnknownCluster) && !errors.Is(err, ErrNotStarted):
+		case errors.Is(err, clustercache.ErrUnknownCluster) && !errors.Is(err, clustercache.ErrNotStarted):
 			return reconcile.Result{}, nil
-		case errors.Is(err, ErrNotConnected):
-			ctrllog.FromContext(ctx).V(1).Info("Cluster is not connected; trying again later", "after", cc.options.RetryInterval)
-			return reconcile.Result{RequeueAfter: cc.options.RetryInterval}, nil
+		case errors.Is(err, clustercache.ErrNotConnected):
+			ctrllog.FromContext(ctx).V(1).Info("Cluster is not connected; trying again later", "after", again)
+			return reconcile.Result{RequeueAfter: again}, nil
 		}
 
 		return result, err

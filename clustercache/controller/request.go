@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache
+package controller
 
 import (
 	"context"
@@ -9,11 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/internal/clustername"
 )
 
 // Request names an object in a cluster. It is a ready-made request type for
 // controllers that need no other, as in
-// builder.TypedControllerManagedBy[clustercache.Request].
+// builder.TypedControllerManagedBy[controller.Request].
 type Request struct {
 	// Cluster is where the object is.
 	Cluster client.ObjectKey
@@ -25,21 +29,14 @@ type Request struct {
 
 // String returns the cluster, the kind and the name, as far as they are set.
 func (r Request) String() string {
-	text := clusterName(r.Cluster)
+	text := clustername.Of(r.Cluster)
 	if !r.GVK.Empty() {
-		text += " " + kindName(r.GVK)
+		text += " " + watchset.KindName(r.GVK)
 	}
 	if r.Name != "" {
-		text += " " + objectName(r.ObjectKey)
+		text += " " + watchset.ObjectName(r.ObjectKey)
 	}
 	return text
-}
-
-func objectName(key client.ObjectKey) string {
-	if key.Namespace == "" {
-		return key.Name
-	}
-	return key.Namespace + "/" + key.Name
 }
 
 // MarshalLog returns the complete value for a logger, not only the name.
@@ -51,7 +48,7 @@ func (r Request) MarshalLog() any {
 		Kind      string `json:"kind,omitempty"`
 		Namespace string `json:"namespace,omitempty"`
 		Name      string `json:"name,omitempty"`
-	}{clusterName(r.Cluster), r.GVK.Group, r.GVK.Version, r.GVK.Kind, r.Namespace, r.Name}
+	}{clustername.Of(r.Cluster), r.GVK.Group, r.GVK.Version, r.GVK.Kind, r.Namespace, r.Name}
 }
 
 // EnqueueObject is an [ObjectMapFunc] that requests the object itself.
@@ -109,7 +106,7 @@ func EnqueueClusterOf(_ context.Context, cluster client.ObjectKey, _ client.Obje
 
 // EnqueueCluster is a [ClusterMapFunc] for the same controllers: changes of the
 // cluster itself request its object.
-func EnqueueCluster(_ context.Context, event ClusterEvent) []reconcile.Request {
+func EnqueueCluster(_ context.Context, event clustercache.ClusterEvent) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: event.Cluster}}
 }
 
@@ -126,5 +123,25 @@ func EnqueueLabelled(namespaceLabel, nameLabel string) ObjectMapFunc[reconcile.R
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: set[namespaceLabel], Name: name}}}
+	}
+}
+
+// controllerOf is EnqueueOwner for a kind whose scope is not given: the
+// cluster's discovery decides whether it is namespaced. Until discovery has
+// answered, the owner is enqueued both ways; the wrong request ends when the
+// reconciler does not find its object.
+func controllerOf(cc *clustercache.ClusterCache, owner schema.GroupVersionKind) ObjectMapFunc[Request] {
+	namespaced := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true})
+	clusterScoped := EnqueueOwner(owner, OwnerOptions{ControllerOnly: true, ClusterScoped: true})
+	return func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []Request {
+		inNamespace, known := cc.IsNamespaced(cluster, owner)
+		switch {
+		case known && inNamespace:
+			return namespaced(ctx, cluster, obj)
+		case known:
+			return clusterScoped(ctx, cluster, obj)
+		}
+
+		return append(namespaced(ctx, cluster, obj), clusterScoped(ctx, cluster, obj)...)
 	}
 }

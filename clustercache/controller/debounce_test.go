@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache_test
+package controller_test
 
 import (
 	"context"
@@ -18,16 +18,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 // debounced starts a source with a window of one second, and discards the
 // requests of the initial objects.
-func debounced(t *testing.T, cc *clustercache.ClusterCache, q *fleettest.Queue[clustercache.Request],
-	limit time.Duration) *clustercache.TypedObjectSource[clustercache.Request] {
+func debounced(t *testing.T, cc *clustercache.ClusterCache, q *fleettest.Queue[controller.Request],
+	limit time.Duration) *controller.TypedObjectSource[controller.Request] {
 	t.Helper()
-	s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, clustercache.EnqueueObject,
-		clustercache.ObjectSourceOptions{Debounce: time.Second, MaxDelay: limit})
+	s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps}, controller.EnqueueObject,
+		controller.ObjectSourceOptions{Debounce: time.Second, MaxDelay: limit})
 	require.NoError(t, s.Start(t.Context(), q))
 	time.Sleep(time.Second)
 	require.Equal(t, []string{"(one)", "(two)"}, q.Names())
@@ -49,9 +50,9 @@ func TestBurstIsOneDeliveryAWindowAfterItsLastEvent(t *testing.T) {
 		time.Sleep(time.Minute)
 		got := q.Take()
 		require.Len(t, got, 2)
-		require.Equal(t, fleettest.Queued[clustercache.Request]{Request: fleettest.RequestFor("one"),
+		require.Equal(t, fleettest.Queued[controller.Request]{Request: fleettest.RequestFor("one"),
 			At: last.Add(400 * time.Millisecond)}, got[0])
-		require.Equal(t, fleettest.Queued[clustercache.Request]{Request: fleettest.RequestFor("two"),
+		require.Equal(t, fleettest.Queued[controller.Request]{Request: fleettest.RequestFor("two"),
 			At: last.Add(time.Second)}, got[1])
 		s.Stop()
 	})
@@ -89,7 +90,7 @@ func TestDebounceNeverLosesTheFinalState(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
 		var mu sync.Mutex
 		seen := map[string]string{}
-		q.Full = func(r clustercache.Request) {
+		q.Full = func(r controller.Request) {
 			o := &corev1.ConfigMap{}
 			if err := cc.Reader(r.Cluster).Get(t.Context(), r.ObjectKey, o, clustercache.CacheOnly); err != nil {
 				t.Error(err)
@@ -161,8 +162,8 @@ func TestDebounceHasNoGoroutineForAKey(t *testing.T) {
 			api.Put(fmt.Sprint("o", i), "1", nil)
 		}
 		synctest.Wait()
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
-			clustercache.EnqueueObject, clustercache.ObjectSourceOptions{Debounce: time.Hour})
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+			controller.EnqueueObject, controller.ObjectSourceOptions{Debounce: time.Hour})
 		require.NoError(t, s.Start(t.Context(), q))
 		synctest.Wait()
 		buf := make([]byte, 1<<20)
@@ -176,10 +177,10 @@ func TestDebounceHasNoGoroutineForAKey(t *testing.T) {
 func TestClusterSourceDebounces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ClusterSource(cc, func(_ context.Context,
-			e clustercache.ClusterEvent) []clustercache.Request {
-			return []clustercache.Request{{Cluster: e.Cluster}}
-		}, clustercache.ClusterSourceOptions{Debounce: 5 * time.Minute, MaxDelay: time.Hour})
+		s := controller.ClusterSource(cc, func(_ context.Context,
+			e clustercache.ClusterEvent) []controller.Request {
+			return []controller.Request{{Cluster: e.Cluster}}
+		}, controller.ClusterSourceOptions{Debounce: 5 * time.Minute, MaxDelay: time.Hour})
 		require.NoError(t, s.Start(t.Context(), q))
 		for range 10 {
 			api.Die()

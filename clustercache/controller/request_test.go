@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache_test
+package controller_test
 
 import (
 	"encoding/json"
@@ -15,21 +15,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/internal/fleettest"
 )
 
 var deployment = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 
 func TestRequestSaysAllOfItself(t *testing.T) {
-	r := clustercache.Request{Cluster: fleettest.Key("east"), GVK: deployment,
+	r := controller.Request{Cluster: fleettest.Key("east"), GVK: deployment,
 		ObjectKey: client.ObjectKey{Namespace: "default", Name: "web"}}
 	require.Equal(t, "fleet/east apps/v1 Deployment default/web", r.String())
 	text, err := json.Marshal(r.MarshalLog())
 	require.NoError(t, err)
 	require.JSONEq(t, `{"cluster":"fleet/east","group":"apps","version":"v1","kind":"Deployment","namespace":"default","name":"web"}`, string(text))
 	require.Equal(t, "hub v1 ConfigMap one",
-		clustercache.Request{GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKey{Name: "one"}}.String())
-	require.Equal(t, "fleet/east", clustercache.Request{Cluster: fleettest.Key("east")}.String())
+		controller.Request{GVK: fleettest.ConfigMap, ObjectKey: client.ObjectKey{Name: "one"}}.String())
+	require.Equal(t, "fleet/east", controller.Request{Cluster: fleettest.Key("east")}.String())
 }
 
 func TestOwnersAreFoundByGroupAndKindWhateverTheVersion(t *testing.T) {
@@ -44,7 +45,7 @@ func TestOwnersAreFoundByGroupAndKindWhateverTheVersion(t *testing.T) {
 		{APIVersion: "apps/v1/v2", Kind: "Deployment", Name: "nonsense"},
 		{Kind: "Deployment", Name: "no version"},
 	})
-	names := func(m clustercache.ObjectMapFunc[clustercache.Request]) (out []string) {
+	names := func(m controller.ObjectMapFunc[controller.Request]) (out []string) {
 		for _, r := range m(t.Context(), fleettest.Key("east"), o) {
 			out = append(out, r.String())
 		}
@@ -52,27 +53,27 @@ func TestOwnersAreFoundByGroupAndKindWhateverTheVersion(t *testing.T) {
 	}
 	require.Equal(t, []string{"fleet/east apps/v1 Deployment default/now",
 		"fleet/east apps/v1 Deployment default/older"},
-		names(clustercache.EnqueueOwner(deployment)))
+		names(controller.EnqueueOwner(deployment)))
 	require.Equal(t, []string{"fleet/east apps/v1 Deployment default/now"},
-		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true})))
+		names(controller.EnqueueOwner(deployment, controller.OwnerOptions{ControllerOnly: true})))
 	require.Equal(t, []string{"fleet/east apps/v1 Deployment now"},
-		names(clustercache.EnqueueOwner(deployment, clustercache.OwnerOptions{ControllerOnly: true},
-			clustercache.OwnerOptions{ClusterScoped: true})))
-	require.Empty(t, names(clustercache.EnqueueOwner(fleettest.ConfigMap)))
+		names(controller.EnqueueOwner(deployment, controller.OwnerOptions{ControllerOnly: true},
+			controller.OwnerOptions{ClusterScoped: true})))
+	require.Empty(t, names(controller.EnqueueOwner(fleettest.ConfigMap)))
 }
 
 func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 	o := clustercache.Kind(fleettest.ConfigMap)
-	require.Empty(t, clustercache.EnqueueLabelled("ns", "n")(t.Context(), fleettest.Key("east"), o))
+	require.Empty(t, controller.EnqueueLabelled("ns", "n")(t.Context(), fleettest.Key("east"), o))
 	o.SetLabels(map[string]string{"ns": "team", "n": "app"})
 	of := func(namespace, name string) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
 	}
-	require.Equal(t, of("team", "app"), clustercache.EnqueueLabelled("ns", "n")(t.Context(), fleettest.Key("east"), o))
-	require.Equal(t, of("", "app"), clustercache.EnqueueLabelled("", "n")(t.Context(), fleettest.Key("east"), o))
-	require.Equal(t, of("fleet", "east"), clustercache.EnqueueClusterOf(t.Context(), fleettest.Key("east"), o))
+	require.Equal(t, of("team", "app"), controller.EnqueueLabelled("ns", "n")(t.Context(), fleettest.Key("east"), o))
+	require.Equal(t, of("", "app"), controller.EnqueueLabelled("", "n")(t.Context(), fleettest.Key("east"), o))
+	require.Equal(t, of("fleet", "east"), controller.EnqueueClusterOf(t.Context(), fleettest.Key("east"), o))
 	require.Equal(t, of("fleet", "east"),
-		clustercache.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: fleettest.Key("east")}))
+		controller.EnqueueCluster(t.Context(), clustercache.ClusterEvent{Cluster: fleettest.Key("east")}))
 }
 
 // TestOldAndNewOwnerAreAskedFor: both are, even when the object had changed
@@ -80,8 +81,8 @@ func TestHubReconcilersAreAskedForTheirOwnObjects(t *testing.T) {
 func TestOldAndNewOwnerAreAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cc, api, q := fleettest.NewSource(t)
-		s := clustercache.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
-			clustercache.EnqueueOwner(deployment))
+		s := controller.ObjectSource(cc, clustercache.ObjectSelection{Kinds: fleettest.ConfigMaps},
+			controller.EnqueueOwner(deployment))
 		require.NoError(t, s.Start(t.Context(), q))
 		require.Empty(t, q.Names())
 		api.Own("one", "first")

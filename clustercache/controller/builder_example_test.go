@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The fleetcache authors
 // SPDX-License-Identifier: Apache-2.0
 
-package clustercache_test
+package controller_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/controller"
 	"github.com/fleetcache/fleetcache/clustercache/resolver"
 )
 
@@ -40,7 +41,7 @@ func ExampleSetupWithManager() {
 // it gets the client of the request's cluster.
 func ExampleNewControllerManagedBy() {
 	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
-		return clustercache.NewControllerManagedBy(mgr, cc).
+		return controller.NewControllerManagedBy(mgr, cc).
 			For(&corev1.Namespace{}).
 			Owns(&networkingv1.NetworkPolicy{}).
 			Complete(func(c client.Client) reconcile.Reconciler { return &stockReconciler{c} })
@@ -51,9 +52,9 @@ func ExampleNewControllerManagedBy() {
 // A reconciler whose requests name the cluster can work across clusters.
 func ExampleBuilder_Build() {
 	setup := func(mgr manager.Manager, cc *clustercache.ClusterCache) error {
-		_, err := clustercache.NewControllerManagedBy(mgr, cc).For(&corev1.Namespace{}).Build(
-			reconcile.TypedFunc[clustercache.Request](func(ctx context.Context,
-				r clustercache.Request) (reconcile.Result, error) {
+		_, err := controller.NewControllerManagedBy(mgr, cc).For(&corev1.Namespace{}).Build(
+			reconcile.TypedFunc[controller.Request](func(ctx context.Context,
+				r controller.Request) (reconcile.Result, error) {
 				there := 0
 				for _, cluster := range cc.Clusters() {
 					if cc.Reader(cluster).Get(ctx, r.ObjectKey, &corev1.Namespace{}) == nil {

@@ -1,0 +1,19 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller has what controllers of many clusters are made of: a
+// [Builder] with the methods of controller-runtime's, sources of the events of
+// objects and clusters, the functions that map them to requests, and
+// [PerCluster], which lets a reconciler of one cluster work in all.
+//
+//	ClusterCache.Subscribe, SubscribeClusters
+//	        |
+//	     Source ---- mapping function ---- debounce.Queue ---- workqueue
+//	        |        EnqueueObject, ...    Debounce, MaxDelay     |
+//	   Trigger, Pause, Stop, ...                              Reconciler
+//
+// [NewControllerManagedBy] suffices for a controller that reconciles objects of
+// remote clusters. Controllers that reconcile objects of the hub add
+// [ObjectSource] and [ClusterSource] to controller-runtime's own builder, with
+// [EnqueueClusterOf], [EnqueueLabelled] or a function of their own.
+package controller

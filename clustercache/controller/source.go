@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/internal/debounce"
+)
+
+// Source is a source of a controller, and the handle on it. Stop and Close
+// remove it from a running controller; the controller's Watch can add another
+// one at any time. All methods may be called from many goroutines.
+// [ObjectSource] and [ClusterSource] make one.
+type Source[request comparable, mapFunc any] struct {
+	cc        *clustercache.ClusterCache
+	name      func() string // in the controller's log
+	config    debounce.Config
+	subscribe func(*run[request]) (*clustercache.Subscription, error)
+	mapping   atomic.Pointer[mapFunc]
+	failures  atomic.Int64 // of runs that have ended, and objects that did not fit
+
+	mu struct { // taken before a subscription's lock and the debounce queue's
+		sync.Mutex
+
+		runs    []*run[request]
+		paused  bool
+		stopped bool
+	}
+}
+
+// run is one run of a source, for one controller.
+type run[request comparable] struct {
+	ctx          context.Context //nolint:containedctx // the controller's life
+	subscription *clustercache.Subscription
+	debounced    *debounce.Queue[request]
+	unlinked     func() bool // undoes what the end of ctx would do
+}
+
+var _ source.TypedSource[string] = (*Source[string, ObjectMapFunc[string]])(nil)
+
+// Start implements source.TypedSource. It does not block. After Stop it does
+// nothing. The error is that of an invalid kind or selector, an
+// [*clustercache.OptionError], or [clustercache.ErrClosed].
+func (s *Source[request, mapFunc]) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[request]) error {
+	if s.config.Window < 0 {
+		return &clustercache.OptionError{Field: "Debounce", Err: errNegative}
+	}
+	if s.config.MaxDelay < 0 {
+		return &clustercache.OptionError{Field: "MaxDelay", Err: errNegative}
+	}
+	r := &run[request]{ctx: ctx, debounced: debounce.New(queue, s.config)}
+	var err error
+	if r.subscription, err = s.subscribe(r); err != nil {
+		return err
+	}
+
+	s.mu.Lock()
+	if s.mu.stopped {
+		s.mu.Unlock()
+
+		r.subscription.Stop()
+		return nil
+	}
+	s.mu.runs = append(s.stillRunningLocked(), r)
+	if s.mu.paused { // before there is anything to deliver
+		r.pause()
+	}
+	r.unlinked = context.AfterFunc(ctx, r.end)
+	s.mu.Unlock()
+
+	r.subscription.Start() // does nothing if it was stopped meanwhile
+
+	return nil
+}
+
+var errNegative = errors.New("negative")
+
+// stillRunningLocked returns the runs that Close has to wait for, and forgets
+// the others.
+func (s *Source[request, mapFunc]) stillRunningLocked() []*run[request] {
+	expired, cancel := context.WithCancel(context.Background())
+	cancel()
+	var running []*run[request]
+	for _, r := range s.mu.runs {
+		if r.ctx.Err() == nil || r.subscription.Close(expired) != nil {
+			running = append(running, r)
+		} else {
+			s.failures.Add(r.subscription.Failures())
+		}
+	}
+
+	return running
+}
+
+// SetMapping replaces the mapping function. A call of the old one that has
+// begun continues; TriggerAll passes every object to the new one.
+func (s *Source[request, mapFunc]) SetMapping(mapping mapFunc) { s.mapping.Store(&mapping) }
+
+// Trigger delivers an object once more, marked as Resync, if it is cached and
+// the source selects it. A source of clusters delivers the state of the
+// object's cluster. It does not wait.
+func (s *Source[request, mapFunc]) Trigger(object Request) {
+	for _, r := range s.all() {
+		r.subscription.Trigger(object.Cluster, object.GVK, object.ObjectKey)
+	}
+}
+
+// TriggerAll delivers every object, or the state of every cluster, once more.
+// It does not wait.
+func (s *Source[request, mapFunc]) TriggerAll() {
+	for _, r := range s.all() {
+		r.subscription.TriggerAll()
+	}
+}
+
+// Pause stops the delivery after the event that the mapping function is
+// processing. Caches stay up to date, and events are merged. It can be called
+// before Start. It does not wait.
+func (s *Source[request, mapFunc]) Pause() { s.setPaused(true) }
+
+// Continue ends a pause: it delivers the last state of what has changed.
+func (s *Source[request, mapFunc]) Continue() { s.setPaused(false) }
+
+func (s *Source[request, mapFunc]) setPaused(paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.paused = paused
+	for _, r := range s.mu.runs {
+		if paused {
+			r.pause()
+		} else {
+			r.subscription.Continue()
+			r.debounced.Proceed()
+		}
+	}
+}
+
+func (r *run[request]) pause() {
+	r.subscription.Pause()
+	r.debounced.Pause()
+}
+
+// Failures returns how many events could not be mapped: the mapping function, a
+// filter or a predicate panicked, or an object did not fit its Representation.
+// Each is logged.
+func (s *Source[request, mapFunc]) Failures() int64 {
+	n := s.failures.Load()
+	for _, r := range s.all() {
+		n += r.subscription.Failures()
+	}
+	return n
+}
+
+func (s *Source[request, mapFunc]) all() []*run[request] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.mu.runs)
+}
+
+// Stop removes the source from its controllers and releases its watches.
+// Delayed requests (Debounce) are queued at once. It is idempotent and does not
+// wait: a call of the mapping function that has begun continues.
+func (s *Source[request, mapFunc]) Stop() {
+	s.mu.Lock()
+	s.mu.stopped = true
+	s.mu.Unlock()
+
+	for _, r := range s.all() {
+		if r.unlinked() {
+			r.end()
+		}
+	}
+}
+
+// end ends the run. It is called once.
+func (r *run[request]) end() {
+	r.subscription.Stop()
+	r.debounced.Close()
+}
+
+// Close is Stop, and then waits until no mapping function or predicate is being
+// called, or until ctx ends. A Close called by one of them does not wait for
+// that call.
+func (s *Source[request, mapFunc]) Close(ctx context.Context) error {
+	s.Stop()
+	for _, r := range s.all() {
+		if err := r.subscription.Close(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// String names the source and its kinds in the controller's log.
+func (s *Source[request, mapFunc]) String() string { return s.name() }
+
+// delays returns the configuration of the queue in front of the workqueue.
+func delays(window, maxDelay time.Duration) debounce.Config {
+	return debounce.Config{Window: window, MaxDelay: maxDelay}
+}

@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+)
+
+// ClusterMapFunc returns the requests to reconcile because of a change of a
+// cluster. It is called by one goroutine at a time for each controller. A panic
+// is counted by Failures and loses only the event.
+type ClusterMapFunc[request comparable] func(ctx context.Context, event clustercache.ClusterEvent) []request
+
+// TypedClusterSource is what [ClusterSource] returns.
+type TypedClusterSource[request comparable] = Source[request, ClusterMapFunc[request]]
+
+// ClusterSourceOptions configure which events a cluster source delivers, and
+// how.
+type ClusterSourceOptions struct {
+	// Clusters selects clusters. Nil means all.
+	Clusters func(cluster client.ObjectKey) bool
+	// Types are the types of events to deliver. Empty means all.
+	Types []clustercache.ClusterEventType
+	// Filter reports whether to deliver an event. Nil delivers all.
+	Filter func(event clustercache.ClusterEvent) bool
+	// Debounce delays a request until no further event has led to it for that
+	// long. Zero means that it is queued at once.
+	Debounce time.Duration
+	// MaxDelay is the longest that a request is delayed, however steady the
+	// events are. Defaults to ten times Debounce.
+	MaxDelay time.Duration
+}
+
+// ClusterSource returns a source of a controller, for its WatchesRawSource. It
+// begins with the state of every known cluster, at low priority where the queue
+// has priorities, and continues with their changes. Starting it does not block.
+// It ends with the controller, and another controller can start it again. If
+// several options are given, the last non-zero value of each field counts.
+func ClusterSource[request comparable](
+	cc *clustercache.ClusterCache, mapping ClusterMapFunc[request], opts ...ClusterSourceOptions,
+) *TypedClusterSource[request] {
+	var options ClusterSourceOptions
+	for _, o := range opts {
+		if o.Clusters != nil {
+			options.Clusters = o.Clusters
+		}
+		if o.Filter != nil {
+			options.Filter = o.Filter
+		}
+		if len(o.Types) > 0 {
+			options.Types = slices.Clone(o.Types)
+		}
+		options.Debounce = cmp.Or(o.Debounce, options.Debounce)
+		options.MaxDelay = cmp.Or(o.MaxDelay, options.MaxDelay)
+	}
+	s := &TypedClusterSource[request]{
+		cc:     cc,
+		name:   func() string { return "fleetcache cluster source" },
+		config: delays(options.Debounce, options.MaxDelay),
+	}
+	s.subscribe = func(r *run[request]) (*clustercache.Subscription, error) {
+		return cc.SubscribeClusters(func(e clustercache.ClusterEvent) {
+			if r.ctx.Err() != nil || !options.selects(e) {
+				return
+			}
+			for _, q := range (*s.mapping.Load())(r.ctx, e) {
+				r.debounced.Add(q, e.Initial)
+			}
+		})
+	}
+	s.SetMapping(mapping)
+
+	return s
+}
+
+// selects reports whether an event is to be delivered.
+func (o *ClusterSourceOptions) selects(e clustercache.ClusterEvent) bool {
+	return (len(o.Types) == 0 || slices.Contains(o.Types, e.Type)) &&
+		(o.Clusters == nil || o.Clusters(e.Cluster)) &&
+		(o.Filter == nil || o.Filter(e))
+}

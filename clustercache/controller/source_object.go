@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The fleetcache authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/fleetcache/fleetcache/clustercache"
+	"github.com/fleetcache/fleetcache/clustercache/internal/watchset"
+	"github.com/fleetcache/fleetcache/informerpool"
+	"github.com/fleetcache/fleetcache/internal/clustername"
+)
+
+// ObjectMapFunc returns the requests to reconcile because of an object of a
+// cluster. The object is in the source's Representation: typed where the kind
+// was named by a typed object. It is called with the old and the new state of
+// an update, and with every delivered state of a deleted object. It is called
+// by one goroutine at a time for each controller. A panic is counted by
+// Failures and loses only the event.
+type ObjectMapFunc[request comparable] func(ctx context.Context, cluster client.ObjectKey, obj client.Object) []request
+
+// TypedObjectSource is what [ObjectSource] returns.
+type TypedObjectSource[request comparable] = Source[request, ObjectMapFunc[request]]
+
+// ObjectSourceOptions configure how an object source delivers.
+type ObjectSourceOptions struct {
+	// Representation is that of the objects passed to the mapping function and
+	// the predicates; for predicates, ObjectSelection.Representation takes
+	// precedence. Defaults to [clustercache.AsGiven]. Functions that read only
+	// metadata cost least with [clustercache.Packed].
+	Representation clustercache.Representation
+	// Debounce delays a request until no further event has led to it for that
+	// long. Zero means that it is queued at once. Only keys are delayed; the
+	// reconciler always reads the current state.
+	Debounce time.Duration
+	// MaxDelay is the longest that a request is delayed, however steady the
+	// events are. Defaults to ten times Debounce.
+	MaxDelay time.Duration
+}
+
+// objects maps the events of objects, for one source.
+type objects[request comparable] struct {
+	*TypedObjectSource[request]
+
+	representation clustercache.Representation
+}
+
+// ObjectSource returns a source of a controller, for its WatchesRawSource: one
+// source for any number of clusters and kinds, including those that are watched
+// later. Starting it does not block and does not fail because of a cluster.
+// Objects that already exist, or that are delivered once more, are queued with
+// low priority where the queue has priorities. The source ends with the
+// controller, and another controller can start it again. If several options are
+// given, the last non-zero value of each field counts.
+func ObjectSource[request comparable](
+	cc *clustercache.ClusterCache, selection clustercache.ObjectSelection, mapping ObjectMapFunc[request],
+	opts ...ObjectSourceOptions,
+) *TypedObjectSource[request] {
+	var options ObjectSourceOptions
+	for _, o := range opts {
+		options.Representation = cmp.Or(o.Representation, options.Representation)
+		options.Debounce = cmp.Or(o.Debounce, options.Debounce)
+		options.MaxDelay = cmp.Or(o.MaxDelay, options.MaxDelay)
+	}
+	s := &TypedObjectSource[request]{
+		cc:     cc,
+		name:   func() string { return "fleetcache object source" + kindsOf(cc, selection) },
+		config: delays(options.Debounce, options.MaxDelay),
+	}
+	o := &objects[request]{TypedObjectSource: s, representation: options.Representation}
+	s.subscribe = func(r *run[request]) (*clustercache.Subscription, error) {
+		if options.Representation > clustercache.Metadata {
+			return nil, &clustercache.OptionError{Field: "Representation", Err: clustercache.ErrUnsupported}
+		}
+		narrowed := selection
+		narrowed.Representation = cmp.Or(selection.Representation, options.Representation)
+		return cc.Subscribe(narrowed, func(e clustercache.ObjectEvent) { o.handle(r, e) })
+	}
+	s.SetMapping(mapping)
+
+	return s
+}
+
+// handle is called by the subscription, which recovers from its panics.
+func (s *objects[request]) handle(r *run[request], e clustercache.ObjectEvent) {
+	if r.ctx.Err() != nil {
+		return
+	}
+	requests := map[request]struct{}{}
+	mapping := *s.mapping.Load()
+	states := []*informerpool.Object{e.LastDelivered, e.Old, e.New}
+	if e.Resync {
+		states = states[2:] // Old is the same
+	}
+
+	for _, o := range states {
+		if o == nil {
+			continue
+		}
+		obj, err := e.As(s.representation, o)
+		if err != nil {
+			s.failures.Add(1)
+			s.cc.Options().Logger.Error(err, "Object cannot be given to the mapping function",
+				"cluster", clustername.Of(e.Cluster))
+			continue
+		}
+		for _, q := range mapping(r.ctx, e.Cluster, obj) {
+			requests[q] = struct{}{}
+		}
+	}
+
+	for q := range requests {
+		r.debounced.Add(q, e.Initial || e.Resync)
+	}
+}
+
+// kindsOf returns the kinds of a selection, for logs. Kinds that the scheme
+// does not have are left out: Start returns the error.
+func kindsOf(cc *clustercache.ClusterCache, selection clustercache.ObjectSelection) string {
+	kinds := map[string]bool{}
+	add := func(kind client.Object) {
+		if gvk, err := apiutil.GVKForObject(kind, cc.Options().Scheme); err == nil {
+			kinds[watchset.KindName(gvk)] = true
+		}
+	}
+	for _, kind := range selection.Kinds {
+		add(kind)
+	}
+	for _, s := range selection.Selections {
+		add(s.Kind)
+	}
+	if len(kinds) == 0 {
+		return ""
+	}
+
+	return ": " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+}
